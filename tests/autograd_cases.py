@@ -101,6 +101,7 @@ ELEMENTWISE = (
     Case(
         "Gelu", ag.gelu, lambda a: a * 0.5 * (1 + _erf(a / math.sqrt(2))), lambda t, a: t.nn.functional.gelu(a), ROWS
     ),
+    Case("silu", ag.silu, lambda a: a / (1 + np.exp(-a)), lambda t, a: t.nn.functional.silu(a), ROWS),
     Case(
         "HardSwish", ag.hard_swish, lambda a: a * np.clip(a + 3, 0, 6) / 6,
         lambda t, a: t.nn.functional.hardswish(a), ROWS, ((-5.0, 5.0),), smooth=False,

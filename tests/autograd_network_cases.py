@@ -55,9 +55,45 @@ def _transposed(x: Any, w: Any, steps: int, margin: int, more: int) -> Any:
     return full[:, margin : end[0], margin : end[1]]
 
 
+def _holed(w: Any) -> Any:
+    """Filters with a hole between any two elements of an image: what dilation by 2 means."""
+    found = np.zeros((w.shape[0], 2 * w.shape[1] - 1, 2 * w.shape[2] - 1, w.shape[3]))
+    found[:, ::2, ::2] = w
+    return found
+
+
+def _in_groups(x: Any, w: Any, groups: int) -> Any:
+    """Transposed, with steps of 2: each group of maps by filters of its own."""
+    return np.concatenate([_transposed(*both, 2, 0, 0) for both in zip(np.split(x, groups), np.split(w, groups, 3))])
+
+
+def _deep(x: Any, w: Any) -> Any:
+    """Transposed in three dimensions, with steps of 2 in each image and a row more."""
+    (M, P, Q, N), (C, T, R, S, _) = x.shape[1:], w.shape
+    full = np.zeros((C, M + T - 1, 2 * P + R - 1, 2 * Q + S - 2, N))
+    for m, t in np.ndindex(M, T):
+        full[:, m + t, :-1] += _transposed(x[:, m], w[:, t], 2, 0, 0)
+    return full
+
+
 def _windows(x: Any, window: int, steps: int, reduce: Any) -> Any:
     rows, columns = (range(0, size - window + 1, steps) for size in x.shape[1:3])
     return np.stack([np.stack([reduce(x[:, p : p + window, q : q + window], (1, 2)) for q in columns], 1) for p in rows], 1)
+
+
+def _means_inside(x: Any) -> Any:
+    """Of windows of 2 with a margin of 1, over the positions inside the image."""
+    x = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=np.nan)
+    return _windows(x, 2, 2, np.nanmean)
+
+
+def _dilated(x: Any, window: Any, steps: Any, margins: Any, dilation: Any) -> Any:
+    """Maxima of dilated windows of an image (C, H, W, N), by their definition."""
+    x = np.pad(x, ((0, 0), *((m, m) for m in margins), (0, 0)), constant_values=-np.inf)
+    P, Q = ((n - d * (k - 1) - 1) // s + 1 for n, k, s, d in zip(x.shape[1:3], window, steps, dilation))
+    (R, S), (rise, run), (down, along) = window, steps, dilation
+    lines = [[x[:, p * rise :: down][:, :R, q * run :: along][:, :, :S].max((1, 2)) for q in range(Q)] for p in range(P)]
+    return np.stack([np.stack(line, 1) for line in lines], 1)
 
 
 def _normalised(x: Any, axes: Any, eps: float) -> Any:
@@ -98,6 +134,10 @@ DECOMPOSITIONS = (
         lambda t, b, a: t.cholesky_solve(b, t.linalg.cholesky(a @ a.T + t.eye(4, dtype=a.dtype))), ((4, 3), (4, 4)),
     ),
     Case(
+        "CholeskySolve", lambda b, a: ag.cholesky_solve(b, ag.cholesky(a @ a.T + EYE).T, upper=True), lambda b, a: np.linalg.solve(_positive(a), b),
+        lambda t, b, a: t.cholesky_solve(b, t.linalg.cholesky(a @ a.T + t.eye(4, dtype=a.dtype)).T, upper=True), ((4, 2), (4, 4)),
+    ),
+    Case(
         "WeightNorm", ag.weight_norm, lambda v, g: g * v / np.sqrt((v**2).sum((1, 2), keepdims=True)),
         lambda t, v, g: g * v / v.norm(dim=(1, 2), keepdim=True), ((3, 2, 4), (3, 1, 1)),
     ),
@@ -107,6 +147,7 @@ DECOMPOSITIONS = (
 SPARSE = (
     Case("SparseFromValueAndIndex", lambda v, b: _sparse(v) @ b, lambda v, b: _dense(v) @ b, None, ((5, 1), (4, 3))),
     Case("SparseFromValueAndIndex", lambda v, b: _sparse(v).T @ b, lambda v, b: _dense(v).T @ b, None, ((1, 5), (3, 2))),
+    Case("MatMul", lambda b, v: ag.matmul(ag.matmul(b, _sparse(v)), _sparse(v).T), lambda b, v: b @ _dense(v) @ _dense(v).T, None, ((2, 3), (5, 1))),
     Case("ToDense", lambda v: ag.to_dense(_sparse(v)), _dense, lambda t, v: t.sparse_coo_tensor(t.tensor(PLACES), v.view(-1), (3, 4)).to_dense(), ((5, 1),)),
 )  # fmt: skip
 
@@ -135,16 +176,33 @@ NETWORK = (
         "Convolution", lambda x, w: ag.convolution(x, w, strides=2, transposed=True, output_padding=(1,)), lambda x, w: np.pad(_transposed(x[:, None], w[:, None], 2, 0, 0)[:, 0], ((0, 0), (0, 1), (0, 0))),
         lambda t, x, w: _neons(t.conv_transpose1d(_batch_major(t, x), w.permute(2, 0, 1), stride=2, output_padding=1)), ((4, 3, 2), (3, 3, 4)),
     ),
+    Case(
+        "Convolution", lambda x, w: ag.convolution(x, w, strides=2, dilation=2, groups=2, transposed=True), lambda x, w: _in_groups(x, _holed(w), 2),
+        lambda t, x, w: _neons(t.conv_transpose2d(_batch_major(t, x), w.permute(3, 0, 1, 2), stride=2, dilation=2, groups=2)), ((4, 3, 2, 2), (3, 2, 3, 4)),
+    ),
+    Case(
+        "Convolution", lambda x, w: ag.convolution(x, w, strides=(1, 2, 2), transposed=True, output_padding=(0, 1, 0)), _deep,
+        lambda t, x, w: _neons(t.conv_transpose3d(_batch_major(t, x), w.permute(4, 0, 1, 2, 3), stride=(1, 2, 2), output_padding=(0, 1, 0))), ((3, 2, 2, 3, 2), (2, 2, 2, 3, 3)),
+    ),
+    Case("AvgPool2D", lambda x: ag.avg_pool2d(x, 2, padding=1), _means_inside, lambda t, x: _neons(t.nn.functional.avg_pool2d(_batch_major(t, x), 2, padding=1, count_include_pad=False)), ((2, 4, 6, 3),)),
     Case("AvgPool2D", lambda x: ag.avg_pool2d(x, 2), lambda x: _windows(x, 2, 2, np.mean), lambda t, x: _neons(t.nn.functional.avg_pool2d(_batch_major(t, x), 2)), ((3, 4, 6, 2),)),
-    Case("MaxPool2D", lambda x: ag.max_pool2d(x, 3, 2), lambda x: _windows(x, 3, 2, np.max), lambda t, x: _neons(t.max_pool2d(_batch_major(t, x), 3, 2)), ((3, 5, 7, 2),), smooth=False),
-    Case("MaxPool1D", lambda x: ag.max_pool1d(x, 2), lambda x: x.reshape(3, 4, 2, 2).max(2), lambda t, x: _neons(t.max_pool1d(_batch_major(t, x), 2)), ((3, 8, 2),), smooth=False),
+    Case("MaxPool2D", lambda x: ag.max_pool2d(x, 3, 2), lambda x: _windows(x, 3, 2, np.max), lambda t, x: _neons(t.max_pool2d(_batch_major(t, x), 3, 2)), ((3, 5, 7, 2),)),
+    Case(
+        "MaxPool2D", lambda x: ag.max_pool2d(x, (2, 3), (1, 2), 1, (3, 2)), lambda x: _dilated(x, (2, 3), (1, 2), (1, 1), (3, 2)),
+        lambda t, x: _neons(t.max_pool2d(_batch_major(t, x), (2, 3), (1, 2), 1, (3, 2))), ((2, 5, 7, 2),),
+    ),
+    Case(
+        "MaxPool1D", lambda x: ag.max_pool1d(x, 3, 2, 1, 2), lambda x: _dilated(x[:, None], (1, 3), (1, 2), (0, 1), (1, 2))[:, 0],
+        lambda t, x: _neons(t.max_pool1d(_batch_major(t, x), 3, 2, 1, 2)), ((3, 9, 2),),
+    ),
+    Case("MaxPool1D", lambda x: ag.max_pool1d(x, 2), lambda x: x.reshape(3, 4, 2, 2).max(2), lambda t, x: _neons(t.max_pool1d(_batch_major(t, x), 2)), ((3, 8, 2),)),
     Case(
         "BatchNorm", ag.batch_norm, lambda x, g, b: g * _normalised(x, 1, 1e-5) + b,
-        lambda t, x, g, b: t.nn.functional.batch_norm(x.T, None, None, g.view(-1), b.view(-1), training=True).T, ((3, 8), (3, 1), (3, 1)), smooth=False,
+        lambda t, x, g, b: t.nn.functional.batch_norm(x.T, None, None, g.view(-1), b.view(-1), training=True).T, ((3, 8), (3, 1), (3, 1)),
     ),
     Case(
         "BatchNorm2D", ag.batch_norm2d, lambda x, g, b: g[:, :, None, None] * _normalised(x, (1, 2, 3), 1e-5) + b[:, :, None, None],
-        lambda t, x, g, b: _neons(t.nn.functional.batch_norm(_batch_major(t, x), None, None, g.view(-1), b.view(-1), training=True)), ((3, 2, 4, 3), (3, 1), (3, 1)), smooth=False,
+        lambda t, x, g, b: _neons(t.nn.functional.batch_norm(_batch_major(t, x), None, None, g.view(-1), b.view(-1), training=True)), ((3, 2, 4, 3), (3, 1), (3, 1)),
     ),
     Case(
         "BatchNorm", lambda x, g, b: ag.batch_norm(x, g, b, x.backend.array([[0.5], [0.1], [0.2]]), x.backend.array([[1.5], [0.5], [2.0]]), training=False),
@@ -159,14 +217,14 @@ NETWORK = (
     Case("Embedding", lambda table: ag.embedding(np.array([[3, 1, 3]]), table), lambda table: table[[3, 1, 3]], None, ((4, 2),)),
     Case(
         "ScaledDotProductAttention", ag.scaled_dot_product_attention, _attention,
-        lambda t, q, k, v: t.nn.functional.scaled_dot_product_attention(q, k, v), ((2, 3, 5, 4), (2, 3, 7, 4), (2, 3, 7, 2)), smooth=False,
+        lambda t, q, k, v: t.nn.functional.scaled_dot_product_attention(q, k, v), ((2, 3, 5, 4), (2, 3, 7, 4), (2, 3, 7, 2)),
     ),
     Case(
         "ScaledDotProductAttention", lambda q, k, v: ag.scaled_dot_product_attention(q, k, v, causal=True, scale=0.7),
         lambda q, k, v: _attention(q, k, v, True, 0.7), lambda t, q, k, v: t.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.7),
-        ((2, 6, 4), (2, 6, 4), (2, 6, 3)), smooth=False,
+        ((2, 6, 4), (2, 6, 4), (2, 6, 3)),
     ),
-    Case("ScaledDotProductAttention", ag.scaled_dot_product_attention, _attention, None, ((5, 4), (3, 4), (3, 2)), smooth=False),
+    Case("ScaledDotProductAttention", ag.scaled_dot_product_attention, _attention, None, ((5, 4), (3, 4), (3, 2))),
     Case("OneHot", lambda a: a @ ag.one_hot([[2], [0], [2]], 4), lambda a: a @ EYE[[2, 0, 2]], None, ((2, 3),), (UNIT,)),
 )  # fmt: skip
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+import re
 from typing import Any
 
 import numpy as np
@@ -186,6 +189,57 @@ def test_operands_may_be_anything_that_holds_numbers(be: Any) -> None:
         _ = x.colour
 
 
+def test_constants_are_as_exact_as_what_they_meet(be: Any) -> None:
+    """Of float64 beside float64, on a backend of float32 too, as tensors have it."""
+    assert be.default_dtype == np.float32
+    x, tenth = ag.param([[1.0]], dtype=np.float64), np.array([[0.1]])
+    found = [x * tenth, tenth + x, ag.mul([[0.1]], x), ag.mse_loss(x, [[0.1]]), ag.where([[1]], [[0.1]], x)]
+    assert [v.item() for v in found] == [0.1, 1.1, 0.1, 0.9**2, 0.1]
+    weighted = ag.nll_loss(x, [0], weights=[0.1], reduction="sum"), ag.op(lambda a, b: a * b)(x, [[0.1]])
+    assert [v.item() for v in weighted] == [-0.1, 0.1]
+    assert (ag.param([[1.0]]) * tenth).dtype == np.float32
+    assert (x * np.array([[3]])).item() == 3.0
+
+
+def test_copies_and_pickles_of_parameters_are_parameters(be: Any) -> None:
+    x = ag.param([[1.0, 2.0]], name="x")
+    (x * x).sum().backprop()
+    for made in (copy.deepcopy(x), pickle.loads(pickle.dumps(x)), copy.deepcopy({"w": x})["w"]):
+        assert (made.name, made.is_parameter, made.partial_derivative.tolist()) == ("x", True, [[0.0, 0.0]])
+        made.value[:] = 3.0
+        (made * made).sum().backprop()
+        assert made.partial_derivative.tolist() == [[6.0, 6.0]]
+    assert (x.tolist(), x.partial_derivative.tolist()) == ([[1.0, 2.0]], [[2.0, 4.0]])
+    shallow = copy.copy(x)  # another parameter in the same memory
+    (x * shallow).sum().backprop()
+    assert shallow.value is x.value and shallow.partial_derivative.tolist() == [[1.0, 2.0]]
+    constant = copy.deepcopy(ag.const([[1.0]]))
+    assert not constant.needs_grad and constant.partial_derivative is None
+    with pytest.raises(DTypeError, match="copy or save its value"):
+        copy.deepcopy(x * 2)
+
+
+def test_numbers_of_one_element(be: Any) -> None:
+    loss = ag.param([[2.125]]) * 2
+    assert (f"{loss:.2f}", f"{loss}", int(loss), float(loss)) == ("4.25", repr(loss), 4, 4.25)
+    with pytest.raises(ShapeError, match="exactly one element"):
+        format(ag.const([[1.0, 2.0]]), ".2f")
+    with pytest.raises(DTypeError, match=r"sum: is not for Variable .*; ops of variables are those of neonlike"):
+        be.sum(loss)
+
+
+def test_names_of_other_libraries_are_pointed_to(be: Any) -> None:
+    x = ag.param([[1.0, 2.0]])
+    for name, other in (("backward", "backprop()"), ("grad", "partial_derivative"), ("numpy", "get()")):
+        with pytest.raises(AttributeError, match=f"no attribute '{name}'; use {re.escape(other)}"):
+            getattr(x, name)
+    with pytest.raises(AttributeError, match=r"did you mean .*partial_derivative"):
+        _ = x.partial_derivativ
+    with pytest.raises(GradientError, match=r"write to the memory of a parameter, p\.value\[\.\.\.\] = x"):
+        x[0] = 1.0
+    assert not hasattr(x, "__array_interface__")
+
+
 def test_thousands_of_ops(be: Any) -> None:
     x = ag.param([[0.5, 1.0]])
     v = x
@@ -290,6 +344,8 @@ def test_ops_that_are_wrong_are_refused(be: Any) -> None:
         ag.op(lambda x: x * 1, lambda d, z, x: be.ones((1, 3)))(x).sum().backprop()
     with pytest.raises(DTypeError, match="must return an expression"):
         ag.op(lambda x: 3, lambda d, z, x: d)(x)
+    with pytest.raises(DTypeError, match="must return an expression of its operands, got 3"):
+        ag.op(lambda x: 3, name="three")(x)
     with pytest.raises(DTypeError, match="must be functions"):
         ag.op(3)
     with pytest.raises(DTypeError, match="a variable at least"):

@@ -109,6 +109,14 @@ def test_products_are_computed_once_and_cheap_values_not_kept(be: Any, monkeypat
     assert cheap.memory_report().intermediate_bytes == 4
 
 
+@pytest.mark.parametrize("function", [ag.gelu, ag.silu, ag.hard_swish])
+def test_of_activations_of_several_ops_the_operand_is_kept(be: Any, function: Any) -> None:
+    w, b, v, x = ag.param(numbers(5, 6)), ag.param(numbers(1, 6)), ag.param(numbers(6, 2)), ag.const(numbers(4, 5))
+    root = (function(x @ w + b) @ v).sum()
+    root.get()
+    assert root.memory_report().intermediate_bytes == 2 * 96 + 4  # and the result, by which v is differentiated
+
+
 def test_primitives_keep_all_their_results(be64: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Positions of maxima, statistics and denominators are not computed again; gradients are those of ``be.grad``."""
     hosts = [numbers(3, 6, 6, 2), numbers(3, 3, 3, 4) / 3, np.ones((4, 1)), numbers(4, 1)]
@@ -257,6 +265,8 @@ def test_a_checkpoint_keeps_only_its_ends(be: Any) -> None:
     assert ag.checkpoint(block)(ag.const(numbers(4, 6))).needs_grad
     with pytest.raises(DTypeError, match="one variable"):
         ag.checkpoint(lambda x: 3)(x)
+    with pytest.raises(DTypeError, match="needs a function of variables, got 3"):
+        ag.checkpoint(3)  # type: ignore[arg-type]
 
 
 def test_a_checkpoint_can_be_differentiated_twice(be64: Any) -> None:

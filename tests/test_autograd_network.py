@@ -37,6 +37,11 @@ def test_one_hot_of_words_of_any_shape(be: Any) -> None:
     assert not ag.one_hot(words, 3).needs_grad
     with pytest.raises(ArgumentError, match="classes must be at least 1"):
         ag.one_hot(words, 0)
+    for wrong in (3, -1):
+        with pytest.raises(IndexRangeError, match=f"class {wrong} is out of range for 3 classes"):
+            ag.one_hot([[0], [wrong]], 3)
+    with pytest.raises(DTypeError, match="words must be integers, got float64"):
+        ag.one_hot([[0.5]], 3)
 
 
 def test_sparse_matrices(be: Any) -> None:
@@ -53,6 +58,10 @@ def test_sparse_matrices(be: Any) -> None:
         ag.sparse_from_value_and_index(values, [[0.5, 1, 1], [0, 0, 0]], (2, 3))
     with pytest.raises(ShapeError, match="inner sizes must be equal"):
         sparse @ np.ones((2, 2))
+    with pytest.raises(DTypeError, match="got SparseMatrix"):
+        sparse @ sparse.T
+    dense = np.arange(4.0).reshape(2, 2)
+    assert (dense @ sparse).tolist() == [[2, 0, 3], [6, 0, 11]]
     with pytest.raises(DTypeError, match="needs a SparseMatrix"):
         ag.to_dense(values)
 
@@ -101,8 +110,16 @@ def test_images_that_do_not_fit(be: Any) -> None:
             function(np.ones((3, 5, 2)), 2)
     with pytest.raises(ShapeError, match=r"needs x \(C, W, N\)"):
         ag.max_pool1d(image, 2)
+    with pytest.raises(ShapeError, match=r"bias has shape \(4, 1\), expected \(3, 1\)"):
+        ag.convolution(np.ones((4, 3, 3, 2)), filters, np.ones((4, 1)), 2, transposed=True, output_padding=1)
     with pytest.raises(ArgumentError, match="must be integers"):
         ag.max_pool1d(np.ones((3, 5, 2)), 2.5)
+    with pytest.raises(ArgumentError, match="dilation must be at least 1"):
+        ag.max_pool2d(image, 2, dilation=0)
+    with pytest.raises(ArgumentError, match="padding 2 from 0 to half of the 3 positions"):
+        ag.max_pool2d(image, 2, padding=2, dilation=2)
+    with pytest.raises(ShapeError, match=r"a window over 7 positions does not fit axis 1 of \(3, 5, 5, 2\)"):
+        ag.max_pool2d(image, 3, dilation=3)
 
 
 def test_normalisations_that_do_not_fit(be: Any) -> None:

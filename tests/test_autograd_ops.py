@@ -92,16 +92,33 @@ def test_elementwise_ops_as_one_kernel(be: Any) -> None:
 @pytest.mark.parametrize("case", [case for case in CASES if case.torch is not None], ids=title)
 @pytest.mark.cpu_only("compares with PyTorch on the CPU")
 def test_pytorch_agrees(be64: Any, case: Case) -> None:
+    compare_with_pytorch(case, "float64", (1e-10, 1e-12), (1e-8, 1e-10))
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.torch is not None], ids=title)
+@pytest.mark.cpu_only("compares with PyTorch on the CPU")
+def test_pytorch_agrees_in_float32(be: Any, case: Case) -> None:
+    compare_with_pytorch(case, "float32", (1e-5, 1e-5), (1e-4, 1e-4))
+
+
+def compare_with_pytorch(case: Case, dtype: str, of_values: Any, of_slopes: Any) -> None:
     torch = pytest.importorskip("torch", exc_type=ImportError)
-    hosts = case.operands(seed=2)
-    ours = [ag.param(host) for host in hosts]
+    hosts = [host.astype(dtype) for host in case.operands(seed=2)]
+    ours = [ag.param(host, dtype=dtype) for host in hosts]
     theirs = [torch.tensor(host, requires_grad=True) for host in hosts]
     value, reference = case.call(*ours), case.torch(torch, *theirs)  # type: ignore[misc]
-    np.testing.assert_allclose(value.get(), reference.detach().numpy(), rtol=1e-10, atol=1e-12)
     ag.sum(value * value).backprop()
     (reference * reference).sum().backward()
+    _close(value, reference.detach().numpy(), *of_values)
     for mine, other in zip(ours, theirs):
-        np.testing.assert_allclose(mine.partial_derivative.get(), other.grad.numpy(), rtol=1e-8, atol=1e-10)
+        _close(mine.partial_derivative, other.grad.numpy(), *of_slopes)
+
+
+def _close(found: Any, wanted: Any, rtol: float, atol: float) -> None:
+    """Beside the largest element: where gradients cancel, float32 leaves a part of what was added."""
+    atol = atol if wanted.dtype == np.float64 else atol * max(1.0, np.abs(wanted).max())
+    assert found.dtype == wanted.dtype
+    np.testing.assert_allclose(found.get(), wanted, rtol=rtol, atol=atol)
 
 
 def test_each_op_of_the_document_has_a_case() -> None:

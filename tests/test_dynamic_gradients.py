@@ -9,6 +9,7 @@ import re
 import numpy as np
 import pytest
 
+from neonlike.autograd import FreedError
 from neonlike.autograd.dynamic import commands
 from neonlike.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from neonlike.optimizers import Adam, GradientDescentMomentum
@@ -23,6 +24,40 @@ ADD, MUL, SQR = (commands.ewise(name) for name in ("add", "mul", "sqr"))
 def g(be):
     with be.dynamic_graph() as graph:
         yield graph
+
+
+# A walk through the functions of the document, in its order -----------------------------------------------------------
+
+
+def test_a_walk_through_all_functions(be, tmp_path):
+    g = be.dynamic_graph()  # new
+    unknown, x = g.variable(name="unknown"), g.variable((2, 3), name="x")  # variables without and with a shape
+    one, two = g.constant(name="one"), g.constant((2, 3), name="two")  # constants likewise
+    mine = be.array(X)
+    one.set(mine)  # tensor_variable_set: the life of the tensor is ours
+    g.exec(commands.set_to(2.0), [], [two])  # exec without inputs
+    x.tensor[:] = X  # tensor_from_variable: allocated here
+    part = g.alias(x, ofs := (0, 1), (2, 2), inc=(2, 3))  # alias_new
+    assert part.tensor.get().tolist() == X[:, ofs[1] :].tolist()
+    product = g.exec(MUL, [g.exec(ADD, [x, one]), two], [unknown])  # exec, into a variable that gets its shape
+    assert product is unknown and product.get().tolist() == (4 * X).tolist()
+    df, out = g.constant(value=np.full((2, 3), 0.5)), g.variable((2, 3))
+    g.backward(product, [x], df, [out])  # backward
+    assert out.get().tolist() == np.ones((2, 3)).tolist()
+    optimizer, aux = GradientDescentMomentum(0.25, 0.5), [[]]
+    for _ in range(2):
+        g.minimize(optimizer, [g.exec(SQR, [x])], [x], saved_aux=aux)  # minimize
+    first = X - 0.25 * 2 * X
+    assert np.allclose(x.get(), first + 0.5 * (first - X) - 0.25 * 2 * first) and part.get()[0, 0] == x.get()[0, 1]
+    g.to_dot(long=True, file=tmp_path / "graph.dot")  # dot
+    assert "2x3 float32" in (tmp_path / "graph.dot").read_text()
+    unknown.free()  # tensor_variable_free
+    with pytest.raises(FreedError, match="variable unknown was freed"):
+        g.exec(SQR, [unknown])
+    g.close()  # free
+    with pytest.raises(FreedError, match="graph was closed"):
+        x.get()
+    assert mine.get().tolist() == X.tolist()
 
 
 # Gradients ------------------------------------------------------------------------------------------------------------
@@ -48,7 +83,7 @@ def test_gradients_of_what_was_written_into_a_part_of_memory(g):
 
 
 def test_an_incoming_gradient_and_outputs(g, be):
-    x, df, out = g.variable(value=X), g.constant(value=X + 1), g.variable((2, 3))
+    x, df, out = g.variable(value=X), g.constant(value=X + 1, name="df"), g.variable((2, 3))
     y = g.exec(SQR, [x])
     mine = be.zeros((2, 3))
     out.set(mine)
@@ -58,8 +93,11 @@ def test_an_incoming_gradient_and_outputs(g, be):
         g.backward(y, [x], g.variable((1, 3)))
     with pytest.raises(ArgumentError, match="1 inputs need as many outputs, got 2"):
         g.backward(y, [x], None, [g.variable(), g.variable()])
-    with pytest.raises(GradientError, match="does not depend on"):
-        g.backward(y, [g.variable(value=X)])
+    with pytest.raises(GradientError, match=r"backward: variable v[0-9]+ does not depend on variable other"):
+        g.backward(y, [g.variable(value=X, name="other")])
+    with pytest.raises(ArgumentError, match="constant df cannot be an output"):
+        g.backward(y, [x], None, [df])
+    assert df.get().tolist() == (X + 1).tolist()
 
 
 def test_gradients_that_need_overwritten_values_are_refused(g, be):
@@ -124,6 +162,8 @@ def test_what_cannot_be_minimised(g):
         g.minimize(optimizer, y, [])
     with pytest.raises(ArgumentError, match="saved_aux must be a list of 1 lists"):
         g.minimize(optimizer, y, [w], saved_aux=[])
+    with pytest.raises(GradientError, match="minimize: the loss does not depend on variable other"):
+        g.minimize(optimizer, y, [w, g.variable(value=X, name="other")])
     with pytest.raises(DTypeError, match="optimize"):
         g.minimize("sgd", y, [w])
     with pytest.raises(ShapeError, match="needs the shape of"):

@@ -11,6 +11,7 @@ import pytest
 from neonlike.autograd import FreedError
 from neonlike.autograd.dynamic import Hint, commands
 from neonlike.errors import ArgumentError, DTypeError, GradientError, IndexRangeError, ShapeError
+from neonlike.optimizers import GradientDescentMomentum
 
 pytestmark = [pytest.mark.engines("numpy", "c"), pytest.mark.samples(4), pytest.mark.compiles(2)]
 
@@ -56,12 +57,14 @@ def test_a_shape_may_come_from_the_command_that_writes(g):
 
 
 def test_shapes_and_dtypes_that_do_not_fit(g):
-    x = g.variable(value=X)
+    x = g.variable(value=X, name="x")
     narrow, double = g.variable((1, 3), name="narrow"), g.variable((2, 3), dtype=np.float64, name="double")
     for target, error in ((narrow, ShapeError), (double, DTypeError)):
         with pytest.raises(error, match=f"sqr: variable {target.name} "):
             g.exec(SQR, [x], [target])
         assert target.storage("test").node is None, "nothing was written"
+    with pytest.raises(ShapeError, match=r"do not broadcast.*of variable x \(2, 3\), variable wide \(5, 5\)$"):
+        g.exec(ADD, [x, g.variable((5, 5), name="wide")])
     with pytest.raises(ShapeError, match="the value has the shape"):
         g.variable((3, 3), value=X)
     with pytest.raises(ShapeError):
@@ -99,6 +102,12 @@ def test_a_freed_variable_cannot_be_used_and_consumers_can(g):
     for use in (lambda: x.tensor, lambda: g.exec(SQR, [x]), lambda: g.backward(y, [x]), lambda: x.shape):
         with pytest.raises(FreedError, match="variable x was freed"):
             use()
+    z = g.variable(value=X, name="z")
+    loss = g.exec(SQR, [z])
+    g.minimize(GradientDescentMomentum(0.1, 0.9), loss, [z])  # whose gradients would be of other values, besides
+    z.free()
+    with pytest.raises(FreedError, match="variable z was freed"):
+        g.backward(loss, [z])
     assert y.get().tolist() == (X * X).tolist(), "what its consumers need stays"
 
 
@@ -252,6 +261,7 @@ def test_reductions_and_functions(g, be):
     y = g.exec(lean, [x])
     assert np.allclose(y.get(), 2 * np.tanh(X), atol=1e-6)
     assert np.allclose(g.backward(y, [x])[0].get(), 2 - 2 * np.tanh(X) ** 2, atol=1e-6)
+    assert (g.exec(lambda v, w: v * w, [x, x]).get() == X * X).all()
     with pytest.raises(DTypeError, match="wrong: the function must return an expression"):
         g.exec(commands.function(lambda v: 3, name="wrong"), [x])
 
@@ -290,6 +300,10 @@ def test_wrong_calls_name_the_command(g):
         g.exec(SQR, [x], flags=1)
     with pytest.raises(DTypeError, match="needs a command"):
         g.exec("sqr", [x])
+    with pytest.raises(DTypeError, match="needs a command"):
+        g.exec(np.ndarray, [x])
+    with pytest.raises(DTypeError, match="forgot: the function must return an expression"):
+        g.exec(commands.function(lambda v: None, "forgot"), [x])
     with pytest.raises(DTypeError, match="takes variables of the graph"):
         g.exec(SQR, [X])
     for op in ("dot", "nothing", 3):

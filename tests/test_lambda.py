@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +160,17 @@ def test_training_saving_and_loading(be: Any, tmp_path: Path) -> None:
         wrong.layers.layers[0].load_weights({"params": {"w": np.ones((8, 1))}})
 
 
+def test_copies_compute_and_learn_apart(be64: Any) -> None:
+    """Also after a pass, whose graph stays behind."""
+    network, x = Sequential([Affine(5, Gaussian()), Lambda(swish, {"w": (5, 1)})]), ag.param(numbers(5, N))
+    network(x).sum().backprop()
+    for made in (copy.deepcopy(network), pickle.loads(pickle.dumps(network))):
+        assert np.array_equal(made(x).get(), network(x).get())
+        made(x).sum().backprop()
+        gradient = made.layers[-1].gradients["w"]
+        assert np.abs(gradient.get()).max() > 0 and gradient is not network.layers[-1].gradients["w"]
+
+
 def test_an_optimizer_sees_its_parameters(be64: Any) -> None:
     layer = ready(Lambda(swish, {"w": np.ones((5, 1))}), 5)
     layer.fprop(be64.array(numbers(5, N)))
@@ -171,6 +184,9 @@ def test_an_optimizer_sees_its_parameters(be64: Any) -> None:
     ("make", "error", "message"),
     [
         (lambda: Lambda(3), DTypeError, "function must be a function of variables, got"),
+        (lambda: Lambda(lambda x, w, b: x * w + b, {"w": (5, 1)}), ArgumentError,
+         r"with x and the parameters \['w'\]: missing a required argument: 'b'; declare its arguments behind x"),
+        (lambda: Lambda(lambda x: x, {"w": (5, 1)}), ArgumentError, "got an unexpected keyword argument 'w'"),
         (lambda: Lambda(swish, {"outputs": (5, 1)}), ArgumentError, "'outputs' cannot be the name of a parameter"),
         (lambda: Lambda(swish, {"w": (5,)}).configure(5), ShapeError, "w needs a shape of two sizes at least"),
         (lambda: Lambda(lambda x: x.T).configure(5), ShapeError, r"makes \(4, 5\) of an input \(5, 4\); its last"),

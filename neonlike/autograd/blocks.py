@@ -123,8 +123,10 @@ def checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:
     Raises
     ------
     DTypeError
-        When called, if ``function`` returns no variable.
+        If ``function`` cannot be called; when called, if it returns no variable.
     """
+    if not callable(function):
+        raise DTypeError(f"checkpoint: needs a function of variables, got {brief(function)}")
 
     @functools.wraps(function)
     def block(*args: Any, **options: Any) -> Any:

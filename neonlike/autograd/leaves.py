@@ -12,7 +12,7 @@ from neonlike.autograd.variable import Variable, leaf_of, made
 from neonlike.checks import shown
 from neonlike.errors import BackendUnavailable, DTypeError
 from neonlike.nervanaobject import NervanaObject
-from neonlike.optree.dtypes import is_float
+from neonlike.optree.dtypes import F64, is_float
 from neonlike.optree.node import Expression, OpTreeNode
 
 
@@ -80,16 +80,29 @@ def zero_grad(variables: Iterable[Variable]) -> None:
         variable.zero_grad()
 
 
+def const_beside(value: Any, others: Iterable[Any]) -> Variable:
+    """``value`` as a constant for an op with ``others``: of their backend, and of float64 where one of them is.
+
+    The backend's dtype, which other values get, may be float32, and would round them.
+    """
+    known = [one for one in others if isinstance(one, (Variable, Expression))]
+    wide = any(one.dtype == F64 for one in known)
+    exact = isinstance(value, (Variable, Expression)) or (isinstance(value, np.ndarray) and value.dtype.kind in "iub")
+    return const(value, dtype=F64 if wide and not exact else None, backend=known[0].backend if known else None)
+
+
 def derived(op: str, build: Callable[..., Any], *operands: Any) -> Variable:
     """``build`` of the expressions of ``operands``: variables, and what can be made constants; numbers stay."""
     parents: list[Variable] = []
-    be = next((o.backend for o in operands if isinstance(o, (Variable, Expression))), None)
     expressions = []
     for operand in operands:
         if operand.__class__ in (int, float):
             expressions.append(operand)
             continue
-        variable = operand if isinstance(operand, Variable) else const(operand, backend=be)
+        variable = operand if isinstance(operand, Variable) else const_beside(operand, operands)
         parents.append(variable)
         expressions.append(variable._expr)
-    return made(op, build(*expressions), tuple(parents))
+    value = build(*expressions)
+    if not isinstance(value, Expression):
+        raise DTypeError(f"{op}: the function must return an expression of its operands, got {shown(value)}")
+    return made(op, value, tuple(parents))

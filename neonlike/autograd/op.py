@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from neonlike.autograd.leaves import const
+from neonlike.autograd.leaves import const_beside, derived
 from neonlike.autograd.variable import Variable, made
 from neonlike.backends.families.requests import check_increment
 from neonlike.checks import brief
@@ -94,11 +94,10 @@ class Op:
 
 
 def as_variables(operation: str, inputs: Sequence[Any]) -> list[Variable]:
-    """``inputs`` as variables, what is none of them as constants of the others' backend."""
-    be = next((one.backend for one in inputs if isinstance(one, (Variable, Expression))), None)
+    """``inputs`` as variables, what is none of them as constants beside the others."""
     if not inputs:
         raise DTypeError(f"{operation}: needs a variable at least")
-    return [one if isinstance(one, Variable) else const(one, backend=be) for one in inputs]
+    return [one if isinstance(one, Variable) else const_beside(one, inputs) for one in inputs]
 
 
 def op(
@@ -132,8 +131,7 @@ def op(
     if increments is None:
 
         def build(*inputs: Any) -> Variable:
-            parents = as_variables(found, inputs)
-            return made(found, value(*(parent._expr for parent in parents)), tuple(parents))
+            return derived(found, value, *as_variables(found, inputs))
 
         build.__name__, build.__doc__ = found, value.__doc__
         return build

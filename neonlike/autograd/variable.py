@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from neonlike.autograd import lifetimes, passes, report
-from neonlike.errors import GradientError, NeonlikeError, ShapeError
+from neonlike.errors import GradientError, MissingAttribute, NeonlikeError, ShapeError
 from neonlike.optree import tape
 from neonlike.optree.backward import Backward
 from neonlike.optree.dtypes import DType
@@ -21,6 +21,14 @@ from neonlike.optree.shapes import Shape
 
 class FreedError(NeonlikeError, RuntimeError):
     """A variable was used whose memory was given back, by ``free()``, a scope, or a backward pass."""
+
+
+ELSEWHERE = {
+    "backward": "backprop()", "data": "value", "grad": "partial_derivative, or autograd.grad()", "grad_fn": "op",
+    "is_leaf": "is_parameter", "numpy": "get()", "requires_grad": "needs_grad", "retain_grad": "keep_derivative()",
+    "squeeze": "reshape(), as tensors have two axes at least", "unsqueeze": "reshape()", "var": "variance()",
+}  # fmt: skip
+"""What PyTorch's variables have by another name."""
 
 
 class Variable:
@@ -67,7 +75,9 @@ class Variable:
                 f"{name.lstrip('_')} of a variable that was freed; ask for what you need of it before, keep it with "
                 "scope.keep(variable), or compute it again"
             )
-        raise AttributeError(f"a Variable has no attribute {name!r}")
+        other = ELSEWHERE.get(name)
+        text = f"a Variable has no attribute {name!r}" + (f"; use {other}" if other else "")
+        raise MissingAttribute(text, "" if other or name.startswith("_") else name, lambda: dir(self))
 
     # Values
 

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from neonlike.checks import brief, shown
 from neonlike.errors import AliasError, GradientError, ShapeError
 from neonlike.optree import dialect, origin
+from neonlike.optree.calls import sources
 from neonlike.optree.dtypes import is_float
 from neonlike.optree.functions import F as Functions
 from neonlike.optree.moves import drop_axes
@@ -255,8 +256,9 @@ def _backward(root: Any, incoming: Any) -> dict[int, GradNode]:
         rule = node.spec.grad
         if mine is None or rule is NON_DIFFERENTIABLE:
             continue
-        increments = rule(F, mine.total, node, *node.operands)  # type: ignore[operator]
-        for operand, increment in zip(node.operands, increments):
+        goes_to = sources(node)
+        increments = rule(F, mine.total, node, *goes_to)  # type: ignore[operator]
+        for operand, increment in zip(goes_to, increments):
             if increment is None or not isinstance(operand, Expression) or not is_float(operand.dtype):
                 continue
             if operand.shape is FREE:

@@ -8,7 +8,7 @@ nodes too, made by :func:`part`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from neonlike.errors import GradientError
@@ -33,6 +33,9 @@ class Request:
     """
 
     direct: ClassVar[bool] = True
+    slopes: ClassVar[Callable[..., tuple[Any, ...]] | None] = None
+    """``slopes(self, position, d, *operands)``: an increment for each operand, or None, of the gradient ``d`` at result
+    ``position``. Of primitives that are gradients of others: where they have one, second derivatives go through it."""
 
     if TYPE_CHECKING:
 
@@ -87,19 +90,34 @@ def part(node: OpTreeNode, position: int) -> Any:
         return node
     if "parts" in node.attrs:  # type: ignore[operator]
         return node.attrs["parts"][position]  # type: ignore[index]
-    shape, dtype = node.attrs["request"].results[position]  # type: ignore[index]
-    return OpTreeNode(PART, (node,), {"part": position, "dtype": dtype}, shape, dtype, node.backend)
+    request = node.attrs["request"]  # type: ignore[index]
+    shape, dtype = request.results[position]
+    attrs = {"part": position, "dtype": dtype, "request": request}
+    return OpTreeNode(PART, (node,), attrs, shape, dtype, node.backend)
 
 
-def _of_a_part(F: Any, d: Any, z: Any, x: Any) -> tuple[Any, ...]:
-    raise GradientError(
-        f"Autodiff: result {z.attrs['part']} of {x.spec.name} has no gradient: the primitive has no second derivative; "
-        "write it in ops of docs/ops.md where you need one"
-    )
+def sources(node: OpTreeNode) -> tuple[Any, ...]:
+    """What the gradient at ``node`` goes to: its operands; from a further result of a primitive with ``slopes`` those
+    of the primitive."""
+    if node.spec is PART and node.attrs["request"].slopes is not None:  # type: ignore[index]
+        operands: tuple[Any, ...] = node.operands[0].operands
+        return operands
+    return node.operands
+
+
+def of_result(F: Any, d: Any, z: Any, *operands: Any) -> tuple[Any, ...]:
+    """The gradient rule of each result of a primitive that has ``slopes``."""
+    request = z.attrs["request"]
+    if request.slopes is None:
+        raise GradientError(
+            f"Autodiff: result {z.attrs['part']} of {request.describe()} has no gradient: the primitive has no second "
+            "derivative; write it in ops of docs/ops.md where you need one"
+        )
+    return tuple(request.slopes(z.attrs.get("part", 0), d, *operands))
 
 
 PART = OpSpec(
-    "part", 1, Kind.CALL, npfuncs.copy, "", DTypeRule.SAME, _of_a_part, "A further result of a primitive.",
+    "part", 1, Kind.CALL, npfuncs.copy, "", DTypeRule.SAME, of_result, "A further result of a primitive.",
     keyed=("part", "dtype"), flops=0,
 )  # fmt: skip
 """The row of a result that is not a primitive's first."""

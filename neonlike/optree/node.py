@@ -217,6 +217,8 @@ def adapt(name: str, value: Any, backend: Any) -> Operand:
             )
         wrapped: Expression = backend.wrap(value)
         return wrapped
+    if hasattr(value, "_applied"):  # a variable
+        raise DTypeError(f"{name}: is not for {shown(value)}; ops of variables are those of neonlike.autograd")
     raise DTypeError(
         f"{name}: cannot use {shown(value)} as an operand; expected a tensor, an expression, a number or a NumPy array"
     )

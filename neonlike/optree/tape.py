@@ -26,7 +26,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from neonlike.optree.calls import PART
+from neonlike.optree.calls import PART, sources
 from neonlike.optree.node import Expression, OpTreeNode
 from neonlike.optree.ops import NON_DIFFERENTIABLE, OPS, Kind
 from neonlike.optree.shapes import contiguous_strides
@@ -116,7 +116,7 @@ def node_bytes(node: OpTreeNode) -> int:
 def inputs(node: OpTreeNode) -> tuple[Any, ...]:
     """What the gradient at ``node`` goes to."""
     rule = rule_of(node)
-    return node.operands if rule is None else rule.parents
+    return sources(node) if rule is None else rule.parents
 
 
 # Kept values ----------------------------------------------------------------------------------------------------------
@@ -270,7 +270,8 @@ class Walk:
                 continue
             rule = rule_of(node) if node.spec is BROADCAST else None
             waiting = len(stack)
-            for operand in node.operands if rule is None else (*node.operands, *rule.parents):
+            listed = node.operands if rule is None and node.spec is not PART else (*node.operands, *inputs(node))
+            for operand in listed:
                 if operand.__class__ is OpTreeNode and id(operand) not in entries and id(operand) not in stop:
                     stack.append(operand)
             if len(stack) == waiting:
@@ -280,7 +281,7 @@ class Walk:
 
     def _entry(self, node: OpTreeNode, rule: Rule | None) -> Entry:
         spec, entries = node.spec, self.entries
-        entry = Entry(node, node.operands if rule is None else rule.parents)
+        entry = Entry(node, sources(node) if rule is None else rule.parents)
         lead, deep, weight, forced = id(node) in self.also, False, spec.flops, 0
         for operand in entry.inputs:
             kind = operand.__class__

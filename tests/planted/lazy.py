@@ -7,6 +7,7 @@ from __future__ import annotations
 from planted.table import FAMILIES, KERNELS, Mutant
 
 REQUESTS, LAZY, GRADIENTS, CHECK = (FAMILIES + name for name in ("requests.py", "lazy.py", "gradients.py", "grad_check.py"))
+NORM, ATTENTION = FAMILIES + "norm_requests.py", FAMILIES + "attention_lazy.py"
 STAGE, ACTIVATION = KERNELS + "run/call_stage.py", FAMILIES + "activation.py"
 
 
@@ -20,11 +21,16 @@ MUTANTS = (
     fault("filter gradient of deconv twice as large", REQUESTS, 'conv_node("fprop", g, (d, second), first.shape), conv_node("update", g, (d, first), second.shape)', 'conv_node("fprop", g, (d, second), first.shape), conv_node("update", g, (d, first * 2), second.shape)'),
     fault("second derivative of conv by the error twice as large", REQUESTS, 'conv_node("bprop", g, (second, d), first.shape), conv_node("fprop", g, (first, d), second.shape)', 'conv_node("bprop", g, (second, d), first.shape), conv_node("fprop", g, (first, d * 2), second.shape)'),
     fault("gradient of the bias over one axis too few", REQUESTS, "sums = F.sum(d, axis=tuple(range(1, len(d.shape))))", "sums = F.sum(d[..., :1], axis=tuple(range(1, len(d.shape))))"),
-    fault("gradients of gamma and beta swapped", REQUESTS, "return node, part(node, 1), part(node, 2)", "return node, part(node, 2), part(node, 1)"),
-    fault("sums and variances swapped", REQUESTS, "(d, x, part(z, 1), part(z, 2), gamma)", "(d, x, part(z, 2), part(z, 1), gamma)"),
-    fault("denominator of lrn is its output", REQUESTS, "(x, z, d, part(z, 1))", "(x, z, d, z)"),
+    fault("gradients of gamma and beta swapped", NORM, "return node, part(node, 1), part(node, 2)", "return node, part(node, 2), part(node, 1)"),
+    fault("sums and variances swapped", NORM, "(d, x, part(z, 1), part(z, 2), gamma)", "(d, x, part(z, 2), part(z, 1), gamma)"),
+    fault("denominator of lrn is its output", NORM, "(x, z, d, part(z, 1))", "(x, z, d, z)"),
+    fault("second derivatives of batchnorm without the spread", NORM, "e - (by_beta + away * inverse * by_gamma) *", "e - (by_beta + away * 0 * by_gamma) *"),
+    fault("second derivatives of lrn by the denominator alone", NORM, "- 2 * power * scale * x *", "- 0 * power * scale * x *"),
+    fault("second derivatives of attention of weights that do not add up", ATTENTION, "slopes = weights * (of_weights - F.sum(weights * of_weights, 2))", "slopes = weights * (of_weights - F.sum(of_weights, 2))"),
+    fault("second derivatives of max pooling a row further on", REQUESTS, "np.arange(count) * step - margin", "np.arange(count) * step"),
+    fault("second derivatives of l2 pooling with means for sums", REQUESTS, "pool_node(mean, x * x, error.shape) * counts", "pool_node(mean, x * x, error.shape)"),
     fault("gradient of a batched product half as large again", REQUESTS, "matmul_node(F.transpose(a), d, b.shape, dtype)", "matmul_node(F.transpose(a), d * 1.5, b.shape, dtype)"),
-    fault("eps of the gradient", REQUESTS, 'z.attrs["request"].eps, ((x.shape, kind)', '1e-3, ((x.shape, kind)'),
+    fault("eps of the gradient", NORM, 'z.attrs["request"].eps, ((x.shape, kind)', '1e-3, ((x.shape, kind)'),
     fault("gradients of a user's function unchecked", REQUESTS, "        check_increment(f\"backward of the primitive {name}\", operand, gradient)\n", "        pass\n"),
     fault("a user's function writes into the target", REQUESTS, "    direct: ClassVar[bool] = False\n", ""),
     fault("filters of other channels are let through", LAZY, '        _same_size("conv", "w", w.shape, (g.dimF[0], *w.shape[1:]))\n', ""),

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from neonlike.autograd.leaves import const, derived
 from neonlike.autograd.variable import Variable
 from neonlike.checks import brief
-from neonlike.errors import ArgumentError, DTypeError
+from neonlike.errors import ArgumentError, DTypeError, NeonlikeError
 from neonlike.optree.functions import F as Functions
-from neonlike.optree.node import Expression
 from neonlike.optree.ops import OPS, Kind
 from neonlike.optree.shapes import Shape
 
@@ -244,15 +244,20 @@ def _of_expressions(name: str, build: Callable[..., Any]) -> Callable[..., Varia
     """``build`` of a command that is a function of expressions."""
 
     def on_variables(be: Any, hint: Hint, outcome: Outcome, *inputs: Variable) -> Variable:
-        def checked(*expressions: Any) -> Any:
-            found = build(*expressions)
-            if not isinstance(found, Expression):
-                raise DTypeError(f"{name}: the function must return an expression of its inputs, got {brief(found)}")
-            return found
-
-        return derived(name, checked, *inputs)
+        return derived(name, build, *inputs)
 
     return on_variables
+
+
+def as_command(given: Any) -> Command:
+    """``given``, or the command that :func:`function` makes of it."""
+    if isinstance(given, Command):
+        return given
+    if not callable(given) or isinstance(given, type):
+        raise DTypeError(
+            f"exec: needs a command, such as commands.ewise('add'), or a function of expressions, got {brief(given)}"
+        )
+    return function(given)
 
 
 def as_hint(command: Command, hint: Any) -> Hint:
@@ -266,6 +271,16 @@ def as_hint(command: Command, hint: Any) -> Hint:
     if isinstance(hint, dict) and hint.keys() <= set(Hint._fields):
         return Hint(**hint)
     raise ArgumentError(f"{command.name}: the hint must be commands.Hint(strides, padding), got {brief(hint)}")
+
+
+@contextmanager
+def naming(variables: Sequence[Any]) -> Iterator[None]:
+    """Add the variables that a command was given, and their shapes, to what it raises."""
+    try:
+        yield
+    except NeonlikeError as error:
+        listed = ", ".join(f"{one} {one.shape}" for one in variables)
+        raise type(error)(f"{error}; of {listed}") from error
 
 
 def check_count(command: Command, inputs: Sequence[Any]) -> None:

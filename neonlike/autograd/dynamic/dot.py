@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -68,6 +67,3 @@ def dot(values: Iterable[Entry], long: bool) -> str:
 
 def _quoted(text: str) -> str:
     return text.replace('"', '\\"')
-
-
-LiveEntries = weakref.WeakSet[Entry]

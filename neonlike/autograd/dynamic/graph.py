@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from neonlike.autograd.blocks import grad
-from neonlike.autograd.dynamic.commands import Command, Outcome, as_hint, check_count
+from neonlike.autograd.dynamic.commands import Command, Outcome, as_command, as_hint, check_count, naming
 from neonlike.autograd.dynamic.dot import Entry, Made, dot
 from neonlike.autograd.dynamic.html import of_graph
 from neonlike.autograd.dynamic.minimise import Minimiser
-from neonlike.autograd.dynamic.tensor_variable import Storage, TensorVariable, window_of
+from neonlike.autograd.dynamic.tensor_variable import Storage, TensorVariable, check_reached, window_of
 from neonlike.autograd.dynamic.writes import Writes
 from neonlike.autograd.leaves import const
 from neonlike.autograd.variable import FreedError, Variable
@@ -29,6 +29,7 @@ from neonlike.optree.dtypes import as_dtype
 from neonlike.optree.shapes import as_shape
 
 Given = TensorVariable | Sequence[TensorVariable]
+Runs = Command | Callable[..., Any]
 
 
 def maker(be: Any) -> Callable[[], DynamicGraph]:
@@ -154,13 +155,13 @@ class DynamicGraph:
     # Running
 
     def exec(
-        self, command: Command, inputs: Given = (), outputs: Given | None = None, hint: Any = None, flags: int = 0
+        self, command: Runs, inputs: Given = (), outputs: Given | None = None, hint: Any = None, flags: int = 0
     ) -> Any:
         """Run a command.
 
         Parameters
         ----------
-        command : Command
+        command : Command, or a function of expressions that returns one
             See :mod:`neonlike.autograd.dynamic.commands`.
         inputs : list of TensorVariable
         outputs : list of TensorVariable, optional
@@ -185,8 +186,7 @@ class DynamicGraph:
             If shapes or dtypes do not fit. Nothing was written then.
         FreedError
         """
-        if not isinstance(command, Command):
-            raise DTypeError(f"exec: needs a command, such as commands.ewise('add'), got {brief(command)}")
+        command = as_command(command)
         if flags != 0:
             raise ArgumentError(f"exec: flags are reserved and must be 0, got {brief(flags)}")
         read, written = _listed(inputs), None if outputs is None else _listed(outputs)
@@ -196,7 +196,8 @@ class DynamicGraph:
             self._check_outputs(command, read, written)
         outcome = Outcome(None, None) if not written else Outcome(written[0].shape, written[0].dtype)
         nodes = [one.node(command.name) for one in read]
-        found = command.build(self.backend, as_hint(command, hint), outcome, *nodes)
+        with naming(read):
+            found = command.build(self.backend, as_hint(command, hint), outcome, *nodes)
         results = tuple(found) if isinstance(found, (tuple, list)) else (found,)
         if len(results) != command.outputs:
             raise ArgumentError(f"{command.name}: made {len(results)} results, says that it makes {command.outputs}")
@@ -259,9 +260,12 @@ class DynamicGraph:
                 raise GradientError(f"backward: {one} has no gradient, since nothing is kept for constants")
         if written is not None and len(written) != len(wanted):
             raise ArgumentError(f"backward: {len(wanted)} inputs need as many outputs, got {len(written)}")
-        root = f.node("backward")
+        for one in written or ():
+            if one.is_constant:
+                raise ArgumentError(f"backward: {one} cannot be an output; use graph.variable()")
+        root, nodes = f.node("backward"), [one.node("backward") for one in wanted]
         self._writes.check(root, f.name)
-        nodes = [one.node("backward") for one in wanted]
+        check_reached(f"backward: {f}", root, wanted)
         found = grad(root, nodes, self._incoming(f, root, df), create_graph=True)
         stored = self._store("backward", found, written)
         self.note("backward", f"backward({f.name})", [f, *wanted], stored)

@@ -7,7 +7,7 @@ from typing import Any
 
 from neonlike.autograd import ops
 from neonlike.autograd.blocks import grad
-from neonlike.autograd.dynamic.tensor_variable import Storage, TensorVariable
+from neonlike.autograd.dynamic.tensor_variable import Storage, TensorVariable, check_reached
 from neonlike.autograd.variable import Variable
 from neonlike.checks import require_method
 from neonlike.errors import ArgumentError, GradientError, ShapeError
@@ -64,6 +64,7 @@ class Minimiser:
                 value = value * weight
             added = ops.sum(value)
             total = added if total is None else total + added
+        check_reached("minimize: the loss", total, parameters)
         return grad(total, [one.node("minimize") for one in parameters])
 
     def step(

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from neonlike.autograd.dynamic.html import of_tensor_variable
 from neonlike.autograd.leaves import const, param
-from neonlike.autograd.variable import FreedError, Variable
+from neonlike.autograd.variable import FreedError, Variable, upstream
 from neonlike.checks import brief
-from neonlike.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError
+from neonlike.errors import ArgumentError, DTypeError, GradientError, IndexRangeError, ShapeError
 from neonlike.optree.dtypes import DType, is_float
 from neonlike.optree.shapes import Shape
 
@@ -206,6 +206,14 @@ class TensorVariable:
 
     def _repr_html_(self) -> str:
         return of_tensor_variable(self)
+
+
+def check_reached(what: str, root: Variable, inputs: Sequence[TensorVariable]) -> None:
+    """Raise GradientError unless ``root``, which messages call ``what``, was made of all ``inputs``."""
+    below = {id(one) for one in upstream(root)}
+    for one in inputs:
+        if id(one.node("backward")) not in below:
+            raise GradientError(f"{what} does not depend on {one}; leave that out")
 
 
 def window_of(

@@ -26,17 +26,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from neonlike.autograd.ops import decompositions, elementwise, linalg, loss, network, reduction, shape, sparse
+from neonlike.autograd.ops import decompositions, elementwise, linalg, loss, network, pooling, reduction, shape, sparse
 from neonlike.autograd.ops.decompositions import *  # noqa: F403
 from neonlike.autograd.ops.elementwise import *  # noqa: F403
 from neonlike.autograd.ops.linalg import *  # noqa: F403
 from neonlike.autograd.ops.loss import *  # noqa: F403
 from neonlike.autograd.ops.network import *  # noqa: F403
+from neonlike.autograd.ops.pooling import *  # noqa: F403
 from neonlike.autograd.ops.reduction import *  # noqa: F403
 from neonlike.autograd.ops.shape import *  # noqa: F403
 from neonlike.autograd.ops.sparse import *  # noqa: F403
 
-FAMILIES = (elementwise, shape, reduction, linalg, decompositions, sparse, network, loss)
+FAMILIES = (elementwise, shape, reduction, linalg, decompositions, sparse, network, pooling, loss)
 __all__ = [name for family in FAMILIES for name in family.__all__]
 
 DOCUMENT_NAMES: dict[str, Callable[..., Any]] = {

@@ -7,26 +7,26 @@ from typing import Any
 
 import numpy as np
 
-from neonlike.autograd.leaves import const, derived
+from neonlike.autograd.leaves import const_beside, derived
 from neonlike.autograd.variable import Variable, made
 from neonlike.backends.families.operands import as_numbers
 from neonlike.checks import brief
-from neonlike.errors import DTypeError
+from neonlike.errors import ArgumentError, DTypeError
 from neonlike.optree import tape
 from neonlike.optree.functions import F as Functions
 from neonlike.optree.node import Expression
 
-__all__ = ["F", "as_numbers", "brief", "derived", "indices", "made", "plain", "variable", "with_rule"]
+__all__ = ["F", "as_numbers", "brief", "derived", "indices", "made", "per_axis", "plain", "variable", "with_rule"]
 
 F: Any = Functions
 
 
 def variable(operation: str, value: Any, like: Any = None) -> Variable:
-    """``value`` as a variable; a constant of the backend of ``like`` if it is none."""
+    """``value`` as a variable; a constant beside ``like`` if it is none."""
     if value.__class__ is Variable:
         return value  # type: ignore[no-any-return]
     if isinstance(value, (Variable, Expression, int, float, np.ndarray, list, tuple, np.generic)):
-        return value if isinstance(value, Variable) else const(value, backend=None if like is None else like.backend)
+        return value if isinstance(value, Variable) else const_beside(value, () if like is None else (like,))
     raise DTypeError(f"{operation}: needs a variable, or values for a constant, got {brief(value)}")
 
 
@@ -39,6 +39,14 @@ def plain(operation: str, value: Any, like: Any = None) -> Any:
 def indices(operation: str, value: Any, like: Any) -> Any:
     """Positions as what builders take: an integer tensor, or lists and arrays as they are, which are checked there."""
     return plain(operation, value, like) if isinstance(value, (Variable, Expression)) else value
+
+
+def per_axis(operation: str, name: str, value: Any, axes: int) -> tuple[int, ...]:
+    """``value``, one number for all axes or one each, as one each."""
+    each = tuple(value) if isinstance(value, (tuple, list)) else (value,) * axes
+    if len(each) != axes or any(not isinstance(size, int) or isinstance(size, bool) for size in each):
+        raise ArgumentError(f"{operation}: {name} must be an integer or {axes} of them, got {brief(value)}")
+    return each
 
 
 def with_rule(

@@ -13,7 +13,7 @@ import numpy as np
 from neonlike.autograd.ops.common import F, derived, variable
 from neonlike.autograd.ops.elementwise import sqrt, square
 from neonlike.autograd.ops.reduction import sum as sum_of
-from neonlike.autograd.ops.shape import concatenate, slice
+from neonlike.autograd.ops.shape import concatenate, slice, transpose
 from neonlike.autograd.variable import Variable
 from neonlike.errors import ArgumentError, ShapeError
 from neonlike.optree.arrange import one_axis
@@ -100,8 +100,16 @@ def cholesky(a: Any) -> Variable:
     return derived("cholesky", run, _square("cholesky", a))
 
 
-def cholesky_solve(b: Any, factor: Any) -> Variable:
+def cholesky_solve(b: Any, factor: Any, upper: bool = False) -> Variable:
     """The x with ``L L^T x = b``, for b (n, k) and the lower triangular ``factor`` L (n, n) of :func:`cholesky`.
+
+    Parameters
+    ----------
+    b : variable (n, k)
+    factor : variable (n, n)
+        Of which that triangle is read.
+    upper : bool
+        The factor is the upper triangular L^T.
 
     Raises
     ------
@@ -111,7 +119,7 @@ def cholesky_solve(b: Any, factor: Any) -> Variable:
     b, factor = _matrix("cholesky_solve", b), _square("cholesky_solve", factor)
     if b.shape[0] != factor.shape[0]:
         raise ShapeError(f"cholesky_solve: b {b.shape} needs the {factor.shape[0]} rows of the factor {factor.shape}")
-    return derived("cholesky_solve", _solve_by_factor, b, factor)
+    return derived("cholesky_solve", _solve_by_factor, b, transpose(factor) if upper else factor)
 
 
 def weight_norm(v: Any, g: Any, axis: int = 0) -> Variable:

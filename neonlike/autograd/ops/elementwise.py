@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from neonlike.autograd.ops.common import F, as_numbers, brief, derived, made, plain, variable
+from neonlike.autograd.ops.common import F, as_numbers, brief, derived, made, plain, variable, with_rule
 from neonlike.autograd.variable import Variable
 from neonlike.errors import ArgumentError, DTypeError
 from neonlike.optree.calls import Request, call, call_spec
@@ -74,19 +75,42 @@ def leaky_relu(a: Any, slope: float = 0.01) -> Variable:
     return derived("leaky_relu", lambda a: F.leaky_relu(a, slope), a)
 
 
+# Of functions that several ops make, gradients are written out where they read the operand alone: by the ops' own rules
+# what is between would be kept too.
+
+
 def gelu(a: Any) -> Variable:
     """a * Phi(a) with the normal distribution function Phi (exact, by erf); Hendrycks & Gimpel 2016."""
-    return derived("gelu", _gelu, a)
+
+    def grad(F: Any, d: Any, z: Any, a: Any) -> tuple[Any, ...]:
+        density = F.exp(a * a * -0.5) * (2 * math.pi) ** -0.5
+        return (d * (0.5 * (1 + F.erf(a * math.sqrt(0.5))) + a * density),)
+
+    return derived("gelu", lambda a: with_rule("gelu", _gelu(a), (a,), grad, dear=False, options=()), a)
 
 
 def silu(a: Any) -> Variable:
     """a * sigmoid(a), also called swish; Elfwing et al. 2017."""
-    return derived("silu", _silu, a)
+
+    def grad(F: Any, d: Any, z: Any, a: Any) -> tuple[Any, ...]:
+        gate = F.sig(a)
+        return (d * gate * (1 + a * (1 - gate)),)
+
+    return derived("silu", lambda a: with_rule("silu", _silu(a), (a,), grad, dear=False, options=()), a)
 
 
 def hard_swish(a: Any) -> Variable:
     """a * min(max(a + 3, 0), 6) / 6; Howard et al. 2019."""
-    return derived("hard_swish", lambda a: a * F.minimum(F.maximum(a + 3.0, 0.0), 6.0) * (1 / 6), a)
+
+    def grad(F: Any, d: Any, z: Any, a: Any) -> tuple[Any, ...]:
+        between = F.where(F.less_equal(F.absolute(a), 3.0), a * (1 / 3) + 0.5, F.greater(a, 0.0))
+        return (d * between,)
+
+    def build(a: Any) -> Any:
+        value = a * F.minimum(F.maximum(a + 3.0, 0.0), 6.0) * (1 / 6)
+        return with_rule("hard_swish", value, (a,), grad, dear=False, options=())
+
+    return derived("hard_swish", build, a)
 
 
 def softplus(a: Any, beta: float = 1.0, threshold: float = 20.0) -> Variable:

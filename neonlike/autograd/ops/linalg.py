@@ -5,19 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from neonlike.autograd.ops.common import F, derived, variable
+from neonlike.autograd.ops.sparse import SparseMatrix
 from neonlike.autograd.variable import Variable
 
 __all__ = ["batched_matmul", "matmul"]
 
 
 def matmul(a: Any, b: Any) -> Variable:
-    """Matrix product (m, k) x (k, n) -> (m, n).
+    """Matrix product (m, k) x (k, n) -> (m, n); one of them may be a :class:`SparseMatrix`.
 
     Raises
     ------
     ShapeError
         If the inner sizes differ, or an operand is not 2-D.
     """
+    if isinstance(a, SparseMatrix) or isinstance(b, SparseMatrix):
+        return a @ b  # type: ignore[no-any-return]
     return derived("matmul", F.dot, a, b)
 
 

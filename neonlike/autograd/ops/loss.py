@@ -107,7 +107,7 @@ def binary_cross_entropy_with_logits_loss(
 
 def _row(name: str, what: str, value: Any, a: Variable) -> Any:
     """``value`` as a constant (1, T), one number for each column of ``a``."""
-    given = plain(name, np.asarray(value, dtype=a.dtype) if isinstance(value, (list, tuple)) else value, a)
+    given = plain(name, value, a)
     columns = a.shape[-1]
     if math.prod(given.shape) != columns:
         raise ShapeError(f"{name}: {what} must hold {columns} numbers, one a column of {a.shape}; got {given.shape}")

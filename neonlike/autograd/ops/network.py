@@ -1,4 +1,4 @@
-"""Convolution, pooling, normalisation, embedding: the compound primitives as ops of variables, in neon's layouts."""
+"""Convolution, normalisation, embedding, attention: compound primitives as ops of variables, in neon's layouts."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import numpy as np
 
 from neonlike.autograd.leaves import const
 from neonlike.autograd.ops import shape as shapes
-from neonlike.autograd.ops.common import F, brief, derived, indices, plain, variable
+from neonlike.autograd.ops.common import F, brief, derived, indices, per_axis, plain, variable
 from neonlike.autograd.ops.elementwise import sqrt, square
 from neonlike.autograd.ops.reduction import mean
 from neonlike.autograd.variable import Variable
 from neonlike.backends.families.operands import as_numbers
-from neonlike.errors import ArgumentError, ShapeError
+from neonlike.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError
 from neonlike.optree.arrange import whole_number
+from neonlike.optree.node import Expression
 
 __all__ = [
-    "avg_pool2d", "batch_norm", "batch_norm2d", "convolution", "embedding", "layer_norm", "max_pool1d", "max_pool2d",
-    "one_hot", "scaled_dot_product_attention",
+    "batch_norm", "batch_norm2d", "convolution", "embedding", "layer_norm", "one_hot", "scaled_dot_product_attention",
 ]  # fmt: skip
 
 
@@ -65,7 +65,7 @@ def convolution(
         )
     axes = x.ndim - 2
     steps, margins, dilations, more = (
-        _per_axis(name, value, axes)
+        per_axis("convolution", name, value, axes)
         for name, value in {
             "strides": strides, "padding": padding, "dilation": dilation, "output_padding": output_padding,
         }.items()
@@ -103,37 +103,10 @@ def _narrowed(found: Any, axes: int, bias: Any) -> Variable:
     """Without the height of one that a convolution in one dimension got, and with a bias that was left."""
     if bias is not None:
         bias = variable("convolution", bias, found)
+        if bias.shape != (found.shape[0], 1):
+            raise ShapeError(f"convolution: bias has shape {bias.shape}, expected {(found.shape[0], 1)}")
         found = found + shapes.reshape(bias, (found.shape[0], *(1,) * (found.ndim - 1)))
     return found if axes > 1 else shapes.reshape(found, (found.shape[0], *found.shape[2:]))
-
-
-def avg_pool2d(x: Any, window: Any, strides: Any = None, padding: Any = 0) -> Variable:
-    """Means of windows of an image (C, H, W, N), over the positions inside it; strides default to the window."""
-    return _pool("avg_pool2d", "avg", variable("avg_pool2d", x), 4, window, strides, padding)
-
-
-def max_pool2d(x: Any, window: Any, strides: Any = None, padding: Any = 0) -> Variable:
-    """Maxima of windows of an image (C, H, W, N); strides default to the window."""
-    return _pool("max_pool2d", "max", variable("max_pool2d", x), 4, window, strides, padding)
-
-
-def max_pool1d(x: Any, window: int, strides: int | None = None, padding: int = 0) -> Variable:
-    """Maxima of windows of a series (C, W, N); strides default to the window."""
-    x = variable("max_pool1d", x)
-    sizes = (window, window if strides is None else strides, padding)
-    if any(not isinstance(size, int) or isinstance(size, bool) for size in sizes):
-        raise ArgumentError(f"max_pool1d: window, strides and padding must be integers, got {sizes}")
-    if x.ndim != 3:
-        raise ShapeError(f"max_pool1d: needs x (C, W, N), got {x.shape}")
-    image = shapes.reshape(x, (x.shape[0], 1, *x.shape[1:]))
-    found = _pool("max_pool1d", "max", image, 4, (1, sizes[0]), (1, sizes[1]), (0, padding))
-    return shapes.reshape(found, (found.shape[0], *found.shape[2:]))
-
-
-def _pool(name: str, op: str, x: Variable, ndim: int, window: Any, strides: Any, padding: Any) -> Variable:
-    if x.ndim != ndim:
-        raise ShapeError(f"{name}: needs an image (C, H, W, N), got {x.shape}")
-    return derived(name, lambda x: x.backend.pool(x, window, op, strides, padding), x)
 
 
 def batch_norm(
@@ -274,10 +247,17 @@ def one_hot(words: Any, classes: int) -> Variable:
     ------
     ArgumentError
         If ``classes`` is no positive integer.
+    IndexRangeError
+        If a word in a list or array is none of the classes; of a tensor's such words, which are not looked at, all are
+        0.
+    DTypeError
+        If words in a list or array are no integers.
     """
     count = whole_number("one_hot", "classes", classes)
     if count < 1:
         raise ArgumentError(f"one_hot: classes must be at least 1, got {brief(classes)}")
+    if not isinstance(words, (Variable, Expression)):
+        words = _classes(words, count)
     given = plain("one_hot", words)
     be, shape = given.backend, _of_words(given.shape)
     column = given.reshape(shape[0] if len(shape) == 1 else int(np.prod(shape)), 1)
@@ -285,6 +265,17 @@ def one_hot(words: Any, classes: int) -> Variable:
     tensor = be.empty((column.shape[0], count))
     tensor[:] = found
     return const(tensor.reshape(*shape, count))
+
+
+def _classes(words: Any, count: int) -> Any:
+    """Words on the host as an array of integers, checked."""
+    host = np.asarray(words)
+    if host.dtype.kind not in "iu":
+        raise DTypeError(f"one_hot: words must be integers, got {host.dtype} from {brief(words)}")
+    wrong = host[(host < 0) | (host >= count)]
+    if wrong.size:
+        raise IndexRangeError(f"one_hot: class {wrong[0]} is out of range for {count} classes")
+    return host
 
 
 def scaled_dot_product_attention(
@@ -320,16 +311,8 @@ def _of_words(shape: tuple[int, ...]) -> tuple[int, ...]:
     return (max(shape),) if len(shape) == 2 and 1 in shape else tuple(shape)
 
 
-def _per_axis(name: str, value: Any, axes: int) -> tuple[int, ...]:
-    each = tuple(value) if isinstance(value, (tuple, list)) else (value,) * axes
-    if len(each) != axes or any(not isinstance(size, int) or isinstance(size, bool) for size in each):
-        raise ArgumentError(f"convolution: {name} must be an integer or {axes} of them, got {brief(value)}")
-    return each
-
-
 DOCUMENT_NAMES = {
-    "Convolution": convolution, "AvgPool2D": avg_pool2d, "MaxPool1D": max_pool1d, "MaxPool2D": max_pool2d,
-    "BatchNorm": batch_norm, "BatchNorm2D": batch_norm2d, "LayerNormOp": layer_norm, "Embedding": embedding,
-    "OneHot": one_hot, "ScaledDotProductAttention": scaled_dot_product_attention,
+    "Convolution": convolution, "BatchNorm": batch_norm, "BatchNorm2D": batch_norm2d, "LayerNormOp": layer_norm,
+    "Embedding": embedding, "OneHot": one_hot, "ScaledDotProductAttention": scaled_dot_product_attention,
 }  # fmt: skip
 """The source document's names."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from neonlike.autograd.ops.common import F, derived, plain, variable
-from neonlike.autograd.ops.shape import index_add, reshape
+from neonlike.autograd.ops.shape import index_add, reshape, transpose
 from neonlike.autograd.variable import Variable
 from neonlike.errors import DTypeError, IndexRangeError, ShapeError
 from neonlike.optree import moves
@@ -46,12 +46,21 @@ class SparseMatrix:
         ------
         ShapeError
             If the inner sizes differ.
+        DTypeError
+            If the other factor is sparse too, or no matrix at all.
         """
         dense = variable("sparse product", dense, self.values)
         if dense.ndim != 2 or dense.shape[0] != self.shape[1]:
             raise ShapeError(f"sparse product: {self.shape} times {dense.shape}; the inner sizes must be equal")
         places = self.rows, self.columns
         return derived("sparse product", lambda v, b: _product(v, b, places, self.shape), self.values, dense)
+
+    __array_ufunc__ = None
+    """NumPy's arrays leave their product with it to it."""
+
+    def __rmatmul__(self, dense: Any) -> Variable:
+        """The product (n, k) of a matrix (n, m) with this one."""
+        return transpose(self.T @ transpose(dense))
 
     def __repr__(self) -> str:
         return f"<SparseMatrix {self.shape[0]}x{self.shape[1]}, {len(self.rows)} values, {self.values.dtype.name}>"

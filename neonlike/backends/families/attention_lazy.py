@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
+
+import numpy as np
 
 from neonlike.backends.families.attention import AttentionFamily
 from neonlike.backends.families.attention_definition import AttentionPass
 from neonlike.backends.families.operands import check_floats
-from neonlike.backends.families.requests import Result, no_second
+from neonlike.backends.families.requests import Result, matmul_node
 from neonlike.backends.geometry.attention import AttentionGeometry
 from neonlike.errors import ShapeError
-from neonlike.optree.calls import Request, call, call_spec, part
+from neonlike.optree.calls import Request, call, call_spec, of_result, part
 from neonlike.optree.dtypes import DType
+from neonlike.optree.functions import F as Functions
+from neonlike.optree.higher import differentiated
 from neonlike.optree.node import common_backend, expression
 from neonlike.optree.tape import rule_key
+
+F: Any = Functions
 
 
 class _Request(Request):
@@ -74,9 +82,35 @@ class AttentionGradient(_Request):
         """See :meth:`Request.planned`."""
         return self._planned(be, (*operands, *results), True)
 
+    def slopes(self, position: int, d: Any, *operands: Any) -> tuple[Any, ...]:  # type: ignore[override]
+        """Those of the formula, with weights that are what queries and keys give."""
+        Q, K, V, _, _, error = operands
+        *by_inputs, by_error = differentiated(partial(_formula, self.geometry, position), d, (Q, K, V, error))
+        return (*by_inputs, None, None, by_error)
+
     def describe(self) -> str:
         """The method of the backend, and the sizes."""
         return f"be.bprop_attention, {self.geometry}"
+
+
+def _formula(layer: AttentionGeometry, position: int, *operands: Any) -> Any:
+    """The gradient of Q (0), K (1) or V (2), from these and the error; see ``bprop_attention``."""
+    shape = operands[position].shape
+    q, k, v, error = (one.reshape(-1, *one.shape[-2:]) for one in operands)
+    scores = _product(q, k.T) * layer.scale
+    if layer.causal:
+        hidden = scores.backend.array(np.triu(np.ones((1, *scores.shape[1:])), 1), dtype=np.int8)
+        scores = F.where(hidden, -math.inf, scores)
+    weights = F.softmax(scores, 2)
+    if position == 2:
+        return _product(weights.T, error).reshape(shape)
+    of_weights = _product(error, v.T)
+    slopes = weights * (of_weights - F.sum(weights * of_weights, 2)) * layer.scale
+    return (_product(slopes, k) if position == 0 else _product(slopes.T, q)).reshape(shape)
+
+
+def _product(a: Any, b: Any) -> Any:
+    return matmul_node(a, b, (a.shape[0], a.shape[1], b.shape[2]), a.dtype)
 
 
 class LazyAttentionFamily(AttentionFamily):
@@ -98,7 +132,7 @@ class LazyAttentionFamily(AttentionFamily):
         Returns
         -------
         expression (N, heads, queries, value_size)
-            There are no second derivatives.
+            Its gradient takes no more memory than :meth:`bprop_attention`; second derivatives store all scores.
 
         Raises
         ------
@@ -137,4 +171,4 @@ def _attention_gradients(F: Any, d: Any, z: Any, Q: Any, K: Any, V: Any) -> tupl
 
 
 _ATTENTION = call_spec("attention", _attention_gradients)
-_ATTENTION_GRADIENT = call_spec("attention_gradient", no_second("attention"))
+_ATTENTION_GRADIENT = call_spec("attention_gradient", of_result)

@@ -11,16 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 from neonlike.backends.families.base import Family
+from neonlike.backends.families.norm_requests import batchnorm_node, lrn_node
 from neonlike.backends.families.operands import as_numbers, check_floats
-from neonlike.backends.families.requests import (
-    Custom,
-    Primitive,
-    batchnorm_node,
-    conv_node,
-    lrn_node,
-    matmul_node,
-    pool_node,
-)
+from neonlike.backends.families.requests import Custom, Primitive, conv_node, matmul_node, pool_node
 from neonlike.backends.geometry.conv import ConvGeometry, deconv_geometry
 from neonlike.backends.geometry.lrn import LrnGeometry
 from neonlike.backends.geometry.pool import PoolGeometry
@@ -129,7 +122,6 @@ class LazyFamily(Family):
         window : int or tuple
             For all spatial axes, or each of them.
         op : "max", "avg" or "l2"
-            Second derivatives are those of "avg" only.
         strides : int or tuple, optional
             The window by default.
         padding : int or tuple
@@ -159,7 +151,7 @@ class LazyFamily(Family):
         """Batch normalisation by the statistics of this batch (the training form) as an expression.
 
         ``gamma * (x - mean) / sqrt(variance + eps) + beta`` by rows, with the biased variance; see
-        :meth:`compound_fprop_bn`. Running statistics are not kept. There are no second derivatives.
+        :meth:`compound_fprop_bn`. Running statistics are not kept.
 
         Parameters
         ----------
@@ -206,7 +198,6 @@ class LazyFamily(Family):
         Returns
         -------
         expression of x's shape
-            There are no second derivatives.
 
         Raises
         ------

@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, NoReturn
 
+import numpy as np
+
 from neonlike.backends.geometry.conv import ConvGeometry
-from neonlike.backends.geometry.lrn import LrnGeometry
 from neonlike.backends.geometry.pool import PoolGeometry
 from neonlike.errors import GradientError
-from neonlike.optree.calls import Request, call, call_spec, part
-from neonlike.optree.dtypes import DType, compute_dtype
-from neonlike.optree.node import OpTreeNode
+from neonlike.optree.calls import Request, call, call_spec, of_result, part
+from neonlike.optree.dtypes import DType
+from neonlike.optree.functions import F as Functions
+from neonlike.optree.higher import differentiated
 from neonlike.optree.shapes import Shape, stretches_to
+
+F: Any = Functions
 
 Result = tuple[Shape, DType]
 
@@ -127,6 +132,15 @@ class Unpool(Request):
         names = {"max": ("argmax",), "l2": ("inputs",), "avg": ()}[self.geometry.op]
         be.bprop_pool(self.geometry, error, results[0], **dict(zip(names, more)))
 
+    def slopes(self, position: int, d: Any, error: Any, *more: Any) -> tuple[Any, ...]:  # type: ignore[override]
+        """Of max pooling what d has where the maxima were, of the mean its pooling; of l2 those of the formula."""
+        g = self.geometry
+        if g.op == "max":
+            return _at_positions(g, d, more[0]), None
+        if g.op == "avg":
+            return (pool_node(g, d, error.shape),)
+        return differentiated(partial(_unpool_norms, g), d, (error, *more))
+
     def describe(self) -> str:
         """The method of the backend, and the sizes."""
         return f"be.bprop_pool, {self.geometry}"
@@ -140,6 +154,29 @@ def pool_node(g: PoolGeometry, x: Any, shape: Shape) -> Any:
     return call(_POOL, Pool(g, results, (g.dtype,)), (x,))
 
 
+def _at_positions(g: PoolGeometry, values: Any, positions: Any) -> Any:
+    """From ``values`` of the input's shape the elements at ``positions`` in the windows, in the output's shape."""
+    be, N = values.backend, values.shape[-1]
+    corners = np.zeros((1, 1, 1), np.int64)  # of windows; none lies in the padding alone
+    for size, count, step, margin in zip(g.DHW, g.MPQ, g.strides[1:], g.padding[1:]):
+        corners = (corners * size + (np.arange(count) * step - margin)).reshape(-1, 1, 1)
+    depths, rows, columns = g.window_places[:, 1:].T
+    steps = be.array(((depths * g.H + rows) * g.W + columns)[:, None], dtype=np.int64)
+    there = F.take(steps, positions.reshape(1, math.prod(positions.shape)), 0).reshape(g.K, -1, N)
+    places = there + be.array(corners.reshape(1, -1, 1), dtype=np.int64)
+    return F.take_along(values.reshape(g.C, -1, N), places, 1).reshape(positions.shape)
+
+
+def _unpool_norms(g: PoolGeometry, error: Any, x: Any) -> Any:
+    """The gradient of l2 pooling: x times the sum of error / norm over the windows that it lies in."""
+    mean = replace(g, op="avg", seen={}, batches={})
+    counts = x.backend.array(g.counts.reshape(*error.shape[:-1], 1), dtype=error.dtype)
+    norms = F.sqrt(pool_node(mean, x * x, error.shape) * counts)
+    shares = F.where(F.equal(norms, 0), 0, error / F.where(F.equal(norms, 0), 1, norms)) * counts
+    unpool = Unpool(mean, ((x.shape, g.dtype),), (g.dtype,))
+    return x * call(_UNPOOL, unpool, (shares,))
+
+
 def _pool_gradient(F: Any, d: Any, z: Any, x: Any) -> tuple[Any, ...]:
     g: PoolGeometry = z.attrs["request"].geometry
     more: tuple[Any, ...] = ()
@@ -149,116 +186,7 @@ def _pool_gradient(F: Any, d: Any, z: Any, x: Any) -> tuple[Any, ...]:
     return (call(_UNPOOL, Unpool(g, ((x.shape, g.dtype),), dtypes), (d, *more)),)
 
 
-def _unpool_gradient(F: Any, d: Any, z: Any, error: Any, *more: Any) -> tuple[Any, ...]:
-    g: PoolGeometry = z.attrs["request"].geometry
-    if g.op != "avg":
-        no_second(f"pool(op={g.op!r})")(F, d, z)
-    return (pool_node(g, d, error.shape),)
-
-
-_POOL, _UNPOOL = call_spec("pool", _pool_gradient), call_spec("pool_gradient", _unpool_gradient)
-
-
-# Normalisations -------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class BatchNorm(Request):
-    """``compound_fprop_bn`` of (x, gamma, beta) in training; further results are the sums and variances of rows."""
-
-    eps: float
-    results: tuple[Result, ...]
-    dtypes: tuple[DType | None, ...]
-
-    def run(self, be: Any, results: Sequence[Any], operands: Sequence[Any]) -> None:
-        """Compute it; the running statistics go nowhere."""
-        y, xsum, xvar = results
-        x, gamma, beta = operands
-        gmean, gvar = be.fresh(xsum.shape, xsum.dtype), be.fresh(xsum.shape, xsum.dtype)
-        be.compound_fprop_bn(x, xsum, xvar, gmean, gvar, gamma, beta, y, self.eps, 0.0, True)
-
-    def describe(self) -> str:
-        """The method of the backend."""
-        return f"be.compound_fprop_bn, eps {self.eps:g}"
-
-
-@dataclass(frozen=True, eq=False)
-class BatchNormGradient(Request):
-    """``compound_bprop_bn`` of (error, x, xsum, xvar, gamma): the gradients of x, gamma and beta."""
-
-    eps: float
-    results: tuple[Result, ...]
-    dtypes: tuple[DType | None, ...]
-
-    def run(self, be: Any, results: Sequence[Any], operands: Sequence[Any]) -> None:
-        """Compute them."""
-        delta, grad_gamma, grad_beta = results
-        error, x, xsum, xvar, gamma = operands
-        be.compound_bprop_bn(delta, grad_gamma, grad_beta, error, x, xsum, xvar, gamma, self.eps)
-
-    def describe(self) -> str:
-        """The method of the backend."""
-        return f"be.compound_bprop_bn, eps {self.eps:g}"
-
-
-def batchnorm_node(x: Any, gamma: Any, beta: Any, eps: float) -> Any:
-    """Batch normalisation as an expression."""
-    rows = (gamma.size if not isinstance(gamma, OpTreeNode) else math.prod(gamma.shape), 1), compute_dtype(x.dtype)
-    request = BatchNorm(eps, ((x.shape, x.dtype), rows, rows), (x.dtype, None, None))
-    return call(_BATCHNORM, request, (x, gamma, beta))
-
-
-def _batchnorm_gradients(F: Any, d: Any, z: Any, x: Any, gamma: Any, beta: Any) -> tuple[Any, ...]:
-    kind = x.dtype
-    parameters = ((gamma.shape, compute_dtype(gamma.dtype)), (beta.shape, compute_dtype(beta.dtype)))
-    request = BatchNormGradient(z.attrs["request"].eps, ((x.shape, kind), *parameters), (kind, kind, None, None, None))
-    node = call(_BATCHNORM_GRADIENT, request, (d, x, part(z, 1), part(z, 2), gamma))
-    return node, part(node, 1), part(node, 2)
-
-
-_BATCHNORM = call_spec("batchnorm", _batchnorm_gradients)
-_BATCHNORM_GRADIENT = call_spec("batchnorm_gradient", no_second("batchnorm"))
-
-
-@dataclass(frozen=True, eq=False)
-class Lrn(Request):
-    """``fprop_lrn`` of (I,), or with ``backward`` ``bprop_lrn`` of (I, O, E, denom)."""
-
-    geometry: LrnGeometry
-    ascale: float
-    bpower: float
-    backward: bool
-    results: tuple[Result, ...]
-    dtypes: tuple[DType | None, ...]
-
-    def run(self, be: Any, results: Sequence[Any], operands: Sequence[Any]) -> None:
-        """Compute the pass."""
-        powers = {"ascale": self.ascale, "bpower": self.bpower}
-        if not self.backward:
-            be.fprop_lrn(self.geometry, operands[0], *results, **powers)
-            return
-        inputs, outputs, error, denom = operands
-        be.bprop_lrn(self.geometry, inputs, outputs, error, results[0], denom, **powers)
-
-    def describe(self) -> str:
-        """The method of the backend, and the sizes."""
-        return f"be.{'bprop' if self.backward else 'fprop'}_lrn, {self.geometry.describe()}"
-
-
-def lrn_node(g: LrnGeometry, x: Any, ascale: float, bpower: float) -> Any:
-    """Local response normalisation as an expression."""
-    result = x.shape, g.dtype
-    return call(_LRN, Lrn(g, ascale, bpower, False, (result, result), (g.dtype,)), (x,))
-
-
-def _lrn_gradient(F: Any, d: Any, z: Any, x: Any) -> tuple[Any, ...]:
-    had: Lrn = z.attrs["request"]
-    kind = had.geometry.dtype
-    request = Lrn(had.geometry, had.ascale, had.bpower, True, ((x.shape, kind),), (kind,) * 4)
-    return (call(_LRN_GRADIENT, request, (x, z, d, part(z, 1))),)
-
-
-_LRN, _LRN_GRADIENT = call_spec("lrn", _lrn_gradient), call_spec("lrn_gradient", no_second("lrn"))
+_POOL, _UNPOOL = call_spec("pool", _pool_gradient), call_spec("pool_gradient", of_result)
 
 
 # Batched products -----------------------------------------------------------------------------------------------------

@@ -79,6 +79,7 @@ class Lambda(StoredLayer):
         for one in self._given:
             if not isinstance(one, str) or not one.isidentifier() or hasattr(self, one) or one in RESERVED:
                 raise ArgumentError(f"{self.name}: {brief(one)} cannot be the name of a parameter; choose another")
+        self._check_declared()
         self.has_params = bool(self._given)
         self.declared_shape = out_shape
         self.gradients: dict[str, Any] = {}
@@ -86,6 +87,18 @@ class Lambda(StoredLayer):
         self._graph: Any = None
         for one in self._given:
             setattr(self, one, None)
+
+    def _check_declared(self) -> None:
+        """Raise ArgumentError unless the function can be called with x and the declared parameters."""
+        more = {"inference": False} if self._takes_inference else {}
+        try:
+            inspect.signature(self.function).bind(None, **dict.fromkeys(self._given), **more)
+        except TypeError as error:
+            raise ArgumentError(
+                f"{self.name}: {_spoken(self.function)} cannot be called with x and the parameters "
+                f"{list(self._given)}: {error}; declare its arguments behind x: "
+                "Lambda(function, parameters={'w': ...})"
+            ) from error
 
     @staticmethod
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -215,6 +228,10 @@ class Lambda(StoredLayer):
             change = found[-1].value if alpha == 1 else alpha * found[-1].value
             self.deltas[:] = change + beta * self.deltas if beta else change
         return self.deltas
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies and pickles go without the graph of the last pass, which holds its inputs."""
+        return {**self.__dict__, "_graph": None}
 
     # -- parameters ----------------------------------------------------------------------------------------
 
