@@ -10,6 +10,7 @@ from neonlike.initializers import Constant, Gaussian, Uniform
 from neonlike.layers import Activation, Affine, Bias, BranchNode, DataTransform, Dropout, Linear, Reshape, Sequential
 from neonlike.layers.container import DeltasTree, flatten, pairwise
 from neonlike.layers.layer import AccumulationError, CompoundLayer, Layer
+from neonlike.nervanaobject import build
 from neonlike.transforms import Normalizer, Rectlin, Softmax, Tanh
 
 N = 4
@@ -133,6 +134,20 @@ class TestCompound:
             Affine(3, Gaussian(), bias=Constant(0), batch_norm=True)
         with pytest.raises(MissingArgument):
             CompoundLayer(bias=Constant(0), batch_norm=True)
+
+    def test_one_of_ones_own_appends_what_follows_its_weight(self, be):
+        class Thin(CompoundLayer):
+            """A weight of few rows."""
+
+            def __init__(self, init, **following):
+                super().__init__(**following)
+                self.append(Linear(2, init, name=self.name))
+                self.add_postfilter_layers()
+
+        assert [type(part) for part in Thin(Gaussian(), bias=Constant(0), activation=Tanh())] == [
+            Linear, Bias, Activation
+        ]  # fmt: skip
+        assert [part.name for part in Thin(Gaussian(), batch_norm=True, name="a")] == ["a", "a_bnorm"]
 
     def test_an_activation_must_be_an_object(self, be):
         with pytest.raises(DTypeError, match="Rectlin"):
@@ -271,6 +286,23 @@ class TestSequential:
         for a, b in zip(net.layers[:2], again.layers[:2], strict=True):
             np.testing.assert_array_equal(a.W.get(), b.W.get())
         assert again.layers[2].transform.slope == 0.1 and again.layers[4].keep == 0.7
+
+    def test_a_chain_that_makes_its_layers_itself_comes_back_too(self, be):
+        class Tower(Sequential):
+            """As many layers as it has floors."""
+
+            def __init__(self, floors, name=None):
+                self.floors = floors
+                super().__init__([Linear(3, Gaussian()) for _ in range(floors)], name=name)
+
+        net = ready(Tower(2, name="tower"), 3)
+        described = net.get_description(get_weights=True)
+        again = build(described)
+        assert type(again) is Tower and again.name == "tower"
+        again.load_weights(described)
+        ready(again, 3)
+        for a, b in zip(net.layers, again.layers, strict=True):
+            np.testing.assert_array_equal(a.W.get(), b.W.get())
 
     def test_a_branch_adds_its_error_to_that_of_the_trunk(self, be64, rng):
         node = BranchNode("fork")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -178,12 +179,17 @@ class LayerContainer(Layer):
 
     @classmethod
     def gen_class(cls, pdict: dict[str, Any]) -> LayerContainer:
-        """Build the container from the descriptions in ``pdict["layers"]`` (weights are loaded afterwards)."""
-        layers = [build(entry) for entry in pdict["layers"]]
+        """Build the container from the descriptions in ``pdict["layers"]`` (weights are loaded afterwards).
+
+        One of a program's own whose constructor is not given layers makes them itself.
+        """
         rest = {key: value for key, value in pdict.items() if key != "layers"}
         for key in rest:
             cls.recursive_gen(rest, key)
-        return cls(layers=layers, **rest)  # type: ignore[call-arg]
+        parameters = inspect.signature(cls).parameters
+        if "layers" in parameters or any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
+            rest["layers"] = [build(entry) for entry in pdict["layers"]]
+        return cls(**rest)
 
     def _saved_layers(self, pdict: Description) -> list[Any]:
         config = pdict.get("config")

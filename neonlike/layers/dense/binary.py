@@ -7,7 +7,6 @@ from typing import Any
 from neonlike.backends.backend import Tensor
 from neonlike.errors import ArgumentError
 from neonlike.layers.core.base import Layer, require_input
-from neonlike.layers.core.bias import Bias
 from neonlike.layers.core.elementwise import Activation
 from neonlike.layers.dense.compound import CompoundLayer
 from neonlike.layers.dense.linear import Linear
@@ -100,4 +99,4 @@ class BinaryAffine(CompoundLayer):
     ) -> None:
         super().__init__(bias=bias, batch_norm=batch_norm, activation=activation, name=name)
         self.append(BinaryLinear(nout, init, bsum=batch_norm, name=name))
-        self.add_postfilter_layers(Bias)
+        self.add_postfilter_layers()

@@ -9,6 +9,7 @@ import numpy as np
 from neonlike.checks import brief
 from neonlike.errors import ArgumentTypeError, MissingArgument
 from neonlike.layers.core.base import require_transform
+from neonlike.layers.core.bias import Bias
 from neonlike.layers.core.elementwise import Activation
 from neonlike.layers.core.variables import ListOnVariables
 from neonlike.layers.norm.normalization import BatchNorm
@@ -52,7 +53,7 @@ class CompoundLayer(ListOnVariables, list[Any]):
         self.name = name
         self.base_name = name
 
-    def add_postfilter_layers(self, bias_class: Any) -> None:
+    def add_postfilter_layers(self, bias_class: Any = Bias) -> None:
         """Append what follows the weight: bias or batch normalization, then the activation.
 
         Parameters

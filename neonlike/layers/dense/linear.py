@@ -7,7 +7,6 @@ from typing import Any
 from neonlike.backends.backend import Tensor
 from neonlike.errors import ArgumentError
 from neonlike.layers.core.base import Layer, interpret_in_shape, require_input, require_size
-from neonlike.layers.core.bias import Bias
 from neonlike.layers.core.chain import taken_over
 from neonlike.layers.core.epilogue import rectifier
 from neonlike.layers.core.parameter import ParameterLayer
@@ -123,4 +122,4 @@ class Affine(CompoundLayer):
     ) -> None:
         super().__init__(bias=bias, batch_norm=batch_norm, activation=activation, name=name)
         self.append(Linear(nout, init, bsum=batch_norm, name=name, parallelism=parallelism))
-        self.add_postfilter_layers(Bias)
+        self.add_postfilter_layers()

@@ -8,7 +8,6 @@ from typing import Any
 from neonlike.backends.backend import Tensor
 from neonlike.errors import ArgumentError
 from neonlike.layers.core.base import Layer
-from neonlike.layers.core.bias import Bias
 from neonlike.layers.core.epilogue import EpilogueLayer
 from neonlike.layers.dense.compound import CompoundLayer
 from neonlike.layers.images.windows import PLAIN, convolution_sizes, image_shape, image_sizes, require_images
@@ -133,4 +132,4 @@ class Deconv(CompoundLayer):
     ) -> None:
         super().__init__(bias=bias, batch_norm=batch_norm, activation=activation, name=name)
         self.append(Deconvolution(fshape, strides, padding, dilation, init=init, bsum=batch_norm, name=name))
-        self.add_postfilter_layers(Bias)
+        self.add_postfilter_layers()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from neonlike.layers.core.bias import Bias
 from neonlike.layers.dense.compound import CompoundLayer
 from neonlike.layers.images.convolution import Conv, Convolution
 from neonlike.layers.images.windows import window_sizes
@@ -71,7 +70,7 @@ class DepthwiseConv(CompoundLayer):
     ) -> None:
         super().__init__(bias=bias, batch_norm=batch_norm, activation=activation, name=name)
         self.append(DepthwiseConvolution(fshape, strides, padding, dilation, init, bsum=batch_norm, name=name))
-        self.add_postfilter_layers(Bias)
+        self.add_postfilter_layers()
 
 
 class DepthwiseSeparableConv(CompoundLayer):
