@@ -76,7 +76,8 @@ def test_a_terminal_gets_a_line_that_grows(be, model, data, monkeypatch):
     assert drawn.count("\n") == 1 and drawn.endswith("\n") and drawn.count("\r") == 7
     blocks = [frame.count("█") for frame in drawn.split("\r")[1:]]
     assert blocks == sorted(blocks) and blocks[-1] == 20
-    left = [re.search(r"s\] +(\d+)s left *$", frame) is not None for frame in drawn.split("\r")[1:]]
+    pace = r"s\] [\d.]+k? samples/s, (\d+)s left *$"
+    left = [re.search(pace, frame) is not None for frame in drawn.split("\r")[1:]]
     assert left == [True] * 5 + [False] * 2
 
 
@@ -122,6 +123,23 @@ def test_a_long_epoch_writes_lines_to_a_log(be, model, data, capsys, monkeypatch
     fit(model, data, Callbacks(model), 1)
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 6 and all(line.endswith("s left") for line in lines[:-1]) and lines[-1].endswith("s]")
+
+
+def test_the_rate_is_that_of_the_minibatches_of_this_run(be, data, model, monkeypatch, capsys):
+    monkeypatch.setattr(progress, "LOG_EVERY_S", 0.0)
+    seconds = iter(range(20))
+    monkeypatch.setattr(progress.time, "perf_counter", lambda: next(seconds))
+    model.progress.minibatches = 2  # as in an epoch that is resumed
+    bar = ProgressBarCallback()
+    model.nbatches, model.cost = 6, GeneralizedCost(CrossEntropyMulti())
+    bar.on_train_begin({}, model, 1), bar.on_epoch_begin({}, model, 0)
+    for minibatch in (2, 3):
+        bar.on_minibatch_end({}, model, 0, minibatch)
+    shown = re.findall(r"([\d.]+) samples/s, (\d+)s left", capsys.readouterr().out)
+    assert shown == [(str(N), "3"), (str(N), "2")]
+    assert [progress._amount(n) for n in (0.234, 9.94, 9.96, 99.6, 4321, 9999, 56_000)] == [
+        "0.23", "9.9", "10", "100", "4300", "10k", "56k"
+    ]  # fmt: skip
 
 
 def test_a_duration_is_said_as_people_do():

@@ -63,7 +63,8 @@ class ProgressBarCallback(Callback):
     """Shows a progress bar while an epoch runs, and its loss at the end.
 
     The cost is the mean of the last ten minibatches; of a Multicost that of each. On a terminal the line is redrawn in
-    place, with the time left; elsewhere the finished line of an epoch is written, and one every minute of a long one.
+    place, with the samples trained a second and the time left; elsewhere the finished line of an epoch is written, and
+    one every minute of a long one.
 
     Parameters
     ----------
@@ -110,11 +111,17 @@ class ProgressBarCallback(Callback):
         cost = mean.tolist() if len(mean) > 1 else float(mean[0])
         seconds = now - self._start
         self._line = get_progress_string("Train", epoch, done, model.nbatches, cost, seconds, self._block)
-        left = seconds / (done - self._first) * (model.nbatches - done) if done > self._first else 0.0
+        pace = self._pace(done - self._first, model.nbatches - done, seconds)
         if self._live:
-            self._write("\r" + self._line + (f" {_duration(left)} left" if left else ""))
-        elif left:
-            self._write(f"{self._line} {_duration(left)} left\n")
+            self._write("\r" + self._line + pace)
+        elif pace:
+            self._write(f"{self._line}{pace}\n")
+
+    def _pace(self, done: int, left: int, seconds: float) -> str:
+        """Samples a second, and the time that the ``left`` minibatches will take if all go on so; empty at the end."""
+        if done < 1 or left < 1 or not seconds:
+            return ""
+        return f" {_amount(done * self.be.bsz / seconds)} samples/s, {_duration(seconds / done * left)} left"
 
     def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
         """Write the finished line, with the loss if it was computed in this epoch."""
@@ -142,6 +149,14 @@ def _drawable(block: str) -> str:
     except (UnicodeEncodeError, LookupError):
         return "#"
     return block
+
+
+def _amount(number: float) -> str:
+    """A positive number to two digits: 3.4, 120, 56k."""
+    number = float(f"{number:.2g}")
+    if number < 10:
+        return f"{number:.2g}"
+    return f"{number:.0f}" if number < 10_000 else f"{number / 1000:.0f}k"
 
 
 def _duration(seconds: float) -> str:
