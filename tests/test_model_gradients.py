@@ -7,7 +7,26 @@ import pytest
 
 from neonlike.data import ArrayIterator
 from neonlike.initializers import Constant, Gaussian, Uniform
-from neonlike.layers import Affine, GeneralizedCost
+from neonlike.layers import (
+    GRU,
+    LSTM,
+    Affine,
+    BiLSTM,
+    BranchNode,
+    Conv,
+    GeneralizedCost,
+    GeneralizedCostMask,
+    LookupTable,
+    MergeMultistream,
+    MergeSum,
+    Multicost,
+    Pooling,
+    RecurrentSum,
+    Seq2Seq,
+    SkipNode,
+    Tree,
+)
+from neonlike.layers.container import Decoder, Encoder
 from neonlike.models import Model
 from neonlike.optimizers import GradientDescentMomentum
 from neonlike.transforms import (
@@ -23,6 +42,83 @@ from neonlike.transforms import (
 )
 
 N, NIN, NCLASS = 16, 6, 3
+pytestmark = pytest.mark.engines("numpy", "c")
+
+
+def check(model, cost, x, t, rng, rtol):
+    """Compare the gradients of all parameters with central differences, along random directions."""
+
+    def value():
+        return np.sum(cost.get_cost(model.fprop(x), t)) * columns  # gradients are sums over the columns
+
+    y = model.fprop(x)
+    columns = (y[0] if isinstance(y, list) else y).shape[1]
+    errors = cost.get_errors(y, t)
+    model.bprop(errors)
+    parameters = [entry for layer in model.layers_to_optimize for entry in as_list(layer.get_params())]
+    gradients = [(parameter, gradient.get().copy()) for (parameter, gradient), _ in parameters]
+    for parameter, gradient in gradients:
+        for _ in range(2):  # random projections check all entries at once
+            direction = rng.normal(size=gradient.shape)
+            start, h, ends = parameter.get().copy(), 1e-6, []
+            for sign in (1, -1):
+                parameter[:] = start + sign * h * direction
+                ends.append(value())
+            parameter[:] = start
+            found = (ends[0] - ends[1]) / (2 * h)
+            assert (gradient * direction).sum() == pytest.approx(found, rel=rtol, abs=1e-7)
+
+
+def as_list(params):
+    return params if isinstance(params, list) else [params]
+
+
+def gates():
+    return {"activation": Tanh(), "gate_activation": Logistic(), "reset_cells": True}
+
+
+def sentiment(be, rng):
+    """Words, read in both directions."""
+    layers = [LookupTable(9, 4, Gaussian()), BiLSTM(5, Gaussian(), **gates()), RecurrentSum(),
+              Affine(3, Gaussian(), bias=Uniform(-1, 1), activation=Softmax())]  # fmt: skip
+    words = be.array(rng.integers(9, size=(6, be.bsz)), dtype=np.int32)
+    return layers, (6, 1), words, one_hot(be, rng, 3, 1), GeneralizedCost(CrossEntropyMulti(usebits=True))
+
+
+def captions(be, rng):
+    """An image as the first step of a sentence, some words of which do not count."""
+    streams = [[Affine(5, Gaussian(), bias=Uniform(-1, 1))], [Affine(5, Gaussian())]]
+    layers = [MergeMultistream(streams, "recurrent"), LSTM(6, Gaussian(), **gates()),
+              Affine(4, Gaussian(), activation=Softmax())]  # fmt: skip
+    inputs = be.array(rng.normal(size=(7, be.bsz))), one_hot(be, rng, 4, 3)
+    mask = be.array(np.repeat(rng.integers(2, size=(1, 4 * be.bsz)), 4, axis=0))
+    cost = GeneralizedCostMask(CrossEntropyMulti(), weights=0.5)
+    return layers, [(7, 1), (4, 3)], inputs, (one_hot(be, rng, 4, 4), mask), cost
+
+
+def branches(be, rng):
+    """A residual block in images, and a second output in the middle."""
+    node = BranchNode("gradients")
+    block = MergeSum([Conv((3, 3, 4), Gaussian(), padding=1, batch_norm=True, activation=Tanh()), SkipNode()])
+    trunk = [Conv((3, 3, 4), Gaussian(), padding=1, bias=Uniform(), activation=Tanh()), node, block, Pooling(2, "avg"),
+             Affine(3, Gaussian(), activation=Softmax())]  # fmt: skip
+    layers = Tree([trunk, [node, Affine(2, Gaussian(), activation=Tanh())]])
+    targets = one_hot(be, rng, 3, 1), be.array(rng.normal(size=(2, be.bsz)))
+    costs = Multicost([GeneralizedCost(CrossEntropyMulti()), GeneralizedCost(SumSquared())], weights=[1, 0.3])
+    return layers, (2, 4, 4), be.array(rng.normal(size=(32, be.bsz))), targets, costs
+
+
+def translation(be, rng):
+    """What an encoder read is the state that a decoder begins from."""
+    encoder = Encoder([GRU(5, Gaussian(scale=0.5), **gates())])
+    decoder = Decoder([GRU(5, Gaussian(scale=0.5), **gates()), Affine(4, Gaussian(), activation=Softmax())])
+    inputs = one_hot(be, rng, 4, 3), one_hot(be, rng, 4, 3)
+    cost = GeneralizedCost(CrossEntropyMulti())
+    return Seq2Seq([encoder, decoder]), ((4, 3), (4, 3)), inputs, one_hot(be, rng, 4, 3), cost
+
+
+def one_hot(be, rng, size, steps):
+    return be.array(np.eye(size)[rng.integers(size, size=steps * be.bsz)].T)
 
 
 class TestGradients:
@@ -51,22 +147,16 @@ class TestGradients:
         total = GeneralizedCost(costfunc)
         model.initialize(NIN, total)
 
-        def value():
-            return total.get_cost(model.fprop(x), t).item() * 5  # gradients are sums over the batch
+        check(model, total, x, t, rng, 1e-6)
 
-        value()
-        model.bprop(total.get_errors(model.layers.outputs, t))
-        for layer in model.layers_to_optimize:
-            gradient = layer.dW.get().copy()
-            for _ in range(3):  # random projections check all entries at once
-                direction = rng.normal(size=gradient.shape)
-                start, h = layer.W.get().copy(), 1e-6
-                layer.W[:] = start + h * direction
-                above = value()
-                layer.W[:] = start - h * direction
-                below = value()
-                layer.W[:] = start
-                assert (gradient * direction).sum() == pytest.approx((above - below) / (2 * h), rel=1e-6, abs=1e-8)
+    @pytest.mark.compiles(2, "branches", "sentiment")
+    @pytest.mark.parametrize("make", [sentiment, captions, branches, translation], ids=lambda make: make.__name__)
+    def test_networks_of_many_kinds(self, be64, rng, make):
+        be64.bsz = 3
+        layers, shape, x, t, cost = make(be64, rng)
+        model = Model(layers)
+        model.initialize(shape, cost)
+        check(model, cost, x, t, rng, 1e-5)
 
     def test_one_step_of_training_is_one_step_of_numpy(self, be64, rng):
         be64.bsz = N
