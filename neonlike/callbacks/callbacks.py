@@ -347,7 +347,7 @@ def _set_progress(callback: Callback, saved: Any) -> None:
     try:
         if saved:
             callback.set_progress(saved)
-    except (TypeError, ValueError, LookupError) as error:
+    except (TypeError, ValueError, LookupError, ArithmeticError) as error:
         logger.warning("%s begins anew: what was saved of it does not fit (%r)", callback.name, error)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -66,8 +67,8 @@ class SerializeModelCallback(Callback):
     def set_progress(self, saved: dict[str, Any]) -> None:
         """Count the files of a saved training among those to keep."""
         base, extension = os.path.splitext(expand(self.save_path))
-        known = [file for file in saved["files"] if file.startswith(f"{base}_") and file.endswith(extension)]
-        self.checkpoint_files = deque(known)
+        ours = re.compile(rf"{re.escape(base)}_\d+{re.escape(extension)}")  # no others: they are removed in their turn
+        self.checkpoint_files = deque(file for file in saved["files"] if ours.fullmatch(file))
 
 
 class _OnLoss(Callback):
@@ -114,7 +115,8 @@ class SaveBestStateCallback(_OnLoss):
 
     def set_progress(self, saved: dict[str, Any]) -> None:
         """Save only what is better than the best of the saved training."""
-        self.best_cost = saved["best_cost"]
+        best = saved["best_cost"]
+        self.best_cost = None if best is None else float(best)
 
 
 class EarlyStopCallback(_OnLoss):

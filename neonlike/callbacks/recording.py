@@ -54,7 +54,7 @@ class TrainCostCallback(Callback):
 
     def set_progress(self, saved: dict[str, Any]) -> None:
         """Go on with the last costs of a saved training."""
-        self.cost_history.extend(saved["costs"])
+        self.cost_history.extend([float(cost) for cost in saved["costs"]])
 
 
 class TrainMulticostCallback(Callback):
@@ -79,7 +79,7 @@ class TrainMulticostCallback(Callback):
                 f"TrainMulticostCallback: the cost is a {type(model.cost).__name__}; this callback is for a Multicost"
             )
         points = int(callback_data["config"].attrs["total_minibatches"])
-        branches = len(model.cost.costs)
+        self._branches = branches = len(model.cost.costs)
         sums = new_dataset(callback_data, "multicost/train", (points,), time_markers="minibatch")
         each = new_dataset(callback_data, "multicost/train_allbranches", (points, branches), time_markers="minibatch")
         self._sums, self._each = Steps(sums), Steps(each)
@@ -101,7 +101,10 @@ class TrainMulticostCallback(Callback):
 
     def set_progress(self, saved: dict[str, Any]) -> None:
         """Go on with the last costs of a saved training."""
-        self.cost_history.extend(saved["costs"])
+        costs = np.array(saved["costs"], dtype=np.float64)
+        if costs.size and costs.shape[1:] != (self._branches,):
+            raise ValueError(f"costs of shape {costs.shape} for {self._branches} outputs")
+        self.cost_history.extend(costs)
 
 
 class LossCallback(Callback):

@@ -110,8 +110,10 @@ def checked_progress(saved: Any) -> dict[str, Any]:
         entries, recorded = callbacks.get("callbacks"), callbacks.get("records")
         fits = isinstance(entries, list) and isinstance(recorded, dict)
         fits = fits and all(isinstance(entry, tuple | list) and len(entry) == 2 for entry in entries)
-        fits = fits and all(isinstance(values, np.ndarray) for values in recorded.values())
-    if fits and (counters := saved.get("counters", {})):
+        fits = fits and all(isinstance(name, str) for name, _ in entries)
+        fits = fits and all(isinstance(v, np.ndarray) and v.dtype.kind in "biuf" for v in recorded.values())
+    if fits:
+        counters = saved.get("counters", {})
         fits = isinstance(counters, dict) and all(isinstance(count, int) for count in counters.values())
     if not fits or saved["minibatches"] < 0:
         raise ArgumentError("Model.deserialize: the entry 'progress' is damaged; leave it out to load the rest")

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from neonlike.backends.families.random import make_state
+from neonlike.checks import brief
 from neonlike.errors import ArgumentError, DTypeError, NeonlikeError
 from neonlike.logger import logger
 from neonlike.models.progress import checked_progress
@@ -69,9 +70,10 @@ def restore(model: Any, model_dict: Any, load_states: bool) -> None:
     model.check_backend("deserialize")
     epoch_index = _completed_epochs(model_dict)
     progress = checked_progress(model_dict.get("progress") if load_states else None)
+    backend = _checked_backend(model_dict.get("backend", {}))
     if "model" in model_dict:
         _restore_layers(model, model_dict["model"], load_states)
-        _restore_backend(model.be, model_dict.get("backend", {}))
+        _restore_backend(model.be, backend)
     elif "layer_params_states" in model_dict and model.layers is not None:
         _restore_old_layers(model, model_dict["layer_params_states"], load_states)
     else:
@@ -97,8 +99,25 @@ def _completed_epochs(model_dict: Description) -> int:
 def resume(model: Any, optimizer: Any) -> None:
     """Give ``optimizer`` the progress of the one in the file that ``model`` was loaded from; done once."""
     progress, model.optimizer_progress = model.optimizer_progress, {}
-    if progress and isinstance(optimizer, Optimizer):
+    if not progress or not isinstance(optimizer, Optimizer):
+        return
+    try:
         optimizer.set_progress(progress)
+    except NeonlikeError:
+        raise
+    except Exception as error:
+        raise ArgumentError(
+            f"{model.name}: the saved progress of the optimizer is damaged, or of another program ({error!r:.200}); "
+            "load with load_states=False to begin anew"
+        ) from error
+
+
+def _checked_backend(saved: Any) -> Description:
+    """What a file says of the backend, if it is something that it can say."""
+    mode = saved.get("compat_mode") if isinstance(saved, dict) else ()
+    if mode is not None and not (isinstance(mode, str) and mode in ("neon", "caffe")):
+        raise ArgumentError(f"Model.deserialize: the entry 'backend' is damaged: {brief(saved)}")
+    return saved
 
 
 def _restore_backend(be: Any, saved: Description) -> None:

@@ -6,6 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+import numpy as np
+
+from neonlike.checks import brief
 from neonlike.errors import ArgumentError
 from neonlike.optimizers.base import Optimizer
 from neonlike.optimizers.schedules import CONSTANT_RATE, Schedule, require_schedule
@@ -174,7 +177,10 @@ class Adam(Optimizer):
 
     def set_progress(self, saved: dict[str, Any]) -> None:
         """Count on from the number of steps saved."""
-        self.t = int(saved.get("t", self.t))
+        steps = saved.get("t", self.t)
+        if not isinstance(steps, int | np.integer) or steps < 0:
+            raise ArgumentError(f"{self.classnm}: t={brief(steps)} is no number of steps that were made")
+        self.t = int(steps)
 
     def _numbers(self, scale: float, epoch: int) -> tuple[float, ...]:
         self.t += 1

@@ -83,7 +83,16 @@ class StoredLayer(Layer):
                     f"{self.name}: saved parameter {name!r} has shape {np.shape(value)}, the layer's has "
                     f"{tuple(present.shape)}; the file belongs to another network"
                 )
-        _check_states(self.name, pdict.get("states", []))
+        self._check_states(pdict.get("states", []))
+
+    def _check_states(self, states: Any) -> None:
+        """Raise unless these are arrays of numbers, or of a layer with several parameters a list of them for each."""
+        entries = _as_list(self.name, states)
+        unknown = not self.states and getattr(type(self), "get_params", None) is not ParameterLayer.get_params
+        several = any(isinstance(entry, list) for entry in (entries if unknown else self.states))
+        for entry in entries:
+            for state in _as_list(self.name, entry) if several else [entry]:
+                _check_numbers(self.name, "optimizer state", state)
 
     def load_weights(self, pdict: Description, load_states: bool = True) -> None:
         """Restore parameters if there are any, and optimizer states if there are any and they are wanted."""
@@ -234,12 +243,10 @@ def stats_dtype(be: Any) -> type:
     return np.float64 if be.default_dtype == np.float64 else np.float32
 
 
-def _check_states(layer: str, states: Any) -> None:
-    if isinstance(states, list | tuple):
-        for entry in states:
-            _check_states(layer, entry)
-    else:
-        _check_numbers(layer, "optimizer state", states)
+def _as_list(layer: str, states: Any) -> list[Any]:
+    if not isinstance(states, list | tuple):
+        raise ArgumentError(f"{layer}: saved optimizer states must be a list, got {shown(states)}; the file is damaged")
+    return list(states)
 
 
 def _check_numbers(layer: str, what: str, value: Any) -> None:
