@@ -29,6 +29,7 @@ from typing import NamedTuple
 from planted import (
     attention,
     autograd,
+    basics,
     batchnorm,
     blueprints,
     containers,
@@ -64,7 +65,7 @@ MUTANTS = tuple(
     for table in (
         roi, lrn, batchnorm, pool, rnn, recurrent, rest, lazy, layers, conv, containers, training, data, described,
         cuda_base, cuda_rest, cuda_dispatch, cuda_engine, cuda_folds, cuda_rnn, cuda_conv, cuda_images, blueprints,
-        repeating, attention, autograd, replays,
+        repeating, attention, autograd, replays, basics,
     )
     for row in table.MUTANTS
 )
@@ -132,6 +133,11 @@ TESTS = {
         "winograd_cuda": "gpu_winograd",
         "blueprints": "blueprints blueprints_errors blueprints_networks blueprints_recurrent",
         "containers": "tree merge merge_streams sequential",
+        "basics": "layers_mlp generalized_cost sequential merge_streams tree",
+        "activations": "activations layers_modern",
+        "models": "model_mlp eval model_storage",
+        "recorded": "progress_bar callbacks callbacks_control damaged_models model_mlp",
+        "resumed": "resume",
         "gan": "gan",
         "seq2seq": "seq2seq skipthought",
     }.items()

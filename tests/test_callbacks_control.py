@@ -88,6 +88,12 @@ class TestSaving:
         fit(model, data, callbacks, 3)
         assert Model(str(tmp_path / "best.p")).epoch_index == 2
 
+    def test_a_resumed_training_keeps_the_best_of_the_one_before(self, be):
+        callback = SaveBestStateCallback("best.p")
+        for best in (0.25, None):
+            callback.set_progress({"best_cost": best})
+            assert callback.best_cost == best
+
     def test_a_model_file_is_loaded_first(self, be, model, data, tmp_path):
         path = str(tmp_path / "m.p")
         fit(model, data, None, 2)

@@ -87,9 +87,10 @@ class TestLinear:
         np.testing.assert_allclose(got, 2 * layer.W.get().T @ e + 3, rtol=1e-12)
         np.testing.assert_allclose(layer.dW.get(), e @ x.T, rtol=1e-12)
 
-    def test_bsum_sums_the_outputs(self, be, rng):
+    def test_bsum_sums_the_outputs_in_training(self, be, rng):
         layer = ready(Linear(3, Gaussian(), bsum=True), 5)
         y = layer.fprop(tensor(be, rng.normal(size=(5, N)))).get()
+        layer.fprop(tensor(be, rng.normal(size=(5, N))), inference=True)
         np.testing.assert_allclose(layer.batch_sum.get(), y.sum(axis=1, keepdims=True), rtol=1e-4)
 
     def test_a_first_layer_has_no_deltas_but_a_gradient(self, be):

@@ -24,7 +24,7 @@ from neonlike.layers import (
 )
 from neonlike.layers.norm import samplenorm
 from neonlike.models import Model
-from neonlike.transforms import GELU, Rectlin, SiLU, Tanh
+from neonlike.transforms import GELU, Rectlin, SiLU, Swish, Tanh
 
 N = 3
 pytestmark = [pytest.mark.engines("numpy", "c"), pytest.mark.samples(N)]
@@ -228,7 +228,7 @@ def test_residual_errors(be):
         Residual([Affine(2, Gaussian())], shortcut="skip")
 
 
-@pytest.mark.parametrize("transform", [GELU(), SiLU()])
+@pytest.mark.parametrize("transform", [GELU(), SiLU(), Swish(1.7)], ids=lambda transform: transform.classnm)
 def test_smooth_activations_have_a_buffer_of_their_own(be64, rng, transform):
     net = ready(Sequential([LayerNorm(), Activation(transform)]), (4,))
     assert net.layers[0].folded == () and net.layers[1].outputs is not net.layers[0].outputs

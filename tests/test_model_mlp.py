@@ -12,7 +12,7 @@ from neonlike.initializers import Constant, Gaussian, GlorotUniform
 from neonlike.layers import Affine, Dropout, GeneralizedCost, Linear, Sequential
 from neonlike.logger import logger
 from neonlike.models import Model
-from neonlike.optimizers import Adam, GradientDescentMomentum, MultiOptimizer, RMSProp
+from neonlike.optimizers import Adam, GradientDescentMomentum, MultiOptimizer, RMSProp, Schedule
 from neonlike.optree.dialect import neon_dialect
 from neonlike.optree.values import values
 from neonlike.transforms import CrossEntropyMulti, Misclassification, Rectlin, Softmax, TopKMisclassification
@@ -99,6 +99,21 @@ class TestFit:
         assert calls[:3] == [("on_train_begin", 3), ("on_epoch_begin", 2), ("on_minibatch_begin", 2, 0)]
         assert calls[-2:] == [("on_epoch_end", 2), ("on_train_end",)]
         assert [c for c in calls if c[0] == "on_minibatch_end"] == [("on_minibatch_end", 2, i) for i in range(6)]
+
+    def test_a_schedule_sees_each_epoch(self, be, data):
+        epochs, schedule, model = [], Schedule(), Model(layers())
+        schedule.get_learning_rate = lambda rate, epoch: epochs.append(epoch) or rate
+        for count in (2, 3):
+            model.fit(data, cost(), GradientDescentMomentum(0.1, 0.9, schedule=schedule), count)
+        assert sorted({*epochs}) == [0, 1, 2] and epochs == sorted(epochs)
+
+    def test_the_cost_of_an_epoch_is_the_mean_over_its_batches(self, be, data):
+        each, total, model = [], cost(), Model(layers())
+        get_cost = total.get_cost
+        total.get_cost = lambda y, t: each.append(get_cost(y, t).item()) or total.cost
+        model.fit(data, total, GradientDescentMomentum(0.1, 0.9), 1)
+        assert len(each) == data.nbatches > 1
+        assert model.total_cost.item() == pytest.approx(np.mean(each), rel=1e-5)
 
     def test_finished_ends_the_training(self, be, data):
         model = Model(layers())
@@ -218,6 +233,32 @@ class TestEvaluation:
         W = model.layers_to_optimize[0].W.get()
         assert outputs.shape == (3, 5, 3)
         np.testing.assert_allclose(outputs, np.einsum("kf,nft->ntk", W, x.reshape(3, 4, 5)), rtol=1e-4, atol=1e-5)
+
+    def test_costs_and_metrics_of_sequences(self, be, rng):
+        """Of a batch with fewer samples, so many columns count: the first, as in neon; costs are a sample's mean."""
+        be.bsz = 4
+        x, labels = rng.normal(size=(2, 3, 5 * 4)), rng.integers(2, size=(2, 5 * 4))
+
+        class Sequences(NervanaDataIterator):
+            shape, nbatches, ndata = (3, 5), 2, 6
+
+            def __iter__(self):
+                for batch in (0, 1):
+                    yield be.array(x[batch]), be.array(np.eye(2)[labels[batch]].T)
+
+            def reset(self):
+                pass
+
+        data, model = Sequences(), Model([Affine(2, Gaussian(), activation=Softmax())])
+        wrong = model.eval(data, Misclassification(steps=5))
+        y = [model.fprop(be.array(batch), inference=True).get() for batch in x]
+        missed = [y[0].argmax(axis=0) != labels[0], (y[1].argmax(axis=0) != labels[1])[: 2 * 5]]
+        assert wrong[0] == pytest.approx((4 * missed[0].mean() + 2 * missed[1].mean()) / 6)
+        callbacks = Callbacks(model, eval_set=data, eval_freq=1, progress_bar=False)
+        model.fit(data, cost(), GradientDescentMomentum(0.0, 0.0), 1, callbacks)
+        each = [-np.log(y[batch][labels[batch], np.arange(20)]) for batch in (0, 1)]
+        loss = (each[0].sum() + each[1][: 2 * 5].sum()) / 5 / 6
+        assert callbacks.callback_data["cost/loss"][0] == pytest.approx(loss, rel=1e-5)
 
     def test_dropout_only_scales_in_evaluation(self, be, data):
         model = Model(layers(dropout=True))
