@@ -40,6 +40,14 @@ def extensions(cache: Path) -> list[Path]:
     return list(cache.glob(f"*/*{fastpath.SUFFIX}"))
 
 
+def test_the_extension_is_compiled_with_all_its_files() -> None:
+    folder = Path(fastpath.__file__).parent.parent / "templates" / "c"
+    assert {path.name for path in (folder / "fastpath").iterdir()} == {
+        Path(name).name for name in (fastpath.SOURCE, *fastpath.HEADERS) if "/" in name
+    }
+    assert fastpath.build()
+
+
 def test_python_does_it_until_the_extension_is_compiled(wrapper: Wrapper, fresh: Path, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     wrapper.write(f'case "$*" in *fastpath.c*) while [ ! -e {gate} ]; do sleep 0.02; done;; esac')
