@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from neonlike.backends import Backend
+from neonlike.backends import Backend, replays
 from neonlike.initializers import Constant
 from neonlike.layers import Affine, Conv, GeneralizedCost, Pooling
-from neonlike.layers.core import replays
 from neonlike.models import Model
 from neonlike.optimizers import GradientDescentMomentum
 from neonlike.transforms import CrossEntropyMulti, Rectlin, Softmax

@@ -14,9 +14,8 @@ from fuzz.workers import MAIN
 from replaying import extension, fast  # noqa: F401
 
 from neonlike.autograd import passes
-from neonlike.backends import Backend, gen_backend
+from neonlike.backends import Backend, gen_backend, watched
 from neonlike.kernels.c import fastpath
-from neonlike.layers.core import watched
 
 pytestmark = [
     pytest.mark.skipif(bool(fastpath.obstacle()), reason=fastpath.obstacle()),

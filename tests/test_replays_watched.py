@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 from replaying import extension, fast  # noqa: F401
 
-from neonlike.backends import Backend
+from neonlike.backends import Backend, watched
 from neonlike.kernels.c import fastpath
 from neonlike.kernels.run import recorded
 from neonlike.kernels.run.prepared import Chain
 from neonlike.layers import Bias, Sequential
-from neonlike.layers.core import watched
 from neonlike.layers.core.parameter import ParameterLayer
 
 pytestmark = [

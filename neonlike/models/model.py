@@ -8,16 +8,18 @@ from typing import Any
 import numpy as np
 
 from neonlike.backends.backend import Block
+from neonlike.backends.replays import Repeated
 from neonlike.checks import require_method
 from neonlike.errors import ArgumentError, OtherBackend
 from neonlike.layers.container import LayerContainer, Sequential
+from neonlike.layers.core.cost import GeneralizedCost
 from neonlike.logger import logger
 from neonlike.models import evaluation, saving, timing
 from neonlike.models.arguments import DATASET_EXAMPLE, NoCallbacks, as_list, check_input_shape, require
 from neonlike.models.explain import explain
 from neonlike.models.progress import Progress, check_epochs, warn_if_done
 from neonlike.models.saved import Saved
-from neonlike.optimizers.loss_scaling import scaled_errors
+from neonlike.optimizers.loss_scaling import LossScaling, scaled_errors
 from neonlike.optree.values import values
 from neonlike.util.interrupts import InterruptGuard
 
@@ -78,6 +80,7 @@ class Model(Saved):
         self.optimizer_progress: dict[str, Any] = {}
         self.progress = Progress()
         self._guard = InterruptGuard()
+        self._passes = Repeated()
         self._epoch_is_done = False
         if dataset is not None:
             logger.warning("Model: the argument dataset is not used; give the data to fit or initialize")
@@ -259,10 +262,25 @@ class Model(Saved):
 
     def _train_batch(self, x: Any, t: Any, layers: list[Any]) -> Any:
         """Train ``layers``, those with parameters, on one minibatch; returns its cost."""
+        cost = self._play(x, t) if isinstance(self.optimizer, LossScaling) else self._repeat(x, t)
+        self.optimizer.optimize(layers, self.epoch_index)
+        return cost
+
+    def _repeat(self, x: Any, t: Any) -> Any:
+        """Both passes on one minibatch, by one call if they were recorded; returns its cost."""
+        cost = self.cost
+        if not isinstance(cost, GeneralizedCost):
+            return self._play(x, t)
+        roots = self.layers, cost.costfunc, x, t
+        if self._passes.again(roots, cost):
+            return cost.read_cost()
+        return self._passes.played(self.be, roots, self._play, x, t, alone=cost)
+
+    def _play(self, x: Any, t: Any) -> Any:
+        """Both passes on one minibatch; returns its cost."""
         y = self.layers.fprop(x)
         cost = self.cost.get_cost(y, t)
         self.layers.bprop(scaled_errors(self.optimizer, self.cost.get_errors(y, t)))
-        self.optimizer.optimize(layers, self.epoch_index)
         return cost
 
     def fprop(self, x: Any, inference: bool = False) -> Any:

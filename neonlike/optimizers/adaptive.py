@@ -147,6 +147,7 @@ class Adam(Optimizer):
     Kingma & Ba, "Adam: a method for stochastic optimization" (2014).
     """
 
+    __slots__ = ("t",)  # which each step sets
     number_of_states = 2
     hyperparameters: ClassVar[tuple[str, ...]] = ("beta_1", "beta_2", "epsilon")
 
@@ -170,6 +171,9 @@ class Adam(Optimizer):
         self.gradient_clip_norm, self.gradient_clip_value = gradient_clip_norm, gradient_clip_value
         self.param_clip_value = param_clip_value
         self.t = 0
+
+    def __getstate__(self) -> Any:
+        return super().__getstate__(), {"t": self.t}
 
     def progress(self) -> dict[str, Any]:
         """The number of steps."""

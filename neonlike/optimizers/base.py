@@ -7,8 +7,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from neonlike.backends.replays import Repeated
 from neonlike.checks import checked, require_method
 from neonlike.errors import ArgumentError, DTypeError, NotDefined
+from neonlike.kernels.run.recorded import lose
 from neonlike.nervanaobject import NervanaObject
 from neonlike.optimizers.step import Norm, Parameter, Step, identity
 
@@ -38,6 +40,18 @@ def get_param_list(layer_list: Iterable[Any]) -> list[Parameter]:
     return found
 
 
+class Group(list[Parameter]):
+    """The parameters of some layers, with all their states.
+
+    Attributes
+    ----------
+    step : Step or None
+        What updated them, as long as nothing changes that this depends on.
+    """
+
+    step: Any = None
+
+
 class Optimizer(NervanaObject):
     """Base of optimizers.
 
@@ -61,11 +75,13 @@ class Optimizer(NervanaObject):
     def __init__(self, name: str | None = None) -> None:
         super().__init__(name=name)
         self._steps: dict[Any, Step] = {}
+        self._found = Repeated()
         self._norms: dict[Any, Norm] = {}
         self._scale: Any = None
 
     def __getstate__(self) -> dict[str, Any]:
-        here: dict[str, Any] = {"_steps": {}, "_norms": {}, "_scale": None}  # of tensors that a copy does not have
+        # of tensors that a copy does not have
+        here: dict[str, Any] = {"_steps": {}, "_norms": {}, "_scale": None, "_found": Repeated()}
         return {**self.__dict__, **here}
 
     def optimize(self, layer_list: Sequence[Any], epoch: int) -> None:
@@ -78,24 +94,40 @@ class Optimizer(NervanaObject):
         epoch : int
             Number of the epoch, from 0, for the learning rate.
         """
-        param_list = get_param_list(layer_list)
+        found, known = self._found, False
+        if not isinstance(layer_list, list | tuple):
+            group = self._find(layer_list)
+        elif known := found.again(layer_list, self):
+            group = found.result
+        else:
+            group = found.played(self.be, layer_list, self._find, layer_list, alone=self)
+        clips = self.gradient_clip_norm or type(self).clip_gradient_norm is not Optimizer.clip_gradient_norm
+        scale = self.clip_gradient_norm(group, self.gradient_clip_norm) if clips else 1.0
+        numbers = self._numbers(scale, epoch)
+        if known and group.step is not None:
+            group.step(numbers)
+        else:
+            self._apply(group, numbers)
+
+    def _find(self, layer_list: Iterable[Any]) -> Group:
+        """The parameters of the layers with all their states."""
+        found = Group(get_param_list(layer_list))
         if not self.require_backend("optimize").bsz:
             raise ArgumentError(
                 f"{self.classnm}.optimize: the backend's batch size is {self.be.bsz}; gradients are divided by it, "
                 "so set be.bsz to the number of samples in a batch"
             )
         count = self.number_of_states
-        for (param, _), states in param_list:
+        for (param, _), states in found:
             while len(states) < count:
                 states.append(self.be.zeros_like(param))
-        clips = self.gradient_clip_norm or type(self).clip_gradient_norm is not Optimizer.clip_gradient_norm
-        scale = self.clip_gradient_norm(param_list, self.gradient_clip_norm) if clips else 1.0
-        self._apply(param_list, self._numbers(scale, epoch))
+        if any(isinstance(value, np.ndarray) for value in self._settings()):
+            lose()  # it may be written
+        return found
 
     def _apply(self, param_list: Sequence[Parameter], numbers: tuple[float, ...]) -> None:
         """Update the parameters by a prepared step, made now if there is none for these tensors."""
-        held = [getattr(self, name) for name in (*self.hyperparameters, *CLIPPING)]
-        key = (*self._situation(), *map(_hashable, held), self._scale, identity(param_list))
+        key = (*self._situation(), *map(_hashable, self._settings()), self._scale, identity(param_list))
         step = self._steps.get(key)
         if step is None:
             for (param, _), _ in param_list:
@@ -104,6 +136,12 @@ class Optimizer(NervanaObject):
             step = Step(self.be, param_list, updates, len(numbers))
             keep(self._steps, key, step)
         step(numbers)
+        if isinstance(param_list, Group):
+            param_list.step = step
+
+    def _settings(self) -> list[Any]:
+        """The present values of what expressions are built from."""
+        return [getattr(self, name) for name in (*self.hyperparameters, *CLIPPING)]
 
     def _situation(self) -> tuple[Any, ...]:
         """What a prepared step depends on beside tensors and hyperparameters; the backend is held by the key."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from fuzz.graphs import cannot_repeat
 from fuzz.workers import spread
-from neonlike.backends import gen_backend
+from neonlike.backends import gen_backend, replays
 from neonlike.backends.backend import Tensor
 from neonlike.errors import NeonlikeError
 from neonlike.initializers import Constant, Gaussian
@@ -33,7 +33,6 @@ from neonlike.layers import (
     Pooling,
     Sequential,
 )
-from neonlike.layers.core import replays
 from neonlike.models import Model
 from neonlike.optimizers import GradientDescentMomentum
 from neonlike.transforms import CrossEntropyMulti, Explin, Logistic, Rectlin, Softmax, Swish, Tanh

@@ -4,10 +4,10 @@
 
 from __future__ import annotations
 
-from planted.table import KERNELS, LAYERS, C, Mutant
+from planted.table import BACKENDS, KERNELS, LAYERS, C, Mutant
 
 RECORDS, RECORDED, REPLAY = C + "fastpath/fastpath_records.h", KERNELS + "run/recorded.py", KERNELS + "c/replay.py"
-REPLAYS, WATCHED = LAYERS + "core/replays.py", LAYERS + "core/watched.py"
+REPLAYS, WATCHED = BACKENDS + "replays.py", BACKENDS + "watched.py"
 
 
 def fault(name: str, file: str, old: str, new: str) -> Mutant:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+BACKENDS = "neonlike/backends/"
 FAMILIES = "neonlike/backends/families/"
 CPU = "neonlike/backends/cpu/"
 GEOMETRY = "neonlike/backends/geometry/"

@@ -8,10 +8,12 @@ of tensors (NumPy's work, converted copies, random numbers) makes the recorder *
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import get_ident
-from typing import Any
+from typing import Any, TypeVar
+
+Value = TypeVar("Value")
 
 at_work: dict[int, Recorder] = {}
 """Recorders by the threads whose calls they write down; what is on a hot path looks whether it is empty first."""
@@ -96,6 +98,16 @@ def lose() -> None:
     """Told by what reads or writes the memory of tensors on the host, or runs kernels that are not written down."""
     if (writes := recorder()) is not None:
         writes.is_whole = False
+
+
+def beside(read: Callable[[], Value]) -> Value:
+    """What ``read`` returns: of no account to the pass that is written down, which is told apart from it each time."""
+    writes = recorder()
+    whole = writes is None or writes.is_whole
+    found = read()
+    if writes is not None:
+        writes.is_whole = whole
+    return found
 
 
 @contextmanager

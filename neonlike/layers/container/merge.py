@@ -111,6 +111,8 @@ class MergeSum(Broadcast):
         can add to its outputs (convolution, linear, pooling, batch normalization, SkipNode) share one buffer.
     """
 
+    repeatable = True
+
     def __init__(self, layers: Any, name: str | None = None) -> None:
         super().__init__(layers, name)
         # The last layer of the others needs its outputs again, or writes them in place.
@@ -180,6 +182,7 @@ class MergeBroadcast(Broadcast):
     """
 
     MERGES = ("recurrent", "depth", "stack")
+    repeatable = True
 
     def __init__(self, layers: Any, merge: str, alphas: Sequence[float] | None = None, name: str | None = None) -> None:
         super().__init__(layers, name)

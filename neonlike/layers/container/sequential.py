@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from neonlike.backends.backend import Tensor
+from neonlike.backends.replays import Replays
 from neonlike.checks import brief
 from neonlike.errors import ArgumentError, ShapeError
 from neonlike.layers.core.base import Layer, interpret_in_shape, require_layer
@@ -17,7 +18,6 @@ from neonlike.layers.core.deltas import DeltasTree
 from neonlike.layers.core.elementwise import DataTransform, Dropout
 from neonlike.layers.core.folding import fold, unfold
 from neonlike.layers.core.oldformats import join_biases
-from neonlike.layers.core.replays import Replays
 from neonlike.layers.core.variables import ListOnVariables
 from neonlike.layers.recurrent.padding import Padding
 from neonlike.nervanaobject import Description, build, get_args
@@ -313,7 +313,7 @@ class Sequential(LayerContainer):
         """Forward pass; ``beta`` goes to the last layer. Inputs of None start from the first layer, a BranchNode."""
         if inference or beta or Chain.running:
             return self._fprop(inputs, inference, beta)
-        return self.replays.forward.run(self, inputs, self._fprop)
+        return self.replays.forward.run(self.be, (self, inputs), self._fprop, inputs)
 
     def _fprop(self, inputs: Any, inference: bool = False, beta: float = 0.0) -> Any:
         """Have each layer do its part."""
@@ -340,7 +340,7 @@ class Sequential(LayerContainer):
         """
         if alpha != 1 or beta or Chain.running:
             return self._bprop(error, alpha, beta)
-        return self.replays.backward.run(self, error, self._bprop)
+        return self.replays.backward.run(self.be, (self, error), self._bprop, error)
 
     def _bprop(self, error: Any, alpha: float = 1.0, beta: float = 0.0) -> Any:
         """Have each layer do its part, the last one first."""

@@ -7,7 +7,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from neonlike.autograd.variable import Variable
+from neonlike.backends.replays import Replays
 from neonlike.errors import ArgumentError, DTypeError, NotDefined
+from neonlike.kernels.run.recorded import beside
 from neonlike.layers.core.base import Layer, interpret_in_shape
 from neonlike.layers.core.variables import cost_of
 from neonlike.nervanaobject import NervanaObject
@@ -35,9 +37,12 @@ class GeneralizedCost(NervanaObject):
         Last value of ``get_cost``, ``(1, 1)``.
     """
 
+    __slots__ = ("cost",)  # which each pass sets, and none depends on
     gradients: ClassVar[tuple[str, ...]] = ("bprop",)
     """Methods of the cost function that are called beside itself."""
     example: ClassVar[str] = "CrossEntropyMulti()"
+    repeatable = True
+    """As of layers: values and gradients are recorded, see ``replays.py``."""
 
     def __init__(self, costfunc: Any, name: str | None = None) -> None:
         super().__init__(name)
@@ -53,6 +58,7 @@ class GeneralizedCost(NervanaObject):
         self.prev_layer: Any = None
         self.nstep = 1
         self.cost: Any = np.zeros((1, 1), dtype=np.float32)
+        self.replays = Replays()
         self._make_cost_buffer()
 
     def _make_cost_buffer(self) -> None:
@@ -83,7 +89,13 @@ class GeneralizedCost(NervanaObject):
             Outputs of the network and what they should be, ``(features, N)``.
         """
         self._check_ready("get_cost")
-        return self._record(self.of_columns(inputs, targets), inputs.shape[1])
+        roots = self.costfunc, inputs, targets
+        self.replays.forward.run(self.be, roots, self._compute, inputs, targets, alone=self)
+        return self.read_cost()
+
+    def _compute(self, inputs: Any, targets: Any) -> None:
+        """Compute the cost, which :meth:`read_cost` gives."""
+        self._store(self.of_columns(inputs, targets), inputs.shape[1])
 
     def of_columns(self, inputs: Any, targets: Any) -> Any:
         """Expression of the cost of each column."""
@@ -119,17 +131,24 @@ class GeneralizedCost(NervanaObject):
                 "give the cost to model.fit or model.initialize"
             )
 
-    def _record(self, values_of_columns: Any, columns: int) -> np.ndarray:
+    def _store(self, values_of_columns: Any, columns: int) -> None:
         if self.outputs.shape[1] != columns:  # a batch that is not full
             self.outputs = self.be.empty((1, columns), dtype=self.outputs.dtype)
         self.outputs[:] = values_of_columns
         self.cost_buffer[:] = self.be.mean(self.outputs, axis=1)
-        self.cost = values(self.cost_buffer.get())
-        return self.cost
+
+    def read_cost(self) -> np.ndarray:
+        """The cost that was computed last, as :meth:`get_cost` returns it."""
+        self.cost = found = values(beside(self.cost_buffer.get))
+        return found
 
     def get_errors(self, inputs: Any, targets: Any) -> Any:
         """Gradient of the summed cost with respect to the network's outputs (``deltas``)."""
         self._check_ready("get_errors")
+        roots = self.costfunc, inputs, targets
+        return self.replays.backward.run(self.be, roots, self._differentiate, inputs, targets, alone=self)
+
+    def _differentiate(self, inputs: Any, targets: Any) -> Any:
         self.deltas[:] = self.slope(inputs, targets)
         return self.deltas
 
@@ -142,6 +161,8 @@ class GeneralizedCostMask(GeneralizedCost):
     weights : float
         Factor of the cost and of the gradient.
     """
+
+    repeatable = True
 
     def __init__(self, costfunc: Any, weights: float = 1.0, name: str | None = None) -> None:
         super().__init__(costfunc, name)
@@ -188,7 +209,8 @@ class GeneralizedGANCost(GeneralizedCost):
         self._check_ready("get_cost")
         cost_type = self.costfunc.cost_type if cost_type is None else cost_type
         columns = (y_noise if y_data is None else y_data).shape[1]
-        return self._record(self.costfunc(y_data, y_noise, cost_type), columns)
+        self._store(self.costfunc(y_data, y_noise, cost_type), columns)
+        return self.read_cost()
 
     def __call__(self, inputs: Any, targets: Any) -> Variable:
         """Not defined, as :meth:`get_errors`."""

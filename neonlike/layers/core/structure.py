@@ -94,6 +94,8 @@ class Reshape(Layer):
 class SkipNode(Layer):
     """Identity with buffers of its own: the shortcut of a residual block."""
 
+    repeatable = True
+
     def __init__(self, name: str | None = None) -> None:
         super().__init__(name)
         self.owns_delta = True

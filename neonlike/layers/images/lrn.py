@@ -33,6 +33,8 @@ class LRN(Layer):
     Source: Krizhevsky et al., "ImageNet classification with deep convolutional neural networks" (2012), section 3.3.
     """
 
+    repeatable = True
+
     def __init__(
         self,
         depth: int,

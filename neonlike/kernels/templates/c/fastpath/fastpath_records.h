@@ -1,7 +1,7 @@
 /* Records: passes of a network that were made before, made again as long as nothing has changed that they depend on. Part
  * of fastpath.c.
  *
- * A pass (layers/core/replays.py) calls the same kernels on the same memory whenever the objects that it is made of are
+ * A pass (backends/replays.py) calls the same kernels on the same memory whenever the objects that it is made of are
  * as they were: their classes, their attributes and the lists and dictionaries among these, value by value. A record has
  * the kernels with all their arguments, and *watches* these objects. Values are compared by identity, without any code of
  * Python's, so that nothing can change between the look and the start.
@@ -67,6 +67,17 @@ static int has_items(PyObject *dict, PyObject *items)
         if (key != PyTuple_GET_ITEM(items, k) || value != PyTuple_GET_ITEM(items, k + 1))
             return 0;
     return 1;
+}
+
+/* Have what the next looks read on its way: kernels have pushed it out of the caches, and it lies all over the memory. */
+static void fetch_ahead(const Watch *watch, Py_ssize_t count)
+{
+    for (Py_ssize_t k = 0; k < count; k++) {
+        __builtin_prefetch((const char *)watch[k].thing);
+        __builtin_prefetch((const char *)watch[k].thing - 4 * sizeof(void *)); /* where its dictionary is named */
+        if (watch[k].dict)
+            __builtin_prefetch(watch[k].dict);
+    }
 }
 
 static int is_as_it_was(Watch *watch)
@@ -283,6 +294,7 @@ static PyObject *record_run(PyObject *object, PyObject *ignored)
     (void)ignored;
     if (serial || !self->keep)
         Py_RETURN_FALSE;
+    fetch_ahead(self->watch, self->watches);
     for (Py_ssize_t k = 0; k < self->watches; k++)
         if (!is_as_it_was(&self->watch[k]))
             Py_RETURN_FALSE;

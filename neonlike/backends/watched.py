@@ -21,7 +21,9 @@ from neonlike.nervanaobject import PACKAGE
 Watch = tuple[Any, tuple[Any, ...]]
 """An object and its items: of a list; of a dictionary keys and values in turn, or those of the object's attributes."""
 
-CONSTANTS = (Tensor, np.ndarray, np.generic, np.dtype, type, bool, int, float, complex, str, bytes, type(None), range)
+CONSTANTS = (
+    Tensor, np.ndarray, np.generic, np.dtype, type, bool, int, float, complex, str, bytes, type(None), range, slice,
+)  # fmt: skip
 """Kinds of values of which it matters only which they are."""
 UNREAD = frozenset(("init", "bias", "_desc", "replays"))
 """Attributes whose insides passes do not read, so that they may be objects of the user's."""
@@ -29,8 +31,9 @@ MODULES = frozenset(("builtins", "nlfast"))
 """Of the types of callable objects that are no functions of a user's, beside the library."""
 WRAPPING = frozenset(("contextlib", "dataclasses", "functools", "reprlib"))
 """Modules whose functions stand before those of the library."""
-SLOTS = frozenset(("__dict__", "__weakref__", "_replay", "run"))
-"""Slots that need no watch: ``Backend._replay`` stays, and ``Replay.run`` changes with ``Replay.run_many``."""
+SLOTS = frozenset(("__dict__", "__weakref__", "_replay", "run", "cost", "t"))
+"""Slots that need no watch: ``Backend._replay`` stays, and ``Replay.run`` changes with ``Replay.run_many``; passes depend
+on neither the ``cost`` that they left last nor the number ``t`` of an optimizer's steps."""
 MOST = 4096
 """Objects that are watched at most."""
 
