@@ -112,6 +112,8 @@ class Result:
     wrong: bool = False
     memory: int | None = None
     """Bytes that its process grew by."""
+    outside: list[float] | None = None
+    """The part of its time in which no kernel runs: by the clock, and by the thread's."""
 
 
 def times(ours: Result | None, other: Result | None) -> float | None:

@@ -27,6 +27,9 @@ mean, and one sample forward."""
 EAGER = {("resnet50", TRAINING): 0.8}
 """Time of eager PyTorch's step divided by ours, at least, by network and mode: what is asked for on a GPU."""
 
+OUTSIDE = 0.05
+"""The part of a step that is outside of kernels, at most."""
+
 
 def is_training(mode: str) -> bool:
     """Whether steps are taken in a mode, in whichever precision."""
@@ -62,7 +65,7 @@ def group_text(cells: Sequence[Result]) -> str:
     """One network: a line for each contender."""
     first, net = cells[0], NETS[cells[0].case]
     lines = [f"\n{first.case}, {first.text}: {net.text}, N = {net.N if is_training(first.text) else 1}"]
-    lines += [f"  {'':20}{'median':>10}{'min':>10}{'max':>10}{'/ ours':>9}{'error':>9}{'memory':>10}"]
+    lines += [f"  {'':20}{'median':>10}{'min':>10}{'max':>10}{'/ ours':>9}{'error':>9}{'memory':>10}{'outside':>9}"]
     for cell in cells:
         if cell.median is None or cell.low is None or cell.high is None:
             lines.append(f"  {cell.contender:<20}  {cell.note or 'not measured'}")
@@ -71,7 +74,7 @@ def group_text(cells: Sequence[Result]) -> str:
         shown = [f"{time_text(seconds):>10}" for seconds in (cell.median, cell.low, cell.high)]
         shown.append(f"{'-' if ratio is None else f'{ratio:.2f}x':>9}")
         shown.append(f"{'-' if cell.error is None else f'{cell.error:.0e}':>9}")
-        shown.append(f"{memory_text(cell):>10}")
+        shown += [f"{memory_text(cell):>10}", f"{outside_text(cell):>9}"]
         lines.append(f"  {cell.contender:<20}" + "".join(shown))
     return "\n".join(lines)
 
@@ -79,6 +82,11 @@ def group_text(cells: Sequence[Result]) -> str:
 def memory_text(cell: Result) -> str:
     """How much a process has grown by training."""
     return f"{cell.memory / (1 << 20):.0f} MiB" if cell.memory else "-"
+
+
+def outside_text(cell: Result) -> str:
+    """The part of a step that is outside of kernels."""
+    return f"{100 * cell.outside[0]:.1f} %" if cell.outside else "-"
 
 
 def tables(results: Sequence[Result]) -> dict[str, list[str]]:
@@ -106,6 +114,7 @@ def cell_text(result: Result | None, first: Result | None) -> str:
         return "-"
     text = f"{time_text(result.median)} ({time_text(result.low)} to {time_text(result.high)})"
     text += f", {memory_text(result)}" if is_training(result.text) else ""
+    text += f", {outside_text(result)} outside kernels" if result.outside else ""
     ratio = times(first, result)
     return text if result.contender == OURS or ratio is None else f"{text}; {ratio:.2f}x"
 
@@ -126,6 +135,7 @@ def verdicts(results: Sequence[Result]) -> list[str]:
             words = f"{best.contender} takes {ratio:.2f} times as long (target >= {target:g}): {met(ratio >= target)}"
             lines += [f"{network}, {mode}: {words}", *_eager(network, mode, cells)]
             lines += _memory(network, cells) if is_training(mode) else []
+            lines += outside_lines(first) if (first := ours(cells)) is not None else []
         if is_training(mode) and len(ratios) > 1:
             mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
             words = f"{mean:.2f} on the geometric mean (target >= {ALL:g}): {met(mean >= ALL)}"
@@ -140,6 +150,15 @@ def _eager(network: str, mode: str, cells: Sequence[Result]) -> list[str]:
     if target is None or ratio is None:
         return []
     return [f"{network}, {mode}: torch takes {ratio:.2f} times as long (target >= {target:g}): {met(ratio >= target)}"]
+
+
+def outside_lines(cell: Result) -> list[str]:
+    """Whether kernels take nearly all of a step's time."""
+    if not cell.outside:
+        return []
+    by_clock, by_thread = (f"{100 * share:.1f} %" for share in cell.outside)
+    words = f"{by_clock} of a step, {by_thread} of its thread's time (target < {100 * OUTSIDE:.0f} %)"
+    return [f"{cell.case}, outside kernels: {words}: {met(cell.outside[0] < OUTSIDE)}"]
 
 
 def _memory(network: str, cells: Sequence[Result]) -> list[str]:

@@ -140,19 +140,12 @@ class Training:
         x, labels = data(net)
         self.host = x
         self.x, self.t = be.array(x), be.array(np.eye(net.classes, dtype=np.float32)[labels].T)
-        self.layers = self.model.layers_to_optimize
+        self.model.optimizer, self.layers = self.optimizer, self.model.layers_to_optimize
         self.costs: list[float] = []
 
-    def parts(self) -> dict[str, Call]:
-        """What ``Model.fit`` does for a minibatch."""
-        model, cost = self.model, self.cost
-        return {
-            "fprop": lambda: model.fprop(self.x),
-            "cost": lambda: self.costs.append(float(cost.get_cost(model.layers.outputs, self.t)[0, 0])),
-            "errors": lambda: cost.get_errors(model.layers.outputs, self.t),
-            "bprop": lambda: model.bprop(cost.deltas),
-            "optimize": lambda: self.optimizer.optimize(self.layers, 0),
-        }
+    def step(self) -> None:
+        """What ``Model.fit`` does for a minibatch; the cost is read."""
+        self.costs.append(float(self.model._train_batch(self.x, self.t, self.layers)[0, 0]))
 
     def result(self) -> list[Array]:
         """Costs of the steps so far, and what has changed in each weight, as PyTorch's are laid out."""

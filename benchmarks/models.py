@@ -25,6 +25,7 @@ from typing import Any
 
 import _apart
 import _models_gpu as gpu
+import _models_outside as outside
 import _models_report as report
 import _primitives
 import numpy as np
@@ -74,6 +75,7 @@ class Desk:
     def __init__(self, name: str, backend: str = "cpu") -> None:
         self.name, self.backend = name, backend
         self._step: Callable[[], object] = list
+        self._made: Any = None
 
     def make(self, net: str, mode: str, threads: int) -> list[list[float]]:
         """Set the network up, make some steps; some values of each array that they changed."""
@@ -86,12 +88,12 @@ class Desk:
             self._step = made.inference()
             self._step()
             return []
-        step = whole(made)
+        step: Callable[[], object] = made.step
         for _ in range(STEPS):
             step()
         found = [some(array) for array in made.result()]
         step()
-        self._step, self._bytes = step, memory() - before
+        self._step, self._bytes, self._made = step, memory() - before, made
         return found
 
     def _make_on_gpu(self, net: str, mode: str, threads: int) -> list[list[float]]:
@@ -103,7 +105,7 @@ class Desk:
         else:
             gpu.allow_tf32(mode)
             made = make_torch(self.name, net, threads, self.backend)
-        step = whole(made) if is_training(mode) else made.inference()
+        step = made.step if is_training(mode) else made.inference()
         for _ in range(STEPS):
             step()
         found = [some(array) for array in made.result()] if is_training(mode) else []
@@ -113,6 +115,11 @@ class Desk:
     def memory(self) -> int:
         """Bytes by which the process has grown at most while it set the network up and made its first steps."""
         return self._bytes
+
+    def outside(self, seconds: float) -> list[float] | None:
+        """The part of a step of ours in which no kernel runs; None where that cannot be told."""
+        alone = None if self._made is None else outside.kernels_of(self._made)
+        return None if alone is None else outside.shares(self._step, alone, seconds)
 
     def sample(self, seconds: float) -> float:
         """The median time of a step, of those that ``seconds`` have time for."""
@@ -142,20 +149,6 @@ def memory() -> int:
     """The most memory that this process has had at a time, in bytes."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) << 10
-
-
-def whole(made: Any) -> Callable[[], object]:
-    """One step of ours, which has parts, or of PyTorch's."""
-    if not hasattr(made, "parts"):
-        step: Callable[[], object] = made.step
-        return step
-    parts = tuple(made.parts().values())
-
-    def run() -> None:
-        for part in parts:
-            part()
-
-    return run
 
 
 def make_ours(net: str, threads: int) -> Any:
@@ -213,6 +206,17 @@ class Run:
         self.session.beside += cells
         self.session.say(report.group_text(cells))
 
+    def outside(self, name: str) -> list[str]:
+        """Measure ours alone: how much of a training step is outside of kernels."""
+        cell = Result(name, TRAINING, self.options.threads, OURS)
+        link = self.link(OURS)
+        try:
+            link.ask("make", cell.case, cell.text, cell.size)
+            cell.outside = link.ask("outside", self.options.seconds * self.options.rounds)
+        finally:
+            link.close()
+        return report.outside_lines(cell) or [f"{name}: not all that a step does can be started apart"]
+
     def measure(self, cells: Sequence[Result]) -> None:
         """Fill ``cells``, which are of one network and mode."""
         expected = self.reference(cells[0]) if is_training(cells[0].text) else []
@@ -229,6 +233,9 @@ class Run:
             for turn in range(self.options.rounds):
                 for cell in random.Random(turn).sample(able, len(able)):
                     cell.samples.append(links[cell.contender].ask("sample", self.options.seconds))
+            for cell in able:
+                if cell.contender == OURS and is_training(cell.text) and self.options.backend == "cpu":
+                    cell.outside = links[OURS].ask("outside", self.options.seconds)
         for cell in able:
             cell.rounds, cell.median = len(cell.samples), statistics.median(cell.samples)
             cell.low, cell.high = min(cell.samples), max(cell.samples)
@@ -269,6 +276,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     kinds = TRAINING, report.INFERENCE
     parser.add_argument("--modes", type=some_of(kinds), help=f"{', '.join(kinds)}; default both")
     parser.add_argument("--threads", type=int, default=report.cores(), metavar="N", help="default: the cores")
+    parser.add_argument("--outside", action="store_true", help="only what part of our steps is outside of kernels")
     parser.add_argument("-b", "--backend", choices=("cpu", "gpu"), default="cpu", help="where all of them compute")
     parser.add_argument("--tiny", action="store_true", help="small networks instead, for an emulated GPU")
     text = f"begin no network after so long (on a GPU {gpu.LIMIT:.0f}, else never)"
@@ -311,10 +319,12 @@ def main(argv: list[str] | None = None) -> int:
             return _primitives.NO_TORCH
         options.results = options.results and "cuemu" not in found["GPU"]  # whose times say nothing
         facts |= found if _primitives.has_torch() else found | {"checked against": "ours on the CPU"}
-    elif not _primitives.has_torch():
+    elif not options.outside and not _primitives.has_torch():
         return _primitives.say_what_is_missing("models")
     session = Session(f"models{' gpu' * (options.backend == 'gpu')}", options, facts)
     run, began = Run(session, partial(start, sys.argv[1:] if argv is None else argv)), time.monotonic()
+    if options.outside:
+        return session.finish([line for name in options.only for line in run.outside(name)])
     for name in options.only:
         for mode in options.modes:
             if time.monotonic() - began < options.limit:

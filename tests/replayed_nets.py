@@ -64,6 +64,41 @@ class Net:
         return sum(record.hits for record in self.records if record is not None)
 
 
+class Trained(Net):
+    """A network whose steps are those of ``Model.fit``."""
+
+    def __init__(self, be: Backend, optimizer: Any = None) -> None:
+        super().__init__(be)
+        self.take(optimizer or self.optimizer)
+
+    def take(self, optimizer: Any) -> None:
+        """Train with it from now on."""
+        self.optimizer, self.model.optimizer, self.model.cost = optimizer, optimizer, self.cost
+
+    def step(self) -> list[bytes]:
+        """A step; its cost, and what it left."""
+        cost = self.model._train_batch(self.x, self.t, self.model.layers_to_optimize)
+        assert cost is self.cost.cost
+        held = [self.model.layers.outputs, self.cost.outputs, self.cost.deltas]
+        held += [layer.W for layer in self.layers if hasattr(layer, "W")]
+        held += [state for layer in self.model.layers_to_optimize for state in _flat(layer.states)]
+        return [np.asarray(cost).tobytes(), *(tensor.get().tobytes() for tensor in held)]
+
+    def hits(self) -> int:
+        """How many pairs of passes were repeated."""
+        record = self.model._passes.record
+        return 0 if record is None else record.hits
+
+
+def _flat(states: Any) -> list[Any]:
+    return [one for state in states for one in _flat(state)] if isinstance(states, list) else [states]
+
+
+def other_weight(net: Net) -> None:
+    """The first layer has another."""
+    net.layers[0].W = net.be.array(net.layers[0].W.get() * 0.5)
+
+
 def steps(net: Net, count: int, change: Callable[[Net], object] | None = None) -> list[list[bytes]]:
     """What steps give, and as many after a change."""
     found = [net.step() for _ in range(count)]

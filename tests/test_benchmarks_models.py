@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from benchmarking import FOLDER, Here
+from replaying import extension, fast  # noqa: F401
 
 from neonlike.backends import Backend
 from neonlike.errors import BackendUnavailable
@@ -21,7 +22,7 @@ from neonlike.errors import BackendUnavailable
 MODULES = (
     "_terms", "_machine", "_report", "_cases", "harness", "_apart", "_layers", "_references", "_rows", "_rates",
     "_expressions", "_contenders", "_primitives", "_sequences", "_sequences_torch", "_nets", "_nets_ours",
-    "_nets_torch", "_models_report", "_models_gpu", "models",
+    "_nets_torch", "_models_report", "_models_gpu", "_models_outside", "models",
 )  # fmt: skip
 
 
@@ -56,7 +57,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
 @pytest.mark.parametrize("name", ["mlp", "images", "letters"])
 def test_ours_learns_its_minibatch(bench: SimpleNamespace, be: Backend, name: str) -> None:
     made = bench._nets_ours.Training(be, name)
-    step = bench.models.whole(made)
+    step = made.step
     for _ in range(5):
         step()
     costs, *changes = made.result()
@@ -79,7 +80,7 @@ def test_both_train_the_same_network(bench: SimpleNamespace, be: Backend, name: 
     ours = bench._nets_ours.Training(be, name)
     theirs = bench._nets_torch.Training(bench._sequences_torch.Way(way, double=way == "reference"), name)
     for _ in range(2):
-        bench.models.whole(ours)()
+        ours.step()
         theirs.step()
     results = list(zip(ours.result(), theirs.result(), strict=True))
     assert max(bench.harness.error([a], [b]) for a, b in results) < bench.models.TOLERANCE
@@ -103,6 +104,11 @@ class FakeDesk:
         """Bytes."""
         return (1 << 20) * (2 if self.name == "neonlike" else 4)
 
+    def outside(self, seconds: float) -> list[float] | None:
+        """The part of a step that is outside of kernels."""
+        self.told.log.append((self.name, "outside"))
+        return self.told.outside
+
     def sample(self, seconds: float) -> float:
         """Seconds of a step."""
         self.told.log.append((self.name, "sample"))
@@ -112,7 +118,7 @@ class FakeDesk:
 @pytest.fixture
 def fake(bench: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """Runs with contenders that are made up: ``off`` has the errors of their results, ``seconds`` their times."""
-    made = SimpleNamespace(off={}, seconds={}, log=[], models=bench.models)
+    made = SimpleNamespace(off={}, seconds={}, log=[], outside=[0.04, 0.035], models=bench.models)
     monkeypatch.setattr(bench._primitives, "has_torch", lambda: True)
     monkeypatch.setattr(bench.models, "start", lambda argv, name: Here(nullcontext(FakeDesk(name, made))))
     return made
@@ -137,14 +143,54 @@ def test_everybody_is_measured_and_judged(
     out = capsys.readouterr().out
     assert "images, training: torch NHWC takes 1.50 times as long (target >= 1.05): met" in out
     assert "images, memory: 0.50 of PyTorch's (target <= 1): met" in out
+    assert "images, outside kernels: 4.0 % of a step, 3.5 % of its thread's time (target < 5 %): met" in out
+    assert [entry for entry in fake.log if entry[1] == "outside"] == [("neonlike", "outside")] * 2
     assert "2 networks, training: 1.73 on the geometric mean (target >= 1.25): met" in out
     assert "mlp, inference: torch takes 2.00 times as long (target >= 1): met" in out
+
+
+def test_what_is_outside_of_kernels_is_measured_without_pytorch(
+    fake: SimpleNamespace, bench: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(bench._primitives, "has_torch", lambda: False)
+    fake.outside = [0.06, 0.02]
+    assert fake.models.main(["--outside", "--only", "mlp", "--rounds", "1"]) == 0
+    said = capsys.readouterr().out
+    assert "mlp, outside kernels: 6.0 % of a step, 2.0 % of its thread's time (target < 5 %): MISSED" in said
+    assert {name for name, *_ in fake.log} == {"neonlike"}
+    fake.outside = None
+    assert fake.models.main(["--outside", "--only", "mlp", "--rounds", "1"]) == 0
+    assert "mlp: not all that a step does can be started apart" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["mlp", "images", "letters"])
+def test_the_kernels_of_a_step_alone_do_what_the_step_does(bench: SimpleNamespace, fast: Backend, name: str) -> None:
+    fast.rng_reset()
+    made, alone = (bench._nets_ours.Training(fast, name) for _ in range(2))
+    run = bench._models_outside.kernels_of(alone)
+    taken = 5  # to learn and to record them
+    for _ in range(taken):
+        made.step()
+    for _ in range(2):
+        made.step()
+        run()
+        for one, other in zip(made.result()[1:], alone.result()[1:], strict=True):
+            np.testing.assert_array_equal(one, other)
+    assert len(bench._models_outside.shares(made.step, run, 0.0)) == 2
+
+
+def test_shares_are_of_the_steps_time(bench: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    clock = SimpleNamespace(perf_counter=lambda: now[0], thread_time=lambda: 2 * now[0])
+    monkeypatch.setattr(bench._models_outside, "time", clock)
+    step, alone = (lambda seconds=seconds: now.__setitem__(0, now[0] + seconds) for seconds in (4.0, 3.0))
+    assert bench._models_outside.shares(step, alone, 20.0) == [0.25, 0.25]
 
 
 def test_quick_compiles_nothing_of_pytorch(fake: SimpleNamespace) -> None:
     fake.seconds = {"torch": 0.5}
     assert fake.models.main(["--quick", "--modes", "training"]) == 0
-    made = [entry for entry in fake.log if entry[1] != "sample"]
+    made = [entry for entry in fake.log if entry[1] not in ("sample", "outside")]
     assert made == [
         ("reference", "mlp", "training", fake.models.report.cores()),
         *((who, "mlp", "training", fake.models.report.cores()) for who in ("neonlike", "torch")),
@@ -197,7 +243,7 @@ def test_a_gpu_trains_the_network_that_the_cpu_does(bench: SimpleNamespace, name
     models = bench.models
     made = models.gpu.make_host(name)
     for _ in range(models.STEPS):
-        models.whole(made)()
+        made.step()
     expected = [np.asarray(models.some(array)) for array in made.result()]
     desk = models.Desk("neonlike", "gpu")
     assert models.worst(desk.make(name, "training", 1), expected) < models.TOLERANCE

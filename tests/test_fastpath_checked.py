@@ -295,7 +295,7 @@ def test_training_is_bit_for_bit_the_same_with_and_without(
     fast: Any, extension: Any, make: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours = trained(fast, lambda: None, make())
-    assert fast._calls.fast.hits > 50
+    assert fast._calls.fast.hits > 40  # of eight steps, one is a repeated record
     fast._calls.fast = None
     fastbuild.remove(extension)
     monkeypatch.setattr(fastpath, "asked_for", lambda: None)

@@ -159,16 +159,19 @@ class ArrayIterator(CyclicIterator):
         for buffer, values in zip(self.Xbuf, inputs, strict=True):
             _part(buffer, columns)[:] = values
         if targets is not None:
-            _part(self.ybuf, columns)[:] = self.be.onehot(targets, axis=0) if self.make_onehot else targets
+            _part(self.ybuf, columns)[:] = targets
 
 
 class _Views(dict[tuple[int, int, bool], tuple[list[Any], Any]]):
-    """Views of the samples of a batch, which take longer to make than small batches to copy: those made before."""
+    """What batches are copies of, which takes longer to make than small batches to copy: what was made before."""
 
     sources: tuple[Any, ...] = ()
 
     def of(self, data: tuple[list[Any], Any], samples: slice, by_label: bool) -> tuple[list[Any], Any]:
-        """Columns of inputs and targets (labels: rows, ``by_label``) of ``data``, as it is now; targets may be None."""
+        """Columns of inputs and targets of ``data``, as it is now, of labels (``by_label``) those of 1 at each.
+
+        Targets may be None.
+        """
         inputs, targets = data
         sources = (*inputs, targets)
         if len(self) >= MOST_VIEWS or len(sources) != len(self.sources) or any(map(is_not, sources, self.sources)):
@@ -177,8 +180,10 @@ class _Views(dict[tuple[int, int, bool], tuple[list[Any], Any]]):
         key = samples.start, samples.stop, by_label
         found = self.get(key)
         if found is None:
-            labels = None if targets is None else targets[samples] if by_label else targets[samples].T
-            found = self[key] = [array[samples].T for array in inputs], labels
+            chosen = None if targets is None else targets[samples]
+            if chosen is not None:
+                chosen = chosen.backend.onehot(chosen, axis=0) if by_label else chosen.T
+            found = self[key] = [array[samples].T for array in inputs], chosen
         return found
 
     def __reduce__(self) -> tuple[type[_Views], tuple[()]]:

@@ -279,7 +279,7 @@ class LinalgFamily(Family):
             launch = run()
             if (writes := recorder()) is not None:
                 writes.primitive(tensors, getattr(launch, "addresses", None))
-            if call is not None and launch is not None and self._calls is not None:
+            if call is not None and launch is not None and self._calls is not None and all(map(_is_dense, tensors)):
                 self._calls.keep(call, tensors[2:], launch)
             return None
         A, _, C = tensors
@@ -287,6 +287,12 @@ class LinalgFamily(Family):
         shapes: list[Shape] = [t.shape for t in tensors]
         flops = 2 * count * math.prod(C.shape[-2:]) * A.shape[-1]
         return self._run_primitive(name, run, (C, bsum), shapes, nbytes, flops, "product", repeat)
+
+
+def _is_dense(tensor: Any) -> bool:
+    """Whether the elements lie side by side, in whichever order: else ``nbytes`` does not tell where they end."""
+    last = sum((size - 1) * abs(step) for size, step in zip(tensor.shape, tensor.strides))
+    return bool(last == tensor.size - 1)
 
 
 def multiply(a: Array, b: Array, out: Any) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from neonlike.backends.tensor import Tensor
+from neonlike.kernels.run.recorded import recorder
 
 MOST_UNROLLS = 128
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -113,9 +114,13 @@ def repeated(method: Method) -> Method:
             method(self, *args, **kwargs)
             return
         asked = asked_for(method.__name__, args)
-        if asked is None or not known.repeat(self, asked):
+        lasts = asked is not None and known.repeat(self, asked)
+        if not lasts:
             launch = method(self, *args)
-            if launch is not None and asked is not None and launch.lasts:
+            if lasts := launch is not None and asked is not None and launch.lasts:
                 known.keep(asked, launch)
+        if (writes := recorder()) is not None:
+            tensors = [] if asked is None else [*asked.tensors()]
+            writes.primitive(tensors, [tensor.address for tensor in tensors] if lasts else None)
 
     return unroll  # type: ignore[return-value]

@@ -36,6 +36,7 @@ class GRU(Recurrent):
     """
 
     ngates = 3
+    repeatable = True
     step_lists: ClassVar[tuple[str, ...]] = ("h", "h_prev", "h_ff", "rzhcan", "rzhcan_delta")
 
     def __init__(

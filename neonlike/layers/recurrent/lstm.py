@@ -42,6 +42,7 @@ class LSTM(Recurrent):
     """
 
     ngates = 4
+    repeatable = True
     _cell_error: Any = None
     step_lists: ClassVar[tuple[str, ...]] = ("h", "h_prev", "h_ff", "c", "c_prev", "c_act", "ifog", "ifog_delta")
 

@@ -45,6 +45,7 @@ class Recurrent(SequenceLayer):
     Source: Elman, "Finding structure in time" (1990).
     """
 
+    repeatable = True
     step_lists: ClassVar[tuple[str, ...]] = ("h", "h_prev", "h_ff")
     """Views of all steps that are attributes of the layer."""
 

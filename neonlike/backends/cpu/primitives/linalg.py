@@ -41,7 +41,7 @@ class BinaryKernels(CompiledFamily, LinalgFamily):
         call = KernelCall(launch, addresses, (request.alpha, request.beta), apart=factors).run()
         if request.relu or bsum is not None:
             self._epilogue(C, C, bsum, Product(relu=request.relu))
-        return call if a.flags.forc and b.flags.forc and c.flags.forc else None  # else nbytes is not where it ends
+        return call
 
     def _product_launch(self, request: Product, a: Array, b: Array, c: Array) -> gemm.GemmLaunch | BlasLaunch | None:
         """What multiplies by alpha and beta too; None if that is left to NumPy, or relu comes between them."""

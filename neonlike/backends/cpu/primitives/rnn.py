@@ -19,7 +19,7 @@ from neonlike.backends.families.rnn_formula import Trace, activation, activation
 from neonlike.backends.families.rnn_repeat import KnownUnroll
 from neonlike.backends.families.rnn_steps import Steps, Unroll, row_strides, same_or_apart, samples_apart
 from neonlike.kernels.c.routine import INT, POINTER, REAL_TYPES, VECMATH, Routine, address, threads_for
-from neonlike.kernels.run.workspace import workspace
+from neonlike.kernels.run.calls import KernelCall
 
 ARGUMENTS = (POINTER, POINTER, *(INT,) * 4, POINTER, INT, INT, *(POINTER,) * 3, INT)
 HEADERS = ("rnn_steps.h", "rnn_one.h", "rnn_unroll.h", "gemm_tile.h", *VECMATH)
@@ -78,9 +78,10 @@ class UnrollLaunch(NamedTuple):
         function = self.routine.variant(backend.compiler, real=real, backward=self.backward, activation=text)
         if function is None:
             return False
-        work = workspace(self.elements, request.dtype)
         constants = (ctypes.c_double * max(1, len(numbers)))(*numbers)
-        function(*self.arguments, ctypes.addressof(constants), address(work), threads_for(*self.products))
+        addresses = *self.arguments, ctypes.addressof(constants)
+        work, keep = self.elements * request.dtype.itemsize, (self.keep, constants)
+        KernelCall(function, addresses, (threads_for(*self.products),), work, keep).run()
         return True
 
 
