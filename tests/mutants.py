@@ -104,7 +104,7 @@ TESTS = {
         "cuda_dispatch": "gpu_fastpath gpu_blas",
         "repeating": "fastpath_checked fastpath_stages autograd_passes autograd_pass_keys fastpath_products "
         "fastpath_calls call_cache",
-        "replays": "replays_watched replays_played replays",
+        "replays": "replays_watched replays_played replays replays_steps replays_layers call_cache fastpath_calls",
         "recurrent": "bidirectional_layers sequence_lengths recurrent_layers recurrent_state",
         "lookup": "rest_lookup families positions",
         "linalg": "gemm_blas rest_products linalg",

@@ -30,15 +30,25 @@ from neonlike.layers import (
     GeneralizedCost,
     LayerNorm,
     Linear,
+    MergeBroadcast,
+    MergeSum,
     Pooling,
     Sequential,
+    SkipNode,
 )
+from neonlike.layers.container import LayerContainer
 from neonlike.models import Model
-from neonlike.optimizers import GradientDescentMomentum
+from neonlike.optimizers import Adam, GradientDescentMomentum, RMSProp
 from neonlike.transforms import CrossEntropyMulti, Explin, Logistic, Rectlin, Softmax, Swish, Tanh
 
 N, CLASSES, STEPS = 4, 3, 32
 MOST_FAILURES = 10
+OPTIMIZERS: tuple[Callable[[], Any], ...] = (
+    lambda: GradientDescentMomentum(0.1, 0.9),
+    lambda: GradientDescentMomentum(0.1, 0.9, gradient_clip_norm=0.5),
+    RMSProp,
+    Adam,
+)
 TRANSFORMS: tuple[Callable[[], Any], ...] = (Rectlin, lambda: Rectlin(slope=0.25), Tanh, Logistic, Swish, Explin)
 
 
@@ -67,9 +77,14 @@ class Grower:
         if layers and self.rng.random() < 0.3:
             layers = [Sequential(layers)]
         layers += Affine(CLASSES, init=self.init, bias=Constant(0), activation=Softmax())
+        self.also = np.random.default_rng((seed, 1))  # apart, so that a seed's layers stay
+        if self.also.random() < 0.4:
+            layers = [*self.branches(images), *layers]
         self.model, self.cost = Model(layers), GeneralizedCost(CrossEntropyMulti())
         self.chain = self.model.layers
-        self.optimizer = GradientDescentMomentum(0.1, 0.9)
+        self.optimizer = OPTIMIZERS[int(self.also.integers(len(OPTIMIZERS)))]()
+        self.model.optimizer, self.model.cost = self.optimizer, self.cost
+        self.whole = bool(self.also.random() < 0.6)
         self.chain.configure(shape)
         self.cost.initialize(self.chain)
         self.chain.allocate(accumulate_updates=True)
@@ -121,6 +136,18 @@ class Grower:
             return [Linear(features, self.init), self.one_of((LayerNorm, BatchNorm))()]
         return [*Affine(features, init=self.init, activation=Tanh()), Dropout(0.75)]
 
+    def branches(self, images: bool) -> list[Any]:
+        """Two branches from one input, added or side by side."""
+        def branch() -> list[Any]:
+            more = {"activation": Tanh()} if self.also.random() < 0.5 else {}
+            made = Conv((3, 3, 2), init=self.init, padding=1, **more) if images else Affine(4, init=self.init, **more)
+            return [*made]
+
+        beside = [SkipNode()] if images and self.also.random() < 0.5 else branch()
+        merge = "depth" if images else "stack"
+        both = [branch(), beside]
+        return [MergeSum(both) if self.also.random() < 0.5 else MergeBroadcast(both, merge=merge)]
+
     # Steps
 
     def layer(self, name: str) -> Any:
@@ -130,7 +157,7 @@ class Grower:
 
     def all_layers(self, chain: Any) -> list[Any]:
         """The layers of all chains."""
-        nested = [self.all_layers(layer) if isinstance(layer, Sequential) else [layer] for layer in chain.layers]
+        nested = [self.all_layers(layer) if isinstance(layer, LayerContainer) else [layer] for layer in chain.layers]
         return [layer for layers in nested for layer in layers]
 
     def change(self) -> None:
@@ -139,12 +166,16 @@ class Grower:
 
     def step(self) -> list[bytes]:
         """A step; what it leaves."""
-        y = self.chain.fprop(self.x)
-        outputs = y.get()
-        error = self.cost.get_errors(y, self.t)
-        deltas = self.chain.bprop(error) if self.alpha == 1 else self.chain.bprop(error, alpha=self.alpha)
-        kept = [] if deltas is None else [deltas.get()]
-        self.optimizer.optimize(self.model.layers_to_optimize, 0)
+        if self.whole and self.alpha == 1:
+            value = self.model._train_batch(self.x, self.t, self.model.layers_to_optimize)
+            outputs, kept = self.chain.outputs.get(), [np.asarray(value), self.cost.deltas.get()]
+        else:
+            y = self.chain.fprop(self.x)
+            outputs, value = y.get(), self.cost.get_cost(y, self.t)
+            error = self.cost.get_errors(y, self.t)
+            deltas = self.chain.bprop(error) if self.alpha == 1 else self.chain.bprop(error, alpha=self.alpha)
+            kept = [np.asarray(value), *([] if deltas is None else [deltas.get()])]
+            self.optimizer.optimize(self.model.layers_to_optimize, 0)
         held = [getattr(layer, name, None) for layer in self.all_layers(self.chain) for name in PARAMETERS]
         kept += [tensor.get() for tensor in held if isinstance(tensor, Tensor)]
         return [array.tobytes() for array in (outputs, *kept)]
@@ -160,7 +191,7 @@ class Grower:
             except NeonlikeError as error:  # images of fewer samples than a batch
                 found.append([type(error).__name__.encode()])
                 self.chain.set_batch_size(N)
-            sides = self.chain.replays.forward, self.chain.replays.backward
+            sides = self.chain.replays.forward, self.chain.replays.backward, self.model._passes
             self.hits = max(self.hits, sum(side.record.hits for side in sides if side.record is not None))
         return found
 
@@ -211,6 +242,22 @@ def _another(g: Grower) -> None:
     first.fprop(g.input())
 
 
+def _targets(g: Grower) -> None:
+    g.t = g.be.array(np.roll(g.t.get(), 1, axis=1))
+
+
+def _cost(g: Grower) -> None:
+    g.cost.costfunc.scale = 0.5 if g.cost.costfunc.scale == 1 else 1
+
+
+def _cost_anew(g: Grower) -> None:
+    g.cost.initialize(g.chain)
+
+
+def _clip(g: Grower) -> None:
+    g.optimizer.gradient_clip_value = None if g.optimizer.gradient_clip_value else 0.01
+
+
 def _threads(g: Grower) -> None:
     g.be.num_threads = int(g.rng.integers(1, 3))
 
@@ -223,6 +270,11 @@ CHANGES: dict[str, Callable[[Grower], Any]] = {
     "slope": _slope,
     "input": _new_input,
     "input in place": _write_input,
+    "targets": _targets,
+    "scale of the cost": _cost,
+    "cost anew": _cost_anew,
+    "clipping": _clip,
+    "whole steps": lambda g: setattr(g, "whole", not g.whole),
     "learning rate": lambda g: setattr(g.optimizer, "learning_rate", 0.03),
     "inference": _infer,
     "accumulate": lambda g: g.chain.set_acc_on(bool(g.rng.integers(2))),

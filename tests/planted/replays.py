@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from planted.table import BACKENDS, KERNELS, LAYERS, C, Mutant
+from planted.table import BACKENDS, FAMILIES, KERNELS, LAYERS, MODELS, OPTIMIZERS, C, Mutant
 
 RECORDS, RECORDED, REPLAY = C + "fastpath/fastpath_records.h", KERNELS + "run/recorded.py", KERNELS + "c/replay.py"
 REPLAYS, WATCHED = BACKENDS + "replays.py", BACKENDS + "watched.py"
@@ -27,15 +27,33 @@ MUTANTS = (
     fault("nothing is watched", RECORDS, "        if (!is_as_it_was(&self->watch[k]))\n            Py_RETURN_FALSE;", "        (void)k;"),
     fault("a forked process runs records", RECORDS, "if (serial || !self->keep)", "if (!self->keep)"),
     fault("Ctrl-C waits for the end", RECORDS, "if (next < self->steps && PyErr_CheckSignals())", "if (0)"),
-    fault("any input will do", REPLAYS, "if given is self._given and chain", "if chain"),
-    fault("a shallow copy runs another's layers", REPLAYS, " and chain is self._chain and", " and"),
+    fault("any input will do", REPLAYS, " or not all(map(is_, roots, known)):", " or not all(map(is_, roots[:1], known)):"),
+    fault("a shallow copy runs another's layers", REPLAYS, "not all(map(is_, roots, known)):", "not all(map(is_, roots[1:], known[1:])):"),
+    fault("one more root will do", REPLAYS, " or len(roots) != len(known)", ""),
+    fault("any cost will do", REPLAYS, " or alone is not self._alone", ""),
+    fault("a list of roots may grow", REPLAYS, "= tuple(roots), alone, result", "= roots, alone, result"),
+    fault("what stands alone is not watched", REPLAYS, "(be, be.executor.replay, *beside))", "(be, be.executor.replay))"),
+    fault("what reads the host is a part of the pass", RECORDED, "        writes.is_whole = whole\n", "        pass\n"),
+    fault("costs depend on their last value", WATCHED, '"__weakref__", "cost", "t"', '"__weakref__", "t"'),
+    fault("optimizers depend on their count of steps", WATCHED, '"__weakref__", "cost", "t"', '"__weakref__", "cost"'),
+    fault("a repeated step has the cost of the recorded one", MODELS + "model.py", "            return cost.read_cost()\n", "            return cost.cost\n"),
+    fault("a scaled loss is not scaled", MODELS + "model.py", "self._play(x, t) if isinstance(self.optimizer, LossScaling) else self._repeat(x, t)", "self._repeat(x, t)"),
+    fault("a repeated cost is not read", LAYERS + "core/cost.py", "        return self.read_cost()\n\n    def _compute", "        return self.cost\n\n    def _compute"),
+    fault("the backward pass of a cost is its value's", LAYERS + "core/cost.py", "self.replays.backward.run(self.be, roots, self._d", "self.replays.forward.run(self.be, roots, self._d"),
+    fault("numbers in arrays stay", OPTIMIZERS + "base.py", "            lose()  # it may be written\n", "            pass\n"),
+    fault("a step is known before its parameters", OPTIMIZERS + "base.py", "        if known and group.step is not None:\n            group.step(numbers)", "        if known:\n            group.step(numbers)"),
+    fault("a copy has the steps that were found", OPTIMIZERS + "base.py", ', "_found": Repeated()}', "}"),
+    fault("a copy of Adam begins to count anew", OPTIMIZERS + "adaptive.py", 'return super().__getstate__(), {"t": self.t}', 'return super().__getstate__(), {"t": 0}'),
+    fault("products of views with gaps are kept", FAMILIES + "linalg.py", "return bool(last == tensor.size - 1)", "return True"),
+    fault("an unroll that is no kernel is left out", FAMILIES + "rnn_repeat.py", "writes.primitive(tensors, [tensor.address for tensor in tensors] if lasts else None)", "writes.primitive(tensors, [tensor.address for tensor in tensors])"),
+    fault("unrolls are not told apart", FAMILIES + "rnn_repeat.py", "        if (writes := recorder()) is not None:\n            tensors", "        if (writes := None) is not None:\n            tensors"),
     fault("a part of a pass is enough", REPLAYS, "if made.is_whole and after", "if after"),
     fault("a pass may change what it depends on", REPLAYS, " and same(before, after)", ""),
     fault("devices are recorded", REPLAYS, " and replay.calls is not None", ""),
     fault("random numbers are repeated", LAYERS + "core/elementwise.py", "    overwrites_error = True\n\n    def __init__(self, keep", "    overwrites_error = repeatable = True\n\n    def __init__(self, keep"),
     fault("a record is never given up", REPLAYS, "if self._stale >= STALE:", "if False:"),
     fault("new batches are recorded each time", REPLAYS, "self._pause = min(2 * self._pause, MOST)", "self._pause = 1"),
-    fault("a copy has the records", REPLAYS, "        return Replays()\n\n    def __reduce__", "        return self\n\n    def __reduce__"),
+    fault("a copy has the records", REPLAYS, "        return Repeated()\n\n    def __reduce__", "        return self\n\n    def __reduce__"),
     fault("what is below an object is not watched", WATCHED, "            stack += _below(watch)\n", ""),
     fault("users' objects are watched", WATCHED, "if not _is_ours(kind) or not hasattr", "if not hasattr"),
     fault("users' functions are methods", WATCHED, "        if not _is_in_package(module) and module not in WRAPPING:\n            return True\n", ""),
@@ -44,7 +62,7 @@ MUTANTS = (
     fault("users' properties are methods", WATCHED, "    if isinstance(value, property):\n", "    if False:\n"),
     fault("the backend may have users' functions", WATCHED, " or any(_is_foreign(value) for value in items[1::2]):", ":"),
     fault("methods are looked at once", WATCHED, "    _ours.clear()  # methods may have been replaced\n", ""),
-    fault("the backend is not watched", REPLAYS, "(be, be.executor.replay))", "(be.executor.replay,))"),
+    fault("the backend is not watched", REPLAYS, "(be, be.executor.replay, *beside))", "(be.executor.replay, *beside))"),
     fault("what was forgotten is of no account", REPLAY, "        self.passes.clear()\n        self.generation = object()", "        self.passes.clear()"),
     fault("what is paused twice stays paused", REPLAY, "if not self._pausing.acquire(blocking=False):", "if not self._pausing.acquire(blocking=False) and False:"),
     fault("a call that is no kernel is left out", RECORDED, "if addresses is None or started != 1 or", "if addresses is not None and"),

@@ -60,7 +60,7 @@ MUTANTS = (
     optimizer("numbers of a step written once", STEP, "if numbers != self._values:", "if self._values is None:"),
     optimizer("a changed batch size is not noticed", BASE, "return be, be.engine, be.num_threads, be.bsz", "return be, be.engine, be.num_threads"),
     optimizer("other gradients are not noticed", STEP, "found += pair\n", "found += pair[:1]\n"),
-    optimizer("changed hyperparameters are not noticed", BASE, "(*self._situation(), *map(_hashable, held), self._scale, identity(param_list))", "(*self._situation(), self._scale, identity(param_list))"),
+    optimizer("changed hyperparameters are not noticed", BASE, "(*self._situation(), *map(_hashable, self._settings()), self._scale, identity(param_list))", "(*self._situation(), self._scale, identity(param_list))"),
     optimizer("prepared steps pile up", BASE, "if len(prepared) >= MOST_STEPS:", "if False:"),
     optimizer("rmsprop epsilon inside only", ADAPTIVE, "(be.sqrt(mean_square + eps) + eps)", "be.sqrt(mean_square + eps)"),
     optimizer("adagrad forgets", ADAPTIVE, "states[0] + be.square(clipped)", "0.9 * states[0] + be.square(clipped)"),
