@@ -188,6 +188,29 @@ def test_a_method_that_is_replaced_is_called(
     assert called
 
 
+def test_parameters_that_a_pass_replaces_are_updated(fast: Backend, played: Any) -> None:
+    def run() -> list[list[bytes]]:
+        net = Trained(fast)
+
+        class Replacing(CrossEntropyMulti):
+            """A cost function of the user's, by which the network gets another weight."""
+
+            turn = 0
+
+            def __call__(self, y: Any, t: Any) -> Any:
+                self.turn += 1
+                if self.turn == 8:
+                    other_weight(net)
+                return super().__call__(y, t)
+
+        net.cost.costfunc = Replacing()
+        found = steps(net, 10)
+        assert net.model._passes.record is None
+        return found
+
+    assert run() == played(run)
+
+
 def test_an_error_in_a_step_is_raised_and_the_next_goes_on(fast: Backend, played: Any) -> None:
     def run() -> list[Any]:
         net = Trained(fast)

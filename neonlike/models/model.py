@@ -19,6 +19,7 @@ from neonlike.models.arguments import DATASET_EXAMPLE, NoCallbacks, as_list, che
 from neonlike.models.explain import explain
 from neonlike.models.progress import Progress, check_epochs, warn_if_done
 from neonlike.models.saved import Saved
+from neonlike.optimizers.base import Optimizer
 from neonlike.optimizers.loss_scaling import LossScaling, scaled_errors
 from neonlike.optree.values import values
 from neonlike.util.interrupts import InterruptGuard
@@ -262,19 +263,22 @@ class Model(Saved):
 
     def _train_batch(self, x: Any, t: Any, layers: list[Any]) -> Any:
         """Train ``layers``, those with parameters, on one minibatch; returns its cost."""
-        cost = self._play(x, t) if isinstance(self.optimizer, LossScaling) else self._repeat(x, t)
-        self.optimizer.optimize(layers, self.epoch_index)
-        return cost
-
-    def _repeat(self, x: Any, t: Any) -> Any:
-        """Both passes on one minibatch, by one call if they were recorded; returns its cost."""
-        cost = self.cost
-        if not isinstance(cost, GeneralizedCost):
-            return self._play(x, t)
-        roots = self.layers, cost.costfunc, x, t
-        if self._passes.again(roots, cost):
-            return cost.read_cost()
-        return self._passes.played(self.be, roots, self._play, x, t, alone=cost)
+        cost, optimizer = self.cost, self.optimizer
+        if not isinstance(cost, GeneralizedCost) or isinstance(optimizer, LossScaling):
+            value = self._play(x, t)
+        else:
+            roots, known = (self.layers, cost.costfunc, x, t), None
+            if isinstance(optimizer, Optimizer):  # now, while what it looks at is about to be looked at anyway
+                known = optimizer.known_group(layers)
+            if self._passes.again(roots, cost):
+                value = cost.read_cost()
+                if known is not None:  # no code has run since
+                    optimizer.update_group(known, self.epoch_index)
+                    return value
+            else:
+                value = self._passes.played(self.be, roots, self._play, x, t, alone=cost)
+        optimizer.optimize(layers, self.epoch_index)
+        return value
 
     def _play(self, x: Any, t: Any) -> Any:
         """Both passes on one minibatch; returns its cost."""

@@ -94,13 +94,24 @@ class Optimizer(NervanaObject):
         epoch : int
             Number of the epoch, from 0, for the learning rate.
         """
-        found, known = self._found, False
-        if not isinstance(layer_list, list | tuple):
-            group = self._find(layer_list)
-        elif known := found.again(layer_list, self):
-            group = found.result
+        group = self.known_group(layer_list)
+        if group is not None:
+            self.update_group(group, epoch)
+        elif isinstance(layer_list, list | tuple):
+            self.update_group(self._found.played(self.be, layer_list, self._find, layer_list, alone=self), epoch, False)
         else:
-            group = found.played(self.be, layer_list, self._find, layer_list, alone=self)
+            self.update_group(self._find(layer_list), epoch, False)
+
+    def known_group(self, layer_list: Sequence[Any]) -> Group | None:
+        """The parameters of the layers, if nothing has changed since they were found that :meth:`optimize` depends on.
+
+        This is so for the classes of this library alone, and their own methods: None means to call :meth:`optimize`.
+        """
+        found = self._found
+        return found.result if isinstance(layer_list, list | tuple) and found.again(layer_list, self) else None
+
+    def update_group(self, group: Group, epoch: int, known: bool = True) -> None:
+        """Update parameters as :meth:`optimize` does, that are still ``known``."""
         clips = self.gradient_clip_norm or type(self).clip_gradient_norm is not Optimizer.clip_gradient_norm
         scale = self.clip_gradient_norm(group, self.gradient_clip_norm) if clips else 1.0
         numbers = self._numbers(scale, epoch)
