@@ -211,6 +211,19 @@ def test_parameters_that_a_pass_replaces_are_updated(fast: Backend, played: Any)
     assert run() == played(run)
 
 
+def test_a_list_of_layers_that_grows_is_another(fast: Backend, played: Any) -> None:
+    def run() -> list[bytes]:
+        net = Trained(fast)
+        layers = net.model.layers_to_optimize[:-1]
+        for turn in range(2 * WARM):
+            net.model._train_batch(net.x, net.t, layers)
+            if turn == WARM:
+                layers.append(net.model.layers_to_optimize[-1])
+        return [layer.W.get().tobytes() for layer in net.layers if hasattr(layer, "W")]
+
+    assert run() == played(run)
+
+
 def test_an_error_in_a_step_is_raised_and_the_next_goes_on(fast: Backend, played: Any) -> None:
     def run() -> list[Any]:
         net = Trained(fast)
