@@ -13,6 +13,7 @@ from replaying import extension, fast  # noqa: F401
 from neonlike.backends import Backend
 from neonlike.backends.cpu.primitives import rnn
 from neonlike.kernels.c import fastpath
+from neonlike.kernels.run import recorded
 from neonlike.layers import (
     GRU,
     LRN,
@@ -153,3 +154,16 @@ def test_an_unroll_step_by_step_is_played(fast: Backend, monkeypatch: pytest.Mon
     net = Recurring(fast, LSTM)
     steps(net, 8)
     assert net.model._passes.record is None and net.records == [None, None]
+
+
+def test_an_unroll_of_copies_is_played(fast: Backend) -> None:
+    def states(steps: int) -> list[Any]:
+        return [fast.ones((6, N)) for _ in range(steps)]
+
+    weight, before, projected, after = fast.ones((6, 6)), states(2), states(2), states(2)
+    for bias, whole in ((fast.ones((6, 1)), True), (fast.ones((6, 2))[:, :1], False)):
+        given = weight, before, projected, after, bias, 6, 2, 2, Tanh()
+        fast.compound_rnn_unroll_fprop(*given)
+        with recorded.recording(fast) as made:
+            fast.compound_rnn_unroll_fprop(*given)
+        assert (made.is_whole, len(made.kernels)) == (whole, 1)

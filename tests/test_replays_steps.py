@@ -21,7 +21,15 @@ from neonlike.layers import (
     Linear,
     Multicost,
 )
-from neonlike.optimizers import Adam, GradientDescentMomentum, LossScaling, MultiOptimizer, RMSProp, StepSchedule
+from neonlike.optimizers import (
+    Adam,
+    GradientDescentMomentum,
+    LossScaling,
+    MultiOptimizer,
+    RMSProp,
+    ShiftAdaMax,
+    StepSchedule,
+)  # fmt: skip
 from neonlike.transforms import CrossEntropyMulti, SumSquared
 
 pytestmark = [
@@ -145,6 +153,12 @@ def test_steps_are_counted(fast: Backend, played: Any, optimizer: Callable[[], A
         assert other.t == 9 and other._found.record is None
         other.t += 1
     assert inner.t == 9
+
+
+def test_an_optimizer_without_a_prepared_step(fast: Backend, played: Any) -> None:
+    wanted, net = played(lambda: steps(Trained(fast, ShiftAdaMax()), WARM)), Trained(fast, ShiftAdaMax())
+    assert steps(net, WARM) == wanted
+    assert net.optimizer._found.record.hits == WARM - 3
 
 
 def test_a_number_in_an_array_may_be_written(fast: Backend, played: Any) -> None:
