@@ -32,8 +32,8 @@ MODULES = frozenset(("builtins", "nlfast"))
 WRAPPING = frozenset(("contextlib", "dataclasses", "functools", "reprlib"))
 """Modules whose functions stand before those of the library."""
 SLOTS = frozenset(("__dict__", "__weakref__", "_replay", "run", "cost", "t"))
-"""Slots that need no watch: ``Backend._replay`` stays, and ``Replay.run`` changes with ``Replay.run_many``; passes depend
-on neither the ``cost`` that they left last nor the number ``t`` of an optimizer's steps."""
+"""Slots that need no watch: ``Backend._replay`` stays, and ``Replay.run`` changes with ``Replay.run_many``; passes
+depend on neither the ``cost`` that they left last nor the number ``t`` of an optimizer's steps."""
 MOST = 4096
 """Objects that are watched at most."""
 
