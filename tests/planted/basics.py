@@ -67,7 +67,7 @@ MUTANTS = (
     activation("softmax along the features whatever the axis", "self.be.fprop_softmax(x, self.axis)", "self.be.fprop_softmax(x, 0)"),
     activation("sign: derivative everywhere", "self.be.less_equal(self.be.absolute(self.inputs), 1)", "self.be.less_equal(self.be.absolute(self.inputs), 100)"),
     activation("swish: beta not in the derivative", "return s + scaled * s * (1 - s)", "return s + inputs * s * (1 - s)"),
-    model("schedules see epoch 0 only", MODEL, "self.optimizer.optimize(layers, self.epoch_index)", "self.optimizer.optimize(layers, 0)"),
+    model("schedules see epoch 0 only", MODEL, "        optimizer.optimize(layers, self.epoch_index)", "        optimizer.optimize(layers, 0)"),
     model("the epoch's cost is a sum", MODEL, "        total /= progress.minibatches\n", ""),
     model("finished is ignored", MODEL, "while self.epoch_index < num_epochs and not self.finished:", "while self.epoch_index < num_epochs:"),
     model("defect 37: epochs counted twice", MODEL, "return self.epoch_index + int(self._epoch_is_done)", "return self.epoch_index + 1"),
