@@ -308,6 +308,22 @@ def test_windows_of_values_and_of_tensors(be: Any, name: str) -> None:
         np.testing.assert_allclose(out.get(), np.exp(window(array.get()) * 0.01) + 1, rtol=2e-5)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64", "int8", "int32"])
+@pytest.mark.parametrize("shown", ["window", "reshape", "reshape back"])
+def test_windows_of_tensors_of_other_dtypes(be: Any, dtype: str, shown: str) -> None:
+    """Stages read temporaries in the dtype that is computed in, which is not that of narrow tensors."""
+    x = be.array(np.arange(-84, 84).reshape(12, 14) / 4, dtype=dtype)
+    layout = ((5, 14), (14, 1), 28) if shown == "window" else ((14, 12), (12, 1), 0)
+    value = F.unview(x, (14, 12), ((12, 14), (14, 1), 0)) if shown == "reshape back" else F.view(x, layout)
+    host = np.asarray(x.get(), np.float64)
+    wanted = host[2:7] if shown == "window" else host.reshape(14, 12)
+    out, total = be.empty(wanted.shape, dtype="float64"), be.empty((1, 1), dtype="float64")
+    for _ in range(3):
+        be.assign_many([(out, F.leaky_relu(value, -2)), (total, F.sum(value))])
+        np.testing.assert_array_equal(out.get(), np.where(wanted > 0, wanted, -2 * wanted))
+        assert total.get()[0, 0] == wanted.sum()
+
+
 def test_a_window_of_a_target_keeps_its_old_values(be: Any) -> None:
     x, y, _ = operands(be)
     before, factor = x.get().astype(np.float64), y.get().astype(np.float64)

@@ -106,7 +106,7 @@ class NumpyCallStage(WholeOperandStage):
 
 
 class ViewStage(NumpyCallStage):
-    """``view`` and ``unview``: a window of what lies in memory is read there; others are copied.
+    """``view`` and ``unview``: a window of what lies in memory as it is computed in is read there; others are copied.
 
     Its memory must not change before the last stage that reads the window: temporaries do not, and no tensor that
     shares none with a target. Elements that do not follow each other are copied, as later stages are faster then.
@@ -137,6 +137,8 @@ class ViewStage(NumpyCallStage):
         if not self.may_show:
             return False
         source = run.array(self.inputs[0], 0)
+        if source.dtype != compute_dtype(self.value.dtype):
+            return False
         shape, strides, offset = layout = run.attrs(self.value.node)["layout"]
         if not self.is_view:
             result = self.value.source.of(run.graph)
