@@ -130,4 +130,5 @@ def test_looking_at_an_activation_leaves_no_plan_of_its_stand_ins(
     wide = np.exp(host.astype(np.float64) - host.max(0))
     wanted = np.tanh(host) if isinstance(function, Tanh) else wide / wide.sum(0)
     np.testing.assert_allclose(y.get(), wanted, 1e-5)
-    assert all((2, 2) != stage.shape for plan in be.plans.plans.values() for stage in plan.stages)
+    stages = [stage for plan in be.plans.plans.values() for stage in plan.stages if stage.values]  # no fill() on a GPU
+    assert stages and all((2, 2) != stage.shape for stage in stages)
