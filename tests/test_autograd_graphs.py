@@ -10,11 +10,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 from engines import sampled
 from fuzz import dynamic_graphs
 from fuzz.graphs import grow
 from fuzz.workers import MAIN
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from neonlike import autograd as ag
 from neonlike.optree import tape
@@ -42,6 +45,43 @@ def test_random_graphs(be64: Any) -> None:
 
 def test_random_dynamic_graphs(be64: Any) -> None:
     check(be64, "dynamic graph", partial(dynamic_graphs.grow, be64))
+
+
+class Choices:
+    """A generator of random numbers whose choices are hypothesis', which cuts down what fails."""
+
+    def __init__(self, data: st.DataObject) -> None:
+        self.draw = data.draw
+
+    def integers(self, low: int, high: int | None = None) -> int:
+        first, last = (0, low) if high is None else (low, high)
+        return self.draw(st.integers(int(first), int(last) - 1))
+
+    def standard_normal(self, shape: tuple[int, ...]) -> Any:
+        return np.random.default_rng(self.draw(st.integers(0, 99))).standard_normal(shape)
+
+    def permutation(self, count: int) -> list[int]:
+        return self.draw(st.permutations(range(count)))
+
+
+@pytest.mark.cpu_only("the graphs of hypothesis are those of the tests before")
+@pytest.mark.parametrize("kind", ["variables", "dynamic"])
+def test_graphs_that_hypothesis_builds(be64: Any, kind: str) -> None:
+    made = []
+
+    @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+    @given(st.data())
+    def build(data: st.DataObject) -> None:
+        gc.collect()
+        before = ag.memory_report()
+        made.append(1)
+        rng = Choices(data)
+        grow(0, 0, rng) if kind == "variables" else dynamic_graphs.grow(be64, 0, rng)
+        gc.collect()
+        assert ag.memory_report() == before and not tape.kept
+
+    build()
+    assert len(made) >= 60
 
 
 @pytest.mark.engines("c")

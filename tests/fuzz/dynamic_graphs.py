@@ -76,10 +76,10 @@ class Name:
 
 
 class Grower:
-    """Grows one graph on a backend that computes in float64."""
+    """Grows one graph on a backend that computes in float64; ``rng`` is as in :mod:`.graphs`."""
 
-    def __init__(self, be: Any, seed: int) -> None:
-        self.be, self.rng, self.graph = be, np.random.default_rng(seed), be.dynamic_graph()
+    def __init__(self, be: Any, seed: int, rng: Any = None) -> None:
+        self.be, self.rng, self.graph = be, rng or np.random.default_rng(seed), be.dynamic_graph()
         self.states, self.gone = 0, set[int]()
         self.kept: list[tuple[Any, Array]] = []  # gradients and the caller's tensors, and what they are to be
         self.names: list[Name] = []
@@ -233,9 +233,9 @@ def close(found: Any, expected: Array) -> None:
     np.testing.assert_allclose(found.get(), expected, rtol=1e-8, atol=1e-8 * (1 + np.abs(expected).max()))
 
 
-def grow(be: Any, seed: int) -> None:
+def grow(be: Any, seed: int, rng: Any = None) -> None:
     """One graph."""
-    grower = Grower(be, seed)
+    grower = Grower(be, seed, rng)
     for _ in range(grower.rng.integers(3, 25)):
         grower.step()
     grower.finish()

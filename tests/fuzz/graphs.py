@@ -54,10 +54,13 @@ UNARY: tuple[tuple[Callable[[Any], Any], Callable[[Dual], Dual]], ...] = (
 
 
 class Grower:
-    """Grows one graph: variables beside what they are, at random; asks for values, assigns and frees on the way."""
+    """Grows one graph: variables beside what they are, at random; asks for values, assigns and frees on the way.
 
-    def __init__(self, seed: int, values: int = 0) -> None:
-        self.rng, drawn = np.random.default_rng(seed), np.random.default_rng((seed, values))
+    ``rng``, where it is given, is what makes the choices instead of a generator of ``seed``.
+    """
+
+    def __init__(self, seed: int, values: int = 0, rng: Any = None) -> None:
+        self.rng, drawn = rng or np.random.default_rng(seed), np.random.default_rng((seed, values))
         hosts = [drawn.standard_normal(shape) for shape in SHAPES]
         self.parameters = [ag.param(host) for host in hosts]
         count, start = sum(host.size for host in hosts), 0
@@ -112,9 +115,9 @@ class Grower:
             np.testing.assert_allclose(variable.get(), dual.value, rtol=1e-9, atol=1e-9)
 
 
-def grow(seed: int, values: int = 0) -> None:
+def grow(seed: int, values: int = 0, rng: Any = None) -> None:
     """One graph; there are several ``values`` for it."""
-    grower = Grower(seed, values)
+    grower = Grower(seed, values, rng)
     for _ in range(grower.rng.integers(3, 25)):
         grower.step()
     grower.finish()
