@@ -12,13 +12,15 @@ from neonlike.layers import (
     Affine,
     Conv,
     Deconv,
+    GeneralizedCost,
     GroupNorm,
     LayerNorm,
+    LookupTable,
     MultiHeadAttention,
     Pooling,
     Sequential,
 )
-from neonlike.transforms import GELU, Rectlin, SiLU, Tanh
+from neonlike.transforms import GELU, CrossEntropyMulti, Rectlin, SiLU, Softmax, SumSquared, Tanh
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -146,3 +148,48 @@ def test_attention(be, rng, causal):
     ):  # fmt: skip
         found = theirs_grad.grad.numpy().reshape(gradient.shape)
         np.testing.assert_allclose(gradient.get(), found, rtol=1e-7, atol=1e-10)
+
+
+def test_embedding(be, rng):
+    layer = ready(LookupTable(7, 5, Gaussian(), pad_idx=2), (3,))
+    theirs = nn.Embedding(7, 5, padding_idx=2, dtype=torch.float64)
+    theirs.weight.data = as_torch(layer.W.get())
+    words = rng.integers(7, size=(3, N))
+    words[0, :2] = words[1, 1] = 4  # a word that occurs again and again
+    wanted = theirs(torch.tensor(words))
+    y = layer.fprop(tensor(be, words))
+    np.testing.assert_array_equal(y.get().reshape(5, 3, N), wanted.detach().numpy().transpose(2, 0, 1))
+    e = rng.normal(size=(5, 3, N))
+    layer.bprop(tensor(be, e.reshape(5, -1)))
+    wanted.backward(as_torch(e.transpose(1, 2, 0)))
+    np.testing.assert_allclose(layer.dW.get(), theirs.weight.grad.numpy(), rtol=1e-12, atol=1e-14)
+
+
+def test_softmax_and_cross_entropy(be, rng):
+    """The cost's error goes through Softmax unchanged, as neon has it: together they are PyTorch's cross entropy."""
+    x, classes = rng.normal(size=(6, N)), rng.integers(6, size=N)
+    cost = GeneralizedCost(CrossEntropyMulti())
+    net = ready(Sequential(Affine(6, np.eye(6), activation=Softmax())), 6)
+    cost.initialize(net)
+    targets = tensor(be, np.eye(6)[:, classes])
+    y = net.fprop(tensor(be, x))
+    theirs_in = as_torch(x.T).requires_grad_()
+    wanted = nn.functional.cross_entropy(theirs_in, torch.tensor(classes))
+    wanted.backward()
+    np.testing.assert_allclose(float(cost.get_cost(y, targets)), wanted.item(), rtol=1e-9)
+    deltas = net.bprop(cost.get_errors(y, targets)).get()
+    np.testing.assert_allclose(deltas / N, theirs_in.grad.numpy().T, rtol=1e-8, atol=1e-12)
+
+
+def test_sum_of_squares(be, rng):
+    x, targets = rng.normal(size=(2, 6, N))
+    cost = GeneralizedCost(SumSquared())
+    net = ready(Sequential(Affine(6, np.eye(6))), 6)
+    cost.initialize(net)
+    y = net.fprop(tensor(be, x))
+    theirs_in = as_torch(x).requires_grad_()
+    wanted = nn.functional.mse_loss(theirs_in, as_torch(targets), reduction="sum") / 2 / N
+    wanted.backward()
+    np.testing.assert_allclose(float(cost.get_cost(y, tensor(be, targets))), wanted.item(), rtol=1e-9)
+    deltas = net.bprop(cost.get_errors(y, tensor(be, targets))).get()
+    np.testing.assert_allclose(deltas / N, theirs_in.grad.numpy(), rtol=1e-8, atol=1e-12)
