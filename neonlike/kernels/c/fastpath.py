@@ -35,7 +35,7 @@ NAME, SOURCE = "nlfast", "c/fastpath/fastpath.c"
 SUFFIX = ".extension"
 """Of the file in the cache: not that of kernels, which are counted."""
 _PARTS = (
-    "places", "words", "walk", "nodes", "builders", "device", "launches", "recipes", "fixed", "calls", "repeating",
+    "places", "words", "walk", "nodes", "builders", "device", "recipes", "launches", "fixed", "calls", "repeating",
     "chains", "checked", "copies", "records",
 )  # fmt: skip
 HEADERS = (*(f"fastpath/fastpath_{part}.h" for part in _PARTS), "packed.h")

@@ -31,7 +31,7 @@ class Replayed(Enum):
 
 
 class Source(IntEnum):
-    """Where the extension finds an argument of a kernel: ``enum source`` of ``fastpath_launches.h``."""
+    """Where the extension finds an argument of a kernel: ``enum source`` of ``fastpath_recipes.h``."""
 
     PLAIN = 0
     """It is the value itself, 8 bytes as they are."""
@@ -50,7 +50,7 @@ class Source(IntEnum):
 
 
 MOST_WORDS, MOST_STEPS = 4096, 256
-"""Arguments of all kernels of a recipe, and kernels, at most: as in ``fastpath_launches.h``."""
+"""Arguments of all kernels of a recipe, and kernels, at most: as in ``fastpath_recipes.h``."""
 
 Word = tuple[Source, int] | tuple[Source, int, int]
 """An argument of a kernel: where it is found, and which one, or the value; then bytes from where an operand begins."""

@@ -314,50 +314,39 @@ class RecurrentKernels(RecurrentFamily):
 
     def _rnn_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> KnownUnroll | None:
         launch = _SIMPLE_FORWARD.run(self, request, steps, weight, bias)
-        if launch is None:
-            with put_back(_tensors(steps, "h_s")):
-                super()._rnn_fprop(request, steps, weight, bias)
-        return launch
+        return _known(launch, super()._rnn_fprop, (request, steps, weight, bias), "h_s")
 
     def _rnn_bprop(self, request: Unroll, steps: Steps, weight: Any) -> KnownUnroll | None:
         launch = _SIMPLE_BACKWARD.run(self, request, steps, weight)
-        if launch is None:
-            with put_back(_tensors(steps, "delta_s", "delta_prev_s")):
-                super()._rnn_bprop(request, steps, weight)
-        return launch
+        return _known(launch, super()._rnn_bprop, (request, steps, weight), "delta_s", "delta_prev_s")
 
     def _lstm_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> KnownUnroll | None:
         launch = _LSTM_FORWARD.run(self, request, steps, weight, bias)
-        if launch is None:
-            with put_back(_tensors(steps, "ifog_s", "c_s", "c_act_s", "h_s")):
-                super()._lstm_fprop(request, steps, weight, bias)
-        return launch
+        return _known(launch, super()._lstm_fprop, (request, steps, weight, bias), "ifog_s", "c_s", "c_act_s", "h_s")
 
     def _lstm_bprop(self, request: Unroll, steps: Steps, weight: Any) -> KnownUnroll | None:
         launch = _LSTM_BACKWARD.run(self, request, steps, weight)
-        if launch is None:
-            with put_back(_tensors(steps, "delta_prev_s", "c_delta_prev_s", "c_delta_s", "ifog_delta_s")):
-                super()._lstm_bprop(request, steps, weight)
-        return launch
+        roles = "delta_prev_s", "c_delta_prev_s", "c_delta_s", "ifog_delta_s"
+        return _known(launch, super()._lstm_bprop, (request, steps, weight), *roles)
 
     def _gru_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> KnownUnroll | None:
         launch = _GRU_FORWARD.run(self, request, steps, weight, bias)
-        if launch is None:
-            with put_back(_tensors(steps, "rzn_s", "reset_h_s", "h_s")):
-                super()._gru_fprop(request, steps, weight, bias)
-        return launch
+        return _known(launch, super()._gru_fprop, (request, steps, weight, bias), "rzn_s", "reset_h_s", "h_s")
 
     def _gru_bprop(self, request: Unroll, steps: Steps, weight: Any) -> KnownUnroll | None:
         launch = _GRU_BACKWARD.run(self, request, steps, weight)
-        if launch is None:
-            with put_back(_tensors(steps, "rzn_delta_s", "delta_prev_s")):
-                super()._gru_bprop(request, steps, weight)
-        return launch
+        return _known(launch, super()._gru_bprop, (request, steps, weight), "rzn_delta_s", "delta_prev_s")
 
 
-def _tensors(steps: Steps, *roles: str) -> list[Any]:
-    """Of all steps, in these roles."""
-    return [tensor for role in roles for tensor in steps.roles[role]]
+def _known(
+    launch: KnownUnroll | None, definition: Callable[..., Any], given: tuple[Any, ...], *roles: str
+) -> KnownUnroll | None:
+    """``launch``; without one the ``definition`` is run, and tensors in these roles are put back if memory runs out."""
+    if launch is None:
+        _, steps, *_ = given
+        with put_back(tensor for role in roles for tensor in steps.roles[role]):
+            definition(*given)
+    return launch
 
 
 _SIMPLE_FORWARD = Unrolled(activation, _simple_forward, (("h_s", "h_ff_s"),), whole=persistent.SIMPLE)

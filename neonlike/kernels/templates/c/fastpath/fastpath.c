@@ -51,7 +51,18 @@ static PyObject *run_new(PyObject *backend, PyObject *target, PyObject *value, P
     return own(target);
 }
 
-/* Where the instances of a class have a slot; 0: it is no slot of the class. */
+/* Where instances of `type` have a slot; 0 if it is none, with an exception if the class does not have it at all. */
+static Py_ssize_t slot_at(PyTypeObject *type, PyObject *name)
+{
+    PyObject *descriptor = PyObject_GetAttr((PyObject *)type, name);
+    const int found = descriptor && Py_TYPE(descriptor) == &PyMemberDescr_Type;
+    const PyMemberDef *member = found ? ((PyMemberDescrObject *)descriptor)->d_member : NULL;
+    const Py_ssize_t at = found && member->type == T_OBJECT_EX ? member->offset : 0;
+    Py_XDECREF(descriptor);
+    return at;
+}
+
+/* What slot_at() found of a class. */
 typedef struct {
     PyTypeObject *type;
     Py_ssize_t at;
@@ -63,12 +74,7 @@ static SlotOf replay_slot, run_slot; /* of the first class of backends that is m
 static PyObject *get_slot(PyObject *object, PyObject *name, SlotOf *known)
 {
     if (!known->type) {
-        PyObject *descriptor = PyObject_GetAttr((PyObject *)Py_TYPE(object), name);
-        if (descriptor && Py_TYPE(descriptor) == &PyMemberDescr_Type) {
-            const PyMemberDef *member = ((PyMemberDescrObject *)descriptor)->d_member;
-            known->at = member->type == T_OBJECT_EX ? member->offset : 0;
-        }
-        Py_XDECREF(descriptor);
+        known->at = slot_at(Py_TYPE(object), name);
         PyErr_Clear();
         known->type = (PyTypeObject *)own((PyObject *)Py_TYPE(object));
     }
@@ -101,17 +107,12 @@ static PyObject *assign(PyObject *backend, PyObject *target, PyObject *value)
 
 static int slot_offset(PyTypeObject *type, const char *name, Py_ssize_t *offset)
 {
-    PyObject *descriptor = PyObject_GetAttrString((PyObject *)type, name);
-    if (!descriptor)
-        return -1;
-    const int found = Py_TYPE(descriptor) == &PyMemberDescr_Type;
-    const PyMemberDef *member = found ? ((PyMemberDescrObject *)descriptor)->d_member : NULL;
-    const int right = found && member->type == T_OBJECT_EX;
-    *offset = right ? member->offset : 0;
-    Py_DECREF(descriptor);
-    if (!right)
+    PyObject *text = PyUnicode_FromString(name);
+    *offset = text ? slot_at(type, text) : 0;
+    Py_XDECREF(text);
+    if (!*offset && !PyErr_Occurred())
         PyErr_Format(PyExc_TypeError, "%s.%s is no slot", type->tp_name, name);
-    return right ? 0 : -1;
+    return *offset ? 0 : -1;
 }
 
 static PyObject *set_up(PyObject *module, PyObject *given)

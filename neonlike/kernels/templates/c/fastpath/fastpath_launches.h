@@ -2,10 +2,9 @@
 #ifndef NL_FASTPATH_LAUNCHES_H
 #define NL_FASTPATH_LAUNCHES_H
 
-#include "fastpath_walk.h"
+#include "fastpath_recipes.h"
 #include <stddef.h>
 #include <structmember.h>
-#include "fastpath_device.h"
 
 enum { TABLE = 2048 };
 enum answer { LEFT, DONE, NEW, ANSWERS };
@@ -14,38 +13,7 @@ static PyObject *answers[ANSWERS]; /* Python's names of these, see Replayed in r
 
 static int serial; /* whether this is a forked process, in which no thread may be started */
 
-typedef int (*Kernel)(const union nl_word *);
-
-/* Where an argument of a kernel is found; Source in recipe.py has the same order. */
-enum source { PLAIN, LEAF, TARGET, WHOLE, REAL, MEMORY, THREADS, SOURCES, BASE };
-enum { MOST_WORDS = 4096, MOST_STEPS = 256 }; /* arguments of all kernels, kernels: they lie on the stack */
-
 static PyObject *kept_memory, *lend, *name_memory; /* of workspace.py */
-
-typedef struct {
-    enum source source; /* BASE: in memory of a tensor, see fastpath_fixed.h */
-    int base;           /* which of these, which leaf or target */
-    int64_t value; /* which number; bytes from where the memory or an operand begins; or the argument itself */
-} Word;
-
-typedef struct {
-    Kernel kernel;
-    int words;
-} Step;
-
-typedef struct {
-    uint64_t hash;
-    int words, steps, given;
-    int release;  /* whether to release the interpreter lock: the kernels are long, or run on several threads */
-    int forks;    /* whether it may run in a forked process */
-    int restarts; /* whether no target was read, so that all can be computed again after some steps have run */
-    const struct nl_device *device; /* the one step runs there; NULL: on the host */
-    int64_t memory;
-    PyObject *keep; /* owners of the memory of kernels and their arguments; NULL: known to have none */
-    int64_t *word;
-    Word *argument;
-    Step step[];
-} Launch;
 
 typedef struct {
     PyObject_HEAD
@@ -53,15 +21,6 @@ typedef struct {
     Py_ssize_t used, hits;
     Launch *table[TABLE];
 } Launches;
-
-static void free_launch(Launch *launch)
-{
-    PyObject *keep = launch->keep;
-    PyMem_Free(launch->word);
-    PyMem_Free(launch->argument);
-    PyMem_Free(launch);
-    Py_XDECREF(keep);
-}
 
 static void clear_launches(Launches *self)
 {
@@ -230,8 +189,6 @@ static PyObject *launches_run_many(PyObject *object, PyObject *const *given, Py_
     begin_walk();
     return answered(self, walk_pairs(given[0], given[1], self->tensor_type, given[2] == Py_True));
 }
-
-#include "fastpath_recipes.h"
 
 static PyObject *launches_learn(PyObject *object, PyObject *given)
 {

@@ -1,4 +1,50 @@
-/* Recipes: what Python says of an assignment's kernels, read into a launch. Part of fastpath_launches.h. */
+/* A launch, the kernels of one assignment, and how it is read from the recipe that Python gives. Part of fastpath.c. */
+#ifndef NL_FASTPATH_RECIPES_H
+#define NL_FASTPATH_RECIPES_H
+
+#include "fastpath_walk.h"
+#include "fastpath_device.h"
+
+typedef int (*Kernel)(const union nl_word *);
+
+/* Where an argument of a kernel is found; Source in recipe.py has the same order. */
+enum source { PLAIN, LEAF, TARGET, WHOLE, REAL, MEMORY, THREADS, SOURCES, BASE };
+enum { MOST_WORDS = 4096, MOST_STEPS = 256 }; /* arguments of all kernels, kernels: they lie on the stack */
+
+typedef struct {
+    enum source source; /* BASE: in memory of a tensor, see fastpath_fixed.h */
+    int base;           /* which of these, which leaf or target */
+    int64_t value; /* which number; bytes from where the memory or an operand begins; or the argument itself */
+} Word;
+
+typedef struct {
+    Kernel kernel;
+    int words;
+} Step;
+
+typedef struct {
+    uint64_t hash;
+    int words, steps, given;
+    int release;  /* whether to release the interpreter lock: the kernels are long, or run on several threads */
+    int forks;    /* whether it may run in a forked process */
+    int restarts; /* whether no target was read, so that all can be computed again after some steps have run */
+    const struct nl_device *device; /* the one step runs there; NULL: on the host */
+    int64_t memory;
+    PyObject *keep; /* owners of the memory of kernels and their arguments; NULL: known to have none */
+    int64_t *word;
+    Word *argument;
+    Step step[];
+} Launch;
+
+static void free_launch(Launch *launch)
+{
+    PyObject *keep = launch->keep;
+    PyMem_Free(launch->word);
+    PyMem_Free(launch->argument);
+    PyMem_Free(launch);
+    Py_XDECREF(keep);
+}
+
 /* An argument from (source, value), or of operands (source, which, distance); -1 if it does not fit what was walked over. */
 static int read_word(PyObject *pair, int64_t memory, Word *word)
 {
@@ -81,3 +127,5 @@ static Launch *new_launch(PyObject *recipe)
     launch->keep = own(keep);
     return launch;
 }
+
+#endif
