@@ -154,8 +154,9 @@ def test_fewer_steps_and_samples(be64: Any, kind: str, rng: Any) -> None:
     close(layer.bprop(be64.array(e))[:, :columns], ran.backward(e[:, :columns])[0])
     layer.set_seq_len(None)
     layer.set_batch_size(None)
-    part = layer.fprop(be64.array(x[:, : 2 * T]), inference=True)
-    close(part, Both(kind, layer, x[:, : 2 * T]).outputs)
+    for few in (2, 1):
+        part = layer.fprop(be64.array(x[:, : few * T]), inference=True)
+        close(part, Both(kind, layer, x[:, : few * T]).outputs)
     close(layer.fprop(be64.array(x)), Both(kind, layer, x).outputs)
 
 

@@ -137,9 +137,29 @@ class TestParts:
         model.initialize((NIN, T))
         x = rng.normal(size=(NIN, T, N))
         whole = model.fprop(be.array(x.reshape(NIN, -1)), inference=True).get().copy()
-        part = model.fprop(be.array(x[..., :2].reshape(NIN, -1)), inference=True)
-        assert part.shape == (2, T * 2)
-        close(part, whole.reshape(2, T, N)[..., :2].reshape(2, -1), 1e-6)
+        for few in (2, 1):
+            part = model.fprop(be.array(x[..., :few].reshape(NIN, -1)), inference=True)
+            assert part.shape == (2, T * few)
+            close(part, whole.reshape(2, T, N)[..., :few].reshape(2, -1), 1e-6)
+
+    @every_kind
+    def test_one_sample(self, be64: Any, kind: str, rng: Any) -> None:
+        """Its steps lie otherwise in buffers: in training, with all steps and with fewer; in inference with a length."""
+        be64.bsz = 1
+        layer, x, e = ready(make(kind, NOUT), (NIN, T)), rng.normal(size=(NIN, T)), rng.normal(size=(NOUT, T))
+        for steps in (T, T - 1):
+            layer.set_seq_len(steps)
+            ran = loop(layer, kind, x[:, :steps], steps=steps)
+            back = ran.backward(e[:, :steps])
+            close(layer.fprop(be64.array(x))[:, :steps], ran.outputs)
+            close(layer.bprop(be64.array(e))[:, :steps], back["deltas"])
+            close(layer.dW, back["dW"])
+        layer.set_seq_len(None)
+        layer.set_lengths([T - 2])
+        outputs = layer.fprop(be64.array(x), inference=True).get()
+        close(outputs[:, : T - 2], loop(layer, kind, x[:, : T - 2], steps=T - 2).outputs)
+        assert not outputs[:, T - 2 :].any()
+        close(layer.final_state(), outputs[:, T - 3 : T - 2])
 
     def test_many_extents_are_not_all_kept(self, be: Any) -> None:
         be.bsz = 12

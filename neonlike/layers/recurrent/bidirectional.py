@@ -112,7 +112,7 @@ class BiRNN(SequenceLayer):
             setattr(self, f"{name}_b", getattr(backward, name))
 
     def _allocate_gates(self) -> None:
-        self.h_ff_buffer = self.be.iobuf((2 * self.nout, self.nsteps))
+        self.h_ff_buffer = self._step_buffer(2 * self.nout)
 
     def _cut_buffers(self, views: Views) -> None:
         steps, samples = views.extent

@@ -49,9 +49,8 @@ class BiLSTM(BiRNN):
         self.gate_activation = require_transform(gate_activation, f"{self.classnm}: gate_activation")
 
     def _allocate_gates(self) -> None:
-        cells, gates = (2 * self.nout, self.nsteps), (8 * self.nout, self.nsteps)
-        self.ifog_buffer, self.ifog_delta_buffer = self.be.iobuf(gates), self.be.iobuf(gates)
-        self.c_buffer, self.c_act_buffer = self.be.iobuf(cells), self.be.iobuf(cells)
+        self.ifog_buffer, self.ifog_delta_buffer = (self._step_buffer(8 * self.nout) for _ in range(2))
+        self.c_buffer, self.c_act_buffer = (self._step_buffer(2 * self.nout) for _ in range(2))
         self._c_initial, self._c_delta = (
             self.be.zeros((2 * self.nout, self.allocated_samples), dtype=self.outputs.dtype) for _ in range(2)
         )

@@ -53,9 +53,8 @@ class GRU(Recurrent):
         self.gate_activation = require_transform(gate_activation, f"{self.classnm}: gate_activation")
 
     def _allocate_gates(self) -> None:
-        gates = (3 * self.nout, self.nsteps)
-        self.rzhcan_buffer, self.rzhcan_delta_buffer = self.be.iobuf(gates), self.be.iobuf(gates)
-        self._reset_h_buffer = self.be.zeros_like(self.outputs)
+        self.rzhcan_buffer, self.rzhcan_delta_buffer = (self._step_buffer(3 * self.nout) for _ in range(2))
+        self._reset_h_buffer = self._step_buffer(self.nout)
 
     def _cut_gates(self, views: Views) -> None:
         n = self.nout

@@ -60,9 +60,8 @@ class LSTM(Recurrent):
         self.gate_activation = require_transform(gate_activation, f"{self.classnm}: gate_activation")
 
     def _allocate_gates(self) -> None:
-        gates = (4 * self.nout, self.nsteps)
-        self.ifog_buffer, self.ifog_delta_buffer = self.be.iobuf(gates), self.be.iobuf(gates)
-        self.c_buffer, self.c_act_buffer = self.be.zeros_like(self.outputs), self.be.zeros_like(self.outputs)
+        self.ifog_buffer, self.ifog_delta_buffer = (self._step_buffer(4 * self.nout) for _ in range(2))
+        self.c_buffer, self.c_act_buffer = (self._step_buffer(self.nout) for _ in range(2))
         self._c_final, self._c_initial, self.final_cell_error = (self._state_buffer() for _ in range(3))
 
     def _cut_gates(self, views: Views) -> None:

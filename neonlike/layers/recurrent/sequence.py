@@ -47,10 +47,18 @@ class Views(SimpleNamespace):
         super().__init__(extent=extent, result=result, outputs=first_columns(result, extent.columns))
 
     def cut(self, buffer: Tensor) -> tuple[Any, list[Any]]:
-        """The columns of ``buffer`` in use, and their steps; in inference without gaps between their rows."""
-        columns = self.extent.columns
-        packed = self.result.shape[1] == columns < buffer.shape[1]
-        used = first_part(buffer, buffer.shape[0], columns) if packed else first_columns(buffer, columns)
+        """The columns of ``buffer`` in use, and their steps.
+
+        In inference of fewer samples than a batch there are no gaps between rows; of one sample there are none between
+        the values of a step, which unrolls read and write together.
+        """
+        rows, columns = buffer.shape[0], self.extent.columns
+        if not self.result.shape[1] == columns < buffer.shape[1]:
+            used = first_columns(buffer, columns)
+        elif self.extent.samples == 1:
+            used = first_part(buffer, columns, rows).T
+        else:
+            used = first_part(buffer, rows, columns)
         return used, get_steps(used, (used.shape[0], self.extent.steps))
 
 
@@ -178,6 +186,12 @@ class SequenceLayer(ParameterLayer):
     def _allocate_steps(self, apart: bool) -> None:
         """Create the buffers of steps; ``apart``: the states are not kept in ``outputs``, which others write to."""
         raise NotDefined(f"{self.classnm} does not define _allocate_steps")
+
+    def _step_buffer(self, rows: int) -> Tensor:
+        """Zeros ``(rows, steps * N)``; of one sample the values of a step lie side by side, as in ``Views.cut``."""
+        alone = self.allocated_samples == 1
+        made: Tensor = self.be.zeros((self.nsteps, rows)).T if alone else self.be.iobuf((rows, self.nsteps))
+        return made
 
     def set_deltas(self, delta_buffers: DeltasTree | list[Any]) -> None:
         """Take an error buffer for the layer before, unless this is the first layer."""

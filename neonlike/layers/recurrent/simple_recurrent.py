@@ -80,7 +80,7 @@ class Recurrent(SequenceLayer):
         return made
 
     def _allocate_gates(self) -> None:
-        self.h_ff_buffer = self.be.zeros_like(self.outputs)
+        self.h_ff_buffer = self._step_buffer(self.nout)
 
     def _cut_buffers(self, views: Views) -> None:
         views.h_all = views.outputs if self.h_buffer is self.outputs else views.cut(self.h_buffer)[0]
