@@ -247,24 +247,26 @@ class Backend(
         AliasError
             If two targets share memory.
         """
-        return self._assign_many(pairs, False)
+        replay = self._replay.run_many
+        answer = LEFT if replay is None else replay(self, pairs, False)
+        return [target for target, _ in pairs] if answer is DONE else self._assign_many(pairs, False, answer)
 
     def assign_fresh(self, pairs: Sequence[tuple[Tensor, Any]]) -> list[Tensor]:
         """As :meth:`assign_many`, to tensors that the caller alone has, and lets go of if this fails.
 
         Their contents do not matter then, so that each is written as soon as its value is known, and read from there.
         """
-        return self._assign_many(pairs, True)
-
-    def _assign_many(self, pairs: Sequence[tuple[Tensor, Any]], fresh: bool) -> list[Tensor]:
         replay = self._replay.run_many
-        answer = LEFT if replay is None else replay(self, pairs, fresh)
-        if answer is not DONE:
-            check_pairs("assign_many", pairs)
-            for target, _ in pairs:
-                self._check_target(target)
-            if pairs:
-                self.executor.run([(target, self._source(value)) for target, value in pairs], answer, fresh)
+        answer = LEFT if replay is None else replay(self, pairs, True)
+        return [target for target, _ in pairs] if answer is DONE else self._assign_many(pairs, True, answer)
+
+    def _assign_many(self, pairs: Sequence[tuple[Tensor, Any]], fresh: bool, answer: Any) -> list[Tensor]:
+        """Assign what the extension left, with what it found of the plan."""
+        check_pairs("assign_many", pairs)
+        for target, _ in pairs:
+            self._check_target(target)
+        if pairs:
+            self.executor.run([(target, self._source(value)) for target, value in pairs], answer, fresh)
         return [target for target, _ in pairs]
 
     def execute(self, optree: Any) -> Any:
