@@ -108,7 +108,7 @@ class Optimizer(NervanaObject):
         This is so for the classes of this library alone, and their own methods: None means to call :meth:`optimize`.
         """
         found = self._found
-        return found.result if isinstance(layer_list, list | tuple) and found.again(layer_list, self) else None
+        return found.result if isinstance(layer_list, (list, tuple)) and found.again(layer_list, self) else None
 
     def update_group(self, group: Group, epoch: int, known: bool = True) -> None:
         """Update parameters as :meth:`optimize` does, that are still ``known``."""

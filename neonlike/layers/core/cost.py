@@ -139,7 +139,8 @@ class GeneralizedCost(NervanaObject):
 
     def read_cost(self) -> np.ndarray:
         """The cost that was computed last, as :meth:`get_cost` returns it."""
-        self.cost = found = values(beside(self.cost_buffer.get))
+        buffer = self.cost_buffer
+        self.cost = found = values(buffer.array.copy() if buffer.live_host else beside(buffer.get))
         return found
 
     def get_errors(self, inputs: Any, targets: Any) -> Any:
