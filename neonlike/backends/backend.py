@@ -260,8 +260,7 @@ class Backend(
         answer = LEFT if replay is None else replay(self, pairs, True)
         return [target for target, _ in pairs] if answer is DONE else self._assign_many(pairs, True, answer)
 
-    def _assign_many(self, pairs: Sequence[tuple[Tensor, Any]], fresh: bool, answer: Any) -> list[Tensor]:
-        """Assign what the extension left, with what it found of the plan."""
+    def _assign_many(self, pairs: Sequence[tuple[Tensor, Any]], fresh: bool, answer: Replayed) -> list[Tensor]:
         check_pairs("assign_many", pairs)
         for target, _ in pairs:
             self._check_target(target)
