@@ -144,7 +144,7 @@ class TestParts:
 
     @every_kind
     def test_one_sample(self, be64: Any, kind: str, rng: Any) -> None:
-        """Its steps lie otherwise in buffers: in training, with all steps and with fewer; in inference with a length."""
+        """Its steps lie otherwise in buffers: in training, all of them and fewer; in inference with a length."""
         be64.bsz = 1
         layer, x, e = ready(make(kind, NOUT), (NIN, T)), rng.normal(size=(NIN, T)), rng.normal(size=(NOUT, T))
         for steps in (T, T - 1):
