@@ -63,6 +63,15 @@ def test_values(
     same(x.dF, 0.5 * update(s, x.image, x.error))
 
 
+@pytest.mark.parametrize("maps", [1, 16])
+def test_windows_in_the_padding_of_the_depth(be: Backend, guarded: Guarded, maps: int) -> None:
+    """An image of one layer, whose only window in depth begins before it: there is no data in any of them."""
+    s = Sizes(16, maps, maps, (1, 2, 3), (1, 2, 2), (1, 1, 1), (4, 1, 1), groups=maps)
+    x = Operands(be, s, "f4", np.random.default_rng(0))
+    assert s.shape_o[1] == 1
+    x.check(*(np.zeros(shape) for shape in (s.shape_o, s.shape_i, s.shape_f)))
+
+
 @pytest.mark.parametrize("s", [SIZES[1], SIZES[9], Sizes(64, 6, 6, (1, 30, 9), (1, 3, 3), groups=6)], ids=str)
 @pytest.mark.parametrize("kind", ["f2", "f4", "f8"])
 def test_threads_change_nothing(

@@ -143,6 +143,7 @@ MUTANTS = (
     fault("depthwise: columns beside the image not cleared", DEPTHWISE_READS, "memset(row + (left + width) * LANES, 0,", "memset(row, 0, 0 *"),
     fault("depthwise: the first channel for all", DEPTHWISE_READS, "v[k] = *(const loose *)(from + smaller(k, channels - 1) * step + i);", "v[k] = *(const loose *)(from + smaller(k, 0) * step + i);"),
     fault("depthwise: rows above the image counted as there", DEPTHWISE_READS, "m + lists[p % m[ROW_PHASES] * m[RUNS] + i] + 2 * across * lo", "m + lists[p % m[ROW_PHASES] * m[RUNS] + i]"),
+    fault("depthwise: padding of the depth overlooked", DEPTHWISE_PLAN, "g.MPQ[0], g.padding[0]) == (1, 1, 1, 0)", "g.MPQ[0]) == (1, 1, 1)"),
     fault("depthwise: rows of a band miscounted", DEPTHWISE_PLAN, "* phases[0].in_step + last - least + 1", "* phases[0].in_step"),
     fault("depthwise: columns of the next phase joined to the last", DEPTHWISE_PLAN, "        last = None\n        for j in", "        last = runs[-1].taps if runs else None\n        for j in"),
     fault("maps: later blocks of channels overwrite", MAPS, "places + lane, b->c == 0);", "places + lane, 1);"),

@@ -43,8 +43,8 @@ SLACK = 64
 
 
 def plain(g: ConvGeometry) -> bool:
-    """Whether each map is of one channel, in two dimensions."""
-    return g.C == g.K == g.groups and (g.DHW[0], g.TRS[0], g.MPQ[0]) == (1, 1, 1)
+    """Whether each map is of one channel, in two dimensions: with padding, a window may miss the one layer there is."""
+    return g.C == g.K == g.groups and (g.DHW[0], g.TRS[0], g.MPQ[0], g.padding[0]) == (1, 1, 1, 0)
 
 
 def across(g: ConvGeometry, lanes: int) -> tuple[str, int]:
