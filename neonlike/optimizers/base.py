@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from neonlike.backends.replays import Repeated
-from neonlike.checks import checked, require_method
+from neonlike.checks import checked, require_method, shown
 from neonlike.errors import ArgumentError, DTypeError, NotDefined
 from neonlike.kernels.run.recorded import lose
 from neonlike.nervanaobject import NervanaObject
@@ -111,7 +111,15 @@ class Optimizer(NervanaObject):
         return found.result if isinstance(layer_list, (list, tuple)) and found.again(layer_list, self) else None
 
     def update_group(self, group: Group, epoch: int, known: bool = True) -> None:
-        """Update parameters as :meth:`optimize` does, that are still ``known``."""
+        """Update parameters as :meth:`optimize` does, that are still ``known``.
+
+        Raises
+        ------
+        DTypeError
+            If ``group`` is not what :meth:`known_group` found.
+        """
+        if not isinstance(group, Group):
+            raise DTypeError(f"{self.classnm}.update_group: got {shown(group)}; expected what known_group returned")
         clips = self.gradient_clip_norm or type(self).clip_gradient_norm is not Optimizer.clip_gradient_norm
         scale = self.clip_gradient_norm(group, self.gradient_clip_norm) if clips else 1.0
         numbers = self._numbers(scale, epoch)
