@@ -13,6 +13,7 @@ from replayed_nets import CLASSES, FEATURES, WARM, N, Trained, other_weight, pla
 from replaying import extension, fast  # noqa: F401
 
 from neonlike.backends import Backend
+from neonlike.errors import DTypeError
 from neonlike.initializers import Constant
 from neonlike.kernels.c import fastpath
 from neonlike.layers import (
@@ -306,3 +307,8 @@ def test_a_shallow_copy_of_a_cost_computes_its_own(fast: Backend) -> None:
     cost.deltas.fill(7)
     assert other.get_errors(y, t) is other.deltas
     assert other.deltas.get().max() == 1 and cost.deltas.get().max() == 7
+
+
+def test_what_is_no_group_of_parameters_is_refused(fast: Backend) -> None:
+    with pytest.raises(DTypeError, match="update_group: got list .*; expected what known_group returned"):
+        GradientDescentMomentum(0.1, 0.9).update_group([], 0)  # type: ignore[arg-type]
