@@ -310,5 +310,5 @@ def test_a_shallow_copy_of_a_cost_computes_its_own(fast: Backend) -> None:
 
 
 def test_what_is_no_group_of_parameters_is_refused(fast: Backend) -> None:
-    with pytest.raises(DTypeError, match="update_group: got list .*; expected what known_group returned"):
+    with pytest.raises(DTypeError, match=r"update_group: got list .*; expected what known_group returned"):
         GradientDescentMomentum(0.1, 0.9).update_group([], 0)  # type: ignore[arg-type]
