@@ -179,7 +179,7 @@ def benchmark(asked: argparse.Namespace, out: Path) -> Iterator[Step]:
     small = ("--sizes", "64,4k", "--edges", "64", "--copied", "4k") if asked.emulated else ()
     limit, how = 140, ("--quick", "--seconds", "100")
     if asked.part:
-        sections = "convolutions,attention,dispatch,optree,products,images,layers,copies"
+        sections = "convolutions,dispatch,optree,products,attention,images,layers,copies"
         limit, how = 580, ("--seconds", "520", "--sections", sections)
         small = small or ("--sizes", "64,64k,1M,16M,64M")
     command = (*PYTHON, "benchmarks/gpu.py", *how, "--results", "--json", str(out / "benchmark.json"))
