@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-LEAST = 5
-"""Fewest steps."""
+LEAST = 15
+"""Fewest pairs of a step and its kernels: two of half a second each differ by a tenth on a busy machine."""
 
 
 def kernels_of(made: Any) -> Callable[[], object] | None:
@@ -45,14 +45,19 @@ def kernels_of(made: Any) -> Callable[[], object] | None:
 
 
 def shares(step: Callable[[], object], alone: Callable[[], object], seconds: float) -> list[float]:
-    """The part of a step's time in which no kernel runs: by the clock, and by the thread's."""
+    """The part of a step's time in which no kernel runs: by the clock, and by the thread's.
+
+    The median of pairs of a step and its kernels, which follow each other: what slows the machine for a while slows
+    both of a pair. Every other pair begins with the kernels.
+    """
     clocks = time.perf_counter, time.thread_time
-    taken: dict[Any, list[tuple[float, ...]]] = {step: [], alone: []}
+    pairs: list[list[float]] = []
     end = time.perf_counter() + seconds
-    while len(taken[step]) < LEAST or time.perf_counter() < end:
-        for call, found in taken.items():
+    while len(pairs) < LEAST or time.perf_counter() < end:
+        taken: dict[Any, list[float]] = {}
+        for call in (alone, step) if len(pairs) % 2 else (step, alone):
             begin = [clock() for clock in clocks]
             call()
-            found.append(tuple(clock() - first for clock, first in zip(clocks, begin)))
-    medians = [[statistics.median(times) for times in zip(*found)] for found in taken.values()]
-    return [1 - kernels / whole if whole else 0.0 for whole, kernels in zip(*medians)]
+            taken[call] = [clock() - first for clock, first in zip(clocks, begin)]
+        pairs.append([1 - kernels / whole if whole else 0.0 for whole, kernels in zip(taken[step], taken[alone])])
+    return [statistics.median(shares) for shares in zip(*pairs)]

@@ -187,6 +187,20 @@ def test_shares_are_of_the_steps_time(bench: SimpleNamespace, monkeypatch: pytes
     assert bench._models_outside.shares(step, alone, 20.0) == [0.25, 0.25]
 
 
+def test_a_step_and_its_kernels_are_timed_in_pairs(bench: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    now, made = [0.0], []
+    clock = SimpleNamespace(perf_counter=lambda: now[0], thread_time=lambda: now[0])
+    monkeypatch.setattr(bench._models_outside, "time", clock)
+
+    def call(name: str, seconds: float) -> None:
+        made.append(name)
+        now[0] += seconds * (1 + 0.1 * len(made))  # on a machine that other programs slow down more and more
+
+    found = bench._models_outside.shares(lambda: call("step", 4.0), lambda: call("kernels", 3.0), 0.0)
+    assert made == ["step", "kernels", "kernels", "step"] * (bench._models_outside.LEAST // 2) + ["step", "kernels"]
+    assert 0.2 < found[0] < 0.3
+
+
 def test_quick_compiles_nothing_of_pytorch(fake: SimpleNamespace) -> None:
     fake.seconds = {"torch": 0.5}
     assert fake.models.main(["--quick", "--modes", "training"]) == 0
