@@ -9,9 +9,8 @@ from functools import partial
 from typing import Any
 
 import attention
-import numpy as np
 from _cases import Case, Contender
-from _gpu_contenders import TOLERANCES, Field, Set, contender
+from _gpu_contenders import TOLERANCES, Field, Set, contender, stored
 from _gpu_conv import Made, _spoil
 from _gpu_libraries import Library
 from attention import BOTH, Heads
@@ -38,7 +37,7 @@ def heads(quick: bool, emulated: bool) -> tuple[tuple[Heads, int], ...]:
 def attention_case(what: Heads, N: int, which: str, precision: str, field: Field) -> Case:
     """A pass of some heads of ``N`` samples."""
     problem = attention.Problem(what, N, which)
-    dtype = np.dtype(np.float16 if precision == "float16" else np.float32)
+    dtype = stored(precision)
     for name in ("Q", "K", "V", "E"):
         setattr(problem, name, getattr(problem, name).astype(dtype))
 

@@ -234,15 +234,22 @@ def expression_case(expression: Expression, size: int, field: Field, slow: bool)
 
 # Products -------------------------------------------------------------------------------------------------------
 
-TOLERANCES = {"float32": 2e-5, "tf32": 5e-3, "float16": 5e-3}
-"""Largest error of a product, in parts of its largest value; float16 results have 11 bits."""
+TOLERANCES = {"float32": 2e-5, "tf32": 5e-3, "float16": 5e-3, "bfloat16": 2e-2}
+"""Largest error of a product, in parts of its largest value; float16 results have 11 bits, those of bfloat16 8."""
 SAMPLED = 8
 """Rows and columns of a product that are compared."""
 
 
+def stored(precision: str) -> np.dtype[Any]:
+    """The dtype of arrays in a precision: that of this name, float32 where only products are rounded."""
+    from neonlike.optree import dtypes
+
+    return dtypes.as_dtype("float32" if precision == "tf32" else precision)
+
+
 def product_case(size: int, precision: str, field: Field) -> Case:
     """Square matrices of ``size``, multiplied by our layer over cuBLAS and by what calls the same library."""
-    dtype = np.dtype(np.float16 if precision == "float16" else np.float32)
+    dtype = stored(precision)
     rng = np.random.default_rng(size)
     a, b = (rng.standard_normal((size, size), dtype=np.float32).astype(dtype) for _ in range(2))
     some = np.unique(np.linspace(0, size - 1, SAMPLED).astype(int))
@@ -257,7 +264,7 @@ def product_case(size: int, precision: str, field: Field) -> Case:
         for _ in range(count):
             out = library.put(np.full((size, size), np.nan, dtype))
             run = multiply(library.put(a), library.put(b), out)
-            sets.append(Set(run, lambda out=out: [out], lambda out=out: library.set(out, dtype.type(np.nan))))
+            sets.append(Set(run, lambda out=out: [out], lambda out=out: library.set(out, np.nan)))
         each = contender(library, name, sets, is_ours)
         whole = each.result
         return Contender(name, each.run, lambda: _sample(whole()[0], some), each.reset, is_ours, each.elapsed)
@@ -266,7 +273,7 @@ def product_case(size: int, precision: str, field: Field) -> Case:
     refused = {name: why for name, why in field.absent.items() if name != "jax"}
     if torch := peers.get("torch"):
         found.append(made(torch, "torch", lambda x, y, out: _torch_product(torch, x, y, out, precision == "tf32")))
-    if (cupy := peers.get("cupy")) and precision != "tf32":
+    if (cupy := peers.get("cupy")) and precision in ("float32", "float16"):
         found.append(made(cupy, "cupy", lambda x, y, out: lambda: cupy.cupy.matmul(x, y, out=out)))  # type: ignore[attr-defined]
     return Case(
         precision, f"{precision} product, {size} x {size} x {size}", size, found, reference, 3 * a.nbytes,

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from _cases import Case, Contender
-from _gpu_contenders import TOLERANCES, Field, Set, contender
+from _gpu_contenders import TOLERANCES, Field, Set, contender, stored
 from _gpu_libraries import Library, Run
 
 PASSES = ("fprop", "bprop", "update")
@@ -123,7 +123,7 @@ def sums(layer: Layer, which: str, I: Array, F: Array, E: Array, at: Any) -> Any
 
 def conv_case(layer: Layer, which: str, precision: str, field: Field, ways: Mapping[str, Library]) -> Case:
     """A pass of a layer; ``ways``: ours by method of convolution."""
-    dtype = np.dtype(np.float16 if precision == "float16" else np.float32)
+    dtype = stored(precision)
     rng = np.random.default_rng(layer.C)
     I, F, E = (rng.standard_normal(shape, dtype=np.float32).astype(dtype) for shape in layer.shapes)  # noqa: E741
     result = {"fprop": E, "bprop": I, "update": F}[which].shape

@@ -126,10 +126,12 @@ class Torch(Library):
         self.torch, self.version = torch, str(torch.__version__)
 
     def put(self, array: Any) -> Any:
+        if array.dtype.name == "bfloat16":  # which NumPy does not know, and PyTorch takes no other package's
+            return self.torch.from_numpy(array.view(np.int16)).view(self.torch.bfloat16).to(self.device)
         return self.torch.from_numpy(array).to(self.device)
 
     def get(self, array: Any) -> Any:
-        return array.cpu().numpy()
+        return (array.float() if array.dtype == self.torch.bfloat16 else array).cpu().numpy()
 
     def set(self, array: Any, values: Any) -> None:
         array.copy_(self.torch.as_tensor(values))

@@ -51,7 +51,9 @@ QUICK = ("sigmoid", "axpy", "gelu", "softmax0", "softmax1", "layer_norm", "varia
 COMPILED = ("sigmoid", "softmax0", "softmax1", "sum_squares", "adam")
 """In a quick run, contenders whose compilers take seconds take part in these only, at the largest size."""
 DISPATCHED, DISPATCH_SIZE = ("sigmoid", "softmax1", "adam"), 64
-PRECISIONS = ("float32", "tf32", "float16")
+CONVOLVED = ("float32", "tf32", "float16")
+PRECISIONS = (*CONVOLVED, "bfloat16")
+"""Of products and attention; convolutions of bfloat16 run on the kernels of float16."""
 EDGES, QUICK_EDGES = (1024, 4096, 8192), (4096,)
 COPIED, QUICK_COPIED = (1 << 18, 1 << 22, 1 << 26), (1 << 22,)
 NO_GPU = 2
@@ -152,7 +154,7 @@ class Run:
     def convolutions(self) -> None:
         """Measure the passes of convolutions in each precision."""
         chosen = layers(self.options.quick, is_emulated(self.session.be))
-        for precision in PRECISIONS:
+        for precision in CONVOLVED:
             with ExitStack() as stack:
                 be = self.session.be
                 ways = {m: stack.enter_context(_precise(precision, be, *how)) for m, how in METHODS.items()}

@@ -73,8 +73,10 @@ def test_a_run_with_every_section(gpu: SimpleNamespace, tmp_path: Path, capsys: 
     assert [r["contender"] for r in unrolled] == ["neonlike", "neonlike persistent"] * 2
     shown = [line for line in said.splitlines() if "of a copy's" in line and "neonlike" in line]
     assert len(shown) == 6, "what batch normalization and pooling move, beside copies"
-    others = {"float32", "tf32", "float16", "to the GPU", "to the host"}
+    others = {"float32", "tf32", "float16", "bfloat16", "to the GPU", "to the host"}
     assert {r["case"] for r in written["beside"]} == convolved | others
+    of_each = [r["text"].split()[:3] for r in written["beside"] if r["text"].startswith("attention") and r["median"]]
+    assert of_each == [["attention", which, f"{kind},"] for kind in gpu.gpu.PRECISIONS for which in attended.PASSES]
     assert not [line for line in written["verdicts"] if "convolution" in line], "targets of products are of products"
     assert set(written["dispatch_seconds"]["adam"]) == {"neonlike assign", "neonlike prepared"}
     assert any(line.startswith("Python for one call, prepared: at most") for line in written["verdicts"])
@@ -150,7 +152,7 @@ def test_what_was_measured_is_written_when_a_section_breaks_off(
     monkeypatch.setattr(gpu.gpu.Run, "optree", lambda self: begun.append("optree"))
     assert gpu.gpu.main([*TINY, "--sections", "products,copies,optree", "--json", str(path)]) == 1
     written = json.loads(path.read_text())
-    assert {r["case"] for r in written["beside"]} == {"float32", "tf32", "float16"}
+    assert {r["case"] for r in written["beside"]} == {"float32", "tf32", "float16", "bfloat16"}
     assert begun == ["copies", "optree"][:runs]
     assert [line for line in written["skipped"] if said in line]
 
