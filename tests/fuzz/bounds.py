@@ -178,6 +178,9 @@ def _ambiguous(name: str, center: Array, vals: Sequence[Val], kind: DType) -> Ar
     if name == "arctan2":  # across the cut, where the angle jumps by a turn; the sign of a zero chooses the side
         y, x = vals
         return (np.abs(y.v) <= y.e) & (x.v - x.e <= 0)
+    if name in ("arcsin", "arccos", "arctanh"):  # nan at the middle and the ends of an interval may have numbers between
+        x = vals[0]
+        return (x.e > 0) & (np.abs(x.v) > 1) & (np.abs(x.v) - x.e <= 1)
     if name == "tan":
         return (vals[0].e > 0) & ~(vals[0].e * (1 + center * center) < 0.1)
     if name in ("mul", "sqr"):  # an addition fused with it may bring it back into range

@@ -113,6 +113,14 @@ def test_bounds_round_what_an_uncertain_operand_may_give(bench: Bench) -> None:
     assert bounds.wrong(got + np.float32(1e-5), val, got.dtype).all()
 
 
+@pytest.mark.parametrize("name", ["arcsin", "arccos", "arctanh"])
+def test_bounds_know_domains_within_an_interval(bench: Bench, name: str) -> None:
+    """Of -44 +- 56, nan in the middle and at both ends, 0 is a possible value, and its inverse sine a number."""
+    node = getattr(F, name)(bench.backends["numpy"].zeros((1, 3)))
+    val = bounds.evaluate(node, [Val(np.array([[-44.0, -44, 3]]), np.array([[56.0, 42, 0]]))])
+    assert np.isnan(val.v).all() and val.e.tolist() == [[np.inf, 0, 0]]
+
+
 def test_a_failure_is_cut_down_to_what_fails(bench: Bench) -> None:
     """Anything with a sine is taken to fail."""
 
