@@ -178,7 +178,7 @@ def _ambiguous(name: str, center: Array, vals: Sequence[Val], kind: DType) -> Ar
     if name == "arctan2":  # across the cut, where the angle jumps by a turn; the sign of a zero chooses the side
         y, x = vals
         return (np.abs(y.v) <= y.e) & (x.v - x.e <= 0)
-    if name in ("arcsin", "arccos", "arctanh"):  # nan at the middle and the ends of an interval may have numbers between
+    if name in ("arcsin", "arccos", "arctanh"):  # numbers may lie between, where the middle and both ends give nan
         x = vals[0]
         return (x.e > 0) & (np.abs(x.v) > 1) & (np.abs(x.v) - x.e <= 1)
     if name == "tan":
