@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,19 @@ class TestCooperativeLaunches:
         arrived, seen = cuda.to_device(np.zeros(1, np.uint32)), cuda.to_device(np.zeros(7, np.uint32))
         assert self.launch(emulator, 7, arrived, seen) == 0
         assert (cuda.from_device(seen, 7, np.uint32) == 7).all()
+
+    def test_stacks_of_many_threads_are_given_back(self, cuda: Any, emulator: Emulator) -> None:
+        """Each is two mappings of memory, and a process may have 65530."""
+
+        def mappings() -> int:
+            return len(Path("/proc/self/maps").read_text().splitlines())
+
+        before = mappings()
+        for blocks in (100, 100, 3):
+            arrived, seen = cuda.to_device(np.zeros(1, np.uint32)), cuda.to_device(np.zeros(blocks, np.uint32))
+            assert self.launch(emulator, blocks, arrived, seen) == 0
+            assert (cuda.from_device(seen, blocks, np.uint32) == blocks).all()
+            assert mappings() - before < 2 * 2048 + 500, "not those of 6,400 threads"
 
     def test_more_blocks_than_fit_are_refused(
         self, cuda: Any, emulator: Emulator, monkeypatch: pytest.MonkeyPatch

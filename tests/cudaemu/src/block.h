@@ -98,6 +98,8 @@ class BlockRunner {
     // Ends the running kernel with an error; called on a fiber or in a signal handler.
     void abandon(int code, const std::string &message) __attribute__((noreturn));
     void recover();
+    // Between launches: keep the stacks of this many threads at most.
+    void keep_stacks(size_t most) { pool_.keep(most); }
 
     // What kernels call through the ABI.
     int barrier(int line, int predicate, int *set);

@@ -64,3 +64,13 @@ void FiberPool::restart_all() {
     free_ = all_;
     for (Fiber *fiber : all_) restart(fiber);
 }
+
+void FiberPool::keep(size_t most) {
+    if (all_.size() <= most) return;
+    for (size_t i = most; i < all_.size(); ++i) {
+        munmap(all_[i]->stack - kGuardBytes, kGuardBytes + kStackBytes);
+        delete all_[i];
+    }
+    all_.resize(most);
+    restart_all();
+}

@@ -22,6 +22,8 @@ class FiberPool {
     void give_back(Fiber *fiber) { free_.push_back(fiber); }
     // After a kernel was abandoned: every stack starts from its beginning again.
     void restart_all();
+    // Give the memory of all but this many back, once no thread runs.
+    void keep(size_t most);
 
   private:
     void restart(Fiber *fiber);

@@ -14,6 +14,9 @@
 
 static constexpr unsigned long kWorthThreads = 4096;  // CUDA threads of a kernel
 static constexpr unsigned long kMostReordered = 1ul << 20;
+// Stacks that blocks which ran together keep. Each is two mappings of memory, of which a process may have 65530: those of
+// 132 blocks of some hundred threads, beside all the modules of a test run, were so many that no thread could be started.
+static constexpr unsigned long kKeptTogether = 2048;
 
 static struct Progress {
     std::atomic<unsigned long> next;
@@ -112,6 +115,7 @@ static KernelError work_together(const Launch *launch) {
     for (unsigned long i = 0; i < progress.blocks; ++i) {
         crowd[i]->in_kernel = false;
         if (broken) crowd[i]->recover();
+        crowd[i]->keep_stacks(kKeptTogether / progress.blocks);
     }
     sigaltstack(&before, nullptr);
     return error;
