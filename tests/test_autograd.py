@@ -147,6 +147,10 @@ def test_derivatives_can_be_differentiated(be64: Any) -> None:
     np.testing.assert_allclose(third.get(), 24 * x.get())
 
 
+def test_check_gradient_draws_the_same_random_numbers_again(be: Any) -> None:
+    assert ag.check_gradient(lambda x: ag.dropout(x * x, 0.5), np.linspace(1, 2, 12).reshape(3, 4)) < 1e-5
+
+
 def test_check_gradient_names_what_is_wrong(be: Any) -> None:
     wrong = ag.op(lambda x: x * x, lambda d, z, x: d * x, name="half")
     with pytest.raises(GradientError, match="tensor 0"):

@@ -245,6 +245,18 @@ def test_right_gradients_pass(be: Any) -> None:
     np.testing.assert_array_equal(a.get(), before)
     index = be.array([[2, 0]], dtype=np.int32)
     assert be.check_grad(lambda a, i: be.take(be.sin(a), i, 0), [a, index]) < 1e-6
+    assert be.check_grad(lambda a: be.square(a) * be.rand(), a) < 1e-6
+
+
+@pytest.mark.parametrize(
+    "f",
+    [lambda a: a[[1, 0, 1]] * a, lambda a: a.astype("float64") * a, lambda a: a[a > 0], lambda a: (a * 2).astensor()],
+    ids=["list", "astype", "mask", "astensor"],
+)
+def test_tensors_that_the_function_computes_follow_the_point(be: Any, f: Any) -> None:
+    a, before = be.array(numbers(3, 4)), be.rng_get_state()
+    assert be.check_grad(f, a) < 1e-6
+    assert be.rng_get_state().stream == before.stream
 
 
 @pytest.mark.parametrize(

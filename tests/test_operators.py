@@ -71,6 +71,16 @@ def test_integers_divided_by_zero_or_out_of_range_give_what_numpy_gives(be: Back
         assert values(be.fmod(x, divisor)).tolist() == [[0] * 5]
 
 
+def test_large_integers_are_compared_exactly_with_numbers(be: Backend) -> None:
+    """2**53 + 1 is no float64."""
+    x = np.array([[LEAST, LEAST + 1, 2**53, 2**53 + 1, MOST]])
+    a, found = be.array(x, dtype=np.int64), be.empty(x.shape)
+    for number in (2**53, 2**53 + 1, LEAST, MOST, 3):
+        found[:] = (a == number) + 2 * (a < number) + 4 * (number > a) + 8 * (be.where(a >= number, 7, 5) == 7)
+        wanted = [[(v == number) + 6 * (v < number) + 8 * (v >= number) for v in x[0].tolist()]]
+        assert found.get().tolist() == wanted
+
+
 @pytest.mark.parametrize("name", BITS)
 def test_bits_of_integers(be: Backend, name: str) -> None:
     x, y = np.meshgrid(np.array([0, 1, -1, 6, -7, 100]), np.array([0, 1, 3, 6]))

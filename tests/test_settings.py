@@ -188,6 +188,25 @@ def test_the_pool_has_so_many_threads() -> None:
     assert len(seen) == 3
 
 
+def test_the_pool_is_at_rest_when_work_has_failed() -> None:
+    from threading import Barrier, Event
+
+    threads.choose(2)
+    together, raised = Barrier(2, timeout=30), Event()
+    late = []
+
+    def work(number: int) -> None:
+        together.wait()
+        if number == 0:
+            raise MemoryError
+        late.append(raised.wait(0.2))
+
+    with pytest.raises(MemoryError):
+        parallel(work, range(2))
+    raised.set()
+    assert late == [False]
+
+
 def test_the_hot_path_does_not_read_the_environment(monkeypatch: pytest.MonkeyPatch, be: Any) -> None:
     be.bsz = 16
     a, out = be.ones((300, 300)), be.empty((300, 300))

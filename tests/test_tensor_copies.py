@@ -158,3 +158,11 @@ def test_expressions_are_neither_copied_nor_pickled(be: Backend) -> None:
         with pytest.raises(DTypeError, match="astensor"):
             attempt(e)
     assert e.asnumpyarray().tolist() == [[2, 2], [2, 2]]
+
+
+@pytest.mark.parametrize("how", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_backends_are_neither_copied_nor_pickled(be: Backend, how: Any) -> None:
+    step = be.prepare(be.empty((2, 2)), be.ones((2, 2)) * 2)
+    for thing in (be, {"be": be}, step) if how is not copy.copy else (be,):
+        with pytest.raises(DTypeError, match=r"gen_backend\(\)"):
+            how(thing)

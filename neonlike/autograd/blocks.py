@@ -11,7 +11,7 @@ import numpy as np
 from neonlike.autograd import lifetimes
 from neonlike.autograd.leaves import const, param
 from neonlike.autograd.variable import Variable, made, upstream
-from neonlike.backends.families.grad_check import Case, compare
+from neonlike.backends.families.grad_check import Case, compare, replayed
 from neonlike.checks import brief, number
 from neonlike.errors import DTypeError, GradientError, ShapeError
 from neonlike.optree import tape
@@ -184,7 +184,7 @@ def check_gradient(function: Callable[..., Any], *args: Any, rtol: float = 1e-5,
     Parameters
     ----------
     function : callable
-        Takes variables, returns one of any shape.
+        Takes variables, returns one of any shape. Called several times, with the same random numbers.
     args : variables, tensors, arrays or numbers
         Where to compare: those of floats are copied, in float64; integers are passed as constants.
     rtol : float
@@ -217,7 +217,8 @@ def check_gradient(function: Callable[..., Any], *args: Any, rtol: float = 1e-5,
     points = {n: one.value for n, one in enumerate(inputs) if one.needs_grad}
     if not points:
         raise DTypeError("check_gradient: no argument holds floats; there is nothing to differentiate by")
-    value = function(*inputs)
+    drawing = replayed(next(iter(points.values())).backend, function)
+    value = drawing(*inputs)
     if not isinstance(value, Variable) or value.dtype != F64:
         got = repr(value) if isinstance(value, Variable) else brief(value)
         raise DTypeError(f"check_gradient: {name} must return a variable of float64, got {got}")
@@ -230,7 +231,7 @@ def check_gradient(function: Callable[..., Any], *args: Any, rtol: float = 1e-5,
         gradients = [np.zeros(one.shape) for one in wanted]
 
     def compute() -> float:
-        return float((function(*inputs).get() * weights).sum())
+        return float((drawing(*inputs).get() * weights).sum())
 
     case = Case(name, compute, points, gradients)
     return max(compare(case, place, gradient, tolerance, rng) for place, gradient in zip(points, gradients))

@@ -122,6 +122,17 @@ def compare(case: Case, position: int, gradient: Array, rtol: float, rng: Any) -
     raise GradientError(_wrong(case, position, gradient, rng, found, slope))
 
 
+def replayed(be: Any, f: Callable[..., Any]) -> Callable[..., Any]:
+    """``f`` with the same random numbers in each call."""
+    state = be.rng_get_state()
+
+    def again(*points: Any) -> Any:
+        be.rng_set_state(state)
+        return f(*points)
+
+    return again
+
+
 def _check_takes(f: Any, name: str, count: int) -> None:
     try:
         inspect.signature(f).bind(*range(count))
@@ -135,8 +146,13 @@ def _of_function(be: Any, f: Any, points: list[Any], floats: dict[int, Any], rng
     """A function that returns an expression; its gradient is Autodiff's."""
     name = getattr(f, "__name__", type(f).__name__)
     _check_takes(f, name, len(points))
-    with differentiating():
-        value = f(*points)
+    drawing = replayed(be, f)
+
+    def expression() -> Any:  # built anew for each point: f may compute tensors on the way, of what points hold then
+        with differentiating():
+            return drawing(*points)
+
+    value = expression()
     if not isinstance(value, Expression):
         raise GradientError(f"check_grad: {name} must return an expression of tensors, got {type(value).__name__}")
     if value.dtype != F64:
@@ -149,7 +165,7 @@ def _of_function(be: Any, f: Any, points: list[Any], floats: dict[int, Any], rng
     gradients = Autodiff(value, be, error).get_grad_tensor(list(floats.values()))
 
     def compute() -> float:
-        return float((be.assign(out, value).get() * error.get()).sum())
+        return float((be.assign(out, expression()).get() * error.get()).sum())
 
     return Case(name, compute, floats, [gradient.get() for gradient in gradients])
 

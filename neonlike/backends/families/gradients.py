@@ -89,8 +89,9 @@ class GradientFamily(Family):
         ----------
         f : callable or Transform or Cost
             A function of the tensors that returns an expression, of any shape: its gradient is what Autodiff makes
-            of it, :meth:`primitive` included. Or an activation (of one tensor) or cost (of outputs and targets):
-            then its ``bprop`` is compared with what calling it computes.
+            of it, :meth:`primitive` included. It is called several times, with the same random numbers. Or an
+            activation (of one tensor) or cost (of outputs and targets): then its ``bprop`` is compared with what
+            calling it computes.
         tensors : tensor or sequence of tensors
             Where to compare. They are copied, in float64, and not changed; integers are passed as they are.
         rtol : float

@@ -134,7 +134,7 @@ def make_kernel(plan: Plan, stage: Stage, graph: Graph) -> Kernel:
     stores = [store.arg for store in stage.stores]
     for value in kernel.values:
         for arg in value.args:
-            _add_argument(kernel, arg, here, graph, _number_type(value))
+            _add_argument(kernel, arg, here, graph, _number_type(value, plan, graph))
         if value.spec.kind is Kind.ZERO:
             kernel.inputs.append(Array(f"a{len(kernel.inputs)}", "counter", value.index, I64, value.shape))
     for index, arg in enumerate(stores):
@@ -156,9 +156,13 @@ def make_kernel(plan: Plan, stage: Stage, graph: Graph) -> Kernel:
     return kernel
 
 
-def _number_type(value: Value) -> str:
-    integer = value.spec.kind is Kind.ZERO or compute_dtype(value.dtype) == I64
-    integer = integer and value.spec.dtype is not DTypeRule.TRUTH
+def _number_type(value: Value, plan: Plan, graph: Graph) -> str:
+    """What whole numbers are to ``value``: int64_t where integers compute with them, or are compared with them."""
+    dtypes = [value.dtype]
+    if value.spec.dtype is DTypeRule.TRUTH:
+        leaves = [graph.leaves[arg.slot].dtype for arg in value.args if isinstance(arg, LeafArg)]
+        dtypes = leaves + [plan.values[arg.value].dtype for arg in value.args if isinstance(arg, ValueArg)]
+    integer = value.spec.kind is Kind.ZERO or all(compute_dtype(dtype) == I64 for dtype in dtypes)
     return "int64_t" if integer else "double"
 
 

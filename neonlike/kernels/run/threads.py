@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 from neonlike import settings
@@ -61,7 +61,7 @@ def _cores() -> int:
 
 
 def parallel(function: Callable[[Any], None], items: Sequence[Any]) -> None:
-    """Call ``function`` on every item, on all threads; the first exception is raised."""
+    """Call ``function`` on every item, on all threads; the first exception is raised, when none is running any more."""
     threads = min(thread_count(), len(items))
     if threads <= 1:
         for item in items:
@@ -71,4 +71,14 @@ def parallel(function: Callable[[Any], None], items: Sequence[Any]) -> None:
     pool = _pools.get(key)
     if pool is None:
         pool = _pools[key] = ThreadPoolExecutor(threads, thread_name_prefix="neonlike")
-    list(pool.map(function, items))
+    calls: list[Future[None]] = []
+    try:
+        for item in items:
+            calls.append(pool.submit(function, item))
+        for call in calls:
+            call.result()
+    except BaseException:  # or an interrupt: the others write to memory that whoever called may use otherwise
+        for call in calls:
+            call.cancel()
+        wait(calls)
+        raise
