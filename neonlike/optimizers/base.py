@@ -12,6 +12,7 @@ from neonlike.checks import checked, require_method, shown
 from neonlike.errors import ArgumentError, DTypeError, NotDefined
 from neonlike.kernels.run.recorded import lose
 from neonlike.nervanaobject import NervanaObject
+from neonlike.optimizers.states import complete_states
 from neonlike.optimizers.step import Norm, Parameter, Step, identity
 
 __public_module__ = "neonlike.optimizers.optimizer"
@@ -136,10 +137,7 @@ class Optimizer(NervanaObject):
                 f"{self.classnm}.optimize: the backend's batch size is {self.be.bsz}; gradients are divided by it, "
                 "so set be.bsz to the number of samples in a batch"
             )
-        count = self.number_of_states
-        for (param, _), states in found:
-            while len(states) < count:
-                states.append(self.be.zeros_like(param))
+        complete_states(self.be, found, type(self), self.number_of_states)
         if any(isinstance(value, np.ndarray) for value in self._settings()):
             lose()  # it may be written
         return found
