@@ -186,3 +186,44 @@ def test_an_output_that_is_part_of_another_buffer(be: Any) -> None:
     x = be.array(samples(N)[0].T)
     before = chain.fprop(x, inference=True).get()
     np.testing.assert_allclose(chain.fprop(x[:, :2], inference=True).get(), before[:, :2], rtol=1e-5, atol=1e-6)
+
+
+class Padded(Plain):
+    """Sequences, columns step by step; the last batch is completed with samples of the start, as iterators here do."""
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        for first in range(0, self.ndata, N):
+            chosen = np.arange(first, first + N) % self.ndata
+            x, t = (part[chosen].transpose(2, 1, 0).reshape(part.shape[2], -1) for part in (self.x, self.t))
+            yield self.device.array(x), self.device.array(t)
+
+
+def test_padding_of_sequences_does_not_count(be: Any) -> None:
+    """Columns of the samples that are left are in each step, not the first ones of a batch."""
+    be.bsz, steps, count = N, 4, N + 3
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(count, steps, NIN))
+    labels = rng.integers(NCLASS, size=(count, steps))
+    data = Padded(be, x, np.eye(NCLASS)[labels])
+    data.shape = (NIN, steps)
+    model = Model([Affine(NCLASS, Gaussian(scale=2), activation=Softmax())])
+    model.initialize(data, GeneralizedCost(CrossEntropyMulti()))
+    y = model.get_outputs(data)
+    wanted = -np.log(np.take_along_axis(y, labels[:, :, None], axis=2)).mean()
+    assert model.eval(data, LogLoss()) == pytest.approx(wanted, rel=1e-5)
+    assert model.eval(data, Accuracy()) == pytest.approx((y.argmax(axis=2) == labels).mean(), rel=1e-5)
+    assert LossCallback(data)._evaluate(model) == pytest.approx(wanted, rel=1e-5)
+
+    class Twice(Padded):
+        def __iter__(self) -> Iterator[tuple[Any, Any]]:
+            for inputs, targets in super().__iter__():
+                yield inputs, (targets, [targets, None])
+
+    class Second(LogLoss):
+        def __call__(self, y: Any, t: Any, calcrange: slice = slice(0, None)) -> float:
+            assert t[0].shape == t[1][0].shape == y.shape and t[1][1] is None
+            return super().__call__(y, t[1][0], calcrange)
+
+    nested = Twice(be, x, data.t)
+    nested.shape = data.shape
+    assert model.eval(nested, Second()) == pytest.approx(wanted, rel=1e-5)
