@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections import deque
@@ -105,7 +106,10 @@ class SaveBestStateCallback(_OnLoss):
     def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
         """Save the model if it is the best."""
         loss = self._new_loss(callback_data, epoch)
-        if loss is not None and (self.best_cost is None or loss < self.best_cost):
+        if loss is None:
+            return
+        best = self.best_cost
+        if best is None or math.isnan(best) or loss < best:  # no number is smaller than nan
             self.best_cost = loss
             model.save_params(expand(self.path))
 
