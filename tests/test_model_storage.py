@@ -117,7 +117,7 @@ class TestStorage:
     @pytest.mark.parametrize("how", ["path", "load_params", "callbacks"])
     @pytest.mark.parametrize(
         "make",
-        [lambda: GradientDescentMomentum(0.1, 0.9), lambda: Adam(0.01), ShiftAdaMax,
+        [lambda: GradientDescentMomentum(0.1, 0.9), lambda: Adam(learning_rate=0.01), ShiftAdaMax,
          lambda: MultiOptimizer({"default": Adam(), "Bias": RMSProp(schedule=StepSchedule([1, 3], [0.1, 0.01]))})],
     )  # fmt: skip
     def test_training_continues_as_if_it_had_not_stopped(self, be, data, tmp_path, make, how):

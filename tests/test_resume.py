@@ -39,7 +39,7 @@ OPTIMIZERS = {
     "rmsprop": RMSProp,
     "adagrad": Adagrad,
     "adadelta": Adadelta,
-    "adam": lambda: Adam(0.01),
+    "adam": lambda: Adam(learning_rate=0.01),
     "shift": ShiftAdaMax,
     "multi": lambda: MultiOptimizer({"default": Adam(), "Bias": GradientDescentMomentum(0.1, 0.5)}),
 }

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from neonlike.backends.replays import Repeated
-from neonlike.checks import checked, require_method, shown
+from neonlike.checks import brief, checked, require_method, shown
 from neonlike.errors import ArgumentError, DTypeError, NotDefined
 from neonlike.kernels.run.recorded import lose
 from neonlike.nervanaobject import NervanaObject
@@ -19,6 +19,9 @@ __public_module__ = "neonlike.optimizers.optimizer"
 
 CLIPPING = ("stochastic_round", "gradient_clip_norm", "gradient_clip_value", "param_clip_value")
 """What every optimizer has beside its ``hyperparameters`` that expressions are built from."""
+
+MOST_BITS = 52
+"""Mantissa bits of float64."""
 
 MOST_STEPS = 4
 """Groups of parameters whose prepared steps an optimizer keeps."""
@@ -217,6 +220,23 @@ class Optimizer(NervanaObject):
         if not abs_bound:
             return v
         return self.be.clip(v, -abs(abs_bound), abs(abs_bound))
+
+
+def mantissa_bits(optimizer: str, stochastic_round: Any) -> Any:
+    """The argument ``stochastic_round`` of an optimizer.
+
+    Raises
+    ------
+    ArgumentError
+        If it is neither a flag nor a number of bits: in neon's order it comes before the rate of most optimizers.
+    """
+    given = False if stochastic_round is None else stochastic_round
+    if not isinstance(given, bool | np.bool_ | int | np.integer) or not 0 <= given <= MOST_BITS:
+        raise ArgumentError(
+            f"{optimizer}: stochastic_round must be True, False or a number of mantissa bits, got {brief(given)}; "
+            "give other arguments by their names, as learning_rate=0.01"
+        )
+    return given
 
 
 def _is_parameter(entry: Any) -> bool:
