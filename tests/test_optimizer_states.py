@@ -1,4 +1,4 @@
-"""What optimizers keep for parameters means something to their own kind alone."""
+"""What optimizers keep for parameters: it means something to their own kind alone, and needs more than 16 bits."""
 
 from __future__ import annotations
 
@@ -138,3 +138,44 @@ def test_states_of_unknown_origin_are_taken_as_they_are(be):
         RMSProp()._find(loaded.layers_to_optimize)
         for old, new in zip(before, states_of(loaded), strict=True):
             np.testing.assert_array_equal(old, new)
+
+
+class Small:
+    """A layer with a parameter of 16 bits."""
+
+    name = "small"
+
+    def __init__(self, be, dtype):
+        self.W, self.dW, self.states = be.zeros((1, 3), dtype=dtype), be.zeros((1, 3), dtype=dtype), []
+
+    def get_params(self):
+        return (self.W, self.dW), self.states
+
+
+@pytest.mark.compiles(3, "adam-float16", "momentum-bfloat16", "scaled-float16")
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", ["momentum", "rmsprop", "adagrad", "adam", "adamw", "scaled"])
+def test_parameters_of_16_bits_have_states_of_float32(be, name, dtype):
+    """A mean of squares of 1e-6 would be 0 in float16, and Adam's steps thirty times as long as its rate."""
+    moved = []
+    for kind in (dtype, "float32"):
+        layer, optimizer = Small(be, kind), MADE[name]()
+        for step in range(40):
+            layer.dW[:] = np.float32([[1e-3, -2e-3, 4e-3]]) * (be.bsz if step % 4 else -be.bsz)
+            if isinstance(optimizer, LossScaling):
+                optimizer.scale_errors([layer.dW])
+            optimizer.optimize([layer], 0)
+        assert layer.states and all(state.dtype == np.float32 for state in layer.states)
+        moved.append(layer.W.get().astype(np.float64))
+    np.testing.assert_allclose(moved[0], moved[1], rtol=0.02 if dtype == "float16" else 0.1)
+
+
+def test_states_of_a_network_of_float16_are_loaded_as_they_were(be):
+    be.default_dtype = np.float16
+    model = network()
+    train(model, ["adam"])
+    before = states_of(model)
+    after = states_of(Model(model.serialize()))
+    for old, new in zip(before, after, strict=True):
+        assert old[0].dtype == new[0].dtype == np.float32
+        np.testing.assert_array_equal(old, new)

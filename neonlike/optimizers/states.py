@@ -14,6 +14,7 @@ from neonlike.errors import ArgumentError
 from neonlike.logger import logger
 from neonlike.nervanaobject import load_class
 from neonlike.optimizers.step import Parameter
+from neonlike.optree.dtypes import compute_dtype
 
 
 def keeper(optimizer_class: type[Any]) -> type[Any]:
@@ -24,7 +25,9 @@ def keeper(optimizer_class: type[Any]) -> type[Any]:
 def complete_states(be: Any, param_list: Sequence[Parameter], optimizer_class: type[Any], count: int) -> None:
     """Give each parameter ``count`` states of an optimizer, 0 at first; those of another kind of optimizer go.
 
-    States that somebody else made, without ``kept_by``, are taken to be this optimizer's.
+    They are in float32 for parameters of 16 bits: squares of gradients would be 0 in float16, and a factor of 0.999
+    changes no number of bfloat16. States that somebody else made, which have no ``kept_by``, are taken to be this
+    optimizer's.
     """
     kind, others = keeper(optimizer_class), set()
     for (param, _), states in param_list:
@@ -33,7 +36,7 @@ def complete_states(be: Any, param_list: Sequence[Parameter], optimizer_class: t
             others |= foreign
             states.clear()
         while len(states) < count:
-            states.append(be.zeros_like(param))
+            states.append(be.zeros_like(param, dtype=compute_dtype(param.dtype)))
         for state in states:
             state.kept_by = kind
     if others:
