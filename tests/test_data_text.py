@@ -89,6 +89,20 @@ def test_a_vocabulary_of_another_text_gives_its_numbers(be, tmp_path, story):
         Text(STEPS, tmp_path / "other.txt", vocab=first.vocab)
 
 
+@pytest.mark.parametrize("time_steps", [0, -1])
+def test_a_sequence_has_a_step(be, story, time_steps):
+    with pytest.raises(ArgumentError, match=f"Text: time_steps={time_steps}"):
+        Text(time_steps, story)
+
+
+def test_tokenizers_are_functions_and_may_be_lazy(be, story):
+    with pytest.raises(ArgumentError, match=r"Text: tokenizer='words' is no function"):
+        Text(2, story, tokenizer="words")
+    lazy, words = Text(2, story, tokenizer=lambda text: iter(text.split())), Text(2, story, tokenizer=str.split)
+    assert lazy.vocab == words.vocab
+    np.testing.assert_array_equal(lazy.X, words.X)
+
+
 def test_a_tokenizer_makes_words(be, story):
     text = Text(2, story, tokenizer=str.split)
     x, t = next(iter(text))
