@@ -136,6 +136,9 @@ class HostIterator(NervanaDataIterator):
 
     _made_for: tuple[Any, int] | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_made_for": None}  # a backend has no copies
+
     def host_batches(self) -> Iterator[Any]:
         """What :meth:`load` takes, for each batch of the coming epoch."""
         raise NotDefined(f"{self.classnm} does not define host_batches")
