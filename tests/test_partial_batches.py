@@ -11,7 +11,7 @@ import pytest
 from neonlike.callbacks import Callbacks
 from neonlike.callbacks.callbacks import LossCallback
 from neonlike.data import NervanaDataIterator
-from neonlike.errors import ShapeError
+from neonlike.errors import ArgumentError, ShapeError
 from neonlike.initializers import Gaussian, Uniform
 from neonlike.layers import Activation, Affine, Bias, Dropout, GeneralizedCost, Linear, Reshape, Sequential, SkipNode
 from neonlike.models import Model
@@ -227,3 +227,48 @@ def test_padding_of_sequences_does_not_count(be: Any) -> None:
     nested = Twice(be, x, data.t)
     nested.shape = data.shape
     assert model.eval(nested, Second()) == pytest.approx(wanted, rel=1e-5)
+
+
+class Repeating(Plain):
+    """Goes through its samples several times an epoch; ``ndata`` counts one of them, ``nbatches`` what it is told."""
+
+    times, announced = 3, 3
+
+    @property
+    def nbatches(self) -> int:
+        return self.announced * super().nbatches
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        for _ in range(self.times):
+            yield from super().__iter__()
+
+
+def test_more_batches_than_samples_fill(be: Any, model: Model) -> None:
+    """All are recorded; in evaluation those after the last sample do not count."""
+    x, t = samples(2 * N)
+    data, cost = Repeating(be, x, t), GeneralizedCost(CrossEntropyMulti())
+    callbacks = Callbacks(model, eval_set=data, eval_freq=1, progress_bar=False)
+    model.fit(data, cost, GradientDescentMomentum(0.1, 0.9), 2, callbacks)
+    recorded = callbacks.callback_data
+    assert recorded["cost/train"].shape == (12,) and (recorded["cost/train"][:] > 0).all()
+    y = model.get_outputs(data)
+    assert y.shape == (2 * N, NCLASS)
+    assert recorded["cost/loss"][1] == pytest.approx(-np.log((y * t).sum(axis=1)).mean(), rel=1e-5)
+    assert model.eval(data, Accuracy()) == pytest.approx((y.argmax(axis=1) == t.argmax(axis=1)).mean())
+
+
+def test_more_batches_than_the_iterator_says(be: Any, model: Model) -> None:
+    data = Repeating(be, *samples(2 * N))
+    data.announced = 1
+    callbacks = Callbacks(model, progress_bar=False)
+    with pytest.raises(ArgumentError, match=r"minibatch 3 of a training of 2: .*nbatches"):
+        model.fit(data, GeneralizedCost(CrossEntropyMulti()), GradientDescentMomentum(0.1, 0.9), 1, callbacks)
+
+
+def test_an_evaluation_set_without_a_batch(be: Any, model: Model) -> None:
+    empty = Repeating(be, *samples(N))
+    empty.times = 0
+    callbacks = Callbacks(model, eval_set=empty, eval_freq=1, progress_bar=False)
+    data, cost = Plain(be, *samples(N)), GeneralizedCost(CrossEntropyMulti())
+    with pytest.raises(ArgumentError, match="yielded no batch"):
+        model.fit(data, cost, GradientDescentMomentum(0.1, 0.9), 1, callbacks)

@@ -198,7 +198,7 @@ class Callbacks(NervanaObject):
             model.load_params(self.model_file)
             self.model_file = None  # once: a second call of fit goes on from where the first ended
             check_epochs(model, epochs)
-        per_epoch = -(-model.ndata // model.be.bsz)
+        per_epoch = max(-(-model.ndata // model.be.bsz), getattr(model, "nbatches", 0))
         config = data.require_group("config")
         config.attrs["total_minibatches"] = per_epoch * epochs
         config.attrs["total_epochs"] = epochs

@@ -30,6 +30,8 @@ def predictions(model: Any, dataset: Any) -> Iterator[tuple[Any, Any, int, int]]
     dataset.reset()
     samples = 0
     for x, t in dataset:
+        if samples >= dataset.ndata:  # whatever follows is of samples that were counted
+            return
         y = model.fprop(x, inference=True)
         batch = model.layers.samples_in(x)
         valid = min(dataset.ndata - samples, batch)
