@@ -48,9 +48,9 @@ class SerializeModelCallback(Callback):
             return
         base, extension = os.path.splitext(path)
         file = f"{base}_{epoch}{extension}"
-        model.save_params(file)
         if file not in self.checkpoint_files:
-            self.checkpoint_files.append(file)
+            self.checkpoint_files.append(file)  # before it is saved: who goes on from it has to know it
+        model.save_params(file)
         link = f"{path}.new"
         if os.path.lexists(link):
             os.remove(link)
