@@ -13,6 +13,7 @@ from engines import new_backend
 
 from neonlike.backends import Backend
 from neonlike.callbacks import Callbacks
+from neonlike.callbacks.callbacks import RunTimerCallback
 from neonlike.checks import checked, number
 from neonlike.data import ArrayIterator
 from neonlike.errors import (
@@ -30,8 +31,18 @@ from neonlike.layers import Affine, GeneralizedCost, Linear, Reshape
 from neonlike.layers.core.base import Layer
 from neonlike.models import Model
 from neonlike.nervanaobject import NervanaObject
-from neonlike.optimizers import Adam, GradientDescentMomentum, Optimizer, Schedule
-from neonlike.transforms import Cost, CrossEntropyMulti, Metric, Softmax, Transform
+from neonlike.optimizers import (
+    Adadelta,
+    Adagrad,
+    Adam,
+    AdamW,
+    GradientDescentMomentum,
+    Optimizer,
+    RMSProp,
+    Schedule,
+    ShiftAdaMax,
+)
+from neonlike.transforms import Cost, CrossEntropyMulti, Metric, PrecisionRecall, Softmax, Transform
 
 pytestmark = pytest.mark.optree
 
@@ -280,3 +291,33 @@ def test_callbacks_of_another_model(be: Backend) -> None:
     cost, optimizer = GeneralizedCost(CrossEntropyMulti()), GradientDescentMomentum(0.1, 0.9)
     with pytest.raises(ArgumentError, match="callbacks were made with another model"):
         mine.fit(data, cost, optimizer, 1, Callbacks(other, progress_bar=False))
+
+
+@pytest.mark.parametrize("given", [0.01, 1.0, -1, 60, math.nan])
+@pytest.mark.parametrize("kind", [Adam, AdamW, RMSProp, Adagrad, Adadelta, ShiftAdaMax])
+def test_a_learning_rate_in_place_of_stochastic_rounding(kind: type[Optimizer], given: Any) -> None:
+    """Which neon's order of arguments invites to: the rate stayed as it was."""
+    with pytest.raises(ArgumentError, match=f"{kind.__name__}: stochastic_round must be .* learning_rate="):
+        kind(given)  # type: ignore[arg-type]
+
+
+def test_weight_decay_in_place_of_stochastic_rounding() -> None:
+    with pytest.raises(ArgumentError, match=r"GradientDescentMomentum: stochastic_round must be .*, got 0\.0005"):
+        GradientDescentMomentum(0.1, 0.9, 0.0005)  # type: ignore[arg-type]
+    for allowed in (False, True, None, 10, np.int64(5), np.bool_(True)):
+        GradientDescentMomentum(0.1, 0.9, stochastic_round=allowed)  # type: ignore[arg-type]
+
+
+def test_one_callback_in_place_of_callbacks(be: Backend) -> None:
+    model = Model([Affine(2, init=Gaussian(), activation=Softmax())])
+    data = ArrayIterator(np.zeros((128, 5), np.float32), np.zeros(128, np.int32), nclass=2)
+    cost, optimizer = GeneralizedCost(CrossEntropyMulti()), GradientDescentMomentum(0.1, 0.9)
+    with pytest.raises(DTypeError, match=r"a RunTimerCallback; expected .* Callbacks\(model"):
+        model.fit(data, cost, optimizer, 1, RunTimerCallback())
+
+
+@pytest.mark.parametrize("binarize", [False, True])
+def test_precision_and_recall_of_another_number_of_classes(be: Backend, binarize: bool) -> None:
+    y, t = be.array(np.eye(3)), be.array(np.eye(3))
+    with pytest.raises(ShapeError, match=r"PrecisionRecall: .*num_classes=5.*\(3, 3\)"):
+        PrecisionRecall(5, binarize=binarize)(y, t)

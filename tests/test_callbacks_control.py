@@ -82,6 +82,23 @@ class TestSaving:
         assert Model(path).epoch_index == 2
         assert callbacks.callbacks[-1].best_cost == 1.0
 
+    def test_a_resumed_training_removes_the_file_that_it_went_on_from(self, be, model, data, tmp_path):
+        path = str(tmp_path / "m.p")
+        fit(model, data, Callbacks(model, progress_bar=False, save_path=path, history=2), 3)
+        again = Model(path)
+        fit(again, data, Callbacks(again, progress_bar=False, save_path=path, history=2), 6)
+        assert sorted(os.listdir(tmp_path)) == ["m.p", "m_4.p", "m_5.p"]
+
+    def test_any_loss_is_better_than_none_and_a_nan_never_is(self, be, model, data, valid, tmp_path):
+        path = str(tmp_path / "best.p")
+        callbacks = Callbacks(model, progress_bar=False, eval_set=valid, eval_freq=1)
+        callbacks.add_save_best_state_callback(path)
+        losses = iter([np.nan, 2.0, np.nan, 3.0])
+        callbacks.callbacks[0]._evaluate = lambda model: next(losses)
+        fit(model, data, callbacks, 4)
+        assert Model(path).epoch_index == 2
+        assert callbacks.callbacks[-1].best_cost == 2.0
+
     def test_the_best_state_looks_at_new_losses_only(self, be, model, data, valid, tmp_path):
         callbacks = Callbacks(model, progress_bar=False, eval_set=valid, eval_freq=2)
         callbacks.add_callback(SaveBestStateCallback(str(tmp_path / "best.p")))

@@ -121,9 +121,9 @@ def test_a_network_of_layers_learns_from_the_batches(be, captions):
         ]
     )
     cost = GeneralizedCostMask(CrossEntropyMulti())
-    model.fit(data, cost=cost, optimizer=RMSProp(0.02), num_epochs=1)
+    model.fit(data, cost=cost, optimizer=RMSProp(learning_rate=0.02), num_epochs=1)
     first = float(model.total_cost[0, 0])
-    model.fit(data, cost=cost, optimizer=RMSProp(0.02), num_epochs=15)
+    model.fit(data, cost=cost, optimizer=RMSProp(learning_rate=0.02), num_epochs=15)
     assert float(model.total_cost[0, 0]) < 0.6 * first
     sents, _ = ImageCaptionTest(captions).predict(model)
     assert len(sents) == 2 and all(word in WORDS for sentence in sents for word in sentence.split())

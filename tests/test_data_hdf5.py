@@ -189,3 +189,24 @@ def test_without_a_backend_it_says_so(made):
     iterator = HDF5Iterator(made()[0])
     with pytest.raises(BackendUnavailable, match="gen_backend"):
         next(iter(iterator))
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [(LABELS + 0.6, "not integers"), (np.where(LABELS == 1, np.nan, LABELS), "not integers"),
+     (LABELS + 2**32, "between 0 and 4")],
+    ids=["fractions", "nan", "more than 32 bits"],
+)  # fmt: skip
+def test_labels_are_not_made_into_others(be, made, labels, words):
+    """A cast to integers would make classes of them."""
+    iterator = HDF5IteratorOneHot(made(output=labels, nclass=5)[0])
+    for loop in (iterator, Prefetch(iterator)):
+        with pytest.raises(ArgumentError, match=words):
+            list(loop)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.uint8, np.int64])
+def test_labels_of_any_dtype(be, made, dtype):
+    iterator = HDF5IteratorOneHot(made(output=LABELS.astype(dtype), nclass=5)[0])
+    found = [t.get().argmax(axis=0) for _, t in iterator]
+    np.testing.assert_array_equal(np.concatenate(found)[:10], LABELS)

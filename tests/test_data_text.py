@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import zipfile
 
 import h5py
@@ -87,6 +88,31 @@ def test_a_vocabulary_of_another_text_gives_its_numbers(be, tmp_path, story):
     with pytest.raises(AssertionError, match=r"lacks 1 tokens .*'Z'"):
         (tmp_path / "other.txt").write_text("dogZ" * 10)
         Text(STEPS, tmp_path / "other.txt", vocab=first.vocab)
+
+
+def test_a_copy_has_buffers_of_its_own(be, story):
+    """Also of an iterator that has run: it knows the backend that it has buffers on, which cannot be copied."""
+    text = Text(STEPS, story)
+    batches = [(x.get(), t.get()) for x, t in text]
+    twin = copy.deepcopy(text)
+    for (x, t), (old_x, old_t) in zip(twin, batches, strict=True):
+        np.testing.assert_array_equal(x.get(), old_x)
+        np.testing.assert_array_equal(t.get(), old_t)
+    assert twin.dev_X is not text.dev_X
+
+
+@pytest.mark.parametrize("time_steps", [0, -1])
+def test_a_sequence_has_a_step(be, story, time_steps):
+    with pytest.raises(ArgumentError, match=f"Text: time_steps={time_steps}"):
+        Text(time_steps, story)
+
+
+def test_tokenizers_are_functions_and_may_be_lazy(be, story):
+    with pytest.raises(ArgumentError, match=r"Text: tokenizer='words' is no function"):
+        Text(2, story, tokenizer="words")
+    lazy, words = Text(2, story, tokenizer=lambda text: iter(text.split())), Text(2, story, tokenizer=str.split)
+    assert lazy.vocab == words.vocab
+    np.testing.assert_array_equal(lazy.X, words.X)
 
 
 def test_a_tokenizer_makes_words(be, story):

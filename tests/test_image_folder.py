@@ -166,6 +166,17 @@ def test_a_damaged_image_is_named(be, folder, prefetch):
         list(Prefetch(images) if prefetch else images)
 
 
+def test_hidden_files_and_folders_are_no_images(be, folder):
+    """As those that other systems leave beside each file; a folder may be called as an image is."""
+    before = ImageFolder(folder, 4)
+    inside = folder / before.classes[0]
+    (inside / "._0.png").write_bytes(b"attributes")
+    (inside / "more.png").mkdir()
+    after = ImageFolder(folder, 4)
+    assert (after.ndata, after.classes) == (before.ndata, before.classes)
+    assert len(list(after)) == len(list(before))
+
+
 def test_folders_without_images(be, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no folder .*none"):
         ImageFolder(tmp_path / "none", 4)

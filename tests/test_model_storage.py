@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gzip
 import pickle
 import pickletools
@@ -12,7 +13,7 @@ from engines import ON_GPU
 
 from neonlike.callbacks import Callbacks
 from neonlike.data import ArrayIterator
-from neonlike.errors import ArgumentError, DTypeError, NeonlikeError
+from neonlike.errors import ArgumentError, DTypeError, NeonlikeError, NotDefined
 from neonlike.initializers import Constant, GlorotUniform
 from neonlike.layers import Affine, Dropout, GeneralizedCost
 from neonlike.models import Model
@@ -117,7 +118,7 @@ class TestStorage:
     @pytest.mark.parametrize("how", ["path", "load_params", "callbacks"])
     @pytest.mark.parametrize(
         "make",
-        [lambda: GradientDescentMomentum(0.1, 0.9), lambda: Adam(0.01), ShiftAdaMax,
+        [lambda: GradientDescentMomentum(0.1, 0.9), lambda: Adam(learning_rate=0.01), ShiftAdaMax,
          lambda: MultiOptimizer({"default": Adam(), "Bias": RMSProp(schedule=StepSchedule([1, 3], [0.1, 0.01]))})],
     )  # fmt: skip
     def test_training_continues_as_if_it_had_not_stopped(self, be, data, tmp_path, make, how):
@@ -270,6 +271,13 @@ class TestStorage:
         saved["model"]["config"]["layers"][0]["type"] = name
         with pytest.raises(ArgumentError, match="load_class"):
             Model(saved)
+
+    def test_copies_are_made_by_serialize(self, be, data, trained):
+        with pytest.raises(NotDefined, match=r"Model\(model.serialize\(\)\)"):
+            copy.deepcopy(trained)
+        made = Model(trained.serialize())
+        np.testing.assert_array_equal(made.get_outputs(data), trained.get_outputs(data))
+        assert copy.deepcopy(Model(layers())).epoch_index == 0
 
     def test_load_weights_is_the_old_name(self, be, trained, tmp_path):
         trained.save_params(tmp_path / "m.p")

@@ -320,7 +320,7 @@ class TestPreparedStep:
         values = [rng.uniform(-1, 1, shape) for shape in shapes]
         prepared, plain = ([Layer(be, value) for value in values] for _ in range(2))
         for layer in plain:
-            layer.states += [be.zeros_like(layer.W) for _ in range(optimizer.number_of_states)]
+            layer.states += [be.zeros_like(layer.W, np.float32) for _ in range(optimizer.number_of_states)]
         for step in range(3):
             grads = [rng.normal(size=shape) for shape in shapes]
             for layers in (prepared, plain):

@@ -11,7 +11,7 @@ import pytest
 from neonlike.callbacks import Callbacks
 from neonlike.callbacks.callbacks import LossCallback
 from neonlike.data import NervanaDataIterator
-from neonlike.errors import ShapeError
+from neonlike.errors import ArgumentError, ShapeError
 from neonlike.initializers import Gaussian, Uniform
 from neonlike.layers import Activation, Affine, Bias, Dropout, GeneralizedCost, Linear, Reshape, Sequential, SkipNode
 from neonlike.models import Model
@@ -186,3 +186,89 @@ def test_an_output_that_is_part_of_another_buffer(be: Any) -> None:
     x = be.array(samples(N)[0].T)
     before = chain.fprop(x, inference=True).get()
     np.testing.assert_allclose(chain.fprop(x[:, :2], inference=True).get(), before[:, :2], rtol=1e-5, atol=1e-6)
+
+
+class Padded(Plain):
+    """Sequences, columns step by step; the last batch is completed with samples of the start, as iterators here do."""
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        for first in range(0, self.ndata, N):
+            chosen = np.arange(first, first + N) % self.ndata
+            x, t = (part[chosen].transpose(2, 1, 0).reshape(part.shape[2], -1) for part in (self.x, self.t))
+            yield self.device.array(x), self.device.array(t)
+
+
+def test_padding_of_sequences_does_not_count(be: Any) -> None:
+    """Columns of the samples that are left are in each step, not the first ones of a batch."""
+    be.bsz, steps, count = N, 4, N + 3
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(count, steps, NIN))
+    labels = rng.integers(NCLASS, size=(count, steps))
+    data = Padded(be, x, np.eye(NCLASS)[labels])
+    data.shape = (NIN, steps)
+    model = Model([Affine(NCLASS, Gaussian(scale=2), activation=Softmax())])
+    model.initialize(data, GeneralizedCost(CrossEntropyMulti()))
+    y = model.get_outputs(data)
+    wanted = -np.log(np.take_along_axis(y, labels[:, :, None], axis=2)).mean()
+    assert model.eval(data, LogLoss()) == pytest.approx(wanted, rel=1e-5)
+    assert model.eval(data, Accuracy()) == pytest.approx((y.argmax(axis=2) == labels).mean(), rel=1e-5)
+    assert LossCallback(data)._evaluate(model) == pytest.approx(wanted, rel=1e-5)
+
+    class Twice(Padded):
+        def __iter__(self) -> Iterator[tuple[Any, Any]]:
+            for inputs, targets in super().__iter__():
+                yield inputs, (targets, [targets, None])
+
+    class Second(LogLoss):
+        def __call__(self, y: Any, t: Any, calcrange: slice = slice(0, None)) -> float:
+            assert t[0].shape == t[1][0].shape == y.shape and t[1][1] is None
+            return super().__call__(y, t[1][0], calcrange)
+
+    nested = Twice(be, x, data.t)
+    nested.shape = data.shape
+    assert model.eval(nested, Second()) == pytest.approx(wanted, rel=1e-5)
+
+
+class Repeating(Plain):
+    """Goes through its samples several times an epoch; ``ndata`` counts one of them, ``nbatches`` what it is told."""
+
+    times, announced = 3, 3
+
+    @property
+    def nbatches(self) -> int:
+        return self.announced * super().nbatches
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        for _ in range(self.times):
+            yield from super().__iter__()
+
+
+def test_more_batches_than_samples_fill(be: Any, model: Model) -> None:
+    """All are recorded; in evaluation those after the last sample do not count."""
+    x, t = samples(2 * N)
+    data, cost = Repeating(be, x, t), GeneralizedCost(CrossEntropyMulti())
+    callbacks = Callbacks(model, eval_set=data, eval_freq=1, progress_bar=False)
+    model.fit(data, cost, GradientDescentMomentum(0.1, 0.9), 2, callbacks)
+    recorded = callbacks.callback_data
+    assert recorded["cost/train"].shape == (12,) and (recorded["cost/train"][:] > 0).all()
+    y = model.get_outputs(data)
+    assert y.shape == (2 * N, NCLASS)
+    assert recorded["cost/loss"][1] == pytest.approx(-np.log((y * t).sum(axis=1)).mean(), rel=1e-5)
+    assert model.eval(data, Accuracy()) == pytest.approx((y.argmax(axis=1) == t.argmax(axis=1)).mean())
+
+
+def test_more_batches_than_the_iterator_says(be: Any, model: Model) -> None:
+    data = Repeating(be, *samples(2 * N))
+    data.announced = 1
+    callbacks = Callbacks(model, progress_bar=False)
+    with pytest.raises(ArgumentError, match=r"minibatch 3 of a training of 2: .*nbatches"):
+        model.fit(data, GeneralizedCost(CrossEntropyMulti()), GradientDescentMomentum(0.1, 0.9), 1, callbacks)
+
+
+def test_an_evaluation_set_without_a_batch(be: Any, model: Model) -> None:
+    empty = Repeating(be, *samples(N))
+    empty.times = 0
+    callbacks = Callbacks(model, eval_set=empty, eval_freq=1, progress_bar=False)
+    data, cost = Plain(be, *samples(N)), GeneralizedCost(CrossEntropyMulti())
+    with pytest.raises(ArgumentError, match="yielded no batch"):
+        model.fit(data, cost, GradientDescentMomentum(0.1, 0.9), 1, callbacks)

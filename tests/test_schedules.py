@@ -68,6 +68,7 @@ def test_a_step_schedule_resumes_in_the_middle():
         lambda: StepSchedule(3, 0.5),
         lambda: Schedule([1, 2], [0.5]),
         lambda: Schedule(None, [0.5]),
+        lambda: Schedule(0, 0.5),
         lambda: PowerSchedule([1], 0.5),
         lambda: PowerSchedule(1, [0.5]),
         lambda: PowerSchedule(0, 0.5),

@@ -198,7 +198,7 @@ class Callbacks(NervanaObject):
             model.load_params(self.model_file)
             self.model_file = None  # once: a second call of fit goes on from where the first ended
             check_epochs(model, epochs)
-        per_epoch = -(-model.ndata // model.be.bsz)
+        per_epoch = max(-(-model.ndata // model.be.bsz), getattr(model, "nbatches", 0))
         config = data.require_group("config")
         config.attrs["total_minibatches"] = per_epoch * epochs
         config.attrs["total_epochs"] = epochs
@@ -234,6 +234,8 @@ class Callbacks(NervanaObject):
     def on_epoch_begin(self, epoch: int) -> None:
         """Tell the callbacks that are due."""
         model, data = self.model, self.callback_data
+        # Those before an interrupt, which may have come after the last: then on_minibatch_end is not called again.
+        self._minibatches_in_epoch = getattr(getattr(model, "progress", None), "minibatches", 0)
         # Most callbacks do nothing in minibatches: ask once an epoch, not in every one.
         self._at_begin = [cb for cb in self.callbacks if _overrides(cb, "on_minibatch_begin")]
         self._at_end = [cb for cb in self.callbacks if _overrides(cb, "on_minibatch_end")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections import deque
@@ -47,9 +48,9 @@ class SerializeModelCallback(Callback):
             return
         base, extension = os.path.splitext(path)
         file = f"{base}_{epoch}{extension}"
-        model.save_params(file)
         if file not in self.checkpoint_files:
-            self.checkpoint_files.append(file)
+            self.checkpoint_files.append(file)  # before it is saved: who goes on from it has to know it
+        model.save_params(file)
         link = f"{path}.new"
         if os.path.lexists(link):
             os.remove(link)
@@ -105,7 +106,10 @@ class SaveBestStateCallback(_OnLoss):
     def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
         """Save the model if it is the best."""
         loss = self._new_loss(callback_data, epoch)
-        if loss is not None and (self.best_cost is None or loss < self.best_cost):
+        if loss is None:
+            return
+        best = self.best_cost
+        if best is None or math.isnan(best) or loss < best:  # no number is smaller than nan
             self.best_cost = loss
             model.save_params(expand(self.path))
 

@@ -148,6 +148,8 @@ class LossCallback(Callback):
             columns = model.cost.outputs.get()
             total += float(columns[:, : valid * steps].sum(dtype=np.float64)) / steps
             samples += valid
+        if not samples:
+            raise ArgumentError(f"{self.classnm}: the data iterator {self.eval_set!r} yielded no batch")
         return total / samples
 
 

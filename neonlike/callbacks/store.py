@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from neonlike.errors import MissingExtra, NeonlikeError
+from neonlike.errors import ArgumentError, MissingExtra, NeonlikeError
 from neonlike.util.interrupts import InterruptGuard
 from neonlike.util.persist import ensure_dirs_exist, expand
 
@@ -225,6 +225,7 @@ class Steps:
     def __init__(self, dataset: Any, axis: int = 0) -> None:
         self._values = dataset.values if isinstance(dataset, MemoryDataset) else None
         self._axis = axis
+        self._steps = int(dataset.shape[axis])
         if self._values is not None:
             return
         import h5py
@@ -237,6 +238,11 @@ class Steps:
         self._type = h5py.h5t.py_create(dataset.dtype)
 
     def __setitem__(self, step: int, value: Any) -> None:
+        if step >= self._steps:
+            raise ArgumentError(
+                f"Callbacks: minibatch {step + 1} of a training of {self._steps}: the data iterator yields more than "
+                "its nbatches and ndata say; correct nbatches"
+            )
         if self._values is not None:
             self._values[(slice(None),) * self._axis + (step,)] = value
             return

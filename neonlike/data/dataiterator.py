@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from neonlike.checks import brief
-from neonlike.data.protocol import ArrayShapeError, CyclicIterator, NervanaDataIterator
+from neonlike.data.protocol import ArrayShapeError, CyclicIterator, NervanaDataIterator, check_labels
 from neonlike.errors import ArgumentError, BackendUnavailable, DTypeError, MissingArgument, OtherBackend
 from neonlike.nervanaobject import Description
 
@@ -103,13 +103,7 @@ class ArrayIterator(CyclicIterator):
                 "nclass), or make_onehot=False"
             )
         labels = labels.reshape(-1, 1)
-        if labels.dtype.kind not in "iufb" or not np.array_equal(labels, np.trunc(labels)):
-            raise ArgumentError(f"ArrayIterator: labels of type {labels.dtype} are not integers")
-        if labels.size and not (0 <= labels.min() and labels.max() < self.nclass):
-            raise ArgumentError(
-                f"ArrayIterator: labels go from {labels.min()} to {labels.max()}; with nclass={self.nclass} they "
-                f"must be between 0 and {self.nclass - 1}"
-            )
+        check_labels("ArrayIterator", labels, self.nclass)
         return labels.astype(np.int32)
 
     def _allocate_buffers(self) -> None:

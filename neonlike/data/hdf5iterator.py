@@ -14,8 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from neonlike.data.protocol import CyclicIterator, DamagedData, HostIterator, MissingData, columns, need_h5py
-from neonlike.errors import ArgumentError, MissingArgument, ShapeError
+from neonlike.data.protocol import (
+    CyclicIterator,
+    DamagedData,
+    HostIterator,
+    MissingData,
+    check_labels,
+    columns,
+    need_h5py,
+)
+from neonlike.errors import MissingArgument, ShapeError
 from neonlike.util.persist import expand
 
 __all__ = ["HDF5Iterator", "HDF5IteratorAutoencoder", "HDF5IteratorOneHot"]
@@ -125,7 +133,7 @@ class HDF5Iterator(HostIterator, CyclicIterator):
             self.outbuf = self.be.iobuf(math.prod(self.out.shape[1:]))
 
     def _output_dtype(self) -> Any:
-        """In which the thread reads targets."""
+        """In which the thread reads targets; None: as they are in the file."""
         return None if self.outbuf is None else self.outbuf.dtype
 
     def gen_input(self, mb: np.ndarray) -> Any:
@@ -208,7 +216,7 @@ class HDF5IteratorOneHot(HDF5Iterator):
         self.outbuf = self.be.iobuf(self.nclass)
 
     def _output_dtype(self) -> Any:
-        return np.dtype(np.int32)
+        return None  # labels stay as they are in the file until they are checked
 
     def gen_output(self, mb: Any) -> Any:
         """One-hot targets on the backend, of labels ``(N, 1)``.
@@ -216,13 +224,9 @@ class HDF5IteratorOneHot(HDF5Iterator):
         Raises
         ------
         ArgumentError
-            If a label is none of 0 … nclass−1.
+            If a label is none of 0 … nclass−1, or no integer.
         """
-        if mb.min() < 0 or mb.max() >= self.nclass:
-            raise ArgumentError(
-                f"{self.name}: labels of {self.hdf_filename} go from {mb.min()} to {mb.max()}; with "
-                f"nclass={self.nclass} they must be between 0 and {self.nclass - 1}"
-            )
+        check_labels(f"{self.name}, {self.hdf_filename}", mb, self.nclass)
         self._labels.set(columns(mb, np.int32))
         self.outbuf[:] = self.be.onehot(self._labels, axis=0)
         return self.outbuf

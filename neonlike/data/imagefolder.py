@@ -117,6 +117,11 @@ class ImageFolder(DrawsEachEpoch, HostIterator, CyclicIterator):
         self._begin(self.start + number * self._batch_size())
 
 
+def _is_image(entry: os.DirEntry[str]) -> bool:
+    """Whether a file is called as an image is; hidden ones are what other systems leave beside each file."""
+    return entry.name.lower().endswith(SUFFIXES) and not entry.name.startswith(".") and entry.is_file()
+
+
 def _images_in(folder: str) -> tuple[list[str], list[str], np.ndarray]:
     """Classes, files and labels of a folder with a subfolder for each class."""
     if not os.path.isdir(folder):
@@ -126,8 +131,8 @@ def _images_in(folder: str) -> tuple[list[str], list[str], np.ndarray]:
     files: list[str] = []
     labels: list[int] = []
     for label, name in enumerate(classes):
-        inside = sorted(os.listdir(os.path.join(folder, name)))
-        found = [os.path.join(folder, name, file) for file in inside if file.lower().endswith(SUFFIXES)]
+        with os.scandir(os.path.join(folder, name)) as entries:
+            found = sorted(entry.path for entry in entries if _is_image(entry))
         files += found
         labels += [label] * len(found)
     if not files:

@@ -136,6 +136,9 @@ class HostIterator(NervanaDataIterator):
 
     _made_for: tuple[Any, int] | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_made_for": None}  # a backend has no copies
+
     def host_batches(self) -> Iterator[Any]:
         """What :meth:`load` takes, for each batch of the coming epoch."""
         raise NotDefined(f"{self.classnm} does not define host_batches")
@@ -196,6 +199,17 @@ def columns(array: Any, dtype: Any) -> np.ndarray:
     """Samples in rows, ``(N, ...)``, as contiguous columns ``(features, N)`` of a dtype."""
     host = np.asarray(array)
     return np.ascontiguousarray(host.reshape(len(host), -1).T, dtype=dtype)
+
+
+def check_labels(who: str, labels: np.ndarray, nclass: int) -> None:
+    """Raise ArgumentError unless ``labels`` are integers (of any dtype) from 0 to ``nclass`` − 1."""
+    if labels.dtype.kind not in "iufb" or not np.array_equal(labels, np.trunc(labels)):
+        raise ArgumentError(f"{who}: labels of type {labels.dtype} are not integers")
+    if labels.size and not (0 <= labels.min() and labels.max() < nclass):
+        raise ArgumentError(
+            f"{who}: labels go from {labels.min()} to {labels.max()}; with nclass={nclass} they must be between 0 and "
+            f"{nclass - 1}"
+        )
 
 
 def need_h5py(who: str, path: Any) -> Any:

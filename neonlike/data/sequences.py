@@ -8,15 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from neonlike.checks import brief
 from neonlike.data.protocol import ArrayShapeError, DamagedData, HostIterator, MissingData
-from neonlike.errors import ArgumentError
+from neonlike.errors import ArgumentError, ArgumentTypeError
 from neonlike.nervanaobject import Description
 from neonlike.util.atomic import replacing
 from neonlike.util.persist import expand
 
 __public_module__ = "neonlike.data.text"
 
-Tokenizer = Callable[[str], Sequence[str]]
+Tokenizer = Callable[[str], Iterable[str]]
 
 
 def read_text(who: str, path: str | os.PathLike[str]) -> str:
@@ -59,6 +60,8 @@ class TokenSequences(HostIterator):
     def __init__(self, time_steps: int, nin: int, nout: int, onehot_input: bool, get_prev_target: bool) -> None:
         """``nin`` and ``nout`` are the numbers of tokens that inputs and targets may be."""
         super().__init__()
+        if time_steps < 1:
+            raise ArgumentError(f"{self.classnm}: time_steps={time_steps}; expected 1 token in a sequence, or more")
         self.seq_length = self.time_steps = time_steps
         self.onehot_input = onehot_input
         self.get_prev_target = get_prev_target
@@ -227,7 +230,15 @@ class Text(TokenSequences):
     @staticmethod
     def get_tokens(string: str, tokenizer: Tokenizer | None = None) -> Sequence[str]:
         """Tokens of a text: what ``tokenizer`` makes of it, or its characters."""
-        return string if tokenizer is None else tokenizer(string)
+        if tokenizer is None:
+            return string
+        if not callable(tokenizer):
+            raise ArgumentTypeError(
+                f"Text: tokenizer={brief(tokenizer)} is no function that makes a list of tokens from a text; give one, "
+                "such as str.split"
+            )
+        tokens = tokenizer(string)
+        return tokens if isinstance(tokens, Sequence) else list(tokens)
 
     @staticmethod
     def get_vocab(tokens: Iterable[str], vocab: Collection[str] | None = None) -> list[str]:

@@ -33,9 +33,10 @@ def as_list(layers: Any) -> list[Any]:
     return [layers]
 
 
-def require(value: Any, attributes: tuple[str, ...], argument: str, example: str) -> None:
-    """Raise unless ``value`` is an object (not a class) with these attributes."""
-    if isinstance(value, type) or not all(hasattr(value, name) for name in attributes):
+def require(value: Any, attributes: tuple[str, ...], argument: str, example: str, unlike: str | None = None) -> None:
+    """Raise unless ``value`` is an object (not a class) with these attributes, and of no class with one ``unlike``."""
+    fits = not isinstance(value, type) and all(hasattr(value, name) for name in attributes)
+    if not fits or (unlike is not None and hasattr(type(value), unlike)):
         what = f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
         raise DTypeError(f"Model: {argument} is {what}; expected an object such as {example}")
 

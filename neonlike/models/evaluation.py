@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from neonlike.backends.tensor import Tensor
 from neonlike.errors import ArgumentError
 from neonlike.models.arguments import DATASET_EXAMPLE, require
 from neonlike.models.beam import BeamSearch
@@ -17,7 +18,8 @@ def predictions(model: Any, dataset: Any) -> Iterator[tuple[Any, Any, int, int]]
     """Outputs of ``model`` in inference for each batch of a data set, from its start.
 
     A batch may have fewer columns than the backend's batch size: the last one of an iterator that does not pad it
-    with samples of the start, as ArrayIterator does.
+    with samples of the start, as ArrayIterator does. Of sequences those columns are left out, as they are in each step;
+    else they are behind the others.
 
     Yields
     ------
@@ -28,11 +30,29 @@ def predictions(model: Any, dataset: Any) -> Iterator[tuple[Any, Any, int, int]]
     dataset.reset()
     samples = 0
     for x, t in dataset:
+        if samples >= dataset.ndata:  # whatever follows is of samples that were counted
+            return
         y = model.fprop(x, inference=True)
         batch = model.layers.samples_in(x)
         valid = min(dataset.ndata - samples, batch)
-        yield y, t, valid, max(1, _first(y).shape[1] // batch)
+        steps = max(1, _first(y).shape[1] // batch)
+        if valid < batch and steps > 1:
+            y, t = _of_samples(y, batch, valid), _of_samples(t, batch, valid)
+        yield y, t, valid, steps
         samples += valid
+
+
+def _of_samples(tensors: Any, batch: int, valid: int) -> Any:
+    """The columns of the first ``valid`` of ``batch`` samples, in each step; ``tensors`` may be nested, or none."""
+    if isinstance(tensors, list | tuple):
+        return [_of_samples(one, batch, valid) for one in tensors]
+    if not isinstance(tensors, Tensor) or tensors.ndim != 2 or tensors.shape[1] % batch:
+        return tensors
+    rows, steps = tensors.shape[0], tensors.shape[1] // batch
+    found = tensors.backend.empty((rows, steps * valid), dtype=tensors.dtype)
+    for step in range(steps):
+        found[:, step * valid : (step + 1) * valid] = tensors[:, step * batch : step * batch + valid]
+    return found
 
 
 def average(model: Any, dataset: Any, metric: Any) -> np.ndarray:

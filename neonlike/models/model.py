@@ -199,7 +199,7 @@ class Model(Saved):
         require(dataset, ("nbatches", "ndata", "__iter__"), "dataset", DATASET_EXAMPLE)
         if callbacks is None:
             callbacks = NoCallbacks()
-        require(callbacks, ("on_train_begin",), "callbacks", "Callbacks(model, eval_set=...)")
+        require(callbacks, ("on_train_begin",), "callbacks", "Callbacks(model, eval_set=...)", unlike="should_fire")
         owner = getattr(callbacks, "model", None)
         if isinstance(owner, Model) and owner is not self:
             raise ArgumentError("fit: callbacks were made with another model; make them with this: Callbacks(model)")

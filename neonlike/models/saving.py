@@ -22,6 +22,7 @@ from neonlike.logger import logger
 from neonlike.models.progress import checked_progress
 from neonlike.nervanaobject import Description, build
 from neonlike.optimizers.base import Optimizer
+from neonlike.optimizers.states import note_keepers
 from neonlike.util.persist import load_obj, save_model
 from neonlike.version import __version__
 
@@ -83,6 +84,7 @@ def restore(model: Any, model_dict: Any, load_states: bool) -> None:
     model.made_on = model.be
     model.epoch_index = epoch_index
     optimizer = model_dict.get("optimizer") if load_states else None
+    note_keepers(model.layers.layers_fprop(), optimizer)
     model.optimizer_progress = optimizer.get("progress", {}) if isinstance(optimizer, dict) else {}
     model.progress.load(progress)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from neonlike.checks import brief
 from neonlike.errors import ArgumentError
-from neonlike.optimizers.base import Optimizer
+from neonlike.optimizers.base import Optimizer, mantissa_bits
 from neonlike.optimizers.schedules import CONSTANT_RATE, Schedule, require_schedule
 from neonlike.optimizers.step import Parameter
 
@@ -39,7 +39,7 @@ class RMSProp(Optimizer):
         schedule: Any = CONSTANT_RATE,
     ) -> None:
         super().__init__(name=name)
-        self.stochastic_round, self.decay_rate = stochastic_round, decay_rate
+        self.stochastic_round, self.decay_rate = mantissa_bits(self.classnm, stochastic_round), decay_rate
         self.learning_rate, self.epsilon = learning_rate, epsilon
         self.gradient_clip_norm, self.gradient_clip_value = gradient_clip_norm, gradient_clip_value
         self.param_clip_value = param_clip_value
@@ -77,7 +77,8 @@ class Adagrad(Optimizer):
         name: str | None = None,
     ) -> None:
         super().__init__(name=name)
-        self.stochastic_round, self.learning_rate, self.epsilon = stochastic_round, learning_rate, epsilon
+        self.stochastic_round = mantissa_bits(self.classnm, stochastic_round)
+        self.learning_rate, self.epsilon = learning_rate, epsilon
         self.gradient_clip_norm, self.gradient_clip_value = gradient_clip_norm, gradient_clip_value
         self.param_clip_value = param_clip_value
 
@@ -114,7 +115,8 @@ class Adadelta(Optimizer):
         name: str | None = None,
     ) -> None:
         super().__init__(name=name)
-        self.stochastic_round, self.decay, self.epsilon = stochastic_round, decay, epsilon
+        self.stochastic_round = mantissa_bits(self.classnm, stochastic_round)
+        self.decay, self.epsilon = decay, epsilon
         self.param_clip_value = param_clip_value
 
     def _numbers(self, scale: float, epoch: int) -> tuple[float, ...]:
@@ -164,7 +166,8 @@ class Adam(Optimizer):
         name: str = "adam",
     ) -> None:
         super().__init__(name=name)
-        self.stochastic_round, self.learning_rate, self.epsilon = stochastic_round, learning_rate, epsilon
+        self.stochastic_round = mantissa_bits(self.classnm, stochastic_round)
+        self.learning_rate, self.epsilon = learning_rate, epsilon
         if not (0 <= beta_1 < 1 and 0 <= beta_2 < 1):
             raise ArgumentError(f"{self.classnm}: beta_1 and beta_2 must be in [0, 1), got {beta_1} and {beta_2}")
         self.beta_1, self.beta_2 = beta_1, beta_2
@@ -291,7 +294,8 @@ class ShiftAdaMax(Optimizer):
         name: str = "ShiftAdaMax",
     ) -> None:
         super().__init__(name=name)
-        self.stochastic_round, self.learning_rate, self.epsilon = stochastic_round, learning_rate, epsilon
+        self.stochastic_round = mantissa_bits(self.classnm, stochastic_round)
+        self.learning_rate, self.epsilon = learning_rate, epsilon
         self.beta_1, self.beta_2 = beta_1, beta_2
         self.schedule: Schedule = require_schedule(schedule, self.classnm)
 

@@ -8,16 +8,20 @@ from typing import Any, ClassVar
 import numpy as np
 
 from neonlike.backends.replays import Repeated
-from neonlike.checks import checked, require_method, shown
+from neonlike.checks import brief, checked, require_method, shown
 from neonlike.errors import ArgumentError, DTypeError, NotDefined
 from neonlike.kernels.run.recorded import lose
 from neonlike.nervanaobject import NervanaObject
+from neonlike.optimizers.states import complete_states
 from neonlike.optimizers.step import Norm, Parameter, Step, identity
 
 __public_module__ = "neonlike.optimizers.optimizer"
 
 CLIPPING = ("stochastic_round", "gradient_clip_norm", "gradient_clip_value", "param_clip_value")
 """What every optimizer has beside its ``hyperparameters`` that expressions are built from."""
+
+MOST_BITS = 52
+"""Mantissa bits of float64."""
 
 MOST_STEPS = 4
 """Groups of parameters whose prepared steps an optimizer keeps."""
@@ -136,10 +140,7 @@ class Optimizer(NervanaObject):
                 f"{self.classnm}.optimize: the backend's batch size is {self.be.bsz}; gradients are divided by it, "
                 "so set be.bsz to the number of samples in a batch"
             )
-        count = self.number_of_states
-        for (param, _), states in found:
-            while len(states) < count:
-                states.append(self.be.zeros_like(param))
+        complete_states(self.be, found, type(self), self.number_of_states)
         if any(isinstance(value, np.ndarray) for value in self._settings()):
             lose()  # it may be written
         return found
@@ -219,6 +220,23 @@ class Optimizer(NervanaObject):
         if not abs_bound:
             return v
         return self.be.clip(v, -abs(abs_bound), abs(abs_bound))
+
+
+def mantissa_bits(optimizer: str, stochastic_round: Any) -> Any:
+    """The argument ``stochastic_round`` of an optimizer.
+
+    Raises
+    ------
+    ArgumentError
+        If it is neither a flag nor a number of bits: in neon's order it comes before the rate of most optimizers.
+    """
+    given = False if stochastic_round is None else stochastic_round
+    if not isinstance(given, bool | np.bool_ | int | np.integer) or not 0 <= given <= MOST_BITS:
+        raise ArgumentError(
+            f"{optimizer}: stochastic_round must be True, False or a number of mantissa bits, got {brief(given)}; "
+            "give other arguments by their names, as learning_rate=0.01"
+        )
+    return given
 
 
 def _is_parameter(entry: Any) -> bool:

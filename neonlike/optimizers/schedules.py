@@ -50,6 +50,8 @@ class Schedule(NervanaObject):
         elif isinstance(change, list | tuple):
             raise ArgumentError("Schedule: a list of changes needs a list of as many epochs as step_config")
         elif isinstance(step_config, int):
+            if step_config < 1:
+                raise ArgumentError(f"Schedule: step_config={step_config}; expected a number of epochs above 0")
             logger.warning("Schedule with an integer step_config is deprecated: use PowerSchedule")
         _check_numbers(self.classnm, step_config=step_config, change=change)
         self.step_config, self.change = step_config, change

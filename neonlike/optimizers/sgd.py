@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from neonlike.errors import ArgumentError
-from neonlike.optimizers.base import Optimizer
+from neonlike.optimizers.base import Optimizer, mantissa_bits
 from neonlike.optimizers.schedules import CONSTANT_RATE, Schedule, require_schedule
 
 __public_module__ = "neonlike.optimizers.optimizer"
@@ -60,7 +60,7 @@ class GradientDescentMomentum(Optimizer):
                 "GradientDescentMomentum: nesterov=True with momentum_coef=0; give a momentum or leave nesterov off"
             )
         self.learning_rate, self.momentum_coef = learning_rate, momentum_coef
-        self.stochastic_round, self.wdecay = stochastic_round, wdecay
+        self.stochastic_round, self.wdecay = mantissa_bits(self.classnm, stochastic_round), wdecay
         self.gradient_clip_norm, self.gradient_clip_value = gradient_clip_norm, gradient_clip_value
         self.param_clip_value = param_clip_value
         self.schedule: Schedule = require_schedule(schedule, self.classnm)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from neonlike.checks import brief
-from neonlike.errors import ArgumentError, ArgumentTypeError
+from neonlike.errors import ArgumentError, ArgumentTypeError, ShapeError
 from neonlike.optree.dtypes import compute_dtype
 from neonlike.transforms.transform import Metric, column_mean
 
@@ -139,6 +139,11 @@ class PrecisionRecall(Metric):
     def __call__(self, y: Any, t: Any, calcrange: slice = EVERYTHING) -> np.ndarray:
         """Array (precision, recall) over the columns ``calcrange``."""
         self._check_shapes(y, t)
+        if y.shape[0] != self.num_classes:
+            raise ShapeError(
+                f"PrecisionRecall: made for num_classes={self.num_classes}, got outputs of shape {tuple(y.shape)}, a "
+                "row a class"
+            )
         be, stats = self.be, self.token_stats
         if self.binarize:
             winner = self._row_buffer("bin_buf", y.shape[1], np.int32)

@@ -6,7 +6,9 @@ from __future__ import annotations
 
 from planted.table import Mutant
 
-BASE, SGD, ADAPTIVE, STEP, SCHEDULES = (f"neonlike/optimizers/{name}.py" for name in ("base", "sgd", "adaptive", "step", "schedules"))
+BASE, SGD, ADAPTIVE, STEP, STATES, SCHEDULES = (
+    f"neonlike/optimizers/{name}.py" for name in ("base", "sgd", "adaptive", "step", "states", "schedules")
+)
 INITIALIZER = "neonlike/initializers/initializer.py"
 COST, METRIC, BLEU = (f"neonlike/transforms/{name}.py" for name in ("cost", "metric", "bleu"))
 ARCHIVE, PERSIST, ATOMIC = (f"neonlike/util/{name}.py" for name in ("archive", "persist", "atomic"))
@@ -61,6 +63,9 @@ MUTANTS = (
     optimizer("a changed batch size is not noticed", BASE, "return be, be.engine, be.num_threads, be.bsz", "return be, be.engine, be.num_threads"),
     optimizer("other gradients are not noticed", STEP, "found += pair\n", "found += pair[:1]\n"),
     optimizer("changed hyperparameters are not noticed", BASE, "(*self._situation(), *map(_hashable, self._settings()), self._scale, identity(param_list))", "(*self._situation(), self._scale, identity(param_list))"),
+    optimizer("states of another kind of optimizer stay", STATES, "            states.clear()\n", "            pass\n"),
+    optimizer("states of 16 bits", STATES, ", dtype=compute_dtype(param.dtype)", ""),
+    optimizer("states of a file are anybody's", STATES, "        if kind is not None:\n", "        if False:\n"),
     optimizer("prepared steps pile up", BASE, "if len(prepared) >= MOST_STEPS:", "if False:"),
     optimizer("rmsprop epsilon inside only", ADAPTIVE, "(be.sqrt(mean_square + eps) + eps)", "be.sqrt(mean_square + eps)"),
     optimizer("adagrad forgets", ADAPTIVE, "states[0] + be.square(clipped)", "0.9 * states[0] + be.square(clipped)"),

@@ -12,6 +12,7 @@ from neonlike.errors import ArgumentError, DTypeError, NotDefined, ShapeError
 from neonlike.initializers import Initializer
 from neonlike.layers.core.base import Layer
 from neonlike.nervanaobject import Description
+from neonlike.optree.dtypes import compute_dtype
 
 __public_module__ = "neonlike.layers.layer"
 
@@ -129,7 +130,9 @@ class StoredLayer(Layer):
     def _to_device(self, states: Any) -> Any:
         if isinstance(states, list | tuple):
             return [self._to_device(entry) for entry in states]
-        return self.be.array(states, **self.get_param_attrs())
+        be = self.be
+        # As optimizers make them: those of 16 bits would lose what they add up.
+        return be.array(states, dtype=compute_dtype(be.default_np_dtype), **self.get_param_attrs())
 
 
 class ParameterLayer(StoredLayer):

@@ -1,0 +1,82 @@
+"""Whose the states of parameters are.
+
+States belong to layers, and each kind of optimizer means something else by them: to one the first is a velocity, of
+either sign, to another an average of squares, whose root it takes. So each state has an attribute ``kept_by`` with the
+class that says what it is, and an optimizer of another class begins with new ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from neonlike.errors import ArgumentError
+from neonlike.logger import logger
+from neonlike.nervanaobject import load_class
+from neonlike.optimizers.step import Parameter
+from neonlike.optree.dtypes import compute_dtype
+
+
+def keeper(optimizer_class: type[Any]) -> type[Any]:
+    """The class that defines what an optimizer of ``optimizer_class`` keeps: the one that has its update."""
+    return next((cls for cls in optimizer_class.__mro__ if "_updates" in vars(cls)), optimizer_class)
+
+
+def complete_states(be: Any, param_list: Sequence[Parameter], optimizer_class: type[Any], count: int) -> None:
+    """Give each parameter ``count`` states of an optimizer, 0 at first; those of another kind of optimizer go.
+
+    They are in float32 for parameters of 16 bits: squares of gradients would be 0 in float16, and a factor of 0.999
+    changes no number of bfloat16. States that somebody else made, which have no ``kept_by``, are taken to be this
+    optimizer's.
+    """
+    kind, others = keeper(optimizer_class), set()
+    for (param, _), states in param_list:
+        foreign = {getattr(state, "kept_by", kind) for state in states} - {kind}
+        if foreign:
+            others |= foreign
+            states.clear()
+        while len(states) < count:
+            states.append(be.zeros_like(param, dtype=compute_dtype(param.dtype)))
+        for state in states:
+            state.kept_by = kind
+    if others:
+        before = ", ".join(sorted(cls.__name__ for cls in others))
+        logger.info("%s begins with states of its own; there were those of %s", optimizer_class.__name__, before)
+
+
+def note_keepers(layers: Iterable[Any], described: Any) -> None:
+    """Note whose the states of ``layers`` are: those of the optimizer ``described``, as a saved model describes it.
+
+    Where the description tells none, or none that is known, any optimizer takes them for its own.
+    """
+    for layer in layers:
+        kind = _described_keeper(layer, described)
+        if kind is not None:
+            for state in _flat(getattr(layer, "states", ())):
+                state.kept_by = kind
+
+
+def _described_keeper(layer: Any, described: Any) -> type[Any] | None:
+    """The class that says what the described optimizer keeps for ``layer``; None if that is not known."""
+    config = described.get("config") if isinstance(described, dict) else None
+    if not isinstance(config, dict):
+        return None
+    mapping = config.get("optimizer_mapping")
+    if isinstance(mapping, dict):  # of a MultiOptimizer
+        chosen = mapping.get(layer.name) or mapping.get(type(layer).__name__) or mapping.get("default")
+        return _described_keeper(layer, chosen)
+    if isinstance(config.get("optimizer"), dict):  # of a LossScaling, for another one
+        return _described_keeper(layer, config["optimizer"])
+    try:
+        return keeper(load_class(described.get("type")))
+    except ArgumentError:
+        return None
+
+
+def _flat(states: Any) -> Iterator[Any]:
+    """The tensors of a layer's states: a list, or a list for each parameter."""
+    if isinstance(states, list | tuple):
+        for entry in states:
+            yield from _flat(entry)
+    else:
+        yield states
