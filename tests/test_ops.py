@@ -306,6 +306,13 @@ def test_composed_elementwise_functions(be: Backend, rng: Any, name: str, dtype:
         assert_close(build(be, layout(be, host)).asnumpyarray(), expected(host.astype(np.float64)), 4, name)
 
 
+@each_float
+def test_gelu_far_below_0_is_0(be: Backend, dtype: Any) -> None:
+    """There 1 + erf must be 0 and no unit in the last place, which x multiplies."""
+    x = be.array(np.array([-8.0, -100.0, -60000.0]), dtype=dtype)
+    assert np.abs(be.gelu(x).get().astype(np.float64)).max() < 1e-13
+
+
 def test_clip_between_tensors(be: Backend, rng: Any) -> None:
     x, low, high = (rng.standard_normal(shape) for shape in ((4, 5), (4, 1), (1, 5)))
     out = be.clip(*(be.array(h, dtype=np.float64) for h in (x, low, high))).asnumpyarray()

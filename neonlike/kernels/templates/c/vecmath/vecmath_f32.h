@@ -129,10 +129,11 @@ NL_FN float nl_sigmoid2_f32(float x) {
 
 /* 1 - w^8, where w = erfc(|x|)^(1/8) is smooth and of moderate size, so a short polynomial does: 8 (1 - w) =
  * |x| + |x| P(|x|) (ERF_F32). With d = 1 - w, 1 - w^2 = d (2 - d), three times. Each d is kept multiplied by the power
- * of two that makes it |x| at 0: no subnormal is lost. Beyond 3.92 it is 1 to the last place. */
+ * of two that makes it |x| at 0: no subnormal is lost. Beyond 3.92 it is 1, and nothing less: 1 + erf is a factor of gelu,
+ * to be 0 where x is far below 0. */
 NL_FN float nl_erf_f32(float x) {
-    float size = __builtin_fabsf(x);
-    size = size > 3.92f ? 3.92f : size;
+    float far = __builtin_fabsf(x);
+    float size = far > 3.92f ? 3.92f : far;
     float s2 = size * size;
     float a = 0x1.1d34bcp-1f * size + 0x1.06eba8p-3f;
     float b = -0x1.afd58p-5f * size + 0x1.11d09ep-6f;
@@ -142,6 +143,7 @@ NL_FN float nl_erf_f32(float x) {
     e = e - (0.0625f * e) * e; /* of 8 (1 - w), 4 (1 - w^2) */
     e = e - (0.125f * e) * e;
     e = e - (0.25f * e) * e;
+    e = far > 3.92f ? 1.0f : e;
     return __builtin_copysignf(e, x);
 }
 
