@@ -15,13 +15,15 @@ from neonlike.callbacks import Callbacks
 from neonlike.data import ArrayIterator
 from neonlike.errors import ArgumentError, DTypeError, NeonlikeError, NotDefined
 from neonlike.initializers import Constant, GlorotUniform
-from neonlike.layers import Affine, Dropout, GeneralizedCost
+from neonlike.layers import LSTM, Affine, Dropout, GeneralizedCost, MergeBroadcast, Sequential
 from neonlike.models import Model
 from neonlike.optimizers import Adam, GradientDescentMomentum, MultiOptimizer, RMSProp, ShiftAdaMax, StepSchedule
 from neonlike.transforms import (
     CrossEntropyMulti,
+    Logistic,
     Rectlin,
     Softmax,
+    Tanh,
 )
 
 N, NIN, NCLASS = 16, 6, 3
@@ -278,6 +280,21 @@ class TestStorage:
         made = Model(trained.serialize())
         np.testing.assert_array_equal(made.get_outputs(data), trained.get_outputs(data))
         assert copy.deepcopy(Model(layers())).epoch_index == 0
+
+    @pytest.mark.parametrize("make", [
+        lambda: MergeBroadcast([Affine(2, Constant(0.5)), Affine(3, Constant(0.1))], "stack"),
+        lambda: LSTM(2, Constant(0.1), activation=Tanh(), gate_activation=Logistic()),
+    ])  # fmt: skip
+    def test_layers_that_share_memory_are_copied_before(self, be, make):
+        """Of copies the parts would be apart: what one writes the other would never read."""
+        layer = make()
+        before = copy.deepcopy(layer)
+        chain = Sequential([layer])
+        chain.configure((4, 3) if isinstance(layer, LSTM) else 4)
+        chain.allocate()
+        with pytest.raises(NotDefined, match=f"{layer.name}: copy.deepcopy .*copy it before"):
+            copy.deepcopy(chain)
+        assert type(before) is type(layer) and before is not layer
 
     def test_load_weights_is_the_old_name(self, be, trained, tmp_path):
         trained.save_params(tmp_path / "m.p")

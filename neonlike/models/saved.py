@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
-from neonlike.errors import NotDefined
+from neonlike.layers.core.parts import copied
 from neonlike.logger import logger
 from neonlike.models import saving
 from neonlike.nervanaobject import Description, NervanaObject
@@ -19,14 +18,7 @@ class Saved(NervanaObject):
     made_on: Any
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        if self.made_on is not None:  # layers have views of each other's buffers, which copies would not have
-            raise NotDefined(
-                f"{self.name}: copy.deepcopy makes no copy of a model with tensors; Model(model.serialize()) does, "
-                "with weights and optimizer states"
-            )
-        made = memo[id(self)] = type(self).__new__(type(self))
-        made.__dict__.update(copy.deepcopy(self.__dict__, memo))
-        return made
+        return copied(self, memo, self.made_on is not None)
 
     def get_description(self, get_weights: bool = False, keep_states: bool = False, **_: Any) -> Description:  # type: ignore[override]
         """Dictionary that describes the model, the backend, cost and optimizer; see :mod:`neonlike.models.saving`."""

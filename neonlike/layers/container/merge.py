@@ -18,6 +18,7 @@ from neonlike.layers.container.branches import Run, adds_to_outputs, as_branch, 
 from neonlike.layers.container.sequential import LayerContainer
 from neonlike.layers.core.base import Layer, interpret_in_shape, part_of, plain_shape
 from neonlike.layers.core.deltas import DeltasTree
+from neonlike.layers.core.parts import copied
 
 __public_module__ = "neonlike.layers.container"
 
@@ -199,6 +200,9 @@ class MergeBroadcast(Broadcast):
         self._error: Any = None
         self._error_parts: list[Any] = []
         self._partial: Any = None
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return copied(self, memo, bool(self.output_views))
 
     def configure_merge(self) -> None:
         """Compute the output shape and each branch's part of it."""

@@ -7,10 +7,12 @@ another one, or other sizes are asked for.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
 from neonlike.backends.backend import Tensor
+from neonlike.errors import NotDefined
 
 
 def first_part(buffer: Tensor, rows: int, columns: int) -> Tensor:
@@ -19,6 +21,24 @@ def first_part(buffer: Tensor, rows: int, columns: int) -> Tensor:
         found: Tensor = buffer.backend.empty((rows, columns), dtype=buffer.dtype)
         return found
     return buffer.reshape(1, -1)[:, : rows * columns].reshape(rows, columns)
+
+
+def copied(owner: Any, memo: dict[int, Any], is_set_up: bool) -> Any:
+    """``copy.deepcopy`` of what has tensors that are parts of one another once it ``is_set_up``: copies would not be.
+
+    Raises
+    ------
+    NotDefined
+        If it is set up.
+    """
+    if is_set_up:
+        raise NotDefined(
+            f"{owner.name}: copy.deepcopy makes no copy once there are tensors, some of which are parts of others; "
+            "copy it before, or make Model(model.serialize()), which has weights and optimizer states"
+        )
+    made = memo[id(owner)] = object.__new__(type(owner))
+    made.__dict__.update(copy.deepcopy(owner.__dict__, memo))
+    return made
 
 
 def part_of(layer: Any, role: str, buffer: Tensor, columns: int) -> Tensor:

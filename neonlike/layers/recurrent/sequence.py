@@ -14,6 +14,7 @@ from neonlike.errors import DTypeError, NotDefined, ShapeError
 from neonlike.layers.core.base import Layer, first_part, require_size, require_transform
 from neonlike.layers.core.deltas import DeltasTree
 from neonlike.layers.core.parameter import ParameterLayer
+from neonlike.layers.core.parts import copied
 from neonlike.layers.recurrent.padding import Masks, Padding
 from neonlike.layers.recurrent.steps import (
     Extent,
@@ -126,6 +127,9 @@ class SequenceLayer(ParameterLayer):
         self.padding: Padding | None = None
         self._named: Any = (None, None)
         self._forget()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return copied(self, memo, self.W is not None)
 
     def _forget(self) -> None:
         """Drop what was kept of the tensors of earlier calls, and the state."""
