@@ -5,7 +5,8 @@
 The faults are rows of the tables in ``planted/``: a file, a text that occurs once in it, and what it is replaced by.
 They are planted in private copies of the package; the working tree is not touched. A fault is caught if the tests of
 its family fail: not if they cannot be collected, crash or hang, nor if the planted C does not compile. The tests must
-pass before anything is planted. The exit status is 1 if a fault survives, or its text is no longer there (stale).
+pass before anything is planted. Faults that end with "(checked)" meet the tests on an emulated GPU that checks every
+access. The exit status is 1 if a fault survives, or its text is no longer there (stale).
 """
 
 from __future__ import annotations
@@ -144,6 +145,8 @@ TESTS = {
 }
 """Test files of each family, those first that are soon done."""
 TIMEOUT_S = 900.0
+CHECKED = {"CUEMU_CHECK": "1", "CUEMU_ASYNC": "1", "NEONLIKE_GPU_POOL": "0"}
+"""What the tests of a fault marked so run with: see ``table.Mutant.checked``."""
 CAUGHT, SURVIVED, STALE, INVALID = "caught", "SURVIVED", "STALE", "INVALID"
 
 
@@ -172,9 +175,10 @@ def private_copy() -> Iterator[Path]:
         yield folder
 
 
-def run_tests(copy: Path, tests: Sequence[str]) -> tuple[int, str]:
+def run_tests(copy: Path, tests: Sequence[str], checked: bool = False) -> tuple[int, str]:
     """Exit status and output of pytest on ``tests`` in ``copy``, up to the first failure."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(copy), str(copy / "tests")))}
+    environment = {**os.environ, **(CHECKED if checked else {})}
+    environment["PYTHONPATH"] = os.pathsep.join((str(copy), str(copy / "tests")))
     environment["PYTHONDONTWRITEBYTECODE"] = "1"  # a fault may keep a file's size, and its time in seconds
     environment.setdefault("NEONLIKE_CACHE_DIR", str(copy / "cache"))
     options = "-x -q -p no:cacheprovider -p planted.watch".split()
@@ -210,13 +214,15 @@ def judge(copy: Path, mutant: Mutant, tests: Sequence[str]) -> Outcome:
     """Plant ``mutant`` in ``copy``, run ``tests`` there, and say what came of it."""
     began = time.perf_counter()
     with planted_in(copy, mutant) as fits:
-        verdict, words = _verdict(copy, tests) if fits else (STALE, f"its text is not once in {mutant.file}")
+        verdict, words = STALE, f"its text is not once in {mutant.file}"
+        if fits:
+            verdict, words = _verdict(copy, tests, mutant.checked)
     return Outcome(mutant, verdict, words, time.perf_counter() - began)
 
 
-def _verdict(copy: Path, tests: Sequence[str]) -> tuple[str, str]:
+def _verdict(copy: Path, tests: Sequence[str], checked: bool) -> tuple[str, str]:
     try:
-        status, output = run_tests(copy, tests)
+        status, output = run_tests(copy, tests, checked)
     except subprocess.TimeoutExpired:
         return INVALID, f"the tests took more than {TIMEOUT_S:.0f} s"
     failed = re.search(r"^FAILED (?:tests/)?(.*?)(?: - .*)?$", output, re.MULTILINE)
@@ -229,15 +235,18 @@ def _verdict(copy: Path, tests: Sequence[str]) -> tuple[str, str]:
     return INVALID, f"pytest ended with {status}: {output.strip().splitlines()[-1:]}"
 
 
-def sound(families: Sequence[str]) -> bool:
-    """Whether the tests of ``families`` pass without a fault; prints what does not."""
-    files = dict.fromkeys(file for family in families for file in TESTS[family])
-    with private_copy() as copy:
-        status, output = run_tests(copy, list(files))
-    if status:
-        print(output)
-        print("The tests must pass before faults are planted.")
-    return status == 0
+def sound(mutants: Sequence[Mutant]) -> bool:
+    """Whether the tests that are to catch ``mutants`` pass without a fault; prints what does not."""
+    for checked in sorted({mutant.checked for mutant in mutants}):
+        families = dict.fromkeys(mutant.family for mutant in mutants if mutant.checked == checked)
+        files = dict.fromkeys(file for family in families for file in TESTS[family])
+        with private_copy() as copy:
+            status, output = run_tests(copy, list(files), checked)
+        if status:
+            print(output)
+            print("The tests must pass before faults are planted.")
+            return False
+    return True
 
 
 def run_all(mutants: Sequence[Mutant], jobs: int) -> list[Outcome]:
@@ -299,7 +308,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     with tempfile.TemporaryDirectory(prefix="neonlike-mutants-") as cache:
         os.environ.setdefault("NEONLIKE_CACHE_DIR", cache)  # of all copies: what is not planted is compiled once
-        if not sound(list(dict.fromkeys(mutant.family for mutant in chosen))):
+        if not sound(chosen):
             return 2
         return 0 if report(run_all(chosen, max(1, options.jobs))) else 1
 

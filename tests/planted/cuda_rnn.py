@@ -47,7 +47,7 @@ MUTANTS = (
     *(
         Mutant("persistent_cuda", f"all steps at once: {name}", file, old, new)
         for name, file, old, new in (
-            # Blocks that wait for each other. What is marked (checked) is seen with CUEMU_CHECK=1 CUEMU_ASYNC=1 NEONLIKE_GPU_POOL=0 alone.
+            # Blocks that wait for each other.
             ("no barrier after a step", WHOLE, "        if (step < steps - 1)\n", "        if (step < steps - 1 && step != 1)\n"),
             ("no barrier between a GRU's products", WHOLE, "        nl_meet(counter, 2 * step + 2);\n", "        __syncthreads();\n"),
             ("no barrier before the first step", WHOLE, "    nl_meet(counter, 1);", "    __syncthreads();"),

@@ -38,3 +38,8 @@ class Mutant(NamedTuple):
     file: str
     old: str
     new: str
+
+    @property
+    def checked(self) -> bool:
+        """Whether tests see it only where the emulated GPU checks every access, and runs what is queued late."""
+        return self.name.endswith("(checked)")
