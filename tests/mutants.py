@@ -55,6 +55,7 @@ from planted import (
     rest,
     rnn,
     roi,
+    short_rows,
     training,
 )  # fmt: skip
 from planted.table import Mutant
@@ -66,7 +67,7 @@ MUTANTS = tuple(
     for table in (
         roi, lrn, batchnorm, pool, rnn, recurrent, rest, lazy, layers, conv, containers, training, data, described,
         cuda_base, cuda_rest, cuda_dispatch, cuda_engine, cuda_folds, cuda_rnn, cuda_conv, cuda_images, blueprints,
-        repeating, attention, autograd, replays, basics,
+        repeating, attention, autograd, replays, basics, short_rows,
     )
     for row in table.MUTANTS
 )
@@ -134,6 +135,7 @@ TESTS = {
         "winograd_cuda": "gpu_winograd",
         "blueprints": "blueprints blueprints_errors blueprints_networks blueprints_recurrent",
         "containers": "tree merge merge_streams sequential",
+        "short_rows": "short_rows",
         "basics": "layers_mlp generalized_cost sequential merge_streams tree",
         "activations": "activations layers_modern",
         "models": "model_mlp eval model_storage partial_batches",

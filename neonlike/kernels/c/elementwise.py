@@ -1,7 +1,8 @@
 """The C kernel of an elementwise stage: the context of its template.
 
-It is *flat* (one axis), *nested* (rows of any strides) or *turned* (inputs that are contiguous along another axis than
-the innermost are transposed by tiles).
+It is *flat* (one axis), *nested* (rows of any strides), *turned* (inputs that are contiguous along another axis than
+the innermost are transposed by tiles) or by *blocks* (of rows too short for vectors; inputs that are the same in all
+rows, or along a row, are written out for a block).
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
-from neonlike.kernels.c.fit import TILE
+from neonlike.kernels.c.fit import BLOCK_MAX, TILE
 from neonlike.kernels.c.forms import access, halves_along, library, parameters, streamed_outputs
-from neonlike.kernels.c.schedule import REVERSED, TURNED, CSchedule
+from neonlike.kernels.c.schedule import REPEATED, REVERSED, SPREAD, TURNED, CSchedule
 from neonlike.kernels.c.sizes import elementwise_sizes
 from neonlike.kernels.codegen.emit import Array, Kernel, Line, Writer, type_of
 from neonlike.kernels.codegen.narrow import Narrow, find_narrow
@@ -21,6 +22,11 @@ from neonlike.kernels.codegen.render import TemplateSource
 
 CHECKED_STRIP = 1024
 """Elements whose ranges are checked at a time, if nothing is buffered."""
+VECTOR = 8
+"""Elements that are written at once where one is spread along a row. 16 of float32, which cross the ends of cache lines
+more often, took longer."""
+TILED = frozenset({TURNED, REPEATED, SPREAD})
+"""Classes of arrays whose elements are copied to a buffer on the stack, where they are contiguous."""
 CHUNK, CHUNK_COST = 32, 12
 """Elements of float16 that are converted, computed and converted back in registers, and most flops for which that
 pays: ``a*b + a`` takes 0.6 of the time that it takes by strips."""
@@ -31,7 +37,7 @@ def elementwise(kernel: Kernel, schedule: CSchedule) -> TemplateSource:
     narrow = find_narrow(kernel)
     checked = narrow is not None and bool(narrow.checked or narrow.numbers)
     arrays = [*kernel.inputs, *kernel.outputs]
-    inner = [1 if abs(kind) == TURNED else kind for kind in schedule.inner]
+    inner = [1 if abs(kind) in TILED else kind for kind in schedule.inner]
     chunk = CHUNK if sum(value.spec.flops for value in kernel.values) <= CHUNK_COST else 0
     wide = _wide(kernel, inner, chunk)
     writer = Writer(kernel, wide=wide)
@@ -59,6 +65,7 @@ def elementwise(kernel: Kernel, schedule: CSchedule) -> TemplateSource:
         "stores": _stores(writer, index_of, streamed),
         **_axes(arrays, schedule),
         **_stretches(kernel, inner, writer.wide, streamed, chunk),
+        "ahead": _ahead(kernel, schedule) if streamed else [],
         **parameters(kernel),
     }
     return TemplateSource("c/elementwise.c.j2", context, library())
@@ -108,12 +115,13 @@ def _narrow_check(kernel: Kernel, narrow: Narrow, index_of: dict[str, str], stre
 def _axes(arrays: Sequence[Array], schedule: CSchedule) -> dict[str, Any]:
     """The axes outside a row, and how the arrays lie along a row and in transposed tiles."""
     form, rank = schedule.form, schedule.rank
-    by_rows = rank - 1 if form == "turned" else rank
+    by_rows = rank - 1 if form in ("turned", "blocks") else rank
     paired = list(zip(arrays, schedule.inner))
+    repeated, spread = ([a for a, kind in paired if kind == wanted] for wanted in (REPEATED, SPREAD))
     return {
         "flat": form == "flat",
         "rank": rank,
-        "sizes": elementwise_sizes(rank),
+        "sizes": elementwise_sizes(rank, blocks=form == "blocks"),
         "segments": False,
         "outer": range(by_rows - 2, -1, -1),
         "inner_steps": [a.name for a, kind in paired if kind == 2],
@@ -122,15 +130,19 @@ def _axes(arrays: Sequence[Array], schedule: CSchedule) -> dict[str, Any]:
             for a, kind in paired
             if abs(kind) == TURNED
         ],
-        "straight": [a for a, kind in paired if abs(kind) != TURNED],
-        "tile": TILE,
+        "straight": [a for a, kind in paired if abs(kind) not in TILED],
+        "blocks": form == "blocks",
+        "repeated": repeated,
+        "spread": spread,
+        "vector": VECTOR,
+        "tile": BLOCK_MAX if form == "blocks" else TILE,
     }
 
 
 def _stretches(
     kernel: Kernel, inner: Sequence[int], wide: Collection[str], streamed: Collection[Array], chunk: int
 ) -> dict[str, Any]:
-    """Context of a strip of a row besides its loop: float16 conversion, and prefetching of the next strip."""
+    """Context of a strip of a row besides its loop: float16 conversion."""
     steps = zip((*kernel.inputs, *kernel.outputs), inner)
     along = {a.name: "-" if step < 0 else "+" for a, step in steps if abs(step) == 1 and a.kind != "counter"}
     first, last = ("from", "to") if chunk else ("strip", "end")
@@ -144,8 +156,17 @@ def _stretches(
         "chunk": chunk if wide else 0,
         "widened": [stretch(a) for a in kernel.inputs if a.name in wide],
         "narrowed": [stretch(a) for a in kernel.outputs if a.name in wide],
-        "ahead": [{"name": a.name, "sign": along[a.name]} for a in kernel.inputs if streamed and a.name in along],
     }
+
+
+def _ahead(kernel: Kernel, schedule: CSchedule) -> list[dict[str, str]]:
+    """Inputs of which the next strip is prefetched: those that are contiguous in memory."""
+    steps = zip(kernel.inputs, schedule.inner)
+    return [
+        {"name": a.name, "sign": "-" if step < 0 else "+"}
+        for a, step in steps
+        if abs(step) == 1 and a.kind != "counter"
+    ]
 
 
 def _draws(writer: Writer, inner: dict[str, int]) -> list[Line]:

@@ -8,8 +8,10 @@ from typing import Literal, TypeAlias
 REVERSED, TURNED = -1, 3
 """Classes of arrays with stride -1 along the innermost axis, and of transposed inputs, whose stride is 1 along the axis
 before it (``-TURNED``: -1)."""
+REPEATED, SPREAD = 4, 5
+"""Classes of inputs of short rows: the same in all rows, and the same along a row."""
 
-Form: TypeAlias = Literal["flat", "nested", "turned", "rows", "split", "segments", "columns", "deep", "lanes"]
+Form: TypeAlias = Literal["flat", "nested", "turned", "blocks", "rows", "split", "segments", "columns", "deep", "lanes"]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -19,13 +21,14 @@ class CSchedule:
     Attributes
     ----------
     form : str
-        Elementwise "flat" (one axis), "nested" (rows of any strides) or "turned" (transposed inputs, by tiles); a
-        reduction by "rows", by rows "split" among threads, by "segments" of rows, by "columns", by "deep" columns of
-        more axes, by "lanes".
+        Elementwise "flat" (one axis), "nested" (rows of any strides), "turned" (transposed inputs, by tiles) or
+        "blocks" (of short rows); a reduction by "rows", by rows "split" among threads, by "segments" of rows, by
+        "columns", by "deep" columns of more axes, by "lanes".
     rank : int
         Axes of an elementwise kernel.
     inner : tuple of int
-        Class of each array: its innermost stride if that is 0 or 1, ``REVERSED``, ``TURNED``, or 2 for another stride.
+        Class of each array: its innermost stride if that is 0 or 1, ``REVERSED``, ``TURNED``, ``REPEATED``, ``SPREAD``,
+        or 2 for another stride.
     streamed : bool
         Results are written with streaming stores.
     packed : bool
@@ -48,7 +51,7 @@ class CSchedule:
     @property
     def may_stream(self) -> bool:
         """Whether there is a kernel of this form with streaming stores."""
-        return self.packed or self.form in ("flat", "nested", "rows", "split")
+        return self.packed or self.form in ("flat", "nested", "blocks", "rows", "split")
 
     def __repr__(self) -> str:
         options = [f", {f.name}={value}" for f in fields(self)[3:] if (value := getattr(self, f.name))]

@@ -65,8 +65,10 @@ BY_LANES = Sizes(
 )
 
 
-def elementwise_sizes(rank: int) -> Sizes:
-    """Of a kernel without reductions: the axes' sizes, and each array's strides along them."""
+def elementwise_sizes(rank: int, blocks: bool = False) -> Sizes:
+    """Of a kernel without reductions: the axes' sizes, rows of a block if it has blocks, and strides along the axes."""
     axes = range(rank)
-    steps = tuple([f"along_{axis}" for axis in axes])
-    return Sizes(tuple([f"size_{axis}" for axis in axes]), steps, "axes, the last innermost, and strides along them")
+    sizes, steps = [f"size_{axis}" for axis in axes], tuple([f"along_{axis}" for axis in axes])
+    if blocks:
+        return Sizes((*sizes, "each"), steps, "axes, the last innermost; rows of a block; strides along the axes")
+    return Sizes(tuple(sizes), steps, "axes, the last innermost, and strides along them")

@@ -25,7 +25,7 @@ from neonlike.kernels.codegen.layout import Counter
 from neonlike.kernels.codegen.render import TemplateSource
 from neonlike.kernels.numpy_engine.engine import LoopStage
 from neonlike.kernels.planning.graph import Graph
-from neonlike.kernels.planning.plan import Plan, Stage
+from neonlike.kernels.planning.plan import Plan, Stage, StageKind
 from neonlike.kernels.run import forks
 from neonlike.kernels.run.arrays import Picker, expression_text, input_array, is_flat, picker, remember
 from neonlike.kernels.run.memory import LINE
@@ -49,7 +49,7 @@ quarter).
 """
 _CAN_STREAM = platform.machine() in ("x86_64", "AMD64")
 _SOURCES: Mapping[str, Callable[[Kernel, CSchedule], TemplateSource]] = {
-    **dict.fromkeys(("flat", "nested", "turned"), elementwise),
+    **dict.fromkeys(("flat", "nested", "turned", "blocks"), elementwise),
     **dict.fromkeys(("rows", "split", "segments"), forms.rows),
     **dict.fromkeys(("columns", "deep"), forms.columns),
     "lanes": forms.lanes,
@@ -91,7 +91,8 @@ class CStage(ExecutableStage):
         self.comment = expression_text(graph)
         self.cost = 1 + sum(plan.values[i].spec.flops for i in stage.values) / 8
         self.by_lanes, self.once = forms.knows_no_positions(self.kernel), forms.reads_once(self.kernel)
-        self.light = self.by_lanes and self.once and forms.is_light(self.kernel)
+        reads_few = stage.kind is StageKind.ELEMENTWISE or (self.by_lanes and self.once)
+        self.light = reads_few and forms.is_light(self.kernel)
         self.variants: dict[CSchedule, Any] = {}
         self.launches: dict[Any, Any] = {}  # layout -> StageLaunch, None where there is no C form
         self.numbers = picker([number.slot for number in self.kernel.numbers])
@@ -230,7 +231,7 @@ class CStage(ExecutableStage):
             threads, piped = self._threads(math.prod(shape)), streams and aligned and self.by_lanes
             nbytes = forms.packing(self.kernel, found.schedule.inner, large, threads)
             found = packed(found, nbytes, threads, piped)
-        if streams and found.schedule.may_stream and (aligned or found.schedule.form == "flat"):
+        if streams and found.schedule.may_stream and (aligned or found.schedule.form in ("flat", "blocks")):
             return replace(found, schedule=replace(found.schedule, streamed=True))
         return found
 

@@ -1,0 +1,28 @@
+"""Faults in elementwise kernels by blocks of short rows."""
+
+# ruff: noqa: E501  (one fault, one line: the tables read across)
+
+from __future__ import annotations
+
+from planted.table import KERNELS, C, Mutant
+
+TEMPLATE, FIT = C + "elementwise.c.j2", KERNELS + "c/fit.py"
+
+MUTANTS = tuple(
+    Mutant("short_rows", name, file, old, new)
+    for name, file, old, new in (
+        ("the first group's values for all", TEMPLATE, "        for (int64_t i = 0; i < width; i++)\n            tile_{{ a.name }}[i] = {{ a.name }}[", "        for (int64_t i = 0; i < width; i++)\n            tile_{{ a.name }}[i] = g->{{ a.name }}["),
+        ("values written out half as often as they are needed", TEMPLATE, "for (int64_t done = width; done < each * width; done *= 2)", "for (int64_t done = width; done < each / 2 * width; done *= 2)"),
+        ("values next to each other, whatever their step", TEMPLATE, "[i * g->sizes->{{ a.name }}.along_{{ rank - 1 }}];\n        for (int64_t done", "[i];\n        for (int64_t done"),
+        ("a row's value of the block before", TEMPLATE, "for (int64_t r = top; r < bottom; r++) {\n                const {{ a.ctype }} x", "for (int64_t r = top; r < bottom - 1; r++) {\n                const {{ a.ctype }} x"),
+        ("a row's values as long as a vector", TEMPLATE, "from < to; from += {{ vector }})", "from < to; from += {{ vector }}, to = 0)"),
+        ("the last block ends early", TEMPLATE, "bottom = top + each < height ? top + each : height, first = 0", "bottom = top + each < height ? top + each : height - 1, first = 0"),
+        ("the last block left out", TEMPLATE, "each = g->sizes->each, blocks = (height + each - 1) / each;", "each = g->sizes->each, blocks = height / each ? height / each : 1;"),
+        ("blocks of the first group in all", TEMPLATE, "{{ a.declaration }} = start.{{ a.name }} + top * g->", "{{ a.declaration }} = g->{{ a.name }} + top * g->"),
+        ("blocks counted from where a thread began", TEMPLATE, "const int64_t top = block % blocks * each,", "const int64_t top = (block - lo) % blocks * each,"),
+        ("threads go on over the end of their part", TEMPLATE, "until = block + blocks - block % blocks, stop = until < hi ? until : hi;\n        for (; block", "until = block + blocks - block % blocks, stop = until;\n        for (; block"),
+        ("positions in a row taken for an array", FIT, "elif isinstance(arrays[i], Counter) or (down", "elif (down"),
+        ("rows apart taken for one value a row", FIT, " or (down and right):", ":"),
+        ("blocks longer than their buffers", FIT, "each = unit * max(1, BLOCK // (unit * width))", "each = unit * max(1, 8 * BLOCK // (unit * width))"),
+    )
+)  # fmt: skip
