@@ -163,6 +163,10 @@ def environment(values: dict[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
+LEAST = ("PARALLEL_WORK", "BLOCKED_LEAST")
+"""Constants of the C engine below which it does as little as it can: programs of the fuzzer are small."""
+
+
 @contextmanager
 def threads_chosen(count: int) -> Iterator[None]:
     """So many threads for a while."""
@@ -175,17 +179,15 @@ def threads_chosen(count: int) -> Iterator[None]:
 
 @contextmanager
 def settings(program: Program) -> Iterator[None]:
-    """Its number of threads, and threads for little work if it is eager."""
+    """Its number of threads; if it is eager, threads for little work, and blocks of short rows however few they are."""
     kernels = [module for name, module in sys.modules.items() if name.startswith("neonlike.kernels.")]
-    modules: list[Any] = [module for module in kernels if hasattr(module, "PARALLEL_WORK")]
-    assert modules, "the work below which the C engine starts no threads has another name now"
-    before = [module.PARALLEL_WORK for module in modules]
-    for module in modules:
-        if program.eager:
-            module.PARALLEL_WORK = 1
+    before = {(module, name): vars(module)[name] for module in kernels for name in LEAST if name in vars(module)}
+    assert {name for _, name in before} == set(LEAST), "a limit of the C engine has another name now"
+    for module, name in before if program.eager else ():
+        setattr(module, name, 1)
     try:
         with threads_chosen(program.threads):
             yield
     finally:
-        for module, value in zip(modules, before):
-            module.PARALLEL_WORK = value
+        for (module, name), value in before.items():
+            setattr(module, name, value)

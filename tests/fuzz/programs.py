@@ -359,7 +359,7 @@ def snippet(program: Program, be: Any, engine: str) -> str:
     ]
     if "data(" in text:
         head[3:3] = ['sys.path.insert(0, "tests")', "from fuzz.programs import data"]
-    if program.eager and program.threads > 1:
-        head.insert(-1, "from neonlike.kernels.c import stage; stage.PARALLEL_WORK = 1")
+    if program.eager:
+        head.insert(-1, "from neonlike.kernels.c import fit, stage; stage.PARALLEL_WORK = fit.BLOCKED_LEAST = 1")
     shown = [f"print(out{i}.get())" for i in range(len(made.pairs))]
     return "\n".join((*head, *lines, made.run_code(program.way), *shown))

@@ -76,6 +76,8 @@ all rows, rows of 3 to 12 float32 took 2 to 7 times as long as one row of all, o
 input is the same along each row, writing it out takes about as long as to end a loop; but ``exp(x - input)`` took 0.2
 to 0.9 of the time.
 """
+BLOCKED_LEAST = 2 * BLOCK
+"""Elements below which rows are not computed by blocks: to write out inputs would take longer."""
 BLOCK_MAX = ROW_MAX * LINE // 2
 """Most elements of a block: as many rows as a cache line has elements of two bytes."""
 
@@ -135,7 +137,7 @@ def _blocks(axes: list[Axis], steps: list[int], arrays: list[Any], light: bool) 
     """By blocks of rows that hold a whole number of cache lines; None if that does not pay, or rows are not alike."""
     height, width = axes[-2].size, axes[-1].size
     itemsize = min(array.itemsize for array in arrays if not isinstance(array, Counter))
-    if width > ROW_MAX or width * height < 2 * BLOCK or (width * itemsize > LINE and width * itemsize % LINE == 0):
+    if width > ROW_MAX or width * height < BLOCKED_LEAST or (width * itemsize > LINE and width * itemsize % LINE == 0):
         return None
     classes = []
     for i, (down, right) in enumerate(zip(axes[-2].steps, axes[-1].steps)):
