@@ -7,6 +7,7 @@ import copy
 import numpy as np
 import pytest
 
+from neonlike.backends import gen_backend
 from neonlike.data import ArrayIterator, NervanaDataIterator
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
 
@@ -202,3 +203,17 @@ def test_a_batch_size_is_needed(be, bsz):
 def test_a_description_leaves_the_data_out(be):
     config = ArrayIterator(numbered(8), np.zeros(8), nclass=2, name="train").get_description()["config"]
     assert config == {"nclass": 2, "name": "train"}
+
+
+@pytest.mark.parametrize(("dtype", "most"), [("float16", 2049), ("bfloat16", 257)])
+def test_whole_numbers_that_16_bits_round_are_said(be, caplog, dtype, most):
+    """They may be words of a vocabulary, which would be other words."""
+    gen_backend(be.backend_name, batch_size=2, datatype=dtype)
+    words = np.arange(most + 1).reshape(2, -1)
+    ArrayIterator(words % most, words % 2, make_onehot=False)
+    assert not caplog.text
+    ArrayIterator(words % 2, words, make_onehot=False)
+    assert f"{dtype} rounds whole numbers of the data, which go up to {most}" in caplog.text
+    caplog.clear()
+    ArrayIterator(words + 0.3)
+    assert not caplog.text, "real numbers are always rounded"

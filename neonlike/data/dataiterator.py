@@ -13,6 +13,7 @@ import numpy as np
 from neonlike.checks import brief
 from neonlike.data.protocol import ArrayShapeError, CyclicIterator, NervanaDataIterator, check_labels
 from neonlike.errors import ArgumentError, BackendUnavailable, DTypeError, MissingArgument, OtherBackend
+from neonlike.logger import logger
 from neonlike.nervanaobject import Description
 
 __all__ = ["ArrayIterator", "ArrayShapeError", "NervanaDataIterator"]
@@ -75,6 +76,8 @@ class ArrayIterator(CyclicIterator):
             raise ArrayShapeError(f"ArrayIterator: X has {self.ndata} samples but y has {len(targets)}")
         self.Xdev = [self.be.array(array) for array in arrays]
         self.ydev = None if targets is None else self.be.array(targets, dtype=np.int32 if self.make_onehot else None)
+        for array, kept in zip([*arrays, targets], [*self.Xdev, self.ydev]):
+            _warn_of_rounding(array, kept)
         self.Xbuf: list[Any] = []
         self.ybuf: Any = None
         self._views = _Views()
@@ -187,6 +190,18 @@ class _Views(dict[tuple[int, int, bool], tuple[list[Any], Any]]):
 def _part(buffer: Any, columns: slice) -> Any:
     """Some columns of a buffer: itself if these are all, so that no view is made for most batches."""
     return buffer if columns == slice(0, buffer.shape[1]) else buffer[:, columns]
+
+
+def _warn_of_rounding(array: np.ndarray | None, kept: Any) -> None:
+    """Say it where whole numbers, which may be words, are others in the 16 bits in which they are ``kept``."""
+    if array is None or array.dtype.kind not in "iu" or kept.dtype.itemsize > 2 or not array.size:
+        return
+    most = np.abs(array.astype(np.float64)).max()
+    if np.any(kept.get() != array):
+        logger.warning(
+            "ArrayIterator: %s rounds whole numbers of the data, which go up to %d; where they are numbers of words, use "
+            "Text, or a backend with datatype=np.float32", kept.dtype, most,
+        )  # fmt: skip
 
 
 def _is_onehot(y: Any, nclass: Any) -> bool:
