@@ -199,9 +199,11 @@ def _warn_of_rounding(array: np.ndarray | None, kept: Any) -> None:
     most = np.abs(array.astype(np.float64)).max()
     if np.any(kept.get() != array):
         logger.warning(
-            "ArrayIterator: %s rounds whole numbers of the data, which go up to %d; where they are numbers of words, use "
-            "Text, or a backend with datatype=np.float32", kept.dtype, most,
-        )  # fmt: skip
+            "ArrayIterator: %s rounds whole numbers of the data, which go up to %d; where they are numbers of words, "
+            "use Text, or a backend with datatype=np.float32",
+            kept.dtype,
+            most,
+        )
 
 
 def _is_onehot(y: Any, nclass: Any) -> bool:
