@@ -58,7 +58,8 @@ def test_which_rows_are_computed_by_blocks() -> None:
     assert schedule(x, np.zeros((4, 1, 5), np.float32), x).schedule.rank == 3
     positions = Counter((4, 3000, 5), (15000, 5, 1))
     assert schedule(positions, same, x).schedule.form == "blocks"
-    assert schedule(Counter((900, 32), (32, 1)), np.zeros(32, "f"), np.zeros((900, 32), "f")).schedule.form == "nested"
+    y = np.zeros((900, 32), "f")
+    assert schedule(Counter((900, 32), (32, 1)), y[0], y, light=True).schedule.form == "nested"
     for arrays, why in (
         ((x, np.zeros((4, 3000, 9), np.float32)[..., :5], x), "an input whose rows are apart"),
         ((same, x, np.zeros((4, 3000, 9), np.float32)[..., :5]), "an output whose rows are apart"),
@@ -66,9 +67,10 @@ def test_which_rows_are_computed_by_blocks() -> None:
         ((x[0, :400], same, x[0, :400]), "few elements"),
     ):
         assert schedule(*arrays).schedule.form == "nested", why
-    for width, blocks in ((127, True), (129, False), (32, False), (48, False), (40, True), (16, True)):
+    for width, light, heavy in ((127, 1, 1), (129, 0, 0), (250, 1, 1), (256, 0, 0), (32, 0, 1), (40, 1, 1), (16, 1, 1)):
         y = np.zeros((500, width), np.float32)
-        assert (schedule(y, y[0], y).schedule.form == "blocks") == blocks, width
+        assert (schedule(y, y[0], y, light=True).schedule.form == "blocks") == light, width
+        assert (schedule(y, y[0], y, light=False).schedule.form == "blocks") == heavy, width
 
 
 @pytest.mark.parametrize(
@@ -84,13 +86,20 @@ def test_what_is_spread_pays_where_rows_are_shorter_or_work_is_more(
 
 @pytest.mark.parametrize("dtype", ["i1", "f2", "f4", "f8"])
 def test_blocks_fit_into_their_buffers(dtype: str) -> None:
-    for width in range(2, 129):
+    for width in range(2, 256):
         x = np.zeros((9000 // width + 70, width), dtype)
         found = schedule(x, x[0], x)
         if found.schedule.form == "blocks":
             each = found.sizes[2]
             assert 0 < each * width <= BLOCK_MAX
-            assert each * width * max(x.itemsize, 2) % 64 == 0
+            assert each * width * max(x.itemsize, 4) % 64 == 0
+
+
+def test_buffers_on_the_stack_are_few() -> None:
+    """A stack may have 128 KiB; other forms need none."""
+    x = np.zeros((900, 5))
+    for inputs, form in ((4, "blocks"), (5, "nested")):
+        assert schedule(x, *[x[i] for i in range(inputs)], x).schedule.form == form
 
 
 @pytest.mark.compiles(3)

@@ -67,19 +67,19 @@ row: the maximum of 4 rows of 1M float32 took 0.54 of the time, sums of 16 rows 
 TILE, MIN_TURNED = 32, 8
 """Rows and columns of the tiles in which ``TURNED`` inputs are transposed, and the least sizes of axes for which it
 pays."""
-ROW_MAX, SPREAD_ROW, BLOCK = 128, 8, 1024
+ROW_MAX, SPREAD_ROW, BLOCK, BLOCK_MAX = 255, 8, 1024, 2048
 """Longest rows that are computed by blocks, rows from which a light expression is not if an input is the same along
-each, and elements of a block, unless it takes more to fill cache lines.
+each, elements of a block, and their limit where more are needed to fill cache lines.
 
 A loop over elements that ends with each row works on a part of a vector, or on none: where an input is the same in
-all rows, rows of 3 to 12 float32 took 2 to 7 times as long as one row of all, of float16 15 to 70 times. Where an
-input is the same along each row, writing it out takes about as long as to end a loop; but ``exp(x - input)`` took 0.2
-to 0.9 of the time.
+all rows, rows of 3 to 12 float32 took 2 to 7 times as long as one row of all, of float16 15 to 70 times, and 200 of a
+sigmoid 1.1 times. Where an input is the same along each row, writing it out takes about as long as to end a loop; but
+``exp(x - input)`` took 0.2 to 0.9 of the time.
 """
 BLOCKED_LEAST = 2 * BLOCK
 """Elements below which rows are not computed by blocks: to write out inputs would take longer."""
-BLOCK_MAX = ROW_MAX * LINE // 2
-"""Most elements of a block: as many rows as a cache line has elements of two bytes."""
+WRITTEN_BYTES = 1 << 16
+"""Most bytes of the buffers that inputs are written out to: they are on the stack, which may be small."""
 
 
 def fit(
@@ -137,7 +137,11 @@ def _blocks(axes: list[Axis], steps: list[int], arrays: list[Any], light: bool) 
     """By blocks of rows that hold a whole number of cache lines; None if that does not pay, or rows are not alike."""
     height, width = axes[-2].size, axes[-1].size
     itemsize = min(array.itemsize for array in arrays if not isinstance(array, Counter))
-    if width > ROW_MAX or width * height < BLOCKED_LEAST or (width * itemsize > LINE and width * itemsize % LINE == 0):
+    line = LINE // max(itemsize, 4)
+    unit = line // math.gcd(width, line)
+    if width > ROW_MAX or unit * width > BLOCK_MAX or width * height < BLOCKED_LEAST:
+        return None
+    if light and width * itemsize > LINE and width * itemsize % LINE == 0:
         return None
     classes = []
     for i, (down, right) in enumerate(zip(axes[-2].steps, axes[-1].steps)):
@@ -147,10 +151,11 @@ def _blocks(axes: list[Axis], steps: list[int], arrays: list[Any], light: bool) 
             return None
         else:
             classes.append(SPREAD if down else REPEATED)
+    written = [array.itemsize for array, kind in zip(arrays, classes) if kind in (REPEATED, SPREAD)]
+    if sum(written) * BLOCK_MAX > WRITTEN_BYTES:
+        return None
     if SPREAD in classes and light and width >= SPREAD_ROW and itemsize > 2:
         return None
-    line = LINE // max(itemsize, 2)
-    unit = line // math.gcd(width, line)
     each = unit * max(1, BLOCK // (unit * width))
     along = [[axis.steps[i] for axis in axes] for i in range(len(arrays))]
     sizes = elementwise_sizes(len(axes), blocks=True).fill([*[axis.size for axis in axes], each], along)
