@@ -105,6 +105,29 @@ def test_repeated_calls_see_new_values_functions_and_lengths(be: Any, kind: str)
 
 
 @pytest.mark.engines("c")
+def test_calls_by_keyword_are_kept_too(be: Any) -> None:
+    """Bidirectional layers name ``reverse``: each of their unrolls was looked at anew."""
+    layer = made_layer(be, "simple", 5, 2, 3)
+    be._unrolls.clear()
+    h, ff = layer.cut(layer.h), layer.cut(layer.ff)
+    given = layer.w, [layer.h0, *h[:-1]], ff, h, layer.b, 5, 3
+    for rest, named in (((3, TANH), {}), ((3, TANH, False), {}), ((3,), {"activation": TANH, "reverse": False})):
+        be.compound_rnn_unroll_fprop(*given, *rest, **named)
+        assert len(be._unrolls) <= 2  # one without ``reverse``
+    be.compound_rnn_unroll_fprop(*given, 3, TANH, reverse=True)
+    assert len(be._unrolls) == 3
+    backwards = layer.h.get()
+    be.compound_rnn_unroll_fprop(*given, reverse=True, activation=TANH, num_used_steps=3)
+    assert len(be._unrolls) == 3
+    np.testing.assert_array_equal(layer.h.get(), backwards)
+    for wrong in ({"revers": True}, {"nout": 5}):
+        with pytest.raises(TypeError):
+            be.compound_rnn_unroll_fprop(*given, 3, TANH, **wrong)
+    with pytest.raises(TypeError):
+        be.compound_rnn_unroll_fprop(*given, reverse=True)
+
+
+@pytest.mark.engines("c")
 def test_kept_calls_hold_no_tensor(be: Any) -> None:
     """A call is forgotten with any of its tensors, and a view of the weight made anew is the same weight."""
     layer = made_layer(be, "simple", 5, 2, 3)

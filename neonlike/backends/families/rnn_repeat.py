@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from neonlike.backends.tensor import Tensor
+from neonlike.kernels.run.calls import parameters_of
 from neonlike.kernels.run.recorded import recorder
 
 MOST_UNROLLS = 128
@@ -107,9 +108,18 @@ def asked_for(name: str, arguments: tuple[Any, ...]) -> Asked | None:
 def repeated(method: Method) -> Method:
     """``method`` of a backend, which returns a :class:`KnownUnroll` or None, as a method that returns nothing."""
 
+    names, _ = parameters_of(method)
+    defaults = method.__defaults__ or ()
+    defaulted = dict(zip(names[len(names) - len(defaults) :], defaults))
+
     @functools.wraps(method)
     def unroll(self: Any, *args: Any, **kwargs: Any) -> None:
         known: KnownUnrolls | None = self._unrolls
+        if kwargs:
+            given = defaulted | kwargs
+            rest = names[len(args) :]
+            if kwargs.keys() <= set(rest) <= given.keys():  # else the method says what is wrong
+                args, kwargs = (*args, *[given[name] for name in rest]), {}
         if known is None or kwargs or self.executor.bench is not None:
             method(self, *args, **kwargs)
             return
