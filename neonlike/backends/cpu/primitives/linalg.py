@@ -47,11 +47,13 @@ class BinaryKernels(CompiledFamily, LinalgFamily):
         """What multiplies by alpha and beta too; None if that is left to NumPy, or relu comes between them."""
         if self.compiler is None or (request.beta != 0.0 and request.relu):
             return None
-        if c.size * a.shape[1] >= gemm.FEWEST_PRODUCTS:
-            return gemm.product(a, b, c, request.alpha, self.compiler)
+        found = gemm.product(a, b, c, request.alpha, self.compiler)
+        if found is not None or c.size * a.shape[1] >= gemm.FEWEST_PRODUCTS:
+            return found
         apart = not any(np.may_share_memory(*pair) for pair in ((a, b), (a, c), (b, c)))
-        plain = request._replace(relu=False) == Product()  # the clamp follows, see _compound_dot
-        return find_small_launch(a, b, c, self.compiler) if apart and plain else None
+        if not apart or c.dtype.type(request.alpha) == 0:  # with alpha 0 BLAS libraries skip nan in the factors
+            return None
+        return find_small_launch(a, b, c, self.compiler, vectors=True)
 
     def _batched_dot(self, request: Product, A: Any, B: Any, C: Any) -> None:
         """The products' kernels apply alpha and beta, unless relu comes between them."""
@@ -73,7 +75,7 @@ class BinaryKernels(CompiledFamily, LinalgFamily):
                 self._product(a, b, array)
 
     def _product(self, a: Array, b: Array, out: Array) -> None:
-        fits = self.compiler is not None and out.size * a.shape[-1] >= gemm.FEWEST_PRODUCTS
+        fits = self.compiler is not None and out.size * a.shape[-1] >= gemm.FEWEST_OF_ALL
         if not fits or not gemm.multiply(a, b, out, compiler=self.compiler):
             matrix_product(a, b, out)
 
