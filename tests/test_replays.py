@@ -121,6 +121,43 @@ def test_a_change_is_seen(fast: Backend, played: Any, name: str) -> None:
     assert found[-1] != steps(Net(fast), WARM + WARM)[-1] or name in SAME
 
 
+@pytest.mark.parametrize("name", [name for name in CHANGES if name not in ("learning rate", "inference")])
+def test_a_change_is_seen_in_inference(fast: Backend, played: Any, name: str) -> None:
+    threads = fast.num_threads
+
+    def outputs(net: Net) -> list[bytes]:
+        return [net.model.fprop(net.x, inference=True).get().tobytes() for _ in range(WARM)]
+
+    def run() -> list[list[bytes]]:
+        fast.num_threads, fast.bench = threads, None
+        vars(fast).pop("fprop_pool", None)
+        net = Net(fast)
+        found = [outputs(net)]
+        CHANGES[name](net)
+        found.append(outputs(net))
+        net.step()
+        return [*found, outputs(net)]
+
+    try:
+        wanted, found = played(run), run()
+    finally:
+        fast.num_threads, fast.bench = None, None
+    assert found == wanted
+    assert (found[1] != found[0]) == (name not in (*SAME, "method of an object"))
+
+
+def test_inference_is_repeated_whatever_the_number_of_samples(fast: Backend, played: Any) -> None:
+    net = Net(fast)
+    few = net.be.array(net.x.get()[:, :3])
+    played(net.model.fprop, net.x, True)
+    wanted = [net.model.fprop(x, inference=True).get() for x in (net.x, few)]
+    for x, outputs in zip((net.x, few), wanted):
+        for _ in range(3 * WARM):
+            np.testing.assert_array_equal(net.model.fprop(x, inference=True).get(), outputs)
+        assert net.model.layers.replays.inference.record.hits >= 2
+    assert [record.hits for record in net.records if record is not None] == [], "training is another pass"
+
+
 SAME = ("fewer threads", "bench mode", "plans forgotten", "cleaned up", "inference")
 """Changes that results do not depend on."""
 

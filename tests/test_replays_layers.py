@@ -12,6 +12,7 @@ from replaying import extension, fast  # noqa: F401
 
 from neonlike.backends import Backend
 from neonlike.backends.cpu.primitives import rnn
+from neonlike.initializers import Constant, Uniform
 from neonlike.kernels.c import fastpath
 from neonlike.kernels.run import recorded
 from neonlike.layers import (
@@ -20,14 +21,25 @@ from neonlike.layers import (
     LSTM,
     Activation,
     Affine,
+    BiBNRNN,
+    BiLSTM,
+    BiRNN,
     Conv,
+    Deconv,
+    Dropout,
     GeneralizedCost,
+    GroupNorm,
+    LayerNorm,
     MergeBroadcast,
     MergeSum,
     Pooling,
     Recurrent,
+    RecurrentLast,
+    RecurrentMean,
+    RecurrentSum,
     SkipNode,
 )  # fmt: skip
+from neonlike.layers.recurrent import BiSum
 from neonlike.models import Model
 from neonlike.optimizers import GradientDescentMomentum
 from neonlike.transforms import CrossEntropyMulti, Logistic, Rectlin, Softmax, Tanh
@@ -167,3 +179,86 @@ def test_an_unroll_of_copies_is_played(fast: Backend) -> None:
         with recorded.recording(fast) as made:
             fast.compound_rnn_unroll_fprop(*given)
         assert (made.is_whole, len(made.kernels)) == (whole, 1)
+
+
+# Each kind of layer --------------------------------------------------------------------------------------------------
+
+IMAGE, SEQUENCE = (2, 6, 6), (INPUTS, STEPS)
+
+
+def _both_ways(kind: type, **options: Any) -> Callable[[], list[Any]]:
+    gates = 4 if kind is BiLSTM else 1
+    more = {"gate_activation": Logistic()} if gates > 1 else {}
+    return lambda: [kind(4, Uniform(-0.5, 0.5), activation=Tanh(), **more, **options), BiSum(), RecurrentMean()]
+
+
+KINDS: dict[str, tuple[Any, Callable[[], list[Any]]]] = {
+    "layer norm": (9, lambda: [LayerNorm()]),
+    "layer norm of images": (IMAGE, lambda: [LayerNorm()]),
+    "group norm": (IMAGE, lambda: [GroupNorm(2), Activation(Rectlin())]),
+    "deconvolution": (IMAGE, lambda: [*Deconv((3, 3, 2), Uniform(-0.5, 0.5), bias=Constant(0.1), strides=2)]),
+    "last": (SEQUENCE, lambda: [Recurrent(4, Uniform(-0.5, 0.5), activation=Tanh()), RecurrentLast()]),
+    "sum": (SEQUENCE, lambda: [Recurrent(4, Uniform(-0.5, 0.5), activation=Tanh()), RecurrentSum()]),
+    "both ways": (SEQUENCE, _both_ways(BiRNN)),
+    "both ways, carried": (SEQUENCE, _both_ways(BiRNN, reset_cells=False)),
+    "both ways, LSTM": (SEQUENCE, _both_ways(BiLSTM)),
+    "both ways, normalized": (SEQUENCE, _both_ways(BiBNRNN)),
+}
+
+
+class Kind(Trained):
+    """A few layers, and a fully connected one after them."""
+
+    def __init__(self, be: Backend, shape: Any, make: Callable[[], list[Any]]) -> None:
+        be.bsz = N
+        be.rng_reset()
+        self.be, self.layers = be, [*make(), *Affine(CLASSES, init=Uniform(-0.5, 0.5), activation=Softmax())]
+        self.model, self.cost = Model(self.layers), GeneralizedCost(CrossEntropyMulti())
+        self.model.initialize(shape, self.cost)
+        self.take(GradientDescentMomentum(0.1, 0.9))
+        rng = np.random.default_rng(1)
+        columns = N * (shape[1] if shape == SEQUENCE else 1)
+        features = shape[0] if shape == SEQUENCE else int(np.prod(shape))
+        self.x = be.array(rng.standard_normal((features, columns)))
+        self.t = be.array(np.eye(CLASSES)[rng.integers(0, CLASSES, N)].T)
+
+    def infer(self, count: int) -> list[bytes]:
+        """Outputs of passes in inference."""
+        return [self.model.fprop(self.x, inference=True).get().tobytes() for _ in range(count)]
+
+    def inferences(self) -> int:
+        """How many of them were repeated."""
+        record = self.model.layers.replays.inference.record
+        return 0 if record is None else record.hits
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_training_and_inference_are_repeated(fast: Backend, played: Any, name: str) -> None:
+    def begin(net: Kind) -> list[Any]:
+        return [steps(net, WARM), net.infer(WARM), steps(net, 3), net.infer(3)]
+
+    def go_on(net: Kind) -> list[Any]:
+        net.x.fill(0.5)
+        found = [net.infer(3), steps(net, 3)]
+        other_weight(net) if hasattr(net.layers[0], "W") else net.layers[0].gamma.fill(0.5)
+        return [*found, net.infer(3), steps(net, 3)]
+
+    def both(net: Kind) -> list[Any]:
+        return [begin(net), go_on(net)]
+
+    wanted, net = played(lambda: both(Kind(fast, *KINDS[name]))), Kind(fast, *KINDS[name])
+    assert begin(net) == wanted[0]
+    assert net.hits() >= WARM - 3 and net.inferences() >= WARM - 3 + 2
+    assert go_on(net) == wanted[1]
+
+
+def test_dropout_draws_in_training_and_is_repeated_in_inference(fast: Backend, played: Any) -> None:
+    def run(net: Kind) -> list[Any]:
+        return [steps(net, WARM), net.infer(WARM), steps(net, WARM), net.infer(WARM)]
+
+    def made() -> Kind:
+        return Kind(fast, 9, lambda: [*Affine(7, init=Uniform(-0.5, 0.5), activation=Tanh()), Dropout(0.5)])
+
+    wanted, net = played(lambda: run(made())), made()
+    assert run(net) == wanted
+    assert net.hits() == 0 and net.inferences() == WARM + 2

@@ -131,10 +131,10 @@ class Repeated:
 
 
 class Replays:
-    """The passes of a chain, or of a cost, in both directions."""
+    """The passes of a chain, or of a cost, in both directions, and those of a chain in inference."""
 
     def __init__(self) -> None:
-        self.forward, self.backward = Repeated(), Repeated()
+        self.forward, self.backward, self.inference = Repeated(), Repeated(), Repeated()
 
 
 def _may_record(be: Any) -> bool:

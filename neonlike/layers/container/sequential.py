@@ -311,9 +311,10 @@ class Sequential(LayerContainer):
 
     def fprop(self, inputs: Any, inference: bool = False, beta: float = 0.0) -> Any:
         """Forward pass; ``beta`` goes to the last layer. Inputs of None start from the first layer, a BranchNode."""
-        if inference or beta or Chain.running:
+        if beta or Chain.running:
             return self._fprop(inputs, inference, beta)
-        return self.replays.forward.run(self.be, (self, inputs), self._fprop, inputs)
+        passes = self.replays.inference if inference else self.replays.forward
+        return passes.run(self.be, (self, inputs), self._fprop, inputs, inference)
 
     def _fprop(self, inputs: Any, inference: bool = False, beta: float = 0.0) -> Any:
         """Have each layer do its part."""

@@ -121,6 +121,7 @@ class Dropout(Layer):
     """
 
     overwrites_error = True
+    repeatable = True  # in inference: a pass that draws is played each time
 
     def __init__(self, keep: float = 0.5, name: str | None = None) -> None:
         super().__init__(name)

@@ -38,6 +38,8 @@ class Deconvolution(EpilogueLayer):
         What that returned.
     """
 
+    repeatable = True
+
     def __init__(
         self,
         fshape: Any,

@@ -122,6 +122,8 @@ class LayerNorm(SampleNorm):
     Source: Ba et al., "Layer normalization" (2016).
     """
 
+    repeatable = True
+
     def __init__(self, eps: float = 1e-5, name: str | None = None) -> None:
         super().__init__(eps, name)
 
@@ -144,6 +146,8 @@ class GroupNorm(SampleNorm):
 
     Source: Wu and He, "Group normalization" (2018).
     """
+
+    repeatable = True
 
     statistics_axes = (1, 2)
     parameter_axes = (2, 3)

@@ -15,6 +15,10 @@ from neonlike.layers.recurrent.steps import Extent, get_steps
 __public_module__ = "neonlike.layers.recurrent"
 
 
+class Way(SimpleNamespace):
+    """One direction: its steps in order of time, and what comes before each in the order of computation."""
+
+
 class BiRNN(SequenceLayer):
     """Two simple recurrent layers side by side, of which the second reads the steps from the last to the first.
 
@@ -49,6 +53,8 @@ class BiRNN(SequenceLayer):
 
     Source: Schuster & Paliwal, "Bidirectional recurrent neural networks" (1997).
     """
+
+    repeatable = True
 
     gate_lists: ClassVar[tuple[str, ...]] = ("h_ff",)
     """Lists of each direction that are attributes of the layer, with ``_f`` and ``_b`` behind their names."""
@@ -125,13 +131,12 @@ class BiRNN(SequenceLayer):
         views.ways = [self._cut_way(views, padded, way) for way in (0, 1)]
         self._cut_gates(views)
 
-    def _cut_way(self, views: Views, padded: Tensor, way: int) -> SimpleNamespace:
-        """One direction: its steps in order of time, and what comes before each in the order of computation."""
+    def _cut_way(self, views: Views, padded: Tensor, way: int) -> Way:
         steps, samples = views.extent
         rows = padded[way * self.nout : (way + 1) * self.nout]
         blocks = get_steps(rows, (self.nout, steps + 2))
         h = blocks[1:-1]
-        cut = SimpleNamespace(suffix="fb"[way], backward=bool(way), h=h)
+        cut = Way(suffix="fb"[way], backward=bool(way), h=h)
         cut.h_prev, cut.initial, cut.last = (blocks[2:], blocks[-1], h[0]) if way else (blocks[:-2], blocks[0], h[-1])
         before = rows[:, 2 * samples : -samples] if way else rows[:, samples : -2 * samples]
         cut.before = before if steps > 1 else None

@@ -31,6 +31,8 @@ class BiLSTM(BiRNN):
         Cells, their activations and gates of each step.
     """
 
+    repeatable = True
+
     ngates = 4
     gate_lists: ClassVar[tuple[str, ...]] = ("h_ff", "ifog", "c", "c_act", "ifog_delta")
 

@@ -40,6 +40,7 @@ class BiBNRNN(BiRNN):
     Source: Laurent et al., "Batch normalized recurrent neural networks" (2015).
     """
 
+    repeatable = True
     rho, eps = 0.9, 1e-3
 
     def __init__(

@@ -120,6 +120,8 @@ class RecurrentOutput(Layer):
 class RecurrentSum(RecurrentOutput):
     """Sum of all steps."""
 
+    repeatable = True
+
     def _weighting(self, extent: Extent) -> Any:
         masks = self._masks(extent)
         return 1.0 if masks is None else masks.valid.reshape(1, *extent)
@@ -128,6 +130,8 @@ class RecurrentSum(RecurrentOutput):
 class RecurrentMean(RecurrentOutput):
     """Mean of all steps."""
 
+    repeatable = True
+
     def _weighting(self, extent: Extent) -> Any:
         masks = self._masks(extent)
         return 1.0 / extent.steps if masks is None else masks.mean.reshape(1, *extent)
@@ -135,6 +139,8 @@ class RecurrentMean(RecurrentOutput):
 
 class RecurrentLast(RecurrentOutput):
     """The last step."""
+
+    repeatable = True
 
     def _weighting(self, extent: Extent) -> Any:
         masks = self._masks(extent)
@@ -156,6 +162,8 @@ class BiSum(Layer):
     ShapeError
         If the number of features is odd.
     """
+
+    repeatable = True
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__(name)
@@ -184,7 +192,9 @@ class BiSum(Layer):
     def fprop(self, inputs: Any, inference: bool = False) -> Tensor:
         """Outputs ``(features, steps * N)``; in inference of fewer samples than a batch, too."""
         extent = extent_of(self, inputs, self.nin, inference)
-        self._extent, self.inputs = extent, inputs
+        if extent != self._extent:  # else it stays the same object, as passes that are repeated need
+            self._extent = extent
+        self.inputs = inputs
         outputs: Tensor = self.outputs
         if extent.columns < outputs.shape[1] and self.actual_bsz is None and self.actual_seq_len is None:
             outputs = first_part(outputs, self.nin // 2, extent.columns)
