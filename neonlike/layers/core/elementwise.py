@@ -161,7 +161,7 @@ class Dropout(Layer):
 
     @property
     def needs_outputs(self) -> bool:  # type: ignore[override]
-        """Whether the layer before needs what this one works on in place: zeros, from where no error comes, and rest."""
+        """Whether the layer before does, whose outputs these are, with zeros where no error comes from."""
         return not self.owns_output and changes_needed(self)
 
     def allocate(self, shared_outputs: Tensor | None = None) -> None:
