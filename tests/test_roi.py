@@ -184,10 +184,10 @@ def test_corners_far_away(be: Backend, dtype: Any) -> None:
     """Up to the largest numbers, which times the scale are infinite."""
     far, features = float(np.finfo(dtype).max), be.array(np.arange(18.0).reshape(9, 2))
     regions = [[0, -far, -far, far, far], [1, 0, 0, far, far], [1, far, 0, far, 1], [0, 0, -far, 1, far]]
-    rois, O = be.array(np.array(regions), dtype=dtype), be.empty((1, 4))
+    rois, out = be.array(np.array(regions), dtype=dtype), be.empty((1, 4))
     argmax = be.empty((1, 4), dtype=np.int32)
-    be.roipooling_fprop(features, rois, O, argmax, 4, 1, 3, 3, 1, 1, 16.0)
-    np.testing.assert_array_equal(O.get(), [[16, 17, 0, 16]])
+    be.roipooling_fprop(features, rois, out, argmax, 4, 1, 3, 3, 1, 1, 16.0)
+    np.testing.assert_array_equal(out.get(), [[16, 17, 0, 16]])
     np.testing.assert_array_equal(argmax.get(), [[8, 8, -1, 8]])
 
 

@@ -10,7 +10,6 @@ import numpy as np
 from neonlike.backends.families.operands import Array
 from neonlike.errors import ArgumentError, OutOfMemory
 
-
 FARTHEST = 2.0**52
 """Corners beyond it count as lying there: sides of regions and the ends of their bins are numbers then."""
 
