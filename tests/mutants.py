@@ -136,6 +136,7 @@ TESTS = {
         "blueprints": "blueprints blueprints_errors blueprints_networks blueprints_recurrent",
         "containers": "tree merge merge_streams sequential",
         "short_rows": "short_rows",
+        "in_place": "layers_in_place",
         "basics": "layers_mlp generalized_cost sequential merge_streams tree",
         "activations": "activations layers_modern",
         "models": "model_mlp eval model_storage partial_batches",

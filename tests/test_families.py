@@ -248,6 +248,13 @@ def test_take_refuses_other_indices_and_axes(be: Backend) -> None:
 # Powers of two and signs --------------------------------------------------------------------------------------------
 
 
+def test_powers_of_two_are_exact(be: Backend) -> None:
+    exponents = np.append(np.arange(-126.0, 129), [np.inf, -np.inf, np.nan]).reshape(1, -1)
+    with np.errstate(over="ignore"):
+        wanted = (2.0**exponents).astype(np.float32)
+    np.testing.assert_array_equal(be.shift(1, be.array(exponents), value=False).get(), wanted)
+
+
 def test_shift_multiplies_by_powers_of_two(be: Backend) -> None:
     by = be.array([[5, 6, -0.3, 0]])
     made = be.shift(3, by)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from layering import check_gradients, ready, tensor
 
+from neonlike.backends import gen_backend
 from neonlike.errors import ArgumentError, DTypeError, IndexRangeError, NeonlikeError, ShapeError
 from neonlike.initializers import Constant, Gaussian, Uniform
 from neonlike.layers import (
@@ -297,6 +298,17 @@ class TestRoiPooling:
         layer.fprop((be.ones((32, 1)), tensor(be, self.regions())))
         layer.deltas.fill(5.0)
         np.testing.assert_array_equal(layer.bprop(be.ones((8, 2))).get(), np.zeros((32, 1)))
+
+    def test_pixels_that_half_precision_cannot_tell_apart(self):
+        be = gen_backend("cpu", batch_size=1, datatype=np.float16)
+        layer = RoiPooling((1, 1), spatial_scale=1.0).configure([(1, 1, 2051), (5, 1)])
+        layer.allocate()
+        x = be.array(np.eye(2051)[:, 2049:2050])
+        regions = be.array([[0.0], [2049], [0], [2050], [0]], dtype=np.float32)
+        assert layer.fprop((x, regions)).get() == 1
+        regions[3:4] = 2048.0
+        regions[1:2] = 2047.0
+        assert layer.fprop((x, regions)).get() == 0
 
     def test_errors(self, be):
         with pytest.raises(ArgumentError, match="HW"):

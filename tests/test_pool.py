@@ -164,3 +164,22 @@ def test_results_do_not_depend_on_the_number_of_threads(
                 results.append((pooled.get(), delta.get()))
             for other in results[1:]:
                 assert all(np.array_equal(mine, its) for mine, its in zip(results[0], other))
+
+
+@pytest.mark.parametrize("N", [1, 3, 16])
+@pytest.mark.parametrize("wide", [(2, 3), (7, 1)], ids=str)
+def test_values_in_no_window_have_no_gradient(be: Backend, wide: tuple[int, int], N: int) -> None:
+    """Whatever they are: strides pass them over."""
+    width, window = 20, wide[1]
+    layer = be.pool_layer(np.float32, "l2", N, 2, H=5, W=width, R=2, S=window, str_h=3, str_w=wide[0] + window)
+    x = np.random.default_rng(1).normal(size=layer.dimI).astype(np.float32)
+    read = np.zeros((5, width), bool)
+    for p, q in np.ndindex(layer.P, layer.Q):
+        read[3 * p : 3 * p + 2, q * (wide[0] + window) : q * (wide[0] + window) + window] = True
+    x[:, :, ~read] = [np.nan, np.inf, -np.inf][N % 3]
+    inputs, delta, error = be.array(x), be.empty(layer.dimI), be.ones(layer.dimO)
+    be.fprop_pool(layer, inputs, be.empty(layer.dimO))
+    for beta in (0.0, 1.0):
+        be.bprop_pool(layer, error, delta, beta=beta, inputs=inputs)
+        found = delta.get()
+        assert (found[:, :, ~read] == 0).all() and (found[:, :, read] != 0).all()

@@ -179,6 +179,18 @@ def test_bins_without_elements_give_zero(be: Backend) -> None:
     assert case.delta.get().sum() == pytest.approx(case.error[..., 1].sum())
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_corners_far_away(be: Backend, dtype: Any) -> None:
+    """Up to the largest numbers, which times the scale are infinite."""
+    far, features = float(np.finfo(dtype).max), be.array(np.arange(18.0).reshape(9, 2))
+    regions = [[0, -far, -far, far, far], [1, 0, 0, far, far], [1, far, 0, far, 1], [0, 0, -far, 1, far]]
+    rois, out = be.array(np.array(regions), dtype=dtype), be.empty((1, 4))
+    argmax = be.empty((1, 4), dtype=np.int32)
+    be.roipooling_fprop(features, rois, out, argmax, 4, 1, 3, 3, 1, 1, 16.0)
+    np.testing.assert_array_equal(out.get(), [[16, 17, 0, 16]])
+    np.testing.assert_array_equal(argmax.get(), [[8, 8, -1, 8]])
+
+
 def test_nan_is_the_largest_and_infinities_are_numbers(be: Backend) -> None:
     case = Case(be, (40, 9, 11, 2))
     rng = np.random.default_rng(3)

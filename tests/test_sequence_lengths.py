@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
-from neonlike.initializers import Gaussian
-from neonlike.layers import Affine, Linear, RecurrentLast, RecurrentMean, RecurrentSum, Sequential
+from neonlike.initializers import Constant, Gaussian
+from neonlike.layers import Affine, Linear, Recurrent, RecurrentLast, RecurrentMean, RecurrentSum, Sequential
 from neonlike.layers.recurrent import RecurrentOutput
 from neonlike.models import Model
 from neonlike.transforms import Explin, Rectlin
@@ -32,6 +32,20 @@ def one_sample(x: Any, n: int) -> Any:
 
 class TestLengths:
     """A batch of sequences of different lengths is each of them by itself."""
+
+    @pytest.mark.engines("numpy", "c")
+    def test_states_that_grow_behind_the_last_step(self, be: Any) -> None:
+        """They become infinite in the columns that do not count."""
+        layer = ready(Recurrent(1, Constant(8.0), activation=Rectlin()), (1, T))
+        layer.set_lengths([2, 1, 2, 2, 2, 0])
+        x = np.full((1, T * N), 1e37)
+        x[:, : 2 * N] = 1
+        outputs = layer.fprop(be.array(x)).get().reshape(T, N)
+        wanted = np.zeros((T, N))
+        wanted[0, :5], wanted[1, [0, 2, 3, 4]] = 8, 72
+        np.testing.assert_array_equal(outputs, wanted)
+        np.testing.assert_array_equal(layer.final_state().get(), [[72, 8, 72, 72, 72, 0]])
+        assert np.isfinite(layer.bprop(be.ones((1, T * N))).get()).all() and np.isfinite(layer.dW.get()).all()
 
     @pytest.mark.engines("numpy", "c")
     @pytest.mark.parametrize("kind", KINDS)

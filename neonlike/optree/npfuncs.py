@@ -156,8 +156,9 @@ def shift(x: Array, by: Any, out: Array) -> None:
 
 def shift_exponent(x: Array, by: Any, out: Array) -> None:
     """x * 2^rint(by)."""
-    power = np.exp2(np.rint(np.asarray(by, dtype=out.dtype)))
-    np.multiply(x, power, out)
+    by = np.asarray(by, dtype=out.dtype)
+    power = np.ldexp(np.ones_like(by), _exponent(np.rint(by)))  # exact, as exp2 need not be
+    np.multiply(x, np.where(np.isnan(by), by, power), out)
 
 
 def _exponent(value: Array) -> Array:

@@ -31,8 +31,27 @@ def recorded(name: str, file: str, old: str, new: str) -> Mutant:
     return Mutant("recorded", name, file, old, new)
 
 
+def in_place(name: str, file: str, old: str, new: str) -> Mutant:
+    return Mutant("in_place", name, file, old, new)
+
+
 MUTANTS = (
-    layer("dropout: not scaled in inference", ELEMENTWISE, "self.outputs[:] = inputs * self.keep", "self.outputs[:] = inputs"),
+    in_place("activations are overwritten", ELEMENTWISE, "    repeatable = needs_outputs = True\n", "    repeatable = True\n"),
+    in_place("an activation overwrites", ELEMENTWISE, '"inputs" in asks_for(self.transform) or changes_needed(self)', '"inputs" in asks_for(self.transform)'),
+    in_place("a bias overwrites", BIAS, "own_outputs(self, changes_needed(self))", "pass"),
+    in_place("dropout that divides overwrites", ELEMENTWISE, "self.caffe_mode and changes_needed(self)", "False"),
+    in_place("any dropout has a buffer", ELEMENTWISE, "self.caffe_mode and changes_needed(self)", "changes_needed(self)"),
+    in_place("dropout that divides has no outputs in inference", ELEMENTWISE, "            elif outputs is not inputs:\n", "            elif False:\n"),
+    in_place("what dropout passes on is overwritten", ELEMENTWISE, "return not self.owns_output and changes_needed(self)", "return False"),
+    in_place("what a view shows is overwritten", STRUCTURE, 'bool(getattr(self.prev_layer, "needs_outputs", False))', "False"),
+    in_place("what other branches begin with is overwritten", STRUCTURE, "    is_branch_node = needs_outputs = True\n", "    is_branch_node = True\n"),
+    in_place("the end of a chain is overwritten", CHAIN, "bool(self._layers[-1].needs_outputs)", "False"),
+    in_place("the end of a chain does not know what follows", CHAIN, "        self._layers[-1].set_next(layer)\n", ""),
+    in_place("what branches made is overwritten", LAYERS + "container/merge.py", "any(branch.needs_outputs for branch in self.layers)", "False"),
+    in_place("normalized responses are overwritten", LAYERS + "images/lrn.py", "    repeatable = needs_outputs = True\n", "    repeatable = True\n"),
+    in_place("normalized responses are differentiated blended", LAYERS + "images/lrn.py", "self.inputs, self._unblended(), error", "self.inputs, self.outputs, error"),
+    in_place("alpha of the outputs has no derivative", LAYERS + "images/lrn.py", "alpha * self.alpha if self.alpha != 1 else alpha", "alpha"),
+    layer("dropout: not scaled in inference", ELEMENTWISE, "outputs[:] = inputs * self.keep", "outputs[:] = inputs"),
     layer("dropout: drops in inference too", ELEMENTWISE, "        if inference:\n            if not self.caffe_mode:\n", "        if False:\n            if not self.caffe_mode:\n"),
     layer("dropout: scaled in training and in inference", ELEMENTWISE, "1.0 / keep if self.caffe_mode else 1.0", "1.0 / keep"),
     layer("dropout: in Caffe mode inference scales", ELEMENTWISE, "            if not self.caffe_mode:\n", "            if True:\n"),

@@ -63,7 +63,7 @@ MUTANTS = (
     fault("folding: any tensor counts as finished", FOLDING, "or taker.finished is not inputs:", ":"),
     fault("epilogue: slope ignored", EPILOGUE, "0.0 if transform is None else float(transform.slope)", "0.0"),
     fault("epilogue: rectifies before sums", EPILOGUE, "self.batch_sum_shape is not None or any(", "any("),
-    fault("epilogue: two biases", EPILOGUE, "not (self.folded or self.has_bias)", "not self.folded"),
+    fault("epilogue: two biases", EPILOGUE, "self.folded or self.has_bias or following.owns_output", "self.folded or following.owns_output"),
     fault("bias: activation before the bias", BIAS, "following[0].transform(view + self.W)", "following[0].transform(view + 0) + self.W"),
     fault("old files: states of convolution and bias swapped", OLD, '[convolution["states"], bias["states"]]', '[bias["states"], convolution["states"]]'),
     fault("depthwise: without groups", DEPTHWISE, '"groups": given["C"]}', '"groups": 1}'),

@@ -15,7 +15,8 @@ def fault(name: str, file: str, old: str, new: str) -> Mutant:
 
 
 MUTANTS = (
-    fault("corners rounded halves up", DEFINITION, "np.rint(np.asarray(rois.asnumpyarray(), np.float64)[:, 1:] * request.scale)", "np.floor(np.asarray(rois.asnumpyarray(), np.float64)[:, 1:] * request.scale + 0.5)"),
+    fault("corners rounded halves up", DEFINITION, "np.clip(np.rint(scaled),", "np.clip(np.floor(scaled + 0.5),"),
+    fault("corners far away are no numbers", DEFINITION, "np.clip(np.rint(scaled), -FARTHEST, FARTHEST)", "np.rint(scaled)"),
     fault("regions one element short", DEFINITION, "np.maximum(high - low + 1, 1)", "np.maximum(high - low, 1)"),
     fault("bins end early", DEFINITION, "np.ceil(np.arange(1, count + 1) * step)", "np.floor(np.arange(1, count + 1) * step)"),
     fault("last row and column cut off", DEFINITION, "0, length).astype(np.int64)", "0, length - 1).astype(np.int64)"),

@@ -78,7 +78,7 @@ class PoolFamily(Family):
             Of the tensors to come; None for the backend's.
         op : "max", "avg" or "l2"
             The greatest value of a window, the mean, or the root of the sum of squares; of the values in the input,
-            padding left out.
+            padding left out. Sums, of squares too, must be numbers of the dtype computed in.
 
         Raises
         ------

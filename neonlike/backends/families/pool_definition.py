@@ -58,7 +58,12 @@ def unpool(layer: PoolGeometry, error: Array, numbers: Array | None, values: Arr
         share = share_of_norm(error, pool(layer, values, None))
     for number, windows, places in steps(layer):
         delta[places] += share[windows] if numbers is None else np.where(numbers[windows] == number, error[windows], 0)
-    return delta if values is None else delta * values
+    if values is None:
+        return delta
+    counts = [end - first for first, end in layer.covering]
+    read = np.ix_(*(count > 0 for count in counts), np.ones(layer.N, bool))  # elsewhere a value may be anything
+    delta[read] *= values[read]
+    return delta
 
 
 def share_of_norm(error: Array, norm: Array) -> Array:

@@ -10,6 +10,9 @@ import numpy as np
 from neonlike.backends.families.operands import Array
 from neonlike.errors import ArgumentError, OutOfMemory
 
+FARTHEST = 2.0**52
+"""Corners beyond it count as lying there: sides of regions and the ends of their bins are numbers then."""
+
 
 @dataclass(frozen=True, slots=True)
 class RoiPooling:
@@ -105,7 +108,9 @@ def images_of(rois: Any) -> Array:
 
 def bins_of(request: RoiPooling, rois: Any) -> Bins:
     """Where the bins of the regions ``rois`` lie."""
-    corners = np.rint(np.asarray(rois.asnumpyarray(), np.float64)[:, 1:] * request.scale)
+    with np.errstate(over="ignore"):
+        scaled = np.asarray(rois.asnumpyarray(), np.float64)[:, 1:] * request.scale
+    corners = np.clip(np.rint(scaled), -FARTHEST, FARTHEST)
     rows = _bins(corners[:, 1], corners[:, 3], request.high, request.H)
     columns = _bins(corners[:, 0], corners[:, 2], request.wide, request.W)
     return Bins(images_of(rois), rows, columns)

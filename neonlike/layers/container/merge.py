@@ -235,6 +235,11 @@ class MergeBroadcast(Broadcast):
             # Of all layers, few write to columns of a larger buffer: those are copied there.
             run.allocate(view if view.is_contiguous else None)
 
+    @property
+    def needs_outputs(self) -> bool:  # type: ignore[override]
+        """Whether a branch does: its part of the outputs is its own."""
+        return any(branch.needs_outputs for branch in self.layers)
+
     def _parts(self, whole: Tensor) -> list[Tensor]:
         """Each branch's part of the outputs, or of the error, in the shape of the branch's buffers."""
         if self.merge == "recurrent":

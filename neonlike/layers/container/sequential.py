@@ -252,6 +252,16 @@ class Sequential(LayerContainer):
         self.replays = Replays()
         self.owns_delta = first.owns_delta
 
+    @property
+    def needs_outputs(self) -> bool:  # type: ignore[override]
+        """Whether the last layer does."""
+        return bool(self._layers[-1].needs_outputs)
+
+    def set_next(self, layer: Layer | None) -> None:
+        """Remember the layer after this chain, and so after its last layer."""
+        super().set_next(layer)
+        self._layers[-1].set_next(layer)
+
     def configure(self, in_obj: Any) -> Layer:
         """Configure all layers, each from the one before; None starts from a BranchNode that is known already."""
         first = self.layers[0]
@@ -266,6 +276,7 @@ class Sequential(LayerContainer):
             previous = layer
         for layer, following in pairwise(self._layers):
             layer.set_next(following)
+        self.owns_output = any(layer.owns_output for layer in self._layers)
         inside = self.layers[1:] if in_obj is None else self.layers  # without the node that it begins at
         self._after_node = {id(layer): node for node, layer in pairwise(inside) if node.is_branch_node}
         (fold if self.folds else unfold)(self.layers)

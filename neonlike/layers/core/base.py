@@ -69,12 +69,12 @@ class Layer(OnVariables, NervanaObject):
         Shapes without the batch, known after ``configure``.
     prev_layer, next_layer : Layer or None
         Neighbours.
-    owns_output, owns_delta : bool
-        Whether the layer has an output (error) buffer of its own.
+    owns_output, owns_delta, needs_outputs : bool
+        Whether the layer has an output (error) buffer of its own; whether its outputs must stay as they are: layers
+        that would change them in place have a buffer of their own then.
     """
 
-    is_branch_node = False
-    nests_deltas = False
+    is_branch_node = nests_deltas = needs_outputs = False
     overwrites_error = repeatable = False  # whether bprop changes its error; whether passes are recorded: replays.py
     folded: tuple[Layer, ...] = ()  # see folding.py
     folded_into: Layer | None = None

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from neonlike.backends.backend import Tensor
-from neonlike.layers.core.base import Layer, interpret_in_shape
+from neonlike.layers.core.base import Layer, interpret_in_shape, require_input
 from neonlike.layers.core.chain import taken_over
-from neonlike.layers.core.elementwise import Activation
+from neonlike.layers.core.elementwise import Activation, changes_needed, own_outputs
 from neonlike.layers.core.folding import is_finished
 from neonlike.layers.core.parameter import ParameterLayer
 from neonlike.layers.core.parts import reshaped
@@ -21,6 +21,8 @@ EXPRESSIONS = frozenset({Explin, Identity, Logistic, Rectlin, Rectlinclip, Softm
 
 class Bias(ParameterLayer):
     """Add a bias to each feature (for images to each feature map), **in place** on the previous layer's output.
+
+    If the layer before needs that output as it was, the layer has a buffer of its own.
 
     Parameters
     ----------
@@ -45,29 +47,36 @@ class Bias(ParameterLayer):
         self.out_shape = self.in_shape
         rows = self.in_shape if isinstance(self.in_shape, int) else self.in_shape[0]
         self.weight_shape = (rows, 1)
+        own_outputs(self, changes_needed(self))
         return self
 
     def takes_over(self, following: Layer) -> bool:
         """An activation in place, where there is one bias a feature: sum and activation are one kernel."""
         rows, _ = interpret_in_shape(self.in_shape)
-        return not self.folded and self.weight_shape == (rows, 1) and _has_expression(following)
+        in_place = not following.owns_output
+        return not self.folded and self.weight_shape == (rows, 1) and in_place and _has_expression(following)
 
     def _by_feature(self, role: str, buffer: Tensor) -> Tensor:
         rows = self.W.shape[0]
         return buffer if buffer.shape[0] == rows else reshaped(self, role, buffer, rows)
 
     def fprop(self, inputs: Tensor, inference: bool = False) -> Tensor:
-        """inputs += bias, in place; returns the inputs."""
-        self.inputs = self.outputs = inputs
-        if is_finished(self, inputs):
-            return inputs
-        view = self._by_feature("inputs", inputs)
-        if following := taken_over(self):
-            view[:] = following[0].transform(view + self.W)
-            self.finished = inputs
+        """outputs = inputs + bias, in place if nobody needs the inputs; returns the outputs."""
+        self.inputs = outputs = inputs
+        if self.owns_output:
+            outputs = require_input(self, inputs, interpret_in_shape(self.in_shape)[0], inference)
         else:
-            view[:] = view + self.W
-        return inputs
+            self.outputs = inputs
+            if is_finished(self, inputs):
+                return inputs
+        view = self._by_feature("inputs", inputs)
+        target = view if outputs is inputs else self._by_feature("outputs", outputs)
+        if following := taken_over(self):
+            target[:] = following[0].transform(view + self.W)
+            self.finished = outputs
+        else:
+            target[:] = view + self.W
+        return outputs
 
     @Layer.accumulates
     def bprop(self, error: Tensor) -> Tensor:

@@ -14,11 +14,22 @@ from neonlike.layers.core.folding import is_finished, leave_error
 __public_module__ = "neonlike.layers.layer"
 
 
+def changes_needed(layer: Layer) -> bool:
+    """Whether ``layer`` would change outputs that must stay as they are, if it worked in place."""
+    return bool(getattr(layer.prev_layer, "needs_outputs", False))
+
+
+def own_outputs(layer: Layer, owned: bool) -> None:
+    """Let ``layer`` have an output buffer of its own, or work in place on its input."""
+    if owned != layer.owns_output:
+        layer.owns_output, layer.outputs = owned, None
+
+
 class Activation(Layer):
     """Apply a transform **in place** on the previous layer's output.
 
-    A transform whose ``bprop`` asks for ``inputs`` (Swish, GELU) leaves that output as it is, and the layer has a
-    buffer of its own.
+    That output stays as it is, and the layer has a buffer of its own, if it is needed as it was: by a transform whose
+    ``bprop`` asks for ``inputs`` (Swish, GELU), or by the layer before, such as another activation.
 
     Parameters
     ----------
@@ -26,7 +37,7 @@ class Activation(Layer):
         The activation function.
     """
 
-    repeatable = True
+    repeatable = needs_outputs = True
 
     def __init__(self, transform: Any, name: str | None = None) -> None:
         super().__init__(name)
@@ -41,10 +52,11 @@ class Activation(Layer):
         """The output has the shape of the input."""
         super().configure(in_obj)
         self.out_shape = self.in_shape
+        own_outputs(self, "inputs" in asks_for(self.transform) or changes_needed(self))
         return self
 
     def fprop(self, inputs: Tensor, inference: bool = False) -> Tensor:
-        """outputs = transform(inputs), in place unless the derivative needs the inputs."""
+        """outputs = transform(inputs), in place unless the inputs are needed."""
         self.inputs = outputs = inputs
         if self.owns_output:
             outputs = require_input(self, inputs, interpret_in_shape(self.in_shape)[0], inference)
@@ -107,6 +119,8 @@ class DataTransform(Layer):
 class Dropout(Layer):
     """Set each element to zero with probability 1 − keep while training, **in place**.
 
+    In Caffe mode, which divides what is kept, it has a buffer of its own where the layer before needs its outputs.
+
     Parameters
     ----------
     keep : float
@@ -142,7 +156,13 @@ class Dropout(Layer):
         """The output has the shape of the input."""
         super().configure(in_obj)
         self.out_shape = self.in_shape
+        own_outputs(self, self.caffe_mode and changes_needed(self))
         return self
+
+    @property
+    def needs_outputs(self) -> bool:  # type: ignore[override]
+        """Whether the layer before does, whose outputs these are, with zeros where no error comes from."""
+        return not self.owns_output and changes_needed(self)
 
     def allocate(self, shared_outputs: Tensor | None = None) -> None:
         """Create the buffer of the mask, again if the shape or the batch size is another."""
@@ -153,15 +173,21 @@ class Dropout(Layer):
 
     def fprop(self, inputs: Tensor, inference: bool = False) -> Tensor:
         """Mask (or in inference scale) the inputs in place and return them."""
-        self.inputs = self.outputs = inputs
+        self.inputs = outputs = inputs
+        if self.owns_output:
+            outputs = require_input(self, inputs, interpret_in_shape(self.in_shape)[0], inference)
+        else:
+            self.outputs = inputs
         if inference:
             if not self.caffe_mode:
-                self.outputs[:] = inputs * self.keep
-            return self.outputs
+                outputs[:] = inputs * self.keep
+            elif outputs is not inputs:
+                outputs[:] = inputs
+            return outputs
         self.be.make_binary_mask(self.keep_mask, self.keep)
         masked = self.keep_mask * inputs
-        self.outputs[:] = masked if self._train_scaling == 1 else masked * self._train_scaling
-        return self.outputs
+        outputs[:] = masked if self._train_scaling == 1 else masked * self._train_scaling
+        return outputs
 
     def bprop(self, error: Tensor, alpha: float = 1.0, beta: float = 0.0) -> Tensor:
         """error = mask · error · alpha (/ keep in Caffe mode) + beta · error, in place; returns it."""

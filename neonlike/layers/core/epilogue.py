@@ -14,8 +14,9 @@ from neonlike.transforms import Rectlin
 
 
 def rectifier(layer: Layer) -> Rectlin | None:
-    """The transform of ``layer`` if that is a rectified linear unit; None for classes derived from either."""
-    return layer.transform if type(layer) is Activation and type(layer.transform) is Rectlin else None
+    """The transform of ``layer`` if that is a rectifier that works in place; None for classes derived from either."""
+    plain = type(layer) is Activation and type(layer.transform) is Rectlin and not layer.owns_output
+    return layer.transform if plain else None  # type: ignore[attr-defined]
 
 
 class EpilogueLayer(ParameterLayer):
@@ -33,7 +34,7 @@ class EpilogueLayer(ParameterLayer):
         if self.batch_sum_shape is not None or any(isinstance(layer, Activation) for layer in self.folded):
             return False
         if type(following) is Bias:
-            return not (self.folded or self.has_bias)
+            return not (self.folded or self.has_bias or following.owns_output)
         return rectifier(following) is not None
 
     def epilogue(self, outputs: Tensor) -> tuple[Any, bool, float]:

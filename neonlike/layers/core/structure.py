@@ -37,6 +37,11 @@ class Reshape(Layer):
         self.in_shape_t: tuple[int, int] = (0, 0)
         self.out_shape_t: tuple[int, int] = (0, 0)
 
+    @property
+    def needs_outputs(self) -> bool:  # type: ignore[override]
+        """Whether the layer before does: the outputs are its own."""
+        return bool(getattr(self.prev_layer, "needs_outputs", False))
+
     def __str__(self) -> str:
         return f"Reshape Layer '{self.name}': {self.in_shape} -> {self.out_shape}"
 
@@ -132,7 +137,7 @@ class BranchNode(Layer):
     """
 
     instances: ClassVar[dict[str | None, BranchNode]] = {}
-    is_branch_node = True
+    is_branch_node = needs_outputs = True
     has_branches = False
 
     def __new__(cls, name: str | None = None) -> BranchNode:

@@ -33,7 +33,7 @@ class LRN(Layer):
     Source: Krizhevsky et al., "ImageNet classification with deep convolutional neural networks" (2012), section 3.3.
     """
 
-    repeatable = True
+    repeatable = needs_outputs = True
 
     def __init__(
         self,
@@ -52,6 +52,7 @@ class LRN(Layer):
         self.owns_delta = True
         self.nglayer: Any = None
         self.denom: Any = None
+        self._plain: Any = None
         self._rows = 0
 
     def __str__(self) -> str:
@@ -85,8 +86,19 @@ class LRN(Layer):
             return None
         if self.inputs is None:
             raise ArgumentError(f"{self.name}.bprop: there are no inputs to take the gradient by; call fprop first")
+        scale = alpha * self.alpha if self.alpha != 1 else alpha
         self.be.bprop_lrn(
-            self.nglayer, self.inputs, self.outputs, error, self.deltas, self.denom, alpha, beta, self.ascale,
+            self.nglayer, self.inputs, self._unblended(), error, self.deltas, self.denom, scale, beta, self.ascale,
             self.bpower,
         )  # fmt: skip
         return self.deltas
+
+    def _unblended(self) -> Tensor:
+        """The normalized inputs: the outputs, unless alpha and beta blended these with what they held before."""
+        outputs: Tensor = self.outputs
+        if self.alpha == 1 and not self.beta:
+            return outputs
+        if self._plain is None or self._plain.shape != outputs.shape:
+            self._plain = self.be.empty_like(outputs)
+        self._plain[:] = self.inputs.reshape(outputs.shape) * self.denom**-self.bpower
+        return self._plain

@@ -10,6 +10,7 @@ from neonlike.backends.backend import Tensor
 from neonlike.checks import shown
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
 from neonlike.layers.core.base import Layer, plain_shape, require_size, require_tensor
+from neonlike.layers.core.parameter import stats_dtype
 
 __public_module__ = "neonlike.layers.layer"
 
@@ -96,7 +97,7 @@ class RoiPooling(Layer):
         super().allocate(shared_outputs)
         if self.max_idx is None or self.max_idx.shape != self.outputs.shape:
             self.max_idx = self.be.zeros(self.outputs.shape, dtype=np.int32)
-            self.rois = self.be.zeros((self.rois_per_batch, ROI_ROWS))
+            self.rois = self.be.zeros((self.rois_per_batch, ROI_ROWS), dtype=stats_dtype(self.be))
 
     def fprop(self, inputs: Any, inference: bool = False) -> Tensor:
         """outputs = largest activation of each bin; 0 for an empty one."""

@@ -204,7 +204,7 @@ class BiRNN(SequenceLayer):
         for way in views.ways:
             self._unroll(views, way)
         if masks is not None:
-            views.h_all[:] = views.h_all * masks.valid
+            views.h_all[:] = self.be.where(masks.valid, views.h_all, 0)
         if views.apart:
             views.outputs[:] = views.h_all
         result: Tensor = views.result

@@ -178,7 +178,7 @@ class Recurrent(SequenceLayer):
                 final[:] = states[:, -samples:]
             else:
                 shape = self.nout, steps, samples
-                at_last = states.reshape(shape) * masks.last.reshape(1, steps, samples)
+                at_last = self.be.where(masks.last.reshape(1, steps, samples), states.reshape(shape), 0)
                 final.reshape(self.nout, 1, samples)[:] = self.be.sum(at_last, axis=1)
                 final[:] = final + initial * masks.empty
 
@@ -206,7 +206,7 @@ class Recurrent(SequenceLayer):
         self.be.compound_dot(self.W_input, self._x_used, views.sums)
         self._unroll(views)
         if masks is not None:
-            views.h_all[:] = views.h_all * masks.valid
+            views.h_all[:] = self.be.where(masks.valid, views.h_all, 0)  # what ran on may be infinite
         self._keep_final_states(views)
         if views.h_all is not views.outputs:
             views.outputs[:] = views.h_all
