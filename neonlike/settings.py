@@ -132,7 +132,7 @@ CONV_METHODS = ("auto", "columns", "implicit", "winograd")
 RECURRENT_METHODS = ("steps", "persistent")
 
 CC: Setting[str] = Setting(
-    "CC", "a command, which may have arguments", "cc, gcc, clang, then `python -m ziglang cc`",
+    "CC", "a path, or a command, which may have arguments", "cc, gcc, clang, then `python -m ziglang cc`",
     "the C compiler to use", str, "",
 )  # fmt: skip
 CPU_JIT = Setting(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import select
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from neonlike.errors import KernelCompileError
+from neonlike.kernels.build import process
 from neonlike.kernels.build.cache import default_cache, key_of
 from neonlike.kernels.build.driver import Driver
 from neonlike.kernels.build.process import CompilerRefused, compile_files, run_command
@@ -196,3 +199,17 @@ def test_files_are_compiled_in_a_directory_that_is_removed(tmp_path: Path, monke
     assert list(tmp_path.iterdir()) == []
     assert run_command((str(tmp_path / "missing"),))[0] == 127
     assert run_command(("sh", "-c", "echo $A"), environment={"A": "b"}) == (0, "b\n")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the compiler is a shell script")
+def test_a_compiler_that_hangs_is_ended_with_what_it_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As gcc and ccache start others; a pipe ends when all who have it open are gone."""
+    monkeypatch.setattr(process, "TIMEOUT_S", 1.0)
+    os.mkfifo(tmp_path / "alive")
+    with open(os.open(tmp_path / "alive", os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as alive:
+        failed, words = run_command(("sh", "-c", "(echo begun; exec sleep 60) > alive & wait"), tmp_path)
+        assert failed and "timed out" in words
+        os.set_blocking(alive.fileno(), True)
+        assert alive.read(100) == b"begun\n"
+        assert select.select([alive], [], [], 30)[0], "it goes on"
+        assert alive.read(100) == b""

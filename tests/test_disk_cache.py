@@ -96,6 +96,19 @@ def test_new_directories_are_for_their_owner_alone(cache: DiskCache) -> None:
     assert not path.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
+def test_new_directories_above_are_for_their_owner_alone_too(tmp_path: Path) -> None:
+    """Where a process may make what everybody can write to, such as ~/.cache, the next would refuse the cache in it."""
+    before = os.umask(0)
+    try:
+        wanted = tmp_path / ".cache" / "neonlike"
+        for cache in (DiskCache(wanted), DiskCache(wanted)):
+            path = cache.put(KEY, DATA, ".so")
+            assert path.parent.parent == wanted
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(wanted.parent.stat().st_mode) == 0o700
+
+
 # --- damage
 
 

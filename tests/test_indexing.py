@@ -230,3 +230,12 @@ def test_random_indices_select_what_numpy_selects(case: tuple[tuple[int, ...], t
     written[items] = -3
     t[items] = -3
     assert np.array_equal(t.get(), written)
+
+
+def test_parts_of_an_expression_of_thousands_of_ops(be: Backend) -> None:
+    t = be.ones((3, 4))
+    deep = t
+    for _ in range(3000):
+        deep = deep * 0.5 + 0.5
+    for part in (deep[1:, 2], deep.reshape(4, 3), deep.T[0]):
+        assert (part.asnumpyarray() == 1).all()

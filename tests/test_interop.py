@@ -295,6 +295,15 @@ def test_wrap_refuses_what_is_no_array_of_such_numbers(be: Backend) -> None:
         be.wrap(np.ones((2, 2), complex))
 
 
+def test_masked_elements_are_no_values(be: Backend) -> None:
+    t, whole = be.ones((2, 2)), np.ma.array(np.ones((2, 2), np.float32))
+    masked = np.ma.array(whole, mask=np.eye(2))
+    for use in (be.wrap, be.array, t.set, lambda values: t + values):
+        use(whole)
+        with pytest.raises(DTypeError, match=r"masked.*filled"):
+            use(masked)
+
+
 def test_wrap_copies_what_must_not_be_written(be: Backend) -> None:
     host = np.ones((2, 3), np.float32)
     host.flags.writeable = False

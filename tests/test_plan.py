@@ -12,6 +12,7 @@ from engines import backend
 from reference import evaluate
 
 from neonlike.backends import Backend
+from neonlike.backends import tensor as tensor_module
 from neonlike.kernels.planning.graph import linearize
 from neonlike.kernels.planning.plan import Plan, StageKind
 from neonlike.kernels.planning.plan_cache import MAX_PLANS, PlanCache
@@ -104,6 +105,26 @@ def test_windows_of_one_row_and_of_several_are_planned_apart(be64: Backend) -> N
 def key_of(be: Backend, expression: Any, out: Any = None) -> Any:
     target = be.empty(expression.shape, dtype=expression.dtype) if out is None else out
     return linearize(((target, expression),)).key
+
+
+def test_kinds_of_tensors_that_threads_first_meet_at_once_are_told_apart(
+    be: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    column, row = be.ones((4, 3))[:, :1], be.ones((4, 3))[:1]
+
+    class Interrupted(dict[Any, int]):
+        """Between the look for a free number and its use another thread does the same."""
+
+        times = 0
+
+        def setdefault(self, what: Any, number: int) -> int:  # type: ignore[override]
+            self.times += 1
+            if self.times == 1:
+                row.plan_key  # noqa: B018
+            return super().setdefault(what, number)
+
+    monkeypatch.setattr(tensor_module, "_PLAN_KEYS", Interrupted())
+    assert column.plan_key != row.plan_key
 
 
 def test_different_structures_have_different_keys(be: Backend) -> None:

@@ -23,9 +23,11 @@ from neonlike.kernels.numpy_engine.engine import LoopStage, ViewStage
 from neonlike.kernels.planning.graph import Graph, linearize
 from neonlike.kernels.planning.plan import StageKind
 from neonlike.kernels.planning.planner import make_plan
+from neonlike.kernels.run import arrays
 from neonlike.kernels.run.stage import ExecutableStage
 from neonlike.optree import moves
 from neonlike.optree.functions import F
+from neonlike.optree.show import infix
 
 pytestmark = pytest.mark.engines("numpy", "c")
 
@@ -351,3 +353,17 @@ def test_windows_of_temporaries_are_not_copied(be: Any, monkeypatch: pytest.Monk
     out[:] = value
     assert copied == []
     np.testing.assert_array_equal(out.get(), first)
+
+
+@pytest.mark.engines("c")
+def test_an_expression_is_written_down_once_for_all_of_its_stages(be: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels have it as a comment; to write it for each of hundreds took most of the time of planning them."""
+    written = []
+    monkeypatch.setattr(arrays, "infix", lambda root: written.append(root) or infix(root))
+    x, value = be.ones((3, 3)), be.ones((3, 3))
+    for _ in range(3):
+        value = be.dot(value, x) + be.sum(value, axis=1) / 9
+    out = be.empty((3, 3))
+    out[:] = value
+    assert len(written) == 1
+    np.testing.assert_allclose(out.get(), (3 + 1 / 3) ** 3, rtol=1e-6)

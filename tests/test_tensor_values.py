@@ -262,6 +262,7 @@ def test_values_that_must_be_copied_refuse_not_to_be(be: Backend) -> None:
     [
         ("shape", (4, 1), "reshape"), ("dtype", "f8", "astype"), ("backend", None, "array"), ("size", 3, "memory"),
         ("ndim", 3, "memory"), ("nbytes", 3, "memory"), ("strides", (1, 1), "memory"), ("T", None, "memory"),
+        ("array", np.zeros((2, 2)), "wrap"), ("root", None, "wrap"), ("address", 0, "wrap"), ("plan_key", 0, "wrap"),
     ],
 )  # fmt: skip
 def test_what_a_tensor_is_cannot_be_set(be: Backend, name: str, value: Any, instead: str) -> None:

@@ -311,3 +311,33 @@ def test_a_compiler_does_not_see_cc(wrapper: Wrapper) -> None:
     assert find_compiler()
     wrapper.write('[ -z "${CC+set}" ] || { echo "CC is $CC"; exit 1; }')
     assert build(SOURCE, "answer").answer() == 42
+
+
+def test_what_does_not_compile_c_is_refused(
+    monkeypatch: pytest.MonkeyPatch, messages: list[str], compiler: Compiler
+) -> None:
+    """A C++ compiler takes the source and gives functions other names."""
+    monkeypatch.setenv("CC", f"{shlex.join(compiler.command)} -Dneonlike_probe=_Z14neonlike_probev")
+    assert find_compiler() is None
+    assert "C++" in messages[0]
+
+
+def test_a_cc_with_a_space_in_its_path_needs_no_quotation_marks(
+    wrapper: Wrapper, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = tmp_path / "my tools"
+    folder.mkdir()
+    shutil.copy(wrapper.path, folder / "cc")
+    monkeypatch.setenv("CC", str(folder / "cc"))
+    found = find_compiler()
+    assert found is not None
+    assert found.command == (str(folder / "cc"),)
+
+
+def test_a_process_without_path_has_a_compiler(
+    monkeypatch: pytest.MonkeyPatch, messages: list[str], compiler: Compiler
+) -> None:
+    """Python looks for commands where systems have theirs then, and compilers have to for their parts."""
+    monkeypatch.setenv("CC", shlex.join(compiler.command))
+    monkeypatch.delenv("PATH")
+    assert find_compiler() is not None, messages

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from neonlike.autograd import lifetimes, passes, report
+from neonlike.backends.tensor import put
 from neonlike.errors import GradientError, MissingAttribute, NeonlikeError, ShapeError
 from neonlike.optree import tape
 from neonlike.optree.backward import Backward
@@ -341,7 +342,7 @@ def leaf_of(tensor: Any) -> Any:
     """What a parameter's expressions read: a tensor of its own on the memory of ``tensor``, told apart from others."""
     be = tensor.backend
     leaf = be.tensor_cls(be, tensor.array, tensor.name)
-    leaf.root = tensor.root
+    put(leaf, "root", tensor.root)
     leaf.is_parameter = True
     return leaf
 

@@ -34,8 +34,7 @@ def host_array(operation: str, value: Any) -> Array:
         If it is no regular array of real numbers.
     """
     name = type(value).__name__
-    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
-        raise DTypeError(f"{operation}: some elements of the {name} are masked; give them values with filled(...)")
+    _refuse_masked(operation, value)
     try:
         host: Array = np.asarray(value)
         reason = ""
@@ -52,6 +51,12 @@ def host_array(operation: str, value: Any) -> Array:
     if reason:
         raise DTypeError(f"{operation}: {name} is no regular array of numbers{reason}")
     raise DTypeError(f"{operation}: cannot store {name} of dtype {host.dtype}; expected real numbers")
+
+
+def _refuse_masked(operation: str, value: Any) -> None:
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        name = type(value).__name__
+        raise DTypeError(f"{operation}: some elements of the {name} are masked; give them values with filled(...)")
 
 
 def _from_dlpack(value: Any, otherwise: Array) -> Array:
@@ -89,11 +94,12 @@ def array_to_wrap(value: Any) -> Array:
     Raises
     ------
     DTypeError
-        If it is something else.
+        If it is something else, or has masked elements.
     """
     if not isinstance(value, np.ndarray):
         raise DTypeError(f"wrap: needs a NumPy array, to share its memory, got {type(value).__name__}; use be.array")
     as_dtype(value.dtype, "wrap")
+    _refuse_masked("wrap", value)
     return as_column(native(value.view(np.ndarray)))
 
 

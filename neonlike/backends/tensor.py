@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from functools import lru_cache
+from itertools import count
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -31,10 +32,12 @@ _AXES = frozenset((int, slice, tuple))
 """Types of indices that cannot be masks: the common cases."""
 _NOTHING: Any = object()
 _PLAN_KEYS: dict[tuple[Any, ...], int] = {}
+_plan_numbers = count()  # and not how many keys there are: another thread may add one between that and its use
 _FIXED = {
     "shape": "t.reshape(...) is a view of another shape",
     "dtype": "t.astype(dtype) is a converted copy",
     "backend": "other.array(t.get()) is a copy on another backend",
+    **dict.fromkeys(("array", "root", "address", "geometry", "plan_key"), "be.wrap(array) is a tensor over an array"),
 }
 """Attributes that are set once, and what to do instead of setting them."""
 
@@ -191,7 +194,7 @@ class Tensor(InPlaceOperators, BatchWindow, Expression):
     def plan_key(self) -> int:
         """Number standing for dtype, rank, which sizes are 1 and contiguity: this tensor's part of a plan's key."""
         what = (self.dtype.char, self.is_contiguous, *[size == 1 for size in self.shape])
-        return _PLAN_KEYS.setdefault(what, len(_PLAN_KEYS))
+        return _PLAN_KEYS.setdefault(what, next(_plan_numbers))
 
     __hash__ = Expression.__hash__
 

@@ -24,6 +24,8 @@ from neonlike.optree.truth import as_mask
 
 MOST_NODES = 12
 """Most nodes that pushing one window down may create; above it the whole expression is computed once, then cut."""
+DEEPEST = 100
+"""Most nodes below each other that a window or a reshape is pushed through, one call within the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +204,7 @@ class _Picking:
 
     def __init__(self) -> None:
         self.made: dict[tuple[int, Picks], Expression] = {}
+        self.depth = 0
 
     def of(self, root: Expression, picks: Picks) -> Expression | None:
         """``root`` at ``picks`` with the window pushed down; None if it is better on top."""
@@ -216,9 +219,11 @@ class _Picking:
             return operand
         key = (id(operand), picks)
         if key not in self.made:
-            if len(self.made) >= MOST_NODES:
+            if len(self.made) >= MOST_NODES or self.depth >= DEEPEST:
                 raise _TooMuch
+            self.depth += 1
             moved = self._moved(operand, picks)
+            self.depth -= 1
             self.made[key] = _window(operand, picks) if moved is None else moved
         return self.made[key]
 
@@ -298,6 +303,7 @@ class _Reshaping:
     def __init__(self, old: Shape, new: Shape) -> None:
         self.old, self.new = old, new
         self.made: dict[int, Expression] = {}
+        self.depth = 0
 
     def of(self, root: OpTreeNode) -> Expression | None:
         """``root`` with the new shape; None if it must be computed first."""
@@ -315,9 +321,11 @@ class _Reshaping:
                 return operand
             raise _TooMuch
         if id(operand) not in self.made:
-            if len(self.made) >= MOST_NODES:
+            if len(self.made) >= MOST_NODES or self.depth >= DEEPEST:
                 raise _TooMuch
+            self.depth += 1
             self.made[id(operand)] = self._reshaped(operand)
+            self.depth -= 1
         return self.made[id(operand)]
 
     def _reshaped(self, operand: Any) -> Expression:

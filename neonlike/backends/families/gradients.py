@@ -11,7 +11,7 @@ import numpy as np
 from neonlike.backends.families.base import Family
 from neonlike.backends.families.grad_check import check, differentiating, is_differentiating
 from neonlike.backends.families.operands import as_numbers
-from neonlike.backends.tensor import Tensor
+from neonlike.backends.tensor import Tensor, put
 from neonlike.checks import brief
 from neonlike.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from neonlike.optree.autodiff import Autodiff
@@ -211,7 +211,7 @@ def _stand_in(be: Any, value: Any) -> Any:
     if isinstance(value, OpTreeNode) or not value.is_contiguous:
         return be.assign(be.fresh(value.shape, value.dtype), value)
     made = be.tensor_cls(be, value.array, value.name)
-    made.root = value.root  # it shares memory with whatever the other does
+    put(made, "root", value.root)  # it shares memory with whatever the other does
     return made
 
 

@@ -136,7 +136,7 @@ class DiskCache:
             wanted = self.wanted
             try:
                 wanted = wanted or default_directory()
-                wanted.mkdir(mode=0o700, parents=True, exist_ok=True)
+                _make(wanted)
                 reason = distrust(wanted)
             except (OSError, RuntimeError) as error:
                 reason = f"it cannot be made ({error})"
@@ -349,9 +349,16 @@ def _unlink(path: Path) -> bool:
     return True
 
 
+def _make(directory: Path) -> None:
+    """Make a directory, and the missing ones above it, for their owner alone whatever the umask allows."""
+    for one in (*reversed(directory.parents), directory):
+        if not one.is_dir():
+            one.mkdir(mode=0o700, exist_ok=True)
+
+
 def _write(path: Path, content: bytes) -> Path:
     """Write a file, then rename it to ``path``: readers see all or nothing. No flush: a lost file is compiled again."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _make(path.parent)
     descriptor, temporary = tempfile.mkstemp(prefix=".tmp-", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Mapping
@@ -28,7 +31,7 @@ def run_command(
 ) -> tuple[int, str]:
     """Exit status and output of a command; 127 if it cannot be started or does not end in time."""
     try:
-        done = subprocess.run(
+        process = subprocess.Popen(
             command,
             cwd=directory,
             env=environment,
@@ -37,13 +40,29 @@ def run_command(
             stderr=subprocess.STDOUT,
             encoding="utf-8",
             errors="replace",
-            timeout=TIMEOUT_S,
-            check=False,
             start_new_session=True,  # Ctrl-C is for this process; a compiler that dies of it looks like a broken one
         )
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except OSError as error:
         return 127, str(error)
-    return done.returncode, done.stdout
+    with process:
+        try:
+            words, _ = process.communicate(timeout=TIMEOUT_S)
+        except subprocess.TimeoutExpired as error:
+            _end(process)
+            return 127, str(error)
+        except BaseException:
+            _end(process)
+            raise
+    return process.returncode, words
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Kill a process and what it started, as compilers do: that would go on, and hold what it writes to open."""
+    if hasattr(os, "killpg"):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    else:
+        process.kill()
 
 
 def compile_files(command: tuple[str, ...], files: Mapping[str, str], result: str, run: Runs = run_command) -> bytes:

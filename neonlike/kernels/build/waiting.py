@@ -47,12 +47,14 @@ def waiting(*kernels: KernelSource) -> Iterator[None]:
         return
     timer = threading.Timer(PATIENCE_S, _tell, kernels)
     timer.daemon = True
-    timer.start()
+    with contextlib.suppress(RuntimeError):  # the program ends, or the system has no more threads
+        timer.start()
     try:
         yield
     finally:
         timer.cancel()
-        timer.join()  # a fork right after finds no thread that it did not expect
+        if timer.ident is not None:
+            timer.join()  # a fork right after finds no thread that it did not expect
 
 
 def _tell(*kernels: KernelSource) -> None:

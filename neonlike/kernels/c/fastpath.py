@@ -8,6 +8,7 @@ until it is there, and for all else, Python does it. ``NEONLIKE_FASTPATH=0`` goe
 
 from __future__ import annotations
 
+import contextlib
 import importlib.machinery
 import importlib.util
 import json
@@ -130,8 +131,10 @@ def _load_or_compile() -> None:
     if path is not None:
         _state.module = _load(path)
     else:
-        _state.thread = threading.Thread(target=_in_background, args=(compiler,), name="neonlike-cc-fastpath")
-        _state.thread.start()
+        thread = threading.Thread(target=_in_background, args=(compiler,), name="neonlike-cc-fastpath")
+        with contextlib.suppress(RuntimeError):  # the program ends, or the system has no more threads
+            thread.start()
+            _state.thread = thread
 
 
 def _in_background(compiler: Compiler) -> None:

@@ -228,7 +228,7 @@ def _search() -> Compiler | None:
 
 def _named_command(named: str) -> Iterator[tuple[str, ...]]:
     """CC as a command; absolute, because compilers run in a directory of their own."""
-    words = shlex.split(named, posix=os.name == "posix")
+    words = [named] if shutil.which(named) else shlex.split(named, posix=os.name == "posix")  # a path may have spaces
     if refused := [word for word in words if word in UNSAFE_FLAGS]:
         logger.warning("CC: %s is left out, as kernels would be wrong on nan and inf", " ".join(refused))
     if program := shutil.which(words[0]):
@@ -305,7 +305,10 @@ def _try_flags(command: tuple[str, ...], flags: tuple[str, ...]) -> None:
     key = key_of("c-probe", uuid.uuid4().hex)  # of its own: it is removed again, while other processes may probe
     library = store_and_load(key, data)
     default_cache().discard(key, SUFFIX)
-    library.neonlike_probe()
+    try:
+        library.neonlike_probe()
+    except AttributeError:
+        raise CompilerRefused("its library does not have the function of the source; is it a C++ compiler?") from None
 
 
 def _version(command: tuple[str, ...]) -> str:
@@ -337,8 +340,10 @@ def _processor() -> str:
 
 def _run(command: tuple[str, ...], directory: Path | None = None) -> tuple[int, str]:
     """Exit status and words (in English) of a command; 127 if it cannot be started or does not end."""
-    # Without CC: `zig cc` would call the compiler that it names, which may be itself.
-    return run_command(command, directory, settings.for_a_child(settings.CC, LC_ALL="C"))
+    # Without CC: `zig cc` would call the compiler that it names, which may be itself. With PATH, where it is not set as
+    # Python has it then: compilers look for their parts there.
+    path = settings.of_the_system("PATH") or os.defpath
+    return run_command(command, directory, settings.for_a_child(settings.CC, LC_ALL="C", PATH=path))
 
 
 def _after_fork() -> None:

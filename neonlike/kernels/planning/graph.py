@@ -67,10 +67,13 @@ class Graph:
     fresh : bool
         True if nobody will look at the targets should the run fail, and none rounds stochastically.
     key : tuple
+    text : str
+        What it computes, for people; written when a stage first asks (``arrays.expression_text``).
     """
 
     __slots__ = (
-        "args", "assigned", "fresh", "key", "leaves", "nodes", "numbers", "roots", "sized", "targets", "windows",
+        "args", "assigned", "fresh", "key", "leaves", "nodes", "numbers", "roots", "sized", "targets", "text",
+        "windows",
     )  # fmt: skip
 
     def __init__(self, targets: list[Any]) -> None:
@@ -83,6 +86,7 @@ class Graph:
         self.windows: list[int] = []
         self.sized = self.fresh = False
         self.key: Key = ()
+        self.text = ""
 
     def layout(self) -> tuple[Any, ...]:
         """Shapes and strides of everything in it: with the plan's key, all that kernels and their costs depend on."""

@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache, partial
 from typing import TypeVar
 
@@ -88,7 +88,10 @@ class CompilesAhead(Engine):
     def _begin(self, kernels: Iterable[KernelSource]) -> None:
         for kernel in kernels:
             if not self.is_built(kernel):
-                _compilers(os.getpid()).submit(_try, self.build, kernel)
+                try:
+                    _compilers(os.getpid()).submit(_try, self.build, kernel)
+                except RuntimeError:  # the program ends, or the system has no more threads: the run compiles it
+                    return
 
 
 def build_many(kernels: Sequence[KernelSource], build: Callable[[KernelSource], Built]) -> list[Built]:
@@ -100,9 +103,12 @@ def build_many(kernels: Sequence[KernelSource], build: Callable[[KernelSource], 
         Of the first kernel that failed, after all were tried: the others are in the cache then.
     """
     workers = max(1, min(len(kernels), thread_count(), os.cpu_count() or 1))
+    futures: list[Future[Built]] = []
     with waiting(*kernels), ThreadPoolExecutor(workers, thread_name_prefix=THREADS) as pool:
-        futures = [pool.submit(build, kernel) for kernel in kernels]
-    return [future.result() for future in futures]
+        with contextlib.suppress(RuntimeError):  # no thread can be started: what is left out is built below
+            for kernel in kernels:
+                futures.append(pool.submit(build, kernel))
+    return [future.result() for future in futures] + [build(kernel) for kernel in kernels[len(futures) :]]
 
 
 def _replay(calls: list[Callable[[], None]], run: Run) -> None:

@@ -39,8 +39,10 @@ def picker(slots: list[int]) -> Picker:
 
 def expression_text(graph: Graph) -> str:
     """What ``graph`` computes, for people."""
-    roots = [graph.nodes[r] for r in graph.roots if 0 <= r < len(graph.nodes)]
-    return "; ".join(infix(root) for root in roots)[:400] or "copy"
+    if not graph.text:
+        roots = [graph.nodes[r] for r in graph.roots if 0 <= r < len(graph.nodes)]
+        graph.text = "; ".join(infix(root) for root in roots)[:400] or "copy"
+    return graph.text
 
 
 def is_flat(kernel: Kernel, stage: Stage, graph: Graph) -> bool:

@@ -8,6 +8,7 @@ times a second. How work is cut into groups does not depend on it, so neither do
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
@@ -61,24 +62,52 @@ def _cores() -> int:
 
 
 def parallel(function: Callable[[Any], None], items: Sequence[Any]) -> None:
-    """Call ``function`` on every item, on all threads; the first exception is raised, when none is running any more."""
+    """Call ``function`` on every item, on all threads; the first exception is raised, when none is running any more.
+
+    The caller takes items too, and others help: where no thread can be started, it does all the work.
+    """
     threads = min(thread_count(), len(items))
     if threads <= 1:
         for item in items:
             function(item)
         return
+    left = deque(items)
+    helpers: list[Future[None]] = []
+    try:
+        try:
+            for _ in range(threads - 1):
+                helpers.append(_pool(threads).submit(_take, function, left))
+        except RuntimeError:  # the program ends, or the system has no more threads
+            _pools.clear()  # what waits there for a thread would be kept
+        _take(function, left)
+        for helper in helpers:
+            if not helper.cancel():
+                helper.result()
+    except BaseException:  # or an interrupt: the others write to memory that whoever called may use otherwise
+        left.clear()
+        for helper in helpers:
+            helper.cancel()
+        wait(helpers)
+        raise
+
+
+def _pool(threads: int) -> ThreadPoolExecutor:
     key = (os.getpid(), threads)  # a forked child has no threads of its parent's pool
     pool = _pools.get(key)
     if pool is None:
         pool = _pools[key] = ThreadPoolExecutor(threads, thread_name_prefix="neonlike")
-    calls: list[Future[None]] = []
-    try:
-        for item in items:
-            calls.append(pool.submit(function, item))
-        for call in calls:
-            call.result()
-    except BaseException:  # or an interrupt: the others write to memory that whoever called may use otherwise
-        for call in calls:
-            call.cancel()
-        wait(calls)
-        raise
+    return pool
+
+
+def _take(function: Callable[[Any], None], left: deque[Any]) -> None:
+    """Call ``function`` on items until none is left; a helper that comes late finds none."""
+    while True:
+        try:
+            item = left.popleft()
+        except IndexError:
+            return
+        try:
+            function(item)
+        except BaseException:
+            left.clear()
+            raise
