@@ -169,6 +169,10 @@ class NeonArgparser(configargparse.ArgumentParser):  # type: ignore[misc]
 
     # -- parsing -------------------------------------------------------------------------------------------
 
+    def unsaid_backend(self) -> str | None:
+        """The backend where neither command line nor config file name one; finding out asks the GPU's driver."""
+        return default_backend()
+
     def parse_args(  # type: ignore[override]
         self, args: Sequence[str] | bool | None = None, namespace: Any = None, gen_be: bool = True, **kwargs: Any
     ) -> Namespace:
@@ -192,7 +196,7 @@ class NeonArgparser(configargparse.ArgumentParser):  # type: ignore[misc]
         parsed: Namespace = super().parse_args(args, namespace, **kwargs)
         self._parsed = True
         if parsed.backend is None:
-            parsed.backend = default_backend()  # asks the driver: only where nothing else says it
+            parsed.backend = self.unsaid_backend()
         for option in PATH_OPTIONS:
             if value := getattr(parsed, option):
                 setattr(parsed, option, os.path.expanduser(value))
