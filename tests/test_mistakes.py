@@ -9,9 +9,9 @@ import pytest
 
 from neonlike.callbacks import Callbacks
 from neonlike.callbacks.callbacks import Callback, SaveBestStateCallback, SerializeModelCallback
-from neonlike.data import ArrayIterator
-from neonlike.errors import ArgumentError, ArgumentTypeError, DTypeError
-from neonlike.initializers import Constant, GlorotUniform
+from neonlike.data import ArrayIterator, Text
+from neonlike.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
+from neonlike.initializers import Constant, Gaussian, GlorotUniform
 from neonlike.layers import (
     Activation,
     Affine,
@@ -21,13 +21,15 @@ from neonlike.layers import (
     Linear,
     MergeSum,
     Multicost,
+    Recurrent,
+    Seq2Seq,
     Sequential,
     Tree,
 )
 from neonlike.models import Model
-from neonlike.optimizers import Adam, GradientDescentMomentum, MultiOptimizer
+from neonlike.optimizers import Adadelta, Adam, GradientDescentMomentum, MultiOptimizer, RMSProp, ShiftAdaMax
 from neonlike.optree.dialect import neon_dialect
-from neonlike.transforms import Accuracy, CrossEntropyMulti, Misclassification, MultiMetric, Rectlin, Softmax
+from neonlike.transforms import Accuracy, CrossEntropyMulti, Misclassification, MultiMetric, Rectlin, Softmax, Tanh
 from neonlike.util.load_experiment import deserialize
 from neonlike.util.persist import UnreadableFile, load_obj, serialize
 
@@ -110,6 +112,37 @@ class TestNetworks:
             for kept, y in zip(outputs, model.fprop(x, inference=True), strict=True):
                 kept.append(y.get().argmax(axis=0))
         assert found == [np.mean(np.concatenate(one) == labels) for one in outputs]
+
+
+class TestCosts:
+    """Costs that do not fit the network, or are none."""
+
+    def test_sequences_for_labels(self, be: Any, data: Any) -> None:
+        layers = [Recurrent(5, GlorotUniform(), activation=Tanh()), softmax()]
+        steps = ArrayIterator(np.zeros((N, 6)), np.zeros(N, dtype=int), nclass=NCLASS, lshape=(2, 3))
+        with pytest.raises(ShapeError, match=r"sequences of 3 steps.*RecurrentLast"):
+            Model(layers).fit(steps, cost(), Adam(), 1)
+
+    def test_several_outputs_with_one_cost(self, be: Any, data: Any) -> None:
+        node = BranchNode("of costs")
+        with pytest.raises(ArgumentError, match=r"2 outputs.*Multicost"):
+            Model(Tree([[linear(), node, softmax()], [node, softmax()]])).initialize(data, cost())
+
+    def test_a_metric_is_no_cost(self, be: Any) -> None:
+        with pytest.raises(DTypeError, match=r"Accuracy.*is not a cost function"):
+            GeneralizedCost(Accuracy())
+
+    def test_text_without_the_words_before(self, be: Any, tmp_path: Any) -> None:
+        be.bsz = 2
+        (tmp_path / "t.txt").write_text("abcd" * 8)
+        layers = Seq2Seq([[Recurrent(5, GlorotUniform(), activation=Tanh())] for _ in range(2)])
+        with pytest.raises(ArgumentError, match=r"decoder_shape.*get_prev_target=True"):
+            Model(layers).initialize(Text(4, str(tmp_path / "t.txt")))
+
+
+def test_a_spread_below_0() -> None:
+    with pytest.raises(ArgumentError, match=r"Gaussian: scale=-1"):
+        Gaussian(scale=-1)
 
 
 def test_sizes_that_are_no_tuple(be: Any) -> None:
@@ -195,6 +228,19 @@ class TestOptimizers:
         Model(network()).fit(data, cost(), optimizer, 1)
         assert (f"no layer of this network has the name or class {key!r}" in caplog.text) == said
         assert ("did you mean Bias?" in caplog.text) == (key == "Biass")
+
+    def test_a_norm_below_0_would_turn_the_step_round(self, be: Any, data: Any) -> None:
+        for optimizer in (GradientDescentMomentum(0.1, 0.0, gradient_clip_norm=-1.0), Adam(gradient_clip_norm=-1.0)):
+            with pytest.raises(ArgumentError, match=r"gradient_clip_norm=-1"):
+                Model(network()).fit(data, cost(), optimizer, 1)
+
+    @pytest.mark.parametrize(
+        ("make", "name"), [(RMSProp, "decay_rate"), (Adadelta, "decay"), (Adam, "beta_1"), (ShiftAdaMax, "beta_2")]
+    )
+    def test_averages_weigh_less_than_1(self, make: Any, name: str) -> None:
+        for value in (1.0, -0.1, 2.0):
+            with pytest.raises(ArgumentError, match=f"{name}.*must be in"):
+                make(**{name: value})
 
     def test_layers_are_found_by_name(self, be: Any, data: Any, caplog: Any) -> None:
         optimizer = MultiOptimizer({"default": GradientDescentMomentum(0.1, 0.9), "top": Adam()})
