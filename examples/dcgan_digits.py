@@ -63,6 +63,8 @@ def main(arguments: list[str] | None = None) -> tuple[float, float]:
     parser = NeonArgparser(__doc__, default_overrides={"epochs": 60, "batch_size": 64, "rng_seed": 0})
     parser.add_argument("--pictures", default="dcgan_digits", metavar="FOLDER", help="where to save images to")
     args = parser.parse_args(arguments)
+    if args.epochs < 1:
+        parser.error("--epochs: there is nothing to show before the first epoch; give 1 or more")
     digits = Digits()
     (train, _), (test, _), _ = digits.load_data()
 

@@ -77,6 +77,8 @@ def main(arguments: list[str] | None = None) -> bool:
     """Train twice, once with an interruption; return whether the weights are equal."""
     parser = NeonArgparser(__doc__, default_overrides={"epochs": 6, "batch_size": 64, "rng_seed": 0})
     args = parser.parse_args(arguments)
+    if args.epochs < 1:
+        parser.error("--epochs: there is nothing to show before the first epoch; give 1 or more")
     shown = {"progress_bar": args.progress_bar}
 
     whole = train(args.epochs, **shown)

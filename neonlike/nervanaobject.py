@@ -18,7 +18,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from neonlike.checks import check_methods, checked
-from neonlike.errors import ArgumentError, BackendUnavailable
+from neonlike.errors import ArgumentError, BackendUnavailable, did_you_mean
 from neonlike.logger import logger
 from neonlike.optree.dialect import is_neon
 
@@ -78,6 +78,7 @@ def load_class(name: str) -> type[Any]:
         raise ArgumentError(
             f"load_class: no class {class_name!r} in {where} that descriptions may name: parts of models in "
             f"{PACKAGE}, and your own classes derived from NervanaObject, once the module that defines them is imported"
+            f"{did_you_mean(class_name, _known_names())}"
         )
     return found
 
@@ -130,6 +131,12 @@ def build(described: Any) -> Any:
     if not hasattr(cls, "gen_class"):
         raise ArgumentError(f"{cls.__name__}: objects of this class are not built from descriptions")
     return cls.gen_class(dict(described.get("config", {})))
+
+
+def _known_names() -> set[str]:
+    """Names of the classes that descriptions may name without a path."""
+    packages = [vars(import_module(f"{PACKAGE}.{subpackage}")) for subpackage in _SEARCHED_FIRST]
+    return {name for package in packages for name, thing in package.items() if _describable(thing)}
 
 
 def _from_package(class_name: str) -> type[Any] | None:
@@ -259,11 +266,21 @@ class NervanaObject:
         try:
             inspect.signature(cls).bind(**pdict)
         except TypeError as error:
-            raise ArgumentError(f"{cls.__name__}: its description has other arguments: {error}") from None
+            raise ArgumentError(
+                f"{cls.__name__}: its description has other arguments: {_misspelt(cls, pdict) or error}"
+            ) from None
         return cls(**pdict)
 
 
 check_methods(NervanaObject)
+
+
+def _misspelt(cls: type, config: dict[str, Any]) -> str:
+    """Which of the arguments in ``config`` the class does not have; empty if it takes any or has all of them."""
+    if any(one.kind is one.VAR_KEYWORD for one in inspect.signature(cls).parameters.values()):
+        return ""
+    known = get_args(cls)
+    return ", ".join(f"there is no {key!r}{did_you_mean(str(key), known)}" for key in config if key not in known)
 
 
 def _described(value: Any) -> Any:

@@ -31,10 +31,17 @@ TALKATIVE = 3
 """The verbosity (-v twice) from which machine and hyperparameters are shown."""
 
 
+class ParserBesideYaml(NeonArgparser):
+    """Leaves open which backend it is if the command line does not say: the YAML file may."""
+
+    def unsaid_backend(self) -> str | None:
+        return None
+
+
 def parse(argv: Sequence[str] | None = None) -> tuple[Namespace, dict[str, Any]]:
     """Options, and the content of the YAML file; what the command line does not say of a run is taken from it."""
     # None is what no command line or config file gives, so that these override the YAML file and their defaults do not.
-    parser = NeonArgparser(ABOUT, prog="neon", default_overrides=dict.fromkeys((*DEFAULTS, "data_dir")))
+    parser = ParserBesideYaml(ABOUT, prog="neon", default_overrides=dict.fromkeys((*DEFAULTS, "data_dir")))
     parser.add_yaml_arg()
     args = parser.parse_args(argv, gen_be=False)
     with args.yaml_file as file:

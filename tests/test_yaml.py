@@ -106,6 +106,8 @@ class TestCreateObjects:
             ({"layers": []}, "list of layers"),
             ({"layers": [{"type": "Linear", "config": {"nout": 1, "init": None}}, 3]}, "layer 1: expected a mapping"),
             ({"layers": [{"type": "NoSuch"}]}, "layer 0:.*NoSuch"),
+            ({"layers": [{"type": "Poling", "config": {"fshape": 2}}]}, "layer 0:.*did you mean Pooling"),
+            ({"layers": [{"type": "Pooling", "config": {"fshap": 2}}]}, r"no 'fshap'; did you mean fshape\?"),
             ({"layers": [{"type": "os.system", "config": {"command": "true"}}]}, "layer 0"),
             (
                 {"layers": [{"type": "Linear", "nout": 3}]},
@@ -132,6 +134,18 @@ class TestCreateObjects:
         monkeypatch.setitem(__import__("sys").modules, "yaml", None)
         with pytest.raises(MissingExtra, match=r"neonlike\[data\]"):
             load_yaml(file)
+
+    def test_numbers_with_exponents_are_numbers(self, tmp_path):
+        (tmp_path / "x.yaml").write_text("{a: [1e-3, 2E4, -1.5e+3, 1.0e2], b: ['1e-3', e1, 1e, v1e3]}")
+        assert load_yaml(tmp_path / "x.yaml") == {
+            "a": [1e-3, 2e4, -1.5e3, 100.0], "b": ["1e-3", "e1", "1e", "v1e3"],
+        }  # fmt: skip
+
+    def test_keys_that_are_not_used_are_named(self, be, caplog):
+        layers = [{"type": "Linear", "config": {"nout": 1, "init": None}}]
+        create_objects({"layers": layers, "batchsize": 4, "batch_size": 8})
+        assert caplog.text.count("not used") == 1
+        assert "key 'batch_size' is not used; did you mean batchsize?" in caplog.text
 
     def test_format_yaml_dict(self):
         given = {"type": "Linear", "config": {"init": {"type": "Gaussian"}}}
@@ -199,6 +213,12 @@ class TestCommand:
         assert command("-s", str(path), "--eval_freq", "2", "--serialize", "1")[0] == 0
         assert load_obj(path)["epoch_index"] == 2
 
+    @pytest.mark.parametrize(("options", "expected"), [((), "mkl"), (("-b", "cpu"), "cpu")])
+    def test_the_backend_is_the_files_unless_the_command_line_names_one(self, command, file, options, expected):
+        file.write_text("backend: mkl\n" + MODEL)
+        assert command(*options)[0] == 0
+        assert NervanaObject.be.backend_name == expected
+
     def test_a_saved_model_goes_on(self, command, tmp_path):
         path = tmp_path / "m.prm"
         command("-s", str(path), "-e", "1")
@@ -219,7 +239,8 @@ class TestCommand:
     @pytest.mark.parametrize(
         ("change", "words"),
         [(("name: tiny", "name: nothing"), "no data set 'nothing'"), (("{name: tiny}", "3"), "dataset: expected"),
-         (("cost: Cross", "cost: Wrong"), "WrongEntropyMulti"), (("optimizer:", "other:"), "needs a cost and an opt")],
+         (("cost: Cross", "cost: Wrong"), "WrongEntropyMulti"), (("optimizer:", "other:"), "needs a cost and an opt"),
+         (("epochs: 2", "backend: cuda"), "'cuda' does not exist")],
     )  # fmt: skip
     def test_faults_end_with_their_reason(self, command, file, change, words):
         file.write_text(MODEL.replace(*change))

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from neonlike.checks import shown
 from neonlike.data.dataiterator import NervanaDataIterator
+from neonlike.errors import ArgumentTypeError
 from neonlike.nervanaobject import Description, NervanaObject
 
 __public_module__ = "neonlike.callbacks.callbacks"
@@ -43,11 +45,21 @@ class Callback(NervanaObject):
         Every how many epochs (minibatches) the hooks are called, or in which ones, or never.
     """
 
+    epoch_freq: Frequency = 1  # of a class of the user's own that does not call the constructor
+    minibatch_freq: Frequency = 1
+    costnm: str | None = None
+
     def __init__(self, epoch_freq: Frequency = 1, minibatch_freq: Frequency = 1) -> None:
         super().__init__()
+        for name, freq in (("epoch_freq", epoch_freq), ("minibatch_freq", minibatch_freq)):
+            several = hasattr(freq, "__contains__") and not isinstance(freq, str)
+            if not (several or freq is None or isinstance(freq, int | np.integer)):
+                raise ArgumentTypeError(
+                    f"{self.classnm}: {name} must be an integer, a list of integers or None, got {shown(freq)}"
+                )
         self.epoch_freq = epoch_freq
         self.minibatch_freq = minibatch_freq
-        self.costnm: str | None = None
+        self.costnm = None
 
     def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
         """Called before training for ``epochs`` epochs in all; the place to create datasets."""

@@ -121,8 +121,7 @@ class Callbacks(NervanaObject):
         multicost: bool = False,
     ) -> None:
         super().__init__()
-        if train_set is not None:
-            logger.warning("Callbacks: the argument train_set is not used; give the data to fit")
+        _warn_of_unused(train_set, serialize, save_path)
         if eval_freq and eval_set is None:
             raise ArgumentError(f"Callbacks: eval_freq={eval_freq} needs data to evaluate on; give eval_set=")
         self._model = _reference(model)
@@ -366,6 +365,14 @@ def _find_data(value: Any, by_name: dict[str, Any]) -> Any:
             "give it in data="
         )
     return by_name[value["name"]]
+
+
+def _warn_of_unused(train_set: Any, serialize: int | None, save_path: str | None) -> None:
+    """Say in the log which arguments of Callbacks have no effect."""
+    if train_set is not None:
+        logger.warning("Callbacks: the argument train_set is not used; give the data to fit")
+    if serialize and not save_path:
+        logger.warning("Callbacks: serialize=%s saves nothing without save_path; give the file", serialize)
 
 
 def _reference(model: Any) -> weakref.ref[Any]:

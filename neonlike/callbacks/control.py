@@ -14,7 +14,7 @@ from neonlike.checks import brief
 from neonlike.errors import ArgumentError, DTypeError
 from neonlike.layers.layer import BatchNorm
 from neonlike.logger import logger
-from neonlike.util.persist import expand, is_plain
+from neonlike.util.persist import expand, is_plain, require_writable
 
 __public_module__ = "neonlike.callbacks.callbacks"
 
@@ -39,6 +39,10 @@ class SerializeModelCallback(Callback):
         self.save_path = save_path
         self.history = history
         self.checkpoint_files: deque[str] = deque()
+
+    def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
+        """Check, before an epoch is lost, that the file can be written."""
+        require_writable(f"{self.classnm}: save_path", self.save_path)
 
     def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
         """Save the model."""
@@ -102,6 +106,11 @@ class SaveBestStateCallback(_OnLoss):
         self.path = path
         self.best_path = path
         self.best_cost: float | None = None
+
+    def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
+        """Check that there will be a loss, and that the file can be written."""
+        super().on_train_begin(callback_data, model, epochs)
+        require_writable(f"{self.classnm}: path", self.path)
 
     def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
         """Save the model if it is the best."""

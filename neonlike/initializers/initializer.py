@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from neonlike.backends.backend import Tensor
-from neonlike.errors import NotDefined, ShapeError
+from neonlike.errors import ArgumentError, NotDefined, ShapeError
 from neonlike.nervanaobject import Description, NervanaObject
 
 
@@ -89,6 +89,8 @@ class Gaussian(Initializer):
 
     def __init__(self, loc: float = 0.0, scale: float = 1.0, name: str = "gaussianInit") -> None:
         super().__init__(name=name)
+        if scale < 0:
+            raise ArgumentError(f"Gaussian: scale={scale}; expected a standard deviation, 0 or more")
         self.loc, self.scale = loc, scale
 
     def fill(self, param: Tensor) -> None:

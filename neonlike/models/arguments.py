@@ -7,8 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from neonlike.errors import DTypeError, ShapeError
-from neonlike.layers.core.base import plain_shape
+from neonlike import layers
+from neonlike.errors import ArgumentError, DTypeError, ShapeError, did_you_mean
+from neonlike.layers.core.base import Layer, plain_shape
+from neonlike.layers.dense.compound import CompoundLayer
+from neonlike.logger import logger
+from neonlike.optimizers.multi import MultiOptimizer
+from neonlike.optree.dialect import is_neon
 
 DATASET_EXAMPLE = "ArrayIterator(X, y, nclass=10)"
 
@@ -26,11 +31,47 @@ def _nothing(*_: Any) -> None:
     """Do nothing."""
 
 
-def as_list(layers: Any) -> list[Any]:
+def as_list(given: Any) -> list[Any]:
     """Layers as a list, of one if it is none."""
-    if isinstance(layers, Iterable) and not isinstance(layers, np.ndarray):
-        return list(layers)
-    return [layers]
+    if isinstance(given, Iterable) and not isinstance(given, np.ndarray):
+        return list(given)
+    return [given]
+
+
+def check_no_dataset(dataset: Any) -> None:
+    """Say in the log that a model is not given its data; raise if they are a layer."""
+    if isinstance(dataset, Layer | CompoundLayer):
+        raise ArgumentError("Model: give layers in a list: Model([first, second])")
+    if dataset is not None:
+        logger.warning("Model: the argument dataset is not used; give the data to fit or initialize")
+
+
+def check_layers(model: Any) -> None:
+    """Raise if a layer stands at two places of a network; in neon's dialect, which took it, say so in the log."""
+    seen: set[int] = set()
+    for layer in model.layers.layers_fprop():
+        if id(layer) in seen and not layer.is_branch_node:
+            text = (
+                f"{model.name}: {layer.classnm} {layer.name!r} stands twice in the network; its second call overwrites "
+                "what the gradient of the first needs; make a layer for each place"
+            )
+            if not is_neon():
+                raise ArgumentError(text)
+            logger.warning(text)
+        seen.add(id(layer))
+
+
+def warn_of_unused_keys(model: Any, optimizer: Any) -> None:
+    """Say in the log which keys of a MultiOptimizer are neither layers of the network nor classes of trained layers."""
+    if not isinstance(optimizer, MultiOptimizer):
+        return
+    names = {name for layer in model.layers.layers_fprop() for name in (layer.name, layer.classnm)}
+    classes = {name for name, one in vars(layers).items() if isinstance(one, type) and issubclass(one, Layer)}
+    for key in optimizer.optimizer_mapping.keys() - names - classes - {"default"}:
+        logger.warning(
+            "%s: MultiOptimizer: no layer of this network has the name or class %r, so its optimizer is not used%s",
+            model.name, key, did_you_mean(str(key), names),
+        )  # fmt: skip
 
 
 def require(value: Any, attributes: tuple[str, ...], argument: str, example: str, unlike: str | None = None) -> None:

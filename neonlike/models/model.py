@@ -13,8 +13,7 @@ from neonlike.checks import require_method
 from neonlike.errors import ArgumentError, OtherBackend
 from neonlike.layers.container import LayerContainer, Sequential
 from neonlike.layers.core.cost import GeneralizedCost
-from neonlike.logger import logger
-from neonlike.models import evaluation, saving, timing
+from neonlike.models import arguments, evaluation, saving, timing
 from neonlike.models.arguments import DATASET_EXAMPLE, NoCallbacks, as_list, check_input_shape, require
 from neonlike.models.explain import explain
 from neonlike.models.progress import Progress, check_epochs, warn_if_done
@@ -83,8 +82,7 @@ class Model(Saved):
         self._guard = InterruptGuard()
         self._passes = Repeated()
         self._epoch_is_done = False
-        if dataset is not None:
-            logger.warning("Model: the argument dataset is not used; give the data to fit or initialize")
+        arguments.check_no_dataset(dataset)
         if isinstance(layers, dict):
             self.deserialize(layers, load_states=not weights_only)
         elif isinstance(layers, str | bytes | os.PathLike):
@@ -127,6 +125,7 @@ class Model(Saved):
         if self.initialized:
             check_input_shape(self, dataset)
         else:
+            arguments.check_layers(self)
             self.layers.configure(dataset)
         if cost is not None:
             require_method(f"{self.name}.initialize", "cost", cost, "initialize", "GeneralizedCost(...)")
@@ -207,6 +206,7 @@ class Model(Saved):
         self.nbatches, self.ndata = dataset.nbatches, dataset.ndata
         self.optimizer = optimizer
         self.initialize(dataset, cost)
+        arguments.warn_of_unused_keys(self, optimizer)
         if timing.wanted is not None:
             timing.profile(self, dataset, timing.wanted)
             return

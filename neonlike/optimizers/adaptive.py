@@ -10,7 +10,7 @@ import numpy as np
 
 from neonlike.checks import brief
 from neonlike.errors import ArgumentError
-from neonlike.optimizers.base import Optimizer, mantissa_bits
+from neonlike.optimizers.base import Optimizer, mantissa_bits, require_averages
 from neonlike.optimizers.schedules import CONSTANT_RATE, Schedule, require_schedule
 from neonlike.optimizers.step import Parameter
 
@@ -39,6 +39,7 @@ class RMSProp(Optimizer):
         schedule: Any = CONSTANT_RATE,
     ) -> None:
         super().__init__(name=name)
+        require_averages(self.classnm, decay_rate=decay_rate)
         self.stochastic_round, self.decay_rate = mantissa_bits(self.classnm, stochastic_round), decay_rate
         self.learning_rate, self.epsilon = learning_rate, epsilon
         self.gradient_clip_norm, self.gradient_clip_value = gradient_clip_norm, gradient_clip_value
@@ -116,6 +117,7 @@ class Adadelta(Optimizer):
     ) -> None:
         super().__init__(name=name)
         self.stochastic_round = mantissa_bits(self.classnm, stochastic_round)
+        require_averages(self.classnm, decay=decay)
         self.decay, self.epsilon = decay, epsilon
         self.param_clip_value = param_clip_value
 
@@ -168,8 +170,7 @@ class Adam(Optimizer):
         super().__init__(name=name)
         self.stochastic_round = mantissa_bits(self.classnm, stochastic_round)
         self.learning_rate, self.epsilon = learning_rate, epsilon
-        if not (0 <= beta_1 < 1 and 0 <= beta_2 < 1):
-            raise ArgumentError(f"{self.classnm}: beta_1 and beta_2 must be in [0, 1), got {beta_1} and {beta_2}")
+        require_averages(self.classnm, beta_1=beta_1, beta_2=beta_2)
         self.beta_1, self.beta_2 = beta_1, beta_2
         self.gradient_clip_norm, self.gradient_clip_value = gradient_clip_norm, gradient_clip_value
         self.param_clip_value = param_clip_value
@@ -296,6 +297,7 @@ class ShiftAdaMax(Optimizer):
         super().__init__(name=name)
         self.stochastic_round = mantissa_bits(self.classnm, stochastic_round)
         self.learning_rate, self.epsilon = learning_rate, epsilon
+        require_averages(self.classnm, beta_1=beta_1, beta_2=beta_2)
         self.beta_1, self.beta_2 = beta_1, beta_2
         self.schedule: Schedule = require_schedule(schedule, self.classnm)
 

@@ -203,11 +203,18 @@ class Optimizer(NervanaObject):
         -------
         float
             clip_norm / max(sqrt(Σ‖grad‖²) / bsz, clip_norm), or 1 if ``clip_norm`` is None or 0.
+
+        Raises
+        ------
+        ArgumentError
+            If ``clip_norm`` is negative.
         """
         if not isinstance(param_list, list | tuple) or not all(map(_is_parameter, param_list)):
             raise DTypeError(f"{self.classnm}.clip_gradient_norm: param_list must be what get_param_list returns")
         if not clip_norm or not param_list:
             return 1.0
+        if clip_norm < 0:  # the factor would be negative: steps uphill
+            raise ArgumentError(f"{self.classnm}: gradient_clip_norm={clip_norm}; expected a positive number, or None")
         key = (*self._situation(), self._scale, tuple(id(grad) for (_, grad), _ in param_list))
         norm = self._norms.get(key)
         if norm is None:
@@ -220,6 +227,13 @@ class Optimizer(NervanaObject):
         if not abs_bound:
             return v
         return self.be.clip(v, -abs(abs_bound), abs(abs_bound))
+
+
+def require_averages(optimizer: str, **weights: float) -> None:
+    """Raise ArgumentError unless these weights of what was before, in running averages, are in [0, 1)."""
+    for name, weight in weights.items():
+        if not 0 <= weight < 1:
+            raise ArgumentError(f"{optimizer}: {name} must be in [0, 1), got {weight}")
 
 
 def mantissa_bits(optimizer: str, stochastic_round: Any) -> Any:

@@ -90,7 +90,8 @@ def as_dtype(value: Any, operation: str = "dtype") -> DType:
     try:
         dtype: DType = np.dtype(value)
     except Exception as error:  # whatever NumPy, or an object with a dtype of its own, says of what names none
-        raise DTypeError(f"{operation}: {str(value)[:80]!r} is not a dtype; use e.g. np.float32") from error
+        sizes = "; several sizes are a tuple, as in zeros((3, 4))" if isinstance(value, int) else ""
+        raise DTypeError(f"{operation}: {str(value)[:80]!r} is not a dtype; use e.g. np.float32{sizes}") from error
     if not dtype.isnative:
         dtype = dtype.newbyteorder("=")
     if not holds(dtype):

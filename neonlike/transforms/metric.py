@@ -206,7 +206,8 @@ class ObjectDetection(Metric):
 class MultiMetric(Metric):
     """Apply a metric to one of several outputs and the matching one of several targets.
 
-    Other attributes are those of the wrapped metric.
+    Targets that are no list, but of the shape of the output, are those of every output. Other attributes are those of
+    the wrapped metric.
     """
 
     def __init__(self, metric: Metric, index: int) -> None:
@@ -216,7 +217,9 @@ class MultiMetric(Metric):
 
     def __call__(self, y: Any, t: Any, calcrange: slice = EVERYTHING) -> Any:
         """Value of the metric on ``y[index]`` and ``t[index]``."""
-        return self.metric(y[self.index], t[self.index], calcrange=calcrange)
+        outputs = y[self.index]
+        targets = t if getattr(t, "shape", None) == outputs.shape else t[self.index]
+        return self.metric(outputs, targets, calcrange=calcrange)
 
     def __getattr__(self, name: str) -> Any:
         if name == "metric":  # not yet set: while unpickling

@@ -86,9 +86,11 @@ class Cost(NervanaObject):
         for name, value in (("outputs", y), ("targets", t)):
             if not isinstance(value, Expression):
                 raise DTypeError(f"{self.classnm}: the {name} must be a tensor or an expression, got {shown(value)}")
+        steps, left = divmod(y.shape[-1], t.shape[-1] or 1)
+        hint = f"; the outputs are sequences of {steps} steps: RecurrentLast() takes the last one of each"
         raise ShapeError(
             f"{self.classnm}: outputs have shape {tuple(y.shape)}, targets {tuple(t.shape)}; they must be equal "
-            "(class labels as one-hot columns)"
+            "(class labels as one-hot columns)" + (hint if steps > 1 and not left else "")
         )
 
 

@@ -24,7 +24,7 @@ from neonlike.logger import log_to, logger
 from neonlike.models.timing import Profile, instead_of_training
 from neonlike.nervanaobject import get_args
 from neonlike.optree.dtypes import BFLOAT16
-from neonlike.util.persist import ensure_dirs_exist
+from neonlike.util.persist import ensure_dirs_exist, require_writable
 from neonlike.version import __version__
 
 __all__ = ["NeonArgparser", "extract_valid_args"]
@@ -169,6 +169,10 @@ class NeonArgparser(configargparse.ArgumentParser):  # type: ignore[misc]
 
     # -- parsing -------------------------------------------------------------------------------------------
 
+    def unsaid_backend(self) -> str | None:
+        """The backend where neither command line nor config file name one; finding out asks the GPU's driver."""
+        return default_backend()
+
     def parse_args(  # type: ignore[override]
         self, args: Sequence[str] | bool | None = None, namespace: Any = None, gen_be: bool = True, **kwargs: Any
     ) -> Namespace:
@@ -192,7 +196,7 @@ class NeonArgparser(configargparse.ArgumentParser):  # type: ignore[misc]
         parsed: Namespace = super().parse_args(args, namespace, **kwargs)
         self._parsed = True
         if parsed.backend is None:
-            parsed.backend = default_backend()  # asks the driver: only where nothing else says it
+            parsed.backend = self.unsaid_backend()
         for option in PATH_OPTIONS:
             if value := getattr(parsed, option):
                 setattr(parsed, option, os.path.expanduser(value))
@@ -274,10 +278,7 @@ def _check_files(args: Namespace) -> None:
     if not args.save_path:
         return
     args.serialize = args.serialize or 1
-    ensure_dirs_exist(args.save_path)
-    existing = args.save_path if os.path.exists(args.save_path) else os.path.dirname(args.save_path) or "."
-    if os.path.isdir(args.save_path) or not os.access(existing, os.W_OK):
-        raise OSError(f"--save_path {args.save_path}: cannot be written; give a file in a folder that is writable")
+    require_writable("--save_path", args.save_path)
 
 
 def _parse_manifest(entries: Any) -> dict[str, str] | None:

@@ -66,7 +66,12 @@ def _built(described: Any) -> Any:
         return [_built(one) for one in described]
     if isinstance(described, dict) and "type" not in described:
         return {key: _built(one) for key, one in described.items()}
-    return build(described)
+    try:
+        return build(described)
+    except ArgumentError as error:
+        raise ArgumentError(
+            f"deserialize: the data of the file cannot be made of their description alone ({error}); give datasets="
+        ) from error
 
 
 def _iterators(datasets: Any) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import io
@@ -61,6 +62,16 @@ def ensure_dirs_exist(path: str) -> str:
     if folder:
         os.makedirs(folder, exist_ok=True)
     return path
+
+
+def require_writable(operation: str, path: str | os.PathLike[str]) -> None:
+    """Raise OSError unless a file can be saved at ``path``; its folder is made if need be."""
+    path = expand(path)
+    folder = os.path.dirname(path) or "."
+    with contextlib.suppress(OSError):  # what follows says it
+        ensure_dirs_exist(path)
+    if os.path.isdir(path) or not (os.path.isdir(folder) and os.access(folder, os.W_OK)):
+        raise OSError(f"{operation} {path}: cannot be written; give a file in a folder that is writable")
 
 
 @checked
@@ -168,6 +179,8 @@ def _read(file: IO[bytes], where: str) -> Any:
         file = io.BytesIO(file.read())
     try:
         start = file.read(len(archive.MAGIC))
+        if not start:
+            raise archive.Unreadable("it is empty")
         if start == archive.MAGIC:
             content = file if isinstance(file, io.BufferedReader) else io.BytesIO(start + file.read())
             return archive.read(content)

@@ -21,13 +21,14 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import IO, Any
 
 import numpy as np
 
 from neonlike.backends import gen_backend
 from neonlike.checks import shown
-from neonlike.errors import ArgumentError, MissingExtra, NeonlikeError
+from neonlike.errors import ArgumentError, MissingExtra, NeonlikeError, did_you_mean
 from neonlike.layers import GeneralizedCost, Multicost, Sequential
 from neonlike.layers.container import LayerContainer
 from neonlike.layers.dense.compound import CompoundLayer
@@ -40,6 +41,10 @@ from neonlike.transforms.transform import Cost
 __all__ = ["create_objects", "format_yaml_dict", "load_yaml"]
 
 Source = str | os.PathLike[str] | dict[str, Any] | IO[str]
+KEYS = ("backend", "batchsize", "epochs", "dataset", "layers", "cost", "optimizer")
+"""What a file may say; the first four are for the command."""
+EXPONENT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$")
+"""Numbers that YAML 1.1, unlike 1.2, takes for texts: 1e-3, 1.0e3."""
 
 
 def load_yaml(source: Source) -> dict[str, Any]:
@@ -62,14 +67,25 @@ def load_yaml(source: Source) -> dict[str, Any]:
     try:
         if isinstance(source, str | os.PathLike):
             with open(source, encoding="utf-8") as file:
-                root = yaml.safe_load(file)
+                root = yaml.load(file, _loader())
         else:
-            root = yaml.safe_load(source)
+            root = yaml.load(source, _loader())
     except yaml.YAMLError as error:
         raise ArgumentError(f"{where}: no YAML that can be read: {' '.join(str(error).split())}") from error
     if not isinstance(root, dict):
         raise ArgumentError(f"{where}: expected a mapping with layers, cost and optimizer, got {shown(root)}")
     return root
+
+
+def _loader() -> Any:
+    """PyYAML's loader of plain values, which takes ``1e-3`` for the number that it is."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        pass
+
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", EXPONENT, list("-+0123456789"))
+    return Loader
 
 
 def format_yaml_dict(ldict: dict[str, Any], type_prefix: str = "") -> dict[str, Any]:
@@ -138,6 +154,8 @@ def create_objects(
             stochastic_round=stochastic_rounding,
         )  # fmt: skip
     root = load_yaml(root_yaml)
+    for key in root.keys() - set(KEYS):  # such as one that only holds an anchor
+        logger.warning("the YAML file: key %r is not used%s", key, did_you_mean(str(key), KEYS))
     network = _network(root.get("layers"))
     cost = None if root.get("cost") is None else _named("cost", _cost, root["cost"])
     optimizer = None if root.get("optimizer") is None else _named("optimizer", _optimizer, root["optimizer"])

@@ -91,6 +91,11 @@ class Seq2Seq(LayerContainer):
         """The shapes of both inputs, one after the other, as data or shapes say."""
         shape = plain_shape(getattr(in_obj, "shape", in_obj))
         if hasattr(in_obj, "decoder_shape"):
+            if in_obj.decoder_shape is None:
+                raise ArgumentError(
+                    f"{self.name}: the data have no inputs for the decoder, decoder_shape is None; give them, as "
+                    "Text(..., get_prev_target=True) does"
+                )
             return (*_as_tuple(shape), *_as_tuple(plain_shape(in_obj.decoder_shape)))
         if isinstance(shape, tuple) and len(shape) == 4:
             return shape

@@ -209,6 +209,7 @@ class LayerContainer(Layer):
         for layer, described in zip(self.layers, saved, strict=True):
             if not isinstance(described, dict):
                 raise ArgumentError(f"{self.name}: what is saved for {layer.name} is no description, {described!r:.80}")
+            _check_kind(layer, described)
             layer.check_weights(described)
 
     def load_weights(self, pdict: Description, load_states: bool = True) -> None:
@@ -216,6 +217,17 @@ class LayerContainer(Layer):
         self.check_weights(pdict)
         for layer, described in zip(self.layers, self._saved_layers(pdict), strict=True):
             layer.load_weights(described, load_states and "states" in described)
+
+
+def _check_kind(layer: Any, described: Description) -> None:
+    """Raise if what was saved for ``layer`` is of a layer of another class, and one has parameters and one none."""
+    saved = str(described.get("type", layer.classnm)).rpartition(".")[2]
+    takes = layer.has_params or type(layer).load_weights is not Layer.load_weights
+    if saved != layer.classnm and (layer.has_params if "params" not in described else not takes):
+        what = f"parameters {list(described['params'])}" if "params" in described else "no parameters"
+        raise ArgumentError(
+            f"{layer.name}: in its place the file has a {saved} with {what}; the file belongs to another network"
+        )
 
 
 class Sequential(LayerContainer):

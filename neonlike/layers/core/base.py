@@ -134,7 +134,7 @@ class Layer(OnVariables, NervanaObject):
             self.in_shape = (in_obj.shape[0], in_obj.shape[1] // self.be.bsz)
         elif isinstance(in_obj, int | np.integer | tuple | list):
             self.in_shape = plain_shape(in_obj)
-        elif hasattr(in_obj, "shape"):
+        elif hasattr(in_obj, "shape") and not isinstance(in_obj, np.ndarray):  # whose shape has the samples in it
             self.in_shape = plain_shape(in_obj.shape)
         else:
             raise DTypeError(

@@ -15,6 +15,7 @@ from neonlike.layers.core.variables import cost_of
 from neonlike.nervanaobject import NervanaObject
 from neonlike.optree.dtypes import compute_dtype
 from neonlike.optree.values import values
+from neonlike.transforms.transform import Metric
 
 __public_module__ = "neonlike.layers.layer"
 
@@ -46,7 +47,7 @@ class GeneralizedCost(NervanaObject):
 
     def __init__(self, costfunc: Any, name: str | None = None) -> None:
         super().__init__(name)
-        has_gradients = all(hasattr(costfunc, method) for method in self.gradients)
+        has_gradients = all(hasattr(costfunc, method) for method in self.gradients) and not isinstance(costfunc, Metric)
         if isinstance(costfunc, type) or not callable(costfunc) or not has_gradients:
             raise DTypeError(
                 f"{self.classnm}: costfunc={costfunc!r} is not a cost function object; "
@@ -76,6 +77,11 @@ class GeneralizedCost(NervanaObject):
         self.prev_layer = in_obj
         if self.cost_buffer.backend is not self.be:
             self._make_cost_buffer()
+        if isinstance(in_obj.out_shape, list):
+            raise ArgumentError(
+                f"{self.name}.initialize: the network has {len(in_obj.out_shape)} outputs; give each its cost: "
+                "Multicost([GeneralizedCost(...), ...])"
+            )
         _, self.nstep = interpret_in_shape(in_obj.out_shape)
         self.outputs = self.be.iobuf((1, self.nstep))
         self.deltas = self.be.iobuf(in_obj.out_shape, parallelism=in_obj.parallelism)

@@ -71,6 +71,8 @@ class Activation(Layer):
         """deltas = alpha · transform'(outputs) · error + beta · deltas."""
         if self.deltas is None:
             return None
+        if self.outputs is None:
+            raise ArgumentError(f"{self.name}.bprop: there are no outputs to take the gradient by; call fprop first")
         if alpha == 1 and not beta and leave_error(self, error):
             return error
         kept = self.inputs if self.owns_output else None

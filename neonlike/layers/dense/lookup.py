@@ -94,7 +94,7 @@ class LookupTable(ParameterLayer):
         Raises
         ------
         IndexRangeError
-            If a word is not in the vocabulary.
+            If a word is not in the vocabulary. Negative ones name rows from the end here, and are refused by ``bprop``.
         """
         words, outputs = self._words, self.outputs
         if words is None:
