@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from planted.table import BACKENDS, FAMILIES, KERNELS, LAYERS, MODELS, OPTIMIZERS, C, Mutant
+from planted.table import BACKENDS, CPU, FAMILIES, KERNELS, LAYERS, MODELS, OPTIMIZERS, C, Mutant
 
 RECORDS, RECORDED, REPLAY = C + "fastpath/fastpath_records.h", KERNELS + "run/recorded.py", KERNELS + "c/replay.py"
 REPLAYS, WATCHED = BACKENDS + "replays.py", BACKENDS + "watched.py"
@@ -50,7 +50,9 @@ MUTANTS = (
     fault("a part of a pass is enough", REPLAYS, "if made.is_whole and after", "if after"),
     fault("a pass may change what it depends on", REPLAYS, " and same(before, after)", ""),
     fault("devices are recorded", REPLAYS, " and replay.calls is not None", ""),
-    fault("random numbers are repeated", LAYERS + "core/elementwise.py", "    overwrites_error = True\n\n    def __init__(self, keep", "    overwrites_error = repeatable = True\n\n    def __init__(self, keep"),
+    fault("random numbers are repeated", "neonlike/backends/cpu/tensor.py", "        self.backend.check_open(\"set\")\n        lose()\n", "        self.backend.check_open(\"set\")\n"),
+    fault("inference as in training", LAYERS + "container/sequential.py", "self.replays.inference if inference else self.replays.forward", "self.replays.forward"),
+    fault("a product with alpha is one without", CPU + "primitives/linalg.py", "(request.alpha, request.beta), apart=factors)", "(1.0, request.beta), apart=factors)"),
     fault("a record is never given up", REPLAYS, "if self._stale >= STALE:", "if False:"),
     fault("new batches are recorded each time", REPLAYS, "self._pause = min(2 * self._pause, MOST)", "self._pause = 1"),
     fault("a copy has the records", REPLAYS, "        return Repeated()\n\n    def __reduce__", "        return self\n\n    def __reduce__"),

@@ -20,6 +20,7 @@ def fault(name: str, file: str, old: str, new: str) -> Mutant:
 
 
 MUTANTS = (
+    fault("keywords have no say", FAMILIES + "rnn_repeat.py", "given = defaulted | kwargs", "given = kwargs | defaulted"),
     fault("reverse ignored", STEPS, "chosen[::-1] if reverse else chosen", "chosen"),
     fault("num_used_steps ignored", STEPS, "used = num_steps if num_used_steps is None else min(num_used_steps, num_steps)", "used = num_steps"),
     fault("last steps used instead of the first", STEPS, "list(tensors[:used])", "list(tensors[num_steps - used :])"),

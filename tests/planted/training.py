@@ -94,7 +94,7 @@ MUTANTS = (
     cost("hinge gradient sign", COST, "(-2.0 / y.shape[0])", "(2.0 / y.shape[0])"),
     cost("defect 28: gan costs swapped", COST, 'return self.be.safelog(1 - y) if self.func == "original"', 'return self.be.safelog(1 - y) if self.func == "modified"'),
     cost("top k without ties", METRIC, "be.minimum(share, 1)", "be.minimum(places, 1)"),
-    cost("defect 29: multimetric without the target", METRIC, "self.metric(y[self.index], t[self.index]", "self.metric(y[self.index], y[self.index]"),
+    cost("defect 29: multimetric without the target", METRIC, "return self.metric(outputs, targets, calcrange=calcrange)", "return self.metric(outputs, outputs, calcrange=calcrange)"),
     cost("detection without the mask", METRIC, "x = mask * (boxes - wanted_boxes)", "x = boxes - wanted_boxes"),
     cost("detection: another smooth L1", METRIC, "(1 - close) * (size - 0.5)", "(1 - close) * size"),
     cost("bleu: unknown words match", BLEU, "if self.unk not in ngram", "if True"),
