@@ -11,6 +11,7 @@ import threading
 import tracemalloc
 import weakref
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -76,14 +77,15 @@ def test_memory_does_not_grow(fast: Backend) -> None:
     once(200)
     tracemalloc.start()
     try:
-        once(100)
-        before, _ = tracemalloc.get_traced_memory()
-        once(600)
-        gc.collect()
-        after, _ = tracemalloc.get_traced_memory()
+        held = []
+        for _ in range(4):
+            once(600)
+            gc.collect()
+            held.append(tracemalloc.get_traced_memory()[0])
     finally:
         tracemalloc.stop()
-    assert after - before < 10_000
+    grown = [after - before for before, after in pairwise(held)]
+    assert min(grown) < 10_000, grown  # tables of the interpreter grow at times, what leaks does each time
 
 
 def test_tensors_backends_and_roots_are_released(fast: Backend) -> None:
