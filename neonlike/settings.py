@@ -143,6 +143,11 @@ OPTIMIZE = Setting(
     "how far the C compiler optimizes kernels, as its `-O`: with 1 they compile in half the time and may be slower",
     _one_of("1", "2", "3"), "3",
 )  # fmt: skip
+CONTRACT = Setting(
+    "NEONLIKE_CONTRACT", _FLAG, "0",
+    "1: kernels of expressions may round `a*b + c` once, by a fused multiply-add; 0: each operation, as NumPy does",
+    _flag, False,
+)  # fmt: skip
 FASTPATH = Setting(
     "NEONLIKE_FASTPATH", _FLAG, "1",
     "0: assignments and calls of primitives always run through Python, not through the faster extension", _flag, True,

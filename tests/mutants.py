@@ -34,6 +34,7 @@ from planted import (
     batchnorm,
     blueprints,
     containers,
+    contraction,
     conv,
     cuda_base,
     cuda_conv,
@@ -67,7 +68,7 @@ MUTANTS = tuple(
     for table in (
         roi, lrn, batchnorm, pool, rnn, recurrent, rest, lazy, layers, conv, containers, training, data, described,
         cuda_base, cuda_rest, cuda_dispatch, cuda_engine, cuda_folds, cuda_rnn, cuda_conv, cuda_images, blueprints,
-        repeating, attention, autograd, replays, basics, short_rows,
+        repeating, attention, autograd, replays, basics, short_rows, contraction,
     )
     for row in table.MUTANTS
 )
@@ -136,6 +137,8 @@ TESTS = {
         "blueprints": "blueprints blueprints_errors blueprints_networks blueprints_recurrent",
         "containers": "tree merge merge_streams sequential",
         "short_rows": "short_rows",
+        "contraction": "contraction",
+        "vecmath": "vecmath",
         "in_place": "layers_in_place",
         "basics": "layers_mlp generalized_cost sequential merge_streams tree",
         "activations": "activations layers_modern",

@@ -30,7 +30,7 @@ class Loud:
     identity: str = "loud 1"
     refuses: str = "whisper"
 
-    def command_line(self) -> str:
+    def command_line(self, contracted: bool = False) -> str:
         return "loud --all"
 
 

@@ -49,6 +49,7 @@ WRONG = {
     "NEONLIKE_GPU_POOL": ("big",),
     "NEONLIKE_GPU_GRAPHS": ("big",),
     "NEONLIKE_GPU_SELFTEST": ("twice",),
+    "NEONLIKE_CONTRACT": ("fast",),
     "NEONLIKE_COMPAT_FORCE": ("true",),
 }
 

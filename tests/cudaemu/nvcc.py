@@ -27,7 +27,7 @@ CODE_FLAGS = [
     "-fPIC",
     "-w",
     "-fno-strict-aliasing",
-    "-ffp-contract=fast",  # as nvcc, which fuses a multiplication with an addition
+    "-ffp-contract=fast",  # as nvcc, which fuses a multiplication with an addition unless --fmad=false
     "-fno-math-errno",
     "-fno-trapping-math",
     "-ftls-model=initial-exec",
@@ -119,6 +119,8 @@ class Request:
             self.cxx.append(argument + next(rest))
         elif argument[:2] in ("-I", "-D", "-U") or name in ("-std", "--std"):
             self.cxx.append(argument.replace("--std", "-std"))
+        elif name in ("-fmad", "--fmad"):
+            self.cxx.append(f"-ffp-contract={'off' if value == 'false' else 'fast'}")
         elif argument in ("-use_fast_math", "--use_fast_math"):
             self.cxx.append("-D__USE_FAST_MATH__")
         elif not argument.startswith("-"):

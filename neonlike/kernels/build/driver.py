@@ -29,8 +29,8 @@ class UsableCompiler(Protocol):
     def identity(self) -> str:
         """Its name and version."""
 
-    def command_line(self) -> str:
-        """Command and flags, for messages and for the comment on top of a kept source."""
+    def command_line(self, contracted: bool = False) -> str:
+        """Command and flags, for messages and for the comment on top of a kept source; see ``KernelSource``."""
 
 
 Compiler = TypeVar("Compiler", bound=UsableCompiler)
@@ -152,7 +152,7 @@ class Driver(ABC, Generic[Compiler, Built]):
 
     def text(self, kernel: KernelSource, compiler: Compiler) -> str:
         """What is compiled, and kept for people: line numbers of the compiler's messages are those of the kept file."""
-        return commented(kernel, compiler.command_line())
+        return commented(kernel, compiler.command_line(kernel.contracted))
 
     def _find(self, kernel: KernelSource, key: str, compiler: Compiler) -> Built | None:
         built = self.find(kernel, key)
@@ -181,5 +181,5 @@ class Driver(ABC, Generic[Compiler, Built]):
         return keep(kernel, key, self.text(kernel, compiler), self.source_suffix)
 
     def _error(self, kernel: KernelSource, key: str, compiler: Compiler, words: str) -> KernelCompileError:
-        described = f"{compiler.command_line()} ({compiler.identity})"
+        described = f"{compiler.command_line(kernel.contracted)} ({compiler.identity})"
         return compile_error(kernel, self._keep(kernel, key, compiler), words, described, self.advice)

@@ -24,12 +24,32 @@ class LazySource(Protocol):
 
 
 class KernelSource(NamedTuple):
-    """One kernel to compile: its text, its name in file names, what it computes (for people), its headers."""
+    """One kernel to compile.
+
+    Attributes
+    ----------
+    source : str or LazySource
+        Its text.
+    name : str
+        Its name in file names.
+    expression : str
+        What it computes, for people.
+    headers : mapping of str to str, or sequence of paths
+    contracts : bool
+        Whether a product and the sum that it goes into may be rounded once, by a fused multiply-add. Kernels of
+        compound primitives may, as they sum products; in those of expressions each operation is rounded, as in NumPy.
+    """
 
     source: str | LazySource
     name: str
     expression: str = ""
     headers: Headers = ()
+    contracts: bool = False
+
+    @property
+    def contracted(self) -> bool:
+        """Whether the compiler contracts it: where it may, and everywhere with ``NEONLIKE_CONTRACT=1``."""
+        return self.contracts or settings.CONTRACT.get()
 
 
 def keeps_sources() -> bool:

@@ -54,7 +54,7 @@ class CDriver(Driver[Compiler, ctypes.CDLL]):
             ABI_VERSION,
             architecture(),
             compiler.identity,
-            json.dumps([compiler.command, compiler.flags, LIBRARIES]),
+            json.dumps([compiler.command_for(kernel.contracted), LIBRARIES]),
             kernel.source if isinstance(kernel.source, str) else kernel.source.identity,
             *(part for item in sorted(texts.items()) for part in item),
         )
@@ -65,7 +65,7 @@ class CDriver(Driver[Compiler, ctypes.CDLL]):
 
     def compile(self, kernel: KernelSource, text: str, compiler: Compiler) -> bytes:
         """The content of the library."""
-        command = (*compiler.command, *compiler.flags)
+        command = compiler.command_for(kernel.contracted)
         return compile_object(command, file_name(kernel.name), text, _header_texts(kernel.headers))
 
     def find(self, kernel: KernelSource, key: str) -> ctypes.CDLL | None:
@@ -120,19 +120,19 @@ def build(
     -----
     With ``NEONLIKE_KEEP_SOURCE=1`` the source is kept beside the cached library as ``<name>_<key>.c``.
     """
-    compiler = compiler or find_compiler()
-    if compiler is None:
-        raise KernelCompileError(
-            f"kernel {name}: there is no working C compiler, or NEONLIKE_CPU_JIT=0 forbids it. Install gcc or clang, "
-            "or name a compiler with CC",
-            expression=expression,
-        )
-    return DRIVER.build(KernelSource(source, name, expression, _header_texts(headers)), compiler)
+    return build_kernel(KernelSource(source, name, expression, headers), compiler)
 
 
 def build_kernel(kernel: KernelSource, compiler: Compiler | None = None) -> ctypes.CDLL:
     """:func:`build` of a kernel held together."""
-    return build(kernel.source, kernel.name, kernel.expression, compiler, kernel.headers)
+    compiler = compiler or find_compiler()
+    if compiler is None:
+        raise KernelCompileError(
+            f"kernel {kernel.name}: there is no working C compiler, or NEONLIKE_CPU_JIT=0 forbids it. Install gcc or "
+            "clang, or name a compiler with CC",
+            expression=kernel.expression,
+        )
+    return DRIVER.build(kernel._replace(headers=_header_texts(kernel.headers)), compiler)
 
 
 def is_built(kernel: KernelSource) -> bool:

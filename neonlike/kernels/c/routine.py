@@ -77,7 +77,7 @@ class Routine:
     def source(self, **context: Any) -> KernelSource:
         """The kernel for ``context``: see ``compile.build_kernel``."""
         source = _WithEntry(self.template, context, "NL_PACKED" if self.result else "NL_PACKED_VOID", self._words)
-        return KernelSource(source, source.name, self.title, header_texts(self.headers))
+        return KernelSource(source, source.name, self.title, header_texts(self.headers), contracts=True)
 
 
 class _WithEntry(TemplateSource):

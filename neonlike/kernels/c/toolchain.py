@@ -33,7 +33,8 @@ CHOICES = (
     ("-march=native", "-mcpu=native"),
     ("-fno-math-errno",),
     ("-fno-trapping-math",),
-    ("-ffp-contract=fast",),
+    ("-ffp-contract=off",),
+    ("-fno-thread-jumps",),
     ("-fopenmp-simd",),
     *([("-mprefer-vector-width=512",)] if platform.machine().lower() in ("x86_64", "amd64") else []),
 )
@@ -41,7 +42,13 @@ CHOICES = (
 
 Compilers use 256 bits of AVX-512 on Intel's processors unless told. With twice the vectors for the same elements, half
 as many elements are on their way from memory while a processor computes, and the two take turns.
+
+gcc threads jumps before it makes selections of them: where two selections have one condition, as in atan's, it computes
+what lies between them twice.
 """
+
+CONTRACTED = {"-ffp-contract=off": "-ffp-contract=fast", "-fno-thread-jumps": "-fthread-jumps"}
+"""Flags of kernels whose products and sums may be rounded together, in place of those above."""
 
 LIBRARIES = ("-lm",)
 UNSAFE_FLAGS = frozenset({"-ffast-math", "-Ofast", "-funsafe-math-optimizations", "-ffinite-math-only"})
@@ -80,9 +87,14 @@ class Compiler:
         """Whether it uses all that this processor can do."""
         return any(flag.endswith("=native") for flag in self.flags)
 
-    def command_line(self) -> str:
-        """Command and flags, as one would type them."""
-        return shlex.join((*self.command, *self.flags))
+    def command_for(self, contracted: bool = False) -> tuple[str, ...]:
+        """Command and flags for a kernel; ``contracted``: which may round a product and its sum together."""
+        flags = (CONTRACTED.get(flag, flag) for flag in self.flags) if contracted else self.flags
+        return (*self.command, *flags)
+
+    def command_line(self, contracted: bool = False) -> str:
+        """The same, as one would type it."""
+        return shlex.join(self.command_for(contracted))
 
 
 _lock = threading.RLock()

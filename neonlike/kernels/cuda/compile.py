@@ -35,7 +35,7 @@ ABI_VERSION = "1"
 """Part of the cache's keys; raise it when kernels of the same source text are to be called in another way."""
 
 SUFFIX = ".cubin"
-FLAGS = ("-std=c++17", "--fmad=true", "--ftz=false", "--prec-div=true", "--prec-sqrt=true")
+FLAGS = ("-std=c++17", "--ftz=false", "--prec-div=true", "--prec-sqrt=true")
 """Flags that NVRTC and nvcc both take."""
 NEEDED = "install the CUDA toolkit or `pip install nvidia-cuda-nvrtc`, or name an nvcc with NEONLIKE_NVCC"
 
@@ -83,19 +83,18 @@ class CudaTarget:
         """Kind and version of the compiler."""
         return self.compiler.identity
 
-    @property
-    def flags(self) -> tuple[str, ...]:
-        """What the compiler is called with."""
-        return f"-arch={self.arch}", *FLAGS
+    def flags_for(self, contracted: bool = False) -> tuple[str, ...]:
+        """Flags for a kernel; ``contracted``: which may round a product and its sum together."""
+        return f"-arch={self.arch}", *FLAGS, f"--fmad={'true' if contracted else 'false'}"
 
     @property
     def is_ptx(self) -> bool:
         """Whether the module is PTX."""
         return self.arch.startswith("compute_")
 
-    def command_line(self) -> str:
+    def command_line(self, contracted: bool = False) -> str:
         """The command that compiles a kernel, for messages and kept sources."""
-        return " ".join(("NVRTC" if self.compiler.is_nvrtc else self.compiler.path, *self.flags))
+        return " ".join(("NVRTC" if self.compiler.is_nvrtc else self.compiler.path, *self.flags_for(contracted)))
 
 
 class CudaDriver(Driver[CudaTarget, bytes]):
@@ -107,16 +106,17 @@ class CudaDriver(Driver[CudaTarget, bytes]):
         """The cache key of the cubin."""
         source = kernel.source if isinstance(kernel.source, str) else kernel.source.identity
         texts = [part for item in sorted(_texts(kernel).items()) for part in item]
-        return key_of("cuda-kernel", ABI_VERSION, compiler.identity, json.dumps(compiler.flags), source, *texts)
+        flags = json.dumps(compiler.flags_for(kernel.contracted))
+        return key_of("cuda-kernel", ABI_VERSION, compiler.identity, flags, source, *texts)
 
     def compile(self, kernel: KernelSource, text: str, compiler: CudaTarget) -> bytes:
         """The cubin that NVRTC or nvcc makes of ``text``."""
-        tool, name = compiler.compiler, f"{kernel.name}.cu"
+        tool, name, flags = compiler.compiler, f"{kernel.name}.cu", compiler.flags_for(kernel.contracted)
         if tool.is_nvrtc:
             headers = {**_texts(kernel), "stdint.h": template_text("cuda/rtc_stdint.h"), "math.h": ""}
-            return nvrtc.compile_module(tool.path, text, name, headers, compiler.flags, compiler.is_ptx)
+            return nvrtc.compile_module(tool.path, text, name, headers, flags, compiler.is_ptx)
         result = f"{kernel.name}{SUFFIX}"
-        command = (tool.path, "-ptx" if compiler.is_ptx else "-cubin", *compiler.flags, "-I.", name, "-o", result)
+        command = (tool.path, "-ptx" if compiler.is_ptx else "-cubin", *flags, "-I.", name, "-o", result)
         module = compile_files(command, {**_texts(kernel), name: text}, result)
         return module + b"\0" if compiler.is_ptx else module  # the driver reads PTX up to a zero
 

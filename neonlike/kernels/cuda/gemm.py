@@ -78,7 +78,7 @@ class Gemm:
         if dtype == I64:  # wraps, as NumPy's
             context["multiply_add"] = "nl_wrap_add_i64(total[i][j], nl_wrap_mul_i64(rows[i], columns[j]))"
         source = TemplateSource("cuda/gemm.cu.j2", context)
-        return KernelSource(source, source.name, "matrix product", headers())
+        return KernelSource(source, source.name, "matrix product", headers(), contracts=True)
 
     def _variant(self, a: Any, b: Any, out: Any, dtype: DType, scaled: bool, relu: bool) -> Any:
         key = (

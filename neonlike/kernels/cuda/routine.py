@@ -76,4 +76,4 @@ class CudaRoutine:
         """What is compiled for ``context``."""
         source = TemplateSource(self.template, context)
         more = {name: template_text(f"cuda/{name}") for name in self.more}
-        return KernelSource(source, source.name, self.title, headers() | more)
+        return KernelSource(source, source.name, self.title, headers() | more, contracts=True)

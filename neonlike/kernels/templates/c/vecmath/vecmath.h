@@ -11,8 +11,9 @@
  *
  * The error bounds in units in the last place (ulp) are asserted by tests/test_vecmath.py. All functions are right
  * on nan, infinities, signed zeros, and on subnormal arguments and results. Flags: -O3 -fno-math-errno
- * -fno-trapping-math; every value of -ffp-contract and machines without fused multiply-add will do. Not
- * -ffast-math: the rounding by a large constant and the compensated sums below would be optimised away.
+ * -fno-trapping-math; every value of -ffp-contract and machines without fused multiply-add will do: where a function
+ * gains by one rounding for a product and a sum, it asks for it (nl_muladd). Not -ffast-math: the rounding by a large
+ * constant and the compensated sums below would be optimised away.
  *
  * Constants and polynomials come from benchmarks/_fit_vecmath.py, which names them as the comments here do.
  */
@@ -61,6 +62,15 @@ NL_FN double nl_from_bits_f64(uint64_t u) {
     union { uint64_t u; double f; } cast = {u};
     return cast.f;
 }
+
+/* a * b + c: rounded once where the machine has an instruction for it, else twice */
+#if NL_HAS_FMA
+NL_FN float nl_muladd_f32(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+NL_FN double nl_muladd_f64(double a, double b, double c) { return __builtin_fma(a, b, c); }
+#else
+NL_FN float nl_muladd_f32(float a, float b, float c) { return a * b + c; }
+NL_FN double nl_muladd_f64(double a, double b, double c) { return a * b + c; }
+#endif
 
 /* An unevaluated sum: lo is at most half a unit in the last place of hi. */
 typedef struct { double hi, lo; } nl_pair;

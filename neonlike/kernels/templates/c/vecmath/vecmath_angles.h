@@ -8,27 +8,27 @@
 
 NL_FN float nl_asin_half_f32(float t, float u) { /* ASIN_F32 */
     float p = 0x1.596d38p-5f;
-    p = p * u + 0x1.8c282ep-6f;
-    p = p * u + 0x1.747e4ap-5f;
-    p = p * u + 0x1.3301e4p-4f;
-    p = p * u + 0x1.5555c8p-3f;
-    return p * (u * t) + t;
+    p = nl_muladd_f32(p, u, 0x1.8c282ep-6f);
+    p = nl_muladd_f32(p, u, 0x1.747e4ap-5f);
+    p = nl_muladd_f32(p, u, 0x1.3301e4p-4f);
+    p = nl_muladd_f32(p, u, 0x1.5555c8p-3f);
+    return nl_muladd_f32(p, u * t, t);
 }
 
 NL_FN double nl_asin_half_f64(double t, double u) { /* ASIN_F64 */
     double p = 0x1.056c38f1368d5p-5;
-    p = p * u - 0x1.09cf7c7030ffep-6;
-    p = p * u + 0x1.3ff23358dd11bp-6;
-    p = p * u + 0x1.abd32bf086781p-8;
-    p = p * u + 0x1.8ec28476561ebp-7;
-    p = p * u + 0x1.c6fdd559dfd5ep-7;
-    p = p * u + 0x1.1c6be09154dc9p-6;
-    p = p * u + 0x1.6e89f45455781p-6;
-    p = p * u + 0x1.f1c72c38096a4p-6;
-    p = p * u + 0x1.6db6db427dab1p-5;
-    p = p * u + 0x1.333333336e7acp-4;
-    p = p * u + 0x1.555555555539p-3;
-    return p * (u * t) + t;
+    p = nl_muladd_f64(p, u, -0x1.09cf7c7030ffep-6);
+    p = nl_muladd_f64(p, u, 0x1.3ff23358dd11bp-6);
+    p = nl_muladd_f64(p, u, 0x1.abd32bf086781p-8);
+    p = nl_muladd_f64(p, u, 0x1.8ec28476561ebp-7);
+    p = nl_muladd_f64(p, u, 0x1.c6fdd559dfd5ep-7);
+    p = nl_muladd_f64(p, u, 0x1.1c6be09154dc9p-6);
+    p = nl_muladd_f64(p, u, 0x1.6e89f45455781p-6);
+    p = nl_muladd_f64(p, u, 0x1.f1c72c38096a4p-6);
+    p = nl_muladd_f64(p, u, 0x1.6db6db427dab1p-5);
+    p = nl_muladd_f64(p, u, 0x1.333333336e7acp-4);
+    p = nl_muladd_f64(p, u, 0x1.555555555539p-3);
+    return nl_muladd_f64(p, u * t, t);
 }
 
 /* Above 1/2, asin(x) = pi/2 - 2 asin(sqrt((1-x)/2)), where 1 - x is exact; beyond 1 the root is nan. Angles of atan2
@@ -62,7 +62,7 @@ NL_FN double nl_asin_half_f64(double t, double u) { /* ASIN_F64 */
         quarters = up > across ? (T)1 : quarters;                                                           \
         T turned = up > across ? -angle : angle;                                                            \
         turned = turned * side;                                                                             \
-        T result = quarters * (T)HALF_PI + (turned + quarters * (T)HALF_PI_LO);                             \
+        T result = nl_muladd_##S(quarters, (T)HALF_PI, nl_muladd_##S(quarters, (T)HALF_PI_LO, turned));     \
         return __builtin_copysign##B(result, y);                                                            \
     }
 NL_ANGLES(float, f32, f, 0x1.921fb6p+0, -0x1.777a5cp-25, NL_INF_F32)
@@ -73,7 +73,7 @@ NL_ANGLES(double, f64, , 0x1.921fb54442d18p+0, 0x1.1a62633145c07p-54, NL_INF_F64
 
 NL_FN float nl_hypot_f32(float x, float y) {
     double a = (double)x, b = (double)y;
-    float result = (float)__builtin_sqrt(a * a + b * b);
+    float result = (float)__builtin_sqrt(nl_muladd_f64(a, a, b * b));
     result = __builtin_fabsf(x) == NL_INF_F32 ? NL_INF_F32 : result;
     return __builtin_fabsf(y) == NL_INF_F32 ? NL_INF_F32 : result;
 }
@@ -83,7 +83,7 @@ NL_FN double nl_hypot_f64(double x, double y) {
     double high = a > b ? a : b, low = a > b ? b : a;
     double ratio = low / high;
     ratio = high == 0 ? low : ratio; /* 0, or nan */
-    double result = high * __builtin_sqrt(1.0 + ratio * ratio);
+    double result = high * __builtin_sqrt(nl_muladd_f64(ratio, ratio, 1.0));
     result = a == NL_INF_F64 ? a : result;
     return b == NL_INF_F64 ? b : result;
 }

@@ -9,7 +9,7 @@
     NL_FN T nl_log10_##S(T x) {                                                                             \
         PAIR l = nl_log2_pair_##S(x);                                                                       \
         T product = nl_fma_##S(l.hi, LOG10_2, 0), lost = nl_fma_##S(l.hi, LOG10_2, -product);               \
-        return nl_log_limits_##S(x, product + (lost + (l.lo * LOG10_2 + l.hi * LOG10_2_LO)));               \
+        return nl_log_limits_##S(x, product + (lost + nl_muladd_##S(l.lo, LOG10_2, l.hi * LOG10_2_LO)));    \
     }
 NL_LOG10(float, f32, nl_pair_f32, 0x1.344136p-2f, -0x1.ec10cp-27f)
 NL_LOG10(double, f64, nl_pair, 0x1.34413509f79ffp-2, -0x1.9dc1da994fd21p-59)
@@ -20,14 +20,14 @@ NL_LOG10(double, f64, nl_pair, 0x1.34413509f79ffp-2, -0x1.9dc1da994fd21p-59)
 /* The cube root of a positive normal x, to 2^-40 */
 NL_FN double nl_cbrt_near_f64(double x) {
     nl_log_parts_f64 l = nl_log_split_f64(x);
-    double sum = l.k * 0x1.5555555555555p-2 + NL_MAGIC_F64;
-    double rest = l.k - 3.0 * (sum - NL_MAGIC_F64); /* -1, 0 or 1 */
+    double sum = nl_muladd_f64(l.k, 0x1.5555555555555p-2, NL_MAGIC_F64);
+    double rest = nl_muladd_f64(-3.0, sum - NL_MAGIC_F64, l.k); /* -1, 0 or 1 */
     double root = 0x1.dcf0f2b645dcdp-5;
-    root = root * l.m - 0x1.2958b167b7f9dp-2;
-    root = root * l.m + 0x1.7abc1270643d2p-1;
-    root = root * l.m + 0x1.f854951341804p-2;
+    root = nl_muladd_f64(root, l.m, -0x1.2958b167b7f9dp-2);
+    root = nl_muladd_f64(root, l.m, 0x1.7abc1270643d2p-1);
+    root = nl_muladd_f64(root, l.m, 0x1.f854951341804p-2);
     double cube = root * root * root;
-    root = root - root * (cube - l.m) / (2.0 * cube + l.m);
+    root = root - root * (cube - l.m) / nl_muladd_f64(2.0, cube, l.m);
     double factor = rest > 0 ? 0x1.428a2f98d728bp+0 : 1.0;
     factor = rest < 0 ? 0x1.965fea53d6e3dp-1 : factor;
     return root * factor * nl_from_bits_f64((nl_bits_f64(sum) + 1023u) << 52);
@@ -47,7 +47,7 @@ NL_FN double nl_cbrt_f64(double x) {
     double near = nl_cbrt_near_f64(normal);
     double t = nl_from_bits_f64((nl_bits_f64(near) + 0x4000000u) & ~(uint64_t)0x7ffffff);
     double quotient = normal / (t * t);
-    double root = t + t * ((quotient - t) / (t + t + quotient));
+    double root = nl_muladd_f64(t, (quotient - t) / (t + t + quotient), t);
     root = __builtin_copysign(size < 0x1p-1022 ? root * 0x1p-18 : root, x);
     root = 0.5 * x == x ? x : root;
     return x != x ? x : root;
@@ -58,13 +58,17 @@ NL_FN double nl_cbrt_f64(double x) {
  * whose power of 2 is squared four (six) times, and a rest. */
 
 /* v mod m in [-m/2, m/2], exactly: v and the multiple of m are whole and below 2^53 */
-NL_FN double nl_mod_whole_f64(double v, double m, double inverse) { return v - nl_rint_f64(v * inverse) * m; }
+NL_FN double nl_mod_whole_f64(double v, double m, double inverse) { return nl_muladd_f64(-nl_rint_f64(v * inverse), m, v); }
+
+/* i - j, but 0 below, where x itself is the remainder: the powers of a negative number of places would be subnormal, and a
+ * processor takes ten times as long for those. */
+NL_FN uint64_t nl_places_f64(uint64_t difference) { return (int64_t)difference < 0 ? 0u : difference; }
 
 NL_FN float nl_fmod_f32(float x, float y) {
     uint64_t x_bits = nl_bits_f64(__builtin_fabs((double)x)), y_bits = nl_bits_f64(__builtin_fabs((double)y));
     double a = nl_from_bits_f64((x_bits & 0x000fffffffffffffu) | 0x4160000000000000u); /* 2^23 times the fraction */
     double b = nl_from_bits_f64((y_bits & 0x000fffffffffffffu) | 0x4160000000000000u);
-    uint64_t places = (x_bits >> 52) - (y_bits >> 52);
+    uint64_t places = nl_places_f64((x_bits >> 52) - (y_bits >> 52));
     double inverse = 1.0 / b, power = nl_from_bits_f64(((places >> 4) + 1023u) << 52);
     power = nl_mod_whole_f64(power * power, b, inverse);
     power = nl_mod_whole_f64(power * power, b, inverse);
@@ -94,7 +98,7 @@ NL_FN double nl_minus_product_f64(double c, double q, double m) {
 NL_FN double nl_mod_product_f64(double v, double w, double m, double inverse) {
     nl_pair p = nl_two_product(v, w);
     double rest = nl_minus_product_f64(p.hi, nl_rint_f64(p.hi * inverse), m); /* below m: the quotient is off by 0.4 */
-    return (rest - nl_rint_f64((rest + p.lo) * inverse) * m) + p.lo;
+    return nl_muladd_f64(-nl_rint_f64((rest + p.lo) * inverse), m, rest) + p.lo;
 }
 
 /* v 2^n mod m, for n up to 32 */
@@ -110,7 +114,7 @@ NL_FN double nl_fmod_f64(double x, double y) {
     uint64_t y_bits = nl_bits_f64(y_size < 0x1p-1022 ? y_size * 0x1p54 : y_size);
     double a = nl_from_bits_f64((x_bits & 0x000fffffffffffffu) | 0x4330000000000000u); /* 2^52 times the fraction */
     double b = nl_from_bits_f64((y_bits & 0x000fffffffffffffu) | 0x4330000000000000u);
-    uint64_t places = ((x_bits >> 52) - x_down) - ((y_bits >> 52) - y_down);
+    uint64_t places = nl_places_f64(((x_bits >> 52) - x_down) - ((y_bits >> 52) - y_down));
     double inverse = 1.0 / b, power = nl_from_bits_f64(((places >> 6) + 1023u) << 52);
     power = nl_mod_product_f64(power, power, b, inverse);
     power = nl_mod_product_f64(power, power, b, inverse);

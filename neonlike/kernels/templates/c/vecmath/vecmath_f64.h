@@ -18,26 +18,26 @@ NL_FN double nl_scale_f64(double p, double sum, int deep) {
 /* e^r - 1 (EXP_F64) */
 NL_FN double nl_expm1_reduced_f64(double r) {
     double q = 0x1.1e3cc9aa6ff2fp-29;
-    q = q * r + 0x1.af6c60ba0de8cp-26;
-    q = q * r + 0x1.27e5b4fc5e905p-22;
-    q = q * r + 0x1.71ddefdccb897p-19;
-    q = q * r + 0x1.a01a0135f81c4p-16;
-    q = q * r + 0x1.a01a01b398dccp-13;
-    q = q * r + 0x1.6c16c16c3078ep-10;
-    q = q * r + 0x1.111111110ec1ap-7;
-    q = q * r + 0x1.5555555555502p-5;
-    q = q * r + 0x1.555555555555bp-3;
-    q = q * r + 0.5;
-    return q * (r * r) + r;
+    q = nl_muladd_f64(q, r, 0x1.af6c60ba0de8cp-26);
+    q = nl_muladd_f64(q, r, 0x1.27e5b4fc5e905p-22);
+    q = nl_muladd_f64(q, r, 0x1.71ddefdccb897p-19);
+    q = nl_muladd_f64(q, r, 0x1.a01a0135f81c4p-16);
+    q = nl_muladd_f64(q, r, 0x1.a01a01b398dccp-13);
+    q = nl_muladd_f64(q, r, 0x1.6c16c16c3078ep-10);
+    q = nl_muladd_f64(q, r, 0x1.111111110ec1ap-7);
+    q = nl_muladd_f64(q, r, 0x1.5555555555502p-5);
+    q = nl_muladd_f64(q, r, 0x1.555555555555bp-3);
+    q = nl_muladd_f64(q, r, 0.5);
+    return nl_muladd_f64(q, r * r, r);
 }
 
 typedef struct { double sum, r; } nl_exp_parts_f64;
 
 NL_FN nl_exp_parts_f64 nl_exp_split_f64(double x) {
-    double sum = x * NL_LOG2_E_F64 + NL_MAGIC_F64;
+    double sum = nl_muladd_f64(x, NL_LOG2_E_F64, NL_MAGIC_F64);
     double n = sum - NL_MAGIC_F64;
-    double r = x - n * NL_LN2_HI_F64;
-    return (nl_exp_parts_f64){sum, r - n * NL_LN2_LO_F64};
+    double r = nl_muladd_f64(-n, NL_LN2_HI_F64, x);
+    return (nl_exp_parts_f64){sum, nl_muladd_f64(-n, NL_LN2_LO_F64, r)};
 }
 
 NL_FN double nl_exp_f64(double x) {
@@ -57,33 +57,31 @@ NL_FN double nl_exp_negative_f64(double x) {
 /* P(r) of 2^r = 1 + r (ln 2 + r P(r)) for |r| <= 1/2 (EXP2_F64) */
 NL_FN double nl_exp2_terms_f64(double r) {
     double p = 0x1.c6db7b3b71698p-36;
-    p = p * r + 0x1.ea14d08f7ee5ap-32;
-    p = p * r + 0x1.e4cd9b8e4403fp-28;
-    p = p * r + 0x1.b524d07813b73p-24;
-    p = p * r + 0x1.62c0229b064fap-20;
-    p = p * r + 0x1.ffcbfc7af9b42p-17;
-    p = p * r + 0x1.430912f8596a8p-13;
-    p = p * r + 0x1.5d87fe78a125bp-10;
-    p = p * r + 0x1.3b2ab6fba4ea8p-7;
-    p = p * r + 0x1.c6b08d704a0d6p-5;
-    return p * r + 0x1.ebfbdff82c58fp-3;
+    p = nl_muladd_f64(p, r, 0x1.ea14d08f7ee5ap-32);
+    p = nl_muladd_f64(p, r, 0x1.e4cd9b8e4403fp-28);
+    p = nl_muladd_f64(p, r, 0x1.b524d07813b73p-24);
+    p = nl_muladd_f64(p, r, 0x1.62c0229b064fap-20);
+    p = nl_muladd_f64(p, r, 0x1.ffcbfc7af9b42p-17);
+    p = nl_muladd_f64(p, r, 0x1.430912f8596a8p-13);
+    p = nl_muladd_f64(p, r, 0x1.5d87fe78a125bp-10);
+    p = nl_muladd_f64(p, r, 0x1.3b2ab6fba4ea8p-7);
+    p = nl_muladd_f64(p, r, 0x1.c6b08d704a0d6p-5);
+    return nl_muladd_f64(p, r, 0x1.ebfbdff82c58fp-3);
 }
-
-/* 2^r - 1 */
-NL_FN double nl_exp2m1_reduced_f64(double r) { return (nl_exp2_terms_f64(r) * r + 0x1.62e42fefa39efp-1) * r; }
 
 NL_FN double nl_exp2_f64(double x) {
     double clipped = x > 1025.0 ? 1025.0 : x;
     clipped = clipped < -1076.0 ? -1076.0 : clipped;
     double sum = clipped + NL_MAGIC_F64;
     double r = clipped - (sum - NL_MAGIC_F64);
-    return nl_scale_f64(1.0 + nl_exp2m1_reduced_f64(r), sum, clipped < -1005.0);
+    double q = nl_muladd_f64(nl_exp2_terms_f64(r), r, 0x1.62e42fefa39efp-1);
+    return nl_scale_f64(nl_muladd_f64(q, r, 1.0), sum, clipped < -1005.0);
 }
 
 NL_FN double nl_expm1_core_f64(double x) {
     nl_exp_parts_f64 e = nl_exp_split_f64(x);
     double half_power = nl_from_bits_f64((nl_bits_f64(e.sum) + 1022u) << 52);
-    return 2.0 * (half_power * nl_expm1_reduced_f64(e.r) + (half_power - 0.5));
+    return 2.0 * nl_muladd_f64(half_power, nl_expm1_reduced_f64(e.r), half_power - 0.5);
 }
 
 NL_FN double nl_expm1_f64(double x) {
@@ -118,43 +116,43 @@ NL_FN double nl_erf_f64(double x) {
     size = size > 5.95 ? 5.95 : size;
     double u = size * size;
     double p = 0x1.0579a69d4bb26p-34;
-    p = p * u - 0x1.386abe81bc097p-30;
-    p = p * u + 0x1.f7a4112daf135p-27;
-    p = p * u - 0x1.5f1d36a3432d6p-23;
-    p = p * u + 0x1.b9def1995c1e6p-20;
-    p = p * u - 0x1.f4d1df38db4aep-17;
-    p = p * u + 0x1.f9a321a116d34p-14;
-    p = p * u - 0x1.c02db3d8ecdbep-11;
-    p = p * u + 0x1.565bcd0db02c7p-8;
-    p = p * u - 0x1.b82ce3128499cp-6;
-    p = p * u + 0x1.ce2f21a042b2p-4;
-    p = p * u - 0x1.812746b0379e6p-2;
-    p = p * u + 0x1.06eba8214db69p-3;
-    double inner = p * size + size;
+    p = nl_muladd_f64(p, u, -0x1.386abe81bc097p-30);
+    p = nl_muladd_f64(p, u, 0x1.f7a4112daf135p-27);
+    p = nl_muladd_f64(p, u, -0x1.5f1d36a3432d6p-23);
+    p = nl_muladd_f64(p, u, 0x1.b9def1995c1e6p-20);
+    p = nl_muladd_f64(p, u, -0x1.f4d1df38db4aep-17);
+    p = nl_muladd_f64(p, u, 0x1.f9a321a116d34p-14);
+    p = nl_muladd_f64(p, u, -0x1.c02db3d8ecdbep-11);
+    p = nl_muladd_f64(p, u, 0x1.565bcd0db02c7p-8);
+    p = nl_muladd_f64(p, u, -0x1.b82ce3128499cp-6);
+    p = nl_muladd_f64(p, u, 0x1.ce2f21a042b2p-4);
+    p = nl_muladd_f64(p, u, -0x1.812746b0379e6p-2);
+    p = nl_muladd_f64(p, u, 0x1.06eba8214db69p-3);
+    double inner = nl_muladd_f64(p, size, size);
     /* even and odd powers apart: half the chain of dependent operations */
     double even = -0x1.2770a566cdcf2p-40;
-    even = even * u - 0x1.19f0881c26816p-30;
-    even = even * u - 0x1.0df22d4e767eap-23;
-    even = even * u - 0x1.226126d5f8974p-18;
-    even = even * u - 0x1.79cc0f5f806a3p-15;
-    even = even * u + 0x1.780292cb9bb07p-15;
-    even = even * u + 0x1.cfbbbec3a1edp-10;
-    even = even * u - 0x1.3893950a726e9p-6;
-    even = even * u + 0x1.45f42b569fb89p-1;
-    even = even * u + 0x1.81ba196677dafp-23;
+    even = nl_muladd_f64(even, u, -0x1.19f0881c26816p-30);
+    even = nl_muladd_f64(even, u, -0x1.0df22d4e767eap-23);
+    even = nl_muladd_f64(even, u, -0x1.226126d5f8974p-18);
+    even = nl_muladd_f64(even, u, -0x1.79cc0f5f806a3p-15);
+    even = nl_muladd_f64(even, u, 0x1.780292cb9bb07p-15);
+    even = nl_muladd_f64(even, u, 0x1.cfbbbec3a1edp-10);
+    even = nl_muladd_f64(even, u, -0x1.3893950a726e9p-6);
+    even = nl_muladd_f64(even, u, 0x1.45f42b569fb89p-1);
+    even = nl_muladd_f64(even, u, 0x1.81ba196677dafp-23);
     double odd = 0x1.a5dc3681d2e3bp-35;
-    odd = odd * u + 0x1.d4345c7ba1c18p-27;
-    odd = odd * u + 0x1.c8a497c546b18p-21;
-    odd = odd * u + 0x1.150e13985a3bdp-16;
-    odd = odd * u + 0x1.2722a2c10239ep-14;
-    odd = odd * u - 0x1.5028fcdb0f1d4p-11;
-    odd = odd * u - 0x1.261d6fd36b816p-12;
-    odd = odd * u + 0x1.a4da4d83886c5p-4;
-    odd = odd * u + 0x1.20dd562ed08dep+0;
-    double q = odd * size + even;
+    odd = nl_muladd_f64(odd, u, 0x1.d4345c7ba1c18p-27);
+    odd = nl_muladd_f64(odd, u, 0x1.c8a497c546b18p-21);
+    odd = nl_muladd_f64(odd, u, 0x1.150e13985a3bdp-16);
+    odd = nl_muladd_f64(odd, u, 0x1.2722a2c10239ep-14);
+    odd = nl_muladd_f64(odd, u, -0x1.5028fcdb0f1d4p-11);
+    odd = nl_muladd_f64(odd, u, -0x1.261d6fd36b816p-12);
+    odd = nl_muladd_f64(odd, u, 0x1.a4da4d83886c5p-4);
+    odd = nl_muladd_f64(odd, u, 0x1.20dd562ed08dep+0);
+    double q = nl_muladd_f64(odd, size, even);
     nl_exp_parts_f64 e = nl_exp_split_f64(-q);
     double power = nl_from_bits_f64((nl_bits_f64(e.sum) + 1023u) << 52);
-    double outer = 1.0 - power * (1.0 + nl_expm1_reduced_f64(e.r));
+    double outer = nl_muladd_f64(-power, 1.0 + nl_expm1_reduced_f64(e.r), 1.0);
     return __builtin_copysign(size < 1.0 ? inner : outer, x);
 }
 
@@ -184,13 +182,13 @@ NL_FN nl_log_parts_f64 nl_log_split_any_f64(double x) {
 NL_FN double nl_log_defect_f64(double f) {
     double s = f / (2.0 + f), u = s * s, half_square = 0.5 * f * f;
     double p = 0x1.2f02ea6b46dcbp-3;
-    p = p * u + 0x1.39a1fb4016755p-3;
-    p = p * u + 0x1.74663c55d7545p-3;
-    p = p * u + 0x1.c71c521648704p-3;
-    p = p * u + 0x1.24924941e0bb4p-2;
-    p = p * u + 0x1.999999997feebp-2;
-    p = p * u + 0x1.5555555555592p-1;
-    return half_square - s * (half_square + p * u);
+    p = nl_muladd_f64(p, u, 0x1.39a1fb4016755p-3);
+    p = nl_muladd_f64(p, u, 0x1.74663c55d7545p-3);
+    p = nl_muladd_f64(p, u, 0x1.c71c521648704p-3);
+    p = nl_muladd_f64(p, u, 0x1.24924941e0bb4p-2);
+    p = nl_muladd_f64(p, u, 0x1.999999997feebp-2);
+    p = nl_muladd_f64(p, u, 0x1.5555555555592p-1);
+    return nl_muladd_f64(-s, nl_muladd_f64(p, u, half_square), half_square);
 }
 
 NL_FN double nl_log_limits_f64(double x, double result) {
@@ -202,14 +200,14 @@ NL_FN double nl_log_limits_f64(double x, double result) {
 NL_FN double nl_log_f64(double x) {
     nl_log_parts_f64 l = nl_log_split_any_f64(x);
     double f = l.m - 1.0;
-    double low = l.k * NL_LN2_LO_F64 - nl_log_defect_f64(f);
-    return nl_log_limits_f64(x, l.k * NL_LN2_HI_F64 + (low + f));
+    double low = nl_muladd_f64(l.k, NL_LN2_LO_F64, -nl_log_defect_f64(f));
+    return nl_log_limits_f64(x, nl_muladd_f64(l.k, NL_LN2_HI_F64, low + f));
 }
 
 NL_FN double nl_log2_f64(double x) {
     nl_log_parts_f64 l = nl_log_split_any_f64(x);
     double f = l.m - 1.0;
-    return nl_log_limits_f64(x, l.k + (f - nl_log_defect_f64(f)) * NL_LOG2_E_F64);
+    return nl_log_limits_f64(x, nl_muladd_f64(f - nl_log_defect_f64(f), NL_LOG2_E_F64, l.k));
 }
 
 NL_FN double nl_log1p_f64(double x) {
@@ -217,36 +215,36 @@ NL_FN double nl_log1p_f64(double x) {
     double lost = (1.0 - (u - x_part)) + (x - x_part);
     nl_log_parts_f64 l = nl_log_split_f64(u);
     uint64_t half_power = 0x4000000000000000u - (nl_bits_f64(u) - nl_bits_f64(l.m)); /* 2^(1-k), 0 for k = 1024 */
-    double f = (l.m - 1.0) + (0.5 * lost) * nl_from_bits_f64(half_power);
-    double low = l.k * NL_LN2_LO_F64 - nl_log_defect_f64(f);
-    double result = nl_log_limits_f64(u, l.k * NL_LN2_HI_F64 + (low + f));
+    double f = nl_muladd_f64(0.5 * lost, nl_from_bits_f64(half_power), l.m - 1.0);
+    double low = nl_muladd_f64(l.k, NL_LN2_LO_F64, -nl_log_defect_f64(f));
+    double result = nl_log_limits_f64(u, nl_muladd_f64(l.k, NL_LN2_HI_F64, low + f));
     return __builtin_fabs(x) < 0x1p-54 ? x : result;
 }
 
 /* atan(t) for t from 0 to 1 */
 NL_FN double nl_atan_unit_f64(double t) { /* ATAN_F64 */
     double u = t * t, p = -0x1.0c46e97457beap-17;
-    p = p * u + 0x1.97fab994278afp-14;
-    p = p * u - 0x1.26d43efe02f01p-11;
-    p = p * u + 0x1.0eaa018698fb9p-9;
-    p = p * u - 0x1.64cdaa7f1b4a6p-8;
-    p = p * u + 0x1.6b1d2d97c135cp-7;
-    p = p * u - 0x1.2ce63ae529219p-6;
-    p = p * u + 0x1.a9334b92996e5p-6;
-    p = p * u - 0x1.0b928f19a1425p-5;
-    p = p * u + 0x1.388ae97d0d41cp-5;
-    p = p * u - 0x1.5ef8c8d377f05p-5;
-    p = p * u + 0x1.84a8e82e89125p-5;
-    p = p * u - 0x1.aed83db2b64b1p-5;
-    p = p * u + 0x1.e1d44f1ee46aep-5;
-    p = p * u - 0x1.11103269166e8p-4;
-    p = p * u + 0x1.3b139c52fc0cdp-4;
-    p = p * u - 0x1.745d15e5e2fa8p-4;
-    p = p * u + 0x1.c71c71b7ee31ep-4;
-    p = p * u - 0x1.24924924609a6p-3;
-    p = p * u + 0x1.9999999998f81p-3;
-    p = p * u - 0x1.555555555555p-2;
-    return p * (u * t) + t;
+    p = nl_muladd_f64(p, u, 0x1.97fab994278afp-14);
+    p = nl_muladd_f64(p, u, -0x1.26d43efe02f01p-11);
+    p = nl_muladd_f64(p, u, 0x1.0eaa018698fb9p-9);
+    p = nl_muladd_f64(p, u, -0x1.64cdaa7f1b4a6p-8);
+    p = nl_muladd_f64(p, u, 0x1.6b1d2d97c135cp-7);
+    p = nl_muladd_f64(p, u, -0x1.2ce63ae529219p-6);
+    p = nl_muladd_f64(p, u, 0x1.a9334b92996e5p-6);
+    p = nl_muladd_f64(p, u, -0x1.0b928f19a1425p-5);
+    p = nl_muladd_f64(p, u, 0x1.388ae97d0d41cp-5);
+    p = nl_muladd_f64(p, u, -0x1.5ef8c8d377f05p-5);
+    p = nl_muladd_f64(p, u, 0x1.84a8e82e89125p-5);
+    p = nl_muladd_f64(p, u, -0x1.aed83db2b64b1p-5);
+    p = nl_muladd_f64(p, u, 0x1.e1d44f1ee46aep-5);
+    p = nl_muladd_f64(p, u, -0x1.11103269166e8p-4);
+    p = nl_muladd_f64(p, u, 0x1.3b139c52fc0cdp-4);
+    p = nl_muladd_f64(p, u, -0x1.745d15e5e2fa8p-4);
+    p = nl_muladd_f64(p, u, 0x1.c71c71b7ee31ep-4);
+    p = nl_muladd_f64(p, u, -0x1.24924924609a6p-3);
+    p = nl_muladd_f64(p, u, 0x1.9999999998f81p-3);
+    p = nl_muladd_f64(p, u, -0x1.555555555555p-2);
+    return nl_muladd_f64(p, u * t, t);
 }
 
 NL_FN double nl_atan_f64(double x) {

@@ -26,18 +26,18 @@ typedef struct { float hi, lo; } nl_pair_f32;
 
 NL_FN float nl_log2_terms_f32(float u) {
     float p = 0x1.5899aap-2f;
-    p = p * u + 0x1.a5cfd2p-2f;
-    return p * u + 0x1.2776ep-1f;
+    p = nl_muladd_f32(p, u, 0x1.a5cfd2p-2f);
+    return nl_muladd_f32(p, u, 0x1.2776ep-1f);
 }
 
 NL_FN double nl_log2_terms_f64(double u) {
     double p = 0x1.85e37f882aacbp-3;
-    p = p * u + 0x1.87b15db2f2527p-3;
-    p = p * u + 0x1.c69f8557690a6p-3;
-    p = p * u + 0x1.0c9a63e9a8a5fp-2;
-    p = p * u + 0x1.484b142161393p-2;
-    p = p * u + 0x1.a61762a759d51p-2;
-    return p * u + 0x1.2776c50ef9d23p-1;
+    p = nl_muladd_f64(p, u, 0x1.87b15db2f2527p-3);
+    p = nl_muladd_f64(p, u, 0x1.c69f8557690a6p-3);
+    p = nl_muladd_f64(p, u, 0x1.0c9a63e9a8a5fp-2);
+    p = nl_muladd_f64(p, u, 0x1.484b142161393p-2);
+    p = nl_muladd_f64(p, u, 0x1.a61762a759d51p-2);
+    return nl_muladd_f64(p, u, 0x1.2776c50ef9d23p-1);
 }
 
 /* log2 of a number in parts, k + s (A + u (B + u P(u))) with s = (m-1) / (m+1), u = s^2 (A, B: LOG2_SLOPE and its third).

@@ -19,16 +19,28 @@ NL_FN int64_t nl_angle_in_range_f64(double x) {
 /* x = (n + t) pi/2 or (n + t) pi with |t| <= 1/2 + 2^-11; n in the low bits of `sum` */
 typedef struct { double t; uint64_t sum; } nl_angle_parts;
 
-/* Of `whole` + x * per_x; the first is far below 2^52. Without the second, which is small, n is near enough. */
-NL_FN nl_angle_parts nl_angle_split_f64(double whole, double x, double per_x) {
-    double sum = whole + NL_MAGIC_F64;
-    return (nl_angle_parts){(whole - (sum - NL_MAGIC_F64)) + x * per_x, nl_bits_f64(sum)};
+/* Of x (per_x + rest): the first product is exact and far below 2^52. Without the second, which is small, n is near
+ * enough. */
+NL_FN nl_angle_parts nl_angle_split_f64(double x, double per_x, double rest) {
+    double sum = nl_muladd_f64(x, per_x, NL_MAGIC_F64), t = nl_muladd_f64(x, per_x, -(sum - NL_MAGIC_F64));
+    return (nl_angle_parts){nl_muladd_f64(x, rest, t), nl_bits_f64(sum)};
 }
 
 /* As above of 1/2 more, which the cosine is: the half is taken off n, where it costs no digits. */
-NL_FN nl_angle_parts nl_angle_split_cos_f64(double whole, double x, double per_x) {
-    double sum = (whole + 0.5) + NL_MAGIC_F64, n = sum - NL_MAGIC_F64;
-    return (nl_angle_parts){(whole - (n - 0.5)) + x * per_x, nl_bits_f64(sum)};
+NL_FN nl_angle_parts nl_angle_split_cos_f64(double x, double per_x, double rest) {
+    double sum = nl_muladd_f64(x, per_x, 0.5) + NL_MAGIC_F64, n = sum - NL_MAGIC_F64;
+    return (nl_angle_parts){nl_muladd_f64(x, rest, nl_muladd_f64(x, per_x, -(n - 0.5))), nl_bits_f64(sum)};
+}
+
+/* The same of `turns` as they are. */
+NL_FN nl_angle_parts nl_angle_whole_f64(double turns) {
+    double sum = turns + NL_MAGIC_F64;
+    return (nl_angle_parts){turns - (sum - NL_MAGIC_F64), nl_bits_f64(sum)};
+}
+
+NL_FN nl_angle_parts nl_angle_whole_cos_f64(double turns) {
+    double sum = (turns + 0.5) + NL_MAGIC_F64, n = sum - NL_MAGIC_F64;
+    return (nl_angle_parts){turns - (n - 0.5), nl_bits_f64(sum)};
 }
 
 /* x / 2 pi less whole turns, for any x: summed over 29 bits of 1 / 2 pi at a time (TURNS_F32). Each product is exact, so
@@ -41,7 +53,7 @@ NL_FN double nl_turns_f32(double x) {
     turns += p2 - nl_rint_f64(p2);
     turns += p3 - nl_rint_f64(p3);
     turns += p4 - nl_rint_f64(p4);
-    return turns + x * 0x1.2b3278872084p-147;
+    return nl_muladd_f64(x, 0x1.2b3278872084p-147, turns);
 }
 
 NL_FN nl_angle_parts nl_choose_angle_f32(float x, nl_angle_parts bounded, nl_angle_parts far) {
@@ -52,23 +64,23 @@ NL_FN nl_angle_parts nl_choose_angle_f32(float x, nl_angle_parts bounded, nl_ang
 /* The sine of (n + t) pi, whose sign alternates with n (SIN_PI_F64) */
 NL_FN float nl_sin_pi_f32(nl_angle_parts half_turns) {
     double t = half_turns.t, u = t * t, p = 0x1.3da65e590dc1dp-4;
-    p = p * u - 0x1.324c401c0913ep-1;
-    p = p * u + 0x1.4668aa776a7b6p+1;
-    p = p * u - 0x1.4abbc14b81feep+2;
-    p = p * u + 0x1.921fb5200989ap+1;
+    p = nl_muladd_f64(p, u, -0x1.324c401c0913ep-1);
+    p = nl_muladd_f64(p, u, 0x1.4668aa776a7b6p+1);
+    p = nl_muladd_f64(p, u, -0x1.4abbc14b81feep+2);
+    p = nl_muladd_f64(p, u, 0x1.921fb5200989ap+1);
     return (float)nl_from_bits_f64(nl_bits_f64(p * t) ^ half_turns.sum << 63);
 }
 
 /* The tangent of (n + t) pi/2 by sine and cosine (SINQ_F64, COSQ_F64), which change places with n */
 NL_FN float nl_tan_quarters_f32(nl_angle_parts quarters) {
     double t = quarters.t, u = t * t, sine = -0x1.2d90530262f83p-8, cosine = 0x1.d9f3b3be9a1bap-11;
-    sine = sine * u + 0x1.465e845df776bp-4;
-    sine = sine * u - 0x1.4abbb8df2f5acp-1;
-    sine = (sine * u + 0x1.921fb52e3df3p+0) * t;
-    cosine = cosine * u - 0x1.55c656adf0e1fp-6;
-    cosine = cosine * u + 0x1.03c1deb1830a2p-2;
-    cosine = cosine * u - 0x1.3bd3cc7e879e4p+0;
-    cosine = cosine * u + 1.0;
+    sine = nl_muladd_f64(sine, u, 0x1.465e845df776bp-4);
+    sine = nl_muladd_f64(sine, u, -0x1.4abbb8df2f5acp-1);
+    sine = nl_muladd_f64(sine, u, 0x1.921fb52e3df3p+0) * t;
+    cosine = nl_muladd_f64(cosine, u, -0x1.55c656adf0e1fp-6);
+    cosine = nl_muladd_f64(cosine, u, 0x1.03c1deb1830a2p-2);
+    cosine = nl_muladd_f64(cosine, u, -0x1.3bd3cc7e879e4p+0);
+    cosine = nl_muladd_f64(cosine, u, 1.0);
     int odd = quarters.sum & 1u;
     return (float)((odd ? -cosine : sine) / (odd ? sine : cosine));
 }
@@ -78,15 +90,15 @@ NL_FN float nl_tan_quarters_f32(nl_angle_parts quarters) {
 #define NL_HALF_TURNS_LO_F64 0x1.9391054a7f09dp-31
 
 NL_FN nl_angle_parts nl_half_turns_bounded_f32(float x) {
-    return nl_angle_split_f64((double)x * NL_HALF_TURNS_F64, (double)x, NL_HALF_TURNS_LO_F64);
+    return nl_angle_split_f64((double)x, NL_HALF_TURNS_F64, NL_HALF_TURNS_LO_F64);
 }
 
 NL_FN nl_angle_parts nl_half_turns_cos_bounded_f32(float x) {
-    return nl_angle_split_cos_f64((double)x * NL_HALF_TURNS_F64, (double)x, NL_HALF_TURNS_LO_F64);
+    return nl_angle_split_cos_f64((double)x, NL_HALF_TURNS_F64, NL_HALF_TURNS_LO_F64);
 }
 
 NL_FN nl_angle_parts nl_quarters_bounded_f32(float x) {
-    return nl_angle_split_f64((double)x * (2 * NL_HALF_TURNS_F64), (double)x, 2 * NL_HALF_TURNS_LO_F64);
+    return nl_angle_split_f64((double)x, 2 * NL_HALF_TURNS_F64, 2 * NL_HALF_TURNS_LO_F64);
 }
 
 NL_FN float nl_sin_bounded_f32(float x) { return nl_sin_pi_f32(nl_half_turns_bounded_f32(x)); }
@@ -94,17 +106,17 @@ NL_FN float nl_cos_bounded_f32(float x) { return nl_sin_pi_f32(nl_half_turns_cos
 NL_FN float nl_tan_bounded_f32(float x) { return nl_tan_quarters_f32(nl_quarters_bounded_f32(x)); }
 
 NL_FN float nl_sin_f32(float x) {
-    nl_angle_parts far = nl_angle_split_f64(2 * nl_turns_f32((double)x), 0.0, 0.0);
+    nl_angle_parts far = nl_angle_whole_f64(2 * nl_turns_f32((double)x));
     return nl_sin_pi_f32(nl_choose_angle_f32(x, nl_half_turns_bounded_f32(x), far));
 }
 
 NL_FN float nl_cos_f32(float x) {
-    nl_angle_parts far = nl_angle_split_cos_f64(2 * nl_turns_f32((double)x), 0.0, 0.0);
+    nl_angle_parts far = nl_angle_whole_cos_f64(2 * nl_turns_f32((double)x));
     return nl_sin_pi_f32(nl_choose_angle_f32(x, nl_half_turns_cos_bounded_f32(x), far));
 }
 
 NL_FN float nl_tan_f32(float x) {
-    nl_angle_parts far = nl_angle_split_f64(4 * nl_turns_f32((double)x), 0.0, 0.0);
+    nl_angle_parts far = nl_angle_whole_f64(4 * nl_turns_f32((double)x));
     return nl_tan_quarters_f32(nl_choose_angle_f32(x, nl_quarters_bounded_f32(x), far));
 }
 
@@ -162,22 +174,22 @@ NL_FN nl_angle nl_angle_far_f64(double x) {
     nl_pair b = nl_two_sum(a.hi, p1.hi - nl_rint_f64(p1.hi));
     nl_pair c = nl_two_sum(p1.lo, p2.hi);
     nl_pair turns = nl_two_sum(b.hi, c.hi);
-    double low = (a.lo + b.lo) + turns.lo + c.lo + p2.lo + w.x * 0x1p-159 * w.w3;
+    double low = nl_muladd_f64(w.x * 0x1p-159, w.w3, (a.lo + b.lo) + turns.lo + c.lo + p2.lo);
 
     double quarters = 4.0 * turns.hi, sum = quarters + NL_MAGIC_F64;
     nl_pair t = nl_fast_two_sum(quarters - (sum - NL_MAGIC_F64), 4.0 * low);
     nl_pair r = nl_two_product(t.hi, 0x1.921fb54442d18p+0);
-    r.lo += t.hi * 0x1.1a62633145c07p-54 + t.lo * 0x1.921fb54442d18p+0;
+    r.lo += nl_muladd_f64(t.hi, 0x1.1a62633145c07p-54, t.lo * 0x1.921fb54442d18p+0);
     return (nl_angle){r, nl_bits_f64(sum)};
 }
 
 /* Less multiples of pi/2, of which two parts of 33 bits have exact products (HALF_PI_BOUNDED_F64). Next to a multiple the
  * second difference is exact, and the third part may be as large as it. */
 NL_FN nl_angle nl_angle_bounded_f64(double x) {
-    double sum = x * 0x1.45f306dc9c883p-1 + NL_MAGIC_F64, n = sum - NL_MAGIC_F64;
-    double first = x - n * 0x1.921fb544p+0, second = first - n * 0x1.0b4611a6p-34;
-    double lost = (first - second) - n * 0x1.0b4611a6p-34;
-    return (nl_angle){nl_fast_two_sum(second, lost - n * 0x1.3198a2e037073p-69), nl_bits_f64(sum)};
+    double sum = nl_muladd_f64(x, 0x1.45f306dc9c883p-1, NL_MAGIC_F64), n = sum - NL_MAGIC_F64;
+    double first = nl_muladd_f64(-n, 0x1.921fb544p+0, x), second = nl_muladd_f64(-n, 0x1.0b4611a6p-34, first);
+    double lost = nl_muladd_f64(-n, 0x1.0b4611a6p-34, first - second);
+    return (nl_angle){nl_fast_two_sum(second, nl_muladd_f64(-n, 0x1.3198a2e037073p-69, lost)), nl_bits_f64(sum)};
 }
 
 NL_FN nl_angle nl_angle_f64(double x) {
@@ -189,23 +201,23 @@ NL_FN nl_angle nl_angle_f64(double x) {
 
 NL_FN double nl_sin_reduced_f64(nl_pair r) { /* SIN_F64 */
     double u = r.hi * r.hi, p = 0x1.5d8dfce379168p-33;
-    p = p * u - 0x1.ae5e546e4401bp-26;
-    p = p * u + 0x1.71de35603abd6p-19;
-    p = p * u - 0x1.a01a019bf579ap-13;
-    p = p * u + 0x1.111111110f78fp-7;
-    p = p * u - 0x1.5555555555548p-3;
-    return r.hi + (p * (u * r.hi) + r.lo);
+    p = nl_muladd_f64(p, u, -0x1.ae5e546e4401bp-26);
+    p = nl_muladd_f64(p, u, 0x1.71de35603abd6p-19);
+    p = nl_muladd_f64(p, u, -0x1.a01a019bf579ap-13);
+    p = nl_muladd_f64(p, u, 0x1.111111110f78fp-7);
+    p = nl_muladd_f64(p, u, -0x1.5555555555548p-3);
+    return r.hi + nl_muladd_f64(p, u * r.hi, r.lo);
 }
 
 NL_FN double nl_cos_reduced_f64(nl_pair r) { /* COS_F64 */
     double u = r.hi * r.hi, p = -0x1.8facd1667e6c4p-37;
-    p = p * u + 0x1.1ee9e89107a2fp-29;
-    p = p * u - 0x1.27e4f80534821p-22;
-    p = p * u + 0x1.a01a019cab75ap-16;
-    p = p * u - 0x1.6c16c16c1514p-10;
-    p = p * u + 0x1.555555555554cp-5;
-    double head = 1.0 - 0.5 * u, lost = (1.0 - head) - 0.5 * u;
-    return head + (lost + (p * (u * u) - r.hi * r.lo));
+    p = nl_muladd_f64(p, u, 0x1.1ee9e89107a2fp-29);
+    p = nl_muladd_f64(p, u, -0x1.27e4f80534821p-22);
+    p = nl_muladd_f64(p, u, 0x1.a01a019cab75ap-16);
+    p = nl_muladd_f64(p, u, -0x1.6c16c16c1514p-10);
+    p = nl_muladd_f64(p, u, 0x1.555555555554cp-5);
+    double head = nl_muladd_f64(-0.5, u, 1.0), lost = nl_muladd_f64(-0.5, u, 1.0 - head);
+    return head + (lost + nl_muladd_f64(p, u * u, -(r.hi * r.lo)));
 }
 
 /* The sign bit where bit 1 of q is set: in the second half of the turn. */

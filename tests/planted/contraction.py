@@ -1,0 +1,26 @@
+"""Faults that round an expression's products and sums together, or its functions otherwise than they ask for."""
+
+# ruff: noqa: E501  (one fault, one line: the tables read across)
+
+from __future__ import annotations
+
+from planted.table import KERNELS, C, Mutant
+
+
+def contraction(name: str, file: str, old: str, new: str) -> Mutant:
+    return Mutant("contraction", name, KERNELS + file, old, new)
+
+
+def functions(name: str, file: str, old: str, new: str) -> Mutant:
+    return Mutant("vecmath", name, C + "vecmath/" + file, old, new)
+
+
+MUTANTS = (
+    contraction("every kernel contracts", "build/source.py", "return self.contracts or settings.CONTRACT.get()", "return True"),
+    contraction("none contracts when asked to", "build/source.py", "return self.contracts or settings.CONTRACT.get()", "return self.contracts"),
+    contraction("the compiler is not told", "c/toolchain.py", '    ("-ffp-contract=off",),\n', '    ("-ffp-contract=fast",),\n'),
+    functions("exp far below 0 is not 0", "vecmath_f32.h", "    return x < -104.0f ? 0.0f : result; /*", "    return x < -204.0f ? 0.0f : result; /*"),
+    functions("exp2 far below 0 is not 0", "vecmath_f32.h", "return x < -151.0f ? 0.0f : result;", "return x < -451.0f ? 0.0f : result;"),
+    functions("erf beyond its polynomial", "vecmath_f32.h", "size > 3.92f ? 1.0f : e", "size > 9.92f ? 1.0f : e"),
+    functions("half a turn is taken off the angle", "vecmath_trigonometry.h", "nl_muladd_f64(x, per_x, -(n - 0.5))", "nl_muladd_f64(x, per_x, -(n - 0.25))"),
+)
