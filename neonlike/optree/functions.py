@@ -116,7 +116,7 @@ def clip(a: Any, a_min: Any, a_max: Any) -> OpTreeNode:
     return F.minimum(F.maximum(a, a_min), a_max)
 
 
-_SUM, _DIV = OPS["sum"], OPS["div"]
+_SUM, _DIV, _MAX = OPS["sum"], OPS["div"], OPS["max"]
 
 
 @lru_cache(maxsize=1024)
@@ -150,31 +150,48 @@ def var(a: Any, axis: Any = None, binary: bool = False) -> OpTreeNode:
 
 
 def std(a: Any, axis: Any = None) -> OpTreeNode:
-    """Square root of the biased variance."""
-    return F.sqrt(var(a, axis))
+    """Square root of the biased variance; its gradient is 0 where that is."""
+    return F.root(var(a, axis))
 
 
 def norm2(a: Any, axis: Any = None) -> OpTreeNode:
-    """Euclidean norm over ``axis``."""
-    return F.sqrt(F.sum(F.sqr(a), axis))
+    """Euclidean norm over ``axis``; its gradient is 0 where the norm is."""
+    return F.root(F.sum(F.sqr(a), axis))
+
+
+def _offset(name: str, a: OpTreeNode, axis: Any) -> Any:
+    """Maximum over ``axis``, to be subtracted before exp; 0 over nothing.
+
+    It is a constant to gradients: what is computed with it does not depend on it.
+    """
+    if 0 in a.shape and any(a.shape[i] == 0 for i in shapes.normalize_axes(name, axis, a.shape)):
+        return 0
+    most = builders.reduce(_MAX, a, axis)
+    assert most.attrs is not None
+    most.attrs["constant"] = True
+    return most
 
 
 def logsumexp(a: Any, axis: Any = None) -> OpTreeNode:
-    """log(sum(exp(a))) over ``axis``, without overflow; also right where all are -inf."""
-    top = F.max(a, axis)
-    top = F.where(F.finite(top), top, 0)
-    return F.log(F.sum(F.exp(a - top), axis)) + top
+    """log(sum(exp(a))) over ``axis``, without overflow; also right where all are -inf, which it is over nothing."""
+    a = expression("logsumexp", a)
+    top = _offset("logsumexp", a, axis)
+    if isinstance(top, OpTreeNode):
+        top = F.where(F.finite(top), top, 0)
+    return F.add(F.log(F.sum(F.exp(a - top), axis)), top)
 
 
 def softmax(a: Any, axis: Any = 0) -> OpTreeNode:
     """exp(a - max) / sum(exp(a - max)) along ``axis``, by default that of the features."""
-    powers = F.exp(a - F.max(a, axis))
+    a = expression("softmax", a)
+    powers = F.exp(a - _offset("softmax", a, axis))
     return powers / F.sum(powers, axis)
 
 
 def log_softmax(a: Any, axis: Any = 0) -> OpTreeNode:
     """log(softmax(a)) along ``axis``, without underflow."""
-    below = a - F.max(a, axis)
+    a = expression("log_softmax", a)
+    below = a - _offset("log_softmax", a, axis)
     return F.sub(below, F.log(F.sum(F.exp(below), axis)))
 
 
