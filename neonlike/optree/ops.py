@@ -383,6 +383,16 @@ _ROWS: tuple[OpSpec, ...] = (
 )  # fmt: skip
 
 
+UNITS = {
+    name: _unary(f"unit_{name}", numpy, f"floor({{0}} * {2**bits}) * {2.0**-bits!r}", NON_DIFFERENTIABLE, doc)
+    for name, numpy, bits, doc in (
+        ("float16", f.unit_float16, 11, "A number of [0, 1) less what goes beyond the 11 bits of float16."),
+        ("bfloat16", f.unit_bfloat16, 8, "A number of [0, 1) less what goes beyond the 8 bits of bfloat16."),
+    )
+}
+"""Rows that only the planner uses, where random numbers are stored in 16 bits, by the name of the dtype."""
+
+
 def x_t(x: Any) -> Any:
     """Transpose of a 2-D operand in a gradient rule."""
     return x.T
