@@ -149,9 +149,10 @@ def test_a_changed_batch_size_is_followed(be):
     iterator = ArrayIterator(numbered(8), np.zeros(8), nclass=2)
     be.bsz = 8
     assert epoch(iterator) == [list(range(8))]
-    be.bsz = 9
-    with pytest.raises(ShapeError, match=r"8 samples.*batch of 9"):
-        next(iter(iterator))
+    be.bsz = 19
+    assert iterator.masked_to == 8 and iterator.nbatches == 1
+    for _ in range(2):
+        assert epoch(iterator) == [[*range(8), *range(8), 0, 1, 2]]
 
 
 def test_labels_may_be_stored_as_whole_floats_or_bytes(be):
@@ -163,8 +164,7 @@ def test_labels_may_be_stored_as_whole_floats_or_bytes(be):
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ((numbered(3),), ShapeError, "3 samples.*batch of 4"),
-        ((numbered(0),), ShapeError, "0 samples"),
+        ((numbered(0),), ShapeError, "no samples"),
         (([],), ArgumentError, "empty"),
         (([numbered(8), numbered(9)],), ShapeError, "8, 9 samples"),
         ((numbered(8), np.zeros(7), 2), ShapeError, "8 samples but y has 7"),

@@ -139,10 +139,16 @@ class TestLengths:
             with pytest.raises(error, match="set_lengths"):
                 layer.set_lengths(lengths)
 
-    @pytest.mark.parametrize("lengths", [[T + 1] * N, [1] * (N + 1)])
-    def test_lengths_of_another_batch(self, be: Any, lengths: Any) -> None:
+    def test_lengths_beyond_the_steps_are_refused_where_they_are_set(self, be: Any) -> None:
         for layer in (make("rnn", NOUT), RecurrentSum()):
-            ready(layer, (NIN, T)).set_lengths(lengths)
+            ready(layer, (NIN, T)).set_lengths([T] * N)
+            with pytest.raises(ShapeError, match=rf"set_lengths: a sample has {T + 1} steps, but sequences have {T}"):
+                layer.set_lengths([1] * (N - 1) + [T + 1])
+            assert layer.padding.lengths.max() == T
+
+    def test_lengths_of_another_batch(self, be: Any) -> None:
+        for layer in (make("rnn", NOUT), RecurrentSum()):
+            ready(layer, (NIN, T)).set_lengths([1] * (N + 1))
             with pytest.raises(ShapeError, match=r"call set_lengths for this batch"):
                 layer.fprop(be.zeros((NIN, T * N)))
 

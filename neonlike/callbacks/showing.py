@@ -49,18 +49,28 @@ class MultiLabelStatsCallback(Callback):
 
     def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
         """Evaluate and print a line for each label."""
-        total, samples = np.zeros(self.metric.outputs.shape), 0
-        for y, t, valid, steps in predictions(model, self.eval_set):
-            self.metric(y, t, calcrange=slice(0, valid * steps))
-            total += valid * self.metric.outputs.get()
-            samples += valid
-        if not samples:
-            raise ArgumentError(f"{self.classnm}: the data iterator {self.eval_set!r} yielded no batch")
-        for label, measures in zip(self.labels, total / samples, strict=True):
+        for label, measures in zip(self.labels, self._by_label(model), strict=True):
             named = zip(self.metric.metric_names, measures, strict=True)
             text = ", ".join(f"{name}: {100 * value:.0f}%" for name, value in named)
             sys.stdout.write(f"[{text}] -> {label}\n")
         sys.stdout.flush()
+
+    def _by_label(self, model: Any) -> np.ndarray:
+        """What the metric says of each label: of counts over the data set, or a mean over samples."""
+        by_class = getattr(self.metric, "by_class", None)
+        total: Any = 0
+        samples = 0
+        for y, t, valid, steps in predictions(model, self.eval_set):
+            columns = slice(0, valid * steps)
+            if by_class is not None:
+                total = total + self.metric.counts(y, t, calcrange=columns)
+            else:
+                self.metric(y, t, calcrange=columns)
+                total = total + valid * self.metric.outputs.get()
+            samples += valid
+        if not samples:
+            raise ArgumentError(f"{self.classnm}: the data iterator {self.eval_set!r} yielded no batch")
+        return by_class(total) if by_class is not None else total / samples  # type: ignore[no-any-return]
 
 
 class WatchTickerCallback(Callback):

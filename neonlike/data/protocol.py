@@ -110,23 +110,37 @@ class CyclicIterator(NervanaDataIterator):
         if isinstance(start, int) and 0 <= start < self.ndata:
             self.start = start
 
+    @property
+    def masked_to(self) -> int | None:
+        """Samples that count in the one batch of an epoch, where there are fewer than a batch has; else None.
+
+        The columns behind them repeat the samples, and are left out of costs, gradients and metrics.
+        """
+        return self.ndata if self.ndata < self._batch_size() else None
+
+    def _check_size(self, ndata: int) -> None:
+        """Raise unless there are samples."""
+        if ndata < 1:
+            raise ArrayShapeError(f"{self.classnm}: there are no samples; give one at least")
+        self._batch_size()
+
     def _firsts(self) -> range:
         """The first sample of each batch of the coming epoch."""
         return range(self.start, self.ndata, self._batch_size())
 
     def _pieces(self, first: int) -> list[tuple[slice, slice]]:
         """The batch that begins with sample ``first``: columns, and the samples that belong there."""
-        bsz = self._batch_size()
-        wrapped = max(0, first + bsz - self.ndata)
-        pieces = [(slice(0, bsz - wrapped), slice(first, first + bsz - wrapped))]
-        if wrapped:
-            pieces.append((slice(bsz - wrapped, bsz), slice(0, wrapped)))
+        bsz, pieces, column, sample = self._batch_size(), [], 0, first
+        while column < bsz:
+            count = min(bsz - column, self.ndata - sample)
+            pieces.append((slice(column, column + count), slice(sample, sample + count)))
+            column, sample = column + count, 0
         return pieces
 
     def _begin(self, first: int) -> None:
         """The batch that begins with sample ``first`` is handed out; after the last one, an epoch is over."""
         if (after := first + self._batch_size()) >= self.ndata:
-            self.start = after - self.ndata
+            self.start = after - self.ndata if self.masked_to is None else 0
 
 
 class HostIterator(NervanaDataIterator):

@@ -56,18 +56,28 @@ def _of_samples(tensors: Any, batch: int, valid: int) -> Any:
 
 
 def average(model: Any, dataset: Any, metric: Any) -> np.ndarray:
-    """Average of a metric over all samples: float32, one number for each of its names."""
+    """Metric over all samples: float32, one number for each of its names.
+
+    Its average, or what it makes of counts that were added, if it is no mean over samples.
+    """
     require(metric, ("metric_names",), "metric", "Misclassification()")
     require(dataset, ("reset", "ndata", "__iter__"), "dataset", DATASET_EXAMPLE)
     model.initialize(dataset)
     total = np.zeros(len(metric.metric_names), dtype=np.float64)
     samples = 0
+    accumulates = getattr(metric, "accumulates", False)
+    counts: Any = 0
     for y, t, valid, steps in predictions(model, dataset):
-        total += np.asarray(metric(y, t, calcrange=slice(0, valid * steps))) * valid
+        columns = slice(0, valid * steps)
+        if accumulates:
+            counts = counts + metric.counts(y, t, calcrange=columns)
+        else:
+            total += np.asarray(metric(y, t, calcrange=columns)) * valid
         samples += valid
     if not samples:
         raise ArgumentError(f"{model.name}.eval: the data iterator {dataset!r} yielded no batch")
-    return values((total / samples).astype(np.float32))
+    found = metric.of_counts(counts) if accumulates else total / samples
+    return values(np.asarray(found).astype(np.float32))
 
 
 def outputs(model: Any, dataset: Any) -> np.ndarray:

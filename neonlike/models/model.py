@@ -206,6 +206,8 @@ class Model(Saved):
         self.nbatches, self.ndata = dataset.nbatches, dataset.ndata
         self.optimizer = optimizer
         self.initialize(dataset, cost)
+        if hasattr(cost, "count_samples"):
+            cost.count_samples(getattr(dataset, "masked_to", None))
         arguments.warn_of_unused_keys(self, optimizer)
         if timing.wanted is not None:
             timing.profile(self, dataset, timing.wanted)

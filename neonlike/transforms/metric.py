@@ -136,8 +136,34 @@ class PrecisionRecall(Metric):
         self.token_stats = be.empty((num_classes, 3), dtype=dtype)
         self._row_buffer("bin_buf", dtype=np.int32)
 
+    @property
+    def accumulates(self) -> bool:
+        """True: they are quotients of counts."""
+        return True
+
     def __call__(self, y: Any, t: Any, calcrange: slice = EVERYTHING) -> np.ndarray:
         """Array (precision, recall) over the columns ``calcrange``."""
+        self._count(y, t, calcrange)
+        stats = self.token_stats
+        self.outputs[:, 0] = stats[:, 0] / (stats[:, 1] + self.epsilon)
+        self.outputs[:, 1] = stats[:, 0] / (stats[:, 2] + self.epsilon)
+        return self.outputs.get().mean(axis=0)
+
+    def counts(self, y: Any, t: Any, calcrange: slice = EVERYTHING) -> np.ndarray:
+        """True positives, predictions and targets of each class, (num_classes, 3) in float64."""
+        self._count(y, t, calcrange)
+        return self.token_stats.get().astype(np.float64)
+
+    def of_counts(self, counts: np.ndarray) -> np.ndarray:
+        """Array (precision, recall)."""
+        return self.by_class(counts).mean(axis=0)
+
+    def by_class(self, counts: np.ndarray) -> np.ndarray:
+        """Precision and recall of each class, (num_classes, 2), for added :meth:`counts`."""
+        return counts[:, :1] / (counts[:, 1:] + self.epsilon)
+
+    def _count(self, y: Any, t: Any, calcrange: slice) -> None:
+        """Fill ``token_stats``."""
         self._check_shapes(y, t)
         if y.shape[0] != self.num_classes:
             raise ShapeError(
@@ -153,9 +179,6 @@ class PrecisionRecall(Metric):
         stats[:, 0] = be.sum(y * t, axis=1)
         stats[:, 1] = be.sum(y, axis=1)
         stats[:, 2] = be.sum(t, axis=1)
-        self.outputs[:, 0] = stats[:, 0] / (stats[:, 1] + self.epsilon)
-        self.outputs[:, 1] = stats[:, 0] / (stats[:, 2] + self.epsilon)
-        return self.outputs.get().mean(axis=0)
 
 
 class ObjectDetection(Metric):
@@ -215,11 +238,26 @@ class MultiMetric(Metric):
         self.metric, self.index = metric, index
         self.metric_names = metric.metric_names
 
+    @property
+    def accumulates(self) -> bool:
+        """Whether the wrapped metric does."""
+        return bool(getattr(self.metric, "accumulates", False))
+
     def __call__(self, y: Any, t: Any, calcrange: slice = EVERYTHING) -> Any:
         """Value of the metric on ``y[index]`` and ``t[index]``."""
+        return self.metric(*self._chosen(y, t), calcrange=calcrange)
+
+    def counts(self, y: Any, t: Any, calcrange: slice = EVERYTHING) -> np.ndarray:
+        """Counts of the metric on ``y[index]`` and ``t[index]``."""
+        return self.metric.counts(*self._chosen(y, t), calcrange=calcrange)
+
+    def of_counts(self, counts: np.ndarray) -> Any:
+        """Value of the metric for added counts."""
+        return self.metric.of_counts(counts)
+
+    def _chosen(self, y: Any, t: Any) -> tuple[Any, Any]:
         outputs = y[self.index]
-        targets = t if getattr(t, "shape", None) == outputs.shape else t[self.index]
-        return self.metric(outputs, targets, calcrange=calcrange)
+        return outputs, t if getattr(t, "shape", None) == outputs.shape else t[self.index]
 
     def __getattr__(self, name: str) -> Any:
         if name == "metric":  # not yet set: while unpickling

@@ -153,6 +153,19 @@ class Metric(Cost):
 
     metric_names: list[str]
 
+    @property
+    def accumulates(self) -> bool:
+        """Whether the metric of a data set follows from added :meth:`counts`, and is no mean over samples."""
+        return False
+
+    def counts(self, y: Any, t: Any, calcrange: slice = slice(0, None)) -> np.ndarray:
+        """Numbers to be added over the batches of a data set, of which :meth:`of_counts` makes the metric."""
+        raise NotDefined(f"{self.classnm} does not define counts: it is a mean over samples")
+
+    def of_counts(self, counts: np.ndarray) -> Any:
+        """Value(s) of the metric for added :meth:`counts`."""
+        raise NotDefined(f"{self.classnm} does not define of_counts: it is a mean over samples")
+
     def __call__(self, y: Any, t: Any, calcrange: slice = slice(0, None)) -> Any:
         """Value(s) over the columns ``calcrange`` of outputs ``y`` and targets ``t``."""
         raise NotDefined(f"{self.classnm} does not define __call__(y, t, calcrange)")

@@ -39,6 +39,8 @@ class GeneralizedCost(NervanaObject):
         Gradient with respect to the network's outputs, a sum over the batch.
     cost : ndarray
         Last value of ``get_cost``, ``(1, 1)``.
+    column_weights : Tensor or None
+        Factors ``(1, steps*N)`` of the columns of a batch, where not all count; see :meth:`count_samples`.
     activation : Transform or None
         The network's last op, if that leaves its derivative to the cost, as Softmax does.
     """
@@ -63,6 +65,7 @@ class GeneralizedCost(NervanaObject):
         self.deltas: Any = None
         self.prev_layer: Any = None
         self.activation: Any = None
+        self.column_weights: Any = None
         self.nstep = 1
         self.cost: Any = np.zeros((1, 1), dtype=np.float32)
         self.replays = Replays()
@@ -92,6 +95,18 @@ class GeneralizedCost(NervanaObject):
         _, self.nstep = interpret_in_shape(in_obj.out_shape)
         self.outputs = self.be.iobuf((1, self.nstep))
         self.deltas = self.be.iobuf(in_obj.out_shape, parallelism=in_obj.parallelism)
+
+    def count_samples(self, samples: int | None) -> None:
+        """Let only the first ``samples`` of each batch count, in costs and gradients; None: all.
+
+        Each counts the more, so that the gradient over the batch size is that of their mean.
+        """
+        if samples is None:
+            self.column_weights = None
+            return
+        weights = np.zeros((1, self.nstep, self.be.bsz))
+        weights[:, :, :samples] = self.be.bsz / samples
+        self.column_weights = self.be.array(weights.reshape(1, -1), dtype=self.cost_buffer.dtype)
 
     def _pair_with(self, last: Any) -> None:
         """Find out which gradient the last layer wants; say so if it is not that of the cost."""
@@ -175,7 +190,13 @@ class GeneralizedCost(NervanaObject):
         if self.outputs.shape[1] != columns:  # a batch that is not full
             self.outputs = self.be.empty((1, columns), dtype=self.outputs.dtype)
         self.outputs[:] = values_of_columns
-        self.cost_buffer[:] = self.be.mean(self.outputs, axis=1)
+        weights = self._weights(columns)
+        self.cost_buffer[:] = self.be.mean(self.outputs if weights is None else self.outputs * weights, axis=1)
+
+    def _weights(self, columns: int) -> Any:
+        """Weights of the columns of a batch; None if all count alike."""
+        weights = self.column_weights
+        return weights if weights is not None and weights.shape[1] == columns else None
 
     def read_cost(self) -> np.ndarray:
         """The cost that was computed last, as :meth:`get_cost` returns it."""
@@ -190,7 +211,8 @@ class GeneralizedCost(NervanaObject):
         return self.replays.backward.run(self.be, roots, self._differentiate, inputs, targets, alone=self)
 
     def _differentiate(self, inputs: Any, targets: Any) -> Any:
-        self.deltas[:] = self.slope(inputs, targets)
+        slope, weights = self.slope(inputs, targets), self._weights(inputs.shape[1])
+        self.deltas[:] = slope if weights is None else slope * weights
         return self.deltas
 
 
@@ -282,6 +304,14 @@ class GeneralizedGANCost(GeneralizedCost):
 
     gradients = ("bprop_data", "bprop_noise", "bprop_generator")
     example = "GANCost(func='modified')"
+
+    def count_samples(self, samples: int | None) -> None:
+        """Refused where there are fewer samples than a batch has: noise fills batches, and all of it counts."""
+        if samples is not None:
+            raise ArgumentError(
+                f"{self.name}: {samples} samples do not fill a batch of {self.be.bsz}, which generative adversarial "
+                "networks need; use a smaller batch size"
+            )
 
     def through_activation(self, y: Any, slope: Any) -> Any:
         """Gradient ``slope`` by the discriminator's outputs ``y``, or by the inputs of an activation that leaves it."""

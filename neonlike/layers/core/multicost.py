@@ -53,6 +53,12 @@ class Multicost(NervanaObject):
         for cost, terminal in zip(self.costs, terminals, strict=True):
             cost.initialize(terminal)
 
+    def count_samples(self, samples: int | None) -> None:
+        """As :meth:`GeneralizedCost.count_samples`, of all costs."""
+        for cost in self.costs:
+            if hasattr(cost, "count_samples"):
+                cost.count_samples(samples)
+
     @property
     def outputs(self) -> Any:
         """Cost per column of the first cost."""

@@ -41,6 +41,20 @@ def _row(values: np.ndarray) -> np.ndarray:
     return values.reshape(1, -1).astype(np.float64)
 
 
+def padding_of(lengths: Any, layer: Any) -> Padding | None:
+    """The padding that a layer's ``set_lengths`` was given lengths for, which are checked; None for None."""
+    found = lengths if isinstance(lengths, Padding | None) else Padding(lengths)
+    if found is not None:
+        found.check(layer)
+    return found
+
+
+def _steps_of(layer: Any) -> int | None:
+    """Time steps of the inputs that a layer was configured for; None if it was not, or they are no sequences."""
+    shape = getattr(layer, "in_shape", None)
+    return int(shape[1]) if isinstance(shape, tuple) and len(shape) == 2 else None
+
+
 class Padding:
     """Lengths of the samples of a batch, and the masks made of them, which the layers of a network share.
 
@@ -67,6 +81,15 @@ class Padding:
                 f"set_lengths: expected a vector of lengths from 0, got shape {values.shape} from {values.min()}"
             )
         self._made: dict[Any, Masks] = {}
+
+    def check(self, layer: Any) -> None:
+        """Raise ShapeError if a length is beyond the steps that ``layer`` was configured for, if it was."""
+        steps = _steps_of(layer)
+        if steps is not None and int(self.lengths.max()) > steps:
+            raise ShapeError(
+                f"{layer.name}.set_lengths: a sample has {int(self.lengths.max())} steps, but sequences have {steps}; "
+                f"give lengths from 0 to {steps}"
+            )
 
     def masks(self, layer: str, like: Tensor, extent: Extent) -> Masks:
         """The masks for ``extent``, on the backend and in the dtype of ``like``.

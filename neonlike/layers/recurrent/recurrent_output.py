@@ -9,7 +9,7 @@ import numpy as np
 from neonlike.backends.backend import Tensor
 from neonlike.errors import NotDefined, ShapeError
 from neonlike.layers.core.base import Layer, first_part
-from neonlike.layers.recurrent.padding import Padding
+from neonlike.layers.recurrent.padding import Padding, padding_of
 from neonlike.layers.recurrent.steps import (
     Extent,
     extent_of,
@@ -60,7 +60,7 @@ class RecurrentOutput(Layer):
         ----------
         lengths : sequence of N int, or None
         """
-        self.padding = lengths if isinstance(lengths, Padding | None) else Padding(lengths)
+        self.padding = padding_of(lengths, self)
         self._extent = None
 
     def _weighting(self, extent: Extent) -> Any:

@@ -15,7 +15,7 @@ from neonlike.layers.core.base import Layer, first_part, require_size, require_t
 from neonlike.layers.core.deltas import DeltasTree
 from neonlike.layers.core.parameter import ParameterLayer
 from neonlike.layers.core.parts import copied
-from neonlike.layers.recurrent.padding import Masks, Padding
+from neonlike.layers.recurrent.padding import Masks, Padding, padding_of
 from neonlike.layers.recurrent.steps import (
     Extent,
     extent_of,
@@ -326,7 +326,7 @@ class SequenceLayer(ParameterLayer):
         lengths : sequence of N int, or None
             From 0 to the number of steps.
         """
-        self.padding = lengths if isinstance(lengths, Padding | None) else Padding(lengths)
+        self.padding = padding_of(lengths, self)
 
     def _masks(self, views: Views) -> Masks | None:
         return None if self.padding is None else self.padding.masks(self.name, self.outputs, views.extent)
