@@ -157,6 +157,12 @@ def _prod_grad(F: Any, d: Any, z: Any, x: Any) -> tuple[Any, ...]:
     return (d * F.where(zero, only_zero, F.where(F.equal(zeros, 0), z / F.where(zero, 1, x), 0)),)
 
 
+def _spread_grad(F: Any, d: Any, z: Any, a: Any, b: Any, c: Any) -> tuple[Any, ...]:
+    """0 where less than nothing would be left."""
+    d = F.where(F.equal(z, 0), 0, d) / c
+    return d, -2 * d * (b / c), d * (F.square(b / c) - z)
+
+
 def _cumprod_grad(F: Any, d: Any, z: Any, x: Any) -> tuple[Any, ...]:
     """d times the products of the other factors, summed; exact also from the first factor that is 0 on."""
     axis, reverse = z.attrs["axis"], z.attrs["reverse"]
@@ -252,6 +258,15 @@ _ROWS: tuple[OpSpec, ...] = (
         "a where a > 0, else slope * a.", builders=("leaky_relu",), dtype=FLOAT,
     ),
     _unary("softplus", f.softplus, "softplus({0})", lambda F, d, z, x: (d * F.sig(x),), "log(1 + e**a), without overflow.", cuda="(max_nan({0}, 0) + log1p(exp(-fabs({0}))))", flops=20),
+    # Made by functions only
+    _unary("cast", np.positive, "{0}", lambda F, d, z, x: (F.cast(d, x.dtype),), "a in a dtype of so many bits.", builders=(), dtype=SAME, keyed=("bits",), flops=0),
+    _unary("held", np.positive, "{0}", NON_DIFFERENTIABLE, "a, which no gradient flows to.", builders=(), dtype=SAME, flops=0),
+    OpSpec(
+        "spread", 3, Kind.ELEMENTWISE, f.spread, "({0} - {0} == 0 ? max_nan(({0} - {1} * ({1} / {2})) / {2}, 0) : {0})", FLOAT,
+        _spread_grad,
+        "Variance of c numbers by the sum a of their squares and the sum b of themselves.",
+        domain=((30.0, 40.0), UNIT, POSITIVE), flops=5,
+    ),
     # Rounding and tests
     _unary("rint", f.rint, "rint({0})", NON_DIFFERENTIABLE, "Nearest whole number, halves to even.", builders=("rint", "round"), dtype=SAME),
     _unary("floor", f.floor, "floor({0})", NON_DIFFERENTIABLE, "Largest whole number not above a.", dtype=SAME),
