@@ -27,13 +27,36 @@ def gradient(be: Backend, expression: Any, *tensors: Any) -> list[Any]:
     return [g.tolist() for g in Autodiff(expression, be).get_grad_asnumpyarray(tensors)]
 
 
-def test_ties_give_every_side_the_full_gradient(be: Backend) -> None:
+def test_shares_of_a_tie_add_up_to_one(be: Backend) -> None:
     x, y = be.array([[1.0, 2.0, 3.0]]), be.array([[1.0, 5.0, 0.0]])
-    assert gradient(be, be.maximum(x, y), x, y) == [[[1, 0, 1]], [[1, 1, 0]]]
-    assert gradient(be, be.minimum(x, y), x, y) == [[[1, 1, 0]], [[1, 0, 1]]]
+    assert gradient(be, be.maximum(x, y), x, y) == [[[0.5, 0, 1]], [[0.5, 1, 0]]]
+    assert gradient(be, be.minimum(x, y), x, y) == [[[0.5, 1, 0]], [[0.5, 0, 1]]]
     z = be.array([[3.0, 1.0, 3.0], [1.0, 1.0, 1.0]])
-    assert gradient(be, be.max(z, axis=1), z) == [[[1, 0, 1], [1, 1, 1]]]
-    assert gradient(be, be.min(z, axis=0), z) == [[[0, 1, 0], [1, 1, 1]]]
+    third = pytest.approx(1 / 3)
+    assert gradient(be, be.max(z, axis=1), z) == [[[0.5, 0, 0.5], [third, third, third]]]
+    assert gradient(be, be.min(z, axis=0), z) == [[[0, 0.5, 0], [1, 0.5, 1]]]
+    assert gradient(be, be.max(z), z) == [[[0.5, 0, 0.5], [0, 0, 0]]]
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda be, x: be.maximum(x, x), lambda be, x: be.minimum(x, x), lambda be, x: be.clip(x, x, x),
+        lambda be, x: be.maximum(be.minimum(x, x), x), lambda be, x: be.max(x + be.zeros((4, 1)), axis=0),
+        lambda be, x: be.min(be.concatenate([x, x, x]), axis=0),
+        lambda be, x: be.sort(be.concatenate([x, x]), axis=0)[:1],
+        lambda be, x: be.maximum(x, 0) + be.minimum(x, 0), lambda be, x: be.max(be.stack([x, x]), axis=(0, 1)),
+    ],
+)  # fmt: skip
+def test_what_is_x_by_ties_has_the_gradient_of_x(be: Backend, f: Any) -> None:
+    x = be.array([[-1.0, 0.0, 2.0]])
+    np.testing.assert_allclose(gradient(be, f(be, x), x)[0], np.ones((1, 3)), rtol=1e-6)
+
+
+def test_nan_has_no_share(be: Backend) -> None:
+    x = be.array([[np.nan, 1.0, 1.0], [2.0, 2.0, 0.0]])
+    assert gradient(be, be.max(x, axis=1), x) == [[[0, 0, 0], [0.5, 0.5, 0]]]
+    assert gradient(be, be.maximum(x, 1), x) == [[[0, 0.5, 0.5], [1, 1, 0]]]
 
 
 def test_gradients_at_kinks(be: Backend) -> None:

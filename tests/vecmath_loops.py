@@ -84,11 +84,13 @@ def loops() -> list[tuple[str, str]]:
         ("f16", "f32", "uint16_t", "float"),
         ("f32", "f16", "float", "uint16_t"),
         ("f64", "f16", "double", "uint16_t"),
+        ("f64", "bf16", "double", "uint16_t"),
         ("bf16", "f32", "uint16_t", "float"),
         ("f32", "bf16", "float", "uint16_t"),
     ):
         name = f"{source}_to_{target}"
-        lines.append((name, f"(const {have} *restrict a, {want} *restrict y, long n)", f"nl_{name}(a[i])"))
+        call = f"nl_{name}(a[i])" if source != "f64" else f"nl_f32_to_{target}(nl_odd_f64(a[i]))"
+        lines.append((name, f"(const {have} *restrict a, {want} *restrict y, long n)", call))
     return [(n, f"void {n}{arguments} {{ for (long i = 0; i < n; i++) y[i] = {c}; }}") for n, arguments, c in lines]
 
 

@@ -197,12 +197,12 @@ class GAN(Model):
         cost, discriminator = self.cost, self.layers.discriminator
         y_noise = self._made()
         self.ybuf[:] = y_noise  # in the buffer that the outputs on data are to be in
-        cost.deltas[:] = cost.costfunc.bprop_noise(y_noise)
+        cost.deltas[:] = cost.through_activation(y_noise, cost.costfunc.bprop_noise(y_noise))
         self.bprop_dis(cost.deltas)
         discriminator.set_acc_on(True)
         try:
             y_data = self.fprop_dis(x)
-            cost.deltas[:] = cost.costfunc.bprop_data(y_data)
+            cost.deltas[:] = cost.through_activation(y_data, cost.costfunc.bprop_data(y_data))
             self.bprop_dis(cost.deltas)
         finally:
             discriminator.set_acc_on(False)
@@ -210,7 +210,8 @@ class GAN(Model):
 
     def _train_generator(self) -> None:
         cost = self.cost
-        cost.deltas[:] = cost.costfunc.bprop_generator(self._made())
+        y_noise = self._made()
+        cost.deltas[:] = cost.through_activation(y_noise, cost.costfunc.bprop_generator(y_noise))
         self.bprop_gen(self.bprop_dis(cost.deltas))
 
     # -- going on ------------------------------------------------------------------------------------------

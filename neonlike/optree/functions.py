@@ -116,7 +116,9 @@ def clip(a: Any, a_min: Any, a_max: Any) -> OpTreeNode:
     return F.minimum(F.maximum(a, a_min), a_max)
 
 
-_SUM, _DIV, _SUB, _SQR, _SQRT, _SPREAD = (OPS[_name] for _name in ("sum", "div", "sub", "sqr", "sqrt", "spread"))
+_SUM, _DIV, _MAX, _SUB, _SQR, _ROOT, _SPREAD = (
+    OPS[_name] for _name in ("sum", "div", "max", "sub", "sqr", "root", "spread")
+)
 
 
 @lru_cache(maxsize=1024)
@@ -159,7 +161,7 @@ def moments(a: Any, axis: Any = None) -> tuple[Any, Any, Any]:
     the mean of a - mean(a) is 0 for all ``a``.
     """
     apart, total, axes, count = _deviations("moments", a, axis)
-    return apart.operands[1], F.held(F.div(total, count)), _spread(apart, total, axes, count)
+    return apart.operands[1], F.div(total, count), _spread(apart, total, axes, count)
 
 
 def standardized(a: Any, axis: Any, eps: float) -> OpTreeNode:
@@ -216,7 +218,7 @@ def _squarable(a: Any) -> Any:
 
 
 def _root(a: OpTreeNode) -> OpTreeNode:
-    return OpTreeNode(_SQRT, (a,), None, a.shape, a.dtype, a.backend)
+    return OpTreeNode(_ROOT, (a,), None, a.shape, a.dtype, a.backend)
 
 
 def _ruled(found: Any, rule: tuple[Any, ...], a: Any) -> OpTreeNode:
@@ -226,7 +228,7 @@ def _ruled(found: Any, rule: tuple[Any, ...], a: Any) -> OpTreeNode:
 
 
 def _norm2_gradient(F: Any, d: Any, z: Any, a: Any) -> tuple[Any, ...]:
-    return (a * (d / F.where(F.equal(z, 0), 1, z)),)
+    return (a * (d / F.where(F.equal(z, 0), math.inf, z)),)
 
 
 _NORM2 = "norm2", _norm2_gradient, tape.rule_key("norm2")
@@ -236,7 +238,7 @@ _NORM2 = "norm2", _norm2_gradient, tape.rule_key("norm2")
 def _std_rule(axes: tuple[int, ...], count: float) -> tuple[Any, ...]:
     def gradient(F: Any, d: Any, z: Any, a: Any) -> tuple[Any, ...]:
         middle, rest, _ = moments(a, axes)
-        return (F.sub(F.sub(a, middle), rest) * (d / (count * F.where(F.equal(z, 0), 1, z))),)
+        return (F.sub(F.sub(a, middle), rest) * (d / (count * F.where(F.equal(z, 0), math.inf, z))),)
 
     return "std", gradient, tape.rule_key("std", axes, count)
 
@@ -251,39 +253,59 @@ def _floats(name: str, a: Any) -> Any:
 
 
 def _deviations(name: str, a: Any, axis: Any) -> tuple[Any, Any, tuple[int, ...], float]:
-    """a - mean(a), as the mean is rounded, the sum of these differences, over which axes, and how many are in one."""
+    """a - mean(a), as the mean is rounded, the sum of these differences, over which axes, and how many are in one.
+
+    The sum is a constant to gradients: but for rounding it is 0.
+    """
     a = _floats(name, a)
     if axis is not None and axis.__class__ is not int:
         axis = shapes.normalize_axes(name, axis, a.shape)
     axes, small, count = _averaged(axis, a.shape)
     apart = OpTreeNode(_SUB, (a, mean(a, axis)), None, a.shape, a.dtype, a.backend)
-    return apart, OpTreeNode(_SUM, (apart,), {"axis": axes}, small, a.dtype, a.backend), axes, count
+    return apart, OpTreeNode(_SUM, (apart,), {"axis": axes, "constant": True}, small, a.dtype, a.backend), axes, count
 
 
 def _spread(apart: Any, total: Any, axes: tuple[int, ...], count: float) -> OpTreeNode:
-    """The variance in the dtype of ``apart``, whose sum is ``total``: 0 but for rounding, so without gradient."""
+    """The variance in the dtype of ``apart``, whose sum is ``total``."""
     small, dtype, backend = total.shape, apart.dtype, apart.backend
     squares = OpTreeNode(_SQR, (apart,), None, apart.shape, dtype, backend)
     squares = OpTreeNode(_SUM, (squares,), {"axis": axes}, small, dtype, backend)
-    return OpTreeNode(_SPREAD, (squares, F.held(total), count), None, small, dtype, backend)
+    return OpTreeNode(_SPREAD, (squares, total, count), None, small, dtype, backend)
+
+
+def _offset(name: str, a: OpTreeNode, axis: Any) -> Any:
+    """Maximum over ``axis``, to be subtracted before exp; 0 over nothing.
+
+    It is a constant to gradients: what is computed with it does not depend on it.
+    """
+    if 0 in a.shape and any(a.shape[i] == 0 for i in shapes.normalize_axes(name, axis, a.shape)):
+        return 0
+    most = builders.reduce(_MAX, a, axis)
+    assert most.attrs is not None
+    most.attrs["constant"] = True
+    return most
 
 
 def logsumexp(a: Any, axis: Any = None) -> OpTreeNode:
-    """log(sum(exp(a))) over ``axis``, without overflow; also right where all are -inf."""
-    top = F.max(a, axis)
-    top = F.where(F.finite(top), top, 0)
-    return F.log(F.sum(F.exp(a - top), axis)) + top
+    """log(sum(exp(a))) over ``axis``, without overflow; also right where all are -inf, which it is over nothing."""
+    a = expression("logsumexp", a)
+    top = _offset("logsumexp", a, axis)
+    if isinstance(top, OpTreeNode):
+        top = F.where(F.finite(top), top, 0)
+    return F.add(F.log(F.sum(F.exp(a - top), axis)), top)
 
 
 def softmax(a: Any, axis: Any = 0) -> OpTreeNode:
     """exp(a - max) / sum(exp(a - max)) along ``axis``, by default that of the features."""
-    powers = F.exp(a - F.max(a, axis))
+    a = expression("softmax", a)
+    powers = F.exp(a - _offset("softmax", a, axis))
     return powers / F.sum(powers, axis)
 
 
 def log_softmax(a: Any, axis: Any = 0) -> OpTreeNode:
     """log(softmax(a)) along ``axis``, without underflow."""
-    below = a - F.max(a, axis)
+    a = expression("log_softmax", a)
+    below = a - _offset("log_softmax", a, axis)
     return F.sub(below, F.log(F.sum(F.exp(below), axis)))
 
 

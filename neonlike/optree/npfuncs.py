@@ -130,6 +130,19 @@ def _whole(ufunc: np.ufunc) -> Function:
 rint, floor, ceil, trunc = (_whole(ufunc) for ufunc in (np.rint, np.floor, np.ceil, np.trunc))
 
 
+def _unit(bits: int) -> Function:
+    @inplace
+    def function(x: Array, out: Array) -> None:
+        np.multiply(x, 2.0**bits, out)
+        np.floor(out, out)
+        np.multiply(out, 2.0**-bits, out)
+
+    return function
+
+
+unit_float16, unit_bfloat16 = _unit(11), _unit(8)
+
+
 @inplace
 def softplus(x: Array, out: Array) -> None:
     """log(1 + e^x), without overflow."""

@@ -5,12 +5,14 @@ derived from ``OPS``. Adding an op is adding a row.
 
 A gradient rule is called ``grad(F, d, z, *operands)``: ``F`` offers every builder (``F.sig(x)``), ``d`` is the
 gradient arriving at the node, ``z`` the node itself. It returns one expression an operand (None: no gradient
-flows there). Broadcasting is undone by the caller. On ties ``maximum``, ``minimum``, ``max`` and ``min`` give every
-tied operand the full gradient.
+flows there). Broadcasting is undone by the caller. On ties ``maximum``, ``minimum``, ``max`` and ``min`` give each
+tied operand an equal share of the gradient. Where no derivative exists but bounded slopes do, a rule gives one of
+these; it never multiplies 0 by infinity.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -147,6 +149,61 @@ def _reduction(name: str, numpy: Any, grad: Any, doc: str, **more: Any) -> OpSpe
     return OpSpec(name, 1, Kind.REDUCTION, numpy, "", grad=grad, doc=doc, keyed=("axis",), **more)
 
 
+def _pow_grad(F: Any, d: Any, z: Any, x: Any, y: Any) -> tuple[Any, ...]:
+    """d y x**(y-1) and d z log(x): 0 where y is 0, and where x is 0."""
+    if _is_number(x):
+        return None, (d * z * math.log(x) if x > 0 else None if x == 0 else d * z * math.nan)
+    by_exponent = None if _is_number(y) else d * F.where(F.equal(x, 0), 0, z * F.log(x))
+    return _base_grad(F, d, x, y), by_exponent
+
+
+def _base_grad(F: Any, d: Any, x: Any, y: Any) -> Any:
+    """d y x**(y-1); of whole numbers below 4 by products, so that higher derivatives end where those of x**y do."""
+    if not _is_number(y):
+        zero = F.equal(y, 0)
+        return d * F.where(zero, 0, y * F.power(x, F.where(zero, 1, y - 1)))
+    if y == 0:
+        return None
+    if y == 1:
+        return d
+    if y == 2:
+        return 2 * d * x
+    return d * y * (F.square(x) if y == 3 else F.power(x, y - 1))
+
+
+def _is_number(operand: Any) -> bool:
+    """Whether an operand is a number, not an expression."""
+    return not hasattr(operand, "backend")
+
+
+def _distance_grad(F: Any, d: Any, x: Any, y: Any, length: Any) -> tuple[Any, ...]:
+    """d x / length and d y / length; 0 where the length is."""
+    length = F.where(F.equal(length, 0), math.inf, length)
+    return d * x / length, d * y / length
+
+
+def _larger_grad(F: Any, d: Any, x: Any, y: Any) -> tuple[Any, ...]:
+    """d where x > y, and where x < y; half of it to each where they are equal."""
+    half = 0.5 * d
+    return (
+        half * (F.greater(x, y) + F.greater_equal(x, y)),
+        half * (F.greater(y, x) + F.greater_equal(y, x)),
+    )
+
+
+def _extreme_grad(F: Any, d: Any, z: Any, x: Any) -> tuple[Any, ...]:
+    """d, in equal shares, where x is z; nothing if what is computed does not depend on z (``constant``)."""
+    if "constant" in z.attrs:
+        return (None,)
+    same = F.equal(x, z)
+    return (d / F.maximum(F.sum(same, z.attrs["axis"]), 1) * same,)
+
+
+def _sum_grad(F: Any, d: Any, z: Any, x: Any) -> tuple[Any, ...]:
+    """d; nothing if z is the same whatever x is (``constant``)."""
+    return (None if "constant" in z.attrs else F.broadcast_to(d, x.shape),)
+
+
 def _prod_grad(F: Any, d: Any, z: Any, x: Any) -> tuple[Any, ...]:
     """d * (product of the others); exact also where one factor of the product is 0."""
     axis = z.attrs["axis"]
@@ -186,8 +243,7 @@ _ROWS: tuple[OpSpec, ...] = (
     ),
     _binary(
         "pow", f.power, "pow({0}, {1})",
-        lambda F, d, z, x, y: (d * y * F.power(x, y - 1), d * z * F.log(x)),
-        "a ** b.", builders=("power", "pow"), symbol="**", dtype=FLOAT, domain=(POSITIVE, REAL), flops=10,
+        _pow_grad, "a ** b.", builders=("power", "pow"), symbol="**", dtype=FLOAT, domain=(POSITIVE, REAL), flops=10,
     ),
     _binary(
         "floordiv", np.floor_divide, "floordiv({0}, {1})", NON_DIFFERENTIABLE,
@@ -209,9 +265,10 @@ _ROWS: tuple[OpSpec, ...] = (
     _unary("sgn", np.sign, "sign({0})", NON_DIFFERENTIABLE, "Sign: -1, 0 or 1.", builders=("sgn", "sign"), dtype=SAME),
     _unary("sqr", np.square, "{0} * {0}", lambda F, d, z, x: (2 * d * x,), "a * a.", builders=("square",), dtype=SAME),
     _unary("sqrt", np.sqrt, "sqrt({0})", lambda F, d, z, x: (0.5 * d / z,), "Square root.", domain=(POSITIVE,), flops=4),
+    _unary("root", np.sqrt, "sqrt({0})", lambda F, d, z, x: (0.5 * d / F.where(F.equal(z, 0), math.inf, z),), "Square root of a sum of squares; gradient 0 at 0.", builders=(), domain=(POSITIVE,), flops=4),
     _unary("cbrt", np.cbrt, "cbrt({0})", lambda F, d, z, x: (d / (3 * F.square(z)),), "Cube root, also of numbers below 0.", domain=(POSITIVE,), flops=15),
     _binary(
-        "hypot", np.hypot, "hypot({0}, {1})", lambda F, d, z, x, y: (d * x / z, d * y / z),
+        "hypot", np.hypot, "hypot({0}, {1})", lambda F, d, z, x, y: _distance_grad(F, d, x, y, z),
         "sqrt(a**2 + b**2), without overflow.", builders=("hypot",), dtype=FLOAT, domain=(POSITIVE, REAL), flops=8,
     ),
     # Exponentials and logarithms
@@ -236,7 +293,7 @@ _ROWS: tuple[OpSpec, ...] = (
     _unary("arccos", np.arccos, "acos({0})", lambda F, d, z, x: (-d / F.sqrt(1 - F.square(x)),), "Inverse cosine in radians, nan beyond 1.", builders=("arccos", "acos"), domain=(UNIT,), flops=12),
     _binary(
         "arctan2", np.arctan2, "atan2({0}, {1})",
-        lambda F, d, z, y, x: (d * x / (F.square(x) + F.square(y)), -d * y / (F.square(x) + F.square(y))),
+        lambda F, d, z, y, x: _distance_grad(F, d, x, -y, F.square(x) + F.square(y)),
         "Angle in radians of the point with ordinate a and abscissa b.",
         builders=("arctan2", "atan2"), dtype=FLOAT, domain=(REAL, POSITIVE), flops=15,
     ),
@@ -260,7 +317,6 @@ _ROWS: tuple[OpSpec, ...] = (
     _unary("softplus", f.softplus, "softplus({0})", lambda F, d, z, x: (d * F.sig(x),), "log(1 + e**a), without overflow.", cuda="(max_nan({0}, 0) + log1p(exp(-fabs({0}))))", flops=20),
     # Made by functions only
     _unary("cast", np.positive, "{0}", lambda F, d, z, x: (F.cast(d, x.dtype),), "a in a dtype of so many bits.", builders=(), dtype=SAME, keyed=("bits",), flops=0),
-    _unary("held", np.positive, "{0}", NON_DIFFERENTIABLE, "a, which no gradient flows to.", builders=(), dtype=SAME, flops=0),
     OpSpec(
         "spread", 3, Kind.ELEMENTWISE, f.spread, "({0} - {0} == 0 ? max_nan(({0} - {1} * ({1} / {2})) / {2}, 0) : {0})", FLOAT,
         _spread_grad,
@@ -299,12 +355,12 @@ _ROWS: tuple[OpSpec, ...] = (
     # Selection
     _binary(
         "maximum", f.maximum, "max_nan({0}, {1})",
-        lambda F, d, z, x, y: (d * F.greater_equal(x, y), d * F.greater_equal(y, x)),
+        lambda F, d, z, x, y: _larger_grad(F, d, x, y),
         "Larger of a and b; nan wins.", builders=("maximum",),
     ),
     _binary(
         "minimum", f.minimum, "min_nan({0}, {1})",
-        lambda F, d, z, x, y: (d * F.less_equal(x, y), d * F.less_equal(y, x)),
+        lambda F, d, z, x, y: _larger_grad(F, d, y, x),
         "Smaller of a and b; nan wins.", builders=("minimum",),
     ),
     OpSpec(
@@ -313,10 +369,10 @@ _ROWS: tuple[OpSpec, ...] = (
         "a where the condition is not 0, else b.", builders=("where",), domain=(WHOLE, REAL, REAL),
     ),
     # Reductions
-    _reduction("sum", f.sum_, lambda F, d, z, x: (F.broadcast_to(d, x.shape),), "Sum over axis.", identity=0.0, combine="add"),
+    _reduction("sum", f.sum_, _sum_grad, "Sum over axis.", identity=0.0, combine="add"),
     _reduction("prod", f.prod, _prod_grad, "Product over axis.", identity=1.0, combine="mul"),
-    _reduction("max", f.max_, lambda F, d, z, x: (d * F.equal(x, z),), "Maximum over axis; nan wins.", combine="maximum"),
-    _reduction("min", f.min_, lambda F, d, z, x: (d * F.equal(x, z),), "Minimum over axis; nan wins.", combine="minimum"),
+    _reduction("max", f.max_, _extreme_grad, "Maximum over axis; nan wins.", combine="maximum"),
+    _reduction("min", f.min_, _extreme_grad, "Minimum over axis; nan wins.", combine="minimum"),
     _reduction("any", f.any_, NON_DIFFERENTIABLE, "1 if any element over axis is not 0.", identity=0.0, combine="or", dtype=TRUTH, domain=(WHOLE,)),
     _reduction("all", f.all_, NON_DIFFERENTIABLE, "1 if all elements over axis are not 0.", identity=1.0, combine="and", dtype=TRUTH, domain=(WHOLE,)),
     _reduction("argmax", f.argmax, NON_DIFFERENTIABLE, "First position of the maximum along axis.", dtype=INDEX),
@@ -344,6 +400,16 @@ _ROWS: tuple[OpSpec, ...] = (
     OpSpec("cumprod", 1, Kind.SCAN, f.cumprod, "", SAME, _cumprod_grad, "Products of all elements up to each along axis.", keyed=("axis", "reverse")),
     OpSpec("argsort", 1, Kind.SCAN, f.argsort, "", INDEX, NON_DIFFERENTIABLE, "Positions along axis in the order of the values; nan last.", keyed=("axis", "descending"), flops=20),
 )  # fmt: skip
+
+
+UNITS = {
+    name: _unary(f"unit_{name}", numpy, f"floor({{0}} * {2**bits}) * {2.0**-bits!r}", NON_DIFFERENTIABLE, doc)
+    for name, numpy, bits, doc in (
+        ("float16", f.unit_float16, 11, "A number of [0, 1) less what goes beyond the 11 bits of float16."),
+        ("bfloat16", f.unit_bfloat16, 8, "A number of [0, 1) less what goes beyond the 8 bits of bfloat16."),
+    )
+}
+"""Rows that only the planner uses, where random numbers are stored in 16 bits, by the name of the dtype."""
 
 
 def x_t(x: Any) -> Any:

@@ -122,9 +122,22 @@ class Softmax(Transform):
         """Expression of the softmax of ``x``."""
         return self.be.fprop_softmax(x, self.axis)
 
+    @property
+    def left_to_cost(self) -> bool:
+        """True."""
+        return True
+
     def bprop(self, x: Any) -> Any:
         """The number 1."""
         return 1
+
+    def through(self, y: Any, error: Any) -> Any:
+        """Expression y · (error − Σ error · y), the sum along ``axis``."""
+        return y * (error - self.be.sum(error * y, axis=self.axis))
+
+    def cross_entropy_slope(self, y: Any, t: Any) -> Any:
+        """Expression y · Σ t − t: the gradient of −Σ t log y by the inputs."""
+        return y * self.be.sum(t, axis=self.axis) - t
 
 
 class PixelwiseSoftmax(Transform):
@@ -146,9 +159,27 @@ class PixelwiseSoftmax(Transform):
         maps[:] = self.be.fprop_softmax(maps, 0)
         return x
 
+    @property
+    def left_to_cost(self) -> bool:
+        """True."""
+        return True
+
     def bprop(self, x: Any) -> Any:
         """The number 1."""
         return 1
+
+    def through(self, y: Any, error: Any) -> Any:
+        """Expression y · (error − Σ error · y), the sum over the maps of a pixel."""
+        return y * (error - self._sums(error * y))
+
+    def cross_entropy_slope(self, y: Any, t: Any) -> Any:
+        """Expression y · Σ t − t: the gradient of −Σ t log y by the inputs."""
+        return y * self._sums(t) - t
+
+    def _sums(self, x: Any) -> Any:
+        """Sums over the maps of each pixel, once for each map."""
+        maps = self.be.sum(x.reshape(self.c, -1), axis=0)
+        return self.be.concatenate([maps.reshape(-1, x.shape[1])] * self.c, axis=0)
 
 
 class Tanh(Transform):
@@ -180,6 +211,15 @@ class Logistic(Transform):
     def set_shortcut(self, shortcut: bool) -> None:
         """Switch the shortcut of the derivative on or off."""
         self.shortcut = shortcut
+
+    @property
+    def left_to_cost(self) -> bool:
+        """The shortcut."""
+        return self.shortcut
+
+    def through(self, y: Any, error: Any) -> Any:
+        """Expression y (1 − y) · error, with the shortcut too."""
+        return y * (1.0 - y) * error
 
     def __call__(self, x: Any) -> Any:
         """Expression sig(x)."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from neonlike.checks import brief
 from neonlike.errors import ArgumentError
+from neonlike.transforms.activation import Logistic, PixelwiseSoftmax, Softmax
 from neonlike.transforms.bleu import BLEUScore
 from neonlike.transforms.metric import (
     Accuracy,
@@ -21,7 +22,7 @@ from neonlike.transforms.metric import (
     PrecisionRecall,
     TopKMisclassification,
 )
-from neonlike.transforms.transform import Cost, Metric
+from neonlike.transforms.transform import Cost, Metric, Transform
 
 __all__ = [
     "Accuracy",
@@ -45,6 +46,16 @@ __all__ = [
 ]
 
 
+LEAST = math.exp(-50)
+"""Outputs of which the logarithm is floored below, so that the costs do not depend on them."""
+
+
+def _inverse(be: Any, y: Any) -> Any:
+    """The derivative of the floored logarithm: 1 / y, and 0 where it is floored."""
+    above = be.greater(y, LEAST)
+    return above / be.where(above, y, 1)
+
+
 class CrossEntropyBinary(Cost):
     """−Σ [t log y + (1 − t) log(1 − y)] of each column; logarithms are floored at −50.
 
@@ -55,9 +66,11 @@ class CrossEntropyBinary(Cost):
 
     Notes
     -----
-    The gradient scale · (y − t) includes the derivative of a logistic output, which is then to be built with
-    ``Logistic(shortcut=True)``.
+    ``bprop`` is scale · (y − t), which includes the derivative of a logistic output: the gradient behind
+    ``Logistic(shortcut=True)``. Networks with another last activation are trained by :meth:`slope`.
     """
+
+    by_outputs = True
 
     def __init__(self, scale: float = 1) -> None:
         super().__init__()
@@ -74,6 +87,22 @@ class CrossEntropyBinary(Cost):
         self._check_shapes(y, t)
         return y - t if self.scale == 1 else self.scale * (y - t)
 
+    def slope(self, y: Any, t: Any) -> Any:
+        """Expression scale · ((1 − t) / (1 − y) − t / y), the derivative by y alone; 0 where logarithms are floored."""
+        self._check_shapes(y, t)
+        slope = (1 - t) * _inverse(self.be, 1 - y) - t * _inverse(self.be, y)
+        return slope if self.scale == 1 else self.scale * slope
+
+    def fits(self, activation: Transform) -> bool:
+        """Whether it is logistic."""
+        return isinstance(activation, Logistic)
+
+    def slope_before(self, activation: Transform, y: Any, t: Any, mask: Any = None) -> Any:
+        """As of every cost; of a logistic output scale · (y − t)."""
+        if not self.fits(activation):
+            return super().slope_before(activation, y, t, mask)
+        return self.bprop(y, t) if mask is None else self.bprop(y, t) * mask
+
 
 class CrossEntropyMulti(Cost):
     """−Σ t log y of each column; logarithms are floored at −50.
@@ -89,12 +118,16 @@ class CrossEntropyMulti(Cost):
 
     Notes
     -----
-    The gradient scale · (y − t) includes the derivative of the softmax that is expected before it.
+    ``bprop`` is scale · (y − t), which includes the derivative of a softmax before it, for targets whose columns sum to
+    one. Networks are trained by the gradient of the cost for whatever targets and last activation there are: of a
+    softmax scale · (y Σ t − t), of others by :meth:`slope`.
 
     References
     ----------
     Szegedy et al., "Rethinking the Inception architecture for computer vision" (2015), section 7: label smoothing.
     """
+
+    by_outputs = True
 
     def __init__(self, scale: float = 1, usebits: bool = False, label_smoothing: float = 0.0) -> None:
         super().__init__()
@@ -123,8 +156,28 @@ class CrossEntropyMulti(Cost):
         """Expression L · scale · (y − t), L = 1 / ln 2 in bits, else 1."""
         self._check_shapes(y, t)
         t = self._smoothed(t)
+        return self._scaled(y - t)
+
+    def slope(self, y: Any, t: Any) -> Any:
+        """Expression −L · scale · t / y, the derivative by y alone; 0 where the logarithm is floored."""
+        self._check_shapes(y, t)
+        return self._scaled(-self._smoothed(t) * _inverse(self.be, y))
+
+    def fits(self, activation: Transform) -> bool:
+        """Whether it is a softmax."""
+        return isinstance(activation, Softmax | PixelwiseSoftmax)
+
+    def slope_before(self, activation: Transform, y: Any, t: Any, mask: Any = None) -> Any:
+        """As of every cost; of a softmax L · scale · (y Σ t − t)."""
+        if not isinstance(activation, Softmax | PixelwiseSoftmax):
+            return super().slope_before(activation, y, t, mask)
+        self._check_shapes(y, t)
+        t = self._smoothed(t)
+        return self._scaled(activation.cross_entropy_slope(y, t if mask is None else t * mask))
+
+    def _scaled(self, slope: Any) -> Any:
         factor = self.logscale * self.scale
-        return y - t if factor == 1 else factor * (y - t)
+        return slope if factor == 1 else factor * slope
 
     def _smoothed(self, t: Any) -> Any:
         a = self.label_smoothing
@@ -133,6 +186,8 @@ class CrossEntropyMulti(Cost):
 
 class SumSquared(Cost):
     """½ Σ (y − t)² of each column."""
+
+    by_outputs = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -151,6 +206,8 @@ class SumSquared(Cost):
 class MeanSquared(Cost):
     """½ mean (y − t)² over the rows of each column."""
 
+    by_outputs = True
+
     def __init__(self) -> None:
         super().__init__()
 
@@ -167,6 +224,8 @@ class MeanSquared(Cost):
 
 class MeanAbsolute(Cost):
     """mean |y − t| over the rows of each column."""
+
+    by_outputs = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -188,6 +247,8 @@ class SmoothL1Loss(Cost):
     Source: Girshick, "Fast R-CNN" (2015), equation 3.
     """
 
+    by_outputs = True
+
     def __init__(self, sigma: float = 1.0) -> None:
         super().__init__()
         self.sigma = sigma
@@ -198,20 +259,19 @@ class SmoothL1Loss(Cost):
         be, sigma2 = self.be, self.sigma**2
         x = y - t
         size = be.absolute(x)
-        quadratic = be.less(size, 1.0 / sigma2)
-        return be.sum(quadratic * (0.5 * sigma2) * be.square(x) + (1 - quadratic) * (size - 0.5 / sigma2), axis=0)
+        near = be.minimum(size, 1.0 / sigma2)
+        return be.sum((0.5 * sigma2) * be.square(near) + (size - near), axis=0)
 
     def bprop(self, y: Any, t: Any) -> Any:
         """Expression x σ² where |x| < 1/σ², else the sign of x."""
         self._check_shapes(y, t)
-        be, sigma2 = self.be, self.sigma**2
-        x = y - t
-        quadratic = be.less(be.absolute(x), 1.0 / sigma2)
-        return quadratic * sigma2 * x + (1 - quadratic) * be.sgn(x)
+        return self.be.clip((y - t) * self.sigma**2, -1, 1)
 
 
 class SquareHingeLoss(Cost):
     """mean max(margin − (2t − 1) y, 0)² over the rows, for targets 0 or 1."""
+
+    by_outputs = True
 
     def __init__(self, margin: float = 1) -> None:
         super().__init__()
@@ -246,6 +306,7 @@ class GANCost(Cost):
         ``"original"``, ``"modified"`` (Goodfellow et al., 2014) or ``"wasserstein"`` (Arjovsky et al., 2017).
     """
 
+    by_outputs = True
     FUNCS = ("original", "modified", "wasserstein")
     COST_TYPES = ("dis", "dis_data", "dis_noise", "gen")
 

@@ -189,8 +189,8 @@ class ObjectDetection(Metric):
         detections = self._row_buffer("detections", boxes.shape[1])
         x = mask * (boxes - wanted_boxes)
         size = be.absolute(x)
-        close = be.less(size, 1)
-        detections[:] = be.sum(close * 0.5 * be.square(x) + (1 - close) * (size - 0.5), axis=0)
+        near = be.minimum(size, 1)
+        detections[:] = be.sum(0.5 * be.square(near) + (size - near), axis=0)
         return np.array([column_mean(buffer, calcrange)[0] for buffer in (outputs, detections)])
 
     @staticmethod

@@ -46,6 +46,24 @@ class Transform(NervanaObject):
     funcgrad: Callable[[Any], Any] | None = None
     is_mklop: ClassVar[bool] = False
 
+    @property
+    def left_to_cost(self) -> bool:
+        """Whether ``bprop`` is 1 in place of the derivative, which the gradient of the cost then contains."""
+        return False
+
+    def through(self, y: Any, error: Any) -> Any:
+        """Gradient by the inputs, of a gradient ``error`` by the outputs ``y``, also where ``bprop`` is 1 instead.
+
+        Parameters
+        ----------
+        y, error : tensor or expression, of one shape
+
+        Returns
+        -------
+        expression of that shape
+        """
+        return self.bprop(y) * error
+
     def __call__(self, x: Any) -> Any:
         """Expression of the transformed ``x``."""
         if self.func is None:
@@ -63,10 +81,19 @@ class Cost(NervanaObject):
     """Base of cost functions: a value per column and the derivative with respect to the network's output.
 
     A subclass either overrides ``__call__`` and ``bprop``, or sets ``func`` and ``funcgrad``.
+
+    Where the last activation of a network leaves its derivative to the cost, as Softmax does, ``bprop`` of a cost of
+    your own is taken for the gradient by the inputs of the activation, as in neon, unless ``by_outputs`` is true.
+
+    Attributes
+    ----------
+    by_outputs : bool
+        Whether :meth:`slope` is the gradient by the outputs themselves.
     """
 
     func: Any = None
     funcgrad: Any = None
+    by_outputs: ClassVar[bool] = False
 
     def __call__(self, y: Any, t: Any) -> Any:
         """Expression of the cost of each column, shape ``(1, N)``."""
@@ -79,6 +106,27 @@ class Cost(NervanaObject):
         if self.funcgrad is None:
             raise NotDefined(f"{self.classnm} defines neither bprop nor funcgrad")
         return self.funcgrad(y, t)
+
+    def slope(self, y: Any, t: Any) -> Any:
+        """Expression of the derivative with respect to ``y`` alone, whatever ``bprop`` contains besides."""
+        return self.bprop(y, t)
+
+    def fits(self, activation: Transform) -> bool:
+        """Whether ``bprop`` contains the derivative of ``activation``."""
+        return False
+
+    def slope_before(self, activation: Transform, y: Any, t: Any, mask: Any = None) -> Any:
+        """Expression of the derivative with respect to the inputs of the activation that gave ``y``.
+
+        Parameters
+        ----------
+        activation : Transform
+        y, t : tensor or expression (features, columns)
+        mask : tensor of a shape that broadcasts to theirs, optional
+            0 and 1: the cost is that of y · mask and t · mask.
+        """
+        slope = self.slope(y, t) if mask is None else self.slope(y * mask, t * mask) * mask
+        return activation.through(y, slope)
 
     def _check_shapes(self, y: Any, t: Any) -> None:
         if isinstance(y, Expression) and isinstance(t, Expression) and y.shape == t.shape:

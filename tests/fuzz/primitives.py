@@ -162,7 +162,8 @@ def moments(data: Data) -> list[Any]:
         out = be.empty(spread.shape, dtype=computed)
         out[:] = method(x, axis)
         off = np.abs(out.get().astype(np.longdouble) / scale - value) / value
-        assert np.all(off <= bound), f"{method.__name__} over {axis} of {x.shape} {x.dtype} around {offset}, by {off.max()}"
+        what = f"{method.__name__} over {axis} of {x.shape} {x.dtype} around {offset}"
+        assert np.all(off <= bound), f"{what} is off by {off.max()}"
         found.append(out)
     return found
 

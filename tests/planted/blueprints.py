@@ -57,7 +57,7 @@ MUTANTS = (
     fault("network: its output in the workspace", NETWORK, "enumerate(writing[:-1])", "enumerate(writing)"),
     fault("network: activations left out of the backward pass", NETWORK, "            if layer is not self.layers[-1]:\n                layer._backward_activation()\n", ""),
     fault("network: normalization drawn at random", ELEMENTWISE, "    draws_weights = False\n", ""),
-    fault("cost: derivative of the activation twice", COST, "self.layer.leave_to_cost(self.blueprint.name == \"crossentropy\")", "self.layer.leave_to_cost(False)"),
+    fault("cost: derivative of the activation twice", COST, "self.layer.leave_to_cost(crossentropy)", "self.layer.leave_to_cost(False)"),
     fault("cost: one cross-entropy for all", COST, '"logistic": CrossEntropyBinary', '"logistic": CrossEntropyMulti'),
     fault("optimizer: steps counted together", STEPS, "    hyper.set_progress(layer.progress.get(hyper, start))\n", ""),
     fault("activation: derivative of softmax left out", ACTIVATIONS, "isinstance(transform, Softmax) and not self.left_to_cost", "False"),

@@ -65,7 +65,8 @@ def smooth_l1_loss(a: Any, target: Any, reduction: str = "mean", beta: float = 1
         far = F.absolute(a - t)
         if beta == 0:
             return reduce(far)
-        return reduce(F.where(F.less(far, beta), F.square(a - t) * (0.5 / beta), far - 0.5 * beta))
+        near = F.minimum(far, beta)
+        return reduce(F.square(near) * (0.5 / beta) + (far - near))
 
     return derived("smooth_l1_loss", build, *_pair("smooth_l1_loss", a, target))
 

@@ -32,20 +32,30 @@ _ALONE, _PARTS = 64, 8
 """Elements that are tried one by one, and parts that more than these are cut into to find the worst."""
 
 
-_inside: ContextVar[bool] = ContextVar("inside_grad", default=False)
+class Differentiation:
+    """The call of a function whose gradient is taken, and how many gradients it took itself."""
+
+    __slots__ = ("gradients",)
+
+    def __init__(self) -> None:
+        self.gradients = 0
 
 
-def is_differentiating() -> bool:
-    """Whether a function whose gradient is taken is being called: gradients in it are expressions then."""
+_inside: ContextVar[Differentiation | None] = ContextVar("inside_grad", default=None)
+
+
+def outer_differentiation() -> Differentiation | None:
+    """The call of a function whose gradient is taken that goes on; gradients in it are expressions."""
     return _inside.get()
 
 
 @contextmanager
-def differentiating() -> Iterator[None]:
+def differentiating() -> Iterator[Differentiation]:
     """While a function whose gradient is taken is called."""
-    token = _inside.set(True)
+    made = Differentiation()
+    token = _inside.set(made)
     try:
-        yield
+        yield made
     finally:
         _inside.reset(token)
 

@@ -234,7 +234,7 @@ class Writer:
         """The statement that stores ``arg`` in ``array[index]``, converted."""
         text, dtype = self.operand(arg)
         if array.name in self.wide:
-            return f"{self.wide[array.name]} = {_cast(text, dtype, F32)};"
+            return f"{self.wide[array.name]} = {_odd(text, dtype)};"
         place = self.element_texts.get(array.name) or f"{array.name}[{index}]"
         if array.name in self.rounded:
             text, dtype = _round(text, dtype, array.dtype, *self.rounded[array.name])
@@ -330,7 +330,7 @@ def load_element(text: str, dtype: DType) -> str:
 def convert_store(text: str, have: DType, want: DType) -> str:
     """``text`` of compute dtype ``have`` as an element of dtype ``want``: rounded to nearest, integers saturated."""
     if want.name in NARROW:
-        return f"nl_f32_to_{NARROW[want.name]}({_cast(text, have, F32)})"
+        return f"nl_f32_to_{NARROW[want.name]}({_odd(text, have)})"
     if is_float(want):
         return _cast(text, have, want)
     if want.kind == "b":
@@ -338,6 +338,13 @@ def convert_store(text: str, have: DType, want: DType) -> str:
     if have == want or (have.kind == "i" == want.kind and have.itemsize < want.itemsize):
         return text
     return f"nl_sat_{_SUFFIX[have]}_{_short(want)}({text})"
+
+
+def _odd(text: str, have: DType) -> str:
+    """``text`` as a float that, stored in 16 bits, is rounded as the number itself would be."""
+    if have == F32:
+        return text
+    return f"nl_odd_whole({text})" if have == I64 else f"nl_odd_f64({_cast(text, have, F64)})"
 
 
 def _round(text: str, have: DType, want: DType, digits: int, draw: str) -> tuple[str, DType]:

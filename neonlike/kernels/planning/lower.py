@@ -2,7 +2,7 @@
 
 Transposes disappear here: they are pushed through elementwise ops and reductions down to the leaves, where a
 transpose is only a view; the transpose of a product or a gather is a view of its result. Nodes without a shape of
-their own (``rand``, ``onehot``) get the shape they are used at.
+their own (``rand``, ``onehot``) get the shape they are used at, and float64 if they are used in that.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 
 from neonlike.errors import ShapeError
 from neonlike.kernels.planning.graph import NUMBER_FLOAT, Graph
-from neonlike.optree.dtypes import DType
-from neonlike.optree.ops import Kind, OpSpec
+from neonlike.optree.dtypes import F32, F64, DType, is_float
+from neonlike.optree.ops import OPS, UNITS, Kind, OpSpec
 from neonlike.optree.shapes import FREE, Shape, stretches_to
 
 Perm: TypeAlias = "tuple[int, ...] | None"
@@ -221,14 +221,28 @@ def _resolve_free(graph: Graph, values: list[Value], roots: list[Arg]) -> None:
     """
     for target, root in enumerate(roots):
         if isinstance(root, ValueArg) and values[root.value].shape is FREE:
-            _fix(values[root.value], graph.targets[target].shape, ShapeSource("target", target), graph)
+            place = graph.targets[target]
+            _fix(values[root.value], place.shape, place.dtype, ShapeSource("target", target), graph)
     for user in reversed(values):
         for arg in user.args:
             if isinstance(arg, ValueArg) and graph.nodes[values[arg.value].node].shape is FREE:
-                _fix(values[arg.value], user.shape, user.source, graph)
+                _fix(values[arg.value], user.shape, user.dtype, user.source, graph)
+    for target, root in enumerate(roots):
+        if isinstance(root, ValueArg) and values[root.value].spec is OPS["rand"]:
+            roots[target] = _narrowed(values, root, graph.targets[target].dtype)
 
 
-def _fix(value: Value, shape: Shape, source: ShapeSource, graph: Graph) -> None:
+def _narrowed(values: list[Value], root: ValueArg, dtype: DType) -> Arg:
+    """Random numbers with the bits of the 16 that ``dtype`` has for them: rounded to it, the largest would be 1."""
+    if not is_float(dtype) or dtype.itemsize != 2:
+        return root
+    drawn = values[root.value]
+    spec = UNITS[dtype.name]
+    values.append(Value(len(values), spec, (root,), drawn.node, F32, drawn.shape, drawn.source, drawn.perm))
+    return ValueArg(len(values) - 1)
+
+
+def _fix(value: Value, shape: Shape, dtype: DType, source: ShapeSource, graph: Graph) -> None:
     if value.shape is not FREE and value.shape != shape:
         raise ShapeError(
             f"{value.spec.name}: used at two shapes, {value.shape} and {shape}; "
@@ -245,3 +259,5 @@ def _fix(value: Value, shape: Shape, source: ShapeSource, graph: Graph) -> None:
             )
     value.shape = shape
     value.source = source
+    if dtype == F64 and value.dtype == F32:
+        value.dtype = F64

@@ -13,8 +13,10 @@ from neonlike.layers.blueprint.base import Blueprint, working
 from neonlike.layers.blueprint.built import BuiltLayer, flat
 from neonlike.layers.blueprint.description import SEQUENCE, fitting
 from neonlike.optree.dtypes import compute_dtype
-from neonlike.transforms import CrossEntropyBinary, CrossEntropyMulti, MeanAbsolute, MeanSquared
+from neonlike.transforms import CrossEntropyBinary, CrossEntropyMulti, Logistic, MeanAbsolute, MeanSquared, Softmax
 
+PAIRED = {CrossEntropyMulti: Softmax(), CrossEntropyBinary: Logistic(shortcut=True)}
+"""Cross-entropies -> the activation that their gradient is by the inputs of."""
 KINDS = ("crossentropy", "mean_absolute", "quadratic")
 ENTROPIES = {"softmax": CrossEntropyMulti, "Softmax": CrossEntropyMulti, "logistic": CrossEntropyBinary,
              "Logistic": CrossEntropyBinary}  # fmt: skip
@@ -132,7 +134,10 @@ class CostLayer:
         That of cross-entropy is the one by ``diff_z``: the layer's backward passes leave out its activation from now
         on, until another cost has written there.
         """
-        self.layer.leave_to_cost(self.blueprint.name == "crossentropy")
+        crossentropy = self.blueprint.name == "crossentropy"
+        self.layer.leave_to_cost(crossentropy)
         with working(self.be, self.blueprint.src_desc):
-            self._error[:] = self._function.bprop(self._y, self._t)
+            y, t = self._y, self._t
+            pair = PAIRED[type(self._function)] if crossentropy else None
+            self._error[:] = self._function.slope_before(pair, y, t) if pair else self._function.bprop(y, t)
         return self.layer.diff_output

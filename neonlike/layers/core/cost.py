@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,10 +13,12 @@ from neonlike.errors import ArgumentError, DTypeError, NotDefined
 from neonlike.kernels.run.recorded import beside
 from neonlike.layers.core.base import Layer, interpret_in_shape
 from neonlike.layers.core.variables import cost_of
+from neonlike.logger import logger
 from neonlike.nervanaobject import NervanaObject
+from neonlike.optree import dialect
 from neonlike.optree.dtypes import compute_dtype
 from neonlike.optree.values import values
-from neonlike.transforms.transform import Metric
+from neonlike.transforms.transform import Cost, Metric
 
 __public_module__ = "neonlike.layers.layer"
 
@@ -36,6 +39,8 @@ class GeneralizedCost(NervanaObject):
         Gradient with respect to the network's outputs, a sum over the batch.
     cost : ndarray
         Last value of ``get_cost``, ``(1, 1)``.
+    activation : Transform or None
+        The network's last op, if that leaves its derivative to the cost, as Softmax does.
     """
 
     __slots__ = ("cost",)  # which each pass sets, and none depends on
@@ -57,6 +62,7 @@ class GeneralizedCost(NervanaObject):
         self.outputs: Any = None
         self.deltas: Any = None
         self.prev_layer: Any = None
+        self.activation: Any = None
         self.nstep = 1
         self.cost: Any = np.zeros((1, 1), dtype=np.float32)
         self.replays = Replays()
@@ -82,9 +88,25 @@ class GeneralizedCost(NervanaObject):
                 f"{self.name}.initialize: the network has {len(in_obj.out_shape)} outputs; give each its cost: "
                 "Multicost([GeneralizedCost(...), ...])"
             )
+        self._pair_with(in_obj.get_terminal())
         _, self.nstep = interpret_in_shape(in_obj.out_shape)
         self.outputs = self.be.iobuf((1, self.nstep))
         self.deltas = self.be.iobuf(in_obj.out_shape, parallelism=in_obj.parallelism)
+
+    def _pair_with(self, last: Any) -> None:
+        """Find out which gradient the last layer wants; say so if it is not that of the cost."""
+        transform = getattr(last, "transform", None)
+        self.activation = transform if getattr(transform, "left_to_cost", False) else None
+        if self.as_written:
+            warn_of_pair(self.costfunc, self.activation)
+
+    @property
+    def as_written(self) -> bool:
+        """Whether the gradient is what the cost function's ``bprop`` gives, and not that of the pair of both.
+
+        In neon's dialect, and for cost functions of a user's that do not say what their ``bprop`` contains.
+        """
+        return dialect.is_neon() or not _is_known(self.costfunc)
 
     def get_cost(self, inputs: Any, targets: Any) -> np.ndarray:
         """Mean cost over all columns, ``(1, 1)`` on the host.
@@ -108,8 +130,20 @@ class GeneralizedCost(NervanaObject):
         return self.costfunc(inputs, targets)
 
     def slope(self, inputs: Any, targets: Any) -> Any:
-        """Expression of the gradient of the summed cost with respect to the network's outputs."""
-        return self.costfunc.bprop(inputs, targets)
+        """Expression of the gradient of the summed cost that is handed to the network's last layer.
+
+        With respect to the network's outputs; if the last layer is an activation that leaves its derivative to the
+        cost, with respect to the inputs of that.
+        """
+        if self.as_written:
+            return self.costfunc.bprop(inputs, targets)
+        return self.slope_by(self.activation, inputs, targets)
+
+    def slope_by(self, activation: Any, inputs: Any, targets: Any) -> Any:
+        """Expression of the gradient with respect to the inputs of ``activation``; None: with respect to ``inputs``."""
+        if activation is None:
+            return self.costfunc.slope(inputs, targets)
+        return self.costfunc.slope_before(activation, inputs, targets)
 
     def __call__(self, inputs: Any, targets: Any) -> Variable:
         """The cost of a result of a layer that was called on variables, **summed** over the columns.
@@ -150,14 +184,51 @@ class GeneralizedCost(NervanaObject):
         return found
 
     def get_errors(self, inputs: Any, targets: Any) -> Any:
-        """Gradient of the summed cost with respect to the network's outputs (``deltas``)."""
+        """Gradient of the summed cost that the last layer is handed (``deltas``); see :meth:`slope`."""
         self._check_ready("get_errors")
-        roots = self.costfunc, inputs, targets
+        roots = self.costfunc, self.activation, inputs, targets
         return self.replays.backward.run(self.be, roots, self._differentiate, inputs, targets, alone=self)
 
     def _differentiate(self, inputs: Any, targets: Any) -> Any:
         self.deltas[:] = self.slope(inputs, targets)
         return self.deltas
+
+
+def _is_known(costfunc: Any) -> bool:
+    """Whether ``slope`` of a cost function is the derivative by the outputs: of ours, and of those that say so."""
+    if not isinstance(costfunc, Cost) or not costfunc.by_outputs or "bprop" in vars(costfunc):
+        return False
+    kind: Any = type(costfunc)
+    return _knows_slopes(kind, kind.bprop, kind.slope, kind.slope_before)
+
+
+@lru_cache(maxsize=256)
+def _knows_slopes(kind: type, *methods: Any) -> bool:
+    """Whether ``slope`` belongs to ``bprop``: a subclass that replaces the latter alone means its own formula."""
+    names = ("bprop", "slope", "slope_before")
+    owners = [next(cls for cls in kind.__mro__ if name in vars(cls)) for name in names]
+    return all(issubclass(owner, owners[0]) for owner in owners[1:] if owner is not Cost)
+
+
+def warn_of_pair(costfunc: Any, activation: Any) -> None:
+    """Say once that a network is trained by another gradient than that of its cost, if it is."""
+    if _is_known(costfunc):
+        fits = type(costfunc).slope is Cost.slope if activation is None else costfunc.fits(activation)
+    else:
+        fits = activation is None
+    if not fits:
+        _warn_once(type(costfunc).__name__, "another activation" if activation is None else type(activation).__name__)
+
+
+@lru_cache(maxsize=256)
+def _warn_once(cost: str, activation: str) -> None:
+    logger.warning(
+        "the gradient of %s behind %s is not the derivative of the two: bprop of the one contains the derivative of an "
+        "activation, or that of the other leaves it out. Cost functions of yours whose bprop is the derivative by the "
+        "outputs say so by by_outputs = True",
+        cost,
+        activation,
+    )
 
 
 class GeneralizedCostMask(GeneralizedCost):
@@ -182,8 +253,17 @@ class GeneralizedCostMask(GeneralizedCost):
 
     def slope(self, inputs: Any, targets: Any) -> Any:
         """Expression of the masked and weighted gradient."""
+        if not self.as_written:
+            return self.slope_by(self.activation, inputs, targets)
         target, mask = self._pair(targets)
         return self.costfunc.bprop(inputs, target) * mask * self.weights
+
+    def slope_by(self, activation: Any, inputs: Any, targets: Any) -> Any:
+        """As :meth:`GeneralizedCost.slope_by`, masked and weighted."""
+        target, mask = self._pair(targets)
+        if activation is None:
+            return self.costfunc.slope(inputs * mask, target * mask) * mask * self.weights
+        return self.costfunc.slope_before(activation, inputs, target, mask) * self.weights
 
     def _pair(self, targets: Any) -> tuple[Any, Any]:
         if not isinstance(targets, list | tuple) or len(targets) != 2:
@@ -202,6 +282,10 @@ class GeneralizedGANCost(GeneralizedCost):
 
     gradients = ("bprop_data", "bprop_noise", "bprop_generator")
     example = "GANCost(func='modified')"
+
+    def through_activation(self, y: Any, slope: Any) -> Any:
+        """Gradient ``slope`` by the discriminator's outputs ``y``, or by the inputs of an activation that leaves it."""
+        return slope if self.activation is None or self.as_written else self.activation.through(y, slope)
 
     def get_cost(self, y_data: Any, y_noise: Any, cost_type: str | None = None) -> np.ndarray:  # type: ignore[override]
         """Mean cost over all columns, ``(1, 1)`` on the host.

@@ -10,6 +10,7 @@ from neonlike.checks import brief
 from neonlike.errors import ArgumentError
 from neonlike.layers.core.base import Layer, interpret_in_shape, require_input, require_transform
 from neonlike.layers.core.folding import is_finished, leave_error
+from neonlike.optree import dialect
 
 __public_module__ = "neonlike.layers.layer"
 
@@ -75,6 +76,11 @@ class Activation(Layer):
             raise ArgumentError(f"{self.name}.bprop: there are no outputs to take the gradient by; call fprop first")
         if alpha == 1 and not beta and leave_error(self, error):
             return error
+        if self.next_layer is not None and self.transform.left_to_cost and not dialect.is_neon():
+            # No cost comes next that contains the derivative.
+            gradient = self.transform.through(self.outputs, error)
+            self.deltas[:] = alpha * gradient + beta * self.deltas if beta else alpha * gradient
+            return self.deltas
         kept = self.inputs if self.owns_output else None
         if alpha == 1 and not beta:
             self.be.bprop_transform(self, self.transform, self.outputs, error, self.deltas, relu=False, inputs=kept)

@@ -28,7 +28,8 @@ from neonlike.optree import tape
 from neonlike.optree.calls import call, call_spec, part
 from neonlike.optree.functions import F as Functions
 from neonlike.optree.node import OpTreeNode
-from neonlike.transforms import CrossEntropyBinary, CrossEntropyMulti, Logistic, Softmax
+from neonlike.transforms import CrossEntropyBinary, CrossEntropyMulti
+from neonlike.transforms.transform import Cost
 
 F: Any = Functions
 _GRADIENT = call_spec("layer_gradient", no_second("a layer"))
@@ -179,26 +180,28 @@ def _with_true_derivative(last: Any, y: Variable, value: Any) -> Variable:
     What it was made of has that value too, and is for costs whose gradients contain the derivative.
     """
     transform = getattr(last, "transform", None)
-    if isinstance(transform, Softmax):
-
-        def rule(F: Any, d: Any, z: Any, x: Any) -> tuple[Any, ...]:
-            return (z * (d - F.sum(d * z, axis=transform.axis)),)
-
-    elif isinstance(transform, Logistic) and transform.shortcut:
-
-        def rule(F: Any, d: Any, z: Any, x: Any) -> tuple[Any, ...]:
-            return (d * z * (1 - z),)
-
-    else:
+    if not getattr(transform, "left_to_cost", False):
         return y
-    node = tape.ruled(y._expr, tape.Rule(LEFT_TO_COST, (y._expr,), rule))
+    node = tape.ruled(y._expr, tape.Rule(LEFT_TO_COST, (y._expr,), Through(transform)))
     return _computed(str(y.op), node, value, (y,))
 
 
-def _before_cost(y: Variable) -> Variable | None:
-    """What ``y`` was made of, if it is the result of a layer whose last derivative is left to the cost."""
+class Through:
+    """The gradient rule of an activation whose layer leaves its derivative to the cost."""
+
+    def __init__(self, activation: Any) -> None:
+        self.activation = activation
+
+    def __call__(self, F: Any, d: Any, z: Any, x: Any) -> tuple[Any, ...]:
+        return (self.activation.through(z, d),)
+
+
+def _before_cost(y: Variable) -> tuple[Variable | None, Any]:
+    """What ``y`` was made of and by which activation, if its layer leaves the derivative of that to the cost."""
     rule = tape.rule_of(y._expr) if isinstance(y._expr, OpTreeNode) else None
-    return y.parents[0] if rule is not None and rule.name is LEFT_TO_COST else None
+    if rule is None or not isinstance(rule.grad, Through):
+        return None, None
+    return y.parents[0], rule.grad.activation
 
 
 def cost_of(cost: Any, y: Any, targets: Any) -> Variable:
@@ -209,15 +212,18 @@ def cost_of(cost: Any, y: Any, targets: Any) -> Variable:
         raise ShapeError(f"{cost.name}: needs outputs (features, columns), got {y.shape}; reshape them")
     given = [_constant(t, y) for t in targets] if isinstance(targets, list | tuple) else _constant(targets, y)
     value = F.sum(cost.of_columns(y._expr, given))
-    function, source = cost.costfunc, y
-    if isinstance(function, CrossEntropyBinary | CrossEntropyMulti):
-        below = _before_cost(y)
-        if below is None:  # its gradient contains the derivative of an activation that is not there
-            rule = tape.Rule("scale", (value,), lambda F, d, z, x: (d * function.scale,))
-            return made(cost.name, value if function.scale == 1 else tape.ruled(value, rule), (y,))
-        source = below
-    rule = tape.Rule(cost.name, (source._expr,), lambda F, d, z, x: (cost.slope(x, given) * d,))
-    return made(cost.name, tape.ruled(value, rule), (y,))
+    function, (below, activation) = cost.costfunc, _before_cost(y)
+    paired = below is not None and isinstance(function, Cost) and function.fits(activation)
+    if isinstance(function, CrossEntropyBinary | CrossEntropyMulti) and not paired:
+        rule = tape.Rule("scale", (value,), lambda F, d, z, x: (d * function.scale,))
+        return made(cost.name, value if function.scale == 1 else tape.ruled(value, rule), (y,))
+    source = below if paired and below is not None else y
+
+    def gradient(F: Any, d: Any, z: Any, x: Any) -> tuple[Any, ...]:
+        slope = cost.slope(x, given) if cost.as_written else cost.slope_by(activation if paired else None, x, given)
+        return (slope * d,)
+
+    return made(cost.name, tape.ruled(value, tape.Rule(cost.name, (source._expr,), gradient)), (y,))
 
 
 def _constant(targets: Any, y: Variable) -> Any:

@@ -76,6 +76,23 @@ NL_ANYWHERE uint16_t nl_f32_to_bf16(float x)
 #endif
 }
 
+/* float32 on the way to 16 bits, rounded to odd where inexact; vecmath_small.h has the explanation. */
+NL_ANYWHERE float nl_odd_f64(double x)
+{
+    const float near = (float)x;
+    const double back = (double)near;
+    const uint32_t bits = nl_bits_f32(near);
+    return back == x || x != x ? near : nl_from_bits_f32((bits - (fabs(back) > fabs(x) ? 1u : 0u)) | 1u);
+}
+
+NL_ANYWHERE float nl_odd_whole(int64_t x)
+{
+    const uint64_t size = x < 0 ? 0u - (uint64_t)x : (uint64_t)x;
+    const uint64_t upper = size >> 20 | ((size & 0xfffffu) != 0 ? 1u : 0u);
+    const double wide = size >> 44 != 0 ? (double)upper * 0x1p20 : (double)size;
+    return nl_odd_f64(x < 0 ? -wide : wide);
+}
+
 /* x rounded to `digits` bits of significand behind the first, up with the probability that keeps the expectation:
  * `chance` is uniform in [0, 1). The unit does not fall below that of exponent `least`, where the type it is stored in
  * has its subnormals. The result is x truncated, or one unit more: no sum is rounded on the way. */

@@ -103,14 +103,14 @@ NL_FN float nl_expm1_f32(float x) {
  * numerator is never the larger. Beyond 9.02 it is 1 to the last place. */
 NL_FN float nl_tanh_f32(float x) {
     float size = __builtin_fabsf(x);
-    size = size > 9.02f ? 9.02f : size;
     float sum = nl_muladd_f32(size, 0x1.715476p+1f, NL_MAGIC_F32 + 127.0f);
     float b = nl_muladd_f32(-(sum - (NL_MAGIC_F32 + 127.0f)), 0x1.62e43p-2f, size);
     float power = nl_from_bits_f32(nl_bits_f32(sum) << 23);
     float b2 = b * b;
     float t = nl_muladd_f32(b * b2, nl_muladd_f32(0x1.0c7f6ap-3f, b2, -0x1.554feap-2f), b);
     float m = power - 1.0f, p = power + 1.0f;
-    return __builtin_copysignf(nl_muladd_f32(p, t, m) / nl_muladd_f32(m, t, p), x);
+    float quotient = nl_muladd_f32(p, t, m) / nl_muladd_f32(m, t, p);
+    return __builtin_copysignf(size > 9.02f ? 1.0f : quotient, x);
 }
 
 /* With z = e^-|x| nothing overflows: 1 / (1 + z) on the right, z / (1 + z) on the left. */

@@ -172,13 +172,23 @@ NL_FN uint16_t nl_f32_to_bf16(float x) {
     return (uint16_t)(((bits >> 16 | 0x40u) & nan) | (nearest & ~nan));
 }
 
-/* Rounded once: the float32 in between is rounded to odd, which keeps what the second rounding must know. */
-NL_FN uint16_t nl_f64_to_f16(double x) {
+/* float32 on the way to 16 bits, rounded to odd where inexact, which keeps what the second rounding must know: both
+ * together round once (Boldo and Melquiond 2008). */
+NL_FN float nl_odd_f64(double x) {
     float near = (float)x;
     double back = (double)near;
-    uint32_t bits = nl_bits_f32(near);
-    uint32_t odd = (bits - (__builtin_fabs(back) > __builtin_fabs(x) ? 1u : 0u)) | 1u;
-    return nl_f32_to_f16(nl_from_bits_f32(back == x || x != x ? bits : odd));
+    uint32_t bits = nl_bits_f32(near), less = __builtin_fabs(back) > __builtin_fabs(x) ? 1u : 0u;
+    uint32_t odd = (bits - less) | 1u;
+    uint32_t kept = back == x ? bits : odd;
+    return nl_from_bits_f32(x != x ? bits : kept);
+}
+
+/* Of int64, which float64 holds exactly below 2^53; beyond, the bits that are left out are kept as one. */
+NL_FN float nl_odd_whole(int64_t x) {
+    uint64_t size = x < 0 ? 0u - (uint64_t)x : (uint64_t)x;
+    uint64_t upper = size >> 20 | ((size & 0xfffffu) != 0 ? 1u : 0u);
+    double wide = size >> 44 != 0 ? (double)(int64_t)upper * 0x1p20 : (double)(int64_t)size;
+    return nl_odd_f64(x < 0 ? -wide : wide);
 }
 
 #endif
