@@ -46,6 +46,7 @@ from planted import (
     cuda_rnn,
     data,
     described,
+    far_from_zero,
     layers,
     lazy,
     lrn,
@@ -69,6 +70,7 @@ MUTANTS = tuple(
         roi, lrn, batchnorm, pool, rnn, recurrent, rest, lazy, layers, conv, containers, training, data, described,
         cuda_base, cuda_rest, cuda_dispatch, cuda_engine, cuda_folds, cuda_rnn, cuda_conv, cuda_images, blueprints,
         repeating, attention, autograd, replays, basics, short_rows, contraction,
+        far_from_zero,
     )
     for row in table.MUTANTS
 )
@@ -138,6 +140,7 @@ TESTS = {
         "containers": "tree merge merge_streams sequential",
         "short_rows": "short_rows",
         "contraction": "contraction",
+        "far_from_zero": "far_from_zero moments",
         "vecmath": "vecmath",
         "in_place": "layers_in_place",
         "basics": "layers_mlp generalized_cost sequential merge_streams tree",

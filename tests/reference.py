@@ -152,6 +152,9 @@ ELEMENTWISE: dict[str, Function] = {
     "right_shift": lambda x, y: x // 2 ** np.where((y >= 0) & (y < 63), y, 62) // np.where((y >= 0) & (y < 63), 1, 2),
     "maximum": lambda x, y: np.where((x > y) | (x != x), x, y),
     "minimum": lambda x, y: np.where((x < y) | (x != x), x, y),
+    "spread": lambda squares, total, count: np.where(
+        np.isinf(squares), squares, np.maximum((squares - total * (total / count)) / count, 0)
+    ),
     "where": lambda c, x, y: np.where(c != 0, x, y),
 }
 """Elementwise ops on float64 (or int64) arrays."""

@@ -7,8 +7,12 @@ tied ones are updated one after the other.
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
+
+import numpy as np
 
 from neonlike.kernels.run.prepared import Chain
 from neonlike.optree.dtypes import compute_dtype
@@ -79,13 +83,29 @@ class Norm:
     """
 
     def __init__(self, be: Any, param_list: Sequence[Parameter], scale: Any = None) -> None:
+        self._be = be
+        self._grads = [grad if scale is None else scale.unscaled(grad) for (_, grad), _ in param_list]
         total: Any = 0
-        for (_, grad), _ in param_list:
-            total = total + be.sum(be.square(grad if scale is None else scale.unscaled(grad)))
+        for grad in self._grads:
+            total = total + be.sum(be.square(grad))
         self._norm = be.empty((1, 1), dtype=compute_dtype(be.default_np_dtype))  # float16 overflows
         self._run = be.prepare(self._norm, be.sqrt(total) / be.bsz)
+        self._wide: Any = None
 
     def __call__(self) -> float:
-        """sqrt(Σ‖grad‖²) / bsz."""
+        """sqrt(Σ‖grad‖²) / bsz; where squares may be out of range, by norms that are safe from that."""
         self._run()
-        return float(self._norm.get()[0, 0])
+        found = float(self._norm.get()[0, 0])
+        if _LEAST_NORM < found < math.inf or found != found:
+            return found
+        if self._wide is None:
+            norms = [self._be.norm2(grad) for grad in self._grads]
+            target = self._be.empty((1, 1), dtype=np.float64)
+            self._wide = target, self._be.prepare(target, functools.reduce(self._be.hypot, norms) / self._be.bsz)
+        target, run = self._wide
+        run()
+        return float(target.get()[0, 0])
+
+
+_LEAST_NORM = 1e-12
+"""Below, squares of float32 may have lost digits, or be 0."""

@@ -18,13 +18,13 @@ import numpy.typing as npt
 from neonlike.checks import brief, shown
 from neonlike.errors import AliasError, GradientError, ShapeError
 from neonlike.optree import dialect, origin
-from neonlike.optree.calls import sources
 from neonlike.optree.dtypes import is_float
 from neonlike.optree.functions import F as Functions
 from neonlike.optree.moves import drop_axes
 from neonlike.optree.node import Expression, OpTreeNode
 from neonlike.optree.ops import NON_DIFFERENTIABLE, OPS
 from neonlike.optree.shapes import FREE, Shape
+from neonlike.optree.tape import inputs, rule_of
 from neonlike.optree.walk import leaves, postorder, structure
 
 F: Any = Functions
@@ -253,11 +253,12 @@ def _backward(root: Any, incoming: Any) -> dict[int, GradNode]:
     found[id(root)].add(incoming)
     for node in reversed(postorder(root)):
         mine = found.get(id(node))
-        rule = node.spec.grad
-        if mine is None or rule is NON_DIFFERENTIABLE:
+        own = rule_of(node)
+        grad: Any = node.spec.grad if own is None else own.grad
+        if mine is None or grad is NON_DIFFERENTIABLE:
             continue
-        goes_to = sources(node)
-        increments = rule(F, mine.total, node, *goes_to)  # type: ignore[operator]
+        goes_to = inputs(node)
+        increments = grad(F, mine.total, node, *goes_to)
         for operand, increment in zip(goes_to, increments):
             if increment is None or not isinstance(operand, Expression) or not is_float(operand.dtype):
                 continue

@@ -59,6 +59,13 @@ def dot(a: Any, b: Any, backend: Any = None) -> OpTreeNode:
     return OpTreeNode(OPS["dot"], operands, None, shape, *_dtype_and_backend(OPS["dot"], operands))
 
 
+def cast(a: Any, dtype: DType = F64) -> Any:
+    """``a`` in another dtype that expressions can have; ``a`` itself where that is its dtype already."""
+    if a.dtype == dtype:
+        return a
+    return OpTreeNode(OPS["cast"], (a,), {"bits": 8 * dtype.itemsize}, a.shape, dtype, a.backend)
+
+
 def transpose(a: OpTreeNode, axes: Any = None) -> OpTreeNode:
     """Lazy transpose of a node; ``axes`` None swaps the last two."""
     if a.shape is FREE:

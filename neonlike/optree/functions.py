@@ -14,8 +14,8 @@ import numpy as np
 
 from neonlike.checks import brief
 from neonlike.errors import ArgumentError, ShapeError
-from neonlike.optree import along, arrange, builders, moves, operators, shapes
-from neonlike.optree.dtypes import F32, F64, DTypeRule
+from neonlike.optree import along, arrange, builders, moves, operators, shapes, tape
+from neonlike.optree.dtypes import F16, F32, F64, DTypeRule, is_float
 from neonlike.optree.forms import mark, owner
 from neonlike.optree.node import OpTreeNode, expression
 from neonlike.optree.ops import OPS, Kind, OpSpec
@@ -116,7 +116,9 @@ def clip(a: Any, a_min: Any, a_max: Any) -> OpTreeNode:
     return F.minimum(F.maximum(a, a_min), a_max)
 
 
-_SUM, _DIV, _MAX = OPS["sum"], OPS["div"], OPS["max"]
+_SUM, _DIV, _MAX, _SUB, _SQR, _ROOT, _SPREAD = (
+    OPS[_name] for _name in ("sum", "div", "max", "sub", "sqr", "root", "spread")
+)
 
 
 @lru_cache(maxsize=1024)
@@ -136,27 +138,139 @@ def mean(a: Any, axis: Any = None) -> OpTreeNode:
     if (dtype is F32 or dtype is F64) and backend is not None:  # the common case, whose nodes need no more checks
         total = OpTreeNode(_SUM, (a,), {"axis": axes}, small, dtype, backend)
         return OpTreeNode(_DIV, (total, count), None, small, dtype, backend)
-    return F.div(F.sum(a, axes), count)
+    if is_float(dtype):
+        return F.div(F.sum(a, axes), count)
+    if _sums_fit(a, count):
+        return F.div(F.cast(F.sum(a, axes)), count)
+    return F.div(F.sum(F.cast(a), axes), count)
 
 
 mark(mean, "mean", _SUM, _DIV)
 
 
+def _sums_fit(a: Any, count: float) -> bool:
+    """Whether ``count`` integers of tensor ``a`` have a sum that int64 holds, whatever they are."""
+    return a.__class__ is not OpTreeNode and a.dtype.itemsize <= 4 and count < 2**31
+
+
+def moments(a: Any, axis: Any = None) -> tuple[Any, Any, Any]:
+    """Mean of ``a`` in two parts, and its biased variance: ``a - mean - rest`` is right to the last digits.
+
+    The mean is rounded to the dtype of ``a``; the rest is the mean of a - mean (the corrected two-pass algorithm; Chan,
+    Golub & LeVeque, "Algorithms for computing the sample variance", 1983). It has no gradient: its derivative is 0, as
+    the mean of a - mean(a) is 0 for all ``a``.
+    """
+    apart, total, axes, count = _deviations("moments", a, axis)
+    return apart.operands[1], F.div(total, count), _spread(apart, total, axes, count)
+
+
+def standardized(a: Any, axis: Any, eps: float) -> OpTreeNode:
+    """(a - mean) / sqrt(variance + eps), see :func:`moments`."""
+    middle, rest, variance = moments(a, axis)
+    return F.div(F.sub(F.sub(a, middle), rest), F.sqrt(F.add(variance, eps)))
+
+
 def var(a: Any, axis: Any = None, binary: bool = False) -> OpTreeNode:
     """Biased variance mean((a - mean(a))**2); ``binary`` replaces the square by a power-of-two shift."""
-    a = expression("var", a)
-    centered = a - mean(a, axis)
-    return mean(F.shift(centered, centered) if binary else F.sqr(centered), axis)
+    apart, total, axes, count = _deviations("var", a, axis)
+    if binary:
+        return mean(F.shift(apart, apart), axes)
+    return _spread(apart, total, axes, count)
 
 
 def std(a: Any, axis: Any = None) -> OpTreeNode:
-    """Square root of the biased variance; its gradient is 0 where that is."""
-    return F.root(var(a, axis))
+    """Square root of the biased variance; finite wherever it is, though squares may not be. Its gradient at 0 is 0."""
+    apart, total, axes, count = _deviations("std", a, axis)
+    a = apart.operands[0]
+    if a.dtype != F64:
+        return _ruled(_root(_spread(_squarable(apart), total, axes, count)), _std_rule(axes, count), a)
+
+    def scaled(scale: float) -> Any:
+        return _root(_spread(F.mul(apart, scale), F.mul(total, scale), axes, count))
+
+    return _ruled(_in_range(_root(_spread(apart, total, axes, count)), scaled), _std_rule(axes, count), a)
 
 
 def norm2(a: Any, axis: Any = None) -> OpTreeNode:
-    """Euclidean norm over ``axis``; its gradient is 0 where the norm is."""
-    return F.root(F.sum(F.sqr(a), axis))
+    """Euclidean norm over ``axis``; finite wherever it is, though squares may not be. Its gradient at 0 is 0."""
+    a = _floats("norm2", a)
+
+    def root(a: Any) -> Any:
+        return _root(F.sum(OpTreeNode(_SQR, (a,), None, a.shape, a.dtype, a.backend), axis))
+
+    found = root(_squarable(a))
+    return _ruled(found if a.dtype != F64 else _in_range(found, lambda scale: root(F.mul(a, scale))), _NORM2, a)
+
+
+_SCALE = 2.0**600
+"""Its product with a float64 whose square would overflow or be 0 has a square that is neither."""
+
+
+def _in_range(found: Any, scaled: Callable[[float], Any]) -> Any:
+    """The root ``found`` of a sum of squares of float64; ``scaled`` of a factor is it of as many times its operand."""
+    large, small = F.mul(scaled(1 / _SCALE), _SCALE), F.mul(scaled(_SCALE), 1 / _SCALE)
+    return F.where(F.less_equal(found, 2.0**500), F.where(F.less(found, 2.0**-450), small, found), large)
+
+
+def _squarable(a: Any) -> Any:
+    """``a`` in a dtype that holds the squares of all it may hold, if there is one; float16 is computed in float32."""
+    return a if a.dtype in (F16, F64) else builders.cast(a)
+
+
+def _root(a: OpTreeNode) -> OpTreeNode:
+    return OpTreeNode(_ROOT, (a,), None, a.shape, a.dtype, a.backend)
+
+
+def _ruled(found: Any, rule: tuple[Any, ...], a: Any) -> OpTreeNode:
+    """``found`` in the dtype of ``a``, with ``rule``: name, gradient and key."""
+    name, grad, key = rule
+    return tape.ruled(builders.cast(found, a.dtype), tape.Rule(name, (a,), grad, key=key))
+
+
+def _norm2_gradient(F: Any, d: Any, z: Any, a: Any) -> tuple[Any, ...]:
+    return (a * (d / F.where(F.equal(z, 0), math.inf, z)),)
+
+
+_NORM2 = "norm2", _norm2_gradient, tape.rule_key("norm2")
+
+
+@lru_cache(maxsize=1024)
+def _std_rule(axes: tuple[int, ...], count: float) -> tuple[Any, ...]:
+    def gradient(F: Any, d: Any, z: Any, a: Any) -> tuple[Any, ...]:
+        middle, rest, _ = moments(a, axes)
+        return (F.sub(F.sub(a, middle), rest) * (d / (count * F.where(F.equal(z, 0), math.inf, z))),)
+
+    return "std", gradient, tape.rule_key("std", axes, count)
+
+
+# The functions above make nodes without the checks of builders: their operands are floats of one backend and fit.
+
+
+def _floats(name: str, a: Any) -> Any:
+    """``a`` as an expression; integers in float64."""
+    a = expression(name, a)
+    return a if is_float(a.dtype) else builders.cast(a)
+
+
+def _deviations(name: str, a: Any, axis: Any) -> tuple[Any, Any, tuple[int, ...], float]:
+    """a - mean(a), as the mean is rounded, the sum of these differences, over which axes, and how many are in one.
+
+    The sum is a constant to gradients: but for rounding it is 0.
+    """
+    a = _floats(name, a)
+    if axis is not None and axis.__class__ is not int:
+        axis = shapes.normalize_axes(name, axis, a.shape)
+    axes, small, count = _averaged(axis, a.shape)
+    apart = OpTreeNode(_SUB, (a, mean(a, axis)), None, a.shape, a.dtype, a.backend)
+    return apart, OpTreeNode(_SUM, (apart,), {"axis": axes, "constant": True}, small, a.dtype, a.backend), axes, count
+
+
+def _spread(apart: Any, total: Any, axes: tuple[int, ...], count: float) -> OpTreeNode:
+    """The variance in the dtype of ``apart``, whose sum is ``total``."""
+    small, dtype, backend = total.shape, apart.dtype, apart.backend
+    squares = OpTreeNode(_SQR, (apart,), None, apart.shape, dtype, backend)
+    squares = OpTreeNode(_SUM, (squares,), {"axis": axes}, small, dtype, backend)
+    return OpTreeNode(_SPREAD, (squares, total, count), None, small, dtype, backend)
 
 
 def _offset(name: str, a: OpTreeNode, axis: Any) -> Any:
@@ -213,7 +327,8 @@ COMPOSED: dict[str, Callable[..., Any]] = {
 for _row in OPS.values():
     add_row(_row)
 _others: tuple[Callable[..., Any], ...] = (
-    builders.dot, moves.transpose, moves.broadcast_to, moves.take, moves.untake, moves.view, moves.unview, onehot
+    builders.dot, builders.cast, moves.transpose, moves.broadcast_to, moves.take, moves.untake, moves.view,
+    moves.unview, onehot,
 )  # fmt: skip
 _others += (arrange.concat, arrange.parts_of)
 _others += (along.cumsum, along.cumprod, along.argsort, along.take_along, along.untake_along)

@@ -83,6 +83,16 @@ def relu(x: Array, out: Array) -> None:
     np.maximum(x, 0, out=out)
 
 
+def spread(squares: Array, total: Any, count: Any, out: Array) -> None:
+    """The variance of ``count`` numbers by the sum of their squares and their own; infinite where the squares are."""
+    np.divide(total, count, out)
+    np.multiply(out, total, out)
+    np.subtract(squares, out, out)
+    np.divide(out, count, out)
+    np.maximum(out, 0, out=out)
+    np.copyto(out, squares, where=np.isinf(squares))
+
+
 @inplace
 def power(x: Array, y: Any, out: Array) -> None:
     """x to the power of y as IEEE 754 has it; NumPy's square root for a scalar y of 1/2 differs at -0 and -infinity."""

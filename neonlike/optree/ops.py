@@ -199,6 +199,11 @@ def _extreme_grad(F: Any, d: Any, z: Any, x: Any) -> tuple[Any, ...]:
     return (d / F.maximum(F.sum(same, z.attrs["axis"]), 1) * same,)
 
 
+def _sum_grad(F: Any, d: Any, z: Any, x: Any) -> tuple[Any, ...]:
+    """d; nothing if z is the same whatever x is (``constant``)."""
+    return (None if "constant" in z.attrs else F.broadcast_to(d, x.shape),)
+
+
 def _prod_grad(F: Any, d: Any, z: Any, x: Any) -> tuple[Any, ...]:
     """d * (product of the others); exact also where one factor of the product is 0."""
     axis = z.attrs["axis"]
@@ -207,6 +212,12 @@ def _prod_grad(F: Any, d: Any, z: Any, x: Any) -> tuple[Any, ...]:
     zeros = F.sum(zero, axis=axis)
     only_zero = F.where(F.equal(zeros, 1), others, 0)
     return (d * F.where(zero, only_zero, F.where(F.equal(zeros, 0), z / F.where(zero, 1, x), 0)),)
+
+
+def _spread_grad(F: Any, d: Any, z: Any, a: Any, b: Any, c: Any) -> tuple[Any, ...]:
+    """0 where less than nothing would be left."""
+    d = F.where(F.equal(z, 0), 0, d) / c
+    return d, -2 * d * (b / c), d * (F.square(b / c) - z)
 
 
 def _cumprod_grad(F: Any, d: Any, z: Any, x: Any) -> tuple[Any, ...]:
@@ -304,6 +315,14 @@ _ROWS: tuple[OpSpec, ...] = (
         "a where a > 0, else slope * a.", builders=("leaky_relu",), dtype=FLOAT,
     ),
     _unary("softplus", f.softplus, "softplus({0})", lambda F, d, z, x: (d * F.sig(x),), "log(1 + e**a), without overflow.", cuda="(max_nan({0}, 0) + log1p(exp(-fabs({0}))))", flops=20),
+    # Made by functions only
+    _unary("cast", np.positive, "{0}", lambda F, d, z, x: (F.cast(d, x.dtype),), "a in a dtype of so many bits.", builders=(), dtype=SAME, keyed=("bits",), flops=0),
+    OpSpec(
+        "spread", 3, Kind.ELEMENTWISE, f.spread, "({0} - {0} == 0 ? max_nan(({0} - {1} * ({1} / {2})) / {2}, 0) : {0})", FLOAT,
+        _spread_grad,
+        "Variance of c numbers by the sum a of their squares and the sum b of themselves.",
+        domain=((30.0, 40.0), UNIT, POSITIVE), flops=5,
+    ),
     # Rounding and tests
     _unary("rint", f.rint, "rint({0})", NON_DIFFERENTIABLE, "Nearest whole number, halves to even.", builders=("rint", "round"), dtype=SAME),
     _unary("floor", f.floor, "floor({0})", NON_DIFFERENTIABLE, "Largest whole number not above a.", dtype=SAME),
@@ -350,7 +369,7 @@ _ROWS: tuple[OpSpec, ...] = (
         "a where the condition is not 0, else b.", builders=("where",), domain=(WHOLE, REAL, REAL),
     ),
     # Reductions
-    _reduction("sum", f.sum_, lambda F, d, z, x: (F.broadcast_to(d, x.shape),), "Sum over axis.", identity=0.0, combine="add"),
+    _reduction("sum", f.sum_, _sum_grad, "Sum over axis.", identity=0.0, combine="add"),
     _reduction("prod", f.prod, _prod_grad, "Product over axis.", identity=1.0, combine="mul"),
     _reduction("max", f.max_, _extreme_grad, "Maximum over axis; nan wins.", combine="maximum"),
     _reduction("min", f.min_, _extreme_grad, "Minimum over axis; nan wins.", combine="minimum"),

@@ -160,6 +160,9 @@ def _own(name: str, center: Array, moved: Array, vals: Sequence[Val], kind: DTyp
         whole &= all((v == np.rint(v)).all() for v, _ in vals)
         return np.where(whole, 0, 2 * unit(kind) * size + 2.0 ** (-149 if kind == F32 else -1074))
     tiny = float(np.finfo(np.float32 if kind == F32 else np.float64).tiny)
+    if name == "spread":  # a difference, of which little may be left
+        squares, total, count = (np.abs(v) + e for v, e in vals)
+        size = np.where(np.isfinite(center), size + (squares + total * (total / count)) / count, 0)
     return np.where(np.isfinite(center), 2 * FUNCTION_ULPS * unit(kind) * size + tiny, 0)
 
 
@@ -168,6 +171,8 @@ def _ambiguous(name: str, center: Array, vals: Sequence[Val], kind: DType) -> Ar
     none = np.zeros(center.shape, bool)
     finite = np.all([np.isfinite(v) for v, _ in vals], axis=0)
     limits = 120 if kind == F32 else 1000
+    if name == "spread":
+        return ~(np.abs(vals[2].v) > vals[2].e) | ~finite
     if name in ("div", "floordiv"):
         y = vals[1]
         return (np.abs(y.v) <= y.e) & ((y.v != 0) | (vals[0].v != 0) | (y.e > 0))

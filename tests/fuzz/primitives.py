@@ -25,6 +25,7 @@ import numpy as np
 from conv_loops import random_sizes
 from engines import ON_GPU
 
+from fuzz.bounds_axes import NARROW_SUMS
 from fuzz.check import ENGINES, Complaints, environment, make_backend, threads_chosen
 from fuzz.workers import spread
 from neonlike.backends.cpu.primitives.conv import hooks as conv_kernels
@@ -140,6 +141,33 @@ def sums(data: Data) -> list[Any]:
     return [total]
 
 
+def moments(data: Data) -> list[Any]:
+    """Variances, deviations and norms around any offset, of any magnitude, each within the bound of its algorithm."""
+    data.on_gpu()
+    be, computed = data.be, np.dtype("f8" if data.dtype == np.float64 else "f4")
+    half, wide = data.dtype.itemsize == 2, computed == np.float64
+    size = 1.0 if half else data.pick(1.0, 1e200, 1e-250) if wide else data.pick(1.0, 1e15, 1e-25)
+    offset = data.pick(0, 3, 100) if half else data.pick(0, 1e3, -1e5)
+    axis, long = data.pick(0, 1, (0, 2), (1, 2)), data.pick(5, 40, 700, 3000)
+    x = data(*(long if axis == 0 and k == 0 else n for k, n in enumerate((7, 6, 33 if axis == 0 else long))))
+    x.set((size * (x.get().astype("f8") + offset)).astype(x.dtype))
+    right, found = x.get().astype(np.longdouble) / size, []
+    middle = right - right.mean(axis, keepdims=True)
+    spread = (middle**2).mean(axis, keepdims=True)
+    norm = np.sqrt((right**2).sum(axis, keepdims=True))
+    unit = NARROW_SUMS * float(np.finfo(computed).eps)
+    lost = unit * (1 + (unit * offset) ** 2 / spread)  # of a mean that is off by as much as its sum may be
+    wanted = [(be.std, size, np.sqrt(spread), lost), (be.norm2, size, norm, unit)]
+    for method, scale, value, bound in [*wanted, (be.var, 1, spread, lost)] if size == 1 else wanted:
+        out = be.empty(spread.shape, dtype=computed)
+        out[:] = method(x, axis)
+        off = np.abs(out.get().astype(np.longdouble) / scale - value) / value
+        what = f"{method.__name__} over {axis} of {x.shape} {x.dtype} around {offset}"
+        assert np.all(off <= bound), f"{what} is off by {off.max()}"
+        found.append(out)
+    return found
+
+
 def batchnorm(data: Data) -> list[Any]:
     """Training and inference, both ways."""
     be, rows, columns = data.be, data.pick(1, 2, 5, 33), data.pick(2, 3, 16, 33, 700)
@@ -228,7 +256,7 @@ def attention(data: Data) -> list[Any]:
 
 CASES: dict[str, Case] = {
     "conv": conv, "pool": pool, "lrn": lrn, "batchnorm": batchnorm, "rnn": rnn, "lut": lut, "roi": roi, "xnor": xnor,
-    "nms": boxes, "attention": attention, "sums": sums,
+    "nms": boxes, "attention": attention, "sums": sums, "moments": moments,
 }  # fmt: skip
 NAMES = [*itertools.repeat("conv", 4), *CASES]
 """Of which each seed takes one."""

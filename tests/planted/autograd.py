@@ -9,7 +9,7 @@ from planted.table import OPTREE, Mutant
 AUTOGRAD = "neonlike/autograd/"
 TAPE, KEEPING, BACKWARD = (OPTREE + name for name in ("tape.py", "keeping.py", "backward.py"))
 VARIABLE, BLOCKS, SCOPES, OP = (AUTOGRAD + name for name in ("variable.py", "blocks.py", "lifetimes.py", "op.py"))
-JOINING = OPTREE + "joining.py"
+JOINING, FUNCTIONS = OPTREE + "joining.py", OPTREE + "functions.py"
 ELEMENTWISE, SHAPE, REDUCTION, LOSS = (AUTOGRAD + f"ops/{name}.py" for name in ("elementwise", "shape", "reduction", "loss"))
 
 
@@ -52,7 +52,7 @@ MUTANTS = (
     fault("the derivative of a cast stays in its type", ELEMENTWISE, "(_cast(d, a.dtype),)", "(d,)"),
     fault("variance divides by the number", REDUCTION, "- bool(unbiased)", "- 0"),
     fault("log_softmax forgets the sum", REDUCTION, "return (d - F.exp(z) * F.sum(d, axis),)", "return (d - F.exp(z) * d,)"),
-    fault("a norm of nothing has an infinite slope", REDUCTION, "d * a / F.where(F.equal(z, 0), 1, z)", "d * a / z"),
+    fault("a norm of nothing has an infinite slope", FUNCTIONS, "(a * (d / F.where(F.equal(z, 0), math.inf, z)),)", "(a * (d / z),)"),
     fault("diagonals below the main one are above", SHAPE, "down, right = max(-offset, 0), max(offset, 0)", "down, right = max(offset, 0), max(-offset, 0)"),
     fault("the abandoned variable stands", SHAPE, "    return kept\n", "    return abandoned\n"),
     fault("class weights count in no mean", LOSS, "one = be.ones((1, 1), dtype=a.dtype) if weight is None else weight", "one = be.ones((1, 1), dtype=a.dtype)"),

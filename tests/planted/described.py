@@ -51,7 +51,7 @@ MUTANTS = (
     Mutant("batchnorm_op", "trees: nan of dy counts", TREES, "error = rows.present(be.where(be.isnan(error), 0, error))", "error = rows.present(error)"),
     Mutant("batchnorm_op", "trees: all elements counted", TREES, "be.maximum(self.count - missing, 1).astensor()", "self.count"),
     Mutant("batchnorm_op", "trees: rows without a number move the running statistics", TREES, "moved if missing is None else", "moved if True else"),
-    Mutant("batchnorm_op", "trees: the mean in one part", TREES, "xhat = rows.normal(centred - rows.column(rest), variance, epsilon)", "xhat = rows.normal(centred, variance, epsilon)"),
+    Mutant("batchnorm_op", "trees: the mean in one part", TREES, "variance = be.maximum(squares / count - be.square(rest), 0).astensor()\n    xhat = rows.normal(centred - rows.column(rest), variance, epsilon)", "variance = be.maximum(squares / count - be.square(rest), 0).astensor()\n    xhat = rows.normal(centred, variance, epsilon)"),
     Mutant("batchnorm_op", "trees: old values of the gradients do not count", TREES, "_blended(alpha_param, dscale, beta_param,", "_blended(alpha_param, dscale, 0,"),
     Mutant("batchnorm_op", "trees: the gradient where x is nan", TREES, "dx = rows.present(rows.column(columns[\"scale\"])", "dx = (rows.column(columns[\"scale\"])"),
 )

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from neonlike.autograd.ops.common import F, derived, variable
-from neonlike.autograd.ops.elementwise import sqrt, square
-from neonlike.autograd.ops.reduction import sum as sum_of
+from neonlike.autograd.ops.reduction import norm2
 from neonlike.autograd.ops.shape import concatenate, slice, transpose
 from neonlike.autograd.variable import Variable
 from neonlike.errors import ArgumentError, ShapeError
@@ -140,7 +139,7 @@ def weight_norm(v: Any, g: Any, axis: int = 0) -> Variable:
     if g.shape != shape:
         raise ShapeError(f"weight_norm: g needs the shape {shape} for v {v.shape} and axis {axis}, got {g.shape}")
     others = tuple(place for place in range(v.ndim) if place != axis)
-    return v * (g / sqrt(sum_of(square(v), others)))
+    return v * (g / norm2(v, others))
 
 
 # Gradients ------------------------------------------------------------------------------------------------------------

@@ -9,12 +9,12 @@ import numpy as np
 from neonlike.autograd.leaves import const
 from neonlike.autograd.ops import shape as shapes
 from neonlike.autograd.ops.common import F, brief, derived, indices, per_axis, plain, variable
-from neonlike.autograd.ops.elementwise import sqrt, square
-from neonlike.autograd.ops.reduction import mean
+from neonlike.autograd.ops.elementwise import sqrt
 from neonlike.autograd.variable import Variable
 from neonlike.backends.families.operands import as_numbers
 from neonlike.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError
 from neonlike.optree.arrange import whole_number
+from neonlike.optree.functions import standardized
 from neonlike.optree.node import Expression
 
 __all__ = [
@@ -209,9 +209,7 @@ def layer_norm(x: Any, axes: Any = 0, gamma: Any = None, beta: Any = None, eps: 
     """
     x = variable("layer_norm", x)
     (eps,) = as_numbers("layer_norm", eps=eps)
-    away: Any = x - mean(x, axes)
-    variance: Any = mean(square(away), axes)
-    found = away / sqrt(variance + eps)
+    found: Any = derived("layer_norm", lambda x: standardized(x, axes, eps), x)
     if gamma is not None:
         found = found * variable("layer_norm", gamma, x)
     if beta is not None:

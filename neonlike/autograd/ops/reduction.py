@@ -84,10 +84,12 @@ def variance(a: Any, axis: Any = None, keepdims: bool = True, unbiased: bool = T
     count = math.prod(a.shape[i] for i in axes) - bool(unbiased)
     if unbiased and count < 1:
         raise ArgumentError(f"variance: axis {axis} of {a.shape} has too few elements; pass unbiased=False, or more")
-    method = a.backend.sum
+    share = math.prod(a.shape[i] for i in axes) / (count or 1)
+    method = a.backend.var
 
     def build(a: Any) -> Any:
-        return method(F.square(a - F.mean(a, axes)), axes, None, keepdims) / float(count)
+        value = method(a, axes, keepdims=keepdims)
+        return value * share if unbiased else value
 
     return derived("variance", build, a)
 
@@ -97,11 +99,8 @@ def norm2(a: Any, axis: Any = None, keepdims: bool = True) -> Variable:
     a = variable("norm2", a)
     axes = shapes.normalize_axes("norm2", axis, a.shape)
 
-    def grad(F: Any, d: Any, z: Any, a: Any) -> tuple[Any, ...]:
-        return (d * a / F.where(F.equal(z, 0), 1, z),)
-
     def build(a: Any) -> Any:
-        value = with_rule("norm2", F.sqrt(F.sum(F.square(a), axes)), (a,), grad, options=())
+        value = F.norm2(a, axes)
         return value if keepdims else arrange.squeeze(value, axes)
 
     return derived("norm2", build, a)

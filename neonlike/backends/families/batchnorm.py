@@ -108,7 +108,7 @@ class BatchNormFamily(Family):
         self, delta_out: Any, grad_gamma: Any, grad_beta: Any, delta_in: Any, x: Any, xsum: Any, xvar: Any, gamma: Any,
         eps: float, threads: int | None = None, repeat: int = 1, binary: bool = False, layer: Any = None,
         *, y: Any = None, alpha_data: float = 1.0, beta_data: float = 0.0,
-        alpha_param: float = 1.0, beta_param: float = 0.0,
+        alpha_param: float = 1.0, beta_param: float = 0.0, own_sum: bool = False,
     ) -> Any:  # fmt: skip
         """Gradients of a training call of ``compound_fprop_bn`` (with alpha 1) by x, gamma and beta.
 
@@ -129,6 +129,8 @@ class BatchNormFamily(Family):
             that the gradient of the clamp needs no pass of its own.
         binary : bool
             As in the forward call; dgamma enters dx as a power of two, ``xhat * d`` stays a product.
+        own_sum : bool
+            Whether the forward call computed xsum: then what that lost by rounding, in rows far from 0, is found again.
         repeat : int
             Above 1: time that many runs.
         threads, layer
@@ -150,14 +152,14 @@ class BatchNormFamily(Family):
         numbers = eps, alpha_data, beta_data, alpha_param, beta_param
         arrays = delta_out, grad_gamma, grad_beta, delta_in, x, xsum, xvar, gamma, y
         shared = 3 if delta_out is delta_in else 4 if delta_out is x else 8 if delta_out is y else -1
-        call = Call("compound_bprop_bn", None, arrays, numbers, (binary,), shared)
+        call = Call("compound_bprop_bn", None, arrays, numbers, (binary, own_sum), shared)
         if repeat == 1 and self._repeats(call):
             return None
         eps, alpha_data, beta_data, alpha_param, beta_param = as_numbers(
             "compound_bprop_bn", eps=eps, alpha_data=alpha_data, beta_data=beta_data, alpha_param=alpha_param,
             beta_param=beta_param,
         )  # fmt: skip
-        settings = eps, alpha_data, beta_data, alpha_param, beta_param, binary
+        settings = eps, alpha_data, beta_data, alpha_param, beta_param, binary, own_sum
         return self._backward(call, settings, repeat)
 
     # Checks

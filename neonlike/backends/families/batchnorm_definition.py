@@ -51,6 +51,7 @@ class BatchNormBackward:
     alpha_param: float
     beta_param: float
     binary: bool
+    own_sum: bool = False
 
 
 def blocks(dims: tuple[int, int]) -> Iterator[slice]:
@@ -87,7 +88,8 @@ def differentiate(error: Array, x: Array, rows: dict[str, Array], out: Array, ho
     """The gradient by x into ``out``, in float64, and those by gamma and beta into ``rows``."""
     binary, size = how.binary, x.shape[1]
     inverse_std = 1 / np.sqrt(_column(rows["xvar"]) + how.eps)
-    xhat = _product(x - _column(rows["xsum"]) / size, inverse_std, binary)
+    mean = _mean(rows["xsum"], x) if how.own_sum else _column(rows["xsum"]) / size
+    xhat = _product(x - mean, inverse_std, binary)
     gradients = {"grad_gamma": (xhat * error).sum(axis=1), "grad_beta": error.sum(axis=1)}
     spread = _product(xhat, gradients["grad_gamma"][:, None], binary) + gradients["grad_beta"][:, None]
     scaled = _product(error - spread / size, _column(rows["gamma"]), binary)
@@ -99,6 +101,13 @@ def differentiate(error: Array, x: Array, rows: dict[str, Array], out: Array, ho
 def _column(values: Array) -> Array:
     """(nfm,) as float64 (nfm, 1)."""
     return values.astype(np.float64)[:, None]
+
+
+def _mean(sums: Array, x: Array) -> Array:
+    """Means of rows x by their sums, (nfm, 1); what rounding took from sums of x is back."""
+    stored, true = _column(sums), x.sum(axis=1, dtype=np.float64, keepdims=True)
+    rounded = np.abs(true - stored) <= 4 * np.finfo(sums.dtype).eps * np.abs(stored)
+    return np.asarray(np.where(rounded, true, stored) / x.shape[1])
 
 
 def _product(a: Array, b: Array, binary: bool) -> Array:

@@ -14,6 +14,7 @@ from neonlike.backends.geometry.pool import PoolGeometry
 from neonlike.optree.calls import Request, call, call_spec, of_result, part
 from neonlike.optree.dtypes import DType, compute_dtype
 from neonlike.optree.functions import F as Functions
+from neonlike.optree.functions import moments
 from neonlike.optree.higher import differentiated
 from neonlike.optree.node import OpTreeNode
 
@@ -53,7 +54,7 @@ class BatchNormGradient(Request):
         """Compute them."""
         delta, grad_gamma, grad_beta = results
         error, x, xsum, xvar, gamma = operands
-        be.compound_bprop_bn(delta, grad_gamma, grad_beta, error, x, xsum, xvar, gamma, self.eps)
+        be.compound_bprop_bn(delta, grad_gamma, grad_beta, error, x, xsum, xvar, gamma, self.eps, own_sum=True)
 
     def slopes(self, position: int, d: Any, *operands: Any) -> tuple[Any, ...]:  # type: ignore[override]
         """Those of the formula, in which the sums and variances are what x gives."""
@@ -86,8 +87,8 @@ def _batchnorm_gradient(eps: float, shape: Any, position: int, error: Any, x: An
     """The gradient of x (0), gamma (1) or beta (2)."""
     rows = math.prod(gamma.shape)
     e, values, gamma = (one.reshape(rows, -1) for one in (error, x, gamma))
-    away = values - F.mean(values, 1)
-    inverse = 1 / F.sqrt(F.mean(away * away, 1) + eps)
+    middle, rest, variance = moments(values, 1)
+    away, inverse = values - middle - rest, 1 / F.sqrt(variance + eps)
     by_beta, by_gamma = F.sum(e, 1), F.sum(e * away * inverse, 1)
     by_x = gamma * inverse * (e - (by_beta + away * inverse * by_gamma) * (rows / math.prod(x.shape)))
     return (by_x, by_gamma, by_beta)[position].reshape(shape)

@@ -281,7 +281,7 @@ class BatchNormOp:
         self.backend.compound_bprop_bn(
             dx_rows, columns["dscale"], columns["dbias"], _same(rows["dy"], dx_rows), _same(rows["x"], dx_rows), *kept,
             columns["scale"], epsilon, alpha_data=factors[0], beta_data=factors[1], alpha_param=factors[2],
-            beta_param=factors[3],
+            beta_param=factors[3], own_sum=True,
         )  # fmt: skip
 
     # Records

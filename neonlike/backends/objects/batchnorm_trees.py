@@ -107,9 +107,12 @@ def backward(op: Any, data: dict[str, Any], columns: dict[str, Any], kept: Any, 
     if rows.absent is not None:
         error = rows.present(be.where(be.isnan(error), 0, error))
     mean = (saved_sum / op.count).astensor()
-    xhat = rows.normal(rows.x - rows.column(mean), variance, epsilon)
-    dscale, dbias = rows.sums(xhat * error, error)
+    centred = rows.present(rows.x - rows.column(mean))
+    products, dbias, left = rows.sums(centred * error, error, centred)
     count = rows.numbers(rows.missing())
+    rest = (left / count).astensor()
+    xhat = rows.normal(centred - rows.column(rest), variance, epsilon)
+    dscale = ((products - rest * dbias) / be.sqrt(variance + epsilon)).astensor()
     of_row = [(column / count).astensor() for column in (dscale, dbias)]
     spread = xhat * rows.column(of_row[0]) + rows.column(of_row[1])
     dx = rows.present(rows.column(columns["scale"]) / be.sqrt(rows.column(variance) + epsilon) * (error - spread))

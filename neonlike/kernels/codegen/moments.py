@@ -2,7 +2,8 @@
 
 A long row is cut in parts. With D and Q the sums of ``x - c`` and of its square over the n elements of a part, any c,
 ``sum(sqr(x - m)) = Q + (c - m)*(2*D + n*(c - m))`` for any m, so Q can be found while m is not known yet. No digit is
-lost as long as c is near the mean of the part (Chan, Golub, LeVeque 1979).
+lost as long as c is near the mean of the part (Chan, Golub, LeVeque 1979). ``sum(x - m) = D + n*(c - m)``, by which a
+variance is corrected for the rounding of its mean, follows as well. Squares may be of differences in a wider type.
 """
 
 from __future__ import annotations
@@ -19,13 +20,19 @@ from neonlike.optree.dtypes import F32, F64, compute_dtype
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """``sum(sqr(x - m))``, value ``index``, of the second pass, m being ``mean``; and ``sum(x)`` of the first."""
+    """``sum(sqr(x - m))``, value ``index``, of the second pass, m being ``mean``; and ``sum(x)`` of the first.
+
+    ``rest`` is ``sum(x - m)``, None if that is not asked for; ``square`` the type of the squares.
+    """
 
     index: int
     total: int
     mean: int
+    difference: int
     operand: Arg
     ctype: str
+    square: str
+    rest: int | None = None
 
     @property
     def deviations(self) -> str:
@@ -50,9 +57,9 @@ class Moments:
 def find_moments(form: ReduceForm) -> Moments | None:
     """All reductions of the second pass as pairs with some of the first; None if one is anything else."""
     first, second = (form.values.reductions(depth) for depth in (1, 2))
-    pairs = [_pair(form, value, first) for value in second]
-    found = [pair for pair in pairs if pair is not None]
-    if not found or len(found) < len(pairs):
+    pairs = [pair for pair in (_pair(form, value, first) for value in second) if pair is not None]
+    found = [replace(pair, rest=_rest(form, pair, second)) for pair in pairs]
+    if not found or {v.index for v in second} != {i for pair in found for i in (pair.index, pair.rest)} - {None}:
         return None
     level = form.read([pair.operand for pair in found])
     texts = [(pair, form.writer.operand(pair.operand)[0]) for pair in found]
@@ -65,7 +72,8 @@ def _sums(pairs: Iterable[Pair]) -> Iterator[Reduction]:
     """Of each pair the sums of deviations and of their squares."""
     for pair in pairs:
         yield _sum(pair.deviations, pair.ctype, f"e{pair.index}")
-        yield _sum(pair.squares, pair.ctype, f"e{pair.index} * e{pair.index}")
+        deviation = f"e{pair.index}" if pair.square == pair.ctype else f"({pair.square})e{pair.index}"
+        yield _sum(pair.squares, pair.square, f"{deviation} * {deviation}")
 
 
 def _pair(form: ReduceForm, value: Value, before: list[Value]) -> Pair | None:
@@ -78,18 +86,30 @@ def _pair(form: ReduceForm, value: Value, before: list[Value]) -> Pair | None:
         if known is None or not form.values.is_row_value(known.index):
             continue
         total = next((v for v in before if v.spec.name == "sum" and v.args[0] == operand), None)
-        dtypes = {compute_dtype(v.dtype) for v in (value, difference, known)} | {form.writer.operand(operand)[1]}
-        if total is not None and dtypes in ({F32}, {F64}):
-            return Pair(value.index, total.index, known.index, operand, type_of(difference.dtype))
+        dtypes = {compute_dtype(v.dtype) for v in (difference, known)} | {form.writer.operand(operand)[1]}
+        if total is not None and dtypes in ({F32}, {F64}) and compute_dtype(value.dtype) in (*dtypes, F64):
+            types = type_of(difference.dtype), type_of(value.dtype)
+            return Pair(value.index, total.index, known.index, difference.index, operand, *types)
+    return None
+
+
+def _rest(form: ReduceForm, pair: Pair, second: list[Value]) -> int | None:
+    """The sum of the differences whose squares ``pair`` sums."""
+    for value in second:
+        summed = _computed(form, value.args[0]) if value.spec.name == "sum" else None
+        if summed is not None and summed.index == pair.difference:
+            return value.index
     return None
 
 
 def _squared(form: ReduceForm, arg: Arg) -> Value | None:
-    """The value whose square ``arg`` is."""
+    """The value whose square ``arg`` is, as it is or in a wider type."""
     value = _computed(form, arg)
     if value is None or not (value.spec.name == "sqr" or (value.spec.name == "mul" and value.args[0] == value.args[1])):
         return None
-    return _computed(form, value.args[0])
+    root = _computed(form, value.args[0])
+    wider = root is not None and root.spec.name == "cast" and compute_dtype(root.dtype) == F64
+    return _computed(form, root.args[0]) if root is not None and wider else root
 
 
 def _computed(form: ReduceForm, arg: Arg) -> Value | None:

@@ -82,7 +82,7 @@ class BatchNormLayer(ActivatedLayer):
     def _backward_diff(self, scale_dw: float, scale_g: float, scale_db: float, scale_b: float) -> None:
         self.be.compound_bprop_bn(
             self._target, self._diff_gamma, self.diff_bias, self._diff_z, self.input, self._sum, self._variance,
-            self.weights, self.blueprint.eps,
+            self.weights, self.blueprint.eps, own_sum=True,
         )  # fmt: skip
         blend(self.diff_weights, self._diff_gamma, scale_dw, scale_g)
         self._blend_bias(scale_db, scale_b)

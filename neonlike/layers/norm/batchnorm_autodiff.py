@@ -9,6 +9,7 @@ from neonlike.backends.backend import Tensor
 from neonlike.errors import ArgumentError
 from neonlike.layers.core.base import Layer, require_input
 from neonlike.layers.norm.normalization import BatchNorm
+from neonlike.optree.functions import standardized
 
 __public_module__ = "neonlike.layers.layer"
 
@@ -35,8 +36,8 @@ class BatchNormAutodiff(BatchNorm):
         if self.inputs is None:
             raise ArgumentError(f"{self.name}: there are no inputs to normalize; call fprop first")
         if self._tree_of is not self.inputs:
-            x, be = self._by_map(self.inputs), self.be
-            normal = (x - be.mean(x, axis=1)) / be.sqrt(be.var(x, axis=1) + self.eps)
+            x = self._by_map(self.inputs)
+            normal = standardized(x, 1, self.eps)
             self._tree, self._tree_of, self.x = self.gamma * normal + self.beta, self.inputs, x
         return self._tree
 

@@ -120,6 +120,7 @@ class BatchNorm(ScaleShiftLayer):
         self.be.compound_bprop_bn(
             self._target(error), self.grad_gamma, self.grad_beta, error, self.inputs, self.xsum, self.xvar,
             self.gamma, self.eps, binary=self.binary, y=y, alpha_data=alpha, beta_data=beta,
+            own_sum=self.compute_batch_sum,
         )  # fmt: skip
         return self.deltas
 

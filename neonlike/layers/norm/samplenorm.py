@@ -10,6 +10,7 @@ from neonlike.backends.backend import Tensor
 from neonlike.errors import ArgumentError, ShapeError
 from neonlike.layers.core.base import Layer, require_input, require_size
 from neonlike.layers.norm.scaleshift import ScaleShiftLayer
+from neonlike.optree.functions import moments, standardized
 
 __public_module__ = "neonlike.layers.layer"
 
@@ -36,6 +37,7 @@ class SampleNorm(ScaleShiftLayer):
             raise ArgumentError(f"{self.classnm}: eps={eps} must be positive, it keeps from dividing by 0")
         self.eps = eps
         self._mean: Any = None
+        self._rest: Any = None
         self._scale: Any = None
         self._sums: list[Any] = []
         self._stale = True
@@ -55,10 +57,10 @@ class SampleNorm(ScaleShiftLayer):
         """outputs = normalized inputs + beta · outputs; in inference of fewer columns than a batch, too."""
         outputs = require_input(self, inputs, self._rows, inference)
         self.inputs = inputs
-        be, axes = self.be, self.statistics_axes
+        axes = self.statistics_axes
         x, y = self.view(inputs), self.view(outputs)
         if inference and self.at_once and x.nbytes >= LARGE:
-            self._stale, normal = True, (x - be.mean(x, axis=axes)) / be.sqrt(be.var(x, axis=axes) + self.eps)
+            self._stale, normal = True, standardized(x, axes, self.eps)
         else:
             normal = self._statistics(x)
         tree = self.by_feature(self.gamma) * normal + self.by_feature(self.beta)
@@ -71,7 +73,7 @@ class SampleNorm(ScaleShiftLayer):
         if self.inputs is None:
             raise ArgumentError(f"{self.name}.bprop: there are no inputs to take the gradient by; call fprop first")
         x, e = self.view(self.inputs), self.view(error)
-        normal = self._statistics(x) if self._stale else (x - self._mean) * self._scale
+        normal = self._statistics(x) if self._stale else self._normal(x)
         mean, mean_of_product = self._parameter_gradients(e, normal)
         if self.deltas is not None:
             deltas = self.view(self.deltas)
@@ -101,14 +103,17 @@ class SampleNorm(ScaleShiftLayer):
 
     def _statistics(self, x: Tensor) -> Any:
         """The normalized inputs as an expression of ``x`` and of statistics that are computed now, and kept."""
-        be, axes = self.be, self.statistics_axes
-        mean, variance = be.mean(x, axis=axes), be.var(x, axis=axes)
+        be = self.be
+        mean, rest, variance = moments(x, self.statistics_axes)
         if self._mean is None or self._mean.shape != mean.shape:
-            self._mean = be.empty(mean.shape, dtype=self.stats_dtype)
-            self._scale = be.empty(mean.shape, dtype=self.stats_dtype)
-        be.assign_many([(self._mean, mean), (self._scale, 1 / be.sqrt(variance + self.eps))])
+            self._mean, self._rest, self._scale = (be.empty(mean.shape, dtype=self.stats_dtype) for _ in range(3))
+        be.assign_many([(self._mean, mean), (self._rest, rest), (self._scale, 1 / be.sqrt(variance + self.eps))])
         self._stale = False
-        return (x - self._mean) * self._scale
+        return self._normal(x)
+
+    def _normal(self, x: Tensor) -> Any:
+        """The normalized inputs by the kept statistics; the mean is kept in two parts, see ``moments``."""
+        return (x - self._mean - self._rest) * self._scale
 
 
 class LayerNorm(SampleNorm):

@@ -93,7 +93,7 @@ class BiBNRNN(BiRNN):
     def _input_gradients(self, views: Views, D: Tensor, alpha: float, beta: float) -> None:
         self.be.compound_bprop_bn(
             views.sums_error, self.grad_gamma, self.grad_beta, D, views.sums, self._xsum, self._xvar, self.gamma,
-            self.eps,
+            self.eps, own_sum=True,
         )  # fmt: skip
         super()._input_gradients(views, views.sums_error, alpha, beta)
         self.be.sum(D, axis=1, out=self.db)  # of the errors after the normalization, which is where biases are added

@@ -23,7 +23,7 @@ PARALLEL_SIZE = 1 << 16
 """Elements below which one thread is faster than several."""
 
 FPROP_FLAGS = ("GIVEN_SUM", "INFERENCE", "RELU", "BINARY", "STREAMED")
-BPROP_FLAGS = ("RELU", "BINARY", "STREAMED")
+BPROP_FLAGS = ("RELU", "BINARY", "OWN_SUM", "STREAMED")
 """Names of the bits of ``flags`` in the templates."""
 
 _HEADERS = (*HEADERS, "batchnorm_rows.h")
@@ -89,7 +89,7 @@ class BatchNormKernels(CompiledFamily, BatchNormFamily):
                 request.beta_data,
                 request.alpha_param,
                 request.beta_param,
-                _bits(y is not None, request.binary, streamed),
+                _bits(y is not None, request.binary, request.own_sum, streamed),
                 threads_for(x.size, PARALLEL_SIZE),
             )
             return KernelCall(function, addresses, tail, refused=f"compound_bprop_bn: {_REFUSED}").run()

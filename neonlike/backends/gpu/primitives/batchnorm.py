@@ -25,7 +25,7 @@ from neonlike.kernels.run.calls import KernelCall
 from neonlike.optree.dtypes import DType, compute_dtype
 
 FPROP_FLAGS = ("GIVEN_SUM", "INFERENCE", "RELU", "BINARY")
-BPROP_FLAGS = ("RELU", "BINARY")
+BPROP_FLAGS = ("RELU", "BINARY", "OWN_SUM")
 """Names of the bits of ``flags`` in the templates."""
 FPROP = CudaRoutine("cuda/batchnorm/fprop.cu.j2", "9Q4q4dq", "batch normalisation")
 BPROP = CudaRoutine("cuda/batchnorm/bprop.cu.j2", "10Q4q5dq", "gradients of batch normalisation")
@@ -158,8 +158,8 @@ def _forward_program(device: Device, request: BatchNormForward, dtype: DType, al
 def _backward_program(device: Device, request: BatchNormBackward, dtype: DType, masked: bool, aligned: bool) -> Program:
     form = cut(request.dims, dtype.itemsize, compute_dtype(dtype).itemsize, BPROP_BYTES)
     factors = request.alpha_data, request.beta_data, request.alpha_param, request.beta_param
-    numbers = request.eps, *factors, _bits(masked, request.binary)
-    program, cells = Program(device), form.cells * CELL
+    numbers = request.eps, *factors, _bits(masked, request.binary, request.own_sum)
+    program, cells = Program(device), 2 * form.cells * CELL
     places = [*map(Place, range(8)), Place(8) if masked else None, program.room(cells) if cells else None]
     for phase in ("sums", "finish") if form.parts > 1 else ("whole",):
         context = _context(form, dtype, aligned, BPROP_FLAGS, phase, 1 if phase == "whole" else 3)

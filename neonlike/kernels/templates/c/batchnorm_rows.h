@@ -74,6 +74,18 @@ NL_FN struct centre centre_of(double mean)
     return (struct centre){pivot, pivot - pivot == 0 ? mean - (double)pivot : 0};
 }
 
+#define ROUNDED (sizeof(real) == 4 ? 0x1p-21 : 0x1p-50) /* relative error of a stored sum, at most */
+
+/* The centre of a row by its sum as it was stored, and so rounded: where `left`, the sum of x - pivot over `length`
+ * elements, tells the same sum but for that, with the rest as it was before. */
+NL_FN struct centre centre_by(double stored, double left, double length)
+{
+    struct centre centre = centre_of(stored / length);
+    if (fabs(left - (stored - (double)centre.pivot * length)) <= ROUNDED * fabs(stored))
+        centre.rest = left / length;
+    return centre;
+}
+
 /* new + weight * old; with weight 0, old may be nan. */
 NL_FN double blend(double weight, double old, double new) { return weight == 0 ? new : weight * old + new; }
 
