@@ -53,6 +53,15 @@ def test_what_is_x_by_ties_has_the_gradient_of_x(be: Backend, f: Any) -> None:
     np.testing.assert_allclose(gradient(be, f(be, x), x)[0], np.ones((1, 3)), rtol=1e-6)
 
 
+def test_in_neons_dialect_every_side_has_all_of_a_tie(be: Backend) -> None:
+    x, z = be.array([[1.0, 2.0]]), be.array([[3.0, 1.0, 3.0]])
+    with neon_dialect():
+        assert gradient(be, be.maximum(x, 1), x) == [[[1, 1]]]
+        assert gradient(be, be.minimum(x, x), x) == [[[2, 2]]]
+        assert gradient(be, be.max(z, axis=1), z) == [[[1, 0, 1]]]
+    assert gradient(be, be.max(z, axis=1), z) == [[[0.5, 0, 0.5]]]
+
+
 def test_nan_has_no_share(be: Backend) -> None:
     x = be.array([[np.nan, 1.0, 1.0], [2.0, 2.0, 0.0]])
     assert gradient(be, be.max(x, axis=1), x) == [[[0, 0, 0], [0.5, 0.5, 0]]]

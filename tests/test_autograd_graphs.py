@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from engines import sampled
-from fuzz import dynamic_graphs
+from fuzz import dynamic_graphs, kinks
 from fuzz.graphs import grow
 from fuzz.workers import MAIN
 from hypothesis import HealthCheck, given, settings
@@ -45,6 +45,10 @@ def test_random_graphs(be64: Any) -> None:
 
 def test_random_dynamic_graphs(be64: Any) -> None:
     check(be64, "dynamic graph", partial(dynamic_graphs.grow, be64))
+
+
+def test_random_graphs_of_ties_and_zeros(be64: Any) -> None:
+    check(be64, "graph with kinks", partial(kinks.grow, be64))
 
 
 class Choices:
@@ -87,6 +91,8 @@ def test_graphs_that_hypothesis_builds(be64: Any, kind: str) -> None:
 @pytest.mark.engines("c")
 def test_a_random_graph_on_compiled_kernels(be64: Any) -> None:
     grow(1)
+    for seed in (2, 3):
+        kinks.grow(be64, seed)
     assert tape.kept == {}
 
 
@@ -95,6 +101,6 @@ def test_the_command_grows_graphs() -> None:
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     first, second = done.stdout.splitlines()
-    assert first == "graphs of variables: 3, dynamic ones: 3; 0 failures"
+    assert first == "graphs of variables: 3, dynamic ones: 3, with kinks: 3; 0 failures"
     found = r"graphs on the C engine: 1, \d+ passes repeated; 0 failures in all|no pass is repeated .*"
     assert re.fullmatch(found, second)

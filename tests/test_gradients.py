@@ -306,6 +306,19 @@ def test_one_wrong_element_is_found(be: Any, shape: tuple[int, int]) -> None:
         be.check_grad(squared, be.array(numbers(*shape)))
 
 
+def test_the_check_at_ties_and_zeros(be: Any) -> None:
+    """Halves are what central differences give; thirds are not, and are said to be at a kink."""
+    tied, zeros = be.array([[2.0, 2.0, 2.0]]), be.zeros((1, 3))
+    for f in (lambda x: be.maximum(x, x), lambda x: be.clip(x, x, x), lambda x: be.max(be.stack([x, x]), 0)):
+        assert be.check_grad(f, tied) < 1e-6
+    for f in (be.norm2, be.std, be.prod, lambda x: be.hypot(x, x), lambda x: x**0, lambda x: x**1):
+        assert be.check_grad(f, zeros) < 1e-6
+    for f, x in ((be.max, tied), (be.relu, zeros)):
+        with pytest.raises(GradientError, match="kink"):
+            be.check_grad(f, x)
+    assert be.check_grad(lambda x: be.grad(be.grad(lambda x: x**2 + x))(x), tied) == 0
+
+
 def test_kinks_and_infinities_are_told_apart_from_errors(be: Any) -> None:
     with pytest.raises(GradientError, match="do not settle"):
         be.check_grad(be.relu, be.zeros((1, 1)))

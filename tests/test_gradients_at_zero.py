@@ -10,6 +10,7 @@ import pytest
 
 from neonlike import autograd as ag
 from neonlike.backends import Backend
+from neonlike.errors import GradientError
 
 pytestmark = [pytest.mark.engines("numpy", "c"), pytest.mark.backend]
 
@@ -49,6 +50,70 @@ def test_powers_of_a_tensor_of_exponents(be64: Backend) -> None:
     np.testing.assert_allclose(twice.get(), [[0, 0, 2, 0, 12]])
     np.testing.assert_allclose(be64.grad(lambda y: 0**y)(y + 1).get(), np.zeros((1, 5)))
     np.testing.assert_allclose(be64.grad(lambda y: 2**y)(y).get(), 2 ** y.get() * np.log(2))
+
+
+def test_derivatives_of_variables_of_any_order(be64: Backend) -> None:
+    x = ag.param(be64.array(X))
+    for n in (0, 1, 2, 3):
+        root = (x**n).sum()
+        for order in range(1, 5):
+            (found,) = ag.grad(root, [x], create_graph=True)
+            np.testing.assert_allclose(found.get(), FALLING[n][order])
+            root = found.sum()
+    with pytest.raises(GradientError, match="does not depend"):
+        ag.grad((x.detach() * x).sum(), [ag.param(be64.array(X))])
+
+
+def test_second_derivatives_of_powers_by_both(be64: Backend) -> None:
+    """Either order of differentiation gives the same, also where the exponent is 0; by the exponent of 0, nothing."""
+    x, y = be64.array([[0.0, 0.0, 2.0, 2.0, 0.5]]), be64.array([[2.0, 0.0, 0.0, 3.0, -1.0]])
+    by = [[be64.grad(be64.grad(lambda x, y: x**y, i), j)(x, y).get()[0] for j in (0, 1)] for i in (0, 1)]
+    a, b = x.get()[0, 2:], y.get()[0, 2:]
+    np.testing.assert_allclose(by[0][0], [2, 0, *(b * (b - 1) * a ** (b - 2))])
+    np.testing.assert_allclose(by[0][1][2:], a ** (b - 1) * (1 + b * np.log(a)))
+    np.testing.assert_allclose(by[1][0][2:], by[0][1][2:])
+    np.testing.assert_allclose(by[1][1], [0, 0, *(a**b * np.log(a) ** 2)])
+
+
+@pytest.mark.parametrize("axis", [0, 1, None])
+def test_second_derivatives_of_products_where_factors_are_zero(be64: Backend, rng: Any, axis: Any) -> None:
+    host = rng.standard_normal((4, 4))
+    host[0, 1] = host[1, 1:3] = host[2, :3] = 0
+    x, w = be64.array(host), be64.array(rng.standard_normal((4, 4)))
+    if axis is None:
+        x, w = be64.array(host[:2, :3]), be64.array(w.get()[:2, :3])
+    assert be64.check_grad(lambda x: be64.grad(lambda x: be64.prod(x, axis=axis))(x) * w, x) < 1e-6
+
+
+CUT: dict[str, Callable[[Any, Any], Any]] = {
+    "sqrt of relu": lambda be, x: be.sqrt(be.relu(x)),
+    "log of maximum": lambda be, x: be.log(be.maximum(x, 0)),
+    "sqrt of clip": lambda be, x: be.sqrt(be.clip(x, 0, 1)),
+    "log of minimum": lambda be, x: be.log(-be.minimum(-x, 0)),
+}
+
+
+@pytest.mark.parametrize("name", CUT)
+def test_an_infinite_slope_does_not_reach_what_was_not_taken(be64: Backend, name: str) -> None:
+    x = be64.array([[-1.0, -2.0, 0.25]])
+    found = be64.grad(lambda x: CUT[name](be64, x))(x).get()
+    np.testing.assert_allclose(found, [[0, 0, 1 if "sqrt" in name else 4]])
+
+
+def test_logsumexp_of_rows_that_are_masked(be64: Backend) -> None:
+    host = np.array([[-np.inf, -np.inf], [0.0, -np.inf], [1.0, 1.0]])
+    expected = [[0, 0], [1, 0], [0.5, 0.5]]
+    np.testing.assert_allclose(be64.grad(lambda x: be64.logsumexp(x, axis=1))(be64.array(host)).get(), expected)
+    v = ag.param(be64.array(host))
+    ag.logsumexp(v, 1).sum().backprop()
+    np.testing.assert_allclose(v.partial_derivative.get(), expected)
+
+
+def test_curvature_of_a_norm_of_variables_at_zero(be64: Backend) -> None:
+    v = ag.param(be64.zeros((2, 3)))
+    (slope,) = ag.grad(ag.norm2(v, 1).sum(), [v], create_graph=True)
+    (curvature,) = ag.grad(slope.sum(), [v])
+    assert curvature.get().tolist() == slope.get().tolist() == np.zeros((2, 3)).tolist()
 
 
 NORMS: dict[str, Callable[[Any, Any], Any]] = {

@@ -312,7 +312,7 @@ class Grower:
         return Term(made, part(term.value), (part(term.shaken[0]), part(term.shaken[1])))
 
     def _made(self, term: Term) -> Term | None:
-        """Times a ``onehot`` or a ``rand``, whose values are those of assigning it alone."""
+        """Times a ``onehot`` or a ``rand``, whose values are those of assigning it alone, in the dtype of its use."""
         shape = term.node.shape
         if self.rng.random() < 0.5 and len(shape) == 2:
             axis = int(self.rng.integers(2))
@@ -320,9 +320,10 @@ class Grower:
             made = F.onehot(self.be.array(hot.reshape(1, -1), dtype=np.int32), axis)
         else:
             made = self.be.rand()
-        alone = self.be.empty(shape)
+        product = term.node * made
+        alone = self.be.empty(shape, dtype=F64 if product.dtype == F64 else None)
         alone[:] = made
-        return self.extend(term.node * made, term, alone.get().astype(np.float64))
+        return self.extend(product, term, alone.get().astype(np.float64))
 
     def grow(self, count: int) -> Term:
         """About ``count`` ops, gathered under one root."""

@@ -107,7 +107,7 @@ class Autodiff:
 
     def __new__(cls, op_tree: Any, be: Any, next_error: Any = None) -> Autodiff:
         _check(op_tree, next_error)
-        key = (structure(op_tree), id(be), id(next_error))
+        key = (structure(op_tree), id(be), id(next_error), dialect.is_neon())
         found = cls._alive(key)
         if found is None:
             found = super().__new__(cls)

@@ -10,6 +10,7 @@ form                        as NumPy and PyTorch mean it (the default)       in 
 ``t.take(i, axis)[:] = x``  changes a copy                                   stores into ``t``
 ``float(t.get())``          NumPy's: an error since 2.4, of rank 1 or more   the value of one element
 ``layer.modulenm``          ``neonlike.layers.layer.Linear``                 ``neon.layers.layer.Linear``
+gradient of a tie           equal shares, which add up to one                all of it to each that is tied
 ==========================  ===============================================  ======================================
 
 Importing :mod:`neonlike.compat.neon` chooses neon's dialect for the process. The library itself relies on none of

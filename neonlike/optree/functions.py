@@ -292,7 +292,9 @@ def logsumexp(a: Any, axis: Any = None) -> OpTreeNode:
     top = _offset("logsumexp", a, axis)
     if isinstance(top, OpTreeNode):
         top = F.where(F.finite(top), top, 0)
-    return F.add(F.log(F.sum(F.exp(a - top), axis)), top)
+    total = F.sum(F.exp(a - top), axis)
+    none = F.equal(total, 0)  # whose logarithm has an infinite slope, and nothing below it has one
+    return F.add(F.where(none, -math.inf, F.log(F.where(none, 1, total))), top)
 
 
 def softmax(a: Any, axis: Any = 0) -> OpTreeNode:

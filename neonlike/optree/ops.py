@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from neonlike.optree import dialect
 from neonlike.optree import npfuncs as f
 from neonlike.optree.dtypes import DTypeRule
 from neonlike.optree.npfuncs import LN2, LN10, SAFELOG_FLOOR
@@ -153,15 +154,16 @@ def _pow_grad(F: Any, d: Any, z: Any, x: Any, y: Any) -> tuple[Any, ...]:
     """d y x**(y-1) and d z log(x): 0 where y is 0, and where x is 0."""
     if _is_number(x):
         return None, (d * z * math.log(x) if x > 0 else None if x == 0 else d * z * math.nan)
-    by_exponent = None if _is_number(y) else d * F.where(F.equal(x, 0), 0, z * F.log(x))
-    return _base_grad(F, d, x, y), by_exponent
+    if _is_number(y):
+        return _base_grad(F, d, x, y), None
+    zero = F.equal(x, 0)
+    return _base_grad(F, d, x, y), F.where(zero, 0, d * z) * F.log(F.where(zero, 1, x))
 
 
 def _base_grad(F: Any, d: Any, x: Any, y: Any) -> Any:
     """d y x**(y-1); of whole numbers below 4 by products, so that higher derivatives end where those of x**y do."""
     if not _is_number(y):
-        zero = F.equal(y, 0)
-        return d * F.where(zero, 0, y * F.power(x, F.where(zero, 1, y - 1)))
+        return d * (y * F.power(F.where(F.logical_and(F.equal(x, 0), F.equal(y, 0)), 1, x), y - 1))
     if y == 0:
         return None
     if y == 1:
@@ -183,20 +185,20 @@ def _distance_grad(F: Any, d: Any, x: Any, y: Any, length: Any) -> tuple[Any, ..
 
 
 def _larger_grad(F: Any, d: Any, x: Any, y: Any) -> tuple[Any, ...]:
-    """d where x > y, and where x < y; half of it to each where they are equal."""
-    half = 0.5 * d
-    return (
-        half * (F.greater(x, y) + F.greater_equal(x, y)),
-        half * (F.greater(y, x) + F.greater_equal(y, x)),
-    )
+    """d where x > y, and where x < y; half of it to each where they are equal, in neon's dialect all of it."""
+    tied = F.where(F.equal(x, y), d if dialect.is_neon() else 0.5 * d, 0)
+    return F.where(F.greater(x, y), d, tied), F.where(F.greater(y, x), d, tied)
 
 
 def _extreme_grad(F: Any, d: Any, z: Any, x: Any) -> tuple[Any, ...]:
-    """d, in equal shares, where x is z; nothing if what is computed does not depend on z (``constant``)."""
+    """d, in equal shares, where x is z; nothing if what is computed does not depend on z (``constant``).
+
+    In neon's dialect all that are z get the whole of d.
+    """
     if "constant" in z.attrs:
         return (None,)
     same = F.equal(x, z)
-    return (d / F.maximum(F.sum(same, z.attrs["axis"]), 1) * same,)
+    return ((d if dialect.is_neon() else d / F.maximum(F.sum(same, z.attrs["axis"]), 1)) * same,)
 
 
 def _sum_grad(F: Any, d: Any, z: Any, x: Any) -> tuple[Any, ...]:
@@ -205,13 +207,17 @@ def _sum_grad(F: Any, d: Any, z: Any, x: Any) -> tuple[Any, ...]:
 
 
 def _prod_grad(F: Any, d: Any, z: Any, x: Any) -> tuple[Any, ...]:
-    """d * (product of the others); exact also where one factor of the product is 0."""
+    """d * (product of the others); exact also where factors are 0, and so is its own gradient.
+
+    The factors that are 0 are multiplied apart: their product, with and without one of them, has a gradient too.
+    """
     axis = z.attrs["axis"]
     zero = F.equal(x, 0)
-    others = F.prod(F.where(zero, 1, x), axis=axis)
-    zeros = F.sum(zero, axis=axis)
-    only_zero = F.where(F.equal(zeros, 1), others, 0)
-    return (d * F.where(zero, only_zero, F.where(F.equal(zeros, 0), z / F.where(zero, 1, x), 0)),)
+    factors, none = F.where(zero, 1, x), F.where(zero, x, 0)
+    others, zeros = F.prod(factors, axis=axis), F.sum(zero, axis=axis)
+    product = F.where(F.equal(zeros, 0), 1, F.where(F.equal(zeros, 1), F.sum(none, axis=axis), 0))
+    without = F.where(F.equal(zeros, 1), 1, F.where(F.equal(zeros, 2), F.sum(none, axis=axis) - none, 0))
+    return (d * others * F.where(zero, without, product / factors),)
 
 
 def _spread_grad(F: Any, d: Any, z: Any, a: Any, b: Any, c: Any) -> tuple[Any, ...]:
@@ -281,7 +287,7 @@ _ROWS: tuple[OpSpec, ...] = (
     _unary("log1p", np.log1p, "log1p({0})", lambda F, d, z, x: (d / (x + 1),), "log(1 + a), accurate near 0.", domain=(UNIT,), flops=10),
     _unary(
         "safelog", f.safelog, "log(max_nan({0}, 1.9287498479639178e-22))",
-        lambda F, d, z, x: (d * F.greater(z, SAFELOG_FLOOR) / F.where(F.greater(z, SAFELOG_FLOOR), x, 1),),
+        lambda F, d, z, x: (F.where(F.greater(z, SAFELOG_FLOOR), d, 0) / F.where(F.greater(z, SAFELOG_FLOOR), x, 1),),
         "log(max(a, e**-50)).", domain=((-1.0, 4.0),), flops=9,
     ),
     # Trigonometry and special functions
@@ -308,7 +314,7 @@ _ROWS: tuple[OpSpec, ...] = (
     _unary("sig2", f.sig2, "sigmoid2({0})", lambda F, d, z, x: (d * z * (1 - z) * LN2,), "Base 2 sigmoid 1 / (1 + 2**-a).", flops=10),
     _unary("tanh", np.tanh, "tanh({0})", lambda F, d, z, x: (d * (1 - F.square(z)),), "Hyperbolic tangent.", flops=10),
     _unary("tanh2", f.tanh2, "tanh({0} * 0.6931471805599453)", lambda F, d, z, x: (d * (1 - F.square(z)) * LN2,), "(4**a - 1) / (4**a + 1).", flops=11),
-    _unary("relu", f.relu, "({0} <= 0 ? 0 : {0})", lambda F, d, z, x: (d * F.greater(z, 0),), "max(a, 0); gradient 0 at 0.", dtype=SAME),
+    _unary("relu", f.relu, "({0} <= 0 ? 0 : {0})", lambda F, d, z, x: (F.where(F.greater(z, 0), d, 0),), "max(a, 0); gradient 0 at 0.", dtype=SAME),
     _binary(
         "leaky_relu", f.leaky_relu, "({0} > 0 ? {0} : {0} * {1})",
         lambda F, d, z, x, slope: (F.where(F.greater(x, 0), d, d * slope), d * F.minimum(x, 0)),

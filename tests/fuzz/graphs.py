@@ -1,8 +1,8 @@
 """Graphs of variables made by chance, against NumPy in float64: values, derivatives, and nothing left behind.
 
-``python tests/fuzz 0 --graphs 10000`` grows so many, and so many of ``dynamic_graphs.py``; a seed is all that one
-depends on. A tenth of them is grown again on the C engine, :data:`ROUNDS` times with other values, so that its passes
-are repeated by the extension.
+``python tests/fuzz 0 --graphs 10000`` grows so many, and so many of ``dynamic_graphs.py`` and ``kinks.py``; a seed is
+all that one depends on. A tenth of them is grown again on the C engine, :data:`ROUNDS` times with other values, so that
+its passes are repeated by the extension.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fuzz import dynamic_graphs
+from fuzz import dynamic_graphs, kinks
 from fuzz.duals import Dual, add, dot, mul, softmax
 from fuzz.workers import spread
 from neonlike import autograd as ag
@@ -142,7 +142,7 @@ def work(first: int, step: int, last: int) -> int:
     gc.collect()
     before = ag.memory_report()
     for seed in range(first, last, step):
-        _tell(seed, [partial(grow, seed), partial(dynamic_graphs.grow, be, seed)])
+        _tell(seed, [partial(grow, seed), partial(dynamic_graphs.grow, be, seed), partial(kinks.grow, be, seed)])
     gc.collect()
     if ag.memory_report() != before or tape.kept:
         print(json.dumps({"failure": f"memory was left behind by it or one before: {ag.memory_report()}"}), flush=True)
@@ -151,12 +151,13 @@ def work(first: int, step: int, last: int) -> int:
 
 def work_repeated(first: int, step: int, last: int) -> int:
     """A worker: graphs first, first + step, ... below last, each with several values, where passes are repeated."""
-    replay = gen_backend("cpu", rng_seed=0, datatype=np.float64).executor.replay
+    be = gen_backend("cpu", rng_seed=0, datatype=np.float64)
+    replay = be.executor.replay
     fastpath.build()
     fastpath.request(replay.adopt)
     for seed in range(first, last, step):
         replay.clear()
-        _tell(seed, [partial(grow, seed, values) for values in range(ROUNDS)])
+        _tell(seed, [*[partial(grow, seed, values) for values in range(ROUNDS)], partial(kinks.grow, be, seed)])
         repeated = sum(isinstance(one, passes.Pass) for one in replay.passes.values())
         print(json.dumps({"repeated": repeated}), flush=True)
     return 0
@@ -182,7 +183,7 @@ def fuzz(count: int, first: int, workers: int, variables: dict[str, str]) -> int
 
     plain = {**variables, "NEONLIKE_CPU_JIT": "0"}
     spread("--work-graphs", range(first, first + count), workers, plain, hear)
-    print(f"graphs of variables: {count}, dynamic ones: {count}; {len(failures)} failures")
+    print(f"graphs of variables: {count}, dynamic ones: {count}, with kinks: {count}; {len(failures)} failures")
     if reason := cannot_repeat():
         print(reason)
         return int(bool(failures))

@@ -9,7 +9,7 @@ from planted.table import OPTREE, Mutant
 AUTOGRAD = "neonlike/autograd/"
 TAPE, KEEPING, BACKWARD = (OPTREE + name for name in ("tape.py", "keeping.py", "backward.py"))
 VARIABLE, BLOCKS, SCOPES, OP = (AUTOGRAD + name for name in ("variable.py", "blocks.py", "lifetimes.py", "op.py"))
-JOINING, FUNCTIONS = OPTREE + "joining.py", OPTREE + "functions.py"
+JOINING, FUNCTIONS, RULES = OPTREE + "joining.py", OPTREE + "functions.py", OPTREE + "ops.py"
 ELEMENTWISE, SHAPE, REDUCTION, LOSS = (AUTOGRAD + f"ops/{name}.py" for name in ("elementwise", "shape", "reduction", "loss"))
 
 
@@ -41,7 +41,7 @@ MUTANTS = (
     fault("derivatives do not accumulate", VARIABLE, "        if variable._derivative is None:\n            first", "        if variable._derivative is not gradient:\n            first"),
     fault("assigned values reach back", VARIABLE, "        tensor = be.fresh(self.shape, self.dtype)\n", "        tensor = self.value\n"),
     fault("a detached value passes derivatives on", VARIABLE, "tape.ruled(self._expr, _NOTHING)", "self._expr"),
-    fault("absent inputs are no error", BLOCKS, '            if absent == "error":\n', "            if False:\n"),
+    fault("absent inputs are no error", BLOCKS, '            if absent == "error" and id(variable._expr) not in made_of:\n', "            if False:\n"),
     fault("a block's inside is kept", BLOCKS, "return made(name, tape.ruled(result._expr, rule), tuple(parents))", "return result"),
     fault("a scope frees what is kept", SCOPES, "            if id(variable) not in staying:\n", "            if True:\n"),
     fault("a scope frees nothing", SCOPES, "                variable.free()\n", "                pass\n"),
@@ -53,6 +53,11 @@ MUTANTS = (
     fault("variance divides by the number", REDUCTION, "- bool(unbiased)", "- 0"),
     fault("log_softmax forgets the sum", REDUCTION, "return (d - F.exp(z) * F.sum(d, axis),)", "return (d - F.exp(z) * d,)"),
     fault("a norm of nothing has an infinite slope", FUNCTIONS, "(a * (d / F.where(F.equal(z, 0), math.inf, z)),)", "(a * (d / z),)"),
+    fault("all of a tie goes to each", RULES, "d if dialect.is_neon() else 0.5 * d, 0)", "d, 0)"),
+    fault("every maximum gets all of a tie", RULES, "d if dialect.is_neon() else d / F.maximum(F.sum(same, z.attrs[\"axis\"]), 1)", "d"),
+    fault("a product of two zeros has no curvature", RULES, "F.sum(none, axis=axis) - none, 0))", "0, 0))"),
+    fault("relu passes 0 times infinity", RULES, "lambda F, d, z, x: (F.where(F.greater(z, 0), d, 0),)", "lambda F, d, z, x: (d * F.greater(z, 0),)"),
+    fault("a derivative that ends is an error", BLOCKS, " and id(variable._expr) not in made_of:", ":"),
     fault("diagonals below the main one are above", SHAPE, "down, right = max(-offset, 0), max(offset, 0)", "down, right = max(offset, 0), max(-offset, 0)"),
     fault("the abandoned variable stands", SHAPE, "    return kept\n", "    return abandoned\n"),
     fault("class weights count in no mean", LOSS, "one = be.ones((1, 1), dtype=a.dtype) if weight is None else weight", "one = be.ones((1, 1), dtype=a.dtype)"),

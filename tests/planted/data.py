@@ -33,7 +33,7 @@ def download(name: str, module: str, old: str, new: str) -> Mutant:
 
 MUTANTS = (
     batch("defect 32: an epoch that ends exactly does not start over", "protocol", ">= self.ndata:", "> self.ndata:"),
-    batch("wrapped samples are the last ones", "protocol", "slice(0, wrapped)))", "slice(self.ndata - wrapped, self.ndata)))"),
+    batch("wrapped samples are the last ones", "protocol", "column, sample = column + count, 0", "column, sample = column + count, self.ndata - (bsz - column - count)"),
     batch("an abandoned epoch counts", "protocol", "self.start = after - self.ndata", "self.start = 1"),
     batch("a position beyond the data", "protocol", "0 <= start < self.ndata:", "0 <= start:"),
     batch("one-hot labels taken for labels", "dataiterator", "bool(nclass > 1) and", "False and"),

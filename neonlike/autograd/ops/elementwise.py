@@ -65,7 +65,7 @@ square, sqrt, absolute, negative = (
 
 
 def clip(a: Any, low: float, high: float) -> Variable:
-    """minimum(maximum(a, low), high); the derivative is 0 outside."""
+    """minimum(maximum(a, low), high); the derivative is 0 outside, and half of it at the bounds."""
     return derived("clip", lambda a: F.minimum(F.maximum(a, low), high), a)
 
 

@@ -42,7 +42,7 @@ def prod(a: Any, axis: Any = None, keepdims: bool = True) -> Variable:
 
 
 def max(a: Any, axis: Any = None, keepdims: bool = True) -> Variable:
-    """Maximum over ``axis``; as :func:`sum`. Equal maxima get the full derivative each."""
+    """Maximum over ``axis``; as :func:`sum`. Equal maxima share the derivative equally."""
     return _reduction("max", a, axis, keepdims)
 
 
@@ -117,10 +117,10 @@ def euclidean_distance(a: Any, b: Any, axis: Any = 1, keepdims: bool = True) -> 
 
 
 def logsumexp(a: Any, axis: Any = None) -> Variable:
-    """log(sum(exp(a))) over ``axis``, without overflow."""
+    """log(sum(exp(a))) over ``axis``, without overflow; where all are -inf the derivative is 0."""
 
     def grad(F: Any, d: Any, z: Any, a: Any) -> tuple[Any, ...]:
-        return (d * F.exp(a - z),)
+        return (d * F.exp(a - F.where(F.equal(z, -math.inf), 0, z)),)
 
     return derived("logsumexp", lambda a: with_rule("logsumexp", _logsumexp(a, axis), (a,), grad, options=()), a)
 

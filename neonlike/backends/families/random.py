@@ -127,7 +127,7 @@ class RandomFamily(Family):
 
         A column times ``rand()`` is a column of random numbers; to draw for every element, combine ``rand()`` with
         something of the full shape first. The numbers are fixed when the node is built: the same node gives the
-        same numbers wherever it is used, the next ``rand()`` gives others.
+        same numbers wherever it is used in one dtype, the next ``rand()`` gives others.
         """
         key, call = self._rand_stream
         self._rand_stream = (key, call + 1)  # the call is the upper half of the Philox counter
