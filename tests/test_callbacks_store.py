@@ -53,7 +53,7 @@ class TestMemoryStore:
     def test_a_dataset_is_enlarged_with_its_values(self, store):
         new_dataset(store, "x/y", (2,), kind="old")[...] = [1, 2]
         again = new_dataset(store, "x/y", (4,), kind="new")
-        np.testing.assert_array_equal(again[...], [1, 2, 0, 0])
+        np.testing.assert_array_equal(again[...], [1, 2, np.nan, np.nan])
         assert again.attrs["kind"] == "new"
 
     def test_reading_gives_a_copy(self):

@@ -18,6 +18,7 @@ from neonlike.initializers import Constant, GlorotUniform
 from neonlike.layers import LSTM, Affine, Dropout, GeneralizedCost, MergeBroadcast, Sequential
 from neonlike.models import Model
 from neonlike.optimizers import Adam, GradientDescentMomentum, MultiOptimizer, RMSProp, ShiftAdaMax, StepSchedule
+from neonlike.optree.dialect import neon_dialect
 from neonlike.transforms import (
     CrossEntropyMulti,
     Logistic,
@@ -186,10 +187,11 @@ class TestStorage:
             model.fit(data, cost(), Adam(), 2, Fail())
         assert model.epoch_index == 1 and model.serialize()["epoch_index"] == 1
 
-    def test_the_random_state_and_the_mode_are_restored(self, be, trained):
+    def test_the_random_state_is_restored_in_neons_dialect_and_the_mode_everywhere(self, be, trained):
         saved = trained.serialize()
         expected = be.rng.uniform(size=3)
-        Model(saved)
+        with neon_dialect():
+            Model(saved)
         np.testing.assert_array_equal(be.rng.uniform(size=3), expected)
         assert be.compat_mode == "neon" and not be.check_caffe_compat()
         saved["backend"]["compat_mode"] = "caffe"
@@ -208,7 +210,8 @@ class TestStorage:
         out[:] = be.rand()
         expected = out.get().copy()
         be.gen_rng(77)
-        Model(tmp_path / "m.p")
+        with neon_dialect():
+            Model(tmp_path / "m.p")
         out[:] = be.rand()
         np.testing.assert_array_equal(out.get(), expected)
 

@@ -99,13 +99,9 @@ class Callback(NervanaObject):
                 described["config"][argument] = {"type": "data", "name": value.name}
         return described
 
-    def firings(self, epochs: int) -> int:
-        """How many of ``epochs`` epochs the epoch hooks are called in."""
+    def firings(self, epochs: int) -> list[int]:
+        """Those of ``epochs`` epochs that the epoch hooks are called in."""
         freq = self.epoch_freq
         if isinstance(freq, int | np.integer) and freq and type(self).should_fire is Callback.should_fire:
-            return epochs // abs(int(freq))
-        return sum(self.should_fire(None, None, epoch, self.epoch_freq) for epoch in range(epochs))
-
-    def marks(self) -> dict[str, Any]:
-        """Attributes of a dataset with one value for each of those epochs."""
-        return {"time_markers": "epoch_freq", "epoch_freq": self.epoch_freq}
+            return list(range(abs(int(freq)) - 1, epochs, abs(int(freq))))
+        return [epoch for epoch in range(epochs) if self.should_fire(None, None, epoch, self.epoch_freq)]

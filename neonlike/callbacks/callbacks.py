@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -134,6 +135,7 @@ class Callbacks(NervanaObject):
         self._at_end: list[Callback] = []
         self._minibatches_in_epoch = 0
         self._progress: Description = {}
+        self._fresh: weakref.WeakKeyDictionary[Callback, Description] = weakref.WeakKeyDictionary()
         self.add_callback(TrainMulticostCallback() if multicost else TrainCostCallback())
         if progress_bar:
             self.add_callback(ProgressBarCallback())
@@ -197,19 +199,31 @@ class Callbacks(NervanaObject):
             model.load_params(self.model_file)
             self.model_file = None  # once: a second call of fit goes on from where the first ended
             check_epochs(model, epochs)
+        markers = new_dataset(data, MARKERS, (epochs,))
+        progress = getattr(model, "progress", None)
+        resumes = isinstance(progress, Progress) and progress.resumes(model)
+        saved = progress.loaded.get("callbacks", {}) if isinstance(progress, Progress) and resumes else {}
+        restore(data, {path: values for path, values in saved.get("records", {}).items() if path == MARKERS})
+        done = int(markers[model.epoch_index - 1]) if 0 < model.epoch_index else 0
+        markers.attrs["epochs_complete"] = model.epoch_index
+        markers.attrs["minibatches_complete"] = done
         per_epoch = max(-(-model.ndata // model.be.bsz), getattr(model, "nbatches", 0))
         config = data.require_group("config")
-        config.attrs["total_minibatches"] = per_epoch * epochs
+        config.attrs["total_minibatches"] = max(per_epoch * epochs, done + per_epoch * (epochs - model.epoch_index))
         config.attrs["total_epochs"] = epochs
-        markers = new_dataset(data, MARKERS, (epochs,))
-        saved = _saved_progress(model)
-        restore(data, {path: values for path, values in saved.get("records", {}).items() if path == MARKERS})
-        markers.attrs["epochs_complete"] = model.epoch_index
-        markers.attrs["minibatches_complete"] = int(markers[model.epoch_index - 1]) if 0 < model.epoch_index else 0
+        _name_apart(self.callbacks)
         for callback in self.callbacks:
             callback.on_train_begin(data, model, epochs)
+        self._remember(resumes)
         if saved:
             self.set_progress(saved)
+
+    def _remember(self, resumes: bool) -> None:
+        """Have callbacks remember nothing of a training on other data than the one that begins."""
+        for callback in self.callbacks:
+            first = self._fresh.setdefault(callback, callback.progress())
+            if not resumes:
+                _set_progress(callback, first)
 
     def _open(self) -> Any:
         """The store; a file that an earlier training closed is opened again."""
@@ -338,10 +352,15 @@ class Callbacks(NervanaObject):
         return made
 
 
-def _saved_progress(model: Any) -> Description:
-    """Progress of the callbacks in the file that ``model`` was loaded from; empty if there is none."""
-    progress = getattr(model, "progress", None)
-    return progress.loaded.get("callbacks", {}) if isinstance(progress, Progress) else {}
+def _name_apart(callbacks: Iterable[Callback]) -> None:
+    """Give callbacks that record under one name names of their own, in their order."""
+    taken: Counter[tuple[str, ...]] = Counter()
+    for callback in callbacks:
+        if isinstance(callback, LossCallback | MetricCallback):
+            names = tuple(getattr(callback, "metric_names", ("loss",)))
+            number = max(taken[(name,)] for name in names) + 1
+            taken.update((name,) for name in names)
+            callback.suffix = f"_{number}" if number > 1 else ""
 
 
 def _set_progress(callback: Callback, saved: Any) -> None:

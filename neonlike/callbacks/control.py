@@ -43,6 +43,11 @@ class SerializeModelCallback(Callback):
     def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
         """Check, before an epoch is lost, that the file can be written."""
         require_writable(f"{self.classnm}: save_path", self.save_path)
+        path = expand(self.save_path)
+        if self.history > 1 and os.path.exists(path) and not os.path.isfile(path):
+            raise ArgumentError(
+                f"{self.classnm}: {path} is no file; history={self.history} puts a link there, so give another name"
+            )
 
     def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
         """Save the model."""
@@ -56,10 +61,14 @@ class SerializeModelCallback(Callback):
             self.checkpoint_files.append(file)  # before it is saved: who goes on from it has to know it
         model.save_params(file)
         link = f"{path}.new"
-        if os.path.lexists(link):
-            os.remove(link)
-        os.symlink(os.path.basename(file), link)
-        os.replace(link, path)  # atomic: there is a file of that name at any time
+        try:
+            if os.path.lexists(link):
+                os.remove(link)
+            os.symlink(os.path.basename(file), link)
+            os.replace(link, path)  # atomic: there is a file of that name at any time
+        finally:
+            if os.path.islink(link):
+                os.remove(link)
         while len(self.checkpoint_files) > self.history:
             oldest = self.checkpoint_files.popleft()
             if os.path.exists(oldest):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from neonlike.callbacks.callback import Callback, Frequency, recorded_at
-from neonlike.callbacks.store import Steps, first_minibatch, new_dataset
+from neonlike.callbacks.store import Steps, epoch_dataset, first_minibatch, new_dataset
 from neonlike.errors import ArgumentError, DTypeError
 from neonlike.layers.container import Multicost
 from neonlike.logger import logger
@@ -116,7 +116,14 @@ class LossCallback(Callback):
         Data to evaluate; it is reset first.
     epoch_freq : int
         Every how many epochs.
+
+    Attributes
+    ----------
+    suffix : str
+        Ends the names of the records: empty, "_2" for the second that records the same, and so on.
     """
+
+    suffix = ""
 
     def __init__(self, eval_set: Any, epoch_freq: Frequency = 1) -> None:
         super().__init__(epoch_freq=epoch_freq)
@@ -129,17 +136,15 @@ class LossCallback(Callback):
 
     def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
         """Create the datasets."""
-        points = self.firings(epochs)
-        new_dataset(callback_data, "cost/loss", (points,), **self.marks())
-        new_dataset(callback_data, "time/loss", (points,), **self.marks())
+        for path in ("cost/loss", "time/loss"):
+            epoch_dataset(callback_data, path + self.suffix, self.firings(epochs), self.epoch_freq)
 
     def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
         """Evaluate and record the loss."""
         start = time.perf_counter()
         loss = self._evaluate(model)
-        at = self.firings(epoch)
-        callback_data["time/loss"][at] = time.perf_counter() - start
-        callback_data["cost/loss"][at] = loss
+        record(callback_data, "time/loss" + self.suffix, epoch, time.perf_counter() - start)
+        record(callback_data, "cost/loss" + self.suffix, epoch, loss)
 
     def _evaluate(self, model: Any) -> float:
         total, samples = 0.0, 0
@@ -164,7 +169,14 @@ class MetricCallback(Callback):
         For example ``Misclassification()``.
     epoch_freq : int
         Every how many epochs.
+
+    Attributes
+    ----------
+    suffix : str
+        Ends the names of the records: empty, "_2" for the second that records the same, and so on.
     """
+
+    suffix = ""
 
     def __init__(self, eval_set: Any, metric: Any, epoch_freq: Frequency = 1) -> None:
         super().__init__(epoch_freq=epoch_freq)
@@ -179,13 +191,14 @@ class MetricCallback(Callback):
     def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
         """Create the datasets."""
         for name in self.metric_names:
-            new_dataset(callback_data, f"metrics/{name}", (self.firings(epochs),), **self.marks())
+            path = f"metrics/{name}{self.suffix}"
+            epoch_dataset(callback_data, path, self.firings(epochs), self.epoch_freq)
 
     def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
         """Evaluate and record the metric."""
         values = model.eval(self.eval_set, metric=self.metric)
         for name, value in zip(self.metric_names, values, strict=True):
-            callback_data[f"metrics/{name}"][self.firings(epoch)] = value
+            record(callback_data, f"metrics/{name}{self.suffix}", epoch, value)
 
 
 class RunTimerCallback(Callback):
@@ -294,6 +307,14 @@ class HistCallback(Callback):
         if tag not in group:
             group.create_dataset(tag, (int(group.attrs["bins"]), int(group.attrs["time_steps"])), "float32")
         return Steps(group[tag], axis=1)
+
+
+def record(callback_data: Any, path: str, epoch: int, value: Any) -> None:
+    """Store the value of an epoch."""
+    dataset = callback_data[path]
+    at = recorded_at(dataset, epoch)
+    if at is not None:
+        dataset[at] = value
 
 
 def _latest(name: str, dataset: Any, epoch: int) -> list[str]:

@@ -7,7 +7,8 @@ when a file is asked for.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+import stat
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from neonlike.util.persist import ensure_dirs_exist, expand
 
 MARKERS = "time_markers/minibatch"
 """The dataset with the number of minibatches up to the end of each epoch."""
+EPOCHS = "epochs/"
+"""Before the path of a dataset with a value for each of some epochs: which ones."""
 
 
 class MissingRecord(NeonlikeError, KeyError):
@@ -29,8 +32,9 @@ class MissingRecord(NeonlikeError, KeyError):
 class MemoryDataset:
     """An array with attributes, as h5py's Dataset."""
 
-    def __init__(self, shape: Any, dtype: Any = None, data: Any = None) -> None:
-        self.values = np.zeros(shape, np.float32 if dtype is None else dtype) if data is None else np.array(data, dtype)
+    def __init__(self, shape: Any, dtype: Any = None, data: Any = None, fillvalue: Any = 0) -> None:
+        dtype = np.float32 if dtype is None and data is None else dtype
+        self.values = np.full(shape, fillvalue, dtype) if data is None else np.array(data, dtype)
         self.attrs: dict[str, Any] = {}
 
     @property
@@ -86,13 +90,13 @@ class MemoryGroup:
         return self[path] if path in self else self.create_group(path)
 
     def create_dataset(
-        self, path: str, shape: Any = None, dtype: Any = None, data: Any = None, **storage: Any
+        self, path: str, shape: Any = None, dtype: Any = None, data: Any = None, fillvalue: Any = 0, **storage: Any
     ) -> MemoryDataset:
         """Create a dataset (float32 by default), and the groups on the way to it; options of storage are ignored."""
         group, name = self._parent(path)
         if name in group.children:
             raise ValueError(f"create_dataset: {path!r} exists already")
-        made = group.children[name] = MemoryDataset(shape, dtype, data)
+        made = group.children[name] = MemoryDataset(shape, dtype, data, fillvalue)
         return made
 
     def _parent(self, path: str) -> tuple[MemoryGroup, str]:
@@ -186,26 +190,62 @@ def open_store(output_file: str | os.PathLike[str] | None, mode: str = "w") -> A
             f"Callbacks: output_file={os.fspath(output_file)!r} needs h5py to write HDF5; "
             "install it with: pip install 'neonlike[data]'"
         ) from error
-    path = expand(output_file)
+    path = os.path.realpath(expand(output_file))
     with InterruptGuard():  # h5py makes objects with weak references here
+        kept = None
         if mode == "w":
             ensure_dirs_exist(path)
+            if os.path.lexists(path) and not os.path.isfile(path):
+                raise ArgumentError(f"Callbacks: output_file={path} is no file; HDF5 is written to files alone")
             if os.path.isfile(path):
                 # HDF5 does not overwrite an open file, and an interrupted training in a notebook leaves its file open.
-                os.unlink(os.path.realpath(path))
-        return h5py.File(path, mode)
+                kept = stat.S_IMODE(os.stat(path).st_mode)
+                os.unlink(path)
+        opened = h5py.File(path, mode)
+        if kept is not None:
+            os.chmod(path, kept)
+        return opened
 
 
 def new_dataset(store: Any, path: str, shape: tuple[int, ...], dtype: Any = "float32", **attrs: Any) -> Any:
-    """Create a dataset with attributes; one of an earlier training is enlarged and keeps its values."""
+    """Create a dataset with attributes; one of an earlier training is enlarged and keeps its values.
+
+    Values of floats that are not recorded are nan, others, and markers, 0.
+    """
     old = store[path][...] if path in store else None
     if old is not None:
         del store[path]
-    made = store.create_dataset(path, shape, dtype=dtype)
+    unknown = np.nan if np.dtype(dtype).kind == "f" and path != MARKERS else 0
+    made = store.create_dataset(path, shape, dtype=dtype, fillvalue=unknown)
     if old is not None:
         restore(store, {path: old})
     for name, value in attrs.items():
         made.attrs[name] = value
+    return made
+
+
+def epoch_dataset(
+    store: Any, path: str, epochs: Sequence[int], epoch_freq: Any, more: tuple[Any, Any] | None = None
+) -> Any:
+    """Create a dataset with a value for each of ``epochs``, and beside it one that names them.
+
+    Values of an earlier training, in the store or in ``more`` (epochs, values), keep their epochs, which are added
+    where they are not among the new ones.
+    """
+    known = {}
+    if path in store and EPOCHS + path in store:
+        known = dict(zip(store[EPOCHS + path][...].tolist(), store[path][...], strict=True))
+    if more is not None:
+        known |= dict(zip(more[0].tolist(), more[1], strict=True))
+    every = sorted({*map(int, epochs), *known})
+    for name in (path, EPOCHS + path):
+        if name in store:
+            del store[name]
+    values = np.array([known.get(epoch, np.nan) for epoch in every], np.float32)
+    made = store.create_dataset(path, data=values, dtype="float32")
+    made.attrs["time_markers"] = "epoch_freq"
+    made.attrs["epoch_freq"] = epoch_freq if every == [*epochs] else np.array(every, np.int64)
+    store.create_dataset(EPOCHS + path, data=np.array(every, np.int32), dtype="int32")
     return made
 
 
@@ -265,9 +305,14 @@ def records(store: Any, without: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
 
 
 def restore(store: Any, saved: dict[str, np.ndarray]) -> None:
-    """Write what :func:`records` gave into the datasets of the same paths, as far as they reach."""
+    """Write what :func:`records` gave into the datasets of the same paths, as far as they reach; by epochs if named."""
     for path, values in saved.items():
-        if path not in store or not isinstance(values, np.ndarray):
+        if path not in store or not isinstance(values, np.ndarray) or path.startswith(EPOCHS):
+            continue
+        named = saved.get(EPOCHS + path)
+        if isinstance(named, np.ndarray) and named.shape == values.shape and EPOCHS + path in store:
+            freq = store[path].attrs["epoch_freq"]
+            epoch_dataset(store, path, store[EPOCHS + path][...].tolist(), freq, (named, values))
             continue
         dataset = store[path]
         if hasattr(dataset, "shape") and len(dataset.shape) == values.ndim:

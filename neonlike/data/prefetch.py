@@ -72,6 +72,10 @@ class Prefetch(NervanaDataIterator):
         """Set the iterator's position."""
         self.iterator.set_progress(saved)
 
+    def data_id(self) -> int:
+        """The iterator's checksum of its data."""
+        return int(self.iterator.data_id())
+
     def __iter__(self) -> Iterator[Any]:
         self.iterator.prepare_epoch()
         # So many wait, one is trained with, and one is being read.

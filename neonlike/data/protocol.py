@@ -58,6 +58,10 @@ class NervanaDataIterator(NervanaObject):
     def set_progress(self, saved: dict[str, Any]) -> None:
         """Begin the next epoch at the position ``saved``, which :meth:`progress` of an iterator gave."""
 
+    def data_id(self) -> int:
+        """A checksum of some of the data, by which a training knows them again; 0: it cannot tell."""
+        return 0
+
     def _batch_size(self) -> int:
         if not (bsz := self.require_backend().bsz):
             raise ArgumentError(

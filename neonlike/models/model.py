@@ -212,6 +212,7 @@ class Model(Saved):
             return
         try:
             with self._guard:
+                self.progress.expect(dataset)
                 callbacks.on_train_begin(num_epochs)
                 saving.resume(self, optimizer)
                 self.progress.begin(self, dataset, callbacks)

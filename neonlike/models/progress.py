@@ -2,7 +2,8 @@
 
 A saved model has it in the entry ``progress``::
 
-    ndata, batch_size     of the data that it was trained with; for other data the rest is of no use
+    ndata, batch_size     of the data that it was trained with, and
+    data_id               a checksum of some of them: other data are another training, for which the rest is void
     data                  position of the data iterator, at the begin of the epoch in progress
     minibatches           how many of that epoch are done, and
     total_cost            their costs added up
@@ -12,7 +13,7 @@ A saved model has it in the entry ``progress``::
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -31,26 +32,48 @@ class Progress:
         Minibatches done of the epoch in progress; 0 between epochs.
     loaded : dict
         What a file said, until a training resumes from it.
+    random : callable or None
+        Sets the random streams to where a file had them, when the training of that file is resumed.
     """
 
     def __init__(self) -> None:
         self.minibatches = 0
         self.loaded: dict[str, Any] = {}
+        self.random: Callable[[], None] | None = None
         self._last: dict[str, Any] = {}
+        self._coming: Any = None
         self._dataset: Any = None
         self._callbacks: Any = None
         self._epoch_began: dict[str, Any] = {}
 
-    def load(self, saved: dict[str, Any]) -> None:
+    @property
+    def is_running(self) -> bool:
+        """Whether a training goes on."""
+        return self._dataset is not None
+
+    def load(self, saved: dict[str, Any], random: Callable[[], None] | None = None) -> None:
         """Take what a file says (:func:`checked_progress`); another training of the model is forgotten."""
+        coming = self._coming
         self.__init__()  # type: ignore[misc]
-        self.loaded = saved
+        self.loaded, self.random, self._coming = saved, random, coming
+
+    def expect(self, dataset: Any) -> None:
+        """A training on ``dataset`` is about to begin."""
+        self._coming = dataset
+
+    def resumes(self, model: Any) -> bool:
+        """Whether the training that is about to begin goes on with the last one, of this process or of a file."""
+        saved = self.loaded or self._last
+        return bool(saved) and self._coming is not None and _same_data(saved, model, self._coming)
 
     def begin(self, model: Any, dataset: Any, callbacks: Any) -> None:
         """A training begins: set the data iterator to its saved position, if it has the same data."""
         saved, self.loaded = self.loaded or self._last, {}
+        random, self.random = self.random, None
         self._dataset, self._callbacks = dataset, callbacks
-        same = (saved.get("ndata"), saved.get("batch_size")) == (dataset.ndata, model.be.bsz)
+        same = bool(saved) and _same_data(saved, model, dataset)
+        if same and random is not None:
+            random()
         goes_on = same and saved.get("epoch") == model.epoch_index
         self.minibatches = saved["minibatches"] if goes_on else 0
         if same and (saved is not self._last or self.minibatches) and hasattr(type(dataset), "set_progress"):
@@ -75,7 +98,7 @@ class Progress:
     def end(self, model: Any) -> None:
         """The training ended, or was interrupted."""
         self._last = self.describe(model)
-        self._dataset = self._callbacks = None
+        self._dataset = self._callbacks = self._coming = None
 
     def describe(self, model: Any) -> dict[str, Any]:
         """The entry ``progress`` of a saved model; empty for one that was never trained."""
@@ -85,6 +108,7 @@ class Progress:
             "epoch": model.completed_epochs,
             "ndata": int(self._dataset.ndata),
             "batch_size": int(model.be.bsz),
+            "data_id": data_id(self._dataset),
             "data": self._epoch_began if self.minibatches else _of(self._dataset),
             "minibatches": self.minibatches,
             "total_cost": float(np.asarray(model.total_cost)[0, 0]),
@@ -112,12 +136,26 @@ def checked_progress(saved: Any) -> dict[str, Any]:
         fits = fits and all(isinstance(entry, tuple | list) and len(entry) == 2 for entry in entries)
         fits = fits and all(isinstance(name, str) for name, _ in entries)
         fits = fits and all(isinstance(v, np.ndarray) and v.dtype.kind in "biuf" for v in recorded.values())
+    fits = fits and isinstance(saved.get("data_id", 0), int)
     if fits:
         counters = saved.get("counters", {})
         fits = isinstance(counters, dict) and all(isinstance(count, int) for count in counters.values())
     if not fits or saved["minibatches"] < 0:
         raise ArgumentError("Model.deserialize: the entry 'progress' is damaged; leave it out to load the rest")
     return saved  # type: ignore[no-any-return]
+
+
+def data_id(dataset: Any) -> int:
+    """A checksum of some of the data of an iterator; 0 for one that does not say."""
+    return int(dataset.data_id()) if hasattr(type(dataset), "data_id") else 0
+
+
+def _same_data(saved: dict[str, Any], model: Any, dataset: Any) -> bool:
+    """Whether a saved training was one on ``dataset``."""
+    if (saved.get("ndata"), saved.get("batch_size")) != (dataset.ndata, model.be.bsz):
+        return False
+    before, now = saved.get("data_id", 0), data_id(dataset)
+    return before == now or not before or not now
 
 
 def _of(thing: Any) -> dict[str, Any]:

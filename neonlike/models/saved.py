@@ -57,6 +57,9 @@ class Saved(NervanaObject):
     def deserialize(self, model_dict: dict[str, Any], data: Any = None, load_states: bool = True) -> None:
         """Restore the model from a dictionary, into the present layers (by position) if there are any.
 
-        Also restored are the number of epochs done, the backend's compatibility mode and its random state.
+        Also restored are the number of epochs done and the backend's compatibility mode. Position in the data, what
+        callbacks remember and random streams are those of a training: they are restored by a ``fit`` that resumes it,
+        with the same data. Called by a callback, while a training goes on, weights and states of the optimizer alone
+        are restored.
         """
         saving.restore(self, model_dict, load_states)

@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from neonlike.models.progress import checked_progress
 from neonlike.nervanaobject import Description, build
 from neonlike.optimizers.base import Optimizer
 from neonlike.optimizers.states import note_keepers
+from neonlike.optree import dialect
 from neonlike.util.persist import load_obj, save_model
 from neonlike.version import __version__
 
@@ -74,7 +76,10 @@ def restore(model: Any, model_dict: Any, load_states: bool) -> None:
     backend = _checked_backend(model_dict.get("backend", {}))
     if "model" in model_dict:
         _restore_layers(model, model_dict["model"], load_states)
-        _restore_backend(model.be, backend)
+        if backend.get("compat_mode") is not None:
+            model.be.compat_mode = backend["compat_mode"]
+        if dialect.is_neon():
+            _restore_random(model.be, backend)
     elif "layer_params_states" in model_dict and model.layers is not None:
         _restore_old_layers(model, model_dict["layer_params_states"], load_states)
     else:
@@ -82,11 +87,14 @@ def restore(model: Any, model_dict: Any, load_states: bool) -> None:
             f"Model.deserialize: no entry 'model' among {sorted(map(str, model_dict))}; this is not a saved model"
         )
     model.made_on = model.be
-    model.epoch_index = epoch_index
     optimizer = model_dict.get("optimizer") if load_states else None
     note_keepers(model.layers.layers_fprop(), optimizer)
     model.optimizer_progress = optimizer.get("progress", {}) if isinstance(optimizer, dict) else {}
-    model.progress.load(progress)
+    if model.progress.is_running:  # called by a callback: weights and states are the file's, the training goes on
+        resume(model, model.optimizer)
+        return
+    model.epoch_index = epoch_index
+    model.progress.load(progress, partial(_restore_random, model.be, backend))
 
 
 def _completed_epochs(model_dict: Description) -> int:
@@ -122,9 +130,8 @@ def _checked_backend(saved: Any) -> Description:
     return saved
 
 
-def _restore_backend(be: Any, saved: Description) -> None:
-    if saved.get("compat_mode") is not None:
-        be.compat_mode = saved["compat_mode"]
+def _restore_random(be: Any, saved: Description) -> None:
+    """Set both random streams to where they were when the file was saved."""
     if (state := saved.get("rng_state")) is None:
         return
     try:

@@ -67,10 +67,12 @@ def ensure_dirs_exist(path: str) -> str:
 def require_writable(operation: str, path: str | os.PathLike[str]) -> None:
     """Raise OSError unless a file can be saved at ``path``; its folder is made if need be."""
     path = expand(path)
+    path = os.path.realpath(path) if path else path
     folder = os.path.dirname(path) or "."
     with contextlib.suppress(OSError):  # what follows says it
         ensure_dirs_exist(path)
-    if os.path.isdir(path) or not (os.path.isdir(folder) and os.access(folder, os.W_OK)):
+    written_to = folder if os.path.isfile(path) or not os.path.exists(path) else path
+    if os.path.isdir(path) or not (os.path.isdir(folder) and os.access(written_to, os.W_OK)):
         raise OSError(f"{operation} {path}: cannot be written; give a file in a folder that is writable")
 
 
