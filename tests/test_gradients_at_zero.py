@@ -90,6 +90,7 @@ CUT: dict[str, Callable[[Any, Any], Any]] = {
     "log of maximum": lambda be, x: be.log(be.maximum(x, 0)),
     "sqrt of clip": lambda be, x: be.sqrt(be.clip(x, 0, 1)),
     "log of minimum": lambda be, x: be.log(-be.minimum(-x, 0)),
+    "log of max": lambda be, x: be.log(be.max(be.stack([x, be.zeros(x.shape)]), axis=0)),
 }
 
 
@@ -136,6 +137,18 @@ def test_norms_of_zeros_have_gradient_zero(be: Backend, name: str, order: int) -
         f = be.grad(f)
     found = f(be.zeros((3, 4))).get()
     np.testing.assert_array_equal(found, np.zeros((3, 4)))
+
+
+def test_l2_pooling_of_zeros_twice(be64: Backend) -> None:
+    x = be64.zeros((1, 2, 2, 2))
+    slope = be64.grad(lambda x: be64.pool(x, 2, "l2"))
+    assert slope(x).get().tolist() == be64.grad(slope)(x).get().tolist() == np.zeros(x.shape).tolist()
+
+
+def test_an_exponent_that_is_computed_of_numbers(be64: Backend) -> None:
+    x = be64.array(X)
+    np.testing.assert_allclose(be64.grad(lambda x: x ** be64.exp(0))(x).get(), np.ones_like(X))
+    np.testing.assert_allclose(be64.grad(lambda x: x ** be64.sin(0.0))(x).get(), np.zeros_like(X))
 
 
 def test_norms_beside_zeros_keep_their_gradients(be64: Backend) -> None:

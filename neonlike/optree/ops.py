@@ -198,7 +198,8 @@ def _extreme_grad(F: Any, d: Any, z: Any, x: Any) -> tuple[Any, ...]:
     if "constant" in z.attrs:
         return (None,)
     same = F.equal(x, z)
-    return ((d if dialect.is_neon() else d / F.maximum(F.sum(same, z.attrs["axis"]), 1)) * same,)
+    share = d if dialect.is_neon() else d / F.maximum(F.sum(same, z.attrs["axis"]), 1)
+    return (F.where(same, share, 0),)
 
 
 def _sum_grad(F: Any, d: Any, z: Any, x: Any) -> tuple[Any, ...]:

@@ -171,7 +171,7 @@ def _unpool_norms(g: PoolGeometry, error: Any, x: Any) -> Any:
     """The gradient of l2 pooling: x times the sum of error / norm over the windows that it lies in."""
     mean = replace(g, op="avg", seen={}, batches={})
     counts = x.backend.array(g.counts.reshape(*error.shape[:-1], 1), dtype=error.dtype)
-    norms = F.sqrt(pool_node(mean, x * x, error.shape) * counts)
+    norms = F.root(pool_node(mean, x * x, error.shape) * counts)
     shares = F.where(F.equal(norms, 0), 0, error / F.where(F.equal(norms, 0), 1, norms)) * counts
     unpool = Unpool(mean, ((x.shape, g.dtype),), (g.dtype,))
     return x * call(_UNPOOL, unpool, (shares,))
