@@ -61,7 +61,7 @@ def dot(a: Any, b: Any, backend: Any = None) -> OpTreeNode:
 
 def cast(a: Any, dtype: DType = F64) -> Any:
     """``a`` in another dtype that expressions can have; ``a`` itself where that is its dtype already."""
-    if a.dtype == dtype:
+    if a.dtype is dtype or a.dtype == dtype:
         return a
     return OpTreeNode(OPS["cast"], (a,), {"bits": 8 * dtype.itemsize}, a.shape, dtype, a.backend)
 

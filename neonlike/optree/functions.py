@@ -116,9 +116,10 @@ def clip(a: Any, a_min: Any, a_max: Any) -> OpTreeNode:
     return F.minimum(F.maximum(a, a_min), a_max)
 
 
-_SUM, _DIV, _MAX, _SUB, _SQR, _ROOT, _SPREAD = (
-    OPS[_name] for _name in ("sum", "div", "max", "sub", "sqr", "root", "spread")
+_SUM, _DIV, _MAX, _SUB, _SQR, _ROOT, _SPREAD, _CAST = (
+    OPS[_name] for _name in ("sum", "div", "max", "sub", "sqr", "root", "spread", "cast")
 )
+_TO_F32, _TO_F64 = {"bits": 32}, {"bits": 64}
 
 
 @lru_cache(maxsize=1024)
@@ -182,7 +183,7 @@ def std(a: Any, axis: Any = None) -> OpTreeNode:
     """Square root of the biased variance; finite wherever it is, though squares may not be. Its gradient at 0 is 0."""
     apart, total, axes, count = _deviations("std", a, axis)
     a = apart.operands[0]
-    if a.dtype != F64:
+    if a.dtype is F32 or a.dtype != F64:
         return _ruled(_root(_spread(_squarable(apart), total, axes, count)), _std_rule(axes, count), a)
 
     def scaled(scale: float) -> Any:
@@ -195,11 +196,18 @@ def norm2(a: Any, axis: Any = None) -> OpTreeNode:
     """Euclidean norm over ``axis``; finite wherever it is, though squares may not be. Its gradient at 0 is 0."""
     a = _floats("norm2", a)
 
+    if axis is not None and axis.__class__ is not int:
+        axis = shapes.normalize_axes("norm2", axis, a.shape)
+    axes, small, _ = _averaged(axis, a.shape)
+
     def root(a: Any) -> Any:
-        return _root(F.sum(OpTreeNode(_SQR, (a,), None, a.shape, a.dtype, a.backend), axis))
+        squares = OpTreeNode(_SQR, (a,), None, a.shape, a.dtype, a.backend)
+        return _root(OpTreeNode(_SUM, (squares,), {"axis": axes}, small, a.dtype, a.backend))
 
     found = root(_squarable(a))
-    return _ruled(found if a.dtype != F64 else _in_range(found, lambda scale: root(F.mul(a, scale))), _NORM2, a)
+    if a.dtype is F32 or a.dtype != F64:
+        return _ruled(found, _NORM2, a)
+    return _ruled(_in_range(found, lambda scale: root(F.mul(a, scale))), _NORM2, a)
 
 
 _SCALE = 2.0**600
@@ -214,7 +222,10 @@ def _in_range(found: Any, scaled: Callable[[float], Any]) -> Any:
 
 def _squarable(a: Any) -> Any:
     """``a`` in a dtype that holds the squares of all it may hold, if there is one; float16 is computed in float32."""
-    return a if a.dtype in (F16, F64) else builders.cast(a)
+    dtype = a.dtype
+    if dtype is F32:
+        return OpTreeNode(_CAST, (a,), _TO_F64, a.shape, F64, a.backend)
+    return a if dtype is F64 or dtype == F16 else builders.cast(a)
 
 
 def _root(a: OpTreeNode) -> OpTreeNode:
@@ -224,6 +235,8 @@ def _root(a: OpTreeNode) -> OpTreeNode:
 def _ruled(found: Any, rule: tuple[Any, ...], a: Any) -> OpTreeNode:
     """``found`` in the dtype of ``a``, with ``rule``: name, gradient and key."""
     name, grad, key = rule
+    if a.dtype is F32:
+        found = OpTreeNode(_CAST, (found,), _TO_F32, found.shape, F32, a.backend)
     return tape.ruled(builders.cast(found, a.dtype), tape.Rule(name, (a,), grad, key=key))
 
 
