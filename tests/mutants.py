@@ -145,7 +145,7 @@ TESTS = {
         "in_place": "layers_in_place",
         "basics": "layers_mlp generalized_cost sequential merge_streams tree",
         "activations": "activations layers_modern",
-        "models": "model_mlp eval model_storage partial_batches",
+        "models": "model_mlp eval model_storage partial_batches divergence",
         "recorded": "progress_bar callbacks callbacks_control damaged_models model_mlp",
         "resumed": "resume",
         "gan": "gan",

@@ -94,6 +94,9 @@ class Callbacks(NervanaObject):
         Accepted for compatibility.
     multicost : bool
         Record each cost of a Multicost.
+    stop_on_nan : bool
+        End the training when its cost is nan or infinite, in the minibatch where that is so: files that were saved
+        before stay.
 
     Attributes
     ----------
@@ -120,15 +123,15 @@ class Callbacks(NervanaObject):
         metric: Any = None,
         log_token: str | None = None,
         multicost: bool = False,
+        stop_on_nan: bool = False,
     ) -> None:
         super().__init__()
         _warn_of_unused(train_set, serialize, save_path)
         if eval_freq and eval_set is None:
             raise ArgumentError(f"Callbacks: eval_freq={eval_freq} needs data to evaluate on; give eval_set=")
         self._model = _reference(model)
-        self.output_file = output_file
-        self.model_file = model_file
-        self.save_path = save_path
+        self.stop_on_nan, self.output_file = stop_on_nan, output_file
+        self.model_file, self.save_path = model_file, save_path
         self.callback_data = open_store(output_file)
         self.callbacks: list[Callback] = []
         self._at_begin: list[Callback] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from typing import Any
 
@@ -13,7 +14,7 @@ from neonlike.checks import require_method
 from neonlike.errors import ArgumentError, OtherBackend
 from neonlike.layers.container import LayerContainer, Sequential
 from neonlike.layers.core.cost import GeneralizedCost
-from neonlike.models import arguments, evaluation, saving, timing
+from neonlike.models import arguments, divergence, evaluation, saving, timing
 from neonlike.models.arguments import DATASET_EXAMPLE, NoCallbacks, as_list, check_input_shape, require
 from neonlike.models.explain import explain
 from neonlike.models.progress import Progress, check_epochs, warn_if_done
@@ -52,6 +53,8 @@ class Model(Saved):
         Set by a callback to end the training.
     made_on : Backend or None
         The backend of the model's tensors, once it has some.
+    diverged : bool
+        Whether a cost of the last training was nan or infinite.
     total_cost : ndarray
         Cost of the epoch, ``(1, 1)``: the sum so far, and the mean over the batches at its end.
     """
@@ -76,6 +79,7 @@ class Model(Saved):
         self.made_on: Any = None
         self.nbatches = 0
         self.ndata = 0
+        self.diverged = False
         self.total_cost = values(np.zeros((1, 1), dtype=np.float32))
         self.optimizer_progress: dict[str, Any] = {}
         self.progress = Progress()
@@ -212,6 +216,7 @@ class Model(Saved):
         if timing.wanted is not None:
             timing.profile(self, dataset, timing.wanted)
             return
+        self.diverged = False
         try:
             with self._guard:
                 self.progress.expect(dataset)
@@ -237,6 +242,8 @@ class Model(Saved):
             callbacks.on_epoch_begin(self.epoch_index)
             self._guard.check()
             self._epoch_fit(dataset, callbacks)
+            if self.finished and self.diverged and not self._epoch_is_done:
+                return  # without what comes at the end of an epoch: files stay those of before
             self._epoch_is_done = True
             callbacks.on_epoch_end(self.epoch_index)
             self.epoch_index += 1
@@ -255,6 +262,8 @@ class Model(Saved):
             be.begin(Block.minibatch, batch)
             total += train(x, t, to_optimize)
             be.end(Block.minibatch, batch)
+            if not math.isfinite(total.item()) and divergence.met(self, epoch, batch, x, callbacks):
+                return
             progress.minibatches += 1
             callbacks.on_minibatch_end(epoch, batch)
             guard.check()

@@ -10,7 +10,7 @@ import numpy as np
 
 from neonlike.checks import brief
 from neonlike.errors import ArgumentError
-from neonlike.optimizers.base import Optimizer, mantissa_bits, require_averages
+from neonlike.optimizers.base import Optimizer, mantissa_bits, require_averages, require_rate
 from neonlike.optimizers.schedules import CONSTANT_RATE, Schedule, require_schedule
 from neonlike.optimizers.step import Parameter
 
@@ -41,13 +41,13 @@ class RMSProp(Optimizer):
         super().__init__(name=name)
         require_averages(self.classnm, decay_rate=decay_rate)
         self.stochastic_round, self.decay_rate = mantissa_bits(self.classnm, stochastic_round), decay_rate
-        self.learning_rate, self.epsilon = learning_rate, epsilon
+        self.learning_rate, self.epsilon = require_rate(self.classnm, learning_rate), epsilon
         self.gradient_clip_norm, self.gradient_clip_value = gradient_clip_norm, gradient_clip_value
         self.param_clip_value = param_clip_value
         self.schedule: Schedule = require_schedule(schedule, self.classnm)
 
     def _numbers(self, scale: float, epoch: int) -> tuple[float, ...]:
-        return (scale * self.schedule.get_learning_rate(self.learning_rate, epoch),)
+        return (scale * self._rate(epoch),)
 
     def _updates(self, param: Any, grad: Any, states: list[Any], *numbers: Any) -> list[tuple[Any, Any]]:
         (rate,) = numbers
@@ -79,12 +79,12 @@ class Adagrad(Optimizer):
     ) -> None:
         super().__init__(name=name)
         self.stochastic_round = mantissa_bits(self.classnm, stochastic_round)
-        self.learning_rate, self.epsilon = learning_rate, epsilon
+        self.learning_rate, self.epsilon = require_rate(self.classnm, learning_rate), epsilon
         self.gradient_clip_norm, self.gradient_clip_value = gradient_clip_norm, gradient_clip_value
         self.param_clip_value = param_clip_value
 
     def _numbers(self, scale: float, epoch: int) -> tuple[float, ...]:
-        return (scale * self.learning_rate,)
+        return (scale * self._rate(epoch),)
 
     def _updates(self, param: Any, grad: Any, states: list[Any], *numbers: Any) -> list[tuple[Any, Any]]:
         (rate,) = numbers
@@ -169,7 +169,7 @@ class Adam(Optimizer):
     ) -> None:
         super().__init__(name=name)
         self.stochastic_round = mantissa_bits(self.classnm, stochastic_round)
-        self.learning_rate, self.epsilon = learning_rate, epsilon
+        self.learning_rate, self.epsilon = require_rate(self.classnm, learning_rate), epsilon
         require_averages(self.classnm, beta_1=beta_1, beta_2=beta_2)
         self.beta_1, self.beta_2 = beta_1, beta_2
         self.gradient_clip_norm, self.gradient_clip_value = gradient_clip_norm, gradient_clip_value
@@ -192,7 +192,7 @@ class Adam(Optimizer):
 
     def _numbers(self, scale: float, epoch: int) -> tuple[float, ...]:
         self.t += 1
-        rate = self.learning_rate * math.sqrt(1.0 - self.beta_2**self.t) / (1.0 - self.beta_1**self.t)
+        rate = self._rate(epoch) * math.sqrt(1.0 - self.beta_2**self.t) / (1.0 - self.beta_1**self.t)
         return (scale * rate,)
 
     def _updates(self, param: Any, grad: Any, states: list[Any], *numbers: Any) -> list[tuple[Any, Any]]:
@@ -258,7 +258,7 @@ class AdamW(Adam):
 
     def _numbers(self, scale: float, epoch: int) -> tuple[float, ...]:
         self.t += 1
-        rate = self.schedule.get_learning_rate(self.learning_rate, epoch)
+        rate = self._rate(epoch)
         first, second = 1.0 - self.beta_1**self.t, 1.0 - self.beta_2**self.t
         return rate / first, 1.0 / math.sqrt(second), 1.0 - rate * self.wdecay, scale
 
@@ -296,14 +296,13 @@ class ShiftAdaMax(Optimizer):
     ) -> None:
         super().__init__(name=name)
         self.stochastic_round = mantissa_bits(self.classnm, stochastic_round)
-        self.learning_rate, self.epsilon = learning_rate, epsilon
+        self.learning_rate, self.epsilon = require_rate(self.classnm, learning_rate), epsilon
         require_averages(self.classnm, beta_1=beta_1, beta_2=beta_2)
         self.beta_1, self.beta_2 = beta_1, beta_2
         self.schedule: Schedule = require_schedule(schedule, self.classnm)
 
     def _numbers(self, scale: float, epoch: int) -> tuple[float, ...]:
-        learning_rate = self.schedule.get_learning_rate(self.learning_rate, epoch)
-        return (learning_rate / (1.0 - self.beta_1 ** (epoch + 1)),)
+        return (self._rate(epoch) / (1.0 - self.beta_1 ** (epoch + 1)),)
 
     def _apply(self, param_list: Sequence[Parameter], numbers: tuple[float, ...]) -> None:
         """Update the parameters; shifts are carried out at once, so that there is nothing to prepare."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
@@ -14,6 +15,7 @@ from neonlike.kernels.run.recorded import lose
 from neonlike.nervanaobject import NervanaObject
 from neonlike.optimizers.states import complete_states
 from neonlike.optimizers.step import Norm, Parameter, Step, identity
+from neonlike.optree import dialect
 
 __public_module__ = "neonlike.optimizers.optimizer"
 
@@ -132,6 +134,21 @@ class Optimizer(NervanaObject):
         else:
             self._apply(group, numbers)
 
+    def _rate(self, epoch: int) -> float:
+        """The learning rate of an epoch.
+
+        Raises
+        ------
+        ArgumentError
+            If it is negative, infinite or nan: a step with it would lead uphill, or lose the parameters.
+        """
+        schedule = getattr(self, "schedule", None)
+        rate: Any = self.learning_rate  # type: ignore[attr-defined]
+        rate = rate if schedule is None else schedule.get_learning_rate(rate, epoch)
+        if not 0 <= rate < math.inf:
+            require_rate(self.classnm, rate, f" in epoch {epoch}")
+        return rate  # type: ignore[no-any-return]
+
     def _find(self, layer_list: Iterable[Any]) -> Group:
         """The parameters of the layers with all their states."""
         found = Group(get_param_list(layer_list))
@@ -234,6 +251,22 @@ def require_averages(optimizer: str, **weights: float) -> None:
     for name, weight in weights.items():
         if not 0 <= weight < 1:
             raise ArgumentError(f"{optimizer}: {name} must be in [0, 1), got {weight}")
+
+
+def require_rate(optimizer: str, rate: Any, when: str = "") -> Any:
+    """The learning rate, refused if it is negative, infinite or nan; neon's dialect takes any.
+
+    Raises
+    ------
+    ArgumentError
+    """
+    try:
+        fine = bool(0 <= rate < math.inf)
+    except (TypeError, ValueError):
+        return rate  # no number: what computes with it says so
+    if not fine and not dialect.is_neon():
+        raise ArgumentError(f"{optimizer}: learning_rate={brief(rate)}{when}; expected a number from 0")
+    return rate
 
 
 def mantissa_bits(optimizer: str, stochastic_round: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from neonlike.errors import ArgumentError
-from neonlike.optimizers.base import Optimizer, mantissa_bits
+from neonlike.optimizers.base import Optimizer, mantissa_bits, require_rate
 from neonlike.optimizers.schedules import CONSTANT_RATE, Schedule, require_schedule
 
 __public_module__ = "neonlike.optimizers.optimizer"
@@ -59,7 +59,8 @@ class GradientDescentMomentum(Optimizer):
             raise ArgumentError(
                 "GradientDescentMomentum: nesterov=True with momentum_coef=0; give a momentum or leave nesterov off"
             )
-        self.learning_rate, self.momentum_coef = learning_rate, momentum_coef
+        self.learning_rate = require_rate(self.classnm, learning_rate)
+        self.momentum_coef = momentum_coef
         self.stochastic_round, self.wdecay = mantissa_bits(self.classnm, stochastic_round), wdecay
         self.gradient_clip_norm, self.gradient_clip_value = gradient_clip_norm, gradient_clip_value
         self.param_clip_value = param_clip_value
@@ -72,7 +73,7 @@ class GradientDescentMomentum(Optimizer):
         return 1 if self.momentum_coef else 0
 
     def _numbers(self, scale: float, epoch: int) -> tuple[float, ...]:
-        rate = self.schedule.get_learning_rate(self.learning_rate, epoch)
+        rate = self._rate(epoch)
         return (rate, scale) if self.gradient_clip_norm else (rate,)
 
     def _updates(self, param: Any, grad: Any, states: list[Any], *numbers: Any) -> list[tuple[Any, Any]]:

@@ -11,7 +11,9 @@ ELEMENTWISE, BIAS, BASE, COST, MULTICOST, DELTAS, STRUCTURE, PARAMETER = (
 )
 LINEAR, CHAIN, CONTAINER = LAYERS + "dense/linear.py", LAYERS + "container/sequential.py", LAYERS + "container/sequential.py"
 ACTIVATION = "neonlike/transforms/activation.py"
-MODEL, EVALUATION, SAVING, RESUMED = (MODELS + f"{name}.py" for name in ("model", "evaluation", "saving", "progress"))
+MODEL, EVALUATION, SAVING, RESUMED, DIVERGENCE = (
+    MODELS + f"{name}.py" for name in ("model", "evaluation", "saving", "progress", "divergence")
+)
 RECORDING, HOOKS, STOPPING, BAR = (f"neonlike/callbacks/{name}.py" for name in ("recording", "callback", "control", "progress"))
 
 
@@ -87,6 +89,10 @@ MUTANTS = (
     activation("sign: derivative everywhere", "self.be.less_equal(self.be.absolute(self.inputs), 1)", "self.be.less_equal(self.be.absolute(self.inputs), 100)"),
     activation("swish: beta not in the derivative", "return s + scaled * s * (1 - s)", "return s + inputs * s * (1 - s)"),
     model("schedules see epoch 0 only", MODEL, "        optimizer.optimize(layers, self.epoch_index)", "        optimizer.optimize(layers, 0)"),
+    model("a training that diverged saves over the last good file", MODEL, "if self.finished and self.diverged and not self._epoch_is_done:", "if False:"),
+    model("divergence: said again and again", DIVERGENCE, "        model.diverged = True\n", ""),
+    model("divergence: the last layer is named", DIVERGENCE, "model.layers.layers_fprop():", "reversed(list(model.layers.layers_fprop())):"),
+    model("rates below 0 are taken", "neonlike/optimizers/base.py", "        if not 0 <= rate < math.inf:\n", "        if False:\n"),
     model("the epoch's cost is a sum", MODEL, "        total /= progress.minibatches\n", ""),
     model("finished is ignored", MODEL, "while self.epoch_index < num_epochs and not self.finished:", "while self.epoch_index < num_epochs:"),
     model("defect 37: epochs counted twice", MODEL, "return self.epoch_index + int(self._epoch_is_done)", "return self.epoch_index + 1"),

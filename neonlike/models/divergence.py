@@ -1,0 +1,70 @@
+"""A training whose cost is no number any more: where that began, said once, and the training ended if asked to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from neonlike.backends.tensor import Tensor
+from neonlike.logger import logger
+
+__all__ = ["met"]
+
+
+def met(model: Any, epoch: int, minibatch: int, inputs: Any, callbacks: Any) -> bool:
+    """Say once in a training that its cost is nan or infinite; whether the training ends now.
+
+    It does with ``Callbacks(stop_on_nan=True)``: before the end of the epoch, so that what callbacks save there stays
+    that of an epoch whose costs were numbers.
+
+    Parameters
+    ----------
+    model : Model
+        After the step of the minibatch.
+    epoch, minibatch : int
+        The first with such a cost.
+    inputs : Tensor or nested lists
+        Of the minibatch.
+    callbacks : Callbacks
+    """
+    if not model.diverged:
+        model.diverged = True
+        stops = bool(getattr(callbacks, "stop_on_nan", False))
+        logger.warning(
+            "%s: the cost is %s in minibatch %d of epoch %d; %s. Look at the learning rate (a smaller one, or "
+            "gradient_clip_norm), at data and targets, and at the initial weights. %s",
+            model.name,
+            "nan" if np.isnan(np.asarray(model.total_cost)).any() else "infinite",
+            minibatch,
+            epoch,
+            _where(model, inputs),
+            "The training ends" if stops else "The training goes on; Callbacks(stop_on_nan=True) would end it",
+        )
+        model.finished = model.finished or stops
+        return stops
+    return False
+
+
+def _where(model: Any, inputs: Any) -> str:
+    """Which outputs of the forward pass are not finite first, in words."""
+    if not all(map(_is_finite, _tensors(inputs))):
+        return "the inputs of the network are not all finite"
+    for layer in model.layers.layers_fprop():
+        if not all(map(_is_finite, _tensors(getattr(layer, "outputs", None)))):
+            return f"the first layer whose outputs are not all finite is {layer.name} ({type(layer).__name__})"
+    return "the outputs of all layers are finite, so it is the cost of these outputs and targets"
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    """The tensors in nested lists."""
+    if isinstance(value, list | tuple):
+        for one in value:
+            yield from _tensors(one)
+    elif isinstance(value, Tensor):
+        yield value
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    return bool(np.isfinite(tensor.get().astype(np.float64)).all())
