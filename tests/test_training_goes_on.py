@@ -186,6 +186,32 @@ def test_a_copy_of_a_file_has_its_random_streams(be: Any, pretrained: str, tmp_p
     assert drawn[0] == drawn[1]
 
 
+def test_a_fit_with_nothing_to_do_keeps_the_position(be: Any, tmp_path: Any) -> None:
+    """Interrupted within the second epoch, which does not begin with the first sample."""
+    gen_backend(be.backend_name, rng_seed=0, batch_size=8)
+    model, path, found = network(), str(tmp_path / "m.prm"), []
+
+    class Stop(Callback):
+        def on_minibatch_end(self, callback_data: Any, model: Any, epoch: int, minibatch: int) -> None:
+            if (epoch, minibatch) == (1, 1):
+                raise KeyboardInterrupt
+
+    callbacks = Callbacks(model, progress_bar=False)
+    callbacks.add_callback(Stop())
+    with pytest.raises(KeyboardInterrupt):
+        fit(model, data(79), 3, callbacks)
+    model.save_params(path)
+    for idle in (False, True):
+        if idle:
+            model = Model(path)
+            fit(model, data(79), 1, Callbacks(model, progress_bar=False))
+            model.save_params(path)
+        model = Model(path)
+        fit(model, data(79), 3, Callbacks(model, progress_bar=False))
+        found.append(model.layers.layers[0].W.get())
+    assert np.array_equal(*found)
+
+
 def test_back_to_a_file_of_fewer_epochs(be: Any, pretrained: str) -> None:
     """``model_file`` says how many epochs are done, not the model that reads it."""
     gen_backend(be.backend_name, rng_seed=0, batch_size=8)

@@ -85,6 +85,7 @@ class Progress:
         self.minibatches = saved["minibatches"] if goes_on else 0
         if same and (saved is not self._last or self.minibatches) and hasattr(type(dataset), "set_progress"):
             dataset.set_progress(saved.get("data", {}))
+        self._epoch_began = _of(dataset)
         if same and saved is not self._last:
             model.set_counters(saved.get("counters", {}))
         if self.minibatches:

@@ -27,7 +27,6 @@ def test_random_programs(seed: int) -> None:
 
 
 FAULTS: list[tuple[Any, str, Any]] = [
-    (progress.Progress, "pending_random", lambda self: {}),
     (progress, "_same_data", lambda saved, model, dataset: True),
     (progress, "restore_random", lambda be, saved: None),
     (ArrayIterator, "set_progress", lambda self, saved: None),

@@ -245,7 +245,8 @@ class Program:
             if not minibatches:
                 self.began = self.starts[number]
             firsts = range(self.began, len(x), self.bsz)
-            self.starts[number] = firsts[-1] + self.bsz - len(x) if minibatches else self.starts[number]
+            if minibatches == len(firsts):
+                self.starts[number] = firsts[-1] + self.bsz - len(x)
             for batch in range(minibatches, len(firsts)):
                 rows = np.arange(firsts[batch], firsts[batch] + self.bsz) % len(x)
                 plain.step(x[rows], t[rows])
