@@ -79,6 +79,15 @@ class TestDivergence:
         (text,) = told()
         assert "nan in minibatch 2 of epoch 0" in text and "the inputs of the network are not all finite" in text
 
+    def test_the_first_layer_is_named(self, be: Any, told: Any) -> None:
+        model = network()
+        fit = (GeneralizedCost(CrossEntropyMulti()), Adam(), 1, Callbacks(model, progress_bar=False))
+        model.initialize(data(), fit[0])
+        model.layers_to_optimize[0].W[:] = np.nan
+        model.fit(data(), *fit)
+        name = model.layers_to_optimize[0].name
+        assert f"in minibatch 0 of epoch 0; the first layer whose outputs are not all finite is {name} (" in told()[0]
+
     def test_good_trainings_say_nothing(self, be: Any, told: Any) -> None:
         model = network()
         model.fit(data(), GeneralizedCost(CrossEntropyMulti()), Adam(), 2, Callbacks(model, progress_bar=False))

@@ -169,6 +169,60 @@ def test_reading_weights_leaves_the_random_streams(be: Any, pretrained: str, how
     assert len(set(drawn)) == 3
 
 
+def test_a_copy_of_a_file_has_its_random_streams(be: Any, pretrained: str, tmp_path: Any) -> None:
+    """Read, and saved again after other draws: who goes on from the copy goes on from the file."""
+    drawn, copy = [], tmp_path / "copy.prm"
+    here = gen_backend(be.backend_name, rng_seed=7, batch_size=8)
+    model = Model(pretrained)
+    here.rng.uniform(size=3)
+    model.save_params(copy)
+    for path in (pretrained, copy):
+        here = gen_backend(be.backend_name, rng_seed=8, batch_size=8)
+        model = Model(path)
+        fit(model, data(80), 6, Callbacks(model, progress_bar=False))
+        out = here.empty((1, 2))
+        out[:] = here.rand()
+        drawn.append((*here.rng.uniform(size=2), *out.get().ravel()))
+    assert drawn[0] == drawn[1]
+
+
+def test_a_fit_with_nothing_to_do_keeps_the_position(be: Any, tmp_path: Any) -> None:
+    """Interrupted within the second epoch, which does not begin with the first sample."""
+    gen_backend(be.backend_name, rng_seed=0, batch_size=8)
+    model, path, found = network(), str(tmp_path / "m.prm"), []
+
+    class Stop(Callback):
+        def on_minibatch_end(self, callback_data: Any, model: Any, epoch: int, minibatch: int) -> None:
+            if (epoch, minibatch) == (1, 1):
+                raise KeyboardInterrupt
+
+    callbacks = Callbacks(model, progress_bar=False)
+    callbacks.add_callback(Stop())
+    with pytest.raises(KeyboardInterrupt):
+        fit(model, data(79), 3, callbacks)
+    model.save_params(path)
+    for idle in (False, True):
+        if idle:
+            model = Model(path)
+            fit(model, data(79), 1, Callbacks(model, progress_bar=False))
+            model.save_params(path)
+        model = Model(path)
+        fit(model, data(79), 3, Callbacks(model, progress_bar=False))
+        found.append(model.layers.layers[0].W.get())
+    assert np.array_equal(*found)
+
+
+def test_back_to_a_file_of_fewer_epochs(be: Any, pretrained: str) -> None:
+    """``model_file`` says how many epochs are done, not the model that reads it."""
+    gen_backend(be.backend_name, rng_seed=0, batch_size=8)
+    model = network()
+    fit(model, data(80), 8, Callbacks(model, progress_bar=False))
+    fit(model, data(80), 6, Callbacks(model, progress_bar=False, model_file=pretrained))
+    assert model.epoch_index == 6
+    with pytest.raises(ArgumentError, match="5 epochs are done"):
+        fit(model, data(80), 4, Callbacks(model, progress_bar=False, model_file=pretrained))
+
+
 class TestRecords:
     """What was not run, and what is run at other times."""
 
@@ -229,6 +283,40 @@ class TestRecords:
         wanted = {e for e in range(4) if fires(e, first)} | {e for e in range(4, 8) if fires(e, second)}
         assert {epoch for epoch, value in written.items() if not np.isnan(value)} == wanted
         assert all(written[epoch] == known[epoch] for epoch in wanted)
+
+    def test_epochs_planned_before_are_no_new_losses(self, be, tmp_path):
+        """Of a training that ended early, going on with another frequency; and of epochs that are trained anew."""
+        gen_backend(be.backend_name, rng_seed=0, batch_size=8)
+        model, best, seen = network(), str(tmp_path / "best.prm"), []
+        callbacks = Callbacks(model, progress_bar=False, eval_set=data(40), eval_freq=1)
+        callbacks.add_save_best_state_callback(best)
+        fit(model, data(80), 1, callbacks)
+        fit(model, data(80), 5, Callbacks(model, progress_bar=False))
+        model.epoch_index = 0
+        fit(model, data(80), 4, callbacks)
+        model.load_params(best)
+        done = model.epoch_index
+        callbacks.callbacks[0].epoch_freq = 5
+        callbacks.add_early_stop_callback(lambda state, loss: (seen.append(loss), False))
+        fit(model, data(80), 6, callbacks)
+        epochs = callbacks.callback_data["epochs/cost/loss"][...].tolist()
+        assert len(seen) == len([epoch for epoch in (4,) if epoch >= done])
+        assert [epoch for epoch in epochs if epoch >= done] == [epoch for epoch in (4,) if epoch >= done]
+
+        class Stop(Callback):
+            def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
+                model.finished = True
+
+        model = network()
+        callbacks = Callbacks(model, progress_bar=False, eval_set=data(40), eval_freq=1)
+        callbacks.add_callback(Stop())
+        fit(model, data(80), 4, callbacks)
+        model.save_params(best)
+        model, losses = network(), []
+        callbacks = Callbacks(model, progress_bar=False, eval_set=data(40), eval_freq=3, model_file=best)
+        callbacks.add_early_stop_callback(lambda state, loss: (losses.append(loss), False))
+        fit(model, data(80), 4, callbacks)
+        assert len(losses) == 1 and np.isfinite(losses).all()
 
     def test_a_metric_on_two_data_sets(self, be):
         gen_backend(be.backend_name, rng_seed=0, batch_size=8)

@@ -137,7 +137,7 @@ class LossCallback(Callback):
     def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
         """Create the datasets."""
         for path in ("cost/loss", "time/loss"):
-            epoch_dataset(callback_data, path + self.suffix, self.firings(epochs), self.epoch_freq)
+            epoch_dataset(callback_data, path + self.suffix, self.firings(epochs), self.epoch_freq, model.epoch_index)
 
     def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
         """Evaluate and record the loss."""
@@ -192,7 +192,7 @@ class MetricCallback(Callback):
         """Create the datasets."""
         for name in self.metric_names:
             path = f"metrics/{name}{self.suffix}"
-            epoch_dataset(callback_data, path, self.firings(epochs), self.epoch_freq)
+            epoch_dataset(callback_data, path, self.firings(epochs), self.epoch_freq, model.epoch_index)
 
     def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
         """Evaluate and record the metric."""

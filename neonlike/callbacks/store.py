@@ -225,18 +225,24 @@ def new_dataset(store: Any, path: str, shape: tuple[int, ...], dtype: Any = "flo
 
 
 def epoch_dataset(
-    store: Any, path: str, epochs: Sequence[int], epoch_freq: Any, more: tuple[Any, Any] | None = None
+    store: Any,
+    path: str,
+    epochs: Sequence[int],
+    epoch_freq: Any,
+    done: int | None = None,
+    more: tuple[Any, Any] | None = None,
 ) -> Any:
     """Create a dataset with a value for each of ``epochs``, and beside it one that names them.
 
     Values of an earlier training, in the store or in ``more`` (epochs, values), keep their epochs, which are added
-    where they are not among the new ones.
+    where they are not among the new ones. Those of epochs from ``done`` on are dropped: these are trained anew.
     """
     known = {}
     if path in store and EPOCHS + path in store:
         known = dict(zip(store[EPOCHS + path][...].tolist(), store[path][...], strict=True))
     if more is not None:
         known |= dict(zip(more[0].tolist(), more[1], strict=True))
+    known = {at: value for at, value in known.items() if not np.isnan(value) and (done is None or at < done)}
     every = sorted({*map(int, epochs), *known})
     for name in (path, EPOCHS + path):
         if name in store:
@@ -312,7 +318,7 @@ def restore(store: Any, saved: dict[str, np.ndarray]) -> None:
         named = saved.get(EPOCHS + path)
         if isinstance(named, np.ndarray) and named.shape == values.shape and EPOCHS + path in store:
             freq = store[path].attrs["epoch_freq"]
-            epoch_dataset(store, path, store[EPOCHS + path][...].tolist(), freq, (named, values))
+            epoch_dataset(store, path, store[EPOCHS + path][...].tolist(), freq, more=(named, values))
             continue
         dataset = store[path]
         if hasattr(dataset, "shape") and len(dataset.shape) == values.ndim:

@@ -206,7 +206,7 @@ class Model(Saved):
         owner = getattr(callbacks, "model", None)
         if isinstance(owner, Model) and owner is not self:
             raise ArgumentError("fit: callbacks were made with another model; make them with this: Callbacks(model)")
-        check_epochs(self, num_epochs)
+        check_epochs(self, num_epochs, is_read=bool(getattr(callbacks, "model_file", None)))
         self.nbatches, self.ndata = dataset.nbatches, dataset.ndata
         self.optimizer = optimizer
         self.initialize(dataset, cost)

@@ -13,11 +13,12 @@ A saved model has it in the entry ``progress``::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
+from neonlike.backends.families.random import make_state
 from neonlike.checks import brief
 from neonlike.errors import ArgumentError, DTypeError
 from neonlike.logger import logger
@@ -32,14 +33,14 @@ class Progress:
         Minibatches done of the epoch in progress; 0 between epochs.
     loaded : dict
         What a file said, until a training resumes from it.
-    random : callable or None
-        Sets the random streams to where a file had them, when the training of that file is resumed.
+    random : dict
+        Where a file had the random streams, to which they are set when the training of that file is resumed.
     """
 
     def __init__(self) -> None:
         self.minibatches = 0
         self.loaded: dict[str, Any] = {}
-        self.random: Callable[[], None] | None = None
+        self.random: dict[str, Any] = {}
         self._last: dict[str, Any] = {}
         self._coming: Any = None
         self._dataset: Any = None
@@ -51,7 +52,7 @@ class Progress:
         """Whether a training goes on."""
         return self._dataset is not None
 
-    def load(self, saved: dict[str, Any], random: Callable[[], None] | None = None) -> None:
+    def load(self, saved: dict[str, Any], random: dict[str, Any]) -> None:
         """Take what a file says (:func:`checked_progress`); another training of the model is forgotten."""
         coming = self._coming
         self.__init__()  # type: ignore[misc]
@@ -66,18 +67,25 @@ class Progress:
         saved = self.loaded or self._last
         return bool(saved) and self._coming is not None and _same_data(saved, model, self._coming)
 
+    def pending_random(self) -> dict[str, Any]:
+        """Where the random streams of a training are that was read and not gone on with yet; empty if there is none."""
+        if not self.loaded or self.random.get("rng_state") is None:
+            return {}
+        return {name: self.random.get(name) for name in ("rng_state", "rand_stream")}
+
     def begin(self, model: Any, dataset: Any, callbacks: Any) -> None:
         """A training begins: set the data iterator to its saved position, if it has the same data."""
         saved, self.loaded = self.loaded or self._last, {}
-        random, self.random = self.random, None
+        random, self.random = self.random, {}
         self._dataset, self._callbacks = dataset, callbacks
         same = bool(saved) and _same_data(saved, model, dataset)
-        if same and random is not None:
-            random()
+        if same:
+            restore_random(model.be, random)
         goes_on = same and saved.get("epoch") == model.epoch_index
         self.minibatches = saved["minibatches"] if goes_on else 0
         if same and (saved is not self._last or self.minibatches) and hasattr(type(dataset), "set_progress"):
             dataset.set_progress(saved.get("data", {}))
+        self._epoch_began = _of(dataset)
         if same and saved is not self._last:
             model.set_counters(saved.get("counters", {}))
         if self.minibatches:
@@ -115,6 +123,18 @@ class Progress:
             "callbacks": _of(self._callbacks),
             "counters": model.counters(),
         }
+
+
+def restore_random(be: Any, saved: dict[str, Any]) -> None:
+    """Set both random streams to where they were when the file was saved."""
+    if (state := saved.get("rng_state")) is None:
+        return
+    try:
+        if saved.get("rand_stream") is not None:
+            state = make_state(state, saved["rand_stream"])
+        be.rng_set_state(state)
+    except Exception as error:  # of another backend, in whatever form: the rest of the model is still good
+        logger.warning("Model: the saved random state does not fit this backend and is ignored (%s)", error)
 
 
 def checked_progress(saved: Any) -> dict[str, Any]:
@@ -163,13 +183,16 @@ def _of(thing: Any) -> dict[str, Any]:
     return thing.progress() if hasattr(type(thing), "progress") else {}
 
 
-def check_epochs(model: Any, num_epochs: Any) -> None:
-    """Raise unless ``num_epochs`` is a number of epochs, and not smaller than that of those done."""
+def check_epochs(model: Any, num_epochs: Any, is_read: bool = False) -> None:
+    """Raise unless ``num_epochs`` is a number of epochs, and not smaller than that of those done.
+
+    How many are done is not known yet if the model ``is_read`` from a file before it is trained.
+    """
     if isinstance(num_epochs, bool) or not isinstance(num_epochs, int | np.integer):
         raise DTypeError(f"{model.name}.fit: num_epochs={brief(num_epochs)} is not the number of epochs, an integer")
     if num_epochs < 0:
         raise ArgumentError(f"{model.name}.fit: num_epochs={num_epochs}; give the number of epochs to train, 0 or more")
-    if num_epochs < model.epoch_index:
+    if num_epochs < model.epoch_index and not is_read:
         raise ArgumentError(
             f"{model.name}.fit: num_epochs={num_epochs}, but {model.epoch_index} epochs are done and count; give "
             f"{model.epoch_index} plus the number of epochs to train, or set model.epoch_index = 0 to count anew"

@@ -11,16 +11,13 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from neonlike.backends.families.random import make_state
 from neonlike.checks import brief
 from neonlike.errors import ArgumentError, DTypeError, NeonlikeError
-from neonlike.logger import logger
-from neonlike.models.progress import checked_progress
+from neonlike.models.progress import checked_progress, restore_random
 from neonlike.nervanaobject import Description, build
 from neonlike.optimizers.base import Optimizer
 from neonlike.optimizers.states import note_keepers
@@ -58,6 +55,7 @@ def describe(model: Any, get_weights: bool, keep_states: bool) -> Description:
         described["train_input_shape"] = model.layers.in_shape
     if keep_states and get_weights and (progress := model.progress.describe(model)):
         described["progress"] = progress
+        described["backend"].update(model.progress.pending_random())
     return described
 
 
@@ -79,7 +77,7 @@ def restore(model: Any, model_dict: Any, load_states: bool) -> None:
         if backend.get("compat_mode") is not None:
             model.be.compat_mode = backend["compat_mode"]
         if dialect.is_neon():
-            _restore_random(model.be, backend)
+            restore_random(model.be, backend)
     elif "layer_params_states" in model_dict and model.layers is not None:
         _restore_old_layers(model, model_dict["layer_params_states"], load_states)
     else:
@@ -94,7 +92,7 @@ def restore(model: Any, model_dict: Any, load_states: bool) -> None:
         resume(model, model.optimizer)
         return
     model.epoch_index = epoch_index
-    model.progress.load(progress, partial(_restore_random, model.be, backend))
+    model.progress.load(progress, backend)
 
 
 def _completed_epochs(model_dict: Description) -> int:
@@ -128,18 +126,6 @@ def _checked_backend(saved: Any) -> Description:
     if mode is not None and not (isinstance(mode, str) and mode in ("neon", "caffe")):
         raise ArgumentError(f"Model.deserialize: the entry 'backend' is damaged: {brief(saved)}")
     return saved
-
-
-def _restore_random(be: Any, saved: Description) -> None:
-    """Set both random streams to where they were when the file was saved."""
-    if (state := saved.get("rng_state")) is None:
-        return
-    try:
-        if saved.get("rand_stream") is not None:
-            state = make_state(state, saved["rand_stream"])
-        be.rng_set_state(state)
-    except Exception as error:  # of another backend, in whatever form: the rest of the model is still good
-        logger.warning("Model: the saved random state does not fit this backend and is ignored (%s)", error)
 
 
 def _restore_layers(model: Any, saved: Description, load_states: bool) -> None:

@@ -1,7 +1,8 @@
 """Fuzz the engines: ``python tests/fuzz 10000`` checks that many random op-trees on C and NumPy against float64.
 
 As many random calls of compound primitives follow, twice as many calls with wrong arguments, and as many graphs of
-variables and a tenth as many networks: see ``primitives.py``, ``arguments.py``, ``graphs.py`` and ``networks.py``.
+variables and a tenth as many networks and trainings: see ``primitives.py``, ``arguments.py``, ``graphs.py``,
+``networks.py`` and ``trainings.py``.
 
 Every worker process grows programs (a few trees that are assigned together), compiles them once and runs them in
 several sizes. What fails is printed with its seed, cut down, and as a script. The number of a program's seed is all
@@ -26,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from fuzz import arguments, graphs, networks, primitives
+from fuzz import arguments, graphs, networks, primitives, trainings
 from fuzz.check import Bench, Failure, make_backend
 from fuzz.growth import Grower, other_spaces
 from fuzz.minimise import minimised, verdict
@@ -178,6 +179,7 @@ WORKERS: dict[str, Callable[[int, int, int], int]] = {
     "work_graphs": graphs.work,
     "work_repeated": graphs.work_repeated,
     "work_networks": networks.work,
+    "work_trainings": trainings.work,
 }
 """What a worker does, by the option that it is started with."""
 
@@ -196,6 +198,7 @@ def options() -> Any:
     parser.add_argument("--argument", type=int, help="make the one call with wrong arguments of this seed")
     parser.add_argument("--graphs", type=int, help="graphs of variables (default: as many as trees)")
     parser.add_argument("--networks", type=int, help="networks (default: one for ten trees)")
+    parser.add_argument("--trainings", type=int, help="programs of trainings (default: one for ten trees)")
     parser.add_argument("--sanitize", action="store_true", help="compile kernels with AddressSanitizer and UBSan")
     parser.add_argument("--gpu", action="store_true", help="compare the GPU, real or emulated, instead of C")
     parser.add_argument("--fault", help=argparse.SUPPRESS)
@@ -238,4 +241,6 @@ def main() -> int:
     grown = args.count if args.graphs is None else args.graphs
     status |= graphs.fuzz(grown, args.first, args.workers, variables) if grown else 0
     nets = args.count // 10 if args.networks is None else args.networks
-    return status | (networks.fuzz(nets, args.first, args.workers, variables) if nets else 0)
+    status |= networks.fuzz(nets, args.first, args.workers, variables) if nets else 0
+    runs = args.count // 10 if args.trainings is None else args.trainings
+    return status | (trainings.fuzz(runs, args.first, args.workers, variables) if runs else 0)

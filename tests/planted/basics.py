@@ -102,7 +102,7 @@ MUTANTS = (
     model("samples that complete a batch count", EVALUATION, "valid = min(dataset.ndata - samples, batch)", "valid = batch"),
     model("of the last batch, the steps of some samples", EVALUATION, "slice(0, valid * steps)", "slice(0, valid)"),
     model("batches weigh alike", EVALUATION, "calcrange=columns)) * valid", "calcrange=columns)) * 1"),
-    Mutant("resumed", "random state not restored", SAVING, "        be.rng_set_state(state)\n", "        pass\n"),
+    Mutant("resumed", "random state not restored", RESUMED, "        be.rng_set_state(state)\n", "        pass\n"),
     Mutant("resumed", "steps of the optimizer not restored", SAVING, "        optimizer.set_progress(progress)\n", "        pass\n"),
     Mutant("resumed", "the data begin anew", RESUMED, 'dataset.set_progress(saved.get("data", {}))', "pass"),
     recorded("loss: steps count as samples", RECORDING, ".sum(dtype=np.float64)) / steps", ".sum(dtype=np.float64))"),

@@ -70,7 +70,7 @@ MUTANTS = (
     optimizer("rmsprop epsilon inside only", ADAPTIVE, "(be.sqrt(mean_square + eps) + eps)", "be.sqrt(mean_square + eps)"),
     optimizer("adagrad forgets", ADAPTIVE, "states[0] + be.square(clipped)", "0.9 * states[0] + be.square(clipped)"),
     optimizer("adadelta: states in another order", ADAPTIVE, "(states[2], move)", "(states[2], mean_move)"),
-    optimizer("adam counts from 0", ADAPTIVE, "self.t += 1\n        rate = self.learning_rate * math.sqrt(1.0 - self.beta_2**self.t)", "rate = self.learning_rate * math.sqrt(1.0 - self.beta_2**(self.t + 1))"),
+    optimizer("adam counts from 0", ADAPTIVE, "self.t += 1\n        rate = self._rate(epoch) * math.sqrt(1.0 - self.beta_2**self.t)", "rate = self._rate(epoch) * math.sqrt(1.0 - self.beta_2**(self.t + 1))"),
     optimizer("adamw: decay scaled by the averages", ADAPTIVE, "kept * param - rate * first", "param - rate * first"),
     optimizer("adamw: no correction of the second average", ADAPTIVE, "1.0 / math.sqrt(second), 1.0 - rate", "1.0, 1.0 - rate"),
     optimizer("adamw: norm not clipped", ADAPTIVE, "gradient = scale * gradient", "gradient = 1.0 * gradient"),
