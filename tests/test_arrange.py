@@ -176,6 +176,23 @@ def test_flip_roll_tile_repeat_and_pad(be: Backend, rng: Any) -> None:
                 np.testing.assert_array_equal(be.pad(a, widths, value).asnumpyarray(), wanted)
 
 
+@pytest.mark.parametrize("shape", [(3, 4), (1, 5), (2, 3, 4), (0, 2)])
+def test_forms_of_numpy(be: Backend, rng: Any, shape: tuple[int, ...]) -> None:
+    """``roll`` without an axis and along several, ``repeat`` without one, values of ``pad`` by ends."""
+    host = some(rng, *shape)
+    rolls = [(1, None), (-5, None), ((1, 2), None), (1, (0, 1)), ((1, -2), (0, 1)), ((1, 2), 1), (2, (1, 1, 0))]
+    pads = [3, (1, 2), ((1, 2),), tuple((i, i + 0.5) for i in range(len(shape))), (7,)]
+    for a in (plain(be, host), transposed(be, host), plain(be, host) * 1, transposed(be, host) * 1):
+        for shift, axis in rolls:
+            np.testing.assert_array_equal(be.roll(a, shift, axis).asnumpyarray(), np.roll(host, shift, axis))
+        for counts in (2, 0, [*range(host.size)] or 1):
+            found = be.repeat(a, counts).asnumpyarray()
+            np.testing.assert_array_equal(found, np.repeat(host, counts).reshape(-1, 1))
+        for values in pads:
+            found = be.pad(a, (1, 2), constant_values=values).asnumpyarray()
+            np.testing.assert_array_equal(found, np.pad(host, (1, 2), constant_values=values))
+
+
 def test_axes_of_size_one_come_and_go(be: Backend, rng: Any) -> None:
     host = some(rng, 3, 4)
     for a in (be.array(host), strided(be, host), be.array(host) * 1):
@@ -247,7 +264,9 @@ def test_errors(be: Backend) -> None:
         (lambda: be.split(a, 1.5), DTypeError, "integer"),
         (lambda: be.split(a, [0.5]), DTypeError, "integer"),
         (lambda: be.roll(a, 0.5, 0), DTypeError, "integer"),
-        (lambda: be.roll(a, 1, None), ShapeError, "one axis"),
+        (lambda: be.roll(a, 0.5), DTypeError, "integer"),
+        (lambda: be.roll(a, (1, 2, 3), (0, 1)), ShapeError, "3 shifts for 2 axes"),
+        (lambda: be.roll(a, 1, 2), ShapeError, "axis"),
         (lambda: be.tile(a, -1), ShapeError, "negative"),
         (lambda: be.repeat(a, [1, 2, 3], 0), ShapeError, "2 of them"),
         (lambda: be.repeat(a, -1, 0), ShapeError, "negative"),

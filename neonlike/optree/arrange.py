@@ -12,6 +12,8 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from neonlike.checks import brief
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
 from neonlike.optree import builders, shapes, windows
@@ -214,12 +216,33 @@ def parts_of(d: Any, z: Any, parts: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(sliced(d, axis, low, high) for low, high in itertools.pairwise(ends))
 
 
-def roll(a: Any, shift: Any, axis: Any) -> Expression:
-    """``a`` shifted by ``shift`` along ``axis``; elements shifted past the end continue at the start."""
+def roll(a: Any, shift: Any, axis: Any = None) -> Expression:
+    """``a`` shifted by ``shift`` along ``axis``; elements shifted past the end continue at the start.
+
+    Both may be tuples, with one shift for each axis, or one for all. Without an axis, all elements in C order.
+    """
     a = expression("roll", a)
-    axis = one_axis("roll", axis, a.shape)
+    if axis is None:
+        shift = shift if isinstance(shift, (list, tuple)) else [shift]
+        rolled = roll(reshape(a, (1, math.prod(a.shape))), sum(whole_number("roll", "shift", by) for by in shift), 1)
+        return reshape(rolled, a.shape)
+    given = axis if isinstance(axis, (list, tuple)) else [axis]
+    axes = [one_axis("roll", one, a.shape) for one in given]
+    shifts = list(shift) if isinstance(shift, (list, tuple)) else [shift]
+    if 1 not in (len(axes), len(shifts)) and len(axes) != len(shifts):
+        raise ShapeError(f"roll: {len(shifts)} shifts for {len(axes)} axes; give one for each, or one for all")
+    whole = [whole_number("roll", "shift", by) for by in shifts]
+    total = dict.fromkeys(axes, 0)
+    for one, by in zip(axes * len(whole) if len(axes) == 1 else axes, whole * len(axes) if len(whole) == 1 else whole):
+        total[one] += by
+    for one, by in total.items():
+        a = _rolled(a, by, one)
+    return a
+
+
+def _rolled(a: Any, by: int, axis: int) -> Expression:
     size = a.shape[axis]
-    by = whole_number("roll", "shift", shift) % max(size, 1)
+    by %= max(size, 1)
     return concat([sliced(a, axis, size - by, size), sliced(a, axis, 0, size - by)], axis) if by else a
 
 
@@ -246,40 +269,57 @@ def tile(a: Any, counts: Any) -> Expression:
 
 def pad(a: Any, widths: Any, value: Any = 0) -> Expression:
     """``a`` with ``value`` around it: ``widths`` elements before and after each axis, or one pair (before, after) for
-    all axes, or a pair for each.
+    all axes, or a pair for each. So the value: a number, a pair for all axes, or a pair for each.
 
     Raises
     ------
     ShapeError
         On widths that are negative or do not fit the axes.
     DTypeError
-        If the value is no number.
+        If a value is no number.
     """
     made = expression("pad", a)
-    if not isinstance(value, (int, float)):
-        raise DTypeError(f"pad: the value must be a number, got {brief(value)}")
-    one = made.backend.array([[value]], dtype=made.dtype)
-    for axis, ends in enumerate(_widths(widths, len(made.shape))):
-        blocks = [(*made.shape[:axis], n, *made.shape[axis + 1 :]) for n in ends]
-        before, after = ([_stretched(one, shape)] if n else [] for shape, n in zip(blocks, ends))
+    pairs = _values(value, len(made.shape))
+    for axis, (ends, numbers) in enumerate(zip(_widths(widths, len(made.shape)), pairs)):
+        before, after = (
+            [_filled(made, number, (*made.shape[:axis], n, *made.shape[axis + 1 :]))] if n else []
+            for n, number in zip(ends, numbers)
+        )
         made = concat([*before, made, *after], axis)
     return made
 
 
-def _stretched(one: Any, shape: Shape) -> OpTreeNode:
+def _filled(like: Any, number: float, shape: Shape) -> OpTreeNode:
+    """A ``shape`` full of a number, in the dtype of ``like``."""
+    one = like.backend.array([[number]], dtype=like.dtype)
     return builders.move("broadcast", (one,), {"shape": shape}, shape)
 
 
-def _widths(widths: Any, ndim: int) -> list[tuple[int, int]]:
-    """A pair for each axis."""
-    given = list(widths) if isinstance(widths, (list, tuple)) else [widths, widths]
-    pairs = given if given and all(isinstance(pair, (list, tuple)) for pair in given) else [given] * ndim
+def _pairs(name: str, given: Any, ndim: int) -> list[Any]:
+    """A pair for each axis, of a number for all ends, of a pair for all axes, or of such pairs."""
+    ends = list(given) if isinstance(given, (list, tuple)) else [given, given]
+    pairs = ends if ends and all(isinstance(pair, (list, tuple)) for pair in ends) else [ends] * ndim
+    pairs = [list(pair) * 2 if len(pair) == 1 else pair for pair in pairs]
     if len(pairs) == 1:
         pairs = pairs * ndim
     if len(pairs) != ndim or any(len(pair) != 2 for pair in pairs):
         raise ShapeError(
-            f"pad: widths must be a number, a pair (before, after), or one for each of {ndim} axes; got {brief(widths)}"
+            f"pad: {name} must be a number, a pair (before, after), or one for each of {ndim} axes; got {brief(given)}"
         )
+    return pairs
+
+
+def _values(value: Any, ndim: int) -> list[Any]:
+    pairs = _pairs("values", value, ndim)
+    for number in itertools.chain(*pairs):
+        if not isinstance(number, (int, float, np.integer, np.floating)):
+            raise DTypeError(f"pad: the value must be a number, got {brief(number)}")
+    return pairs
+
+
+def _widths(widths: Any, ndim: int) -> list[tuple[int, int]]:
+    """A pair for each axis."""
+    pairs = _pairs("widths", widths, ndim)
     found = [(whole_number("pad", "each width", low), whole_number("pad", "each width", high)) for low, high in pairs]
     if any(n < 0 for pair in found for n in pair):
         raise ShapeError(f"pad: widths must not be negative, got {brief(widths)}")

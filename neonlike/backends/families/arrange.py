@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -72,16 +73,32 @@ class ArrangeFamily(Family):
         """``a`` with the order along ``axis`` (int, tuple, or None for all axes) reversed."""
         return self._finish(arrange.flip(expression("flip", a, self), axis), out)
 
-    def roll(self, a: Any, shift: int, axis: int, out: Any = None) -> Any:
-        """``a`` moved on by ``shift`` along ``axis``; what leaves at one end comes back at the other."""
+    def roll(self, a: Any, shift: Any, axis: Any = None, out: Any = None) -> Any:
+        """``a`` moved on by ``shift`` along ``axis``; what leaves at one end comes back at the other.
+
+        Parameters
+        ----------
+        shift : int or tuple of int
+        axis : int or tuple of int, optional
+            As many as shifts, or one of either for all of the other. Without it, the elements in C order are moved on.
+
+        Raises
+        ------
+        ShapeError
+            If an axis does not exist, or their number is not that of the shifts.
+        DTypeError
+            If a shift is no integer.
+        """
         return self._finish(arrange.roll(expression("roll", a, self), shift, axis), out)
 
     def tile(self, a: Any, counts: Any, out: Any = None) -> Any:
         """``a`` as a whole ``counts[i]`` times along each axis; fewer counts than axes are for the last ones."""
         return self._finish(arrange.tile(expression("tile", a, self), counts), out)
 
-    def repeat(self, a: Any, counts: Any, axis: int, out: Any = None) -> Any:
+    def repeat(self, a: Any, counts: Any, axis: int | None = None, out: Any = None) -> Any:
         """Each slice of ``a`` along ``axis`` so many times: one number for all, or one for each slice.
+
+        Without an axis, each element, in C order: the result is a vector (n, 1), as ``a.reshape(-1)`` is.
 
         Raises
         ------
@@ -89,6 +106,8 @@ class ArrangeFamily(Family):
             If a number is negative, or there are neither one nor as many as slices.
         """
         a = expression("repeat", a, self)
+        if axis is None:
+            a, axis = arrange.reshape(a, (math.prod(a.shape), 1)), 0
         axis = arrange.one_axis("repeat", axis, a.shape)
         given = np.atleast_1d(counts) if isinstance(counts, np.ndarray) else counts
         given = given if isinstance(given, (list, tuple, np.ndarray)) else [given]
@@ -102,18 +121,25 @@ class ArrangeFamily(Family):
             raise OutOfMemory(f"repeat: no memory for slices repeated {brief(counts)} times; repeat fewer") from None
         return self._finish(moves.take(a, positions, axis), out)
 
-    def pad(self, a: Any, widths: Any, value: float = 0, out: Any = None) -> Any:
+    def pad(self, a: Any, widths: Any, value: Any = 0, out: Any = None, *, constant_values: Any = None) -> Any:
         """``a`` with ``value`` around it.
 
         Parameters
         ----------
         widths : int, pair (before, after) for all axes, or such a pair for each axis
+        value : number, or pairs as ``widths`` are
+        out : tensor, optional
+        constant_values : number or pairs, optional
+            NumPy's name of ``value``.
 
         Raises
         ------
         ShapeError
-            On widths that are negative or do not fit the axes.
+            On widths that are negative, and where either does not fit the axes.
+        DTypeError
+            If a value is no number.
         """
+        value = value if constant_values is None else constant_values
         return self._finish(arrange.pad(expression("pad", a, self), widths, value), out)
 
     def expand_dims(self, a: Any, axis: int) -> Any:
