@@ -10,6 +10,7 @@ from PIL import Image
 
 from neonlike.data import ImageFolder, Prefetch
 from neonlike.data.images import Augmentation
+from neonlike.data.protocol import DamagedData
 from neonlike.errors import ArgumentError
 
 pytestmark = pytest.mark.engines("any", batch_size=3)
@@ -205,3 +206,35 @@ def test_without_pillow_it_says_so(be, folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL", None)
     with pytest.raises(ImportError, match=r"ImageFolder needs Pillow; .*neonlike\[data\]"):
         ImageFolder(folder, 4)
+
+
+RAMP = np.linspace(0, 1, 4 * 6).reshape(4, 6)
+DEEP = {
+    "16 bits": ("deep.png", lambda: np.rint(RAMP * 65535).astype(np.uint16)),
+    "16 bits, TIFF": ("deep.tif", lambda: np.rint(RAMP * 65535).astype(np.uint16)),
+    "32 bits": ("deep.tif", lambda: np.rint(RAMP * (2**31 - 1)).astype(np.int32)),
+    "floats": ("deep.tif", lambda: RAMP.astype(np.float32)),
+    "bytes, TIFF": ("deep.tif", lambda: np.rint(RAMP * 255).astype(np.uint8)),
+    "bytes": ("deep.png", lambda: np.rint(RAMP * 255).astype(np.uint8)),
+}
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("kind", DEEP)
+@pytest.mark.parametrize("orientation", [None, 1, 3, 6, 8])
+def test_deep_and_turned_images(be, tmp_path, kind, channels, orientation):
+    """Scaled to 8 bits, and turned as the tag says: 3 upside down, 6 and 8 by a quarter."""
+    (name, levels), tags = DEEP[kind], Image.Exif()
+    if orientation:
+        tags[0x0112] = orientation
+    Image.fromarray(levels()).save(tmp_path / name, exif=tags)
+    turned = np.rot90(RAMP, {3: 2, 6: -1, 8: 1}.get(orientation, 0))
+    reader = Augmentation(height=turned.shape[0], width=turned.shape[1], channels=channels)
+    pixels = reader.read(str(tmp_path / name), np.random.RandomState(0))
+    np.testing.assert_array_equal(pixels, np.broadcast_to(np.rint(turned * 255), (channels, *turned.shape)))
+
+
+def test_floats_of_another_range_are_refused(be, tmp_path):
+    Image.fromarray((RAMP * 255).astype(np.float32)).save(tmp_path / "f.tif")
+    with pytest.raises(DamagedData, match="floats above 1"):
+        Augmentation(height=4, width=6).read(str(tmp_path / "f.tif"), np.random.RandomState(0))

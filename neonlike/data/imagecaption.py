@@ -305,7 +305,7 @@ def _read_sentences(path: str) -> list[dict[str, Any]]:
     if not os.path.exists(path):
         raise MissingData(f"there is no file {path}")
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8-sig") as file:
             images = json.load(file)["images"]
         return [
             {

@@ -13,6 +13,11 @@ from neonlike.errors import ArgumentError, MissingExtra
 GRAY = np.array([0.299, 0.587, 0.114], dtype=np.float32)
 """Weights of red, green and blue in brightness (ITU-R BT.601)."""
 
+ORIENTATION, SAMPLE_FORMAT = 0x0112, 339
+"""Tags of TIFF and EXIF."""
+UNSIGNED, SIGNED = 1, 2
+"""Sample formats."""
+
 Range = tuple[float, float]
 
 
@@ -29,6 +34,43 @@ def need_pillow(who: str) -> Any:
     except ImportError as error:
         raise MissingExtra(f"{who} needs Pillow; install it with: pip install 'neonlike[data]'") from error
     return Image
+
+
+def upright_bytes(picture: Any) -> Any:
+    """An image with pixels of 8 bits, turned as its orientation tag (EXIF) says.
+
+    Gray levels of 16 and 32 bits are scaled by the largest of their type, floats from 0 to 1 by 255; what lies below 0
+    becomes 0.
+
+    Parameters
+    ----------
+    picture : PIL.Image.Image
+
+    Raises
+    ------
+    ValueError
+        If there are floats above 1, or nan: which of them is white is not known.
+    """
+    from PIL import Image, ImageOps
+
+    picture.load()  # a TIFF is turned by that, and its tag removed
+    mode = picture.mode
+    if mode not in ("I", "F") and not mode.startswith("I;16"):
+        return ImageOps.exif_transpose(picture)
+    levels, tag = np.asarray(picture), picture.getexif().get(ORIENTATION)
+    if mode == "F":
+        if not (levels <= 1).all():
+            raise ValueError("floats above 1, or nan; scale them to 0 to 1, or save bytes")
+        white = 1
+    elif mode == "I" and picture.format != "PNG":
+        unsigned = getattr(picture, "tag_v2", {}).get(SAMPLE_FORMAT, SIGNED) == UNSIGNED
+        levels, white = (levels.view(np.uint32), 2**32 - 1) if unsigned else (levels, 2**31 - 1)
+    else:
+        white = 2**16 - 1
+    made = Image.fromarray(np.rint(np.clip(levels / white, 0, 1) * 255).astype(np.uint8))
+    if tag:
+        made.getexif()[ORIENTATION] = tag
+    return ImageOps.exif_transpose(made)
 
 
 @dataclass(frozen=True)
@@ -118,12 +160,13 @@ class Augmentation:
         Raises
         ------
         DamagedData
-            If Pillow cannot read the file, or not to its end.
+            If Pillow cannot read the file, or not to its end, or its floats are not from 0 to 1.
         """
         image = need_pillow("ImageFolder")
         try:
-            with image.open(path) as opened:
-                picture = opened.convert("RGB" if self.channels == 3 else "L")
+            # by a file: Pillow maps a TIFF that it knows the name of with height and width exchanged, if it is turned
+            with open(path, "rb") as file, image.open(file) as opened:
+                picture = upright_bytes(opened).convert("RGB" if self.channels == 3 else "L")
         except (OSError, SyntaxError, ValueError) as error:
             if isinstance(error, FileNotFoundError):
                 raise

@@ -29,7 +29,7 @@ def read_text(who: str, path: str | os.PathLike[str]) -> str:
         If there is no such file, or it is no UTF-8 text.
     """
     try:
-        with open(expand(path), encoding="utf-8") as file:
+        with open(expand(path), encoding="utf-8-sig") as file:
             return file.read()
     except FileNotFoundError:
         raise MissingData(f"{who}: there is no file {expand(path)}") from None

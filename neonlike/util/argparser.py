@@ -9,6 +9,7 @@ import logging
 import os
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable, Sequence
+from functools import partial
 from logging.handlers import RotatingFileHandler
 from typing import IO, Any
 
@@ -32,6 +33,8 @@ __all__ = ["NeonArgparser", "extract_valid_args"]
 WORK_DIR = os.path.join("~", "nervana")
 DEFAULT_MODEL_FILE = "neon_model.pkl"
 DATATYPES: dict[str, Any] = {"f16": np.float16, "bf16": BFLOAT16, "f32": np.float32, "f64": np.float64}
+TEXT = "utf-8-sig"
+"""Encoding of files that are read: with or without a byte order mark."""
 LOG_FILE_BYTES = 10 * 2**20
 LOG_FILES_KEPT = 5
 PATH_OPTIONS = ("data_dir", "save_path", "model_file", "output_file", "logfile")
@@ -88,6 +91,7 @@ class NeonArgparser(configargparse.ArgumentParser):  # type: ignore[misc]
         kwargs.setdefault("default_config_files", [os.path.join(self.work_dir, "neon.cfg")])
         kwargs.setdefault("add_config_file_help", False)
         kwargs.setdefault("conflict_handler", "resolve")  # scripts may have options of the names of ours beyond neon's
+        kwargs.setdefault("config_file_open_func", partial(open, encoding=TEXT))
         super().__init__(*args, **kwargs)
         self.args: Namespace | None = None
         self._add_run_options()
@@ -228,7 +232,7 @@ class NeonArgparser(configargparse.ArgumentParser):  # type: ignore[misc]
 def _opened(path: str) -> IO[str]:
     """A text file named on the command line."""
     try:
-        return open(path, encoding="utf-8")
+        return open(path, encoding=TEXT)
     except OSError as error:
         raise ArgumentTypeError(f"cannot open {path!r}: {error.strerror}") from error
 

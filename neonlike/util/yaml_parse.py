@@ -66,7 +66,7 @@ def load_yaml(source: Source) -> dict[str, Any]:
     where = str(getattr(source, "name", source))
     try:
         if isinstance(source, str | os.PathLike):
-            with open(source, encoding="utf-8") as file:
+            with open(source, encoding="utf-8-sig") as file:
                 root = yaml.load(file, _loader())
         else:
             root = yaml.load(source, _loader())
