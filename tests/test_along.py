@@ -303,6 +303,30 @@ def test_gradient_of_products_with_zeros(be: Backend, rng: Any) -> None:
         np.testing.assert_allclose(found, wanted, 1e-4, 1e-5)
 
 
+@pytest.mark.parametrize(
+    ("shape", "places"),
+    [((2, 3), (1, 2)), ((2, 3), (2, 1)), ((1, 3), (4, 2)), ((2, 1, 3), (1, 5, 2)), ((2, 3), (1, 1)), ((0, 3), (1, 2))],
+)
+def test_indices_and_values_are_broadcast(
+    be: Backend, rng: Any, shape: tuple[int, ...], places: tuple[int, ...]
+) -> None:
+    axis, host = len(shape) - 1, rng.standard_normal(shape).astype(np.float32)
+    index = rng.integers(-shape[axis], shape[axis], places)
+    wanted = np.take_along_axis(host, index, axis)
+    for given in (index, be.array(index, dtype=np.int32), be.array(index, dtype=np.int64) + 0):
+        for a in (be.array(host), be.array(host) * 1):
+            np.testing.assert_array_equal(be.take_along_axis(a, given, axis).asnumpyarray(), wanted)
+    x = be.array(host)
+    gradient = be.grad(lambda v: be.sum(be.take_along_axis(v, index, axis)))(x)
+    sums, wide = np.zeros(wanted.shape[:axis] + shape[axis:]), np.broadcast_to(index, wanted.shape) % shape[axis]
+    grid = list(np.ogrid[tuple(map(slice, wanted.shape))])
+    grid[axis] = wide
+    np.add.at(sums, tuple(grid), 1)
+    for i, (n, m) in enumerate(zip(sums.shape, shape)):
+        sums = sums if n == m else sums.sum(axis=i, keepdims=True)
+    np.testing.assert_array_equal(gradient.asnumpyarray(), sums)
+
+
 def test_errors(be: Backend) -> None:
     a = be.ones((2, 3))
     wrong: list[tuple[Any, Any, str]] = [
@@ -315,7 +339,8 @@ def test_errors(be: Backend) -> None:
         (lambda: be.topk(a, 4), ShapeError, "has 3 values, got k=4"),
         (lambda: be.topk(a, -1), ShapeError, "k=-1"),
         (lambda: be.topk(a, 1.5), DTypeError, "integer"),
-        (lambda: be.take_along_axis(a, [[0]], 0), ShapeError, r"\(1, 1\).*\(2, 3\)"),
+        (lambda: be.take_along_axis(a, [[0, 1]], 0), ShapeError, r"\(1, 2\).*\(2, 3\)"),
+        (lambda: be.take_along_axis(a, [[[0]]], 0), ShapeError, r"\(1, 1, 1\).*\(2, 3\)"),
         (lambda: be.take_along_axis(a, a, 0), DTypeError, "integers"),
         (lambda: be.take_along_axis(a, [[0.5] * 3], 0), DTypeError, "integers"),
         (lambda: be.take_along_axis(a, [[2] * 3], 0), IndexRangeError, "size 2"),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from neonlike.errors import ShapeError
-from neonlike.optree import builders
+from neonlike.optree import builders, moves
 from neonlike.optree.arrange import one_axis, whole_number
 from neonlike.optree.node import Expression, OpTreeNode, expression
 from neonlike.optree.shapes import Shape
@@ -54,19 +56,29 @@ def argsort(a: Any, axis: Any = -1, descending: bool = False, count: Any = None)
 def take_along(a: Any, indices: Any, axis: Any) -> OpTreeNode:
     """``out[.., j, ..] = a[.., indices[.., j, ..], ..]``: a gather along ``axis`` with an index for each element.
 
+    Both are broadcast along the other axes.
+
     Raises
     ------
     ShapeError
-        If another axis of the indices has another size.
+        If another axis of the indices has another size, and neither is 1.
     """
     a = expression("take_along_axis", a)
     axis = one_axis("take_along_axis", axis, a.shape)
     places = builders.index_operand("take_along_axis", indices, a.shape[axis], a.backend, vector=False)
-    same = len(places.shape) == len(a.shape)
-    if not same or any(n != m for i, (n, m) in enumerate(zip(places.shape, a.shape)) if i != axis):
-        raise ShapeError(
-            f"take_along_axis: indices of shape {places.shape} do not fit {a.shape}; "
-            f"all sizes but that of axis {axis} must be equal"
+    ours, theirs = (tuple(n for i, n in enumerate(each.shape) if i != axis) for each in (a, places))
+    if ours != theirs or len(places.shape) != len(a.shape):
+        try:
+            common = np.broadcast_shapes(ours, theirs) if len(places.shape) == len(a.shape) else None
+        except ValueError:
+            common = None
+        if common is None:
+            raise ShapeError(
+                f"take_along_axis: indices of shape {places.shape} do not fit {a.shape}; "
+                f"all sizes but that of axis {axis} must be equal, or 1"
+            )
+        a, places = (
+            moves.broadcast_to(each, (*common[:axis], each.shape[axis], *common[axis:])) for each in (a, places)
         )
     return builders.move("take_along", (a, places), {"axis": axis}, places.shape)
 

@@ -76,7 +76,8 @@ class AlongFamily(Family):
         Parameters
         ----------
         indices : integer tensor, expression or array
-            Of the shape of ``a`` but for ``axis``; negative ones count from the end.
+            Of the shape of ``a`` but for ``axis``, or broadcast with it along the others; negative ones count from the
+            end.
 
         Raises
         ------
