@@ -221,13 +221,15 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Expression:
 
     Both may be tuples, with one shift for each axis, or one for all. Without an axis, all elements in C order.
     """
-    a = expression("roll", a)
+    made: Expression = expression("roll", a)
     if axis is None:
         shift = shift if isinstance(shift, (list, tuple)) else [shift]
-        rolled = roll(reshape(a, (1, math.prod(a.shape))), sum(whole_number("roll", "shift", by) for by in shift), 1)
-        return reshape(rolled, a.shape)
+        rolled = roll(
+            reshape(made, (1, math.prod(made.shape))), sum(whole_number("roll", "shift", by) for by in shift), 1
+        )
+        return reshape(rolled, made.shape)
     given = axis if isinstance(axis, (list, tuple)) else [axis]
-    axes = [one_axis("roll", one, a.shape) for one in given]
+    axes = [one_axis("roll", one, made.shape) for one in given]
     shifts = list(shift) if isinstance(shift, (list, tuple)) else [shift]
     if 1 not in (len(axes), len(shifts)) and len(axes) != len(shifts):
         raise ShapeError(f"roll: {len(shifts)} shifts for {len(axes)} axes; give one for each, or one for all")
@@ -236,8 +238,8 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Expression:
     for one, by in zip(axes * len(whole) if len(axes) == 1 else axes, whole * len(axes) if len(whole) == 1 else whole):
         total[one] += by
     for one, by in total.items():
-        a = _rolled(a, by, one)
-    return a
+        made = _rolled(made, by, one)
+    return made
 
 
 def _rolled(a: Any, by: int, axis: int) -> Expression:
