@@ -208,6 +208,13 @@ def test_shapes_and_axes_that_do_not_fit(be: Backend, t: Any, case: str) -> None
     assert len(words) < 600
 
 
+@pytest.mark.parametrize("name", ["mean", "var", "std", "norm2"])
+@pytest.mark.parametrize("axis", [2, (0, 2)])
+def test_errors_name_the_reduction_that_was_called(be: Backend, name: str, axis: Any) -> None:
+    with pytest.raises(ShapeError, match=rf"^{name}: axis 2 is out of range for shape \(3, 4\)"):
+        getattr(be, name)(be.ones((3, 4)), axis)
+
+
 def test_messages_hold_both_shapes_and_the_rule(be: Backend) -> None:
     a, b = be.ones((3, 4)), be.ones((3, 5))
     with pytest.raises(ShapeError, match=r"add: shapes \(3, 4\) and \(3, 5\) do not broadcast.*equal or 1"):

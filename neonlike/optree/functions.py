@@ -123,10 +123,17 @@ _TO_F32, _TO_F64 = {"bits": 32}, {"bits": 64}
 
 
 @lru_cache(maxsize=1024)
-def _averaged(axis: Any, shape: Shape) -> tuple[tuple[int, ...], Shape, float]:
+def _averaged(name: str, axis: Any, shape: Shape) -> tuple[tuple[int, ...], Shape, float]:
     """Normalized axes, ``shape`` reduced over them, and how many elements one result comes from."""
-    axes = shapes.normalize_axes("mean", axis, shape)
+    axes = shapes.normalize_axes(name, axis, shape)
     return axes, shapes.reduced(shape, axes), float(math.prod(shape[i] for i in axes))
+
+
+def _over(name: str, axis: Any, shape: Shape) -> tuple[tuple[int, ...], Shape, float]:
+    """:func:`_averaged`, of lists too."""
+    if axis is not None and axis.__class__ is not int:
+        axis = shapes.normalize_axes(name, axis, shape)
+    return _averaged(name, axis, shape)
 
 
 def mean(a: Any, axis: Any = None) -> OpTreeNode:
@@ -134,7 +141,7 @@ def mean(a: Any, axis: Any = None) -> OpTreeNode:
     a = expression("mean", a)
     if axis is not None and axis.__class__ is not int:
         axis = shapes.normalize_axes("mean", axis, a.shape)
-    axes, small, count = _averaged(axis, a.shape)
+    axes, small, count = _averaged("mean", axis, a.shape)
     dtype, backend = a.dtype, a.backend
     if (dtype is F32 or dtype is F64) and backend is not None:  # the common case, whose nodes need no more checks
         total = OpTreeNode(_SUM, (a,), {"axis": axes}, small, dtype, backend)
@@ -195,10 +202,7 @@ def std(a: Any, axis: Any = None) -> OpTreeNode:
 def norm2(a: Any, axis: Any = None) -> OpTreeNode:
     """Euclidean norm over ``axis``; finite wherever it is, though squares may not be. Its gradient at 0 is 0."""
     a = _floats("norm2", a)
-
-    if axis is not None and axis.__class__ is not int:
-        axis = shapes.normalize_axes("norm2", axis, a.shape)
-    axes, small, _ = _averaged(axis, a.shape)
+    axes, small, _ = _over("norm2", axis, a.shape)
 
     def root(a: Any) -> Any:
         squares = OpTreeNode(_SQR, (a,), None, a.shape, a.dtype, a.backend)
@@ -271,9 +275,7 @@ def _deviations(name: str, a: Any, axis: Any) -> tuple[Any, Any, tuple[int, ...]
     The sum is a constant to gradients: but for rounding it is 0.
     """
     a = _floats(name, a)
-    if axis is not None and axis.__class__ is not int:
-        axis = shapes.normalize_axes(name, axis, a.shape)
-    axes, small, count = _averaged(axis, a.shape)
+    axes, small, count = _over(name, axis, a.shape)
     apart = OpTreeNode(_SUB, (a, mean(a, axis)), None, a.shape, a.dtype, a.backend)
     return apart, OpTreeNode(_SUM, (apart,), {"axis": axes, "constant": True}, small, a.dtype, a.backend), axes, count
 
