@@ -357,12 +357,12 @@ class Callbacks(NervanaObject):
 
 def _name_apart(callbacks: Iterable[Callback]) -> None:
     """Give callbacks that record under one name names of their own, in their order."""
-    taken: Counter[tuple[str, ...]] = Counter()
+    taken: Counter[str] = Counter()
     for callback in callbacks:
         if isinstance(callback, LossCallback | MetricCallback):
-            names = tuple(getattr(callback, "metric_names", ("loss",)))
-            number = max(taken[(name,)] for name in names) + 1
-            taken.update((name,) for name in names)
+            names = getattr(callback, "metric_names", ("loss",))
+            number = max(taken[name] for name in names) + 1
+            taken.update(names)
             callback.suffix = f"_{number}" if number > 1 else ""
 
 

@@ -14,7 +14,7 @@ from neonlike.callbacks.store import Steps, epoch_dataset, first_minibatch, new_
 from neonlike.errors import ArgumentError, DTypeError
 from neonlike.layers.container import Multicost
 from neonlike.logger import logger
-from neonlike.models.evaluation import predictions
+from neonlike.models.evaluation import summed
 from neonlike.optree.node import Expression
 
 __public_module__ = "neonlike.callbacks.callbacks"
@@ -147,15 +147,13 @@ class LossCallback(Callback):
         record(callback_data, "cost/loss" + self.suffix, epoch, loss)
 
     def _evaluate(self, model: Any) -> float:
-        total, samples = 0.0, 0
-        for y, t, valid, steps in predictions(model, self.eval_set):
+        def cost_of(y: Any, t: Any, valid: int, steps: int) -> float:
             model.cost.get_cost(y, t)
             columns = model.cost.outputs.get()
-            total += float(columns[:, : valid * steps].sum(dtype=np.float64)) / steps
-            samples += valid
-        if not samples:
-            raise ArgumentError(f"{self.classnm}: the data iterator {self.eval_set!r} yielded no batch")
-        return total / samples
+            return float(columns[:, : valid * steps].sum(dtype=np.float64)) / steps
+
+        total, samples = summed(self.classnm, model, self.eval_set, cost_of)
+        return float(total / samples)
 
 
 class MetricCallback(Callback):

@@ -12,7 +12,7 @@ from neonlike.callbacks.callback import Callback, Frequency
 from neonlike.checks import brief
 from neonlike.data.ticker import Ticker
 from neonlike.errors import ArgumentError
-from neonlike.models.evaluation import predictions
+from neonlike.models.evaluation import summed
 
 __public_module__ = "neonlike.callbacks.callbacks"
 
@@ -58,18 +58,15 @@ class MultiLabelStatsCallback(Callback):
     def _by_label(self, model: Any) -> np.ndarray:
         """What the metric says of each label: of counts over the data set, or a mean over samples."""
         by_class = getattr(self.metric, "by_class", None)
-        total: Any = 0
-        samples = 0
-        for y, t, valid, steps in predictions(model, self.eval_set):
+
+        def measured(y: Any, t: Any, valid: int, steps: int) -> np.ndarray:
             columns = slice(0, valid * steps)
             if by_class is not None:
-                total = total + self.metric.counts(y, t, calcrange=columns)
-            else:
-                self.metric(y, t, calcrange=columns)
-                total = total + valid * self.metric.outputs.get()
-            samples += valid
-        if not samples:
-            raise ArgumentError(f"{self.classnm}: the data iterator {self.eval_set!r} yielded no batch")
+                return self.metric.counts(y, t, calcrange=columns)  # type: ignore[no-any-return]
+            self.metric(y, t, calcrange=columns)
+            return (valid * self.metric.outputs.get()).astype(np.float64)  # type: ignore[no-any-return]
+
+        total, samples = summed(self.classnm, model, self.eval_set, measured)
         return by_class(total) if by_class is not None else total / samples  # type: ignore[no-any-return]
 
 

@@ -29,22 +29,22 @@ def met(model: Any, epoch: int, minibatch: int, inputs: Any, callbacks: Any) -> 
         Of the minibatch.
     callbacks : Callbacks
     """
-    if not model.diverged:
-        model.diverged = True
-        stops = bool(getattr(callbacks, "stop_on_nan", False))
-        logger.warning(
-            "%s: the cost is %s in minibatch %d of epoch %d; %s. Look at the learning rate (a smaller one, or "
-            "gradient_clip_norm), at data and targets, and at the initial weights. %s",
-            model.name,
-            "nan" if np.isnan(np.asarray(model.total_cost)).any() else "infinite",
-            minibatch,
-            epoch,
-            _where(model, inputs),
-            "The training ends" if stops else "The training goes on; Callbacks(stop_on_nan=True) would end it",
-        )
-        model.finished = model.finished or stops
-        return stops
-    return False
+    if model.diverged:
+        return False
+    model.diverged = True
+    stops = bool(getattr(callbacks, "stop_on_nan", False))
+    logger.warning(
+        "%s: the cost is %s in minibatch %d of epoch %d; %s. Look at the learning rate (a smaller one, or "
+        "gradient_clip_norm), at data and targets, and at the initial weights. %s",
+        model.name,
+        "nan" if np.isnan(np.asarray(model.total_cost)).any() else "infinite",
+        minibatch,
+        epoch,
+        _where(model, inputs),
+        "The training ends" if stops else "The training goes on; Callbacks(stop_on_nan=True) would end it",
+    )
+    model.finished = model.finished or stops
+    return stops
 
 
 def _where(model: Any, inputs: Any) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -55,6 +55,24 @@ def _of_samples(tensors: Any, batch: int, valid: int) -> Any:
     return found
 
 
+def summed(who: str, model: Any, dataset: Any, measured: Callable[[Any, Any, int, int], Any]) -> tuple[Any, int]:
+    """Sum over the batches of a data set of ``measured`` of what :func:`predictions` yields, and the number of samples.
+
+    Raises
+    ------
+    ArgumentError
+        In the name of ``who``, if there is no batch.
+    """
+    total: Any = 0
+    samples = 0
+    for y, t, valid, steps in predictions(model, dataset):
+        total = total + measured(y, t, valid, steps)
+        samples += valid
+    if not samples:
+        raise ArgumentError(f"{who}: the data iterator {dataset!r} yielded no batch")
+    return total, samples
+
+
 def average(model: Any, dataset: Any, metric: Any) -> np.ndarray:
     """Metric over all samples: float32, one number for each of its names.
 
@@ -63,20 +81,16 @@ def average(model: Any, dataset: Any, metric: Any) -> np.ndarray:
     require(metric, ("metric_names",), "metric", "Misclassification()")
     require(dataset, ("reset", "ndata", "__iter__"), "dataset", DATASET_EXAMPLE)
     model.initialize(dataset)
-    total = np.zeros(len(metric.metric_names), dtype=np.float64)
-    samples = 0
-    accumulates = getattr(metric, "accumulates", False)
-    counts: Any = 0
-    for y, t, valid, steps in predictions(model, dataset):
+    accumulates, none = getattr(metric, "accumulates", False), np.zeros(len(metric.metric_names))
+
+    def measured(y: Any, t: Any, valid: int, steps: int) -> Any:
         columns = slice(0, valid * steps)
         if accumulates:
-            counts = counts + metric.counts(y, t, calcrange=columns)
-        else:
-            total += np.asarray(metric(y, t, calcrange=columns)) * valid
-        samples += valid
-    if not samples:
-        raise ArgumentError(f"{model.name}.eval: the data iterator {dataset!r} yielded no batch")
-    found = metric.of_counts(counts) if accumulates else total / samples
+            return metric.counts(y, t, calcrange=columns)
+        return none + np.asarray(metric(y, t, calcrange=columns)) * valid
+
+    total, samples = summed(f"{model.name}.eval", model, dataset, measured)
+    found = metric.of_counts(total) if accumulates else total / samples
     return values(np.asarray(found).astype(np.float32))
 
 

@@ -197,16 +197,8 @@ class Model(Saved):
             After Ctrl-C, once the minibatch is done; at once if that takes long, or after a second one. The next
             ``fit`` goes on where it was.
         """
-        require(cost, ("initialize", "get_cost", "get_errors"), "cost", "GeneralizedCost(CrossEntropyMulti())")
-        require(optimizer, ("optimize",), "optimizer", "GradientDescentMomentum(0.1, 0.9)")
-        require(dataset, ("nbatches", "ndata", "__iter__"), "dataset", DATASET_EXAMPLE)
-        if callbacks is None:
-            callbacks = NoCallbacks()
-        require(callbacks, ("on_train_begin",), "callbacks", "Callbacks(model, eval_set=...)", unlike="should_fire")
-        owner = getattr(callbacks, "model", None)
-        if isinstance(owner, Model) and owner is not self:
-            raise ArgumentError("fit: callbacks were made with another model; make them with this: Callbacks(model)")
-        check_epochs(self, num_epochs, is_read=bool(getattr(callbacks, "model_file", None)))
+        callbacks = NoCallbacks() if callbacks is None else callbacks
+        self._check_fit(dataset, cost, optimizer, num_epochs, callbacks)
         self.nbatches, self.ndata = dataset.nbatches, dataset.ndata
         self.optimizer = optimizer
         self.initialize(dataset, cost)
@@ -235,6 +227,16 @@ class Model(Saved):
                 self.epoch_index += 1
                 self._epoch_is_done = False
             self.progress.end(self)
+
+    def _check_fit(self, dataset: Any, cost: Any, optimizer: Any, num_epochs: Any, callbacks: Any) -> None:
+        require(cost, ("initialize", "get_cost", "get_errors"), "cost", "GeneralizedCost(CrossEntropyMulti())")
+        require(optimizer, ("optimize",), "optimizer", "GradientDescentMomentum(0.1, 0.9)")
+        require(dataset, ("nbatches", "ndata", "__iter__"), "dataset", DATASET_EXAMPLE)
+        require(callbacks, ("on_train_begin",), "callbacks", "Callbacks(model, eval_set=...)", unlike="should_fire")
+        owner = getattr(callbacks, "model", None)
+        if isinstance(owner, Model) and owner is not self:
+            raise ArgumentError("fit: callbacks were made with another model; make them with this: Callbacks(model)")
+        check_epochs(self, num_epochs, is_read=bool(getattr(callbacks, "model_file", None)))
 
     def _epochs(self, num_epochs: int, dataset: Any, callbacks: Any) -> None:
         while self.epoch_index < num_epochs and not self.finished:

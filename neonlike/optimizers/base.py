@@ -145,9 +145,7 @@ class Optimizer(NervanaObject):
         schedule = getattr(self, "schedule", None)
         rate: Any = self.learning_rate  # type: ignore[attr-defined]
         rate = rate if schedule is None else schedule.get_learning_rate(rate, epoch)
-        if not 0 <= rate < math.inf:
-            require_rate(self.classnm, rate, f" in epoch {epoch}")
-        return rate  # type: ignore[no-any-return]
+        return require_rate(self.classnm, rate, epoch)  # type: ignore[no-any-return]
 
     def _find(self, layer_list: Iterable[Any]) -> Group:
         """The parameters of the layers with all their states."""
@@ -253,8 +251,8 @@ def require_averages(optimizer: str, **weights: float) -> None:
             raise ArgumentError(f"{optimizer}: {name} must be in [0, 1), got {weight}")
 
 
-def require_rate(optimizer: str, rate: Any, when: str = "") -> Any:
-    """The learning rate, refused if it is negative, infinite or nan; neon's dialect takes any.
+def require_rate(optimizer: str, rate: Any, epoch: int | None = None) -> Any:
+    """The learning rate (of an epoch), refused if it is negative, infinite or nan; neon's dialect takes any.
 
     Raises
     ------
@@ -265,6 +263,7 @@ def require_rate(optimizer: str, rate: Any, when: str = "") -> Any:
     except (TypeError, ValueError):
         return rate  # no number: what computes with it says so
     if not fine and not dialect.is_neon():
+        when = "" if epoch is None else f" in epoch {epoch}"
         raise ArgumentError(f"{optimizer}: learning_rate={brief(rate)}{when}; expected a number from 0")
     return rate
 

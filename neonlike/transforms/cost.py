@@ -22,7 +22,7 @@ from neonlike.transforms.metric import (
     PrecisionRecall,
     TopKMisclassification,
 )
-from neonlike.transforms.transform import Cost, Metric, Transform
+from neonlike.transforms.transform import Cost, Metric, Transform, smooth_l1
 
 __all__ = [
     "Accuracy",
@@ -256,11 +256,7 @@ class SmoothL1Loss(Cost):
     def __call__(self, y: Any, t: Any) -> Any:
         """Expression of the cost, shape ``(1, N)``."""
         self._check_shapes(y, t)
-        be, sigma2 = self.be, self.sigma**2
-        x = y - t
-        size = be.absolute(x)
-        near = be.minimum(size, 1.0 / sigma2)
-        return be.sum((0.5 * sigma2) * be.square(near) + (size - near), axis=0)
+        return smooth_l1(self.be, y - t, self.sigma**2)
 
     def bprop(self, y: Any, t: Any) -> Any:
         """Expression x σ² where |x| < 1/σ², else the sign of x."""

@@ -9,7 +9,7 @@ import numpy as np
 from neonlike.checks import brief
 from neonlike.errors import ArgumentError, ArgumentTypeError, ShapeError
 from neonlike.optree.dtypes import compute_dtype
-from neonlike.transforms.transform import Metric, column_mean
+from neonlike.transforms.transform import Metric, column_mean, smooth_l1
 
 __public_module__ = "neonlike.transforms.cost"
 
@@ -210,10 +210,7 @@ class ObjectDetection(Metric):
         outputs = self._row_buffer("outputs", labels.shape[1])
         outputs[:] = be.equal(be.argmax(labels, axis=0), be.argmax(wanted, axis=0))
         detections = self._row_buffer("detections", boxes.shape[1])
-        x = mask * (boxes - wanted_boxes)
-        size = be.absolute(x)
-        near = be.minimum(size, 1)
-        detections[:] = be.sum(0.5 * be.square(near) + (size - near), axis=0)
+        detections[:] = smooth_l1(be, mask * (boxes - wanted_boxes))
         return np.array([column_mean(buffer, calcrange)[0] for buffer in (outputs, detections)])
 
     @staticmethod

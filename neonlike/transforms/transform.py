@@ -142,6 +142,20 @@ class Cost(NervanaObject):
         )
 
 
+def smooth_l1(be: Any, x: Any, sigma2: float = 1.0) -> Any:
+    """Expression of the column sums of 0.5 σ² x² where |x| < 1/σ², else of |x| − 0.5/σ²; finite wherever it is.
+
+    Parameters
+    ----------
+    x : tensor or expression (features, columns)
+    sigma2 : float
+        σ².
+    """
+    size = be.absolute(x)
+    near = be.minimum(size, 1.0 / sigma2)
+    return be.sum((0.5 * sigma2) * be.square(near) + (size - near), axis=0)
+
+
 class Metric(Cost):
     """Base of metrics: numbers on the host that measure a batch of outputs against its targets.
 

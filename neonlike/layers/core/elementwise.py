@@ -76,17 +76,17 @@ class Activation(Layer):
             raise ArgumentError(f"{self.name}.bprop: there are no outputs to take the gradient by; call fprop first")
         if alpha == 1 and not beta and leave_error(self, error):
             return error
-        if self.next_layer is not None and self.transform.left_to_cost and not dialect.is_neon():
-            # No cost comes next that contains the derivative.
-            gradient = self.transform.through(self.outputs, error)
-            self.deltas[:] = alpha * gradient + beta * self.deltas if beta else alpha * gradient
-            return self.deltas
         kept = self.inputs if self.owns_output else None
-        if alpha == 1 and not beta:
+        # A derivative that is left to the cost is taken here where another layer comes next.
+        is_missing = self.next_layer is not None and self.transform.left_to_cost and not dialect.is_neon()
+        if alpha == 1 and not beta and not is_missing:
             self.be.bprop_transform(self, self.transform, self.outputs, error, self.deltas, relu=False, inputs=kept)
+            return self.deltas
+        if is_missing:
+            gradient = self.transform.through(self.outputs, error) * alpha
         else:
             gradient = derivative(self.transform, self.outputs, kept) * error * alpha
-            self.deltas[:] = gradient + beta * self.deltas if beta else gradient
+        self.deltas[:] = gradient + beta * self.deltas if beta else gradient
         return self.deltas
 
 
