@@ -11,7 +11,7 @@ import sys
 
 from neonlike.data.protocol import DamagedData, MissingData
 from neonlike.util.atomic import replacing
-from neonlike.util.persist import expand
+from neonlike.util.persist import TEXT, expand
 
 __all__ = ["convert_manifest"]
 
@@ -29,7 +29,7 @@ def convert_manifest(source_manifest: str, output_manifest: str) -> None:
     source, target = expand(source_manifest), expand(output_manifest)
     if not os.path.isfile(source):
         raise MissingData(f"convert_manifest: there is no file {source}")
-    with open(source, newline="", encoding="utf-8-sig") as file:
+    with open(source, newline="", encoding=TEXT) as file:
         rows = [row for row in csv.reader(file) if row and not row[0].startswith("#")]
     if len({len(row) for row in rows}) != 1:
         raise DamagedData(f"convert_manifest: the lines of {source} have no, or different, numbers of columns")

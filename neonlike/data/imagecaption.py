@@ -20,7 +20,7 @@ from neonlike.data.protocol import ArrayShapeError, DamagedData, HostIterator, M
 from neonlike.errors import MissingExtra
 from neonlike.logger import logger
 from neonlike.transforms.bleu import BLEUScore
-from neonlike.util.persist import expand
+from neonlike.util.persist import TEXT, expand
 
 __all__ = ["Coco", "Flickr8k", "Flickr30k", "ImageCaption", "ImageCaptionTest"]
 
@@ -305,7 +305,7 @@ def _read_sentences(path: str) -> list[dict[str, Any]]:
     if not os.path.exists(path):
         raise MissingData(f"there is no file {path}")
     try:
-        with open(path, encoding="utf-8-sig") as file:
+        with open(path, encoding=TEXT) as file:
             images = json.load(file)["images"]
         return [
             {

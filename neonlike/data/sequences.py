@@ -13,7 +13,7 @@ from neonlike.data.protocol import ArrayShapeError, DamagedData, HostIterator, M
 from neonlike.errors import ArgumentError, ArgumentTypeError
 from neonlike.nervanaobject import Description
 from neonlike.util.atomic import replacing
-from neonlike.util.persist import expand
+from neonlike.util.persist import TEXT, expand
 
 __public_module__ = "neonlike.data.text"
 
@@ -29,7 +29,7 @@ def read_text(who: str, path: str | os.PathLike[str]) -> str:
         If there is no such file, or it is no UTF-8 text.
     """
     try:
-        with open(expand(path), encoding="utf-8-sig") as file:
+        with open(expand(path), encoding=TEXT) as file:
             return file.read()
     except FileNotFoundError:
         raise MissingData(f"{who}: there is no file {expand(path)}") from None

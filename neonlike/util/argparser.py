@@ -25,7 +25,7 @@ from neonlike.logger import log_to, logger
 from neonlike.models.timing import Profile, instead_of_training
 from neonlike.nervanaobject import get_args
 from neonlike.optree.dtypes import BFLOAT16
-from neonlike.util.persist import ensure_dirs_exist, require_writable
+from neonlike.util.persist import TEXT, ensure_dirs_exist, require_writable
 from neonlike.version import __version__
 
 __all__ = ["NeonArgparser", "extract_valid_args"]
@@ -33,8 +33,6 @@ __all__ = ["NeonArgparser", "extract_valid_args"]
 WORK_DIR = os.path.join("~", "nervana")
 DEFAULT_MODEL_FILE = "neon_model.pkl"
 DATATYPES: dict[str, Any] = {"f16": np.float16, "bf16": BFLOAT16, "f32": np.float32, "f64": np.float64}
-TEXT = "utf-8-sig"
-"""Encoding of files that are read: with or without a byte order mark."""
 LOG_FILE_BYTES = 10 * 2**20
 LOG_FILES_KEPT = 5
 PATH_OPTIONS = ("data_dir", "save_path", "model_file", "output_file", "logfile")

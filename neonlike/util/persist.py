@@ -38,6 +38,9 @@ __all__ = [
     "serialize",
 ]
 
+TEXT = "utf-8-sig"
+"""Encoding of text files that are read: with or without a byte order mark."""
+
 PICKLE_PROTOCOL = 2
 """Old enough for neon on Python 2 to read the files."""
 

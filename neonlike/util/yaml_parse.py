@@ -37,6 +37,7 @@ from neonlike.models import Model
 from neonlike.nervanaobject import NervanaObject, build, get_args, load_class
 from neonlike.optimizers.optimizer import Optimizer
 from neonlike.transforms.transform import Cost
+from neonlike.util.persist import TEXT
 
 __all__ = ["create_objects", "format_yaml_dict", "load_yaml"]
 
@@ -66,7 +67,7 @@ def load_yaml(source: Source) -> dict[str, Any]:
     where = str(getattr(source, "name", source))
     try:
         if isinstance(source, str | os.PathLike):
-            with open(source, encoding="utf-8-sig") as file:
+            with open(source, encoding=TEXT) as file:
                 root = yaml.load(file, _loader())
         else:
             root = yaml.load(source, _loader())
