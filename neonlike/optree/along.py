@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from neonlike.errors import ShapeError
-from neonlike.optree import builders, moves
+from neonlike.optree import builders, moves, shapes
 from neonlike.optree.arrange import one_axis, whole_number
 from neonlike.optree.node import Expression, OpTreeNode, expression
 from neonlike.optree.shapes import Shape
@@ -66,17 +64,14 @@ def take_along(a: Any, indices: Any, axis: Any) -> OpTreeNode:
     a = expression("take_along_axis", a)
     axis = one_axis("take_along_axis", axis, a.shape)
     places = builders.index_operand("take_along_axis", indices, a.shape[axis], a.backend, vector=False)
-    ours, theirs = (tuple(n for i, n in enumerate(each.shape) if i != axis) for each in (a, places))
-    if ours != theirs or len(places.shape) != len(a.shape):
-        try:
-            common = np.broadcast_shapes(ours, theirs) if len(places.shape) == len(a.shape) else None
-        except ValueError:
-            common = None
-        if common is None:
-            raise ShapeError(
-                f"take_along_axis: indices of shape {places.shape} do not fit {a.shape}; "
-                f"all sizes but that of axis {axis} must be equal, or 1"
-            )
+    ours, theirs = (each.shape[:axis] + each.shape[axis + 1 :] for each in (a, places))
+    if len(ours) != len(theirs) or any(n != m and 1 not in (n, m) for n, m in zip(ours, theirs)):
+        raise ShapeError(
+            f"take_along_axis: indices of shape {places.shape} do not fit {a.shape}; "
+            f"all sizes but that of axis {axis} must be equal, or 1"
+        )
+    if ours != theirs:
+        common = shapes.broadcast_two("take_along_axis", ours, theirs)
         a, places = (
             moves.broadcast_to(each, (*common[:axis], each.shape[axis], *common[axis:])) for each in (a, places)
         )

@@ -222,22 +222,17 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Expression:
     Both may be tuples, with one shift for each axis, or one for all. Without an axis, all elements in C order.
     """
     made: Expression = expression("roll", a)
+    shifts = [whole_number("roll", "shift", by) for by in (shift if isinstance(shift, (list, tuple)) else [shift])]
     if axis is None:
-        shift = shift if isinstance(shift, (list, tuple)) else [shift]
-        rolled = roll(
-            reshape(made, (1, math.prod(made.shape))), sum(whole_number("roll", "shift", by) for by in shift), 1
-        )
-        return reshape(rolled, made.shape)
-    given = axis if isinstance(axis, (list, tuple)) else [axis]
-    axes = [one_axis("roll", one, made.shape) for one in given]
-    shifts = list(shift) if isinstance(shift, (list, tuple)) else [shift]
-    if 1 not in (len(axes), len(shifts)) and len(axes) != len(shifts):
+        return reshape(_rolled(reshape(made, (1, math.prod(made.shape))), sum(shifts), 1), made.shape)
+    axes = [one_axis("roll", one, made.shape) for one in (axis if isinstance(axis, (list, tuple)) else [axis])]
+    if len(axes) == 1:
+        axes = axes * len(shifts)
+    elif len(shifts) == 1:
+        shifts = shifts * len(axes)
+    if len(axes) != len(shifts):
         raise ShapeError(f"roll: {len(shifts)} shifts for {len(axes)} axes; give one for each, or one for all")
-    whole = [whole_number("roll", "shift", by) for by in shifts]
-    total = dict.fromkeys(axes, 0)
-    for one, by in zip(axes * len(whole) if len(axes) == 1 else axes, whole * len(axes) if len(whole) == 1 else whole):
-        total[one] += by
-    for one, by in total.items():
+    for one, by in zip(axes, shifts):
         made = _rolled(made, by, one)
     return made
 
