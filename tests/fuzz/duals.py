@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,18 @@ class Dual:
 
     def move(self, f: Callable[[Array], Array]) -> Dual:
         return Dual(f(self.value), np.stack([f(part) for part in np.moveaxis(self.slope, -1, 0)], -1))
+
+
+def independent(hosts: Sequence[Array]) -> list[Dual]:
+    """Arrays by whose elements, all of them, gradients are taken."""
+    count, start = sum(host.size for host in hosts), 0
+    made = []
+    for host in hosts:
+        slope = np.zeros((host.size, count))
+        slope[range(host.size), range(start, start + host.size)] = 1
+        start += host.size
+        made.append(Dual(host, slope.reshape(*host.shape, count)))
+    return made
 
 
 def add(a: Dual, b: Dual) -> Dual:

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from fuzz import dynamic_graphs, kinks
-from fuzz.duals import Dual, add, dot, mul, softmax
-from fuzz.workers import spread
+from fuzz.duals import Dual, add, dot, independent, mul, softmax
+from fuzz.workers import Findings, spread
 from neonlike import autograd as ag
 from neonlike.autograd import passes
 from neonlike.backends import gen_backend
@@ -26,7 +26,6 @@ from neonlike.kernels.c.toolchain import find_compiler
 from neonlike.optree import tape
 
 SHAPES = ((3, 4), (1, 4), (3, 1), (4, 3))
-MOST_FAILURES = 10
 ROUNDS = 5
 """Values that each graph is given on the C engine: the third pass is recorded at the latest."""
 COMPILED_EACH = 10
@@ -63,13 +62,8 @@ class Grower:
         self.rng, drawn = rng or np.random.default_rng(seed), np.random.default_rng((seed, values))
         hosts = [drawn.standard_normal(shape) for shape in SHAPES]
         self.parameters = [ag.param(host) for host in hosts]
-        count, start = sum(host.size for host in hosts), 0
-        self.known: list[tuple[Any, Dual]] = []
-        for variable, host in zip(self.parameters, hosts):
-            slope = np.zeros((host.size, count))
-            slope[range(host.size), range(start, start + host.size)] = 1
-            start += host.size
-            self.known.append((variable, Dual(host, slope.reshape(*host.shape, count))))
+        self.known: list[tuple[Any, Dual]] = list(zip(self.parameters, independent(hosts)))
+        count = sum(host.size for host in hosts)
         constant = drawn.standard_normal((3, 4))
         self.known.append((ag.const(constant), Dual(constant, np.zeros((3, 4, count)))))
 
@@ -171,23 +165,14 @@ def cannot_repeat() -> str:
 
 def fuzz(count: int, first: int, workers: int, variables: dict[str, str]) -> int:
     """Grow ``count`` graphs on the NumPy engine, some on C, in processes with these ``variables``; the exit status."""
-    failures: list[str] = []
-    repeated: list[int] = []
-
-    def hear(seed: int, report: dict[str, Any]) -> bool:
-        if "failure" in report:
-            failures.append(f"graph {seed}: {report['failure']}")
-            print(f"{failures[-1]}\n  again: python tests/fuzz 0 --graphs 1 --first {seed}", flush=True)
-        repeated.append(report.get("repeated", 0))
-        return len(failures) < MOST_FAILURES
-
+    found = Findings("graph", "repeated")
     plain = {**variables, "NEONLIKE_CPU_JIT": "0"}
-    spread("--work-graphs", range(first, first + count), workers, plain, hear)
-    print(f"graphs of variables: {count}, dynamic ones: {count}, with kinks: {count}; {len(failures)} failures")
+    spread("--work-graphs", range(first, first + count), workers, plain, found.hear)
+    print(f"graphs of variables: {count}, dynamic ones: {count}, with kinks: {count}; {len(found.failures)} failures")
     if reason := cannot_repeat():
         print(reason)
-        return int(bool(failures))
+        return int(bool(found.failures))
     compiled = -(-count // COMPILED_EACH)
-    spread("--work-repeated", range(first, first + compiled), workers, variables, hear)
-    print(f"graphs on the C engine: {compiled}, {sum(repeated)} passes repeated; {len(failures)} failures in all")
-    return int(bool(failures) or not sum(repeated))
+    spread("--work-repeated", range(first, first + compiled), workers, variables, found.hear)
+    print(f"graphs on the C engine: {compiled}, {found.total} passes repeated; {len(found.failures)} failures in all")
+    return int(bool(found.failures) or not found.total)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fuzz.duals import Dual, add, mul
+from fuzz.duals import Dual, add, independent, mul
 from neonlike import autograd as ag
 from neonlike.optree.autodiff import Autodiff
 
@@ -116,13 +116,7 @@ class Grower:
         self.rng = rng or np.random.default_rng(seed)
         hosts = [self.rng.integers(-1, 3, shape).astype(np.float64) for shape in SHAPES]
         self.leaves = [ag.param(be.array(host)) if of_variables else be.array(host) for host in hosts]
-        count, start = sum(host.size for host in hosts), 0
-        self.known: list[tuple[Any, Dual]] = []
-        for leaf, host in zip(self.leaves, hosts):
-            slope = np.zeros((host.size, count))
-            slope[range(host.size), range(start, start + host.size)] = 1
-            start += host.size
-            self.known.append((leaf, Dual(host, slope.reshape(*host.shape, count))))
+        self.known: list[tuple[Any, Dual]] = list(zip(self.leaves, independent(hosts)))
 
     def pick(self) -> tuple[Any, Dual]:
         return self.known[self.rng.integers(len(self.known))]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fuzz.graphs import cannot_repeat
-from fuzz.workers import spread
+from fuzz.workers import Findings, spread
 from neonlike.backends import gen_backend, replays
 from neonlike.backends.backend import Tensor
 from neonlike.errors import NeonlikeError
@@ -42,7 +42,6 @@ from neonlike.optimizers import Adam, GradientDescentMomentum, RMSProp
 from neonlike.transforms import CrossEntropyMulti, Explin, Logistic, Rectlin, Softmax, Swish, Tanh
 
 N, CLASSES, STEPS = 4, 3, 32
-MOST_FAILURES = 10
 OPTIMIZERS: tuple[Callable[[], Any], ...] = (
     lambda: GradientDescentMomentum(0.1, 0.9),
     lambda: GradientDescentMomentum(0.1, 0.9, gradient_clip_norm=0.5),
@@ -330,16 +329,7 @@ def fuzz(count: int, first: int, workers: int, variables: dict[str, str]) -> int
     if reason := cannot_repeat():
         print(reason)
         return 0
-    failures: list[str] = []
-    repeated: list[int] = []
-
-    def hear(seed: int, report: dict[str, Any]) -> bool:
-        if "failure" in report:
-            failures.append(f"network {seed}: {report['failure']}")
-            print(f"{failures[-1]}\n  again: python tests/fuzz 0 --networks 1 --first {seed}", flush=True)
-        repeated.append(report.get("repeated", 0))
-        return len(failures) < MOST_FAILURES
-
-    spread("--work-networks", range(first, first + count), workers, variables, hear)
-    print(f"networks: {count}, at least {sum(repeated)} passes repeated; {len(failures)} failures")
-    return int(bool(failures) or not sum(repeated))
+    found = Findings("network", "repeated")
+    spread("--work-networks", range(first, first + count), workers, variables, found.hear)
+    print(f"networks: {count}, at least {found.total} passes repeated; {len(found.failures)} failures")
+    return int(bool(found.failures) or not found.total)

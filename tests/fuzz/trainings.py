@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from fuzz.workers import spread
+from fuzz.workers import Findings, spread
 from neonlike.backends import gen_backend
 from neonlike.callbacks import Callbacks
 from neonlike.callbacks.callbacks import Callback
@@ -33,7 +33,6 @@ SIZES = (6, 7, 11, 12, 12)
 """Samples of each data set; the last two are as many."""
 HELD_OUT = 12
 ENDINGS = (".prm", ".pkl", ".prm.gz")
-MOST_FAILURES = 10
 
 
 def arrays(seed: int, count: int) -> tuple[Any, Any]:
@@ -358,16 +357,7 @@ def work(first: int, step: int, last: int) -> int:
 
 def fuzz(count: int, first: int, workers: int, variables: dict[str, str]) -> int:
     """Run ``count`` programs in processes with these environment ``variables``; the exit status."""
-    failures: list[str] = []
-    steps: list[int] = []
-
-    def hear(seed: int, report: dict[str, Any]) -> bool:
-        if "failure" in report:
-            failures.append(f"training {seed}: {report['failure']}")
-            print(f"{failures[-1]}\n  again: python tests/fuzz 0 --trainings 1 --first {seed}", flush=True)
-        steps.append(report.get("steps", 0))
-        return len(failures) < MOST_FAILURES
-
-    spread("--work-trainings", range(first, first + count), workers, variables, hear)
-    print(f"trainings: {count} programs of {sum(steps)} steps; {len(failures)} failures")
-    return int(bool(failures))
+    found = Findings("training", "steps")
+    spread("--work-trainings", range(first, first + count), workers, variables, found.hear)
+    print(f"trainings: {count} programs of {found.total} steps; {len(found.failures)} failures")
+    return int(bool(found.failures))

@@ -15,6 +15,37 @@ Hear = Callable[[int, dict[str, Any]], bool]
 """Told of each report of a seed; whether to go on."""
 
 
+MOST_FAILURES = 10
+"""After which no more is asked for."""
+
+
+class Findings:
+    """What workers report of seeds of one kind: failures, which are told at once, and numbers, which are added up.
+
+    ``kind`` is "graph", say, of which ``python tests/fuzz 0 --graphs 1 --first SEED`` does one; ``number`` the name of
+    what is added up.
+    """
+
+    def __init__(self, kind: str, number: str) -> None:
+        self.kind, self.number = kind, number
+        self.failures: list[str] = []
+        self.numbers: list[int] = []  # workers are heard by several threads, to which appending is safe
+
+    @property
+    def total(self) -> int:
+        """The sum of the numbers."""
+        return sum(self.numbers)
+
+    def hear(self, seed: int, report: dict[str, Any]) -> bool:
+        """Take a report; whether to go on."""
+        if "failure" in report:
+            self.failures.append(f"{self.kind} {seed}: {report['failure']}")
+            again = f"python tests/fuzz 0 --{self.kind}s 1 --first {seed}"
+            print(f"{self.failures[-1]}\n  again: {again}", flush=True)
+        self.numbers.append(report.get(self.number, 0))
+        return len(self.failures) < MOST_FAILURES
+
+
 def share(flag: str, first: int, step: int, last: int, variables: dict[str, str], hear: Hear) -> None:
     """Have seeds first, first + step, ... below last done by ``python tests/fuzz flag first step last``."""
     wanted = True
