@@ -116,9 +116,7 @@ def clip(a: Any, a_min: Any, a_max: Any) -> OpTreeNode:
     return F.minimum(F.maximum(a, a_min), a_max)
 
 
-_SUM, _DIV, _MAX, _SUB, _SQR, _ROOT, _SPREAD, _CAST = (
-    OPS[_name] for _name in ("sum", "div", "max", "sub", "sqr", "root", "spread", "cast")
-)
+_SUM, _DIV, _SUB, _SQR, _SPREAD, _CAST = (OPS[_name] for _name in ("sum", "div", "sub", "sqr", "spread", "cast"))
 _TO_F32, _TO_F64 = {"bits": 32}, {"bits": 64}
 
 
@@ -191,12 +189,12 @@ def std(a: Any, axis: Any = None) -> OpTreeNode:
     apart, total, axes, count = _deviations("std", a, axis)
     a = apart.operands[0]
     if a.dtype is F32 or a.dtype != F64:
-        return _ruled(_root(_spread(_squarable(apart), total, axes, count)), _std_rule(axes, count), a)
+        return _ruled(F.root(_spread(_squarable(apart), total, axes, count)), _std_rule(axes, count), a)
 
     def scaled(scale: float) -> Any:
-        return _root(_spread(F.mul(apart, scale), F.mul(total, scale), axes, count))
+        return F.root(_spread(F.mul(apart, scale), F.mul(total, scale), axes, count))
 
-    return _ruled(_in_range(_root(_spread(apart, total, axes, count)), scaled), _std_rule(axes, count), a)
+    return _ruled(_in_range(F.root(_spread(apart, total, axes, count)), scaled), _std_rule(axes, count), a)
 
 
 def norm2(a: Any, axis: Any = None) -> OpTreeNode:
@@ -206,7 +204,7 @@ def norm2(a: Any, axis: Any = None) -> OpTreeNode:
 
     def root(a: Any) -> Any:
         squares = OpTreeNode(_SQR, (a,), None, a.shape, a.dtype, a.backend)
-        return _root(OpTreeNode(_SUM, (squares,), {"axis": axes}, small, a.dtype, a.backend))
+        return F.root(OpTreeNode(_SUM, (squares,), {"axis": axes}, small, a.dtype, a.backend))
 
     found = root(_squarable(a))
     if a.dtype is F32 or a.dtype != F64:
@@ -230,10 +228,6 @@ def _squarable(a: Any) -> Any:
     if dtype is F32:
         return OpTreeNode(_CAST, (a,), _TO_F64, a.shape, F64, a.backend)
     return a if dtype is F64 or dtype == F16 else builders.cast(a)
-
-
-def _root(a: OpTreeNode) -> OpTreeNode:
-    return OpTreeNode(_ROOT, (a,), None, a.shape, a.dtype, a.backend)
 
 
 def _ruled(found: Any, rule: tuple[Any, ...], a: Any) -> OpTreeNode:
@@ -276,7 +270,7 @@ def _deviations(name: str, a: Any, axis: Any) -> tuple[Any, Any, tuple[int, ...]
     """
     a = _floats(name, a)
     axes, small, count = _over(name, axis, a.shape)
-    apart = OpTreeNode(_SUB, (a, mean(a, axis)), None, a.shape, a.dtype, a.backend)
+    apart = OpTreeNode(_SUB, (a, F.mean(a, axis)), None, a.shape, a.dtype, a.backend)
     return apart, OpTreeNode(_SUM, (apart,), {"axis": axes, "constant": True}, small, a.dtype, a.backend), axes, count
 
 
@@ -295,7 +289,7 @@ def _offset(name: str, a: OpTreeNode, axis: Any) -> Any:
     """
     if 0 in a.shape and any(a.shape[i] == 0 for i in shapes.normalize_axes(name, axis, a.shape)):
         return 0
-    most = builders.reduce(_MAX, a, axis)
+    most = F.max(a, axis)
     assert most.attrs is not None
     most.attrs["constant"] = True
     return most
