@@ -85,7 +85,7 @@ TESTS = {
         "base_cuda": "gpu_graphs gpu_streams cuda_compilers",
         "ahead_cuda": "gpu_ahead",
         "batchnorm_cuda": "gpu_batchnorm",
-        "described": "offset descriptors factories movers mapped",
+        "described": "offset descriptors factories movers mapped interop",
         "batchnorm_op": "batchnorm_op",
         "lookup_cuda": "gpu_lookup",
         "stats_cuda": "gpu_stats",

@@ -249,7 +249,7 @@ def test_errors(be: Backend) -> None:
         (lambda: be.concatenate([a, b]), ShapeError, r"part 1 of shape \(3, 2\).*\(2, 3\)"),
         (lambda: be.concatenate([a, be.ones((2, 3, 1))]), ShapeError, "part 1"),
         (lambda: be.concatenate([a, a], 2), ShapeError, "axis 2"),
-        (lambda: be.concatenate([a, a], None), ShapeError, "one axis"),
+        (lambda: be.concatenate([a, a], (0, 1)), ShapeError, "one axis"),
         (lambda: be.concatenate([a, a], "x"), ShapeError, "axis"),
         (lambda: be.concatenate([]), ArgumentError, "at least one"),
         (lambda: be.concatenate(a), ArgumentError, r"\[a, b\]"),

@@ -152,7 +152,7 @@ def test_positions_default_to_axis_1_and_take_the_first_of_equals(be: Backend, n
     for axis in (0, 1):
         assert np.array_equal(values(getattr(be, name)(be.array(host), axis)).ravel(), getattr(np, name)(host, axis))
     with pytest.raises(ShapeError, match="one axis"):
-        getattr(be, name)(t, axis=None)
+        getattr(be, name)(t, axis=(0, 1))
 
 
 # Index operations ---------------------------------------------------------------------------------------------------
@@ -237,7 +237,7 @@ def test_take_refuses_other_indices_and_axes(be: Backend) -> None:
         for axis in (2, -3):
             with pytest.raises(ShapeError, match="axis"):
                 take([0], axis)
-        for axis in (None, (0, 1), "x", 0.5):
+        for axis in ((0, 1), "x", 0.5):
             with pytest.raises((ShapeError, DTypeError), match="axis"):
                 take([0], axis)
         for indices in ([0.5], ["a"], None, be.ones((1, 2)), [True], [True, False, True], np.ones(3, bool)):

@@ -11,8 +11,8 @@ import pytest
 from engines import ON_GPU
 
 from neonlike.backends import Backend
-from neonlike.errors import DTypeError, ShapeError
-from neonlike.optree.node import OpTreeNode
+from neonlike.errors import DTypeError, ReadOnlyError, ShapeError
+from neonlike.optree.node import NoTensorError, OpTreeNode
 
 pytestmark = pytest.mark.optree
 
@@ -365,6 +365,108 @@ def test_dlpack_between_tensors(be: Backend) -> None:
     assert t.get().tolist() == [[2, 2], [2, 2]]
     t[:] = t + again.T  # one memory, two tensors
     assert t.get().tolist() == [[4, 4], [4, 4]]
+
+
+def test_dlpack_of_an_expression_is_of_a_new_tensor(be: Backend) -> None:
+    host = np.arange(6, dtype=np.float32).reshape(2, 3)
+    t = be.array(host)
+    expression = t.T * 2
+    assert expression.__dlpack_device__() == t.__dlpack_device__()
+    shared = be.from_dlpack(expression)
+    t[:] = 0
+    assert np.array_equal(shared.get(), host.T * 2)
+    if not ON_GPU:
+        assert np.array_equal(np.from_dlpack(be.array(host) + 1), host + 1)
+    with pytest.raises(NoTensorError):
+        np.from_dlpack(be.add(1, 2))
+    with pytest.raises(ShapeError):
+        np.from_dlpack(be.rand())
+
+
+class WithoutAxes:
+    """An array of one element and no axes, as PyTorch's and JAX's, which is no number of Python's or NumPy's."""
+
+    shape = ()
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def item(self) -> Any:
+        return self.value
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return np.asarray(self.value, dtype)
+
+
+@pytest.mark.parametrize("op", OPERATORS[:5])
+@pytest.mark.parametrize("value", [2.5, 3, True])
+def test_an_array_without_axes_is_a_number(be: Backend, op: Callable[..., Any], value: Any) -> None:
+    t = be.array([[1.0, 4.0]], dtype=np.float16)
+    for operand in (t, t * 1):
+        for ours, theirs in (
+            (op(operand, WithoutAxes(value)), op(operand, value)),
+            (op(WithoutAxes(value), operand), op(value, operand)),
+        ):
+            assert ours.dtype == theirs.dtype == np.float16
+            assert np.array_equal(ours.asnumpyarray(), theirs.asnumpyarray())
+    with pytest.raises(DTypeError):
+        op(t, WithoutAxes(1j))
+
+
+def test_an_array_without_axes_in_other_places(be: Backend) -> None:
+    t = be.array([[1.0, 4.0]])
+    assert (t == WithoutAxes(4)).tolist() == [[0, 1]] and WithoutAxes(4.0) in t
+    assert be.maximum(t, WithoutAxes(2)).tolist() == [[2, 4]]
+    assert be.where(t > 2, t, WithoutAxes(0)).tolist() == [[0, 4]]
+    t[:] = WithoutAxes(7)
+    t[0, :1] = WithoutAxes(8)
+    assert t.tolist() == [[8, 7]]
+    t += WithoutAxes(1)
+    assert t.tolist() == [[9, 8]]
+
+
+def repeating(host: Any, shape: Any, strides: Any) -> Any:
+    """``host`` seen with steps of so many elements: as another library's expanded tensor, or its windows."""
+    steps = tuple(step * host.itemsize for step in strides)
+    return np.lib.stride_tricks.as_strided(host, shape, steps, writeable=True)
+
+
+@pytest.mark.cpu_only("memory on the host")
+@pytest.mark.parametrize(
+    ("shape", "strides"), [((3, 4), (0, 1)), ((4, 3), (1, 0)), ((3, 3), (1, 1)), ((2, 3, 2), (2, 2, 1))]
+)
+def test_memory_whose_elements_overlap_is_read_but_not_written(be: Backend, shape: Any, strides: Any) -> None:
+    memory = np.arange(12, dtype=np.float32)
+    seen = repeating(memory, shape, strides)
+    t = be.from_dlpack(seen)
+    assert np.shares_memory(t.asnumpyarray(), memory) and not t.writeable
+    assert np.array_equal(t.get(), seen) and np.array_equal((t + 1).get(), seen + 1)
+    ones = be.ones(shape)
+    for write in (
+        lambda: t.fill(1), lambda: t.set(np.zeros(shape)), lambda: be.add(t, 1, out=t), lambda: be.prepare(t, t + 1),
+        lambda: operator.setitem(t, slice(None), ones), lambda: operator.setitem(t, slice(None), ones * 2),
+        lambda: operator.setitem(t, [0, 1], 5), lambda: operator.setitem(t.T, ..., 5), lambda: operator.iadd(t, 1),
+        lambda: operator.setitem(t, t > 2, 0), lambda: be.assign_many([(t, ones * 3)]), lambda: t.copy_from(ones),
+    ):  # fmt: skip
+        with pytest.raises(ReadOnlyError, match=r"share memory.*t\.copy\(\)"):
+            write()
+    assert np.array_equal(memory, np.arange(12))
+    copied = t.copy()
+    copied[:] = 0
+    assert not copied.get().any()
+
+
+@pytest.mark.cpu_only("memory on the host")
+def test_parts_of_it_that_do_not_overlap_may_be_written(be: Backend) -> None:
+    memory = np.zeros(12, np.float32)
+    t = be.wrap(repeating(memory, (3, 4), (0, 1)))
+    t[1:2, 2:] = 5
+    assert memory[:4].tolist() == [0, 0, 5, 5] and t.get()[2].tolist() == [0, 0, 5, 5]
+    with pytest.raises(ReadOnlyError):
+        t[1:, 2:] = 6
+    interlocked = be.wrap(repeating(memory, (2, 3), (3, 2)))  # elements 0, 2, 4, and 3, 5, 7
+    interlocked[:] = 7
+    assert memory[:8].tolist() == [7, 0, 7, 7, 7, 7, 0, 7]
 
 
 @pytest.mark.cpu_only("live host memory")

@@ -12,6 +12,7 @@ import pytest
 from engines import ON_GPU, sampling
 
 from neonlike.backends.descriptors import TensorDesc
+from neonlike.backends.objects import filemap
 from neonlike.errors import ArgumentError, ArgumentTypeError, ReadOnlyError, ShapeError, TensorClosed
 from neonlike.transforms import Tanh
 
@@ -168,6 +169,65 @@ def test_what_is_mapped_to_be_read_is_never_written(be: Any, path: Path) -> None
 
 
 # Closing --------------------------------------------------------------------------------------------------------------
+
+
+# A file in memory several times ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.cpu_only("a GPU has copies")
+@pytest.mark.parametrize("modes", [("r+", "r+"), ("r+", "r"), ("r", "r+")], ids=" then ".join)
+def test_two_tensors_over_one_file_overlap(be: Any, path: Path, modes: Any) -> None:
+    first, second = (be.mapped(path, TensorDesc((24, 1), "f4", "NC"), mode) for mode in modes)
+    target, source = (second, first) if modes[0] == "r" else (first, second)
+    wanted = np.arange(24, dtype="f4").reshape(24, 1)
+    for _ in range(4):  # as it is written down, and repeated
+        target[1:24] = source[:23] * 1
+        wanted[1:] = wanted[:-1].copy()
+        assert np.array_equal(np.fromfile(path, "f4"), wanted[:, 0])
+    target[:23] = target[1:].T.T + source[:23]
+    wanted[:23] += wanted[1:]
+    assert np.array_equal(target.get(), wanted)
+    assert source[:5].alias_of(target[4:]) == 2 and source[:5].alias_of(target[5:]) == 0
+    assert target[2:5].alias_of(source[2:5]) == 1
+
+
+@pytest.mark.cpu_only("a GPU has copies")
+def test_a_file_that_has_grown_overlaps_with_what_it_was(be: Any, path: Path) -> None:
+    before, after = be.mapped(path, TensorDesc((24, 1), "f4"), "r+"), be.mapped(path, TensorDesc((30, 1), "f4"), "r+")
+    wanted = np.zeros(30, "f4")
+    wanted[:24] = np.arange(24)
+    for target, source, low in ((after, before, 3), (before, after, 1)):
+        for _ in range(6):  # apart, so that it may be repeated the short way
+            target[20:24] = source[:4] * 1
+            wanted[20:24] = wanted[:4]
+        target[low : low + 4] = source[:4] * 1
+        wanted[low : low + 4] = wanted[:4].copy()
+        for _ in range(4):
+            target[low:20] = source[: 20 - low] * 1
+            wanted[low:20] = wanted[: 20 - low].copy()
+            assert np.array_equal(np.fromfile(path, "f4"), wanted)
+    third = be.mapped(path, TensorDesc((6, 1), "f4"), "r", offset=96)
+    third_target = be.mapped(path, TensorDesc((6, 1), "f4"), "r+", offset=92)
+    third_target[:] = third * 0 + 5
+    assert np.fromfile(path, "f4")[23:29].tolist() == [5] * 6
+
+
+@pytest.mark.cpu_only("a GPU has copies")
+def test_a_file_is_let_go_with_its_last_tensor(be: Any, path: Path) -> None:
+    first, second = be.mapped(path, DESC, "r+"), be.mapped(path, DESC, "r+", offset=48)
+    assert second.ptr - first.ptr == 48
+    first.close()
+    second[:] = 1
+    second.flush()
+    assert len(live_mappings(path)) == 1
+    second.close()
+    assert not live_mappings(path)
+
+
+def live_mappings(path: Path) -> list[Any]:
+    """What is in memory of the file."""
+    status = path.stat()
+    return [whole for (file, _), whole in filemap._mappings.items() if file == (status.st_dev, status.st_ino)]
 
 
 def test_a_closed_tensor_can_only_be_closed(be: Any, path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from engines import ON_GPU
 
 from neonlike.backends import Backend
-from neonlike.errors import ArgumentError, ShapeError
+from neonlike.errors import ArgumentError, DTypeError, ShapeError
 from neonlike.optree.dialect import neon_dialect
 
 pytestmark = pytest.mark.optree
@@ -69,13 +69,40 @@ def test_reshape_to_another_size_is_refused(be: Backend, args: Any) -> None:
         be.zeros((4, 6)).reshape(2.5, 4)
 
 
-def test_strided_tensors_reshape_only_where_a_view_exists(be: Backend) -> None:
-    t = be.array(np.arange(24).reshape(2, 3, 4))
-    assert np.array_equal(t[:, :2].reshape(2, 2, 2, 2).get(), np.arange(24).reshape(2, 3, 4)[:, :2].reshape(2, 2, 2, 2))
+def test_strided_tensors_are_viewed_only_where_a_view_exists(be: Backend) -> None:
+    host = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    t = be.array(host)
+    for reshaped in (t[:, :2].reshape(2, 2, 2, 2), t[:, :2].viewed(2, 2, 2, 2)):
+        assert np.array_equal(reshaped.get(), host[:, :2].reshape(2, 2, 2, 2)) and reshaped._original_base is t
     with pytest.raises(ShapeError, match="copy it first"):
-        t[:, :2].reshape(4, 4, 1)
+        t[:, :2].viewed(4, 4, 1)
     with pytest.raises(ValueError):
-        be.zeros((2, 3)).T.reshape(6, 1)
+        be.zeros((2, 3)).T.viewed(6, 1)
+    with pytest.raises(ShapeError, match="cannot make"):
+        t.viewed(5, 5)
+
+
+def test_where_no_view_exists_reshape_is_an_expression(be: Backend) -> None:
+    host = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    t = be.array(host)
+    for ours, theirs in (
+        (t[:, :2].reshape(4, 4, 1), host[:, :2].reshape(4, 4, 1)),
+        (t.T.reshape(-1, 3) * 2, host.swapaxes(1, 2).reshape(-1, 3) * 2),
+        (t[::-1].reshape(6, 4) + t.reshape(6, 4), host[::-1].reshape(6, 4) + host.reshape(6, 4)),
+        (be.sum(t.T.reshape(6, 4), axis=0), host.swapaxes(1, 2).reshape(6, 4).sum(0, keepdims=True)),
+    ):
+        assert np.array_equal(ours.get(), theirs)
+    lazy = t.T.reshape(24, 1)
+    t[:] = t + 1
+    assert np.array_equal(lazy.get(), (host + 1).swapaxes(1, 2).reshape(24, 1))
+    t[:] = t.T.reshape(2, 3, 4)  # read before it is written
+    assert np.array_equal(t.get(), (host + 1).swapaxes(1, 2).reshape(2, 3, 4))
+    with pytest.raises(DTypeError, match=r"cannot be written to.* t\[index\] = values"):
+        t.T.reshape(24, 1)[:] = 0
+    with neon_dialect():
+        copied = t.T.reshape(24, 1)
+        copied[:] = 0  # as neon's on a CPU
+    assert np.array_equal(t.get(), (host + 1).swapaxes(1, 2).reshape(2, 3, 4))
 
 
 def test_share_views_the_first_elements(be: Backend) -> None:

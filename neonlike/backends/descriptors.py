@@ -203,13 +203,13 @@ class TensorDesc:
             return tensor
         if not is_regrouped(tensor.shape, self.shape):
             raise ShapeError(f"{operation}: {name} must have the shape {self.shape}, got {tensor.shape}")
-        return tensor.reshape(self.shape)
+        return tensor.viewed(self.shape)
 
     def arranged(self, tensor: Any, layout: str) -> Any:
         """View of ``tensor``, which is of this shape, with its axes in the order of ``layout``; see ``with_layout``."""
         wanted, order = self.with_layout(layout), self.order(layout)
         turned = tensor if order == tuple(range(self.ndim)) else tensor.permuted(order)
-        return turned.reshape(wanted.shape)
+        return turned.viewed(wanted.shape)
 
     def order(self, layout: str) -> tuple[int, ...]:
         """The axes in the order in which ``layout`` names them, behind them those that it leaves out."""

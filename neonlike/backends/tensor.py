@@ -19,6 +19,7 @@ from neonlike.backends.taken import written_through
 from neonlike.backends.tensor_host import TensorHost
 from neonlike.checks import admit, brief
 from neonlike.errors import DTypeError, FixedAttribute, ShapeError
+from neonlike.optree import moves
 from neonlike.optree.dialect import is_neon
 from neonlike.optree.dtypes import DType
 from neonlike.optree.forms import mark
@@ -26,6 +27,7 @@ from neonlike.optree.node import Expression
 from neonlike.optree.origin import Origin, computed
 from neonlike.optree.shapes import Shape, normalize_axes, permutation, regrouped
 from neonlike.optree.truth import as_mask
+from neonlike.optree.windows import contiguous
 
 _ALL = slice(None)
 _AXES = frozenset((int, slice, tuple))
@@ -325,10 +327,28 @@ class Tensor(InPlaceOperators, BatchWindow, Expression):
         """``self.T``, or assigned into ``out`` when given (returns ``out``)."""
         return self.T if out is None else self.backend.assign(out, self.T)
 
-    def reshape(self, *shape: Any) -> Tensor:
+    def reshape(self, *shape: Any) -> Any:
         """View of another shape with the same number of elements; one entry may be -1. At least 2-D.
 
-        Returns self if the shape is unchanged.
+        Returns self if the shape is unchanged. Where no view exists, as of transposed tensors, an expression, which
+        cannot be written to; in neon's dialect a copy. :meth:`viewed` gives views alone.
+
+        Raises
+        ------
+        ShapeError
+            If the sizes do not match.
+        """
+        new = regrouped(self.shape, shape)
+        if new == self.shape:
+            return self
+        found = self._reshaped(new)
+        if found is not None:
+            return found
+        copied = moves.view(self, contiguous(new))
+        return copied.astensor() if is_neon() else copied
+
+    def viewed(self, *shape: Any) -> Tensor:
+        """View of another shape as :meth:`reshape` makes it, to be written to.
 
         Raises
         ------
@@ -336,14 +356,23 @@ class Tensor(InPlaceOperators, BatchWindow, Expression):
             If the sizes do not match, or the tensor is strided so that no view exists.
         """
         new = regrouped(self.shape, shape)
-        return self if new == self.shape else self._reshaped(new)
+        if new == self.shape:
+            return self
+        found = self._reshaped(new)
+        if found is None:
+            raise ShapeError(
+                f"viewed: {self.shape} with strides {self.strides} has no view of shape {new}; copy it first: "
+                "be.empty(t.shape).copy(t).reshape(...)"
+            )
+        return found
 
-    def _reshaped(self, shape: Shape) -> Tensor:
+    def _reshaped(self, shape: Shape) -> Tensor | None:
+        """View of ``shape``, or None where the strides allow none."""
         raise NotImplementedError
 
     def dimension_reorder(self, order: Any) -> Tensor:
         """Reshape to ``[shape[d] for d in order]`` without moving data."""
-        return self.reshape([self.shape[d] for d in permutation("dimension_reorder", order, len(self.shape))])
+        return self.viewed([self.shape[d] for d in permutation("dimension_reorder", order, len(self.shape))])
 
     def take(self, indices: Any, axis: int, out: Any = None) -> Tensor:
         """Slices along ``axis`` picked by integer ``indices`` (vector): a copy, or assigned into ``out``.

@@ -135,7 +135,7 @@ class DeconvCallback(Callback):
 def _update(one: Strongest, layer: Any, batch: int) -> None:
     """Take the responses of a minibatch that are stronger."""
     be, maps = layer.be, len(one.fm_loc)
-    responses = layer.outputs.reshape(layer.out_shape[0], -1)[:maps]
+    responses = layer.outputs.viewed(layer.out_shape[0], -1)[:maps]
     values, places = be.empty((maps, 1)), be.empty((maps, 1), dtype=np.int32)
     values[:] = be.max(responses, axis=1)
     places[:] = be.argmax(responses, axis=1)
@@ -191,7 +191,7 @@ def _back(layer: Any, error: Any) -> Any:
         return inner
     if isinstance(layer, BatchNorm):
         inner = be.empty_like(error)
-        by_map = inner.reshape(layer.gamma.shape[0], -1)
+        by_map = inner.viewed(layer.gamma.shape[0], -1)
         by_map[:] = error.reshape(*by_map.shape) * (layer.gamma / be.sqrt(layer.gvar + layer.eps))
         return inner
     if isinstance(layer, PASSED_THROUGH):

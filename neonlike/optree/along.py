@@ -6,13 +6,14 @@ from typing import Any
 
 from neonlike.errors import ShapeError
 from neonlike.optree import builders, moves, shapes
-from neonlike.optree.arrange import one_axis, whole_number
+from neonlike.optree.arrange import in_line, one_axis, reshape, whole_number
 from neonlike.optree.node import Expression, OpTreeNode, expression
+from neonlike.optree.ops import OpSpec
 from neonlike.optree.shapes import Shape
 
 
 def _scan(name: str, a: Any, axis: Any, attrs: dict[str, Any]) -> OpTreeNode:
-    a = expression(name, a)
+    a, axis = in_line(expression(name, a), axis)
     made = builders.move(name, (a,), {"axis": one_axis(name, axis, a.shape), **attrs}, a.shape)
     return made
 
@@ -27,6 +28,14 @@ def cumprod(a: Any, axis: Any, reverse: bool = False) -> OpTreeNode:
     return _scan("cumprod", a, axis, {"reverse": bool(reverse)})
 
 
+def position(spec: OpSpec, a: Any, axis: Any, backend: Any = None) -> Expression:
+    """First position of an extreme along ``axis``; without one (None) among all elements in C order."""
+    a = expression(spec.name, a, backend)
+    if axis is not None:
+        return builders.reduce(spec, a, axis, backend)
+    return reshape(builders.reduce(spec, *in_line(a, None)), (1,) * len(a.shape))
+
+
 def argsort(a: Any, axis: Any = -1, descending: bool = False, count: Any = None) -> OpTreeNode:
     """Positions along ``axis`` in the order of the values, the first ``count`` (None: all). Equal values keep their
     order; nan comes last either way.
@@ -36,7 +45,7 @@ def argsort(a: Any, axis: Any = -1, descending: bool = False, count: Any = None)
     ShapeError
         If there are not so many values.
     """
-    a = expression("argsort", a)
+    a, axis = in_line(expression("argsort", a), axis)
     axis = one_axis("argsort", axis, a.shape)
     size = a.shape[axis]
     wanted = size if count is None else whole_number("topk", "k", count)
@@ -62,8 +71,12 @@ def take_along(a: Any, indices: Any, axis: Any) -> OpTreeNode:
         If another axis of the indices has another size, and neither is 1.
     """
     a = expression("take_along_axis", a)
+    flat = axis is None
+    a, axis = in_line(a, axis)
     axis = one_axis("take_along_axis", axis, a.shape)
     places = builders.index_operand("take_along_axis", indices, a.shape[axis], a.backend, vector=False)
+    if flat:
+        places, _ = in_line(places, None)
     ours, theirs = (each.shape[:axis] + each.shape[axis + 1 :] for each in (a, places))
     if len(ours) != len(theirs) or any(n != m and 1 not in (n, m) for n, m in zip(ours, theirs)):
         raise ShapeError(
@@ -85,14 +98,14 @@ def untake_along(d: Any, indices: Any, shape: Shape, axis: int) -> OpTreeNode:
 
 def sort(a: Any, axis: Any = -1, descending: bool = False) -> OpTreeNode:
     """``a`` in order along ``axis``."""
-    a = expression("sort", a)
+    a, axis = in_line(expression("sort", a), axis)
     axis = one_axis("sort", axis, a.shape)
     return take_along(a, argsort(a, axis, descending), axis)
 
 
 def topk(a: Any, k: Any, axis: Any = -1, largest: bool = True) -> tuple[Expression, Expression]:
     """The ``k`` largest (or smallest) values along ``axis``, the best first, and their positions."""
-    a = expression("topk", a)
+    a, axis = in_line(expression("topk", a), axis)
     axis = one_axis("topk", axis, a.shape)
     places = argsort(a, axis, descending=largest, count=k)
     return take_along(a, places, axis), places

@@ -16,7 +16,7 @@ import numpy as np
 
 from neonlike.checks import brief
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
-from neonlike.optree import builders, shapes, windows
+from neonlike.optree import builders, moves, shapes, windows
 from neonlike.optree.node import Expression, OpTreeNode, expression, is_number, is_operand
 from neonlike.optree.shapes import Shape
 
@@ -33,6 +33,11 @@ def one_axis(name: str, axis: Any, shape: Shape) -> int:
     if axis is None or len(axes) != 1:
         raise ShapeError(f"{name}: needs one axis of {shape}, got axis={brief(axis)}")
     return axes[0]
+
+
+def in_line(a: Expression, axis: Any) -> tuple[Expression, Any]:
+    """``a`` and ``axis``; without an axis (None) the elements in C order as a column (n, 1), and its axis 0."""
+    return (reshape(a, (math.prod(a.shape), 1)), 0) if axis is None else (a, axis)
 
 
 def whole_number(name: str, what: str, value: Any) -> int:
@@ -111,19 +116,18 @@ def reshape(a: Any, shape: Shape) -> Expression:
         return source
     if isinstance(source, OpTreeNode):
         return windows.reshape(source, shape)
-    try:
-        made: Expression = source.reshape(shape)  # type: ignore[attr-defined]
-    except ShapeError:  # no view of these strides has that shape
-        layout = (shape, shapes.contiguous_strides(shape), 0)
-        made = builders.move("view", (source,), {"layout": layout}, shape)
-    return made
+    found: Expression | None = source._reshaped(shape)  # type: ignore[attr-defined]
+    return moves.view(source, windows.contiguous(shape)) if found is None else found
 
 
 def expand_dims(a: Any, axis: Any) -> Expression:
-    """``a`` with a new axis of size 1 at ``axis`` of the result."""
+    """``a`` with a new axis of size 1 at ``axis`` of the result, or at each of a tuple of axes."""
     a = expression("expand_dims", a)
-    axis = one_axis("expand_dims", axis, (*a.shape, 1))
-    return reshape(a, (*a.shape[:axis], 1, *a.shape[axis:]))
+    several = isinstance(axis, (list, tuple))
+    longer = (*a.shape, *[1] * (len(axis) if several else 1))
+    axes = shapes.normalize_axes("expand_dims", axis if several else one_axis("expand_dims", axis, longer), longer)
+    sizes = iter(a.shape)
+    return reshape(a, tuple(1 if i in axes else next(sizes) for i in range(len(longer))))
 
 
 def squeeze(a: Any, axis: Any = None) -> Expression:
@@ -171,7 +175,7 @@ def _parts(name: str, parts: Any, backend: Any) -> list[Expression]:
 
 
 def concat(parts: Any, axis: Any = 0, backend: Any = None) -> Expression:
-    """``parts``, a list of tensors and expressions, one after the other along ``axis``.
+    """``parts``, a list of tensors and expressions, one after the other along ``axis``; None: their elements as (n, 1).
 
     Raises
     ------
@@ -179,6 +183,8 @@ def concat(parts: Any, axis: Any = 0, backend: Any = None) -> Expression:
         If another axis than ``axis`` has different sizes.
     """
     found = _parts("concatenate", parts, backend)
+    if axis is None:
+        found, axis = [in_line(part, None)[0] for part in found], 0
     first = found[0].shape
     axis = one_axis("concatenate", axis, first)
     for position, part in enumerate(found):
@@ -264,18 +270,30 @@ def tile(a: Any, counts: Any) -> Expression:
     return made
 
 
-def pad(a: Any, widths: Any, value: Any = 0) -> Expression:
+PAD_MODES = ("constant", "edge", "reflect", "symmetric", "wrap")
+"""What :func:`pad` puts around: a value, or elements of the operand itself, at the places that NumPy's ``pad`` says."""
+
+
+def pad(a: Any, widths: Any, value: Any = 0, mode: str = "constant") -> Expression:
     """``a`` with ``value`` around it: ``widths`` elements before and after each axis, or one pair (before, after) for
     all axes, or a pair for each. So the value: a number, a pair for all axes, or a pair for each.
 
     Raises
     ------
     ShapeError
-        On widths that are negative or do not fit the axes.
+        On widths that are negative or do not fit the axes, and where a mode has no element to repeat.
     DTypeError
         If a value is no number.
+    ArgumentError
+        On an unknown mode.
     """
     made = expression("pad", a)
+    if mode not in PAD_MODES:
+        raise ArgumentError(f"pad: mode must be one of {', '.join(PAD_MODES)}, got {brief(mode)}")
+    if mode != "constant":
+        for axis, ends in enumerate(_widths(widths, len(made.shape))):
+            made = _repeated_around(made, axis, ends, mode)
+        return made
     pairs = _values(value, len(made.shape))
     for axis, (ends, numbers) in enumerate(zip(_widths(widths, len(made.shape)), pairs)):
         before, after = (
@@ -284,6 +302,16 @@ def pad(a: Any, widths: Any, value: Any = 0) -> Expression:
         )
         made = concat([*before, made, *after], axis)
     return made
+
+
+def _repeated_around(a: Any, axis: int, ends: tuple[int, int], mode: Any) -> Expression:
+    """``a`` with elements of its own before and after ``axis``."""
+    size = a.shape[axis]
+    if ends == (0, 0):
+        return a  # type: ignore[no-any-return]
+    if not size:
+        raise ShapeError(f"pad: axis {axis} of {a.shape} has no element to repeat in mode {mode!r}; pad with a value")
+    return moves.take(a, np.pad(np.arange(size), ends, mode), axis)
 
 
 def _filled(like: Any, number: float, shape: Shape) -> OpTreeNode:

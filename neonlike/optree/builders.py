@@ -33,8 +33,6 @@ def reduce(spec: OpSpec, a: Any, axis: Any, backend: Any = None) -> OpTreeNode:
         axes, small = _reduced_over(axis, shape, spec.name)
     else:
         axes = shapes.normalize_axes(spec.name, axis, shape)
-        if not axes:
-            raise ShapeError(f"{spec.name}: axis={axis!r} names no axis to reduce over; None stands for all")
         small = shapes.reduced(shape, axes)
     if spec.identity is None and 0 in shape and any(shape[i] == 0 for i in axes):
         raise ShapeError(f"{spec.name}: {shape} is empty along axis {axis}, and {spec.name} of nothing is undefined")

@@ -17,7 +17,7 @@ from neonlike.errors import ArgumentError, ShapeError
 from neonlike.optree import along, arrange, builders, moves, operators, shapes, tape
 from neonlike.optree.dtypes import F16, F32, F64, DTypeRule, is_float
 from neonlike.optree.forms import mark, owner
-from neonlike.optree.node import OpTreeNode, expression
+from neonlike.optree.node import Expression, OpTreeNode, expression
 from neonlike.optree.ops import OPS, Kind, OpSpec
 from neonlike.optree.shapes import FREE, Shape
 
@@ -39,8 +39,12 @@ def reduction_builder(spec: OpSpec) -> Callable[..., OpTreeNode]:
     def apply(a: Any, axis: Any = None) -> OpTreeNode:
         return builders.reduce(spec, a, axis)
 
-    apply.__name__ = apply.__qualname__ = spec.name
-    return apply if spec.dtype is DTypeRule.INDEX else mark(apply, "reduction", spec)
+    def position(a: Any, axis: Any = None) -> Expression:
+        return along.position(spec, a, axis)
+
+    chosen: Callable[..., Any] = position if spec.dtype is DTypeRule.INDEX else mark(apply, "reduction", spec)
+    chosen.__name__ = chosen.__qualname__ = spec.name
+    return chosen
 
 
 def add_row(spec: OpSpec, namespace: type = F) -> None:
@@ -111,9 +115,11 @@ def reciprocal(a: Any) -> OpTreeNode:
     return F.div(1.0, a)
 
 
-def clip(a: Any, a_min: Any, a_max: Any) -> OpTreeNode:
-    """minimum(maximum(a, a_min), a_max); the bounds may be tensors."""
-    return F.minimum(F.maximum(a, a_min), a_max)
+def clip(a: Any, a_min: Any = None, a_max: Any = None) -> Expression:
+    """minimum(maximum(a, a_min), a_max); the bounds may be tensors, and either None, which is no bound."""
+    a = expression("clip", a) if a_min is a_max is None else a
+    above = a if a_min is None else F.maximum(a, a_min)
+    return above if a_max is None else F.minimum(above, a_max)
 
 
 _SUM, _DIV, _SUB, _SQR, _SPREAD, _CAST = (OPS[_name] for _name in ("sum", "div", "sub", "sqr", "spread", "cast"))

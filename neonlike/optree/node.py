@@ -184,8 +184,8 @@ class NoTensorError(NeonlikeError, ValueError):
 
 
 def is_operand(value: Any) -> bool:
-    """True if ``value`` can stand in an expression: tensor, node, number, NumPy scalar or array."""
-    return isinstance(value, (Expression, int, float, np.ndarray)) or _is_scalar(value)
+    """True if ``value`` can stand in an expression: tensor, node, number, NumPy scalar or array, others' 0-d array."""
+    return isinstance(value, (Expression, int, float, np.ndarray)) or _is_scalar(value) or _has_no_axes(value)
 
 
 def _is_scalar(value: Any) -> bool:
@@ -193,8 +193,13 @@ def _is_scalar(value: Any) -> bool:
     return isinstance(value, (np.number, np.bool_)) or (isinstance(value, np.generic) and holds(value.dtype))
 
 
+def _has_no_axes(value: Any) -> bool:
+    """True for the arrays of any library that have one element and no axes, and so stand for a number."""
+    return getattr(value, "shape", None) == () and hasattr(value, "item")
+
+
 def adapt(name: str, value: Any, backend: Any) -> Operand:
-    """``value`` as an operand: expressions pass, scalars become Python numbers, arrays become tensors.
+    """``value`` as an operand: expressions pass, what has no axes becomes a Python number, arrays become tensors.
 
     Raises
     ------
@@ -205,7 +210,7 @@ def adapt(name: str, value: Any, backend: Any) -> Operand:
     """
     if isinstance(value, (Expression, int, float)):
         return value
-    if _is_scalar(value) or (isinstance(value, np.ndarray) and value.ndim == 0):
+    if _is_scalar(value) or _has_no_axes(value):
         number = value.item()
         if isinstance(number, (int, float)):
             return number

@@ -226,8 +226,8 @@ _ROWS = 128
 
 def sum_(x: Array, axes: tuple[int, ...], out: Array) -> None:
     """Sum in blocks of 128 with a float64 total, so the error does not grow with the length."""
-    if x.dtype != np.float32 or (axes == (x.ndim - 1,) and x.flags.c_contiguous):
-        # float64 and integers, or the contiguous axis, which NumPy sums pairwise
+    if x.dtype != np.float32 or not axes or (axes == (x.ndim - 1,) and x.flags.c_contiguous):
+        # float64 and integers, no axis at all, or the contiguous one, which NumPy sums pairwise
         np.add.reduce(x, axes, out=out, keepdims=True)
         return
     lead = axes[0]

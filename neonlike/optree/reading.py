@@ -103,7 +103,7 @@ def member(node: OpTreeNode, index: Any) -> Any:
 
 def take(self: OpTreeNode, indices: Any, axis: int, out: Any = None) -> Any:
     """Slices along ``axis`` picked by integer ``indices`` (vector), as an expression, or assigned into ``out``."""
-    picked = F.take(self, indices, axis)
+    picked: Any = F.take(self, indices, axis)
     return picked if out is None else picked.backend.assign(out, picked)
 
 
@@ -118,11 +118,13 @@ def copy(self: OpTreeNode, *values: Any) -> Any:
     return _unwritable("copy")(self) if values else self.astensor()
 
 
-def _unwritable(name: str) -> Callable[..., Any]:
+def _unwritable(name: str, call: str = "") -> Callable[..., Any]:
+    """A method that refuses to write; ``call`` is how it is written of a tensor, unless ``t.name(...)``."""
+
     def write(self: OpTreeNode, *values: Any) -> Any:
         raise DTypeError(
             f"{name}: an expression cannot be written to: {str(self)[:60]}; "
-            f"compute it into a tensor first: t = expression.astensor(), then t.{name}(...)"
+            f"compute it into a tensor first: t = expression.astensor(), then {call or f't.{name}(...)'}"
         )
 
     write.__name__ = name
@@ -130,13 +132,28 @@ def _unwritable(name: str) -> Callable[..., Any]:
     return write
 
 
+def dlpack(self: OpTreeNode, **options: Any) -> Any:
+    """A DLPack capsule over a new tensor of the values; the options are those of the tensor's ``__dlpack__``."""
+    return self.astensor().__dlpack__(**options)
+
+
+def dlpack_device(self: OpTreeNode) -> tuple[int, int]:
+    """Where that tensor will be, as DLPack says it: kind and number of the device."""
+    backend = self._evaluated().backend if self.backend is None else self.backend  # or rather the error of that
+    found: tuple[int, int] = backend.fresh((1, 1), self.dtype).__dlpack_device__()
+    return found
+
+
 METHODS: dict[str, Any] = {
+    "__dlpack__": dlpack,
+    "__dlpack_device__": dlpack_device,
     "__len__": length,
     "__iter__": members,
     "__getitem__": member,
     "get": get,
     "copy": copy,
     "take": take,
+    "__setitem__": _unwritable("set item", "t[index] = values"),
     "set": _unwritable("set"),
     "fill": _unwritable("fill"),
     "copy_from": _unwritable("copy_from"),

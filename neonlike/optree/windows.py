@@ -332,7 +332,7 @@ class _Reshaping:
         if not isinstance(operand, OpTreeNode):
             if not (operand.is_contiguous and _is_mappable(operand)):
                 raise _TooMuch
-            shown: Expression = operand.reshape(self.new)
+            shown: Expression = operand.viewed(self.new)
             return shown
         if operand.spec.kind is not Kind.ELEMENTWISE:
             raise _TooMuch

@@ -45,7 +45,7 @@ MUTANTS = (
     merge("broadcast: alphas ignored", MERGE, "alpha, beta, self.alphas, self.betas", "alpha, beta, self.betas, self.betas"),
     merge("broadcast: parts of the error not renewed", MERGE, "if error is not self._error:", "if self._error is None:"),
     merge("broadcast: columns of the error not copied again", MERGE, "            if view is not part:\n                view[:] = part\n", "            pass\n"),
-    merge("broadcast: results of their own not copied", MERGE, "            view[:] = y.reshape(view.shape)\n", ""),
+    merge("broadcast: results of their own not copied", MERGE, "            view[:] = y.viewed(view.shape)\n", ""),
     merge("broadcast: fewer samples than a batch at the place of a whole one", MERGE, "part.start // bsz * samples : part.stop // bsz * samples", "part.start : part.start + y.shape[1]"),
     merge("broadcast: depth does not add up", MERGE, "self.out_shape = (sum(shape[0] for shape in shapes), *shapes[0][1:])", "self.out_shape = (shapes[0][0] * len(shapes), *shapes[0][1:])"),
     merge("streams: the first input for all", MERGE, "            )\n        return inputs\n", "            )\n        return [inputs[0]] * len(inputs)\n"),

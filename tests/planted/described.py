@@ -10,6 +10,7 @@ BACKENDS = "neonlike/backends/"
 OBJECTS = BACKENDS + "objects/"
 DESC, WINDOW, MOVERS, MAPPED = BACKENDS + "descriptors.py", BACKENDS + "batch_window.py", OBJECTS + "movers.py", OBJECTS + "mapped.py"
 OP, RECORD, TREES = OBJECTS + "batchnorm.py", OBJECTS + "batchnorm_record.py", OBJECTS + "batchnorm_trees.py"
+PROTECTED, FILES = OBJECTS + "protected.py", OBJECTS + "filemap.py"
 WORK, BLAS = OBJECTS + "workspace.py", OBJECTS + "blas.py"
 
 MUTANTS = (
@@ -29,8 +30,13 @@ MUTANTS = (
     Mutant("described", "batcher: written beyond dst", MOVERS, "if not 0 <= place <= room - count:", "if not 0 <= place <= room:"),
     Mutant("described", "batcher: windows without a descriptor", MOVERS, "            view.desc = self.dst_desc.with_batch(count)\n", "            pass\n"),
     Mutant("described", "shuffler: too many indices are cut", MOVERS, "if chosen.size > room:", "if False:"),
-    Mutant("described", "mapped: views may be written", MAPPED, '        put(view, "writeable", False)\n', ""),
-    Mutant("described", "mapped: lists of positions may be written", MAPPED, '        self.check_writeable("assignment")\n        super()._set_selected(index, value)', "        super()._set_selected(index, value)"),
+    Mutant("described", "mapped: views may be written", PROTECTED, '        put(view, "writeable", self.writeable)\n', ""),
+    Mutant("described", "mapped: lists of positions may be written", BACKENDS + "cpu/tensor.py", '        self.check_writeable("assignment")\n', ""),
+    Mutant("described", "mapped: a file is in memory twice where once would do", FILES, "whole: Any = next(fitting, None)", "whole: Any = None"),
+    Mutant("described", "mapped: positions in files not compared", FILES, "return 2 if low < other_high and other_low < high else 0", "return 0"),
+    Mutant("described", "mapped: views of a second mapping go the short way", MAPPED, "return not self.writeable or self.place.again", "return not self.writeable"),
+    Mutant("described", "elements that overlap are not seen", PROTECTED, "        if step < reach:\n", "        if False:\n"),
+    Mutant("described", "steps that interlock count as overlapping", PROTECTED, "return step == 0 or _coincide(axes)", "return True"),
     Mutant("described", "mapped: a closed tensor keeps its memory", MAPPED, "                object.__delattr__(self, name)", "                pass"),
     Mutant("described", "mapped: too short a file", MAPPED, "os.path.getsize(name) < end:", "os.path.getsize(name) < desc.nbytes:"),
     Mutant("described", "assignments write what is mapped to be read", BACKENDS + "executor.py", "            if not target.writeable:\n", "            if False:\n"),

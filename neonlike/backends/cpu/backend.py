@@ -23,6 +23,7 @@ from neonlike.backends.cpu.primitives.roi import RoiKernels
 from neonlike.backends.cpu.tensor import CPUTensor
 from neonlike.backends.families.rnn_repeat import KnownUnrolls
 from neonlike.backends.hostdata import array_to_wrap
+from neonlike.backends.objects.protected import class_for
 from neonlike.backends.tensor import Tensor
 from neonlike.kernels.c.compile import find_compiler
 from neonlike.kernels.c.engine import CEngine
@@ -114,7 +115,8 @@ class NervanaCPU(
         array = array_to_wrap(host)
         flags, size = array.flags, array.dtype.itemsize
         if flags.writeable and flags.aligned and not any(step % size for step in array.strides):
-            return CPUTensor(self, array, owned=False)
+            kind = CPUTensor if flags.forc else class_for(array, CPUTensor)
+            return kind(self, array, owned=False)  # type: ignore[no-any-return]
         return CPUTensor(self, np.array(array))
 
 

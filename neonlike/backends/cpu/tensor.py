@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from neonlike.backends.dlpack import export_bfloat16
+from neonlike.backends.objects.filemap import alias_in_files
 from neonlike.backends.tensor import Tensor, cached, put
 from neonlike.backends.tensor_host import TensorHost
 from neonlike.checks import checked
@@ -100,7 +101,7 @@ class CPUTensor(Tensor):
         if mine.shape == its.shape and mine.strides == its.strides and self.ptr == other.ptr:
             return 1 if self.dtype == other.dtype else 2
         if not np.may_share_memory(mine, its):
-            return 0
+            return alias_in_files(self, other) if self.root is None and other.root is None else 0
         try:
             return 2 if np.shares_memory(mine, its, max_work=100_000) else 0  # type: ignore[arg-type]
         except np.exceptions.TooHardError:
@@ -161,6 +162,7 @@ class CPUTensor(Tensor):
         if chosen.gather is None:
             self._assign_view(self._make_view(array), value)
             return
+        self.check_writeable("assignment")
         axis = chosen.gather_axis or 0
         shape = (*array.shape[:axis], len(chosen.gather), *array.shape[axis + 1 :])
         values = CPUTensor(self.backend, np.empty(shape, self.dtype))
@@ -177,14 +179,9 @@ class CPUTensor(Tensor):
             raise
         return self._make_view(array)
 
-    def _reshaped(self, shape: Shape) -> CPUTensor:
+    def _reshaped(self, shape: Shape) -> CPUTensor | None:
         array = self.array.reshape(shape)
-        if self.size and not np.may_share_memory(array, self.array):
-            raise ShapeError(
-                f"reshape: {self.shape} with strides {self.strides} has no view of shape {shape}; "
-                "copy it first: be.empty(t.shape).copy(t).reshape(...)"
-            )
-        return self._make_view(array)
+        return None if self.size and not np.may_share_memory(array, self.array) else self._make_view(array)
 
     @checked
     def share(self, shape: Any, dtype: Any = None, name: str | None = None) -> CPUTensor:

@@ -10,16 +10,19 @@ from neonlike.optree.node import expression
 
 
 class AlongFamily(Family):
-    """``cumsum``, ``sort``, ``topk`` and the like: lazy, of tensors and expressions, into ``out`` if it is given."""
+    """``cumsum``, ``sort``, ``topk`` and the like: lazy, of tensors and expressions, into ``out`` if it is given.
 
-    def cumsum(self, a: Any, axis: int, reverse: bool = False, out: Any = None) -> Any:
+    With ``axis=None`` they work on all elements in C order, as a column (n, 1).
+    """
+
+    def cumsum(self, a: Any, axis: int | None = None, reverse: bool = False, out: Any = None) -> Any:
         """Sums of all elements of ``a`` up to each along ``axis``, itself included; differentiable.
 
         Added up in float64, or int64 for integers, whatever the dtype: the error of each sum is one rounding.
 
         Parameters
         ----------
-        axis : int
+        axis : int or None
         reverse : bool
             Sum all from each element to the end instead.
 
@@ -37,19 +40,19 @@ class AlongFamily(Family):
         """
         return self._finish(along.cumsum(expression("cumsum", a, self), axis, reverse), out)
 
-    def cumprod(self, a: Any, axis: int, reverse: bool = False, out: Any = None) -> Any:
+    def cumprod(self, a: Any, axis: int | None = None, reverse: bool = False, out: Any = None) -> Any:
         """Products of all elements of ``a`` up to each along ``axis``; as :meth:`cumsum`."""
         return self._finish(along.cumprod(expression("cumprod", a, self), axis, reverse), out)
 
-    def sort(self, a: Any, axis: int = -1, descending: bool = False, out: Any = None) -> Any:
+    def sort(self, a: Any, axis: int | None = -1, descending: bool = False, out: Any = None) -> Any:
         """``a`` in order along ``axis``; nan comes last, also in descending order. Differentiable."""
         return self._finish(along.sort(expression("sort", a, self), axis, descending), out)
 
-    def argsort(self, a: Any, axis: int = -1, descending: bool = False, out: Any = None) -> Any:
+    def argsort(self, a: Any, axis: int | None = -1, descending: bool = False, out: Any = None) -> Any:
         """int64 positions along ``axis`` in the order of the values of ``a``: equal ones as they come, nan last."""
         return self._finish(along.argsort(expression("argsort", a, self), axis, descending), out)
 
-    def topk(self, a: Any, k: int, axis: int = -1, largest: bool = True) -> tuple[Any, Any]:
+    def topk(self, a: Any, k: int, axis: int | None = -1, largest: bool = True) -> tuple[Any, Any]:
         """The ``k`` largest values of ``a`` along ``axis``, the largest first, and their int64 positions.
 
         Parameters
@@ -70,7 +73,7 @@ class AlongFamily(Family):
         """
         return along.topk(expression("topk", a, self), k, axis, largest)
 
-    def take_along_axis(self, a: Any, indices: Any, axis: int, out: Any = None) -> Any:
+    def take_along_axis(self, a: Any, indices: Any, axis: int | None = -1, out: Any = None) -> Any:
         """``out[.., j, ..] = a[.., indices[.., j, ..], ..]``: picks what ``argsort`` found, say; differentiable.
 
         Parameters

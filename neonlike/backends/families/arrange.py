@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -22,14 +21,15 @@ class ArrangeFamily(Family):
     slices are; those of expressions are expressions. Nothing has fewer than two axes.
     """
 
-    def concatenate(self, parts: Any, axis: int = 0, out: Any = None) -> Any:
+    def concatenate(self, parts: Any, axis: int | None = 0, out: Any = None) -> Any:
         """``parts`` one after the other along ``axis``; assigned to a tensor, each is computed straight into its place.
 
         Parameters
         ----------
         parts : list or tuple of tensors, expressions and 2-D arrays
             Of equal sizes but for ``axis``. The result has the dtype that arithmetic on them would give.
-        axis : int
+        axis : int or None
+            None: the elements of each in C order, as a column (n, 1).
         out : tensor, optional
             May share memory with the parts.
 
@@ -105,9 +105,7 @@ class ArrangeFamily(Family):
         ShapeError
             If a number is negative, or there are neither one nor as many as slices.
         """
-        a = expression("repeat", a, self)
-        if axis is None:
-            a, axis = arrange.reshape(a, (math.prod(a.shape), 1)), 0
+        a, axis = arrange.in_line(expression("repeat", a, self), axis)
         axis = arrange.one_axis("repeat", axis, a.shape)
         given = np.atleast_1d(counts) if isinstance(counts, np.ndarray) else counts
         given = given if isinstance(given, (list, tuple, np.ndarray)) else [given]
@@ -121,8 +119,17 @@ class ArrangeFamily(Family):
             raise OutOfMemory(f"repeat: no memory for slices repeated {brief(counts)} times; repeat fewer") from None
         return self._finish(moves.take(a, positions, axis), out)
 
-    def pad(self, a: Any, widths: Any, value: Any = 0, out: Any = None, *, constant_values: Any = None) -> Any:
-        """``a`` with ``value`` around it.
+    def pad(
+        self,
+        a: Any,
+        widths: Any,
+        value: Any = 0,
+        out: Any = None,
+        *,
+        mode: str = "constant",
+        constant_values: Any = None,
+    ) -> Any:
+        """``a`` with ``value`` around it, or with elements of its own.
 
         Parameters
         ----------
@@ -131,19 +138,24 @@ class ArrangeFamily(Family):
         out : tensor, optional
         constant_values : number or pairs, optional
             NumPy's name of ``value``.
+        mode : "constant", "edge", "reflect", "symmetric" or "wrap"
+            As NumPy's: all but the first go without a value. Edge repeats the outermost element, reflect mirrors at it,
+            symmetric at its outer side, wrap goes on at the other end.
 
         Raises
         ------
         ShapeError
-            On widths that are negative, and where either does not fit the axes.
+            On widths that are negative, where either does not fit the axes, and where there is nothing to repeat.
         DTypeError
             If a value is no number.
+        ArgumentError
+            On an unknown mode.
         """
         value = value if constant_values is None else constant_values
-        return self._finish(arrange.pad(expression("pad", a, self), widths, value), out)
+        return self._finish(arrange.pad(expression("pad", a, self), widths, value, mode), out)
 
-    def expand_dims(self, a: Any, axis: int) -> Any:
-        """``a`` with a new axis of size 1, which is ``axis`` of the result; a view of a tensor."""
+    def expand_dims(self, a: Any, axis: Any) -> Any:
+        """``a`` with a new axis of size 1, ``axis`` of the result (int, or tuple for several); a view of a tensor."""
         return arrange.expand_dims(expression("expand_dims", a, self), axis)
 
     def squeeze(self, a: Any, axis: Any = None) -> Any:

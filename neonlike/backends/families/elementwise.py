@@ -23,9 +23,9 @@ _LETTERS = ("a", "b", "c")
 class ElementwiseFamily(Family):
     """``be.sig(a)``, ``be.add(a, b)`` ...: lazy without ``out``; with ``out`` they execute and return it."""
 
-    def clip(self, a: Any, a_min: Any, a_max: Any, out: Any = None) -> Any:
-        """minimum(maximum(a, a_min), a_max); the bounds may be tensors."""
-        operands = [self._operand("clip", value) for value in (a, a_min, a_max)]
+    def clip(self, a: Any, a_min: Any = None, a_max: Any = None, out: Any = None) -> Any:
+        """minimum(maximum(a, a_min), a_max); the bounds may be tensors, and either None, which is no bound."""
+        operands = [value if value is None else self._operand("clip", value) for value in (a, a_min, a_max)]
         return self._finish(functions.clip(*operands), out)
 
     def reciprocal(self, a: Any, out: Any = None) -> Any:

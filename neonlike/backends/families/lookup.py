@@ -22,6 +22,7 @@ from neonlike.backends.families.operands import (
 from neonlike.checks import brief
 from neonlike.errors import DTypeError, IndexRangeError, ShapeError
 from neonlike.optree import functions, moves
+from neonlike.optree.arrange import in_line
 from neonlike.optree.node import expression
 
 
@@ -40,8 +41,10 @@ class LookupGradient:
 class LookupFamily(Family):
     """``take`` and ``onehot``, whose indices are integer tensors, arrays or lists; ``compound_bprop_lut``."""
 
-    def take(self, a: Any, indices: Any, axis: int, out: Any = None) -> Any:
+    def take(self, a: Any, indices: Any, axis: int | None = None, out: Any = None) -> Any:
         """Slices of ``a`` along ``axis`` picked by ``indices``; result has ``len(indices)`` there. Differentiable.
+
+        Without an axis, elements in C order, as a column (n, 1).
 
         Raises
         ------
@@ -49,7 +52,8 @@ class LookupFamily(Family):
             If an index is out of range: at once for host indices, when computed for tensors; on a GPU when the host
             next waits for it, by ``get()`` or ``be.synchronize()``: what was computed with it is undefined then.
         """
-        return self._finish(moves.take(expression("take", a, self), indices, axis), out)
+        a, along = in_line(expression("take", a, self), axis)
+        return self._finish(moves.take(a, indices, along), out)
 
     def onehot(self, indices: Any, axis: int, out: Any = None) -> Any:
         """1 where the position along ``axis`` equals the index, else 0; takes the shape it is used at.

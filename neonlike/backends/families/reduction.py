@@ -14,7 +14,7 @@ import numpy as np
 from neonlike.backends.families.base import Family
 from neonlike.checks import brief, shown
 from neonlike.errors import ArgumentError, ArgumentTypeError, ShapeError
-from neonlike.optree import arrange, dialect, functions, shapes
+from neonlike.optree import along, arrange, dialect, functions, shapes
 from neonlike.optree.builders import reduce
 from neonlike.optree.dtypes import DTypeRule
 from neonlike.optree.forms import mark, owner
@@ -26,8 +26,9 @@ from neonlike.optree.ops import OPS, Kind, OpSpec
 class ReductionFamily(Family, builds_nodes=True):
     """``be.sum(a, axis=None, out=None, keepdims=True)`` and the like.
 
-    ``axis`` is an int, a tuple or None for all; ``argmax`` and ``argmin`` take one, 1 unless given. Reduced axes are
-    kept with size 1; ``keepdims=False`` drops them where two are left, and is refused elsewhere (:class:`ShapeError`).
+    ``axis`` is an int, a tuple or None for all, an empty tuple for none; ``argmax`` and ``argmin`` take one, 1 unless
+    given, or None for the place among all elements in C order. Reduced axes are kept with size 1; ``keepdims=False``
+    drops them where two are left, and is refused elsewhere (:class:`ShapeError`).
     """
 
     def mean(self, a: Any, axis: Any = None, partial: Any = None, out: Any = None, keepdims: bool = True) -> Any:
@@ -117,13 +118,15 @@ def builder(spec: OpSpec, name: str) -> Callable[..., Any]:
 
 
 def _method(spec: OpSpec, name: str, default: int | None) -> Callable[..., Any]:
+    made = along.position if spec.dtype is DTypeRule.INDEX else reduce
+
     def method(self: Any, a: Any, axis: Any = default, out: Any = None, keepdims: bool = True) -> Any:
-        node: Any = reduce(spec, a, axis, self)
+        node: Any = made(spec, a, axis, self)
         if keepdims is not True:
             node = _as_asked(name, node, a, axis, keepdims)
         return node if out is None else self._finish(node, out)
 
-    return method if spec.dtype is DTypeRule.INDEX else mark(method, "reduction", spec)
+    return method if made is along.position else mark(method, "reduction", spec)
 
 
 Family.builders[Kind.REDUCTION] = builder

@@ -39,6 +39,7 @@ from neonlike.backends.gpu.tensors import interop
 from neonlike.backends.gpu.tensors.tensor import GPUTensor
 from neonlike.backends.hostdata import array_to_wrap
 from neonlike.backends.memory import MemoryStats
+from neonlike.backends.objects.protected import class_for
 from neonlike.backends.tensor import Tensor
 from neonlike.checks import brief
 from neonlike.errors import BackendUnavailable, DTypeError
@@ -48,6 +49,7 @@ from neonlike.kernels.cuda.queue import Queue
 from neonlike.kernels.run.calls import CallCache
 from neonlike.kernels.run.engine import Engine
 from neonlike.optree.dtypes import DType
+from neonlike.optree.node import Expression
 from neonlike.optree.shapes import Shape, as_shape
 
 
@@ -221,7 +223,7 @@ class NervanaGPU(
         """A tensor over ``value`` if its elements are on this GPU: a tensor of ours, or what another library has."""
         if isinstance(value, Tensor):
             return value if value.backend is self else None  # type: ignore[return-value]
-        if isinstance(value, (np.ndarray, np.generic, list, tuple, int, float)):
+        if isinstance(value, (Expression, np.ndarray, np.generic, list, tuple, int, float)):
             return None
         where = getattr(value, "__dlpack_device__", None)
         if where is not None:
@@ -251,7 +253,8 @@ class NervanaGPU(
 
     def _over(self, array: DeviceArray, read_only: bool) -> GPUTensor:
         """A tensor over ``array``, or a copy of it."""
-        shared = GPUTensor(self, array.reshape(as_shape(array.shape or (1, 1))) if array.ndim < 2 else array)
+        array = array.reshape(as_shape(array.shape or (1, 1))) if array.ndim < 2 else array
+        shared: GPUTensor = class_for(array, GPUTensor)(self, array)
         return self.empty_like(shared).copy(shared) if read_only else shared
 
     # Memory

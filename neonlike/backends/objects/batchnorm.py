@@ -126,26 +126,26 @@ class BatchNormOp:
     def running_mean(self) -> Any:
         """The running mean, a tensor as :meth:`scale_bias_desc` says; writing to it sets it."""
         self._staged("running_mean")
-        return self._mean.reshape(self._stats.shape)
+        return self._mean.viewed(self._stats.shape)
 
     @property
     def running_variance(self) -> Any:
         """The running variance likewise."""
         self._staged("running_variance")
-        return self._variance.reshape(self._stats.shape)
+        return self._variance.viewed(self._stats.shape)
 
     @property
     def saved_mean(self) -> Any:
         """A copy of the mean of the last training call."""
         self._trained("saved_mean")
-        return (self._saved_sum / self.count).astensor().reshape(self._stats.shape)
+        return (self._saved_sum / self.count).astensor().viewed(self._stats.shape)
 
     @property
     def saved_inv_variance(self) -> Any:
         """1 / sqrt(variance + epsilon) of the last training call, computed now."""
         epsilon = self._trained("saved_inv_variance")
         inverse = 1 / self.backend.sqrt(self._saved_variance + epsilon)
-        return inverse.astensor().reshape(self._stats.shape)
+        return inverse.astensor().viewed(self._stats.shape)
 
     def _trained(self, operation: str) -> float:
         """The epsilon of the last training call."""
@@ -345,7 +345,7 @@ class BatchNormOp:
         name = f"batchnorm_op.{operation}"
         check_tensors(self.backend, name, **tensors)
         return {
-            which: self._stats.view(tensor, which, name).reshape(self._rows, 1) for which, tensor in tensors.items()
+            which: self._stats.view(tensor, which, name).viewed(self._rows, 1) for which, tensor in tensors.items()
         }
 
     def _statistics(self) -> dict[str, Any]:

@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import contextlib
 import os
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from neonlike.backends.descriptors import TensorDesc
-from neonlike.backends.tensor import Tensor, put
+from neonlike.backends.objects.filemap import Place, mapped_part
+from neonlike.backends.objects.protected import Protected, class_over
+from neonlike.backends.tensor import put
 from neonlike.checks import brief
-from neonlike.errors import ArgumentError, ReadOnlyError, ShapeError, TensorClosed
+from neonlike.errors import ArgumentError, ShapeError, TensorClosed
 
 MODES = ("r", "r+", "w+")
 _OF_MEMORY = ("array", "address", "geometry", "call_layout", "is_contiguous")
 """Attributes of a tensor that say where its elements are."""
 
 
-class Mapped(Tensor):
+class Mapped(Protected):
     """A tensor over a part of a file, and the views of one that must not be written.
 
     ``with be.mapped(path, desc) as t:`` closes it at the end.
@@ -34,8 +35,10 @@ class Mapped(Tensor):
     mode : "r", "r+" or "w+"
     closed : bool
     writeable : bool
+    place : Place
     """
 
+    place: Place
     path: str = ""
     mode: str = "r"
     closed: bool = False
@@ -92,63 +95,42 @@ class Mapped(Tensor):
         if self.closed:
             raise TensorClosed(f"{operation}: the tensor over {self.path} was closed; map the file again: be.mapped")
 
-    # What must not be written
+    # What must not be written, and what shares a file with another tensor
 
-    @property
-    def call_layout(self) -> object:
-        """Equal to that of no other tensor: calls of primitives with it are always checked."""
-        return object()
+    def keeps(self, array: Any) -> bool:
+        """Whether a view must not be written either, or may lie where the file is in memory twice."""
+        return not self.writeable or self.place.again
+
+    def reason(self) -> str:
+        """Which file was mapped to be read."""
+        return (
+            f"the tensor over {self.path} must not be written; map the file with mode 'r+', or write to a copy: "
+            "t.copy()"
+        )
 
     def _make_view(self, array: Any) -> Any:
-        if self.writeable:
-            return super()._make_view(array)  # type: ignore[misc]
-        kind: Any = type(self)
-        view = kind(self.backend, array, self.name, self.persist_values, base=self)
-        put(view, "path", self.path)
-        put(view, "writeable", False)
+        view = super()._make_view(array)
+        if view.__class__ is self.__class__:
+            put(view, "path", self.path)
+            put(view, "place", self.place)
         return view
-
-    def _set_host(self, host: Any) -> None:
-        self.check_writeable("set")
-        super()._set_host(host)
-
-    def _set_selected(self, index: Any, value: Any) -> None:
-        self.check_writeable("assignment")
-        super()._set_selected(index, value)
-
-    def check_writeable(self, operation: str) -> None:
-        """Raise ReadOnlyError if the file was mapped to be read."""
-        if not self.writeable:
-            raise ReadOnlyError(
-                f"{operation}: the tensor over {self.path} must not be written; map the file with mode 'r+', or write "
-                "to a copy: t.copy()"
-            )
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        """As of other tensors on a GPU, saying whether it may be written."""
-        found = dict(super().__cuda_array_interface__)  # type: ignore[misc]
-        return {**found, "data": (found["data"][0], not self.writeable)}
-
-
-@lru_cache
-def _class_over(tensor_cls: type[Tensor]) -> Any:
-    """The class of mapped tensors of a backend whose tensors are of ``tensor_cls``."""
-    return type(f"Mapped{tensor_cls.__name__}", (Mapped, tensor_cls), {"__doc__": Mapped.__doc__})
 
 
 def map_file(be: Any, path: Any, desc: TensorDesc, mode: str, offset: int) -> Any:
     """See ``DescribedFamily.mapped``."""
     name = _checked(path, desc, mode, offset)
-    file: Any = np.memmap(name, desc.dtype, mode, offset, desc.shape)  # type: ignore[call-overload]
-    kind = _class_over(be.tensor_cls)
+    file, place = mapped_part(name, desc.dtype, desc.shape, mode, offset)
+    kind = class_over(Mapped, be.tensor_cls)
     if be.tensor_cls.live_host:
         made = kind(be, file.view(np.ndarray), owned=False)
     else:
         made = kind(be, be.fresh(desc.shape, desc.dtype).array)
         made.set(file)
-    for attribute, value in (("path", name), ("mode", mode), ("_file", file), ("writeable", mode != "r")):
-        put(made, attribute, value)
+    put(made, "path", name)
+    put(made, "mode", mode)
+    put(made, "_file", file)
+    put(made, "place", place)
+    put(made, "writeable", mode != "r")
     made.desc = desc
     return made
 

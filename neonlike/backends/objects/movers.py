@@ -126,7 +126,7 @@ class Samples(Mover):
         self.dst = be.tensor(self.dst_desc) if self.dst is None else self.dst_desc.view(self.dst, "dst", name)
         order = self.src_desc.order(self.dst_desc.layout)
         self._turned = self.src if order == tuple(range(self.src_desc.ndim)) else self.src.permuted(order)
-        self._turned = self._turned.reshape(self.dst_desc.with_batch(self.src_desc.batch_size).shape)
+        self._turned = self._turned.viewed(self.dst_desc.with_batch(self.src_desc.batch_size).shape)
         self._before = (slice(None),) * self.dst_desc.axis(BATCH)
 
     def _source(self, start: int, count: int) -> Any:

@@ -99,7 +99,7 @@ class BothWays:
 
     def _steps(self, tensor: Any) -> Any:
         """``(rows, steps, N)`` of a buffer."""
-        return tensor.reshape(tensor.shape[0], self.in_shape[1], -1)
+        return tensor.viewed(tensor.shape[0], self.in_shape[1], -1)
 
     def fprop(self, x: Any, inference: bool = False, init_state: Any = None) -> Any:
         """Outputs ``(2 units, steps * N)``, the states of the forward direction above those of the backward one.

@@ -307,7 +307,7 @@ class WeightedLayer(BuiltLayer):
 def flat(tensor: Any, rows: int | None = None) -> Any:
     """A view ``(features, N)`` of a tensor ``(..., N)``, or with so many rows."""
     shape = (-1, tensor.shape[-1]) if rows is None else (rows, -1)
-    return tensor if tensor.ndim == 2 and rows in (None, tensor.shape[0]) else tensor.reshape(shape)
+    return tensor if tensor.ndim == 2 and rows in (None, tensor.shape[0]) else tensor.viewed(shape)
 
 
 def blend(target: Any, value: Any, alpha: float, beta: float) -> None:

@@ -245,7 +245,7 @@ class MergeBroadcast(Broadcast):
         if self.merge == "recurrent":
             return [whole[:, part] for part in self.slices]
         shapes = [(rows, steps * self.be.bsz) for rows, steps in self._shapes()]
-        return [whole[part].reshape(shape) for part, shape in zip(self.slices, shapes, strict=True)]
+        return [whole[part].viewed(shape) for part, shape in zip(self.slices, shapes, strict=True)]
 
     def fprop(self, inputs: Any, inference: bool = False) -> Any:
         """Outputs of all branches; in inference of fewer columns than a batch, too."""
@@ -255,7 +255,7 @@ class MergeBroadcast(Broadcast):
                 continue
             if y.size != view.size:
                 return self._assemble(found)
-            view[:] = y.reshape(view.shape)
+            view[:] = y.viewed(view.shape)
         return self.outputs
 
     def _branch_inputs(self, inputs: Any) -> Sequence[Any]:
@@ -273,7 +273,7 @@ class MergeBroadcast(Broadcast):
                 bsz = self.be.bsz
                 self._partial[:, part.start // bsz * samples : part.stop // bsz * samples] = y
             else:
-                self._partial[part] = y.reshape(part.stop - part.start, -1)
+                self._partial[part] = y.viewed(part.stop - part.start, -1)
         return self._partial
 
     def bprop(self, error: Any, alpha: float = 1.0, beta: float = 0.0) -> Any:

@@ -259,4 +259,4 @@ def _split(row: Any, shapes: Sequence[Any]) -> list[Any]:
     """Views of the parts of a row that :func:`joined` made; of a single tensor the tensor."""
     if len(shapes) == 1:
         return [row]
-    return [row[:, a:b].reshape(shape) for (a, b), shape in zip(places(shapes), shapes)]
+    return [row[:, a:b].viewed(shape) for (a, b), shape in zip(places(shapes), shapes)]

@@ -20,7 +20,7 @@ def first_part(buffer: Tensor, rows: int, columns: int) -> Tensor:
     if not buffer.is_contiguous:
         found: Tensor = buffer.backend.empty((rows, columns), dtype=buffer.dtype)
         return found
-    return buffer.reshape(1, -1)[:, : rows * columns].reshape(rows, columns)
+    return buffer.viewed(1, -1)[:, : rows * columns].viewed(rows, columns)
 
 
 def copied(owner: Any, memo: dict[int, Any], is_set_up: bool) -> Any:
@@ -47,8 +47,8 @@ def part_of(layer: Any, role: str, buffer: Tensor, columns: int) -> Tensor:
 
 
 def reshaped(layer: Any, role: str, buffer: Tensor, rows: int) -> Tensor:
-    """``buffer.reshape(rows, -1)``, likewise kept under ``role``."""
-    return _kept(layer, role, buffer, rows, -1, Tensor.reshape)
+    """``buffer.viewed(rows, -1)``, likewise kept under ``role``."""
+    return _kept(layer, role, buffer, rows, -1, Tensor.viewed)
 
 
 def transposed(layer: Any, role: str, buffer: Tensor) -> Tensor:

@@ -87,12 +87,12 @@ class Reshape(Layer):
         shape = self.out_shape_t
         if inference:
             shape = self._buffer_shape(self.out_shape, inputs.size // int(np.prod(self.out_shape)))
-        self.outputs = inputs.reshape(shape)
+        self.outputs = inputs.viewed(shape)
         return self.outputs
 
     def bprop(self, error: Tensor) -> Tensor:
         """View of the error in the old shape."""
-        self.deltas = error.reshape(self.in_shape_t)
+        self.deltas = error.viewed(self.in_shape_t)
         return self.deltas
 
 

@@ -181,23 +181,23 @@ class _Workspace:
         self.samples, self.steps = samples, steps
         self.sizes = be.attention_layer(None, samples, heads, steps, size, causal=layer.causal)
         self.projected = be.empty((3 * layer.nin, steps * samples))
-        self.apart = self.projected.reshape(3, heads, size, steps, samples)
+        self.apart = self.projected.viewed(3, heads, size, steps, samples)
         self.heads, self.errors_heads = (be.empty((3, heads, samples, steps, size)) for _ in range(2))
         self.queries, self.keys, self.values = self._thirds(self.heads, heads * samples, steps, size)
         self.errors = self._thirds(self.errors_heads, heads * samples, steps, size)
         self.lse = be.empty((heads * samples, steps), dtype=self.sizes.lse_dtype)
         self.mixed, self.mixed_error = (be.empty((heads * samples, steps, size)) for _ in range(2))
         self.mixed_apart, self.mixed_error_apart = (
-            whole.reshape(heads, samples, steps, size) for whole in (self.mixed, self.mixed_error)
+            whole.viewed(heads, samples, steps, size) for whole in (self.mixed, self.mixed_error)
         )
         self.joined, self.joined_error = (be.empty((layer.nin, steps * samples)) for _ in range(2))
         self.joined_apart, self.joined_error_apart = (
-            whole.reshape(heads, size, steps, samples) for whole in (self.joined, self.joined_error)
+            whole.viewed(heads, size, steps, samples) for whole in (self.joined, self.joined_error)
         )
 
     @staticmethod
     def _thirds(whole: Tensor, *shape: int) -> list[Tensor]:
-        parts = whole.reshape(3 * shape[0], *shape[1:])
+        parts = whole.viewed(3 * shape[0], *shape[1:])
         return [parts[i * shape[0] : (i + 1) * shape[0]] for i in range(3)]
 
 

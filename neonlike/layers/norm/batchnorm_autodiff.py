@@ -29,7 +29,7 @@ class BatchNormAutodiff(BatchNorm):
         self._tree_of: Any = None
 
     def _by_map(self, buffer: Tensor) -> Tensor:
-        return buffer if buffer.shape[0] == self.nfm else buffer.reshape(self.nfm, -1)
+        return buffer if buffer.shape[0] == self.nfm else buffer.viewed(self.nfm, -1)
 
     def get_forward_optree(self) -> Any:
         """Expression of the outputs in training, (features, columns), of the last inputs."""

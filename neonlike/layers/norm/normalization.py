@@ -78,7 +78,7 @@ class BatchNorm(ScaleShiftLayer):
             Prepare for gradients that add up over several backward passes.
         """
         super().allocate(shared_outputs, accumulate_updates)
-        self.y = self.outputs if self.outputs.shape[0] == self.nfm else self.outputs.reshape(self.nfm, -1)
+        self.y = self.outputs if self.outputs.shape[0] == self.nfm else self.outputs.viewed(self.nfm, -1)
         self.make("gmean", 0.0)
         self.make("gvar", 0.0)
         self.xvar, self._own_sum = self.statistic(), self.statistic()

@@ -72,7 +72,7 @@ class RecurrentOutput(Layer):
 
     def _by_step(self, buffer: Tensor, extent: Extent) -> Tensor:
         """A buffer as (features, steps, N)."""
-        rows = buffer if buffer.shape[0] == self.nin else buffer.reshape(self.nin, -1)
+        rows = buffer if buffer.shape[0] == self.nin else buffer.viewed(self.nin, -1)
         return first_columns(rows, extent.columns).reshape(self.nin, *extent)
 
     def fprop(self, inputs: Any, inference: bool = False) -> Tensor:

@@ -234,8 +234,8 @@ class SequenceLayer(ParameterLayer):
         gates, starts = self.ngates * self.nout, self._part_starts()
         for name, rows in self._part_rows().items():
             places = slice(starts[name], starts[name] + rows)
-            setattr(self, name, self.W[places].reshape(gates, rows))
-            setattr(self, f"d{name}", self.dW[places].reshape(gates, rows))
+            setattr(self, name, self.W[places].viewed(gates, rows))
+            setattr(self, f"d{name}", self.dW[places].viewed(gates, rows))
             setattr(self, f"_{name}_T", getattr(self, name).T)
         self._named = self.W, self.dW
 
@@ -260,7 +260,7 @@ class SequenceLayer(ParameterLayer):
         before = self._last
         known = self.x is not None and self._x_used is not None and same_memory(inputs, self.x)
         if not known or before is not views:
-            rows = inputs if inputs.shape[0] == features else inputs.reshape(features, -1)
+            rows = inputs if inputs.shape[0] == features else inputs.viewed(features, -1)
             self._x_used = first_columns(rows, extent.columns)
         self.x = self.inputs = inputs
         self._last = views
@@ -302,7 +302,7 @@ class SequenceLayer(ParameterLayer):
         if self.deltas is None:
             return None
         features = self._x_used.shape[0]
-        rows = self.deltas if self.deltas.shape[0] == features else self.deltas.reshape(features, -1)
+        rows = self.deltas if self.deltas.shape[0] == features else self.deltas.viewed(features, -1)
         return first_columns(rows, views.extent.columns)
 
     def _input_gradients(self, views: Views, D: Tensor, alpha: float, beta: float) -> None:

@@ -179,7 +179,7 @@ class Recurrent(SequenceLayer):
             else:
                 shape = self.nout, steps, samples
                 at_last = self.be.where(masks.last.reshape(1, steps, samples), states.reshape(shape), 0)
-                final.reshape(self.nout, 1, samples)[:] = self.be.sum(at_last, axis=1)
+                final.viewed(self.nout, 1, samples)[:] = self.be.sum(at_last, axis=1)
                 final[:] = final + initial * masks.empty
 
     # -- passes --------------------------------------------------------------------------------------------
