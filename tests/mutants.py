@@ -112,6 +112,7 @@ TESTS = {
         "replays": "replays_watched replays_played replays replays_steps replays_layers call_cache fastpath_calls",
         "recurrent": "bidirectional_layers sequence_lengths recurrent_layers recurrent_state",
         "lookup": "rest_lookup families positions",
+        "onehot": "onehot fastpath_classes",
         "linalg": "gemm_blas rest_products linalg",
         "stats": "rest_helpers rest_memory families",
         "merge": "rest_helpers",

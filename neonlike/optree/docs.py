@@ -42,6 +42,7 @@ ALSO: dict[str, tuple[str, ...]] = {
     "cumprod": ("be.cumprod",),
     "argsort": ("be.argsort", "be.topk"),
     "concat": ("be.concatenate", "be.stack"),
+    "classes": ("be.onehot",),
     "take": ("be.take",),
 }
 """What makes an op besides the builders of its row: operators, and methods that take more than operands."""

@@ -14,8 +14,8 @@ import numpy as np
 
 from neonlike.checks import brief
 from neonlike.errors import ArgumentError, ShapeError
-from neonlike.optree import along, arrange, builders, moves, operators, shapes, tape
-from neonlike.optree.dtypes import F16, F32, F64, DTypeRule, is_float
+from neonlike.optree import along, arrange, builders, dialect, moves, operators, shapes, tape
+from neonlike.optree.dtypes import F16, F32, F64, I64, DTypeRule, is_float
 from neonlike.optree.forms import mark, owner
 from neonlike.optree.node import Expression, OpTreeNode, expression
 from neonlike.optree.ops import OPS, Kind, OpSpec
@@ -80,13 +80,16 @@ def unregister(name: str) -> None:
         delattr(F, builder)
 
 
+_CLASSES, _ONEHOT = OPS["classes"], OPS["onehot"]
+
 # Generators ---------------------------------------------------------------------------------------------------------
 
 
-def onehot(indices: Any, axis: int, backend: Any = None) -> OpTreeNode:
+def onehot(indices: Any, axis: int, backend: Any = None, checked: bool | None = None) -> OpTreeNode:
     """1 where the position along ``axis`` (0 or 1) equals the index; takes the shape it is used at.
 
-    ``indices`` is an integer vector of shape (1, n) or (n, 1).
+    ``indices`` is an integer vector of shape (1, n) or (n, 1). ``checked`` (None: but for neon's dialect), one that is
+    no place along the axis is an error when it is computed; else it has 0 everywhere.
     """
     backend = backend or getattr(indices, "backend", None)
     positions = builders.index_operand("onehot", indices, None, backend)
@@ -96,9 +99,9 @@ def onehot(indices: Any, axis: int, backend: Any = None) -> OpTreeNode:
         raise ShapeError(f"onehot: indices must be a vector (1, n) or (n, 1), got {positions.shape}; reshape them")
     if positions.shape[axis] != 1:
         positions = moves.transpose(positions)
-    node = builders.move("onehot", (positions,), {"axis": axis}, FREE)
-    node.dtype = F32
-    return node
+    if not dialect.is_neon() if checked is None else checked:
+        positions = OpTreeNode(_CLASSES, (positions,), {"axis": axis}, positions.shape, I64, positions.backend)
+    return OpTreeNode(_ONEHOT, (positions,), {"axis": axis}, FREE, F32, positions.backend)
 
 
 def rand(backend: Any, seed: int, call: int) -> OpTreeNode:

@@ -189,6 +189,7 @@ _OTHERS: dict[str, tuple[tuple[str, ...], Callable[..., Any]]] = {
     "argsort": (("axis", "descending", "count"), along.argsort),
     "take_along": (("axis",), along.take_along),
     "untake_along": (("shape", "axis"), along.untake_along),
+    "classes": (("axis",), lambda indices, axis: builders.move("classes", (indices,), {"axis": axis}, indices.shape)),
     "take": (("axis",), moves.take),
     "untake": (("shape", "axis"), moves.untake),
     "view": (("layout",), moves.view),

@@ -331,6 +331,19 @@ def out_of_range(name: str, index: int | str, limit: int) -> str:
     return f"{name}: index {index} is out of range for an axis of size {limit}; use {-limit} to {limit - 1}"
 
 
+def classes(indices: Array, out: Array, limit: int) -> None:
+    """Copy ``indices``, classes of :func:`onehot`, which are numbered from 0: none counts from the end."""
+    bad = indices[(indices < 0) | (indices >= limit)]
+    if bad.size:
+        raise IndexRangeError(no_class(int(bad.flat[0]), limit))
+    out[...] = indices
+
+
+def no_class(index: int | str, limit: int) -> str:
+    """What is wrong with ``index``."""
+    return f"onehot: index {index} is out of range for an axis of size {limit}; use 0 to {limit - 1}"
+
+
 def take(x: Array, indices: Array, out: Array, axis: int) -> None:
     """Gather slices of ``x`` along ``axis``."""
     check_range("take", indices, x.shape[axis])

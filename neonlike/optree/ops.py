@@ -395,6 +395,7 @@ _ROWS: tuple[OpSpec, ...] = (
     # Moves
     OpSpec("transpose", 1, Kind.MOVE, f.copy, "", SAME, lambda F, d, z, x: (F.transpose(d, inverse(z.attrs["axes"])),), "Axes permuted.", keyed=("axes",), flops=0),
     OpSpec("broadcast", 1, Kind.MOVE, f.copy, "", SAME, lambda F, d, z, x: (d,), "Broadcast to a shape.", flops=0),
+    OpSpec("classes", 1, Kind.MOVE, f.classes, "", SAME, NON_DIFFERENTIABLE, "Indices of onehot, each of which must be a place along its axis.", domain=(WHOLE,), flops=0),
     OpSpec("take", 2, Kind.MOVE, f.take, "", SAME, lambda F, d, z, x, i: (F.untake(d, i, x.shape, z.attrs["axis"]), None), "Slices gathered by index along axis.", domain=(REAL, WHOLE), keyed=("axis",), flops=0),
     OpSpec("untake", 2, Kind.MOVE, f.untake, "", SAME, lambda F, d, z, x, i: (F.take(d, i, z.attrs["axis"]), None), "Slices scatter-added by index along axis (gradient of take).", domain=(REAL, WHOLE), keyed=("axis",)),
     OpSpec("view", 1, Kind.MOVE, f.view, "", SAME, lambda F, d, z, x: (F.unview(d, x.shape, z.attrs["layout"]),), "Strided window of an expression.", flops=0),

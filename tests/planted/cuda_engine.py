@@ -51,7 +51,7 @@ MUTANTS = (
     moves("the last slice of each place left out", SCATTER, "end = g_start[{{ axis }} + 1]; k < end;", "end = g_start[{{ axis }} + 1]; k + 1 < end;"),
     moves("slices replace each other", SCATTER, "total += (", "total = ("),
     moves("slices taken in the order in which they lie", SCATTER, "(nl_index)g_slices[k] * meta.v[1]", "(nl_index)k * meta.v[1]"),
-    moves("negative indices out of range", INDICES, "found < -limit ||", "found < 0 ||"),
+    moves("negative indices out of range", INDICES, "found < lowest ||", "found < 0 ||"),
     moves("the index behind the last one in range", INDICES, "found >= limit)", "found > limit)"),
     moves("places begin behind their first slice", INDICES, "if (keys[middle] < p)", "if (keys[middle] <= p)"),
     lines("picking: negative indices count from the beginning", ALONG, "found < 0 ? found + meta.v[1] : found;", "found < 0 ? -found : found;"),

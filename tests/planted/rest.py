@@ -71,4 +71,9 @@ MUTANTS = (
     Mutant("activation", "skip connection: beta ignored", ACTIVATION, "y * float(beta) + x if beta", "y + x if beta"),
     Mutant("activation", "skip connection: alpha ignored", ACTIVATION, "scaled = error * float(alpha)", "scaled = error * 1.0"),
     Mutant("activation", "bias gradient accumulates", ACTIVATION, "F.sum(err, axis=1)", "out + F.sum(err, axis=1)"),
+    Mutant("onehot", "negative indices count", NUMPY, "bad = indices[(indices < 0) | (indices >= limit)]", "bad = indices[indices >= limit]"),
+    Mutant("onehot", "C: no index is out of range", C + "fastpath/fastpath_classes.h", "return wrong ? OUT_OF_RANGE : 0;", "return 0;"),
+    Mutant("onehot", "C: steps of bytes are those of elements", C + "fastpath/fastpath_classes.h", "from += classes->from)", "from += sizeof(type))"),
+    Mutant("onehot", "targets are written before indices are checked", KERNELS + "planning/plan.py", '("take", "untake", "classes")', '("take", "untake")'),
+    Mutant("onehot", "neon's dialect refuses", OPTREE + "functions.py", "if not dialect.is_neon() if checked is None else checked:", "if checked is not False:"),
 )

@@ -63,6 +63,12 @@ class LookupFamily(Family):
         indices : integer vector of shape (1, n) or (n, 1)
         axis : int
             0: ``out[indices[j], j] = 1`` for a target (classes, n); 1: its transpose.
+
+        Raises
+        ------
+        IndexRangeError
+            When computed, if an index is negative or not below the size of the axis; on a GPU as in :meth:`take`.
+            In neon's dialect such an index has 0 everywhere.
         """
         return self._finish(functions.onehot(indices, axis, self), out)
 

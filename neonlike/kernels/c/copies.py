@@ -9,7 +9,7 @@ from typing import Any
 
 from neonlike.kernels.c import fastpath
 from neonlike.kernels.codegen.layout import Axis, collapse
-from neonlike.kernels.numpy_engine.engine import NumpyCallStage, ViewStage
+from neonlike.kernels.numpy_engine.engine import ClassesStage, NumpyCallStage, ViewStage
 from neonlike.kernels.planning.plan import Store
 from neonlike.kernels.run.call_stage import CallStage
 from neonlike.kernels.run.recipe import Placing, Source, StageSteps, Step, Word
@@ -109,6 +109,25 @@ class _Lying:
 
 def _is_plain(array: Any) -> bool:
     return tuple(array.strides) == contiguous_strides(array.shape, array.itemsize)
+
+
+class CClassesStage(ClassesStage):
+    """Indices that must be below a size."""
+
+    def steps(self, run: Placing) -> StageSteps | None:
+        """How the extension runs the stage as :meth:`run` did on the arrays of ``run``; None if it cannot."""
+        extension = fastpath.loaded()
+        if extension is None or self.others:
+            return None
+        self._allocate(run)
+        (read,) = self.inputs
+        source = run.array(read, 0)
+        size, step = source.itemsize, max((s for s, n in zip(source.strides, source.shape) if n != 1), default=0)
+        kind = 2 * _ITEMSIZES.index(size) + (source.dtype.kind == "u")
+        classes = (ctypes.c_int64 * 4)(kind, math.prod(source.shape), step, self.value.limit(run.graph))
+        to = run.written(run.temps[self.value.index])
+        words: tuple[Word, ...] = (to, run.read(read), (Source.PLAIN, ctypes.addressof(classes)))
+        return StageSteps((Step(extension.classes, words),), False, True, classes)
 
 
 class ConcatStage(NumpyCallStage):

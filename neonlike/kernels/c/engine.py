@@ -13,7 +13,7 @@ from neonlike.kernels.c import compile as compile_c
 from neonlike.kernels.c import fastpath
 from neonlike.kernels.c import lines as lines_c
 from neonlike.kernels.c import moves as moves_c
-from neonlike.kernels.c.copies import CCallStage, CCopyBack, ConcatStage, CViewStage
+from neonlike.kernels.c.copies import CCallStage, CClassesStage, CCopyBack, ConcatStage, CViewStage
 from neonlike.kernels.c.products import DotStage
 from neonlike.kernels.c.stage import CStage
 from neonlike.kernels.numpy_engine.engine import NumpyEngine
@@ -25,8 +25,8 @@ from neonlike.kernels.run.recipe import MOST_STEPS, MOST_WORDS, Placing, Recipe,
 from neonlike.kernels.run.stage import ExecutableStage, Run
 from neonlike.kernels.run.workspace import KEPT_BYTES
 
-_COPIES = {"view": CViewStage, "unview": CViewStage, "concat": ConcatStage}
-_WITH_STEPS = (CStage, DotStage, CViewStage, ConcatStage, CCallStage, CCopyBack)
+_COPIES = {"view": CViewStage, "unview": CViewStage, "concat": ConcatStage, "classes": CClassesStage}
+_WITH_STEPS = (CStage, DotStage, CViewStage, ConcatStage, CClassesStage, CCallStage, CCopyBack)
 MOST_MEMORY = KEPT_BYTES
 """Bytes of temporaries of an assignment that the extension starts: a thread keeps so much."""
 

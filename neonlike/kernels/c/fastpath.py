@@ -37,7 +37,7 @@ SUFFIX = ".extension"
 """Of the file in the cache: not that of kernels, which are counted."""
 _PARTS = (
     "places", "words", "walk", "nodes", "builders", "device", "recipes", "launches", "fixed", "calls", "repeating",
-    "chains", "checked", "copies", "records",
+    "chains", "checked", "copies", "classes", "records",
 )  # fmt: skip
 HEADERS = (*(f"fastpath/fastpath_{part}.h" for part in _PARTS), "packed.h")
 
@@ -202,8 +202,8 @@ def _load(path: Path) -> Any:
 
 
 _MOVES = {
-    "transpose": ("axes",), "broadcast": ("shape",), "onehot": ("axis",), "view": ("layout", "picks"),
-    "unview": ("layout", "shape"), "concat": ("axis",),
+    "transpose": ("axes",), "broadcast": ("shape",), "onehot": ("axis",), "classes": ("axis",), "concat": ("axis",),
+    "view": ("layout", "picks"), "unview": ("layout", "shape"),
 }  # fmt: skip
 """Ops that show a tensor otherwise, or move elements: with what of their attributes the extension tells them apart."""
 

@@ -15,6 +15,7 @@ from neonlike.kernels.planning.graph import Graph
 from neonlike.kernels.planning.plan import Plan, Stage, Store, reads_any_index
 from neonlike.kernels.run.stage import Layouts, Run, WholeOperandStage, destination
 from neonlike.optree.dtypes import F64, I64, is_float
+from neonlike.optree.npfuncs import no_class, out_of_range
 
 
 class DeviceStage(WholeOperandStage):
@@ -97,7 +98,7 @@ class DeviceMove(DeviceStage):
         limit = (out if self.scatters else source).shape[self.axis]
         index, calls = self._vector(indices)
         if not self.scatters or 0 in (*out.shape, indices.size):
-            calls.append(self.moves.check(index, limit, "take"))
+            calls.append(self.moves.check(index, limit, partial(out_of_range, "take")))
         if 0 in out.shape:
             return calls
         if not self.scatters:
@@ -115,6 +116,16 @@ class DeviceMove(DeviceStage):
             index = self.queue.empty((indices.size,), indices.dtype)
             calls.append(self.queue.copy(indices, index.reshape(*indices.shape)))
         return index, calls
+
+
+class DeviceClasses(DeviceMove):
+    """``classes``: a kernel checks the indices, which are copied."""
+
+    def _calls(self, run: Run, operands: list[Any], out: Any) -> list[Callable[[], None]]:
+        (indices,) = operands
+        index, calls = self._vector(indices)
+        check = self.moves.check(index, self.value.limit(run.graph), no_class, wraps=False)
+        return [*calls, check, self.queue.copy(indices, out)]
 
 
 def _flat(indices: Any) -> Any | None:
@@ -140,7 +151,8 @@ class DeviceAlong(DeviceMove):
         calls: list[Callable[[], None]] = []
         if self.checks:
             index, calls = self._vector(indices)
-            calls.append(self.moves.check(index, (out if self.scatters else source).shape[axis], "take_along_axis"))
+            limit = (out if self.scatters else source).shape[axis]
+            calls.append(self.moves.check(index, limit, partial(out_of_range, "take_along_axis")))
         if 0 in out.shape:
             return calls
         if 0 in indices.shape:
@@ -250,6 +262,7 @@ def make_device_stage(queue: Queue, plan: Plan, stage: Stage, graph: Graph, comm
 
 _DEVICE_STAGES: dict[str, type[DeviceStage]] = {
     "dot": DeviceProduct,
+    "classes": DeviceClasses,
     "take": DeviceMove,
     "untake": DeviceMove,
     "view": DeviceView,

@@ -33,7 +33,7 @@ GROUPING_THREADS = 256
 """Threads of a block that checks indices, or counts them."""
 FEWEST_INDICES, CHECKING_BLOCKS = 1 << 14, 64
 """Indices for each block that checks them, and the most such blocks."""
-CHECK = CudaRoutine("cuda/indices.cu.j2", "2Q4q", "check of indices")
+CHECK = CudaRoutine("cuda/indices.cu.j2", "2Q5q", "check of indices")
 START = CudaRoutine("cuda/indices.cu.j2", "2Q2q", "where the slices of each index begin")
 _I32 = np.dtype(np.int32)
 
@@ -63,8 +63,10 @@ class Moves:
         self.device, self.comment = device, comment
         self.variants: dict[Any, Any] = {}
 
-    def check(self, index: Any, limit: int, name: str) -> Call:
+    def check(self, index: Any, limit: int, wrong: Callable[[str, int], str], wraps: bool = True) -> Call:
         """A callable that queues a check of ``index``: a value outside [-limit, limit) is reported (``Device.expect``).
+
+        ``wrong(index, limit)`` is the text of the report. Without ``wraps`` none may be negative.
 
         Raises
         ------
@@ -73,10 +75,10 @@ class Moves:
         """
         size = index.shape[0]
         if not limit and size:
-            raise IndexRangeError(out_of_range(name, "any", limit))
+            raise IndexRangeError(wrong("any", limit))
         blocks = max(1, min(-(-size // FEWEST_INDICES), CHECKING_BLOCKS)), 1, 1
-        fault, report = self.device.expect(out_of_range(name, "{}", limit))
-        values = index.address, fault, size, index.strides[0] // index.itemsize, limit, report
+        fault, report = self.device.expect(wrong("{}", limit))
+        values = index.address, fault, size, index.strides[0] // index.itemsize, -limit * wraps, limit, report
         block, kind = (GROUPING_THREADS, 1, 1), STORAGE[index.dtype.name]
         checks = CHECK.bind(self.device, blocks, block, values, form="check", threads=block[0], index_type=kind)
         return _kept(checks, index)

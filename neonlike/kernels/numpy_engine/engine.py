@@ -56,6 +56,8 @@ class NumpyEngine(Engine):
             return CallStage(plan, stage, graph)
         if stage.kind is StageKind.MOVE and plan.values[stage.values[0]].spec.name in ("view", "unview"):
             return ViewStage(plan, stage, graph)
+        if stage.kind is StageKind.MOVE and plan.values[stage.values[0]].spec.name == "classes":
+            return ClassesStage(plan, stage, graph)
         if stage.kind is StageKind.CONTRACTION or stage.kind is StageKind.MOVE:
             return NumpyCallStage(plan, stage, graph)
         return LoopStage(plan, stage, graph)
@@ -103,6 +105,14 @@ class NumpyCallStage(WholeOperandStage):
         with np.errstate(all="ignore"):
             value.spec.numpy(*arrays, out, **{key: attrs[key] for key in self.keys})
             store_result(run, out, self.others)
+
+
+class ClassesStage(NumpyCallStage):
+    """Indices that must be below a size, which is that of another value's axis in each run."""
+
+    def _compute(self, run: Run) -> None:
+        (read,) = self.inputs
+        self.value.spec.numpy(run.array(read, 0), run.temps[self.value.index], limit=self.value.limit(run.graph))
 
 
 class ViewStage(NumpyCallStage):

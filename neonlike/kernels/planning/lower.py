@@ -77,6 +77,8 @@ class Value:
         Axis order relative to the node's.
     shape : tuple of int
         Shape in the run that made the plan; only equality and 1s may be relied on.
+    limits : list of (ShapeSource, int)
+        Of ``classes``: the shapes of what they are for, and their axes of classes.
     """
 
     index: int
@@ -89,6 +91,11 @@ class Value:
     perm: Perm = None
     axes: tuple[int, ...] = ()
     users: list[int] = field(default_factory=list)
+    limits: list[tuple[ShapeSource, int]] = field(default_factory=list)
+
+    def limit(self, graph: Graph) -> int:
+        """How many classes there are: what the values of ``classes`` must be below."""
+        return min(source.of(graph)[axis] for source, axis in self.limits)
 
 
 @dataclass(slots=True)
@@ -227,6 +234,9 @@ def _resolve_free(graph: Graph, values: list[Value], roots: list[Arg]) -> None:
         for arg in user.args:
             if isinstance(arg, ValueArg) and graph.nodes[values[arg.value].node].shape is FREE:
                 _fix(values[arg.value], user.shape, user.dtype, user.source, graph)
+    for value in values:
+        if value.spec is OPS["onehot"] and isinstance(arg := value.args[0], ValueArg):
+            values[arg.value].limits.append((value.source, value.axes[0]))
     for target, root in enumerate(roots):
         if isinstance(root, ValueArg) and values[root.value].spec is OPS["rand"]:
             roots[target] = _narrowed(values, root, graph.targets[target].dtype)

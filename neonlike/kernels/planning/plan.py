@@ -142,7 +142,7 @@ def reads_any_index(graph: Graph, values: list[Value], value: Value) -> bool:
     Those of an ``argsort`` along the same axis, of the same size, cannot be.
     """
     name = value.spec.name
-    if name in ("take", "untake"):
+    if name in ("take", "untake", "classes"):
         return True
     if name not in ("take_along", "untake_along"):
         return False

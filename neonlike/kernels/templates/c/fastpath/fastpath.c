@@ -17,6 +17,7 @@
 #include "fastpath_chains.h"
 #include "fastpath_checked.h"
 #include "fastpath_copies.h"
+#include "fastpath_classes.h"
 #include "fastpath_records.h"
 
 /* Backend.assign -------------------------------------------------------------------------------------------------- */
@@ -226,6 +227,15 @@ static int intern_names(void)
     return 0;
 }
 
+/* The address of a kernel of the extension's own, as an attribute; without it there is no module. */
+static void add_kernel(PyObject **module, const char *name, const Kernel kernel)
+{
+    PyObject *address = PyLong_FromVoidPtr((void *)(uintptr_t)kernel);
+    if (*module && (!address || PyModule_AddObjectRef(*module, name, address)))
+        Py_CLEAR(*module);
+    Py_XDECREF(address);
+}
+
 PyMODINIT_FUNC PyInit_nlfast(void)
 {
     PyTypeObject *types[] = {&launches_type, &builder_type, &calls_type, &repeating_type, &chain_type, &checked_type,
@@ -245,9 +255,7 @@ PyMODINIT_FUNC PyInit_nlfast(void)
             Py_CLEAR(module);
         }
     }
-    PyObject *copies = PyLong_FromVoidPtr((void *)(uintptr_t)copy_window);
-    if (module && (!copies || PyModule_AddObjectRef(module, "copies", copies)))
-        Py_CLEAR(module);
-    Py_XDECREF(copies);
+    add_kernel(&module, "copies", copy_window);
+    add_kernel(&module, "classes", check_classes);
     return module;
 }

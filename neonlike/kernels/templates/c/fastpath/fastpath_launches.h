@@ -58,7 +58,7 @@ static PyObject *lent(int64_t needed)
 
 /* A launch about to be made, with its arguments: others may free the launch from the first code of theirs on. */
 typedef struct {
-    int steps, given, insides, release;
+    int steps, given, insides, release, status;
     const struct nl_device *device;
     int64_t memory;
     PyObject *keep;
@@ -70,7 +70,7 @@ typedef struct {
 /* What is needed of a launch, all arguments but those that are found on operands. */
 static void take_launch(Started *to, const Launch *launch)
 {
-    to->steps = launch->steps, to->given = launch->given, to->insides = 0, to->release = launch->release;
+    to->steps = launch->steps, to->given = launch->given, to->insides = 0, to->release = launch->release, to->status = 0;
     to->device = launch->device, to->memory = launch->memory, to->keep = own(launch->keep);
     memcpy(to->step, launch->step, sizeof *to->step * (size_t)to->steps);
     for (int k = 0; k < to->given; k++) {
@@ -96,11 +96,11 @@ static void take_walk(Started *to, const Launch *launch)
     }
 }
 
-/* Run kernels one after the other; how many ran. */
-static int run_steps(const Step *step, const int steps, const union nl_word *words)
+/* Run kernels one after the other; how many ran. `status`: what the one after them returned. */
+static int run_steps(const Step *step, const int steps, const union nl_word *words, int *status)
 {
     for (int k = 0; k < steps; words += step[k++].words)
-        if (step[k].kernel(words))
+        if ((*status = step[k].kernel(words)))
             return k;
     return steps;
 }
@@ -122,7 +122,7 @@ static int run_started(Started *started)
         if (started->device)
             done = start_on_device(started->device, started->words, started->given) ? 0 : started->steps;
         else
-            done = run_steps(started->step, started->steps, started->words);
+            done = run_steps(started->step, started->steps, started->words, &started->status);
         if (state)
             PyEval_RestoreThread(state);
     }
@@ -143,7 +143,7 @@ static enum answer start(Launches *self, const Launch *launch)
     const int done = run_started(&started);
     self->hits += done > 0;
     if (done && done < started.steps && !restarts)
-        PyErr_Format(PyExc_MemoryError, "assignment: no memory for a kernel's working space; free some and call again");
+        refuse(started.status);
     return done == started.steps ? DONE : LEFT;
 }
 

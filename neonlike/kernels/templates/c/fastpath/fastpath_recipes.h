@@ -7,6 +7,23 @@
 
 typedef int (*Kernel)(const union nl_word *);
 
+enum { OUT_OF_RANGE = 2 }; /* what a kernel returns for an index that is no place; else it had no memory to work in */
+
+/* The exception for a kernel that did not run, where Python cannot make the assignment instead. */
+static void refuse(const int status)
+{
+    if (status != OUT_OF_RANGE) {
+        PyErr_Format(PyExc_MemoryError, "no memory for a kernel's working space; free some and call again");
+        return;
+    }
+    PyObject *errors = PyImport_ImportModule("neonlike.errors");
+    PyObject *kind = errors ? PyObject_GetAttrString(errors, "IndexRangeError") : NULL;
+    if (kind)
+        PyErr_SetString(kind, "onehot: an index is out of range: negative, or not below the size of its axis");
+    Py_XDECREF(kind);
+    Py_XDECREF(errors);
+}
+
 /* Where an argument of a kernel is found; Source in recipe.py has the same order. */
 enum source { PLAIN, LEAF, TARGET, WHOLE, REAL, MEMORY, THREADS, SOURCES, BASE };
 enum { MOST_WORDS = 4096, MOST_STEPS = 256 }; /* arguments of all kernels, kernels: they lie on the stack */

@@ -278,7 +278,7 @@ static int run_kernels(const Record *self, union nl_word *words, char *begin)
         Py_END_ALLOW_THREADS
         if (failed) {
             if (next)
-                PyErr_Format(PyExc_MemoryError, "no memory for a kernel's working space; free some and call again");
+                refuse(failed);
             return next ? -1 : 0;
         }
         if (next < self->steps && PyErr_CheckSignals())
