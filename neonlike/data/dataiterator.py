@@ -16,6 +16,7 @@ from neonlike.data.protocol import ArrayShapeError, CyclicIterator, NervanaDataI
 from neonlike.errors import ArgumentError, BackendUnavailable, DTypeError, MissingArgument, OtherBackend
 from neonlike.logger import logger
 from neonlike.nervanaobject import Description
+from neonlike.optree.functions import onehot
 
 __all__ = ["ArrayIterator", "ArrayShapeError", "NervanaDataIterator"]
 
@@ -199,7 +200,7 @@ class _Views(dict[tuple[int, int, bool], tuple[list[Any], Any]]):
         if found is None:
             chosen = None if targets is None else targets[samples]
             if chosen is not None:
-                chosen = chosen.backend.onehot(chosen, axis=0) if by_label else chosen.T
+                chosen = onehot(chosen, 0, chosen.backend, checked=False) if by_label else chosen.T
             found = self[key] = [array[samples].T for array in inputs], chosen
         return found
 

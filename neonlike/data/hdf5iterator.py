@@ -24,6 +24,7 @@ from neonlike.data.protocol import (
     need_h5py,
 )
 from neonlike.errors import MissingArgument, ShapeError
+from neonlike.optree.functions import onehot
 from neonlike.util.persist import expand
 
 __all__ = ["HDF5Iterator", "HDF5IteratorAutoencoder", "HDF5IteratorOneHot"]
@@ -228,7 +229,7 @@ class HDF5IteratorOneHot(HDF5Iterator):
         """
         check_labels(f"{self.name}, {self.hdf_filename}", mb, self.nclass)
         self._labels.set(columns(mb, np.int32))
-        self.outbuf[:] = self.be.onehot(self._labels, axis=0)
+        self.outbuf[:] = onehot(self._labels, 0, self.be, checked=False)
         return self.outbuf
 
 

@@ -19,6 +19,7 @@ from neonlike.data.drawing import DrawsEachEpoch
 from neonlike.data.protocol import ArrayShapeError, DamagedData, HostIterator, MissingData, columns
 from neonlike.errors import MissingExtra
 from neonlike.logger import logger
+from neonlike.optree.functions import onehot
 from neonlike.transforms.bleu import BLEUScore
 from neonlike.util.persist import TEXT, expand
 
@@ -88,7 +89,7 @@ class _Captions(HostIterator):
     def _set_words(self, buffer: Any, numbers: Any, host: np.ndarray) -> None:
         """One-hot columns of word numbers ``(steps, N)``, zeros where a number is negative."""
         numbers.set(np.ascontiguousarray(host))
-        buffer[:] = self.be.onehot(numbers.reshape((1, host.size)), axis=0)
+        buffer[:] = onehot(numbers.reshape((1, host.size)), 0, self.be, checked=False)
 
     def prob_to_word(self, prob: np.ndarray) -> list[str]:
         """Sentences of probabilities ``(vocab_size, T*N)``: the likeliest word of each step, up to the end."""

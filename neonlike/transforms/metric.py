@@ -9,6 +9,7 @@ import numpy as np
 from neonlike.checks import brief
 from neonlike.errors import ArgumentError, ArgumentTypeError, ShapeError
 from neonlike.optree.dtypes import compute_dtype
+from neonlike.optree.functions import onehot
 from neonlike.transforms.transform import Metric, column_mean, smooth_l1
 
 __public_module__ = "neonlike.transforms.cost"
@@ -174,7 +175,7 @@ class PrecisionRecall(Metric):
         if self.binarize:
             winner = self._row_buffer("bin_buf", y.shape[1], np.int32)
             winner[:] = be.argmax(y, axis=0)
-            y[:] = be.onehot(winner, axis=0)
+            y[:] = onehot(winner, 0, be, checked=False)
         y, t = y[:, calcrange], t[:, calcrange]
         stats[:, 0] = be.sum(y * t, axis=1)
         stats[:, 1] = be.sum(y, axis=1)

@@ -155,7 +155,7 @@ def nll_loss(a: Any, target: Any, weights: Any = None, reduction: str = "mean", 
 
     def at_target(values: Any) -> Any:
         # A selection, not a product: log-probabilities of other classes may be -inf.
-        there = F.where(be.onehot(classes, 1), values, 0)
+        there = F.where(F.onehot(classes, 1, be, checked=False), values, 0)  # those to ignore are none
         return F.where(F.equal(classes, ignore), 0, there) if 0 <= ignore < shape[1] else there
 
     def build(a: Any) -> Any:

@@ -131,7 +131,7 @@ def _stack(tensor: Any, dtype: DType, shape: Shape | None = None) -> Any:
     dims = shape or (math.prod(tensor.shape[:-2]), *tensor.shape[-2:])
     if tensor.dtype == dtype:
         try:
-            return tensor.reshape(dims)
+            return tensor.viewed(dims)
         except ShapeError:
             pass
     copy = tensor.backend.fresh(tensor.shape, dtype=dtype)
@@ -144,7 +144,7 @@ def _stored(tensor: Any, dtype: DType) -> Iterator[Any]:
     dims = (math.prod(tensor.shape[:-2]), *tensor.shape[-2:])
     if tensor.dtype == dtype:
         try:
-            view = tensor.reshape(dims)
+            view = tensor.viewed(dims)
         except ShapeError:
             pass
         else:

@@ -28,7 +28,7 @@ class Reshape(Layer):
     def __init__(self, reshape: int | Sequence[int], name: str | None = None) -> None:
         super().__init__(name)
         sizes = (reshape,) if isinstance(reshape, int | np.integer) else tuple(reshape)
-        if not all(isinstance(size, int | np.integer) and size >= -1 for size in sizes):
+        if not sizes or not all(isinstance(size, int | np.integer) and size >= -1 for size in sizes):
             raise ArgumentError(f"Reshape: sizes must be integers from -1, got {brief(reshape)}")
         self.reshape = sizes
         if self.reshape.count(-1) > 1:
