@@ -273,6 +273,7 @@ def test_wrong_arguments_that_random_calls_found(be: Backend) -> None:
         lambda: Callbacks(Model([Linear(2, init=Gaussian())]), eval_set=a + 1, eval_freq=1),
         lambda: Affine(2, init=Gaussian(), batch_norm=np.ones((0, 4))),
         lambda: Reshape(("a", "b")),
+        lambda: Reshape(()),
         lambda: Schedule(1, np.ones(3)),
         lambda: be.check_grad(lambda v: v * v, [a, out]),
         lambda: be.repeat(a, 10**12, axis=1),
