@@ -120,7 +120,7 @@ TESTS = {
         "activation": "rest_helpers families input_activations",
         "lazy": "gradients lazy_primitives",
         "autograd": "autograd autograd_memory autograd_graphs autograd_ops joining",
-        "optimizers": "schedules optimizers optimizer_states",
+        "optimizers": "schedules optimizers optimizer_states adam_counts",
         "loss_scaling": "loss_scaling",
         "initializers": "initializers",
         "costs": "costs metrics",

@@ -22,6 +22,7 @@ from neonlike.optimizers import (
     RMSProp,
     ShiftAdaMax,
 )
+from neonlike.optimizers.base import MOST_STEPS
 from neonlike.optimizers.optimizer import Optimizer, get_param_list
 from neonlike.transforms import Tanh
 
@@ -219,10 +220,12 @@ def test_the_norm_of_many_gradients_is_no_half(be, value):
 
 
 def test_adam_counts_its_steps(be):
-    optimizer = Adam()
+    optimizer, layers = Adam(), [Layer(be, 1.0)]
     for _ in range(3):
-        optimizer.optimize([Layer(be, 1.0)], 0)
+        optimizer.optimize(layers, 0)
     assert optimizer.t == 3
+    optimizer.optimize([Layer(be, 1.0)], 0)
+    assert optimizer.t == 1  # of other parameters
 
 
 def test_nesterov_needs_momentum():
@@ -316,6 +319,8 @@ class TestPreparedStep:
     def test_numbers_in_tensors_act_as_numbers(self, be, dtype, optimizer, rng):
         be = gen_backend(be.backend_name, batch_size=4, datatype=dtype)
         optimizer = copy.deepcopy(optimizer)
+        if isinstance(optimizer, Adam):
+            optimizer.t = 0  # of other parameters, in other tests
         shapes = [(3, 5), (7, 1)]
         values = [rng.uniform(-1, 1, shape) for shape in shapes]
         prepared, plain = ([Layer(be, value) for value in values] for _ in range(2))
@@ -377,7 +382,7 @@ class TestPreparedStep:
         optimizer = GDM(np.float32(0.1), np.array(0.9), gradient_clip_norm=1.0)
         for _ in range(20):
             optimizer.optimize([Layer(be, 1.0)], 0)
-        assert len(optimizer._steps) == len(optimizer._norms) == 4
+        assert len(optimizer._steps) == len(optimizer._norms) == MOST_STEPS
         assert not copy.deepcopy(optimizer)._steps
 
 

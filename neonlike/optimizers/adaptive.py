@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from neonlike.checks import brief
 from neonlike.errors import ArgumentError
-from neonlike.optimizers.base import Optimizer, mantissa_bits, require_averages, require_rate
+from neonlike.optimizers.base import Group, Optimizer, mantissa_bits, require_averages, require_rate
 from neonlike.optimizers.schedules import CONSTANT_RATE, Schedule, require_schedule
+from neonlike.optimizers.states import by_counts
 from neonlike.optimizers.step import Parameter
+from neonlike.optree import dialect
 
 __public_module__ = "neonlike.optimizers.optimizer"
 
@@ -141,10 +143,13 @@ class Adadelta(Optimizer):
 class Adam(Optimizer):
     """Adaptive moments: m and v average g and g²;  p ← p − l·m / (sqrt(v) + ε), l = lr·sqrt(1 − β2ᵗ) / (1 − β1ᵗ).
 
+    Steps t count from a parameter's own first one; they are saved with the states of its layer. In neon's dialect one
+    number counts all calls of ``optimize``.
+
     Attributes
     ----------
     t : int
-        Number of ``optimize`` calls so far.
+        Steps so far of the parameters that were updated last.
 
     References
     ----------
@@ -190,6 +195,32 @@ class Adam(Optimizer):
             raise ArgumentError(f"{self.classnm}: t={brief(steps)} is no number of steps that were made")
         self.t = int(steps)
 
+    def _find(self, layer_list: Iterable[Any]) -> Group:
+        found = super()._find(layer_list)
+        if not dialect.is_neon():
+            found.parts = self._by_counts(found)
+        return found
+
+    def _by_counts(self, group: Group) -> list[Group]:
+        """The parameters of ``group`` in parts that have had as many steps."""
+        parts = []
+        for count, entries in by_counts(group, self.t).items():
+            parts.append(part := Group(entries))
+            part.count = count
+        return parts
+
+    def _advance_parts(self, group: Group, scale: float, epoch: int, known: bool) -> None:
+        parts = group.parts or []
+        for part in parts:
+            if part.count.parameters != len(part):  # some were updated without the others
+                group.parts = parts = self._by_counts(group)
+                break
+        for part in parts:
+            self.t = part.count.steps
+            numbers = self._numbers(scale, epoch)
+            part.count.steps = self.t
+            self._advance(part, numbers, known)
+
     def _numbers(self, scale: float, epoch: int) -> tuple[float, ...]:
         self.t += 1
         rate = self._rate(epoch) * math.sqrt(1.0 - self.beta_2**self.t) / (1.0 - self.beta_1**self.t)
@@ -226,7 +257,7 @@ class AdamW(Adam):
     Attributes
     ----------
     t : int
-        Number of ``optimize`` calls so far.
+        Steps so far of the parameters that were updated last.
 
     References
     ----------

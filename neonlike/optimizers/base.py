@@ -25,7 +25,7 @@ CLIPPING = ("stochastic_round", "gradient_clip_norm", "gradient_clip_value", "pa
 MOST_BITS = 52
 """Mantissa bits of float64."""
 
-MOST_STEPS = 4
+MOST_STEPS = 8
 """Groups of parameters whose prepared steps an optimizer keeps."""
 
 
@@ -53,9 +53,15 @@ class Group(list[Parameter]):
     ----------
     step : Step or None
         What updated them, as long as nothing changes that this depends on.
+    parts : list of Group or None
+        The parameters by how many steps they have had, for optimizers that count them.
+    count : Count or None
+        Of a part: what all its parameters share.
     """
 
     step: Any = None
+    parts: list[Group] | None = None
+    count: Any = None
 
 
 class Optimizer(NervanaObject):
@@ -128,11 +134,21 @@ class Optimizer(NervanaObject):
             raise DTypeError(f"{self.classnm}.update_group: got {shown(group)}; expected what known_group returned")
         clips = self.gradient_clip_norm or type(self).clip_gradient_norm is not Optimizer.clip_gradient_norm
         scale = self.clip_gradient_norm(group, self.gradient_clip_norm) if clips else 1.0
-        numbers = self._numbers(scale, epoch)
+        if group.parts is None:
+            self._advance(group, self._numbers(scale, epoch), known)
+        else:
+            self._advance_parts(group, scale, epoch, known)
+
+    def _advance(self, group: Group, numbers: tuple[float, ...], known: bool) -> None:
+        """Update parameters that are still ``known`` by the step that did so before."""
         if known and group.step is not None:
             group.step(numbers)
         else:
             self._apply(group, numbers)
+
+    def _advance_parts(self, group: Group, scale: float, epoch: int, known: bool) -> None:
+        """Update parameters that have had different numbers of steps."""
+        raise NotDefined(f"{self.classnm} counts no steps")
 
     def _rate(self, epoch: int) -> float:
         """The learning rate of an epoch.

@@ -44,6 +44,11 @@ def scaling(name: str, old: str, new: str) -> Mutant:
 
 
 MUTANTS = (
+    optimizer("steps: parts of a group that was split are kept", ADAPTIVE, "if part.count.parameters != len(part):", "if False:"),
+    optimizer("steps: a count is shared by what is not updated", STATES, "if not others and count.parameters == len(entries):", "if not others:"),
+    optimizer("steps: those of a file are lost", "neonlike/layers/core/parameter.py", '            restore_steps(self.states, pdict.get("steps"))\n', ""),
+    optimizer("steps: a file without them begins anew", STATES, "count = first.count = Count(before)", "count = first.count = Count(0)"),
+    optimizer("steps: what replaces the states of another optimizer counts on", STATES, "        if fresh and states:\n            states[0].count = Count()\n", ""),
     scaling("gradients are not divided", "return grad * self.inverse", "return grad * 1"),
     scaling("states of a skipped step change", "for target, value in updates]", "if target is updates[-1][0] else (target, value) for target, value in updates]"),
     scaling("only the first gradient is checked", "in param_list]\n        key", "in param_list[:1]]\n        key"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 from neonlike.backends.backend import Tensor
 from neonlike.backends.descriptors import TensorDesc
@@ -46,8 +45,6 @@ class BuiltLayer:
         The memory for what it keeps no longer than a call takes.
     name : str
         The kind of the blueprint, by which ``MultiOptimizer`` may choose an optimizer; may be set.
-    progress : WeakKeyDictionary
-        Of each optimizer that it was updated by, what that counts.
     """
 
     draws_weights = False
@@ -58,7 +55,6 @@ class BuiltLayer:
     ) -> None:
         self.blueprint, self.be, self.train = blueprint, blueprint.be, bool(train)
         self.name: str = blueprint.kind
-        self.progress: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
         self.workspace = self._workspace(workspace)
         self._build(source, input_gradient, output)
 

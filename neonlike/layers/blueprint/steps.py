@@ -1,16 +1,12 @@
-"""The update of a layer's parameters by an optimizer, which counts the steps of each layer apart."""
+"""The update of a layer's parameters by an optimizer."""
 
 from __future__ import annotations
 
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from neonlike.checks import shown
 from neonlike.errors import DTypeError
 from neonlike.optimizers import Optimizer
-
-_START: WeakKeyDictionary[Optimizer, dict[str, Any]] = WeakKeyDictionary()
-"""The progress of an optimizer when it was first called for a layer that a blueprint built."""
 
 
 def require_optimizer(layer: Any, operation: str, hyper: Any) -> None:
@@ -25,10 +21,6 @@ def require_optimizer(layer: Any, operation: str, hyper: Any) -> None:
 def update(layer: Any, hyper: Optimizer, epoch: int) -> None:
     """Update the parameters of ``layer``, or of all layers of a network, in place.
 
-    Some optimizers count their calls (Adam). Layers may be updated one by one by the same optimizer: each goes on from
-    its own number of calls.
+    Layers may be updated one by one by the same optimizer: those that count steps (Adam) count them for each.
     """
-    start = _START.setdefault(hyper, hyper.progress())
-    hyper.set_progress(layer.progress.get(hyper, start))
     hyper.optimize(layer.trainable, epoch)
-    layer.progress[hyper] = hyper.progress()

@@ -16,6 +16,7 @@ def join_bias(convolution: Description, bias: Description) -> Description:
     if "params" in convolution and "params" in bias:
         joined["params"] = {**convolution["params"], "weight_bias": bias["params"]["W"]}
     joined.pop("states", None)
+    joined.pop("steps", None)
     if "states" in convolution and "states" in bias:
         joined["states"] = [convolution["states"], bias["states"]]
     return joined

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 from neonlike.backends.backend import Tensor
-from neonlike.checks import shown
+from neonlike.checks import brief, shown
 from neonlike.errors import ArgumentError, DTypeError, NotDefined, ShapeError
 from neonlike.initializers import Initializer
 from neonlike.layers.core.base import Layer
 from neonlike.nervanaobject import Description
+from neonlike.optimizers.states import restore_steps, steps_of
 from neonlike.optree.dtypes import compute_dtype
 
 __public_module__ = "neonlike.layers.layer"
@@ -53,7 +54,7 @@ class StoredLayer(Layer):
         Returns
         -------
         dict
-            ``{"type", "config"[, "params": {name: ndarray}][, "states": list]}``.
+            ``{"type", "config"[, "params": {name: ndarray}][, "states": list][, "steps": int or list of int]}``.
         """
         described = super().get_description(**kwargs)
         if isinstance(init := described["config"].get("init"), Tensor):
@@ -63,6 +64,9 @@ class StoredLayer(Layer):
             described["params"] = {name: value.get() for name, value in values.items() if value is not None}
             if keep_states:
                 described["states"] = _to_host(self.states)
+                steps = steps_of(self.states)
+                if any(steps) if isinstance(steps, list) else steps:
+                    described["steps"] = steps
         return described
 
     def check_weights(self, pdict: Description) -> None:
@@ -85,6 +89,11 @@ class StoredLayer(Layer):
                     f"{tuple(present.shape)}; the file belongs to another network"
                 )
         self._check_states(pdict.get("states", []))
+        steps, entries = pdict.get("steps", 0), pdict.get("states") or [[]]
+        several = isinstance(entries[0], list | tuple) and "steps" in pdict
+        numbers = steps if several and isinstance(steps, list) and len(steps) == len(entries) else [steps]
+        if not all(_is_count(number) for number in numbers) or (several and numbers is not steps):
+            raise ArgumentError(f"{self.name}: steps={brief(steps)} is no number of steps; the file is damaged")
 
     def _check_states(self, states: Any) -> None:
         """Raise unless these are arrays of numbers, or of a layer with several parameters a list of them for each."""
@@ -126,6 +135,7 @@ class StoredLayer(Layer):
         """Take the optimizer states in ``pdict["states"]``, if there are any."""
         if "states" in pdict:
             self.states = self._to_device(pdict["states"])
+            restore_steps(self.states, pdict.get("steps"))
 
     def _to_device(self, states: Any) -> Any:
         if isinstance(states, list | tuple):
@@ -262,6 +272,10 @@ def _check_numbers(layer: str, what: str, value: Any) -> None:
 
 def _fills(init: Any) -> bool:
     return hasattr(init, "fill") and not isinstance(init, type | np.generic)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= 0
 
 
 def _to_host(states: Any) -> Any:
