@@ -62,6 +62,6 @@ MUTANTS = (
     fault("the abandoned variable stands", SHAPE, "    return kept\n", "    return abandoned\n"),
     fault("class weights count in no mean", LOSS, "one = be.ones((1, 1), dtype=a.dtype) if weight is None else weight", "one = be.ones((1, 1), dtype=a.dtype)"),
     fault("an ignored class counts", LOSS, "return F.where(F.equal(classes, ignore), 0, there) if 0 <= ignore < shape[1] else there", "return there"),
-    fault("impossible classes spoil a loss", LOSS, "there = F.where(be.onehot(classes, 1), values, 0)", "there = be.onehot(classes, 1) * values"),
+    fault("impossible classes spoil a loss", LOSS, "there = F.where(F.onehot(classes, 1, be, checked=False), values, 0)", "there = F.onehot(classes, 1, be, checked=False) * values"),
     fault("weights of positive targets count for all", LOSS, "wrong = wrong * (1 + (weight - 1) * t)", "wrong = wrong * weight"),
 )
