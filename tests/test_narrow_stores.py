@@ -77,6 +77,16 @@ def test_whole_numbers_are_rounded_once(be: Backend, dtype: str, source: str) ->
         np.testing.assert_array_equal(out.get().astype(np.float64), wanted)
 
 
+@pytest.mark.parametrize("dtype", NARROW)
+def test_whole_numbers_of_python_are_rounded_once(be: Backend, dtype: str) -> None:
+    """Beyond 2**53 too, where float64 would have rounded them before."""
+    out = be.empty((2, 2), dtype=dtype)
+    for value in (2**61 + 2**53 + 1, -(2**61) - 2**53 - 1, 2**62 + 2**54 - 1, 2051, 3):
+        out[:1] = value
+        out[1:].fill(value)
+        np.testing.assert_array_equal(out.get().astype(np.float64), nearest(value, dtype))
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 def test_random_numbers_are_below_one_with_the_bits_of_their_dtype(be: Backend, dtype: str) -> None:
     bits = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}[dtype]
