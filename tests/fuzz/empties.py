@@ -122,12 +122,14 @@ def evaluated(be: Any, lazy: Any) -> Any:
     return out.get()
 
 
-def chain(be: Any, rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> int:
-    """One to three moves after each other, each compared."""
+def chain(be: Any, rng: np.random.Generator, shape: tuple[int, ...], dtype: str, first: str) -> int:
+    """One to three moves after each other, each compared; the ``first`` one is given, and along an empty axis."""
     x = be.zeros(shape, dtype=dtype)
     host, told, total = np.zeros(shape), f"{dtype}{shape}", 0
-    for _ in range(rng.integers(1, 4)):
+    for number in range(rng.integers(1, 4)):
         name, axis = str(rng.choice(list(MOVES))), int(rng.integers(host.ndim))
+        if number == 0:
+            name, axis = first, shape.index(0)
         if host.ndim != 2 and name == "product":
             continue
         told += f", {name} {axis}"
@@ -172,4 +174,8 @@ def check(be: Any, seed: int) -> int:
     shape, dtype = shape_of(rng), str(rng.choice(DTYPES))
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # NumPy's means of nothing
-        return chain(be, rng, shape, dtype) + gradients(be, rng, shape) + windows(be, rng, dtype)
+        return (
+            chain(be, rng, shape, dtype, list(MOVES)[seed % len(MOVES)])
+            + gradients(be, rng, shape)
+            + windows(be, rng, dtype)
+        )
