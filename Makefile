@@ -9,7 +9,7 @@
 #   make gpu-wheels  what that needs on a machine without a registry, into .gpu-wheels     (GPU_PYTHON=3.12, that machine's)
 #   make check   ruff, mypy and the fast tests
 #   make bench   the benchmarks, in their quick form   (BENCH_ARGS= for the long form)
-#   make fuzz    random op-trees, primitives, wrong arguments, graphs, networks  (FUZZ=10000 of each; FUZZ_ARGS=--gpu: on the GPU)
+#   make fuzz    random op-trees, primitives, wrong arguments, graphs, networks, bits  (FUZZ=10000 of each; FUZZ_ARGS=--gpu: on the GPU)
 #   make fuzz-sanitize   the same under AddressSanitizer and UBSan      (FUZZ=500)
 #   make mutants the tests tested: faults planted one at a time, each to be caught     (MUTANT_ARGS="--family conv")
 #   make vectors every chain of ops compiled, loops without vector code reported   (VECTOR_ARGS="--sample 200"; CC=clang)

@@ -141,6 +141,7 @@ TESTS = {
         "containers": "tree merge merge_streams sequential",
         "short_rows": "short_rows",
         "contraction": "contraction",
+        "kinds": "fuzz_kinds narrow_stores",
         "far_from_zero": "far_from_zero moments",
         "vecmath": "vecmath",
         "in_place": "layers_in_place",

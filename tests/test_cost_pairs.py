@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fuzz.pairs import ACTIVATIONS, COSTS, differences
 
 from neonlike import autograd as ag
 from neonlike.backends import Backend
@@ -31,59 +32,17 @@ from neonlike.layers.core import cost as cost_module
 from neonlike.models import Model
 from neonlike.optree.dialect import neon_dialect
 from neonlike.transforms import (
-    GELU,
     Cost,
-    CrossEntropyBinary,
     CrossEntropyMulti,
-    Explin,
-    Identity,
     Logistic,
-    MeanAbsolute,
-    MeanSquared,
-    Normalizer,
-    PixelwiseSoftmax,
-    Rectlin,
-    Rectlinclip,
-    SiLU,
     SmoothL1Loss,
     Softmax,
-    SquareHingeLoss,
     SumSquared,
-    Swish,
-    Tanh,
 )  # fmt: skip
 
 ROWS, N = 6, 4
 pytestmark = [pytest.mark.samples(N), pytest.mark.engines("numpy", datatype=np.float64), pytest.mark.backend]
 
-ACTIVATIONS: dict[str, Callable[[], Any]] = {
-    "Identity": Identity,
-    "Rectlin": Rectlin,
-    "leaky": lambda: Rectlin(slope=0.1),
-    "Rectlinclip": lambda: Rectlinclip(xcut=0.9),
-    "Explin": Explin,
-    "Normalizer": lambda: Normalizer(divisor=2.0),
-    "Softmax": Softmax,
-    "Softmax(axis=1)": lambda: Softmax(axis=1),
-    "PixelwiseSoftmax": lambda: PixelwiseSoftmax(3),
-    "Tanh": Tanh,
-    "Logistic": Logistic,
-    "Logistic(shortcut)": lambda: Logistic(shortcut=True),
-    "Swish": lambda: Swish(beta=1.5),
-    "SiLU": SiLU,
-    "GELU": GELU,
-}
-COSTS: dict[str, Callable[[], Any]] = {
-    "CrossEntropyBinary": CrossEntropyBinary,
-    "CrossEntropyMulti": CrossEntropyMulti,
-    "in bits": lambda: CrossEntropyMulti(usebits=True),
-    "smoothed": lambda: CrossEntropyMulti(label_smoothing=0.1),
-    "SumSquared": SumSquared,
-    "MeanSquared": MeanSquared,
-    "MeanAbsolute": MeanAbsolute,
-    "SmoothL1Loss": lambda: SmoothL1Loss(sigma=2.0),
-    "SquareHingeLoss": SquareHingeLoss,
-}
 TARGETS: dict[str, Any] = {
     "one-hot": np.eye(ROWS)[:, [0, 5, 2, 2]],
     "masked and weighted": np.eye(ROWS)[:, [0, 5, 2, 2]] * [0.0, 1.0, 2.5, 0.0],
@@ -103,17 +62,6 @@ def network(be: Backend, *layers: Any) -> Model:
     model.initialize(ROWS)
     first.W[:] = np.eye(ROWS)
     return model
-
-
-def differences(value: Callable[[Any], float], x: Any, step: float = 1e-5) -> Any:
-    """Central differences of ``value`` at ``x``."""
-    found = np.empty_like(x)
-    for place in np.ndindex(x.shape):
-        moved = [x.copy(), x.copy()]
-        moved[0][place] += step
-        moved[1][place] -= step
-        found[place] = (value(moved[0]) - value(moved[1])) / (2 * step)
-    return found
 
 
 def check(be: Backend, layers: Callable[[], list[Any]], cost: Any, targets: Any) -> None:
@@ -137,8 +85,8 @@ def check(be: Backend, layers: Callable[[], list[Any]], cost: Any, targets: Any)
 @pytest.mark.parametrize("cost", COSTS)
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_every_pair(be: Backend, activation: str, cost: str, targets: str) -> None:
-    made = GeneralizedCost(COSTS[cost]())
-    check(be, lambda: [Activation(ACTIVATIONS[activation]())], made, be.array(TARGETS[targets]))
+    made = GeneralizedCost(COSTS[cost][0]())
+    check(be, lambda: [Activation(ACTIVATIONS[activation][0]())], made, be.array(TARGETS[targets]))
 
 
 @pytest.mark.parametrize("cost", ["CrossEntropyBinary", "CrossEntropyMulti", "SumSquared"])
@@ -149,8 +97,8 @@ def test_pairs_with_a_mask(be: Backend, activation: str, cost: str, columns: str
     if columns == "columns":
         mask[:] = [1, 0, 0, 1]
     targets = be.array(TARGETS["any"]), be.array(mask)
-    made = GeneralizedCostMask(COSTS[cost](), weights=0.7)
-    check(be, lambda: [Activation(ACTIVATIONS[activation]())], made, targets)
+    made = GeneralizedCostMask(COSTS[cost][0](), weights=0.7)
+    check(be, lambda: [Activation(ACTIVATIONS[activation][0]())], made, targets)
 
 
 @pytest.mark.parametrize("cost", ["CrossEntropyMulti", "SumSquared"])
@@ -159,9 +107,9 @@ def test_activations_within_a_network(be: Backend, activation: str, cost: str) -
     """Behind which no cost comes that contains their derivative."""
 
     def layers() -> list[Any]:
-        return [Activation(ACTIVATIONS[activation]()), Linear(ROWS, init=Constant(0.3)), Activation(Logistic())]
+        return [Activation(ACTIVATIONS[activation][0]()), Linear(ROWS, init=Constant(0.3)), Activation(Logistic())]
 
-    check(be, layers, GeneralizedCost(COSTS[cost]()), be.array(TARGETS["any"]))
+    check(be, layers, GeneralizedCost(COSTS[cost][0]()), be.array(TARGETS["any"]))
 
 
 def test_each_branch_of_a_tree_has_its_pair(be: Backend) -> None:
@@ -186,8 +134,8 @@ def test_each_branch_of_a_tree_has_its_pair(be: Backend) -> None:
 @pytest.mark.parametrize("targets", TARGETS)
 def test_pairs_on_variables(be: Backend, activation: str, cost: str, targets: str) -> None:
     x, t = start(), TARGETS[targets]
-    layer = Sequential([Linear(ROWS, init=Gaussian()), Activation(ACTIVATIONS[activation]())])
-    function = GeneralizedCost(COSTS[cost]())
+    layer = Sequential([Linear(ROWS, init=Gaussian()), Activation(ACTIVATIONS[activation][0]())])
+    function = GeneralizedCost(COSTS[cost][0]())
 
     def value(z: Any) -> Any:
         return function(layer(z), t)
@@ -273,8 +221,8 @@ def test_neons_dialect_keeps_its_gradient_and_says_so_once(
     be: Backend, warned: Any, activation: str, cost: str, words: str
 ) -> None:
     with neon_dialect():
-        model = network(be, Activation(ACTIVATIONS[activation]()))
-        made = GeneralizedCost(COSTS[cost]())
+        model = network(be, Activation(ACTIVATIONS[activation][0]()))
+        made = GeneralizedCost(COSTS[cost][0]())
         for _ in range(2):
             made.initialize(model.layers)
         y, t = model.fprop(be.array(start())), be.array(TARGETS["any"])

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from fuzz.stores import STORES, nearest
 
 from neonlike.backends import Backend
 from neonlike.optree.dtypes import as_dtype
@@ -35,19 +35,6 @@ def near_ties(name: str) -> tuple[Any, Any]:
         values += [value, -value]
         nearest += [np.where(down, low, above), -np.where(down, low, above)]
     return np.concatenate(values).reshape(1, -1), np.concatenate(nearest).reshape(1, -1)
-
-
-STORES: dict[str, Callable[[Backend, Any, Any, Any], None]] = {
-    "a tensor": lambda be, out, x, host: out.__setitem__(slice(None), x),
-    "an expression": lambda be, out, x, host: out.__setitem__(slice(None), x * 1.0),
-    "an array": lambda be, out, x, host: out.__setitem__(slice(None), host),
-    "a sum": lambda be, out, x, host: out.__setitem__(slice(None), be.sum(be.concatenate([x, x * 0], axis=0), axis=0)),
-    "a running sum": lambda be, out, x, host: out.__setitem__(slice(None), be.cumsum(x, axis=0)),
-    "backwards": lambda be, out, x, host: out[:, ::-1].__setitem__(slice(None), x[:, ::-1]),
-    "a column": lambda be, out, x, host: out.T.__setitem__(slice(None), be.array(host.T, dtype=np.float64)),
-    "gathered": lambda be, out, x, host: out.__setitem__(slice(None), be.take(x, np.arange(host.size), axis=1)),
-    "in place": lambda be, out, x, host: be.assign(out, be.maximum(out * 0, -np.inf) * 0 + x),
-}
 
 
 @pytest.mark.parametrize("how", STORES)
@@ -79,26 +66,25 @@ WHOLE = np.array(
 ).reshape(1, -1)  # fmt: skip
 
 
-def nearest_whole(value: int, dtype: str) -> float:
-    """The number of ``digits`` bits next to ``value``, by whole numbers alone."""
-    digits, largest = (11, 65504.0) if dtype == "float16" else (8, np.inf)
-    size = abs(value)
-    down = max(size.bit_length() - digits, 0)
-    kept, rest, half = size >> down, size & ((1 << down) - 1), (1 << down) // 2
-    kept += bool(down) and (rest > half or (rest == half and kept % 2 == 1))
-    found = float(kept << down)
-    return float(np.copysign(found if found <= largest else np.inf, value))
-
-
 @pytest.mark.parametrize("dtype", NARROW)
 @pytest.mark.parametrize("source", ["int64", "int32"])
 def test_whole_numbers_are_rounded_once(be: Backend, dtype: str, source: str) -> None:
     whole = WHOLE if source == "int64" else WHOLE[(-(2**31) <= WHOLE) & (WHOLE < 2**31)].reshape(1, -1)
-    wanted = [[nearest_whole(int(value), dtype) for value in whole.ravel()]]
+    wanted = [[nearest(int(value), dtype) for value in whole.ravel()]]
     x, out = be.array(whole, dtype=source), be.empty(whole.shape, dtype=dtype)
     for value in (x, be.maximum(x, x), x.get()):
         out[:] = value
         np.testing.assert_array_equal(out.get().astype(np.float64), wanted)
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+def test_whole_numbers_of_python_are_rounded_once(be: Backend, dtype: str) -> None:
+    """Beyond 2**53 too, where float64 would have rounded them before."""
+    out = be.empty((2, 2), dtype=dtype)
+    for value in (2**61 + 2**53 + 1, -(2**61) - 2**53 - 1, 2**62 + 2**54 - 1, 2051, 3):
+        out[:1] = value
+        out[1:].fill(value)
+        np.testing.assert_array_equal(out.get().astype(np.float64), nearest(value, dtype))
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])

@@ -32,7 +32,8 @@ MONOTONE_STEPS = frozenset("sgn rint floor ceil binarize lt le gt ge".split())
 
 def evaluate(node: Any, operands: Sequence[Any]) -> Val:
     """``node`` of the given operands: Vals, numbers, or None for a ``rand`` or ``onehot``."""
-    operands = [_made(o, node.shape) if x is None else _number(x) for x, o in zip(operands, node.operands)]
+    drawn = F64 if _kind_of(node) == F64 else F32
+    operands = [_made(o, node.shape, drawn) if x is None else _number(x) for x, o in zip(operands, node.operands)]
     with np.errstate(all="ignore"):
         if node.spec.kind is Kind.ELEMENTWISE:
             return _elementwise(node, operands)
@@ -59,9 +60,10 @@ def _number(operand: Any) -> Val:
     return operand if isinstance(operand, Val) else Val(np.asarray(operand), np.zeros(()))
 
 
-def _made(node: Any, shape: Any) -> Val:
-    """The values of a ``rand`` or ``onehot`` used at ``shape``."""
+def _made(node: Any, shape: Any, drawn: DType) -> Val:
+    """The values of a ``rand``, in the dtype that its reader computes in, or of a ``onehot``, used at ``shape``."""
     if node.spec.name == "rand":
+        made = np.empty(shape, drawn)
         made = np.empty(shape, np.float32)
         philox.uniform(np.arange(made.size).reshape(shape), node.attrs["call"], node.attrs["seed"], made)
         return exact(made)

@@ -127,15 +127,15 @@ def difference(got: Any, val: Any, off: Any) -> str:
     return f"{list(at)} of {got.shape} is {got[at]!r}, not {v[at]!r} within {e[at]:.3g}; {count}"
 
 
-def make_backend(engine: str) -> Any:
-    """A backend of its own on ``engine``."""
+def make_backend(engine: str, **options: Any) -> Any:
+    """A backend of its own on ``engine``, with ``options``."""
     if engine == "gpu":
         find_driver()
-        gpu: Any = Backend.allocate_backend("gpu", rng_seed=0)
+        gpu: Any = Backend.allocate_backend("gpu", rng_seed=0, **options)
         gpu.engine.fallback = partial(only_nothing, gpu.engine.fallback)
         return gpu
     with environment({"NEONLIKE_CPU_JIT": str(int(engine == "c"))}):
-        made = Backend.allocate_backend("cpu", rng_seed=0)
+        made = Backend.allocate_backend("cpu", rng_seed=0, **options)
     assert made.engine.name == engine, f"there is no {engine} engine here: a C compiler is needed"
     return made
 

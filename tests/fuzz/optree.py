@@ -2,7 +2,7 @@
 
 As many random calls of compound primitives follow, twice as many calls with wrong arguments, and as many graphs of
 variables and a tenth as many networks and trainings: see ``primitives.py``, ``arguments.py``, ``graphs.py``,
-``networks.py`` and ``trainings.py``.
+``networks.py`` and ``trainings.py``. A tenth as many of each of some small kinds end it: see ``kinds.py``.
 
 Every worker process grows programs (a few trees that are assigned together), compiles them once and runs them in
 several sizes. What fails is printed with its seed, cut down, and as a script. The number of a program's seed is all
@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from fuzz import arguments, graphs, networks, primitives, trainings
+from fuzz import arguments, graphs, kinds, networks, primitives, trainings
 from fuzz.check import Bench, Failure, make_backend
 from fuzz.growth import Grower, other_spaces
 from fuzz.minimise import minimised, verdict
@@ -180,6 +180,7 @@ WORKERS: dict[str, Callable[[int, int, int], int]] = {
     "work_repeated": graphs.work_repeated,
     "work_networks": networks.work,
     "work_trainings": trainings.work,
+    **kinds.WORKERS,
 }
 """What a worker does, by the option that it is started with."""
 
@@ -199,6 +200,8 @@ def options() -> Any:
     parser.add_argument("--graphs", type=int, help="graphs of variables (default: as many as trees)")
     parser.add_argument("--networks", type=int, help="networks (default: one for ten trees)")
     parser.add_argument("--trainings", type=int, help="programs of trainings (default: one for ten trees)")
+    for name, kind in kinds.KINDS.items():
+        parser.add_argument(f"--{name}", type=int, help=f"{kind.words} (default: one for ten trees)")
     parser.add_argument("--sanitize", action="store_true", help="compile kernels with AddressSanitizer and UBSan")
     parser.add_argument("--gpu", action="store_true", help="compare the GPU, real or emulated, instead of C")
     parser.add_argument("--fault", help=argparse.SUPPRESS)
@@ -243,4 +246,8 @@ def main() -> int:
     nets = args.count // 10 if args.networks is None else args.networks
     status |= networks.fuzz(nets, args.first, args.workers, variables) if nets else 0
     runs = args.count // 10 if args.trainings is None else args.trainings
-    return status | (trainings.fuzz(runs, args.first, args.workers, variables) if runs else 0)
+    status |= trainings.fuzz(runs, args.first, args.workers, variables) if runs else 0
+    for name in kinds.KINDS:
+        cases = args.count // 10 if vars(args)[name] is None else vars(args)[name]
+        status |= kinds.fuzz(name, cases, args.first, args.workers, variables) if cases else 0
+    return status

@@ -23,11 +23,11 @@ class Findings:
     """What workers report of seeds of one kind: failures, which are told at once, and numbers, which are added up.
 
     ``kind`` is "graph", say, of which ``python tests/fuzz 0 --graphs 1 --first SEED`` does one; ``number`` the name of
-    what is added up.
+    what is added up. ``option``: of another name than the kind's plural.
     """
 
-    def __init__(self, kind: str, number: str) -> None:
-        self.kind, self.number = kind, number
+    def __init__(self, kind: str, number: str, option: str = "") -> None:
+        self.kind, self.number, self.option = kind, number, option or f"{kind}s"
         self.failures: list[str] = []
         self.numbers: list[int] = []  # workers are heard by several threads, to which appending is safe
 
@@ -40,7 +40,7 @@ class Findings:
         """Take a report; whether to go on."""
         if "failure" in report:
             self.failures.append(f"{self.kind} {seed}: {report['failure']}")
-            again = f"python tests/fuzz 0 --{self.kind}s 1 --first {seed}"
+            again = f"python tests/fuzz 0 --{self.option} 1 --first {seed}"
             print(f"{self.failures[-1]}\n  again: {again}", flush=True)
         self.numbers.append(report.get(self.number, 0))
         return len(self.failures) < MOST_FAILURES

@@ -139,7 +139,8 @@ def make_kernel(plan: Plan, stage: Stage, graph: Graph) -> Kernel:
             kernel.inputs.append(Array(f"a{len(kernel.inputs)}", "counter", value.index, I64, value.shape))
     for index, arg in enumerate(stores):
         target = graph.targets[stage.stores[index].target]
-        _add_argument(kernel, arg, here, graph, "int64_t" if target.dtype.kind in "iub" else "double")
+        whole = target.dtype.kind in "iub" or target.dtype.itemsize == 2  # float64 would round before 16 bits do
+        _add_argument(kernel, arg, here, graph, "int64_t" if whole else "double")
     for position, index in enumerate(stage.saved):
         value = plan.values[index]
         kernel.outputs.append(Array(f"s{position}", "temp", index, compute_dtype(value.dtype), value.shape))
