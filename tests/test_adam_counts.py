@@ -131,8 +131,26 @@ def test_neons_dialect_counts_calls(be: Any, make: Any) -> None:
             optimizer.optimize([Layer(be, seed)], 0)
         assert optimizer.t == 3
         optimizer.t = 9
-        optimizer.optimize([Layer(be, 0)], 0)
-        assert optimizer.t == 10
+        layer = Layer(be, 0)
+        for _ in range(2):
+            optimizer.optimize([layer, Layer(be, 1)], 0)
+        assert optimizer.t == 11
+    optimizer.optimize([layer], 0)
+    assert optimizer.t == 12
+    other = Layer(be, 1)
+    optimizer.optimize([other], 0)
+    assert optimizer.t == 1  # its own
+
+
+def test_the_number_may_be_set(be: Any, make: Any) -> None:
+    optimizer, layers = make(), [Layer(be, 0), Layer(be, 1)]
+    for _ in range(3):
+        optimizer.optimize(layers, 0)
+    optimizer.t = 0
+    optimizer.optimize(layers, 0)
+    assert optimizer.t == 1 and layers[0].states[0].count.steps == 1
+    optimizer.optimize(layers, 0)
+    assert optimizer.t == 2
 
 
 # Models and files -----------------------------------------------------------------------------------------------------
@@ -207,6 +225,23 @@ def test_an_old_file_has_one_number_for_all(be: Any, make: Any) -> None:
     resumed = fit(Model(saved), make(), 3)
     for a, b in zip(fit(model, optimizer, 3), resumed, strict=True):
         assert np.array_equal(a, b)
+
+
+def test_an_old_file_of_two_networks_has_one_number_for_both(be: Any) -> None:
+    """Which is the number of all calls: each goes on from there, whichever is updated first."""
+    begin(be)
+    whole = network()
+    fit(whole, Adam(learning_rate=0.01), 2)
+    saved = whole.serialize()
+    for layer in saved["model"]["config"]["layers"]:
+        layer.pop("steps", None)
+    saved["optimizer"]["progress"]["t"] = 1000
+    again, optimizer = Model(saved), Adam()
+    again.fit(data(40), GeneralizedCost(CrossEntropyMulti()), optimizer, 2)  # which is done: the number is read
+    layers = again.layers.layers_to_optimize
+    for part in (layers[:1], layers[1:]):
+        optimizer.optimize(part, 0)
+        assert optimizer.t == 1001
 
 
 def test_a_new_layer_on_old_ones(be: Any) -> None:

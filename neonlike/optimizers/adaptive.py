@@ -149,14 +149,14 @@ class Adam(Optimizer):
     Attributes
     ----------
     t : int
-        Steps so far of the parameters that were updated last.
+        Steps so far of the parameters that were updated last. Setting it sets those of the parameters updated next.
 
     References
     ----------
     Kingma & Ba, "Adam: a method for stochastic optimization" (2014).
     """
 
-    __slots__ = ("t",)  # which each step sets
+    __slots__ = ("_left", "t")  # which each step sets; the one that it left
     number_of_states = 2
     hyperparameters: ClassVar[tuple[str, ...]] = ("beta_1", "beta_2", "epsilon")
 
@@ -179,10 +179,10 @@ class Adam(Optimizer):
         self.beta_1, self.beta_2 = beta_1, beta_2
         self.gradient_clip_norm, self.gradient_clip_value = gradient_clip_norm, gradient_clip_value
         self.param_clip_value = param_clip_value
-        self.t = 0
+        self.t = self._left = 0
 
     def __getstate__(self) -> Any:
-        return super().__getstate__(), {"t": self.t}
+        return super().__getstate__(), {"t": self.t, "_left": self._left}
 
     def progress(self) -> dict[str, Any]:
         """The number of steps."""
@@ -193,12 +193,11 @@ class Adam(Optimizer):
         steps = saved.get("t", self.t)
         if not isinstance(steps, int | np.integer) or steps < 0:
             raise ArgumentError(f"{self.classnm}: t={brief(steps)} is no number of steps that were made")
-        self.t = int(steps)
+        self.t = self._left = int(steps)
 
     def _find(self, layer_list: Iterable[Any]) -> Group:
         found = super()._find(layer_list)
-        if not dialect.is_neon():
-            found.parts = self._by_counts(found)
+        found.parts = self._by_counts(found)
         return found
 
     def _by_counts(self, group: Group) -> list[Group]:
@@ -215,11 +214,20 @@ class Adam(Optimizer):
             if part.count.parameters != len(part):  # some were updated without the others
                 group.parts = parts = self._by_counts(group)
                 break
+        calls = self.t
+        if calls != self._left:  # somebody has set it
+            for part in parts:
+                part.count.steps = calls
         for part in parts:
-            self.t = part.count.steps
+            count = part.count
+            self.t = calls if dialect.is_neon() else count.steps
             numbers = self._numbers(scale, epoch)
-            part.count.steps = self.t
-            self._advance(part, numbers, known)
+            count.steps += 1
+            if known and part.step is not None:
+                part.step(numbers)
+            else:
+                self._apply(part, numbers)
+        self._left = self.t
 
     def _numbers(self, scale: float, epoch: int) -> tuple[float, ...]:
         self.t += 1

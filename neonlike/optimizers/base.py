@@ -134,13 +134,10 @@ class Optimizer(NervanaObject):
             raise DTypeError(f"{self.classnm}.update_group: got {shown(group)}; expected what known_group returned")
         clips = self.gradient_clip_norm or type(self).clip_gradient_norm is not Optimizer.clip_gradient_norm
         scale = self.clip_gradient_norm(group, self.gradient_clip_norm) if clips else 1.0
-        if group.parts is None:
-            self._advance(group, self._numbers(scale, epoch), known)
-        else:
+        if group.parts is not None:
             self._advance_parts(group, scale, epoch, known)
-
-    def _advance(self, group: Group, numbers: tuple[float, ...], known: bool) -> None:
-        """Update parameters that are still ``known`` by the step that did so before."""
+            return
+        numbers = self._numbers(scale, epoch)
         if known and group.step is not None:
             group.step(numbers)
         else:

@@ -39,7 +39,7 @@ class Count:
 def by_counts(param_list: Sequence[Parameter], before: int) -> dict[Count, list[Parameter]]:
     """The parameters, which have states, by their counts: one for all that have had as many steps.
 
-    Those without a count have had ``before`` steps: their states come of a file that has one number for all, as neon's.
+    Those without a count have had ``before`` steps: somebody else made their states.
     """
     by_steps: dict[int, dict[Count, list[Parameter]]] = {}
     for entry in param_list:
@@ -117,36 +117,44 @@ def complete_states(be: Any, param_list: Sequence[Parameter], optimizer_class: t
 def note_keepers(layers: Iterable[Any], described: Any) -> None:
     """Note whose the states of ``layers`` are: those of the optimizer ``described``, as a saved model describes it.
 
-    Where the description tells none, or none that is known, any optimizer takes them for its own.
+    Where the description tells none, or none that is known, any optimizer takes them for its own. Where layers have no
+    counts of their steps, as in neon's files, the optimizer's one number is each parameter's.
     """
     for layer in layers:
-        kind = _described_keeper(layer, described)
+        progress = described.get("progress") if isinstance(described, dict) else None
+        kind, progress = _described_keeper(layer, described, progress)
         if kind is not None:
-            for state in _flat(getattr(layer, "states", ())):
-                state.kept_by = kind
+            for states in _lists(getattr(layer, "states", ())):
+                for state in states:
+                    state.kept_by = kind
+                steps = progress.get("t", 0) if isinstance(progress, dict) else 0
+                if getattr(states[0], "count", None) is None and isinstance(steps, int) and steps >= 0:
+                    states[0].count = Count(steps)
 
 
-def _described_keeper(layer: Any, described: Any) -> type[Any] | None:
-    """The class that says what the described optimizer keeps for ``layer``; None if that is not known."""
+def _described_keeper(layer: Any, described: Any, progress: Any) -> tuple[type[Any] | None, Any]:
+    """The class that says what the described optimizer keeps for ``layer``, and its progress; None if not known."""
     config = described.get("config") if isinstance(described, dict) else None
     if not isinstance(config, dict):
-        return None
+        return None, None
+    inner = progress if isinstance(progress, dict) else {}
     mapping = config.get("optimizer_mapping")
     if isinstance(mapping, dict):  # of a MultiOptimizer
-        chosen = mapping.get(layer.name) or mapping.get(type(layer).__name__) or mapping.get("default")
-        return _described_keeper(layer, chosen)
+        chosen = next((key for key in (layer.name, type(layer).__name__) if mapping.get(key)), "default")
+        return _described_keeper(layer, mapping.get(chosen), inner.get(chosen))
     if isinstance(config.get("optimizer"), dict):  # of a LossScaling, for another one
-        return _described_keeper(layer, config["optimizer"])
+        return _described_keeper(layer, config["optimizer"], inner.get("optimizer"))
     try:
-        return keeper(load_class(described.get("type")))
+        return keeper(load_class(described.get("type"))), progress
     except ArgumentError:
-        return None
+        return None, None
 
 
-def _flat(states: Any) -> Iterator[Any]:
-    """The tensors of a layer's states: a list, or a list for each parameter."""
-    if isinstance(states, list | tuple):
-        for entry in states:
-            yield from _flat(entry)
-    else:
-        yield states
+def _lists(states: Any) -> Iterator[Any]:
+    """The lists of states of a layer's parameters, those that are not empty."""
+    if isinstance(states, list | tuple) and states:
+        if isinstance(states[0], list | tuple):
+            for entry in states:
+                yield from _lists(entry)
+        else:
+            yield states

@@ -59,7 +59,7 @@ MUTANTS = (
     fault("network: normalization drawn at random", ELEMENTWISE, "    draws_weights = False\n", ""),
     fault("cost: derivative of the activation twice", COST, "self.layer.leave_to_cost(crossentropy)", "self.layer.leave_to_cost(False)"),
     fault("cost: one cross-entropy for all", COST, '"logistic": CrossEntropyBinary', '"logistic": CrossEntropyMulti'),
-    fault("optimizer: steps counted together", "neonlike/optimizers/adaptive.py", "            self.t = part.count.steps\n", ""),
+    fault("optimizer: steps counted together", "neonlike/optimizers/adaptive.py", "            self.t = calls if dialect.is_neon() else count.steps\n", ""),
     fault("activation: derivative of softmax left out", ACTIVATIONS, "isinstance(transform, Softmax) and not self.left_to_cost", "False"),
     fault("activation: transform shared by layers", ACTIVATIONS, "return copy.copy(self.transform)", "return self.transform"),
     fault("activation: alpha ignored", ACTIVATIONS, "return NAMES[self.name][0](**dict(self.given))", "return NAMES[self.name][0]()"),
