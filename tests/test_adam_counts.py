@@ -89,6 +89,13 @@ def test_groups_of_a_network_that_are_known(be: Any, make: Any) -> None:
             optimizer.optimize(head, 0)
         assert optimizer.t == 8 + 3 * repetition
     assert [layer.states[0].count.steps for layer in layers if layer.classnm == "Linear"] == [9, 17]
+    other = make()
+    for repetition in range(3):
+        for _ in range(3):
+            optimizer.optimize(layers, 0)
+        other.optimize(head, 0)
+        steps = 12 + 3 * repetition, 21 + 4 * repetition
+        assert [layer.states[0].count.steps for layer in layers if layer.classnm == "Linear"] == [*steps]
 
 
 def test_parameters_that_had_as_many_steps_are_updated_together(be: Any, make: Any) -> None:
