@@ -59,6 +59,7 @@ from planted import (
     roi,
     short_rows,
     training,
+    unsigned,
 )  # fmt: skip
 from planted.table import Mutant
 from planted.watch import REFUSED
@@ -70,7 +71,7 @@ MUTANTS = tuple(
         roi, lrn, batchnorm, pool, rnn, recurrent, rest, lazy, layers, conv, containers, training, data, described,
         cuda_base, cuda_rest, cuda_dispatch, cuda_engine, cuda_folds, cuda_rnn, cuda_conv, cuda_images, blueprints,
         repeating, attention, autograd, replays, basics, short_rows, contraction,
-        far_from_zero,
+        far_from_zero, unsigned,
     )
     for row in table.MUTANTS
 )
@@ -144,6 +145,7 @@ TESTS = {
         "kinds": "fuzz_kinds narrow_stores",
         "far_from_zero": "far_from_zero moments",
         "vecmath": "vecmath",
+        "uint64": "uint64",
         "in_place": "layers_in_place",
         "basics": "layers_mlp generalized_cost sequential merge_streams tree",
         "activations": "activations layers_modern",

@@ -254,7 +254,7 @@ def apply(node: OpTreeNode, operands: list[Any]) -> Array:
             value = function(operands[0], axis=node.attrs["axis"])  # type: ignore[index]
         else:
             value = function(*operands, node)
-    return np.asarray(value).astype(np.int64 if node.dtype.kind == "i" else np.float64)
+    return np.asarray(value).astype(np.int64 if node.dtype.kind in "iu" else np.float64)
 
 
 def evaluate(root: Any, memo: dict[int, Any] | None = None) -> Array:

@@ -14,7 +14,7 @@ from neonlike.optree.dialect import neon_dialect
 
 pytestmark = pytest.mark.optree
 
-INTEGERS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64"]
+INTEGERS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
 DTYPES = ["float16", "bfloat16", "float32", "float64", *INTEGERS, "bool"]
 
 

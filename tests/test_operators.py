@@ -138,7 +138,7 @@ def test_truth_values_are_combined_by_logic(be: Backend) -> None:
         lambda x, i: (x > 0) & x,
         lambda x, i: (x > 0) & 2,
         lambda x, i: i & 1.0,
-        lambda x, i: i | (1 << 63),
+        lambda x, i: i | (1 << 64),
         lambda x, i: 0.5 ^ i,
         lambda x, i: ~x,
         lambda x, i: ~((x > 0) * (x < 1)),

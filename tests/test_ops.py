@@ -32,7 +32,7 @@ from reference import (
 from neonlike.backends import Backend
 from neonlike.kernels.numpy_engine.blocks import BLOCK_ELEMENTS
 from neonlike.optree import functions, node
-from neonlike.optree.dtypes import FLOATS, INTEGERS, DTypeRule
+from neonlike.optree.dtypes import FLOATS, INTEGERS, DTypeRule, compute_dtype
 from neonlike.optree.functions import F
 from neonlike.optree.ops import OPS, Kind, OpSpec
 
@@ -114,17 +114,17 @@ def test_each_row_of_numbers_only(be: Backend, rng: Any, spec: OpSpec) -> None:
 @pytest.mark.parametrize("dtype", (*INTEGERS, np.dtype(bool)), ids=lambda dtype: dtype.name)
 @pytest.mark.parametrize("spec", EVERY_ROW, ids=lambda spec: spec.name)
 def test_each_row_on_integers(be: Backend, rng: Any, spec: OpSpec, dtype: Any) -> None:
-    """Arithmetic on integers is exact in int64; what has fractions is float32."""
+    """Arithmetic on integers is exact in int64, or in uint64; what has fractions is float32."""
     if spec.logical and dtype.kind == "b":
         spec = OPS[spec.logical]
     for shape in ((4, 5), (2, 3, 2)):
         hosts = [sample(domain, shape, dtype, rng) for domain in domains(spec)]
-        wide = [h.astype(np.int64) for h in hosts]
+        exact = spec.dtype in (DTypeRule.SAME, DTypeRule.WHOLE)
+        wide = [h.astype(compute_dtype(dtype) if exact else np.int64) for h in hosts]
         with np.errstate(all="ignore"):
             expected = np.asarray(formula(spec)(*wide))
         expression = node.apply(spec, tuple(plain(be, h) for h in hosts), be)
-        exact = spec.dtype in (DTypeRule.SAME, DTypeRule.WHOLE)
-        assert expression.dtype == (np.int64 if exact else np.float32)
+        assert expression.dtype == (compute_dtype(dtype) if exact else np.float32)
         assert_close(expression.asnumpyarray(), expected, 1, spec.name)
 
 

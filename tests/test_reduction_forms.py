@@ -30,7 +30,7 @@ BY_TURNS: Any = (
 )
 """Kept and reduced axes."""
 LANES = FEW_COLUMNS + BY_TURNS
-INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64")
+INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
 
 
 @pytest.fixture

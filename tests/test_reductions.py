@@ -15,7 +15,7 @@ from neonlike.errors import ShapeError
 from neonlike.kernels.numpy_engine.blocks import BLOCK_ELEMENTS, RESIDENT_ELEMENTS
 from neonlike.kernels.numpy_engine.engine import _fits_resident
 from neonlike.optree import builders, shapes
-from neonlike.optree.dtypes import INTEGERS, DTypeRule, is_float
+from neonlike.optree.dtypes import INTEGERS, DTypeRule, compute_dtype, is_float
 from neonlike.optree.ops import Kind, OpSpec
 
 pytestmark = [pytest.mark.optree, pytest.mark.engines("numpy"), pytest.mark.checked]
@@ -171,7 +171,8 @@ def test_integers_are_exact(be: Backend, rng: Any, spec: OpSpec, dtype: Any) -> 
         host = host % 3
     for axis in filter(lambda axis: takes(spec, axis), (0, 1, None)):
         expression = builders.reduce(spec, plain(be, host), axis)
-        assert expression.dtype == (np.float32 if spec.dtype is DTypeRule.TRUTH else np.int64)
+        others = {DTypeRule.TRUTH: np.float32, DTypeRule.INDEX: np.int64}
+        assert expression.dtype == others.get(spec.dtype, compute_dtype(dtype))
         check(be, spec, host, axis)
 
 

@@ -201,7 +201,7 @@ def test_astype_is_always_a_tensor_of_its_own(be: Backend) -> None:
     same[:] = 0
     assert t.tolist() == [[1, 2]]
     assert t.astype(">f8").dtype == np.float64
-    for wrong in ("complex64", "nonsense", np.uint64, None):
+    for wrong in ("complex64", "nonsense", None):
         with pytest.raises(DTypeError, match="astype"):
             t.astype(wrong)
     with pytest.raises(NeonlikeError):

@@ -21,7 +21,7 @@ Array: TypeAlias = np.ndarray[Any, Any]
 HEADERS = Path(__file__).resolve().parent.parent / "neonlike" / "kernels" / "templates" / "c"
 INCLUDES = (f"-I{HEADERS}", f"-I{HEADERS}/vecmath")
 FLAGS = ("-std=gnu11", "-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", *INCLUDES)
-INTEGERS = ("i8", "u8", "i16", "u16", "i32", "u32", "i64")
+INTEGERS = ("i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64")
 FLOAT = {"f32": np.float32, "f64": np.float64}
 C_FLOAT = {"f32": "float", "f64": "double"}
 

@@ -57,6 +57,7 @@ from neonlike.kernels.run.prepared import Prepared
 from neonlike.kernels.run.recipe import Replayed
 from neonlike.kernels.run.threads import refresh as refresh_threads
 from neonlike.optree.dialect import is_neon
+from neonlike.optree.dtypes import whole_as_float
 from neonlike.optree.forms import mark, owner
 from neonlike.optree.node import Expression, OpTreeNode, adapt, is_operand
 from neonlike.optree.shapes import FREE
@@ -209,11 +210,8 @@ class Backend(
         if value.__class__ is OpTreeNode and value.backend is self:
             return value
         operand = adapt("assignment", value, self)
-        if isinstance(operand, int) and not -(2**63) <= operand < 2**63:
-            try:
-                return float(operand)
-            except OverflowError:
-                raise DTypeError(f"assignment: {str(operand)[:40]}... is larger than any float") from None
+        if isinstance(operand, int) and not -(2**63) <= operand < 2**64:
+            return whole_as_float("assignment", operand)
         owner = getattr(operand, "backend", None)
         if owner is not None and owner is not self:
             raise OtherBackend(

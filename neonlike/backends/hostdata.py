@@ -46,6 +46,8 @@ def host_array(operation: str, value: Any) -> Array:
         host = _from_dlpack(value, host)
     if host.dtype == object:
         host = _large_integers(host)
+    elif host.dtype == np.float64 and isinstance(value, (list, tuple)):
+        host = _unsigned_integers(host, value)
     if host.dtype.kind in "fiub" or holds(host.dtype):
         return native(host)
     if reason:
@@ -76,6 +78,16 @@ def _large_integers(host: Array) -> Array:
         return host.astype(np.float64)
     except OverflowError:  # larger than any float
         return host
+
+
+def _unsigned_integers(host: Array, value: Any) -> Array:
+    """Lists of whole numbers from 0 to 2**64 - 1 as uint64; NumPy has floats for those on both sides of 2**63."""
+    if not host.size or not (host.min() >= 0 and 2.0**63 <= host.max() <= 2.0**64):
+        return host
+    numbers = np.array(value, object)
+    if not all(isinstance(number, (int, np.integer)) and number < 2**64 for number in numbers.flat):
+        return host
+    return numbers.astype(np.uint64)
 
 
 def native(host: Array) -> Array:

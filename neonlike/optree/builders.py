@@ -10,7 +10,7 @@ import numpy as np
 from neonlike.checks import brief
 from neonlike.errors import DTypeError, ShapeError
 from neonlike.optree import shapes
-from neonlike.optree.dtypes import F32, F64, DType, DTypeRule, promote, result_dtype
+from neonlike.optree.dtypes import F32, F64, DType, DTypeRule, is_index, promote, result_dtype
 from neonlike.optree.node import Expression, OpTreeNode, common_backend, expression, node_dtype
 from neonlike.optree.npfuncs import check_range
 from neonlike.optree.ops import OPS, Kind, OpSpec
@@ -105,8 +105,8 @@ def index_operand(name: str, indices: Any, limit: int | None, backend: Any, vect
         If a host index is out of range.
     """
     if isinstance(indices, Expression):
-        if indices.dtype.kind not in "iu":
-            raise DTypeError(f"{name}: indices must be integers, got {indices.dtype.name}; make them int32")
+        if not is_index(indices.dtype):
+            raise DTypeError(f"{name}: indices must be integers, got {indices.dtype.name}; make them int32 or int64")
         return indices
     try:
         host = np.asarray(indices)

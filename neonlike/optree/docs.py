@@ -48,12 +48,13 @@ ALSO: dict[str, tuple[str, ...]] = {
 """What makes an op besides the builders of its row: operators, and methods that take more than operands."""
 
 _RULES: dict[DTypeRule, str] = {
-    DTypeRule.SAME: "floats stay, integers become int64",
+    DTypeRule.SAME: "floats and uint64 stay, other integers become int64",
     DTypeRule.FLOAT: "floats stay, integers become float32",
     DTypeRule.TRUTH: "0 or 1 in the operands' float type, float32 for integers",
     DTypeRule.INDEX: "int64 positions",
-    DTypeRule.WHOLE: "int64, of integers only. Where all operands are truth values, which comparisons, logic and bool "
-    "tensors give, it is the op of logic named, so `(a > 0) & (b < 1)` is what it looks like; other floats are refused",
+    DTypeRule.WHOLE: "int64 or uint64, of integers only. Where all operands are truth values, which comparisons, logic "
+    "and bool tensors give, it is the op of logic named, so `(a > 0) & (b < 1)` is what it looks like; other floats "
+    "are refused",
 }
 
 _HEAD = """# Ops

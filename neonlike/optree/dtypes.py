@@ -5,6 +5,8 @@ Three rules, the same on every backend:
 * a float beats an integer, the wider float wins (float16, bfloat16 < float32 < float64); float16 with bfloat16, neither
   of which holds the other, is float32;
 * integer arithmetic is exact: it is typed and computed as int64, and saturates when stored in a narrower type;
+* arithmetic of uint64 is typed and computed as uint64, modulo 2**64, with whole numbers from 0 to 2**64 - 1; integers
+  of other dtypes and negative numbers, with which it has no common dtype, are refused there. Comparisons take all;
 * Python and NumPy *scalars* are weak: they never widen a tensor's float type.
 
 Expressions of float16 and of bfloat16 are computed in float32 and rounded once, when stored: to nearest, halves to
@@ -14,7 +16,7 @@ is imported when that is first asked for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from functools import cache
 from typing import Any, TypeAlias
@@ -29,6 +31,7 @@ F16: DType = np.dtype(np.float16)
 F32: DType = np.dtype(np.float32)
 F64: DType = np.dtype(np.float64)
 I64: DType = np.dtype(np.int64)
+U64: DType = np.dtype(np.uint64)
 BOOL: DType = np.dtype(np.bool_)
 
 BFLOAT16 = "bfloat16"
@@ -36,18 +39,18 @@ BFLOAT16 = "bfloat16"
 
 FLOATS: tuple[DType, ...] = (F16, F32, F64)
 """Those that NumPy has; :func:`is_float` knows all."""
-INTEGERS: tuple[DType, ...] = tuple(np.dtype(c) for c in ("i1", "u1", "i2", "u2", "i4", "u4", "i8"))
+INTEGERS: tuple[DType, ...] = tuple(np.dtype(c) for c in ("i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8"))
 SUPPORTED: tuple[DType, ...] = (*FLOATS, *INTEGERS, BOOL)
 
 
 class DTypeRule(Enum):
     """How an op's result dtype follows from the promoted dtype of its operands."""
 
-    SAME = "same"  # floats stay, integers become int64
+    SAME = "same"  # floats and uint64 stay, other integers become int64
     FLOAT = "float"  # floats stay, integers become float32
     TRUTH = "truth"  # 0 or 1, in the operands' float type (float32 for integers)
     INDEX = "index"  # int64 positions
-    WHOLE = "whole"  # of integers int64; floats are refused
+    WHOLE = "whole"  # as SAME; floats are refused
 
 
 @cache
@@ -73,6 +76,11 @@ def bfloat16() -> DType:
 def is_float(dtype: DType) -> bool:
     """Whether ``dtype``, which tensors can hold, is a float; the kind of bfloat16, unknown to NumPy, is "V" there."""
     return dtype.kind in "fV"
+
+
+def is_index(dtype: DType) -> bool:
+    """Whether elements of ``dtype`` can be positions: integers that int64 holds, as which they are read."""
+    return dtype.kind in "iu" and dtype != U64
 
 
 def as_dtype(value: Any, operation: str = "dtype") -> DType:
@@ -105,8 +113,8 @@ def holds(dtype: DType) -> bool:
     return (dtype in _SUPPORTED_SET or (dtype.kind == "V" and dtype.name == BFLOAT16)) and bool(dtype.isnative)
 
 
-def promote(dtypes: Iterable[DType]) -> DType:
-    """Promoted dtype of operands: the widest float if there is one, else int64."""
+def promote(dtypes: Sequence[DType]) -> DType:
+    """Promoted dtype of operands: the widest float if there is one, uint64 if all are of it, else int64."""
     best: DType | None = None
     for dtype in dtypes:
         if dtype is best or not is_float(dtype):
@@ -115,7 +123,45 @@ def promote(dtypes: Iterable[DType]) -> DType:
             best = dtype
         elif dtype.itemsize == best.itemsize and dtype != best:  # float16 and bfloat16
             best = F32
-    return best if best is not None else I64
+    if best is not None:
+        return best
+    return U64 if U64 in dtypes and all(dtype == U64 for dtype in dtypes) else I64
+
+
+def check_whole(operation: str, dtypes: Sequence[DType], whole: DType, numbers: Iterable[float]) -> None:
+    """Refuse integers that have no common dtype; ``whole`` is what ``dtypes`` promote to.
+
+    Raises
+    ------
+    DTypeError
+        If uint64 meets another dtype of integers, or a number is beyond what is computed in.
+    """
+    if whole is I64 and U64 in dtypes:
+        other = next(dtype for dtype in dtypes if dtype != U64)
+        raise DTypeError(
+            f"{operation}: uint64 and {other.name} have no common integer dtype; convert one of them with "
+            'astype("int64") or astype("uint64"), which saturate, or both with astype("float64"), which rounds'
+        )
+    for number in numbers:
+        if not (0 <= number < 2**64 if whole is U64 else -(2**63) <= number < 2**63):
+            raise DTypeError(
+                f"{operation}: {str(number)[:40]} does not fit in {whole.name}, in which the integers beside it are "
+                "computed; write it as a float, or convert the tensor with astype(dtype)"
+            )
+
+
+def whole_as_float(operation: str, number: int) -> float:
+    """A whole number beyond 64 bits as the float next to it.
+
+    Raises
+    ------
+    DTypeError
+        If it is larger than any float.
+    """
+    try:
+        return float(number)
+    except OverflowError:
+        raise DTypeError(f"{operation}: {str(number)[:40]}... is larger than any float") from None
 
 
 def result_dtype(rule: DTypeRule, promoted: DType) -> DType:
@@ -124,14 +170,19 @@ def result_dtype(rule: DTypeRule, promoted: DType) -> DType:
         return I64
     if is_float(promoted):
         return promoted
-    return F32 if rule in (DTypeRule.FLOAT, DTypeRule.TRUTH) else I64
+    return F32 if rule in (DTypeRule.FLOAT, DTypeRule.TRUTH) else promoted
 
 
 def compute_dtype(dtype: DType) -> DType:
-    """Type a node of ``dtype`` is computed in: float16 and bfloat16 in float32, integers in int64."""
+    """Type a node of ``dtype`` is computed in: float16 and bfloat16 in float32, integers but uint64 in int64."""
     if dtype is F32 or dtype is F64:
         return dtype
-    return F32 if is_float(dtype) else I64
+    return F32 if is_float(dtype) else U64 if dtype == U64 else I64
+
+
+def wide_dtype(dtype: DType) -> DType:
+    """The widest of the kind of ``dtype``, in which many are added up."""
+    return F64 if is_float(dtype) else compute_dtype(dtype)
 
 
 _SUPPORTED_SET = frozenset(SUPPORTED)

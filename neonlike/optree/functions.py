@@ -15,7 +15,7 @@ import numpy as np
 from neonlike.checks import brief
 from neonlike.errors import ArgumentError, ShapeError
 from neonlike.optree import along, arrange, builders, dialect, moves, operators, shapes, tape
-from neonlike.optree.dtypes import F16, F32, F64, I64, DTypeRule, is_float
+from neonlike.optree.dtypes import F16, F32, F64, I64, U64, DTypeRule, is_float
 from neonlike.optree.forms import mark, owner
 from neonlike.optree.node import Expression, OpTreeNode, expression
 from neonlike.optree.ops import OPS, Kind, OpSpec
@@ -304,13 +304,19 @@ def _offset(name: str, a: OpTreeNode, axis: Any) -> Any:
     return most
 
 
+def _below(a: Any, top: Any) -> OpTreeNode:
+    """a - top, which is not above 0, and which uint64 has no numbers for."""
+    difference: OpTreeNode = (top - a) * -1.0 if a.dtype == U64 else a - top
+    return difference
+
+
 def logsumexp(a: Any, axis: Any = None) -> OpTreeNode:
     """log(sum(exp(a))) over ``axis``, without overflow; also right where all are -inf, which it is over nothing."""
     a = expression("logsumexp", a)
     top = _offset("logsumexp", a, axis)
     if isinstance(top, OpTreeNode):
         top = F.where(F.finite(top), top, 0)
-    total = F.sum(F.exp(a - top), axis)
+    total = F.sum(F.exp(_below(a, top)), axis)
     none = F.equal(total, 0)  # whose logarithm has an infinite slope, and nothing below it has one
     return F.add(F.where(none, -math.inf, F.log(F.where(none, 1, total))), top)
 
@@ -318,14 +324,14 @@ def logsumexp(a: Any, axis: Any = None) -> OpTreeNode:
 def softmax(a: Any, axis: Any = 0) -> OpTreeNode:
     """exp(a - max) / sum(exp(a - max)) along ``axis``, by default that of the features."""
     a = expression("softmax", a)
-    powers = F.exp(a - _offset("softmax", a, axis))
+    powers = F.exp(_below(a, _offset("softmax", a, axis)))
     return powers / F.sum(powers, axis)
 
 
 def log_softmax(a: Any, axis: Any = 0) -> OpTreeNode:
     """log(softmax(a)) along ``axis``, without underflow."""
     a = expression("log_softmax", a)
-    below = a - _offset("log_softmax", a, axis)
+    below = _below(a, _offset("log_softmax", a, axis))
     return F.sub(below, F.log(F.sum(F.exp(below), axis)))
 
 

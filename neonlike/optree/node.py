@@ -7,6 +7,7 @@ operators. Comparisons build nodes, therefore neither is ever compared by value 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -16,7 +17,7 @@ import numpy.typing as npt
 from neonlike.checks import shown
 from neonlike.errors import DTypeError, NeonlikeError, ShapeError
 from neonlike.optree import shapes
-from neonlike.optree.dtypes import F32, F64, DType, DTypeRule, holds, is_float, promote, result_dtype
+from neonlike.optree.dtypes import F32, F64, DType, DTypeRule, check_whole, holds, is_float, promote, result_dtype
 from neonlike.optree.forms import mark
 from neonlike.optree.hostvalues import HostValues
 from neonlike.optree.ops import OPS, OpSpec
@@ -270,11 +271,21 @@ _INDEXED = ("take", "untake", "take_along", "untake_along")
 def node_dtype(spec: OpSpec, operands: tuple[Any, ...]) -> DType:
     """dtype of ``spec`` applied to ``operands``; numbers are weak."""
     counted = operands[1:] if spec.name == "where" else operands[:1] if spec.name in _INDEXED else operands
-    typed = [o.dtype for o in counted if not is_number(o)]
+    typed: list[DType] = []
+    numbers: list[Number] = []
+    fractional = False
+    for operand in counted:
+        if is_number(operand):
+            numbers.append(number := number_value(operand))
+            fractional = fractional or isinstance(number, float)
+        else:
+            typed.append(operand.dtype)
     promoted = promote(typed) if typed else F32
-    fractional = any(isinstance(number_value(o), float) for o in counted if is_number(o))
-    if not is_float(promoted) and fractional:
-        promoted = F32
+    if not is_float(promoted):
+        if fractional:
+            promoted = F32
+        elif spec.dtype is DTypeRule.SAME or spec.dtype is DTypeRule.WHOLE:
+            check_whole(spec.name, typed, promoted, numbers)
     return result_dtype(spec.dtype, promoted)
 
 
@@ -292,11 +303,29 @@ def apply(spec: OpSpec, operands: tuple[Any, ...], backend: Any = None) -> OpTre
         operands = tuple(adapt(name, o, backend) for o in operands)
     if spec.dtype is DTypeRule.WHOLE:
         spec = on_bits_or_truth(spec, operands)
+    if spec.dtype is DTypeRule.TRUTH:
+        operands = _comparable(operands)
     backend = common_backend(name, operands)
     if all(map(is_number, operands)):
         return _number_node(spec, operands)
     shape = shapes.broadcast(name, [o.shape for o in operands if isinstance(o, Expression)])
     return OpTreeNode(spec, operands, None, shape, node_dtype(spec, operands), backend)
+
+
+def _comparable(operands: tuple[Any, ...]) -> tuple[Any, ...]:
+    """``operands``, with whole numbers beyond all integers, and beside int64 those beyond it, replaced by infinity."""
+    for operand in operands:
+        if isinstance(operand, int) and not -(2**63) <= operand < 2**63:
+            break
+    else:
+        return operands
+    typed = [o.dtype for o in operands if not is_number(o)]
+    if not typed or is_float(promoted := promote(typed)):
+        return operands
+    low, high = -(2**63), int(np.iinfo(promoted).max)
+    return tuple(
+        o if not isinstance(o, int) or low <= o <= high else math.inf if o > high else -math.inf for o in operands
+    )
 
 
 def _number_node(spec: OpSpec, operands: tuple[Any, ...]) -> OpTreeNode:

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from neonlike.errors import IndexRangeError
+from neonlike.optree.dtypes import wide_dtype
 from neonlike.optree.shapes import is_reshape
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -391,11 +392,10 @@ def strided(x: Array, layout: tuple[Any, ...]) -> Array:
 
 
 def _accumulated(ufunc: np.ufunc, x: Array, out: Array, axis: int, reverse: bool) -> None:
-    """Running totals in float64 or int64: the error of each is that of one rounding."""
+    """Running totals in float64, int64 or uint64: the error of each is that of one rounding."""
     if reverse:
         x, out = np.flip(x, axis), np.flip(out, axis)
-    floats = out.dtype.kind in "fV"
-    wide = np.float64 if floats else np.int64
+    wide = wide_dtype(out.dtype)
     out[...] = ufunc.accumulate(x.astype(wide, copy=False), axis=axis, dtype=wide)
 
 
@@ -428,7 +428,7 @@ def untake_along(d: Array, indices: Array, out: Array, axis: int) -> None:
     """Scatter-add elements of ``d`` along ``axis``: the gradient of :func:`take_along`."""
     limit = out.shape[axis]
     check_range("take_along_axis", indices, limit)
-    total = np.zeros(out.shape, np.float64 if out.dtype.kind in "fV" else np.int64)
+    total = np.zeros(out.shape, wide_dtype(out.dtype))
     where = list(np.ogrid[tuple(slice(n) for n in d.shape)])
     where[axis] = np.where(indices < 0, indices + limit, indices).astype(np.int64, copy=False)
     np.add.at(total, tuple(where), d)

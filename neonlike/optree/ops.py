@@ -430,5 +430,8 @@ def inverse(axes: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(axes.index(i) for i in range(len(axes)))
 
 
+ORDERS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
+"""Rows that compare, exactly also integers of unlike signedness."""
+
 OPS: dict[str, OpSpec] = {row.name: row for row in _ROWS}
 """name -> row, in the order of the docs table."""

@@ -26,7 +26,8 @@ Step = tuple[Callable[..., Any], int, tuple[Any, ...]]
 MAX_LENGTH = 100_000
 _CALLABLE = (Kind.ELEMENTWISE, Kind.REDUCTION, Kind.CONTRACTION)
 _ALSO = ("transpose", "cumsum", "cumprod")
-_INT64 = 2**63
+_BEYOND = 2**64
+"""The least whole number that has more than 64 bits."""
 
 
 class Formula(NamedTuple):
@@ -132,7 +133,7 @@ def _call_step(node: ast.Call, text: str) -> Step:
 def _literal_number(node: ast.Constant, text: str) -> int | float:
     """A number of the text, which tensors can hold."""
     value = node.value
-    if not isinstance(value, (int, float)) or (isinstance(value, int) and abs(value) >= _INT64):
+    if not isinstance(value, (int, float)) or (isinstance(value, int) and abs(value) >= _BEYOND):
         raise ArgumentError(f"eval: {_segment(node, text)} is no number that a tensor can hold")
     return value
 
@@ -188,7 +189,7 @@ def _folding(function: Callable[..., Any]) -> Callable[..., Any]:
             value = _SAFE.get(function, function)(*operands)
         except (ArithmeticError, TypeError, ValueError) as error:
             raise ArgumentError(f"eval: {function.__name__} of {', '.join(map(str, operands))}: {error}") from None
-        if not isinstance(value, (int, float)) or (isinstance(value, int) and abs(value) >= _INT64):
+        if not isinstance(value, (int, float)) or (isinstance(value, int) and abs(value) >= _BEYOND):
             raise ArgumentError(f"eval: {function.__name__} of {', '.join(map(str, operands))} is no number of tensors")
         return value
 

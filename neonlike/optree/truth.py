@@ -74,9 +74,9 @@ def _refusal(spec: OpSpec, came: str) -> str:
 
 
 def _is_whole(value: Any) -> bool:
-    """True for an integer that fits int64, and for a tensor or an expression of integers."""
+    """True for an integer of at most 64 bits, and for a tensor or an expression of integers."""
     if isinstance(value, int):
-        return -(2**63) <= value < 2**63
+        return -(2**63) <= value < 2**64
     return not isinstance(value, float) and not is_float(value.dtype)
 
 

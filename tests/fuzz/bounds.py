@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from fuzz.bounds_axes import REDUCTIONS, dot, order, running
-from fuzz.values import Array, Val, convert, exact, formula, in_range, is_whole, unit
+from fuzz.values import WHOLE, Array, Val, convert, exact, formula, in_range, is_whole, unit
 from neonlike.optree import philox
-from neonlike.optree.dtypes import F32, F64, I64, DType, DTypeRule, compute_dtype, is_float
+from neonlike.optree.dtypes import F32, F64, I64, U64, DType, DTypeRule, compute_dtype, is_float
 from neonlike.optree.ops import Kind
 
 FUNCTION_ULPS = 8.0
@@ -52,7 +52,7 @@ def evaluate(node: Any, operands: Sequence[Any]) -> Val:
             return Val(*(np.array(function(part, *rest, node)) for part in operands[0]))
         v, e, size = (function(part, *rest, node) for part in (*operands[0], np.abs(operands[0].v).astype(np.float64)))
         kind = compute_dtype(node.dtype)
-        rounding = 0.0 if kind == I64 else max(node.operands[0].shape[node.attrs["axis"]], 1) * unit(kind)
+        rounding = 0.0 if kind in WHOLE else max(node.operands[0].shape[node.attrs["axis"]], 1) * unit(kind)
         return in_range(Val(v, e + np.where(is_whole(v, e, size, kind), 0, rounding * size)), kind, size)
 
 
@@ -81,7 +81,7 @@ def _kind_of(node: Any) -> DType:
         return compute_dtype(node.dtype)
     typed = [compute_dtype(o.dtype) for o in node.operands if hasattr(o, "dtype")]
     fractional = any(isinstance(o, float) for o in node.operands)
-    if all(t == I64 for t in typed) and not fractional:
+    if all(t in WHOLE for t in typed) and not fractional:
         return I64
     return F64 if all(t == F64 for t in typed) else F32
 
@@ -98,13 +98,14 @@ def _elementwise(node: Any, operands: Sequence[Any]) -> Val:
     values = [v for v, _ in vals]
     center = np.asarray(function(*values))
     unknown = np.any([np.isinf(e) for _, e in vals], axis=0)
-    if inner == I64:
+    if inner in WHOLE:
         sizes = [np.abs(v.astype(np.float64)) for v in values]
         large = np.abs(np.asarray(function(*sizes), np.float64)) if name in ("add", "mul", "sqr") else sum(sizes)
         if name == "left_shift":
             large = sizes[0] * np.exp2(np.clip(values[1], 0, 63))
-        center = center.astype(np.int64 if kind == I64 else np.float64)
+        center = center.astype(np.int64 if kind in WHOLE else np.float64)
         unknown = unknown | np.any([e > 0 for _, e in vals], axis=0) | (large >= 2.0**62)
+        unknown = unknown | ((center < 0) & (kind == U64))
         return Val(center, np.where(unknown, np.inf, 0.0))
     error = _moved(name, function, center, vals, inner)
     error = np.where(unknown, np.inf, error + _own(name, center, error, vals, kind))
@@ -213,7 +214,7 @@ def wrong(got: Array, val: Val, source: DType) -> Array:
             off: Array = (got != (v != 0)) & ~doubt
         elif v.dtype.kind == "i" and not is_float(got.dtype):
             info = np.iinfo(got.dtype)
-            off = (got != np.clip(v, info.min, info.max)) & (e == 0)
+            off = (got != np.clip(v, info.min, min(info.max, 2**63 - 1))) & (e == 0)
         elif not is_float(got.dtype):
             off = (got < saturated(v - e, got.dtype)) | (got > saturated(v + e, got.dtype))
         else:
@@ -231,5 +232,5 @@ def saturated(x: Array, dtype: DType) -> Array:
     info = np.iinfo(dtype)
     whole = np.where(np.isnan(x), 0, np.rint(x))
     inside = (whole > float(info.min)) & (whole < float(info.max))
-    ends = np.where(whole > 0, info.max, info.min)
-    return np.where(inside, np.where(inside, whole, 0).astype(np.int64), ends).astype(dtype)
+    ends = np.where(whole > 0, dtype.type(info.max), dtype.type(info.min))
+    return np.where(inside, np.where(inside, whole, 0).astype(dtype), ends)

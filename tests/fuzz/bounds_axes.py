@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from fuzz.values import Val, convert, formula, in_range, is_whole, unit
-from neonlike.optree.dtypes import F32, I64, compute_dtype
+from fuzz.values import WHOLE, Val, convert, formula, in_range, is_whole, unit
+from neonlike.optree.dtypes import F32, compute_dtype
 from neonlike.optree.ops import OPS, Kind
 
 NARROW_SUMS = 256 + 16
@@ -27,7 +27,7 @@ def _sum(node: Any, x: Val) -> Val:
     v = x.v.sum(axis=axes, keepdims=True)
     size = np.abs(x.v.astype(np.float64)).sum(axis=axes, keepdims=True)
     e = x.e.sum(axis=axes, keepdims=True)
-    if kind == I64:
+    if kind in WHOLE:
         return Val(v, np.where((e > 0) | (size >= 2.0**62), np.inf, 0.0))
     exactly = is_whole(v, e, size, kind) & (x.v == np.rint(x.v)).all(axis=axes, keepdims=True)
     run = min(_count(node), NARROW_SUMS) if kind == F32 else _count(node)
@@ -43,7 +43,7 @@ def _prod(node: Any, x: Val) -> Val:
     v = x.v.prod(axis=axes, keepdims=True)
     doubt, whole = x.e.sum(axis=axes, keepdims=True), (x.v == np.rint(x.v)).all(axis=axes, keepdims=True)
     large = np.maximum(wide + x.e, 1).prod(axis=axes, keepdims=True)
-    if kind == I64:
+    if kind in WHOLE:
         return Val(v, np.where((doubt > 0) | ~(large < 2.0**62), np.inf, 0.0))
     small = np.where(wide > 0, np.minimum(wide - np.where(x.e < wide, x.e, 0), 1), 1).prod(axis=axes, keepdims=True)
     top, tiny = (1e38, 1e-37) if kind == F32 else (1e307, 1e-306)
@@ -98,7 +98,7 @@ def dot(node: Any, x: Val, y: Val) -> Val:
     v = x.v @ y.v
     a, b = np.abs(x.v.astype(np.float64)), np.abs(y.v.astype(np.float64))
     size, e = a @ b, x.e @ b + a @ y.e + x.e @ y.e
-    if kind == I64:
+    if kind in WHOLE:
         return Val(v, np.where((e != 0) | ~(size < 2.0**62), np.inf, 0.0))
     whole = is_whole(v, e, size, kind) & bool((x.v == np.rint(x.v)).all() and (y.v == np.rint(y.v)).all())
     e = e + np.where(whole, 0, (x.v.shape[1] + 1) * unit(kind) * size)
@@ -115,7 +115,7 @@ def running(node: Any, x: Val) -> Val:
     wide = np.abs(x.v.astype(np.float64))
     v, large = function(x.v, node), function(wide + x.e, node)
     moved = function(x.e, node) if node.spec.name == "cumsum" else large - function(wide, node)
-    if kind == I64:
+    if kind in WHOLE:
         whole = function(np.maximum(wide, 1), node) if node.spec.name == "cumprod" else large
         return Val(v, np.where((moved != 0) | ~(whole < 2.0**62), np.inf, 0.0))
     rounding = (size + 1) * 2.0**-52 + (unit(kind) if kind == F32 else 0)

@@ -108,7 +108,8 @@ def data(kind: str, shape: Shape, dtype: str, seed: int) -> Array:
         info = np.iinfo(what)
         made = rng.integers(max(info.min, -5), 6, shape).astype(what)
         if kind == "extreme":
-            made = np.where(rng.random(shape) < 0.1, rng.choice((info.min, info.max), shape), made).astype(what)
+            ends = (info.min, min(info.max, 2**63 - 1))  # what the bounds know of uint64
+            made = np.where(rng.random(shape) < 0.1, rng.choice(np.array(ends, what), shape), made)
         return made
     if kind == "whole":
         return rng.integers(-3, 4, shape).astype(what)

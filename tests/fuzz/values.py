@@ -8,9 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import reference
 
-from neonlike.optree.dtypes import F32, I64, DType, is_float
+from neonlike.optree.dtypes import F32, I64, U64, DType, is_float
 
 Array = np.ndarray[Any, Any]
+
+WHOLE = (I64, U64)
+"""What integers are computed in; of uint64 only what int64 holds is known here."""
 
 
 def formula(spec: Any) -> Callable[..., Any]:
@@ -49,7 +52,7 @@ def is_known(val: Val) -> Array:
 def convert(operand: Val, kind: DType) -> Val:
     """``operand`` in the type that the op is computed in."""
     v, e = operand
-    if kind == I64 and v.dtype.kind in "ib":
+    if kind in WHOLE and v.dtype.kind in "ib":
         return Val(v.astype(np.int64), e)
     wide = v.astype(np.float64)
     if kind == F32:
@@ -69,8 +72,8 @@ def in_range(val: Val, kind: DType, size: Array) -> Val:
     """Infinite where ``kind`` overflows, unknown where rounding decides whether it does, and for 64-bit integers
     that do not fit. ``size``: the largest that any step on the way may reach."""
     v, e = val
-    if kind == I64:
-        return Val(v, np.where(size >= 2.0**62, np.inf, e))
+    if kind in WHOLE:
+        return Val(v, np.where((size >= 2.0**62) | ((v < 0) & (kind == U64)), np.inf, e))
     top = float(np.finfo(np.float32 if kind == F32 else np.float64).max)
     finite = np.isfinite(size)
     close = finite & (size + np.where(np.isfinite(e), e, 0) > top * (1 - 1e-5))

@@ -36,6 +36,7 @@ def product(name: str, old: str, new: str) -> Mutant:
 
 
 MUTANTS = (
+    elementwise("uint64: infinity is stored as the largest int64", CUDA + "conversions.h", "u64, 0, 0x1p64, UINT64_MAX)", "u64, 0, 0x1p64, INT64_MAX)"),
     elementwise("chunks of other blocks", MAP, "(nl_index)blockIdx.x * {{ threads }} + (nl_index)threadIdx.x", "(nl_index)blockIdx.x + (nl_index)threadIdx.x"),
     elementwise("the chunk behind the last one", MAP, "chunk < meta.v[0];", "chunk <= meta.v[0];"),
     elementwise("what is left of a row counted in chunks", MAP, "meta.v[1] - {{ inner }} * {{ vector }};", "meta.v[1] - {{ inner }};"),

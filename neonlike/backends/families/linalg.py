@@ -19,7 +19,7 @@ from neonlike.kernels.run.recorded import recorder
 from neonlike.kernels.run.threads import parallel, thread_count
 from neonlike.optree import moves
 from neonlike.optree.builders import dot
-from neonlike.optree.dtypes import DType, compute_dtype
+from neonlike.optree.dtypes import DType, compute_dtype, wide_dtype
 from neonlike.optree.forms import owner
 from neonlike.optree.functions import F as Functions
 from neonlike.optree.node import expression
@@ -358,7 +358,7 @@ def _side_by_side(a: Array, b: Array) -> tuple[Array, Array]:
 
 
 def _summed(stack: Array) -> Array:
-    return np.asarray(np.add.reduce(stack, 0, dtype=np.float64 if stack.dtype.kind == "f" else np.int64))
+    return np.asarray(np.add.reduce(stack, 0, dtype=wide_dtype(stack.dtype)))
 
 
 def _batch_size(a: Any, b: Any, c: Any) -> int:

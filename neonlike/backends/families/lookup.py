@@ -23,6 +23,7 @@ from neonlike.checks import brief
 from neonlike.errors import DTypeError, IndexRangeError, ShapeError
 from neonlike.optree import functions, moves
 from neonlike.optree.arrange import in_line
+from neonlike.optree.dtypes import is_index
 from neonlike.optree.node import expression
 
 
@@ -131,8 +132,8 @@ class LookupFamily(Family):
         require_tensors(self, name, inputs=inputs, error=error, dW=dW)
         check_tensors(self, name, error_t=error_t)
         check_floats(name, error=error, error_t=error_t, dW=dW)
-        if inputs.dtype.kind not in "iu":
-            raise DTypeError(f"{name}: inputs must hold integers, the words, got {inputs.dtype.name}")
+        if not is_index(inputs.dtype):
+            raise DTypeError(f"{name}: inputs must hold integers, up to int64, the words, got {inputs.dtype.name}")
         if pad_idx is not None and not isinstance(pad_idx, numbers.Integral):
             raise DTypeError(f"{name}: pad_idx must be an integer or None, got {brief(pad_idx)}")
         if dW.ndim != 2 or error.shape != (dW.shape[1], inputs.size):

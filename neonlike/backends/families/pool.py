@@ -27,7 +27,7 @@ from neonlike.backends.families.pool_definition import blend, pool, unpool
 from neonlike.backends.geometry.pool import PoolGeometry
 from neonlike.errors import ArgumentError, DTypeError, MissingArgument
 from neonlike.kernels.run.calls import Call, KernelCall, repeatable
-from neonlike.optree.dtypes import compute_dtype
+from neonlike.optree.dtypes import compute_dtype, is_index
 from neonlike.optree.forms import owner
 
 
@@ -247,8 +247,8 @@ class PoolFamily(Family):
         check_size(name, sides[1], pooled, sized.dimO, str(sized))
         check_size(name, "inputs", given, sized.dimI, str(sized))
         if layer.op == "max":
-            if argmax.dtype.kind not in "iu":
-                raise DTypeError(f"{name}: argmax must hold integers, got {argmax.dtype.name}; use np.uint8 or wider")
+            if not is_index(argmax.dtype):
+                raise DTypeError(f"{name}: argmax must hold integers, got {argmax.dtype.name}; use uint8 to int64")
             check_size(name, "argmax", argmax, sized.dimO, str(sized))
             if name == "bprop_pool":
                 _check_numbers(sized, argmax)

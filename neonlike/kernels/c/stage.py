@@ -57,7 +57,7 @@ _SOURCES: Mapping[str, Callable[[Kernel, CSchedule], TemplateSource]] = {
 """The function that writes a kernel's source, by the form of its schedule."""
 _PACKED = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 """A kernel's entry that takes its arguments as an array of words of 8 bytes, see ``packed.h``."""
-_KINDS = {"double": ctypes.c_double, "int64_t": ctypes.c_int64}
+_KINDS = {"double": ctypes.c_double, "int64_t": ctypes.c_int64, "uint64_t": ctypes.c_uint64}
 _UNKNOWN = object()
 _address, _geometry = attrgetter("address"), attrgetter("geometry")
 

@@ -15,19 +15,23 @@ import numpy as np
 from neonlike.kernels.planning.graph import Graph
 from neonlike.kernels.planning.lower import Arg, LeafArg, NumberArg, Perm, Value, ValueArg
 from neonlike.kernels.planning.plan import Plan, Stage
-from neonlike.optree.dtypes import F16, F32, F64, I64, DType, DTypeRule, compute_dtype, is_float
-from neonlike.optree.ops import Kind, OpSpec
+from neonlike.optree.dtypes import F16, F32, F64, I64, U64, DType, DTypeRule, compute_dtype, is_float
+from neonlike.optree.ops import ORDERS, Kind, OpSpec
 from neonlike.optree.shapes import Shape
 
 STORAGE = {
     "float16": "uint16_t", "bfloat16": "uint16_t", "float32": "float", "float64": "double", "bool": "uint8_t",
     "int8": "int8_t", "uint8": "uint8_t", "int16": "int16_t", "uint16": "uint16_t",
-    "int32": "int32_t", "uint32": "uint32_t", "int64": "int64_t",
+    "int32": "int32_t", "uint32": "uint32_t", "int64": "int64_t", "uint64": "uint64_t",
 }  # fmt: skip
 """C type that holds an element in memory, by dtype name."""
 NARROW = {"float16": "f16", "bfloat16": "bf16"}
 """dtypes held as bits that ``nl_f16_to_f32`` and ``nl_f32_to_f16`` convert, and their name there."""
-_SUFFIX = {F32: "f32", F64: "f64", I64: "i64"}
+NUMBERS = {"double": F64, "int64_t": I64, "uint64_t": U64}
+"""Types of number arguments."""
+WHOLE = (I64, U64)
+"""What integers are computed in."""
+_SUFFIX = {F32: "f32", F64: "f64", I64: "i64", U64: "u64"}
 _SUFFIX |= {np.dtype(f"{kind}{n}"): f"{kind}{8 * n}" for kind in "iu" for n in (1, 2, 4)}
 _CALL = re.compile(r"\b([a-z_][a-z_0-9]*)\(")
 _LITERAL = re.compile(r"(?<![\w.])(\d+\.\d+(?:e[+-]?\d+)?)(?![\w.])")
@@ -65,7 +69,7 @@ class Array:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number argument: double, or int64 where integers compute with it."""
+    """A number argument: double, or int64 where integers compute with it; uint64 if it is beyond that."""
 
     name: str
     slot: int = field(repr=False)
@@ -140,7 +144,7 @@ def make_kernel(plan: Plan, stage: Stage, graph: Graph) -> Kernel:
     for index, arg in enumerate(stores):
         target = graph.targets[stage.stores[index].target]
         whole = target.dtype.kind in "iub" or target.dtype.itemsize == 2  # float64 would round before 16 bits do
-        _add_argument(kernel, arg, here, graph, "int64_t" if whole else "double")
+        _add_argument(kernel, arg, here, graph, "whole" if whole else "double")
     for position, index in enumerate(stage.saved):
         value = plan.values[index]
         kernel.outputs.append(Array(f"s{position}", "temp", index, compute_dtype(value.dtype), value.shape))
@@ -158,19 +162,22 @@ def make_kernel(plan: Plan, stage: Stage, graph: Graph) -> Kernel:
 
 
 def _number_type(value: Value, plan: Plan, graph: Graph) -> str:
-    """What whole numbers are to ``value``: int64_t where integers compute with them, or are compared with them."""
+    """What whole numbers are to ``value``: "whole" where integers compute with them, or are compared with them."""
+    if value.spec.kind is Kind.ZERO:
+        return "int64_t"  # seeds and calls, which may be others each time
     dtypes = [value.dtype]
     if value.spec.dtype is DTypeRule.TRUTH:
         leaves = [graph.leaves[arg.slot].dtype for arg in value.args if isinstance(arg, LeafArg)]
         dtypes = leaves + [plan.values[arg.value].dtype for arg in value.args if isinstance(arg, ValueArg)]
-    integer = value.spec.kind is Kind.ZERO or all(compute_dtype(dtype) == I64 for dtype in dtypes)
-    return "int64_t" if integer else "double"
+    return "whole" if all(compute_dtype(dtype) in WHOLE for dtype in dtypes) else "double"
 
 
 def _add_argument(kernel: Kernel, arg: Arg, here: set[int], graph: Graph, number_type: str) -> None:
     if isinstance(arg, NumberArg):
-        whole = isinstance(graph.numbers[arg.slot], int)
-        ctype = number_type if whole else "double"
+        number = graph.numbers[arg.slot]
+        ctype = number_type if isinstance(number, int) else "double"
+        if ctype == "whole":
+            ctype = "int64_t" if number < 2**63 else "uint64_t"
         if all(number.slot != arg.slot for number in kernel.numbers):
             kernel.numbers.append(Number(f"c{arg.slot}", arg.slot, ctype))
     elif isinstance(arg, ValueArg) and arg.perm is None and arg.value in here:
@@ -245,7 +252,7 @@ class Writer:
         """Text and compute dtype of an operand."""
         if isinstance(arg, NumberArg):
             number = next(n for n in self.kernel.numbers if n.slot == arg.slot)
-            return number.name, I64 if number.ctype == "int64_t" else F64
+            return number.name, NUMBERS[number.ctype]
         array = self.kernel.find(arg)
         if array is not None:
             return _element(array), self._computed(array.dtype)
@@ -271,6 +278,8 @@ class Writer:
             return Line(f"v{value.index}", ctype, texts[0])
         if value.index in self.saturated:
             return Line(f"v{value.index}", ctype, f"nl_sat_{value.spec.name}_{_SUFFIX[dtype]}({', '.join(texts)})")
+        if value.spec.name in ORDERS and set(wanted) == {I64, U64}:
+            texts, wanted = _compared(texts, wanted), [I64]
         text = expression(value.spec, texts, wanted[-1] if wanted else dtype, self.language)
         if value.spec.dtype is DTypeRule.TRUTH:
             text = f"({ctype}){text}"
@@ -290,10 +299,20 @@ class Writer:
         if value.spec.dtype is not DTypeRule.TRUTH:
             return [dtype] * len(value.args)
         typed = [self.operand(arg)[1] for arg in value.args if not isinstance(arg, NumberArg)]
+        numbers = {self.operand(arg)[1] for arg in value.args if isinstance(arg, NumberArg)}
+        if value.spec.name in ORDERS and U64 in typed and {*typed, *numbers} <= set(WHOLE):
+            return [self.operand(arg)[1] for arg in value.args]
         common = typed[0] if len(set(typed)) == 1 else F64
-        if common == I64 and any(isinstance(a, NumberArg) and self.operand(a)[1] == F64 for a in value.args):
+        if (common == I64 and F64 in numbers) or (common == U64 and len(value.args) > 1):
             common = F64
         return [common] * len(value.args)
+
+
+def _compared(texts: Sequence[str], dtypes: Sequence[DType]) -> list[str]:
+    """Operands of a comparison in place of ``texts``, one of uint64 and one of int64: how they compare, and 0."""
+    if dtypes[0] == U64:
+        return [f"nl_compared_u64({texts[0]}, {texts[1]})", "0"]
+    return ["0", f"nl_compared_u64({texts[1]}, {texts[0]})"]
 
 
 def _element(array: Array) -> str:
@@ -345,12 +364,14 @@ def _odd(text: str, have: DType) -> str:
     """``text`` as a float that, stored in 16 bits, is rounded as the number itself would be."""
     if have == F32:
         return text
-    return f"nl_odd_whole({text})" if have == I64 else f"nl_odd_f64({_cast(text, have, F64)})"
+    if have in WHOLE:
+        return f"nl_odd_{'whole' if have == I64 else 'unsigned'}({text})"
+    return f"nl_odd_f64({_cast(text, have, F64)})"
 
 
 def _round(text: str, have: DType, want: DType, digits: int, draw: str) -> tuple[str, DType]:
     """``text`` rounded so that storing it as ``want`` changes nothing more, and its dtype; see conversions.h."""
-    if want.kind == "b" or (have == I64 and not is_float(want)):
+    if want.kind == "b" or (have in WHOLE and not is_float(want)):
         return text, have
     if want == F64:
         return f"nl_stochastic_f64({_cast(text, have, F64)}, {digits}, nl_rand_f64{draw})", F64

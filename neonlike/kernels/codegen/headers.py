@@ -34,7 +34,7 @@ class Library:
     always : tuple of str
         Those that each kernel includes.
     whole : str
-        The header with the functions of int64.
+        The header with the functions of int64 and uint64.
     narrow : str
         The one with those of narrower integers.
     system : bool
@@ -69,7 +69,7 @@ class Library:
         if name not in self._found:
             first = _TYPE.search(name)
             if first is not None and first.group(1) in "iu":
-                self._found[name] = self.whole if first.group() == "_i64" else self.narrow
+                self._found[name] = self.whole if first.group(2) == "64" else self.narrow
             else:
                 beginnings = (name[:end] for end in range(len(name), len("nl_"), -1))
                 defined = self._definitions

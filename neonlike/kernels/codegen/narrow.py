@@ -79,7 +79,7 @@ def _is_whole(kernel: Kernel) -> bool:
     arrays = [*kernel.inputs, *kernel.outputs]
     return (
         all(array.kind != "counter" and array.dtype.kind in "iub" for array in arrays)
-        and all(array.dtype != I64 for array in kernel.inputs)
+        and all(array.dtype.itemsize < 8 for array in kernel.inputs)
         and all(number.ctype == "int64_t" for number in kernel.numbers)
         and all(value.spec.name in _RULES and compute_dtype(value.dtype) == I64 for value in kernel.values)
     )

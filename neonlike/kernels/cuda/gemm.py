@@ -75,7 +75,7 @@ class Gemm:
             "relu": relu,
             "result": convert_store("x0", dtype, out.dtype),
         }
-        if dtype == I64:  # wraps, as NumPy's
+        if dtype == I64:  # wraps, as NumPy's; so does uint64 of itself
             context["multiply_add"] = "nl_wrap_add_i64(total[i][j], nl_wrap_mul_i64(rows[i], columns[j]))"
         source = TemplateSource("cuda/gemm.cu.j2", context)
         return KernelSource(source, source.name, "matrix product", headers(), contracts=True)

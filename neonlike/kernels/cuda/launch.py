@@ -138,7 +138,8 @@ class CudaKernel:
     def _format(self, kernel: Kernel, rounded: dict[str, Rounded], room: bool) -> str:
         pointers = sum(array.kind != "counter" for array in [*kernel.inputs, *kernel.outputs])
         seeds = {arg.slot for v in kernel.values if v.spec.name == "rand" if isinstance(arg := v.args[0], NumberArg)}
-        whole = {number.slot: "Q" if number.slot in seeds else "q" for number in kernel.numbers}  # seeds: 64 bits
+        unsigned = seeds | {number.slot for number in kernel.numbers if number.ctype == "uint64_t"}
+        whole = {number.slot: "Q" if number.slot in unsigned else "q" for number in kernel.numbers}
         numbers = "".join("d" if number.ctype == "double" else whole[number.slot] for number in kernel.numbers)
         draws = f"Q{len(rounded)}q" if rounded else ""
         return f"{pointers}Q{numbers}{draws}{'Q' if room else ''}"

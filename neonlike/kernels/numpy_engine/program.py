@@ -20,9 +20,9 @@ from neonlike.kernels.planning.plan import Plan
 from neonlike.kernels.run.convert import cast_into, converter
 from neonlike.kernels.run.stage import Input, Mask, input_of, mask_of
 from neonlike.optree import philox
-from neonlike.optree.dtypes import F16, F32, DType, DTypeRule, compute_dtype
+from neonlike.optree.dtypes import F16, F32, U64, DType, DTypeRule, compute_dtype, is_float
 from neonlike.optree.npfuncs import Array, is_inplace, takes_any_dtype
-from neonlike.optree.ops import Kind
+from neonlike.optree.ops import ORDERS, Kind
 from neonlike.optree.shapes import Shape
 
 POSITION, AXES = 0, 1
@@ -228,8 +228,11 @@ class _Assembler:
             reads.insert(0, POSITION)
         elif isinstance(function, np.ufunc):
             if spec.dtype is DTypeRule.TRUTH:
-                if len(reads) == 2 and {self.dtype.get(register) for register in reads} == {F16, None}:
+                kinds = {self.dtype.get(register) for register in reads}
+                if len(reads) == 2 and kinds == {F16, None}:
                     function = _comparing(function, F32)
+                elif spec.name in ORDERS and U64 in kinds and not any(k is not None and is_float(k) for k in kinds):
+                    function = _comparing_whole(function)
             elif any(self.dtype.get(r, dtype) != dtype for r in reads):
                 function = _typed(function, dtype)
         elif spec.dtype not in (DTypeRule.TRUTH, DTypeRule.INDEX) and not takes_any_dtype(function):
@@ -304,6 +307,28 @@ def _comparing(function: np.ufunc, dtype: DType) -> Callable[..., Any]:
         function(*operands, signature=signature)
 
     return call
+
+
+def _comparing_whole(function: np.ufunc) -> Callable[..., Any]:
+    """A ufunc that compares uint64 with integers of any dtype, or with a number, exactly."""
+
+    def call(a: Any, b: Any, out: Array) -> None:
+        (a, below), (b, b_below) = _unsigned(a), _unsigned(b)
+        function(a, b, out)
+        np.copyto(out, function(0, 1), where=below)
+        np.copyto(out, function(1, 0), where=b_below)
+
+    return call
+
+
+def _unsigned(value: Any) -> tuple[Any, Any]:
+    """``value`` as uint64 where it is not negative, and whether it is, in which case uint64 is greater."""
+    if isinstance(value, int):
+        return U64.type(max(value, 0)), value < 0
+    if isinstance(value, float) or value.dtype == U64:
+        return value, False
+    below = np.less(value, 0)
+    return np.where(below, 0, value).astype(U64), below
 
 
 # Ops that need positions ----------------------------------------------------------------------------------------

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from neonlike.checks import shown
-from neonlike.errors import AliasError, DTypeError
-from neonlike.optree.dtypes import compute_dtype
+from neonlike.errors import AliasError
+from neonlike.optree.dtypes import compute_dtype, whole_as_float
 from neonlike.optree.moves import drop_axes
 from neonlike.optree.node import Expression, OpTreeNode
 from neonlike.optree.ops import OPS, Kind
@@ -19,7 +19,9 @@ from neonlike.optree.shapes import FREE, Shape, ShapeTypeError, stretches_to
 
 NUMBER_FLOAT = 1 << 24
 NUMBER_INT = 2 << 24
-"""References: a node is its index i >= 0, a leaf k is -1-k, number s is NUMBER_FLOAT + s or NUMBER_INT + s."""
+NUMBER_UNSIGNED = 4 << 24
+"""References: a node is its index i >= 0, a leaf k is -1-k, number s is NUMBER_FLOAT + s or NUMBER_INT + s, and
+NUMBER_UNSIGNED + s if it is whole, beyond int64 and in uint64."""
 
 MOST_WINDOWS = 64
 """Most parts of a concatenation that are assigned to windows of the target; of more, ``concat`` copies the parts."""
@@ -291,12 +293,12 @@ def _leaf_or_number(operand: Any, graph: Graph, memo: dict[int, int], key: list[
 
 def _number(value: int | float, graph: Graph) -> int:
     slot = len(graph.numbers)
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:  # beside floats; integers have refused it
+        value = whole_as_float("assignment", value)
     graph.numbers.append(value)
     if isinstance(value, float):
         return NUMBER_FLOAT + slot
-    if not -(2**63) <= value < 2**63:
-        raise DTypeError(f"assignment: {str(value)[:40]} does not fit in int64; write it as a float")
-    return NUMBER_INT + slot
+    return (NUMBER_INT if value < 2**63 else NUMBER_UNSIGNED) + slot
 
 
 def _finish_key(graph: Graph, key: list[Any]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from neonlike.optree.dtypes import DType, is_float
+from neonlike.optree.dtypes import I64, U64, DType, is_float
 from neonlike.optree.npfuncs import Array
 
 
@@ -29,15 +29,19 @@ def store_integer(source: Any, out: Array) -> None:
     """Store in an integer array: halves round to even, values outside saturate, nan becomes 0."""
     values = np.asarray(source)
     info = np.iinfo(out.dtype)
+    wide = U64 if U64 in (values.dtype, out.dtype) else I64
+    most = wide.type(info.max)
+    if values.dtype == U64:
+        np.copyto(out, np.minimum(values, most), casting="unsafe")
+        return
     if not is_float(values.dtype):
-        if values.dtype == np.uint64:  # from outside; tensors hold none
-            values = np.minimum(values, np.uint64(info.max))
-        np.copyto(out, np.clip(values.astype(np.int64), info.min, info.max), casting="unsafe")
+        least, largest = I64.type(info.min), I64.type(min(info.max, np.iinfo(I64).max))
+        np.copyto(out, np.clip(values.astype(I64), least, largest), casting="unsafe")
         return
     rounded = np.rint(values.astype(np.float64))
     inside = np.nan_to_num(np.clip(rounded, float(info.min), math.nextafter(float(info.max) + 1.0, 0)))
-    result = np.minimum(inside.astype(np.int64), info.max)
-    np.copyto(out, np.where(rounded >= float(info.max), info.max, result), casting="unsafe")
+    result = np.minimum(inside.astype(wide), most)
+    np.copyto(out, np.where(rounded >= float(info.max), most, result), casting="unsafe")
 
 
 def _store_bfloat16(source: Any, out: Array) -> None:

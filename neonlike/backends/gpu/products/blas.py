@@ -295,7 +295,7 @@ class Products:
         ----------
         a, b, out : DeviceArray
             Of any strides and dtypes; with integers alpha is 1 and beta 0.
-        dtype : float32, float64 or int64
+        dtype : float32, float64, int64 or uint64
             The type of products and sums.
         relu : bool
             f = max(., 0), else the identity; only where :meth:`applies_relu`.

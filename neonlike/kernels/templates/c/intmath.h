@@ -1,4 +1,4 @@
-/* The op table's functions for int64, and conversions that saturate. */
+/* The op table's functions for int64 and uint64, and conversions that saturate. */
 #ifndef NL_INTMATH_H
 #define NL_INTMATH_H
 #include <stdint.h>
@@ -43,8 +43,37 @@ NL_ANYWHERE int64_t nl_right_shift_i64(int64_t a, int64_t b) {
     return b >= 0 && b < 64 ? a >> b : a < 0 ? -1 : 0;
 }
 
-#define NL_SATURATE(SHORT, TYPE, LOW, HIGH) \
-    NL_ANYWHERE TYPE nl_sat_i64_##SHORT(int64_t a) { return (TYPE)(a < (LOW) ? (LOW) : a > (HIGH) ? (HIGH) : a); }
+/* uint64: modulo 2^64. */
+NL_ANYWHERE uint64_t nl_wrap_add_u64(uint64_t a, uint64_t b) { return a + b; }
+NL_ANYWHERE uint64_t nl_wrap_sub_u64(uint64_t a, uint64_t b) { return a - b; }
+NL_ANYWHERE uint64_t nl_wrap_mul_u64(uint64_t a, uint64_t b) { return a * b; }
+NL_ANYWHERE uint64_t nl_fabs_u64(uint64_t a) { return a; }
+NL_ANYWHERE uint64_t nl_sign_u64(uint64_t a) { return a > 0; }
+NL_ANYWHERE uint64_t nl_rint_u64(uint64_t a) { return a; }
+NL_ANYWHERE uint64_t nl_floor_u64(uint64_t a) { return a; }
+NL_ANYWHERE uint64_t nl_ceil_u64(uint64_t a) { return a; }
+NL_ANYWHERE uint64_t nl_trunc_u64(uint64_t a) { return a; }
+NL_ANYWHERE uint64_t nl_max_nan_u64(uint64_t a, uint64_t b) { return a > b ? a : b; }
+NL_ANYWHERE uint64_t nl_min_nan_u64(uint64_t a, uint64_t b) { return a < b ? a : b; }
+NL_ANYWHERE uint64_t nl_isfinite_u64(uint64_t a) { (void)a; return 1; }
+NL_ANYWHERE uint64_t nl_isnan_u64(uint64_t a) { (void)a; return 0; }
+NL_ANYWHERE uint64_t nl_isinf_u64(uint64_t a) { (void)a; return 0; }
+NL_ANYWHERE uint64_t nl_fmod_u64(uint64_t a, uint64_t b) { return b == 0 ? 0 : a % b; }
+NL_ANYWHERE uint64_t nl_mod_u64(uint64_t a, uint64_t b) { return b == 0 ? 0 : a % b; }
+NL_ANYWHERE uint64_t nl_floordiv_u64(uint64_t a, uint64_t b) { return b == 0 ? 0 : a / b; }
+NL_ANYWHERE uint64_t nl_left_shift_u64(uint64_t a, uint64_t b) { return b < 64 ? a << b : 0; }
+NL_ANYWHERE uint64_t nl_right_shift_u64(uint64_t a, uint64_t b) { return b < 64 ? a >> b : 0; }
+
+/* -1, 0 or 1: whether a is less than b, equal or greater. */
+NL_ANYWHERE int64_t nl_compared_u64(uint64_t a, int64_t b) {
+    return b < 0 ? 1 : (a > (uint64_t)b) - (a < (uint64_t)b);
+}
+
+NL_ANYWHERE uint64_t nl_sat_i64_u64(int64_t a) { return a < 0 ? 0 : (uint64_t)a; }
+#define NL_SATURATE(SHORT, TYPE, LOW, HIGH)                                                                          \
+    NL_ANYWHERE TYPE nl_sat_i64_##SHORT(int64_t a) { return (TYPE)(a < (LOW) ? (LOW) : a > (HIGH) ? (HIGH) : a); }  \
+    NL_ANYWHERE TYPE nl_sat_u64_##SHORT(uint64_t a) { return (TYPE)(a > (uint64_t)(HIGH) ? (uint64_t)(HIGH) : a); }
+NL_SATURATE(i64, int64_t, INT64_MIN, INT64_MAX)
 NL_SATURATE(i8, int8_t, INT8_MIN, INT8_MAX)
 NL_SATURATE(u8, uint8_t, 0, UINT8_MAX)
 NL_SATURATE(i16, int16_t, INT16_MIN, INT16_MAX)

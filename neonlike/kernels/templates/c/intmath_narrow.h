@@ -56,15 +56,18 @@ NL_SATURATED_ABOVE_0(u32, uint32_t, UINT32_MAX)
 NL_ABOVE_0(i8, u8, int8_t, uint8_t)
 NL_ABOVE_0(i8, u16, int8_t, uint16_t)
 NL_ABOVE_0(i8, u32, int8_t, uint32_t)
+NL_ABOVE_0(i8, u64, int8_t, uint64_t)
 NL_SATURATE_NARROW(i16, i8, int16_t, int8_t, INT8_MIN, INT8_MAX)
 NL_SATURATE_NARROW(i16, u8, int16_t, uint8_t, 0, UINT8_MAX)
 NL_ABOVE_0(i16, u16, int16_t, uint16_t)
 NL_ABOVE_0(i16, u32, int16_t, uint32_t)
+NL_ABOVE_0(i16, u64, int16_t, uint64_t)
 NL_SATURATE_NARROW(i32, i8, int32_t, int8_t, INT8_MIN, INT8_MAX)
 NL_SATURATE_NARROW(i32, u8, int32_t, uint8_t, 0, UINT8_MAX)
 NL_SATURATE_NARROW(i32, i16, int32_t, int16_t, INT16_MIN, INT16_MAX)
 NL_SATURATE_NARROW(i32, u16, int32_t, uint16_t, 0, UINT16_MAX)
 NL_ABOVE_0(i32, u32, int32_t, uint32_t)
+NL_ABOVE_0(i32, u64, int32_t, uint64_t)
 #undef NL_SATURATE_NARROW
 #undef NL_ABOVE_0
 #endif

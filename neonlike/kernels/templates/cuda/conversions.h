@@ -17,7 +17,8 @@
     NL_TO_INTEGER(T, S, B, uint16_t, u16, 0, 65536, UINT16_MAX)                                              \
     NL_TO_INTEGER(T, S, B, int32_t, i32, INT32_MIN, 0x1p31, INT32_MAX)                                       \
     NL_TO_INTEGER(T, S, B, uint32_t, u32, 0, 0x1p32, UINT32_MAX)                                             \
-    NL_TO_INTEGER(T, S, B, int64_t, i64, INT64_MIN, 0x1p63, INT64_MAX)
+    NL_TO_INTEGER(T, S, B, int64_t, i64, INT64_MIN, 0x1p63, INT64_MAX)                                       \
+    NL_TO_INTEGER(T, S, B, uint64_t, u64, 0, 0x1p64, UINT64_MAX)
 NL_TO_INTEGERS(float, f32, f)
 NL_TO_INTEGERS(double, f64, )
 #undef NL_TO_INTEGERS
@@ -85,12 +86,17 @@ NL_ANYWHERE float nl_odd_f64(double x)
     return back == x || x != x ? near : nl_from_bits_f32((bits - (fabs(back) > fabs(x) ? 1u : 0u)) | 1u);
 }
 
-NL_ANYWHERE float nl_odd_whole(int64_t x)
+NL_ANYWHERE float nl_odd_unsigned(uint64_t size)
 {
-    const uint64_t size = x < 0 ? 0u - (uint64_t)x : (uint64_t)x;
     const uint64_t upper = size >> 20 | ((size & 0xfffffu) != 0 ? 1u : 0u);
     const double wide = size >> 44 != 0 ? (double)upper * 0x1p20 : (double)size;
-    return nl_odd_f64(x < 0 ? -wide : wide);
+    return nl_odd_f64(wide);
+}
+
+NL_ANYWHERE float nl_odd_whole(int64_t x)
+{
+    const float odd = nl_odd_unsigned(x < 0 ? 0u - (uint64_t)x : (uint64_t)x);
+    return x < 0 ? -odd : odd;
 }
 
 /* x rounded to `digits` bits of significand behind the first, up with the probability that keeps the expectation:

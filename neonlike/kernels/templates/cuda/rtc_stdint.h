@@ -20,5 +20,6 @@ typedef unsigned long uint64_t;
 #define UINT32_MAX 4294967295u
 #define INT64_MIN (-9223372036854775807L - 1)
 #define INT64_MAX 9223372036854775807L
+#define UINT64_MAX 18446744073709551615ul
 #define INFINITY __int_as_float(0x7f800000)
 #endif

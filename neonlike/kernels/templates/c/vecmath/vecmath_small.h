@@ -130,6 +130,15 @@ NL_FN int64_t nl_sat_f64_i64(double x) {
 
 NL_FN int64_t nl_sat_f32_i64(float x) { return nl_sat_f64_i64((double)x); }
 
+NL_FN uint64_t nl_sat_f64_u64(double x) {
+    double inside = x > 0 ? x : 0.0;
+    inside = x < 0x1p64 ? inside : 0.0; /* nan, or more than the type holds */
+    uint64_t whole = (uint64_t)nl_rint_f64(inside);
+    return x >= 0x1p64 ? UINT64_MAX : whole;
+}
+
+NL_FN uint64_t nl_sat_f32_u64(float x) { return nl_sat_f64_u64((double)x); }
+
 /* float16 is held as uint16_t. Its exponent bias is 15, that of float32 127; it has 13 bits of significand fewer.
  * clang vectorises the instructions of F16C; gcc 12 does not, but it does the arithmetic on bits. */
 #if defined(__F16C__) && defined(__clang_major__) && __clang_major__ >= 15
@@ -183,12 +192,16 @@ NL_FN float nl_odd_f64(double x) {
     return nl_from_bits_f32(x != x ? bits : kept);
 }
 
-/* Of int64, which float64 holds exactly below 2^53; beyond, the bits that are left out are kept as one. */
-NL_FN float nl_odd_whole(int64_t x) {
-    uint64_t size = x < 0 ? 0u - (uint64_t)x : (uint64_t)x;
+/* Of integers, which float64 holds exactly below 2^53; beyond, the bits that are left out are kept as one. */
+NL_FN float nl_odd_unsigned(uint64_t size) {
     uint64_t upper = size >> 20 | ((size & 0xfffffu) != 0 ? 1u : 0u);
     double wide = size >> 44 != 0 ? (double)(int64_t)upper * 0x1p20 : (double)(int64_t)size;
-    return nl_odd_f64(x < 0 ? -wide : wide);
+    return nl_odd_f64(wide);
+}
+
+NL_FN float nl_odd_whole(int64_t x) {
+    float odd = nl_odd_unsigned(x < 0 ? 0u - (uint64_t)x : (uint64_t)x);
+    return x < 0 ? -odd : odd;
 }
 
 #endif
