@@ -156,7 +156,7 @@ class Adam(Optimizer):
     Kingma & Ba, "Adam: a method for stochastic optimization" (2014).
     """
 
-    __slots__ = ("_left", "t")  # which each step sets; the one that it left
+    __slots__ = ("t", "t_left")  # which each step sets; the one that it left
     number_of_states = 2
     hyperparameters: ClassVar[tuple[str, ...]] = ("beta_1", "beta_2", "epsilon")
 
@@ -179,10 +179,10 @@ class Adam(Optimizer):
         self.beta_1, self.beta_2 = beta_1, beta_2
         self.gradient_clip_norm, self.gradient_clip_value = gradient_clip_norm, gradient_clip_value
         self.param_clip_value = param_clip_value
-        self.t = self._left = 0
+        self.t = self.t_left = 0
 
     def __getstate__(self) -> Any:
-        return super().__getstate__(), {"t": self.t, "_left": self._left}
+        return super().__getstate__(), {"t": self.t, "t_left": self.t_left}
 
     def progress(self) -> dict[str, Any]:
         """The number of steps."""
@@ -193,7 +193,7 @@ class Adam(Optimizer):
         steps = saved.get("t", self.t)
         if not isinstance(steps, int | np.integer) or steps < 0:
             raise ArgumentError(f"{self.classnm}: t={brief(steps)} is no number of steps that were made")
-        self.t = self._left = int(steps)
+        self.t = self.t_left = int(steps)
 
     def _find(self, layer_list: Iterable[Any]) -> Group:
         found = super()._find(layer_list)
@@ -215,7 +215,7 @@ class Adam(Optimizer):
                 group.parts = parts = self._by_counts(group)
                 break
         calls = self.t
-        if calls != self._left:  # somebody has set it
+        if calls != self.t_left:  # somebody has set it
             for part in parts:
                 part.count.steps = calls
         for part in parts:
@@ -227,7 +227,7 @@ class Adam(Optimizer):
                 part.step(numbers)
             else:
                 self._apply(part, numbers)
-        self._left = self.t
+        self.t_left = self.t
 
     def _numbers(self, scale: float, epoch: int) -> tuple[float, ...]:
         self.t += 1

@@ -44,7 +44,7 @@ MUTANTS = (
     fault("numbers in arrays stay", OPTIMIZERS + "base.py", "            lose()  # it may be written\n", "            pass\n"),
     fault("a step is known before its parameters", OPTIMIZERS + "base.py", "        if known and group.step is not None:\n            group.step(numbers)", "        if known:\n            group.step(numbers)"),
     fault("a copy has the steps that were found", OPTIMIZERS + "base.py", ', "_found": Repeated()}', "}"),
-    fault("a copy of Adam begins to count anew", OPTIMIZERS + "adaptive.py", '{"t": self.t, "_left": self._left}', '{"t": 0, "_left": 0}'),
+    fault("a copy of Adam begins to count anew", OPTIMIZERS + "adaptive.py", '{"t": self.t, "t_left": self.t_left}', '{"t": 0, "t_left": 0}'),
     fault("products of views with gaps are kept", FAMILIES + "linalg.py", "return bool(last == tensor.size - 1)", "return True"),
     fault("unrolls are not told apart", FAMILIES + "rnn_repeat.py", "        if (writes := recorder()) is not None:\n            tensors", "        if (writes := None) is not None:\n            tensors"),
     fault("a part of a pass is enough", REPLAYS, "if made.is_whole and after", "if after"),

@@ -48,7 +48,7 @@ MUTANTS = (
     optimizer("steps: a count is shared by what is not updated", STATES, "if not others and count.parameters == len(entries):", "if not others:"),
     optimizer("steps: those of a file are lost", "neonlike/layers/core/parameter.py", '            restore_steps(self.states, pdict.get("steps"))\n', ""),
     optimizer("steps: a file without them begins anew", STATES, "states[0].count = Count(steps)", "states[0].count = Count(0)"),
-    optimizer("steps: a number that was set is forgotten", ADAPTIVE, "if calls != self._left:", "if False:"),
+    optimizer("steps: a number that was set is forgotten", ADAPTIVE, "if calls != self.t_left:", "if False:"),
     optimizer("steps: what replaces the states of another optimizer counts on", STATES, "        if fresh and states:\n            states[0].count = Count()\n", ""),
     scaling("gradients are not divided", "return grad * self.inverse", "return grad * 1"),
     scaling("states of a skipped step change", "for target, value in updates]", "if target is updates[-1][0] else (target, value) for target, value in updates]"),
