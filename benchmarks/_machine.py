@@ -127,16 +127,19 @@ def _first_line(program: str, *arguments: str) -> str:
 
 def _commit() -> str:
     """`` (commit, changed)`` inside a checkout; elsewhere what NEONLIKE_COMMIT says, else nothing."""
-    if named := os.environ.get("NEONLIKE_COMMIT"):
-        return f" ({named})"
-    here = Path(__file__).resolve().parent
-    git = ("git", "-C", str(here))
+    found = os.environ.get("NEONLIKE_COMMIT") or commit_of(Path(__file__).resolve().parent.parent)
+    return f" ({found})" if found else ""
+
+
+def commit_of(folder: Path) -> str:
+    """``commit, changed`` of the checkout in ``folder``; nothing where that is not known."""
+    git = ("git", "-C", str(folder))
     if shutil.which("git") is None:
         return ""
     said = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     if said.returncode:
         return ""
     changed = subprocess.run(
-        [*git, "status", "--porcelain", "--", "../neonlike"], capture_output=True, text=True, check=False
+        [*git, "status", "--porcelain", "--", "neonlike"], capture_output=True, text=True, check=False
     ).stdout
-    return f" ({said.stdout.strip()}{', changed' if changed else ''})"
+    return f"{said.stdout.strip()}{', changed' if changed else ''}"

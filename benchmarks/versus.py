@@ -6,6 +6,10 @@ again, twice, and the median of the three counts: of a thousand figures of a sha
 
     python benchmarks/versus.py ../before conv pool
     python benchmarks/versus.py ../before optree --only softmax
+
+What a setting costs is found in the same way, with this version on both sides:
+
+    python benchmarks/versus.py . optree --before NEONLIKE_CONTRACT=1
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ import optree
 import optree_shapes
 from _apart import Apart, Child
 from _cases import Effort
+from _machine import commit_of
 from _report import Form
 from _terms import OURS, time_text
 from harness import QUICK, Session, arguments, run_case
@@ -68,12 +73,14 @@ class Side(Child):
         Of the checkout.
     planned : Planned
         One of the cases it will be asked for.
+    more : dict
+        Variables of its environment.
     """
 
-    def __init__(self, name: str, folder: Path, planned: Planned) -> None:
+    def __init__(self, name: str, folder: Path, planned: Planned, more: dict[str, str]) -> None:
         self._contender = planned.contender
         script = HERE / f"{planned.subject}.py"
-        super().__init__(planned.contender, script, [], {"PYTHONPATH": str(folder)})
+        super().__init__(planned.contender, script, [], {"PYTHONPATH": str(folder), **more})
         self.name = name
 
     def ask(self, verb: str, *given: Any) -> Any:
@@ -139,13 +146,13 @@ def compare(session: Session, apart: Apart, planned: Planned) -> float | None:
     return ratio
 
 
-def run(session: Session, folder: Path) -> dict[Planned, float]:
+def run(session: Session) -> dict[Planned, float]:
     """Measure every case that the options select in both versions."""
     ratios: dict[Planned, float] = {}
     session.say(session.form.heading(0))
     for _, group in groupby(schedule(session.options), lambda planned: (planned.subject, planned.contender)):
         cases = list(group)
-        with Apart((NOW, BEFORE), partial(start, folder, cases[0])) as apart:
+        with Apart((NOW, BEFORE), partial(start, session.options, cases[0])) as apart:
             for planned in cases:
                 try:
                     ratio = compare(session, apart, planned)
@@ -157,9 +164,9 @@ def run(session: Session, folder: Path) -> dict[Planned, float]:
     return ratios
 
 
-def start(folder: Path, planned: Planned, name: str) -> Side:
+def start(options: argparse.Namespace, planned: Planned, name: str) -> Side:
     """The process of the version ``name``."""
-    return Side(name, HERE.parent if name == NOW else folder, planned)
+    return Side(name, HERE.parent, planned, {}) if name == NOW else Side(name, options.folder, planned, options.before)
 
 
 def verdicts(ratios: dict[Planned, float]) -> list[str]:
@@ -176,13 +183,25 @@ def verdicts(ratios: dict[Planned, float]) -> list[str]:
     return lines + [f"    {title}: {ratio:.2f}" for ratio, title in slow]
 
 
+def _variable(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is no NAME=VALUE")
+    return name, value
+
+
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = arguments(f"{__doc__}".partition("\n")[0])
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="checkout of the version to compare with")
     parser.add_argument("subjects", nargs="*", metavar="SUBJECT", help=f"some of {', '.join(SUBJECTS)}; default: all")
     parser.add_argument("--only", metavar="TEXT,TEXT", help="cases whose title has one of these in it")
+    parser.add_argument(
+        "--before", type=_variable, action="append", default=[], metavar="NAME=VALUE",
+        help="a variable in the environment of the other version's processes",
+    )  # fmt: skip
     options = parser.parse_args(argv)
+    options.before = dict(options.before)
     options.subjects = options.subjects or list(SUBJECTS)
     if unknown := [name for name in options.subjects if name not in SUBJECTS]:
         parser.error(f"no subject {', '.join(unknown)}; there are {', '.join(SUBJECTS)}")
@@ -195,9 +214,12 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> int:
     """Run what the command line asks for; the exit status is 1 if a result was wrong, 2 if a version does not start."""
     options = parse(argv)
-    session = Session("versus", options, {"before": str(options.folder)}, Pairs(), QUICK if options.quick else FULL)
+    variables = [f"{name}={value}" for name, value in options.before.items()]
+    facts = {"before": " ".join([commit_of(options.folder) or options.folder.name, *variables])}
+    subject = " ".join(["versus", *variables])
+    session = Session(subject, options, facts, Pairs(), QUICK if options.quick else FULL)
     try:
-        ratios = run(session, options.folder)
+        ratios = run(session)
     except RuntimeError as why:
         print(f"nothing to compare: {why}", file=sys.stderr)
         return 2

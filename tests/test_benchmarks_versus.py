@@ -83,9 +83,10 @@ def test_every_subject_has_its_cases(versus: Any) -> None:
 def test_this_version_against_itself(versus: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """In processes of their own, one of which finds the package by the folder it was given."""
     (tmp_path / "neonlike").symlink_to(FOLDER.parent / "neonlike")
-    assert versus.main([str(tmp_path), "gemm", "optree", "--quick", "--only", ",".join(["googlenet fc", "add"])]) == 0
+    given = [str(tmp_path), "gemm", "optree", "--quick", "--only", "googlenet fc,add"]
+    assert versus.main([*given, "--before", "NEONLIKE_CONTRACT=1"]) == 0
     out = capsys.readouterr().out
-    assert f"before     {tmp_path}" in out
+    assert f"before     {tmp_path.name} NEONLIKE_CONTRACT=1" in out
     line = next(line for line in out.splitlines() if line.startswith("gemm: googlenet fc, 32, fprop"))
     assert float(line.removesuffix("  slower").split()[-1]) > 0
     assert "gemm: " in out and "times as fast as before on the geometric mean of 3 cases" in out
@@ -102,3 +103,6 @@ def test_a_version_that_does_not_start_is_named(
     with pytest.raises(SystemExit):
         versus.main([str(tmp_path / "none")])
     assert "is no checkout: it has no folder neonlike" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        versus.main([str(tmp_path), "gemm", "--before", "CONTRACT"])
+    assert "'CONTRACT' is no NAME=VALUE" in capsys.readouterr().err

@@ -306,8 +306,9 @@ def _offset(name: str, a: OpTreeNode, axis: Any) -> Any:
 
 def _below(a: Any, top: Any) -> OpTreeNode:
     """a - top, which is not above 0, and which uint64 has no numbers for."""
-    difference: OpTreeNode = (top - a) * -1.0 if a.dtype == U64 else a - top
-    return difference
+    if a.dtype is F32 or a.dtype != U64:
+        return F.sub(a, top)
+    return F.mul(F.sub(top, a), -1.0)
 
 
 def logsumexp(a: Any, axis: Any = None) -> OpTreeNode:
