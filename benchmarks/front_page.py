@@ -74,7 +74,7 @@ LINES = (
 
 def sections(text: str) -> dict[str, str]:
     """Of RESULTS.md, by subject."""
-    parts = re.split(r"^## (\w+)$", text, flags=re.MULTILINE)
+    parts = re.split(r"^## (.+)$", text, flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2]))
 
 
