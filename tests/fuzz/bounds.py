@@ -32,7 +32,7 @@ MONOTONE_STEPS = frozenset("sgn rint floor ceil binarize lt le gt ge".split())
 
 def evaluate(node: Any, operands: Sequence[Any]) -> Val:
     """``node`` of the given operands: Vals, numbers, or None for a ``rand`` or ``onehot``."""
-    drawn = F64 if _kind_of(node) == F64 else F32
+    drawn = F64 if node.dtype == F64 else F32
     operands = [_made(o, node.shape, drawn) if x is None else _number(x) for x, o in zip(operands, node.operands)]
     with np.errstate(all="ignore"):
         if node.spec.kind is Kind.ELEMENTWISE:
@@ -61,10 +61,9 @@ def _number(operand: Any) -> Val:
 
 
 def _made(node: Any, shape: Any, drawn: DType) -> Val:
-    """The values of a ``rand``, in the dtype that its reader computes in, or of a ``onehot``, used at ``shape``."""
-    if node.spec.name == "rand":
+    """The values of a ``rand``, in the dtype that its reader has, or of a ``onehot``, used at ``shape``."""
+    if _is_rand(node):
         made = np.empty(shape, drawn)
-        made = np.empty(shape, np.float32)
         philox.uniform(np.arange(made.size).reshape(shape), node.attrs["call"], node.attrs["seed"], made)
         return exact(made)
     axis, indices = node.attrs["axis"], node.operands[0].get().astype(np.int64)
@@ -75,11 +74,16 @@ def _made(node: Any, shape: Any, drawn: DType) -> Val:
 # Elementwise --------------------------------------------------------------------------------------------------------
 
 
+def _is_rand(operand: Any) -> bool:
+    """Whether these are random numbers, which have the dtype of what reads them."""
+    return getattr(getattr(operand, "spec", None), "name", "") == "rand"
+
+
 def _kind_of(node: Any) -> DType:
     """The type operands are compared or computed in."""
     if node.spec.dtype is not DTypeRule.TRUTH:
         return compute_dtype(node.dtype)
-    typed = [compute_dtype(o.dtype) for o in node.operands if hasattr(o, "dtype")]
+    typed = [compute_dtype(node.dtype if _is_rand(o) else o.dtype) for o in node.operands if hasattr(o, "dtype")]
     fractional = any(isinstance(o, float) for o in node.operands)
     if all(t in WHOLE for t in typed) and not fractional:
         return I64
