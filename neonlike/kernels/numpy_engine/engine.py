@@ -54,12 +54,8 @@ class NumpyEngine(Engine):
         stage = plan.stages[position]
         if stage.kind is StageKind.CALL:
             return CallStage(plan, stage, graph)
-        if stage.kind is StageKind.MOVE and plan.values[stage.values[0]].spec.name in ("view", "unview"):
-            return ViewStage(plan, stage, graph)
-        if stage.kind is StageKind.MOVE and plan.values[stage.values[0]].spec.name == "classes":
-            return ClassesStage(plan, stage, graph)
         if stage.kind is StageKind.CONTRACTION or stage.kind is StageKind.MOVE:
-            return NumpyCallStage(plan, stage, graph)
+            return _CALLS.get(plan.values[stage.values[0]].spec.name, NumpyCallStage)(plan, stage, graph)
         return LoopStage(plan, stage, graph)
 
     def execute(self, plan: Plan, graph: Graph) -> None:
@@ -164,6 +160,10 @@ class ViewStage(NumpyCallStage):
         else:
             run.temps[self.value.index] = np.ndarray(shape, source.dtype, source, offset * size, shown)
         return True
+
+
+_CALLS: dict[str, type[NumpyCallStage]] = {"view": ViewStage, "unview": ViewStage, "classes": ClassesStage}
+"""Stages of ops that are more than a call of NumPy."""
 
 
 def _nothing() -> None:
