@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from clusters import NCLASS
+from clusters import clusters as data
 
 from neonlike.backends import gen_backend
 from neonlike.data import ArrayIterator
@@ -16,10 +18,10 @@ from neonlike.layers import Affine, BatchNorm, GeneralizedCost, GeneralizedGANCo
 from neonlike.layers.container import GenerativeAdversarial
 from neonlike.models import GAN, Model
 from neonlike.optimizers import Adam, AdamW, MultiOptimizer, RMSProp
+from neonlike.optimizers.optimizer import get_param_list
 from neonlike.optree.dialect import neon_dialect
 from neonlike.transforms import CrossEntropyMulti, GANCost, Logistic, Rectlin, Softmax
 
-NIN, NCLASS = 6, 3
 MAKERS = {"adam": lambda: Adam(learning_rate=0.01), "adamw": lambda: AdamW(learning_rate=0.01, wdecay=0.1)}
 
 
@@ -163,12 +165,6 @@ def test_the_number_may_be_set(be: Any, make: Any) -> None:
 # Models and files -----------------------------------------------------------------------------------------------------
 
 
-def data(count: int, seed: int = 1) -> ArrayIterator:
-    rng = np.random.default_rng(seed)
-    labels = rng.integers(NCLASS, size=count)
-    return ArrayIterator(2 * np.eye(NCLASS, NIN)[labels] + rng.normal(size=(count, NIN)), labels, nclass=NCLASS)
-
-
 def network() -> Model:
     init = GlorotUniform()
     hidden = Affine(8, init, bias=Constant(0), activation=Rectlin())
@@ -181,14 +177,13 @@ def fit(model: Model, optimizer: Any, epochs: int) -> list[Any]:
 
 
 def weights(model: Model) -> list[Any]:
-    return [param.get() for layer in model.layers.layers_fprop() for param in parameters(layer)]
+    layers = [layer for layer in model.layers.layers_fprop() if layer.has_params]
+    return [param.get() for (param, _), _ in get_param_list(layers)]
 
 
-def parameters(layer: Any) -> list[Any]:
-    if not layer.has_params:
-        return []
-    found = layer.get_params()
-    return [param for (param, _), _ in (found if isinstance(found, list) else [found])]
+def assert_same(some: list[Any], others: list[Any]) -> None:
+    for a, b in zip(some, others, strict=True):
+        assert np.array_equal(a, b)
 
 
 def begin(be: Any) -> None:
@@ -203,8 +198,7 @@ def test_a_second_model_is_as_if_the_optimizer_were_new(be: Any, make: Any) -> N
     other = network()
     fit(other, optimizer, 1)
     begin(be)
-    for a, b in zip(wanted, fit(network(), optimizer, 2), strict=True):
-        assert np.array_equal(a, b)
+    assert_same(wanted, fit(network(), optimizer, 2))
 
 
 def test_files_have_the_steps_of_each_layer(be: Any, make: Any) -> None:
@@ -218,8 +212,7 @@ def test_files_have_the_steps_of_each_layer(be: Any, make: Any) -> None:
     again = Model(saved)
     resumed = fit(again, make(), 3)
     assert again.serialize()["model"]["config"]["layers"][0]["steps"] == 15
-    for a, b in zip(fit(model, optimizer, 3), resumed, strict=True):
-        assert np.array_equal(a, b)
+    assert_same(fit(model, optimizer, 3), resumed)
 
 
 def test_an_old_file_has_one_number_for_all(be: Any, make: Any) -> None:
@@ -230,8 +223,7 @@ def test_an_old_file_has_one_number_for_all(be: Any, make: Any) -> None:
     for layer in saved["model"]["config"]["layers"]:
         layer.pop("steps", None)
     resumed = fit(Model(saved), make(), 3)
-    for a, b in zip(fit(model, optimizer, 3), resumed, strict=True):
-        assert np.array_equal(a, b)
+    assert_same(fit(model, optimizer, 3), resumed)
 
 
 def test_an_old_file_of_two_networks_has_one_number_for_both(be: Any) -> None:
@@ -308,5 +300,4 @@ def test_an_adversarial_training_goes_on_as_if_it_had_not_stopped(be: Any, sever
     assert len(counts) == 2
     resumed = model()
     resumed.deserialize(half.serialize())
-    for a, b in zip(wanted, train(resumed, 3), strict=True):
-        assert np.array_equal(a, b)
+    assert_same(wanted, train(resumed, 3))

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from clusters import NCLASS, NIN
+from clusters import clusters as data
 
 from neonlike.backends import gen_backend
 from neonlike.callbacks import Callbacks
 from neonlike.callbacks.callbacks import Callback, MetricCallback
-from neonlike.data import ArrayIterator
 from neonlike.errors import ArgumentError
 from neonlike.initializers import GlorotUniform
 from neonlike.layers import Affine, GeneralizedCost
@@ -21,14 +22,6 @@ from neonlike.models import Model
 from neonlike.optimizers import Adam
 from neonlike.transforms import CrossEntropyMulti, Misclassification, Rectlin, Softmax
 from neonlike.util.atomic import replacing
-
-NIN, NCLASS = 6, 3
-
-
-def data(count: int, seed: int = 1) -> ArrayIterator:
-    rng = np.random.default_rng(seed)
-    labels = rng.integers(NCLASS, size=count)
-    return ArrayIterator(2 * np.eye(NCLASS, NIN)[labels] + rng.normal(size=(count, NIN)), labels, nclass=NCLASS)
 
 
 def network() -> Model:
