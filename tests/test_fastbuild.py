@@ -14,6 +14,8 @@ from replaying import both, extension, fast, put_back  # noqa: F401
 from neonlike.backends import Backend
 from neonlike.backends.cpu.backend import NervanaCPU
 from neonlike.kernels.c import fastbuild, fastpath
+from neonlike.kernels.c.compositions import ELEMENTWISE, REDUCED, NoComposition, steps_of
+from neonlike.optree import functions
 from neonlike.optree.functions import F
 from neonlike.optree.node import OPERATORS, Expression
 from neonlike.optree.ops import OPS
@@ -75,7 +77,26 @@ MARKED = sorted(
 def test_most_builders_are_stood_in_for() -> None:
     names = {name for _, name in MARKED}
     assert {"sig", "exp", "tanh", "add", "where", "sum", "max", "mean", "greater", "sqrt", "square"} <= names
+    assert {"var", "softmax", "log_softmax", "logsumexp", "fprop_softmax"} <= names
     assert not names & {"argmax", "bitwise_and", "dot", "transpose"}
+
+
+def test_steps_are_read_off_the_function() -> None:
+    def spread(a: Any, axis: int) -> Any:
+        most = F.max(a, axis)
+        return F.div(F.sub(most, F.min(a, axis)), F.add(most, 7))
+
+    named = [(spec.name, operands, kind) for spec, operands, kind in steps_of(spread)]
+    kinds = (REDUCED, REDUCED, ELEMENTWISE, ELEMENTWISE, ELEMENTWISE)
+    given = ((0,), (0,), (1, 2), (1, (7,)), (3, 4))
+    assert named == list(zip(("max", "min", "sub", "add", "div"), given, kinds))
+    assert [operands for _, operands, _ in steps_of(functions.mean)] == [(0,), (1, None)]
+
+
+@pytest.mark.parametrize("function", [functions.norm2, lambda a, axis: F.max(a), lambda a, axis: a.T])
+def test_steps_of_other_nodes_are_refused(function: Any) -> None:
+    with pytest.raises(NoComposition, match="is no step of a composition"):
+        steps_of(function)
 
 
 @pytest.mark.parametrize(("owner", "name"), MARKED)
@@ -83,7 +104,7 @@ def test_builders_build_what_python_builds(fast: Backend, extension: Any, owner:
     space: Any = F if owner == "F" else fast
     form = getattr(space, name).form
     things = pool(fast)
-    if form.kind in ("reduction", "mean"):
+    if form.kind in ("reduction", "composed"):
         axes: list[Any] = [
             None,
             0,
@@ -128,29 +149,33 @@ def refuse(*given: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("kind", "ops", "operands"),
+    ("kind", "name", "operands"),
     [
-        ("unary", ["exp"], "a"), ("unary", ["exp"], "e"), ("binary", ["add"], "ab"), ("binary", ["add"], "2e"),
-        ("binary", ["add"], "a1"), ("binary", ["gt"], "ar"), ("binary", ["mul"], "rk"), ("binary", ["mul"], "kr"),
-        ("binary", ["mul"], "ca"), ("ternary", ["where"], "abe"), ("ternary", ["where"], "a2r"),
-        ("ternary", ["where"], "ab1"), ("reduction", ["sum"], "a"), ("reduction", ["max"], "a1"),
-        ("mean", ["sum", "div"], "e"),
+        ("unary", "exp", "a"), ("unary", "exp", "e"), ("binary", "add", "ab"), ("binary", "add", "2e"),
+        ("binary", "add", "a1"), ("binary", "gt", "ar"), ("binary", "mul", "rk"), ("binary", "mul", "kr"),
+        ("binary", "mul", "ca"), ("ternary", "where", "abe"), ("ternary", "where", "a2r"),
+        ("ternary", "where", "ab1"), ("reduction", "sum", "a"), ("reduction", "max", "a1"),
+        ("composed", "mean", "e"), ("composed", "softmax", "a1"), ("composed", "logsumexp", "e"),
     ],
 )  # fmt: skip
 def test_common_nodes_are_built_without_python(
-    fast: Backend, extension: Any, kind: str, ops: list[str], operands: str
+    fast: Backend, extension: Any, kind: str, name: str, operands: str
 ) -> None:
     a, b, cube = fast.ones((2, 3)), fast.ones((2, 3)), fast.ones((4, 2, 3))
     things = {"a": a, "b": b, "e": a * b, "r": a[:1], "k": a[:, :1], "c": cube, "1": 1, "2": 2.5}
-    builder = extension.Builder(kind, refuse, *[OPS[name] for name in ops])
-    node = builder(*[things[letter] for letter in operands])
-    assert node.spec is OPS[ops[-1]] and node.backend is fast and node.dtype == np.float32
+    what = steps_of(getattr(functions, name)) if kind == "composed" else OPS[name]
+    node = (builder := extension.Builder(kind, refuse, what))(*[things[letter] for letter in operands])
+    assert node.spec is (what[-1][0] if isinstance(what, tuple) else what)
+    assert node.backend is fast and node.dtype == np.float32
     with pytest.raises(Refused):
         builder(None)
 
 
 def test_builders_of_no_kind_are_refused(extension: Any) -> None:
-    for given in (("none", refuse), ("unary", 3), ("assign", refuse), ("unary",), ()):
+    longest = (steps_of(functions.mean) * 9)[:17]
+    wrong: list[tuple[Any, ...]] = [("none", refuse), ("unary", 3), ("assign", refuse), ("unary",), ()]
+    steps: list[Any] = [(), longest, None, (1,), ((1, 2),), ((1, (2,), 0),), ((1, (-1,), 0),), ((1, ("x",), 0),)]
+    for given in [*wrong, *(("composed", refuse, one) for one in [*steps, ((1, (0, 0, 0, 0), 0),), ((1, (0,), "x"),)])]:
         with pytest.raises(TypeError):
             extension.Builder(*given)
     for operators in (None, (), (refuse,) * len(OPERATORS), [1]):

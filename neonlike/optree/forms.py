@@ -18,11 +18,12 @@ class Form(NamedTuple):
     Attributes
     ----------
     kind : str
-        ``unary``, ``binary``, ``ternary``: a node of so many operands; ``reduction``: of one, with an axis; ``mean``: a
-        reduction divided by the number of summands; ``assign``: ``Backend.assign``; ``set item``:
-        ``Tensor.__setitem__``; ``call``: a compound primitive, see ``kernels/run/calls.py``.
-    specs : tuple of OpSpec, or of str
-        Rows of the nodes' ops; of a primitive names of attributes.
+        ``unary``, ``binary``, ``ternary``: a node of so many operands; ``reduction``: of one, with an axis;
+        ``composed``: several nodes, elementwise ones and reductions over one axis, alike in float32 and float64;
+        ``assign``: ``Backend.assign``; ``set item``: ``Tensor.__setitem__``; ``call``: a compound primitive, see
+        ``kernels/run/calls.py``.
+    specs : tuple of OpSpec, of one function, or of str
+        Rows of the nodes' ops; the function of ``(a, axis)`` that composes; of a primitive names of attributes.
     """
 
     kind: str

@@ -160,7 +160,7 @@ def mean(a: Any, axis: Any = None) -> OpTreeNode:
     return F.div(F.sum(F.cast(a), axes), count)
 
 
-mark(mean, "mean", _SUM, _DIV)
+mark(mean, "composed", mean)
 
 
 def _sums_fit(a: Any, count: float) -> bool:
@@ -191,6 +191,9 @@ def var(a: Any, axis: Any = None, binary: bool = False) -> OpTreeNode:
     if binary:
         return mean(F.shift(apart, apart), axes)
     return _spread(apart, total, axes, count)
+
+
+mark(var, "composed", var)
 
 
 def std(a: Any, axis: Any = None) -> OpTreeNode:
@@ -326,7 +329,7 @@ def softmax(a: Any, axis: Any = 0) -> OpTreeNode:
     """exp(a - max) / sum(exp(a - max)) along ``axis``, by default that of the features."""
     a = expression("softmax", a)
     powers = F.exp(_below(a, _offset("softmax", a, axis)))
-    return powers / F.sum(powers, axis)
+    return F.div(powers, F.sum(powers, axis))
 
 
 def log_softmax(a: Any, axis: Any = 0) -> OpTreeNode:
@@ -334,6 +337,10 @@ def log_softmax(a: Any, axis: Any = 0) -> OpTreeNode:
     a = expression("log_softmax", a)
     below = _below(a, _offset("log_softmax", a, axis))
     return F.sub(below, F.log(F.sum(F.exp(below), axis)))
+
+
+for _function in (logsumexp, softmax, log_softmax):
+    mark(_function, "composed", _function)
 
 
 def silu(a: Any) -> OpTreeNode:

@@ -10,18 +10,22 @@ from neonlike.backends.families.base import Family
 from neonlike.checks import require_method, shown
 from neonlike.errors import DTypeError, MissingArgument, ShapeError
 from neonlike.optree import functions
+from neonlike.optree.forms import mark, owner
 from neonlike.optree.functions import F as Functions
 from neonlike.optree.node import expression
 
 F: Any = Functions
 
 
+@owner
 class ActivationFamily(Family):
     """Definitions in op-trees; each is one fused kernel."""
 
     def fprop_softmax(self, x: Any, axis: int | None = 0) -> Any:
         """exp(x - max) / sum(exp(x - max)) along ``axis``; lazy. x: tensor or expression (features, N)."""
         return functions.softmax(expression("fprop_softmax", x, self), axis)
+
+    mark(fprop_softmax, "composed", functions.softmax)
 
     def fprop_relu(self, layer: Any, x: Any, slope: float = 0) -> Any:
         """max(x, 0) + slope * min(x, 0); lazy.

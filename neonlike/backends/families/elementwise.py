@@ -49,9 +49,13 @@ class ElementwiseFamily(Family):
         """
         return self._finish(functions.softmax(expression("softmax", a, self), axis), out)
 
+    mark(softmax, "composed", functions.softmax)
+
     def log_softmax(self, a: Any, axis: Any = 0, out: Any = None) -> Any:
         """log(softmax(a)) along ``axis``, without the underflow; as :meth:`softmax`."""
         return self._finish(functions.log_softmax(expression("log_softmax", a, self), axis), out)
+
+    mark(log_softmax, "composed", functions.log_softmax)
 
     def leaky_relu(self, a: Any, slope: Any = 0.01, out: Any = None) -> Any:
         """a where a > 0, else slope * a."""

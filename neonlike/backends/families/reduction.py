@@ -41,7 +41,7 @@ class ReductionFamily(Family, builds_nodes=True):
             node = _as_asked("mean", node, a, axis, keepdims, partial)
         return node if out is None else self._finish(node, out)
 
-    mark(mean, "mean", OPS["sum"], OPS["div"])
+    mark(mean, "composed", functions.mean)
 
     def var(
         self,
@@ -58,6 +58,8 @@ class ReductionFamily(Family, builds_nodes=True):
         node = functions.var(self._array(a), axis, bool(binary))
         return self._finish(_as_asked("var", node, a, axis, keepdims, partial), out)
 
+    mark(var, "composed", functions.var)
+
     def std(self, a: Any, axis: Any = None, partial: Any = None, out: Any = None, keepdims: bool = True) -> Any:
         """Square root of the biased variance over ``axis``; as :meth:`mean`."""
         node = functions.std(self._array(a), axis)
@@ -70,6 +72,8 @@ class ReductionFamily(Family, builds_nodes=True):
     def logsumexp(self, a: Any, axis: Any = None, out: Any = None) -> Any:
         """log(sum(exp(a))) over ``axis``, without overflow."""
         return self._finish(functions.logsumexp(self._array(a), axis), out)
+
+    mark(logsumexp, "composed", functions.logsumexp)
 
     def _array(self, a: Any) -> Any:
         return expression("reduction", a, self)

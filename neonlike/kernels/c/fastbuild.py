@@ -7,11 +7,13 @@ for others: ``templates/c/fastpath/fastpath_nodes.h``, ``fastpath_checked.h``, `
 
 from __future__ import annotations
 
+import inspect
 import types
 from collections.abc import Iterator
 from typing import Any
 
 from neonlike.checks import check_by
+from neonlike.kernels.c.compositions import steps_of
 from neonlike.kernels.run import workspace
 from neonlike.kernels.run.calls import REPEATABLE, parameters_of
 from neonlike.kernels.run.recipe import Replayed
@@ -73,4 +75,7 @@ def _builder(extension: Any, function: Any, method: bool = False) -> Any:
         names, positional = parameters_of(function)
         layer = names.index("layer") if "layer" in names else -1
         return extension.Repeating(function, names, positional, form.specs, layer)
+    if form.kind == "composed":
+        axis = inspect.signature(function).parameters["axis"].default
+        return extension.Builder(form.kind, function, steps_of(*form.specs), axis, skip=method)
     return extension.Builder(form.kind, function, *form.specs, skip=method)

@@ -12,26 +12,27 @@
 
 /* Builders -------------------------------------------------------------------------------------------------------- */
 
-enum kind { UNARY, BINARY, TERNARY, REDUCTION, MEAN, ASSIGN };
-static const char *const kinds[] = {"unary", "binary", "ternary", "reduction", "mean", "assign"};
+enum kind { UNARY, BINARY, TERNARY, REDUCTION, COMPOSED, ASSIGN };
+static const char *const kinds[] = {"unary", "binary", "ternary", "reduction", "composed", "assign"};
 
 typedef struct {
     PyObject_HEAD
     vectorcallfunc call;
     PyObject *original;      /* the Python function that it replaces */
-    PyObject *spec, *second; /* rows of the table of ops; None where the kind has none */
+    PyObject *spec; /* a row of the table of ops, or the steps of a composition; None where the kind has none */
+    PyObject *axis; /* unless one is given, of reductions and compositions */
     enum kind kind;
     int skip; /* arguments before the operands: 1 in a method of backends */
 } Builder;
 
 static PyObject *assign(PyObject *backend, PyObject *target, PyObject *value);
 
-/* The axis argument of a reduction, None if it is not given; NULL if there are other arguments. */
-static PyObject *axis_of(PyObject *const *given, Py_ssize_t count, PyObject *named)
+/* The axis argument of a reduction, `unless` it is not given; NULL if there are other arguments. */
+static PyObject *axis_of(PyObject *const *given, Py_ssize_t count, PyObject *named, PyObject *unless)
 {
     const Py_ssize_t all = count + (named ? PyTuple_GET_SIZE(named) : 0);
     if (count == 1 && all == 1)
-        return Py_None;
+        return unless;
     if (all != 2 || (count == 1 && PyUnicode_Compare(PyTuple_GET_ITEM(named, 0), name_axis)))
         return NULL;
     return count ? given[1] : NULL;
@@ -49,11 +50,11 @@ static PyObject *build(const Builder *self, PyObject *const *given, Py_ssize_t c
     case TERNARY:
         return count == 3 && !named ? build_three(self->spec, given[0], given[1], given[2]) : NULL;
     case REDUCTION:
-        axis = axis_of(given, count, named);
+        axis = axis_of(given, count, named, self->axis);
         return axis ? build_reduction(self->spec, given[0], axis) : NULL;
-    case MEAN:
-        axis = axis_of(given, count, named);
-        return axis ? build_mean(self->spec, self->second, given[0], axis) : NULL;
+    case COMPOSED:
+        axis = axis_of(given, count, named, self->axis);
+        return axis ? build_composed(self->spec, given[0], axis) : NULL;
     case ASSIGN:
         return count == 2 && !named ? assign(given[-1], given[0], given[1]) : NULL;
     }
@@ -97,18 +98,47 @@ static PyObject *builder_repr(PyObject *self)
     return PyObject_Repr(((Builder *)self)->original);
 }
 
+/* Whether `operand` is one that a step has which `before` others precede. */
+static int is_step_operand(PyObject *operand, Py_ssize_t before)
+{
+    if (PyTuple_Check(operand))
+        return PyTuple_GET_SIZE(operand) == 1;
+    if (!PyLong_Check(operand))
+        return operand == Py_None;
+    const long place = PyLong_AsLong(operand);
+    return place >= 0 && place <= before;
+}
+
+/* Whether `steps` are those of a composition, of as many as there may be. */
+static int is_composition(PyObject *steps)
+{
+    const Py_ssize_t count = PyTuple_Check(steps) ? PyTuple_GET_SIZE(steps) : 0;
+    for (Py_ssize_t k = 0; k < count; k++) {
+        PyObject *step = PyTuple_GET_ITEM(steps, k);
+        PyObject *operands = PyTuple_Check(step) && PyTuple_GET_SIZE(step) == 3 ? PyTuple_GET_ITEM(step, 1) : Py_None;
+        const Py_ssize_t arity = PyTuple_Check(operands) ? PyTuple_GET_SIZE(operands) : 0;
+        if (arity < 1 || arity > 3 || !PyLong_Check(PyTuple_GET_ITEM(step, 2)))
+            return 0;
+        for (Py_ssize_t i = 0; i < arity; i++)
+            if (!is_step_operand(PyTuple_GET_ITEM(operands, i), k))
+                return 0;
+    }
+    return count > 0 && count <= MOST_NODES;
+}
+
 static PyObject *builder_new(PyTypeObject *type, PyObject *given, PyObject *named)
 {
-    static char *names[] = {"kind", "original", "spec", "second", "skip", NULL};
+    static char *names[] = {"kind", "original", "spec", "axis", "skip", NULL};
     const char *kind;
-    PyObject *original, *spec = Py_None, *second = Py_None;
+    PyObject *original, *spec = Py_None, *axis = Py_None;
     int skip = 0;
     size_t k = 0;
-    if (!PyArg_ParseTupleAndKeywords(given, named, "sO|OOp", names, &kind, &original, &spec, &second, &skip))
+    if (!PyArg_ParseTupleAndKeywords(given, named, "sO|OOp", names, &kind, &original, &spec, &axis, &skip))
         return NULL;
     while (k < sizeof kinds / sizeof *kinds && strcmp(kinds[k], kind))
         k++;
-    if (k == sizeof kinds / sizeof *kinds || !PyCallable_Check(original) || (k == ASSIGN && !skip)) {
+    if (k == sizeof kinds / sizeof *kinds || !PyCallable_Check(original) || (k == ASSIGN && !skip)
+        || (k == COMPOSED && !is_composition(spec))) {
         PyErr_Format(PyExc_TypeError, "no builder of kind '%s' for %R", kind, original);
         return NULL;
     }
@@ -120,7 +150,7 @@ static PyObject *builder_new(PyTypeObject *type, PyObject *given, PyObject *name
     self->skip = skip;
     self->original = own(original);
     self->spec = own(spec);
-    self->second = own(second);
+    self->axis = own(axis);
     return (PyObject *)self;
 }
 
@@ -130,7 +160,7 @@ static int builder_traverse(PyObject *object, visitproc visit, void *arg)
     Builder *self = (Builder *)object;
     Py_VISIT(self->original);
     Py_VISIT(self->spec);
-    Py_VISIT(self->second);
+    Py_VISIT(self->axis);
     return 0;
 }
 
@@ -140,7 +170,7 @@ static void builder_dealloc(PyObject *object)
     PyObject_GC_UnTrack(object);
     Py_XDECREF(self->original);
     Py_XDECREF(self->spec);
-    Py_XDECREF(self->second);
+    Py_XDECREF(self->axis);
     Py_TYPE(object)->tp_free(object);
 }
 

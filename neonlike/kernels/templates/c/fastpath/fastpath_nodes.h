@@ -12,7 +12,7 @@
 enum { FEW_AXES = 8, TENSOR_CLASSES = 2 };
 
 static PyTypeObject *tensor_class[TENSOR_CLASSES]; /* known types of tensors, CPU and GPU; NULL: none yet */
-static PyObject *float32, *float64, *name_axis;
+static PyObject *float32, *float64, *name_axis, *name_constant;
 static PyObject *one_axis[FEW_AXES], *all_axes[FEW_AXES + 1], *all_ones[FEW_AXES + 1];
 static PyObject *number_one;
 /* Tuples: axis k is (k,), all of so many axes are (0, 1, ...), and reduced they are (1, 1, ...). */
@@ -263,24 +263,68 @@ static PyObject *build_reduction(PyObject *spec, PyObject *a, PyObject *axis)
     return node;
 }
 
-/* Sum over `axis`, divided by the number of summands: mean() in functions.py. */
-static PyObject *build_mean(PyObject *sum, PyObject *div, PyObject *a, PyObject *axis)
+/* Compositions: several nodes by one call, as kernels/c/compositions.py has read them from the Python function. */
+
+enum { MOST_NODES = 16 };
+enum step { ELEMENTWISE, REDUCED, REDUCED_TO_CONSTANT };
+
+/* What a composition is being built from and of; holds references but that of `a`. */
+typedef struct {
+    PyObject *made[1 + MOST_NODES]; /* its argument `a`, then the nodes of its steps */
+    PyObject *count; /* of elements per result of a reduction, a float; NULL before the first */
+} Composition;
+
+/* An operand of a step, borrowed: the node of an earlier step by its number, (a constant,), or None: the count. */
+static PyObject *step_operand(const Composition *so_far, PyObject *operand)
+{
+    if (operand == Py_None)
+        return so_far->count;
+    return PyTuple_Check(operand) ? PyTuple_GET_ITEM(operand, 0) : so_far->made[PyLong_AsLong(operand)];
+}
+
+static PyObject *build_reduced_step(Composition *so_far, PyObject *spec, PyObject *a, PyObject *axis, int constant)
 {
     Traits traits;
     double count;
     if (!expression_traits(a, &traits))
         return NULL;
-    PyObject *total = build_reduced(sum, a, axis, &traits, &count);
-    PyObject *number = total ? PyFloat_FromDouble(count) : NULL;
-    PyObject *mean = NULL;
-    if (number) {
-        Py_SETREF(traits.shape, own(SLOT(total, shape_at)));
-        mean = new_node(div, packed((PyObject *[]){total, number}, 2), own(Py_None), traits);
-    } else
-        drop(&traits);
-    Py_XDECREF(total);
-    Py_XDECREF(number);
-    return mean;
+    PyObject *node = build_reduced(spec, a, axis, &traits, &count);
+    drop(&traits);
+    if (node && !so_far->count)
+        so_far->count = PyFloat_FromDouble(count);
+    if (node && (!so_far->count || (constant && PyDict_SetItem(SLOT(node, attrs_at), name_constant, Py_True))))
+        Py_CLEAR(node);
+    return node;
+}
+
+/* The node of a step (row of the op, operands, enum step). */
+static PyObject *build_step(Composition *so_far, PyObject *step, PyObject *axis)
+{
+    PyObject *spec = PyTuple_GET_ITEM(step, 0), *given = PyTuple_GET_ITEM(step, 1), *operand[3];
+    const long kind = PyLong_AsLong(PyTuple_GET_ITEM(step, 2));
+    const Py_ssize_t count = PyTuple_GET_SIZE(given);
+    for (Py_ssize_t k = 0; k < count; k++)
+        if (!(operand[k] = step_operand(so_far, PyTuple_GET_ITEM(given, k))))
+            return NULL;
+    if (kind != ELEMENTWISE)
+        return build_reduced_step(so_far, spec, operand[0], axis, kind == REDUCED_TO_CONSTANT);
+    if (count == 1)
+        return build_one(spec, operand[0]);
+    return count == 2 ? build_two(spec, operand[0], operand[1]) : build_three(spec, operand[0], operand[1], operand[2]);
+}
+
+static PyObject *build_composed(PyObject *steps, PyObject *a, PyObject *axis)
+{
+    Composition so_far = {{a}, NULL};
+    const Py_ssize_t count = PyTuple_GET_SIZE(steps);
+    Py_ssize_t done = 0;
+    while (done < count && (so_far.made[done + 1] = build_step(&so_far, PyTuple_GET_ITEM(steps, done), axis)))
+        done++;
+    PyObject *last = done == count ? own(so_far.made[count]) : NULL;
+    while (done)
+        Py_DECREF(so_far.made[done--]);
+    Py_XDECREF(so_far.count);
+    return last;
 }
 
 /* The tuples of axes. */

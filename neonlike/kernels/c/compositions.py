@@ -1,0 +1,73 @@
+"""The steps by which the CPython extension builds what a marked function of several nodes builds.
+
+A function of ``(a, axis)`` such as ``softmax`` says in Python which nodes it makes. :func:`steps_of` calls it with a
+sample of ``a``, and reads the nodes off the expression that comes back; ``templates/c/fastpath/fastpath_nodes.h`` makes
+them again for other operands and axes. So the definition stands in one place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from neonlike.errors import NeonlikeError
+from neonlike.optree.dtypes import F32, DType
+from neonlike.optree.node import OpTreeNode
+from neonlike.optree.ops import OPS
+
+ELEMENTWISE, REDUCED, REDUCED_TO_CONSTANT = range(3)
+"""Kinds of a step, those of ``enum step``."""
+
+Operand = Any
+"""The number of an earlier step, 0 for the argument; ``(constant,)``; None for the count of elements per result."""
+Step = tuple[Any, tuple[Operand, ...], int]
+
+
+class NoComposition(NeonlikeError, TypeError):
+    """A marked function builds other nodes than the extension can."""
+
+
+@cache
+def steps_of(function: Callable[[Any, int], OpTreeNode]) -> tuple[Step, ...]:
+    """The row of the op, the operands and the kind of each node that ``function`` makes, in its order.
+
+    Raises
+    ------
+    NoComposition
+        If a node is neither elementwise nor a reduction over the axis.
+    """
+    first, second = (_read(function, columns, F32) for columns in (7, 11))
+    return tuple(
+        (spec, tuple(None if a != b else a for a, b in zip(operands, others)), kind)
+        for (spec, operands, kind), (_, others, _) in zip(first, second, strict=True)
+    )
+
+
+def _read(function: Callable[[Any, int], OpTreeNode], columns: int, dtype: DType) -> list[Step]:
+    """The steps for an argument of so many columns, reduced over them: their count is a constant yet."""
+    sample = OpTreeNode(OPS["neg"], (1.0,), None, (3, columns), dtype, object())
+    place: dict[int, int] = {id(sample): 0}
+    steps: list[Step] = []
+
+    def add(node: OpTreeNode) -> None:
+        for operand in node.operands:
+            if isinstance(operand, OpTreeNode) and id(operand) not in place:
+                add(operand)
+        operands = tuple(place[id(o)] if isinstance(o, OpTreeNode) else (o,) for o in node.operands)
+        steps.append((node.spec, operands, _kind(node)))
+        place[id(node)] = len(steps)
+
+    add(function(sample, 1))
+    return steps
+
+
+def _kind(node: OpTreeNode) -> int:
+    attrs = node.attrs
+    if attrs is None and node.dtype is F32:
+        return ELEMENTWISE
+    if attrs == {"axis": (1,)}:
+        return REDUCED
+    if attrs == {"axis": (1,), "constant": True}:
+        return REDUCED_TO_CONSTANT
+    raise NoComposition(f"{node.spec.name} with {attrs} is no step of a composition")
