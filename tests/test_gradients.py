@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from engines import new_backend
 
+from neonlike.backends import Autodiff
 from neonlike.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from neonlike.transforms import GELU, Explin, Logistic, Rectlin, SiLU, Softmax, SumSquared, Swish, Tanh
 from neonlike.transforms.transform import Transform
@@ -116,6 +117,19 @@ def test_a_product_of_the_hessian_and_a_vector(be: Any) -> None:
     np.testing.assert_allclose(product, expected, rtol=1e-4)
 
 
+def test_what_does_not_depend_on_an_argument_has_the_gradient_0(be: Any) -> None:
+    x, y = be.array(numbers(2, 2)), be.ones((3, 1))
+    assert [g.tolist() for g in be.grad(lambda a, b: be.sum(a), argnums=(0, 1))(x, y)] == [[[1, 1]] * 2, [[0]] * 3]
+    assert be.grad(lambda a, b: be.sum(a * a), argnums=1)(x, x).tolist() == [[0, 0]] * 2
+    assert be.grad(lambda a, b: be.sum(be.grad(lambda c: be.sum(c * c))(a)), argnums=1)(x, y).tolist() == [[0]] * 3
+    assert be.grad(be.grad(lambda x: be.sum(3 * x)))(x).tolist() == [[0, 0]] * 2
+    assert be.grad(lambda x: be.sum(be.array(x.get()) * 2))(x).tolist() == [[0, 0]] * 2, "the host's are constants"
+    copied = x[[0]]
+    copied[:] = 3
+    with pytest.raises(GradientError, match="written to since"):
+        Autodiff(be.sum(copied * copied), be).get_grad_tensor([x])
+
+
 def test_a_gradient_at_an_expression_inside_another(be: Any) -> None:
     x = be.array(numbers(2, 2))
     inner = be.grad(lambda x: be.sum(be.grad(lambda y: be.sum(y * y * y))(be.sin(x))))(x)
@@ -199,12 +213,6 @@ def test_errors_name_what_is_wrong(be: Any) -> None:
         be.grad(lambda x: x, argnums=0)(np.ones((2, 2)))
     with pytest.raises(GradientError, match="must return an expression of tensors, got float"):
         be.grad(lambda x: 1.0)(x)
-    with pytest.raises(GradientError, match=r"grad, by argument 1: .* does not contain"):
-        be.grad(lambda a, b: be.sum(a))(x, be.ones((3, 1)))
-    with pytest.raises(GradientError, match=r"by argument 0: .* does not contain"):
-        be.grad(lambda x: be.sum(be.array(x.get()) * 2))(x)
-    with pytest.raises(GradientError, match=r"by argument 0: .* does not contain"):
-        be.grad(be.grad(lambda x: be.sum(be.array(x.get()) * 2)))(x)
     other = new_backend()
     with pytest.raises(DTypeError, match="another backend"):
         be.grad(be.tanh)(other.ones((2, 2)))

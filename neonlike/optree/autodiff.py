@@ -132,24 +132,24 @@ class Autodiff:
                 cls._living.pop(key, None)
         Autodiff._most = max(64, 2 * len(cls._living))
 
-    def get_grad_op_tree(self, tensors: Sequence[Any], *, absent: str = "error") -> list[Any]:
+    def get_grad_op_tree(self, tensors: Sequence[Any], *, absent: str = "zeros") -> list[Any]:
         """Gradients as lazy expressions, one a tensor, each of its tensor's shape.
 
         Parameters
         ----------
         tensors : sequence of tensors, or one
-        absent : "error" or "zeros"
-            What a tensor gets that the expression does not contain; "zeros" for derivatives of derivatives, where a
-            linear expression has none left. In neon's dialect always zeros, as in neon.
+        absent : "zeros" or "error"
+            What a tensor gets that the expression does not contain. Its derivative is 0; an error tells that values
+            were assigned to another tensor before, or went through the host, and so are constants.
 
         Raises
         ------
         GradientError
-            For something that is not a tensor of floats, for one that the expression does not contain, and for one
-            that it contains through a copy that was written to since it was made.
+            For something that is not a tensor of floats, for one that the expression contains through a copy that was
+            written to since it was made, and with ``absent="error"`` for one that it does not contain.
         """
-        if not isinstance(absent, str) or absent not in ("error", "zeros"):
-            raise GradientError(f"Autodiff: absent must be 'error' or 'zeros', got {brief(absent)}")
+        if not isinstance(absent, str) or absent not in ("zeros", "error"):
+            raise GradientError(f"Autodiff: absent must be 'zeros' or 'error', got {brief(absent)}")
         if isinstance(tensors, Expression):
             tensors = [tensors]
         elif not isinstance(tensors, (list, tuple)):
@@ -159,7 +159,7 @@ class Autodiff:
         found = self._differentiated()
         gathered, known = _by_base(found, self._bases, {id(tensor._original_base) for tensor in tensors})
         for tensor in tensors:
-            if absent == "error" and id(tensor._original_base) not in known and not dialect.is_neon():
+            if absent == "error" and id(tensor._original_base) not in known:
                 raise _not_there(tensor, self.op_tree)
         return [_of_tensor(tensor, gathered.get(id(tensor._original_base), []), self.be) for tensor in tensors]
 
@@ -185,7 +185,7 @@ class Autodiff:
             self._bases = {id(base): base for leaf in leaves(self.op_tree) for base in (leaf._original_base,)}
         return self._found
 
-    def get_grad_tensor(self, tensors: Sequence[Any], *, absent: str = "error") -> list[Any]:
+    def get_grad_tensor(self, tensors: Sequence[Any], *, absent: str = "zeros") -> list[Any]:
         """Gradients in newly allocated tensors, of their tensors' dtypes; see :meth:`get_grad_op_tree`."""
         if isinstance(tensors, Expression):
             tensors = [tensors]
@@ -194,12 +194,12 @@ class Autodiff:
         self.be.assign_many(list(zip(out, trees)))
         return [origin.computed(made, tree) for made, tree in zip(out, trees)]
 
-    def get_grad_asnumpyarray(self, tensors: Sequence[Any], *, absent: str = "error") -> list[npt.NDArray[Any]]:
+    def get_grad_asnumpyarray(self, tensors: Sequence[Any], *, absent: str = "zeros") -> list[npt.NDArray[Any]]:
         """Gradients as host arrays of the backend's default dtype; see :meth:`get_grad_op_tree`."""
         made = self.get_grad_tensor(tensors, absent=absent)
         return [g.get().astype(self.be.default_dtype, copy=False) for g in made]
 
-    def back_prop_grad(self, tensors: Sequence[Any], gradients: Sequence[Any], *, absent: str = "error") -> None:
+    def back_prop_grad(self, tensors: Sequence[Any], gradients: Sequence[Any], *, absent: str = "zeros") -> None:
         """Evaluate gradients into the given tensors; one of them may be ``next_error``.
 
         Raises
@@ -322,7 +322,7 @@ def _not_there(tensor: Any, op_tree: Any) -> GradientError:
     return GradientError(
         f"Autodiff: the expression {str(op_tree)[:80]} does not contain {shown(tensor)}, so it has no gradient with "
         "respect to it; values that were assigned to another tensor, or went through the host, are constants. "
-        "Differentiate the expression before it is assigned, or ask for absent='zeros'"
+        "Differentiate the expression before it is assigned"
     )
 
 

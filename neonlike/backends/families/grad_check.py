@@ -32,30 +32,20 @@ _ALONE, _PARTS = 64, 8
 """Elements that are tried one by one, and parts that more than these are cut into to find the worst."""
 
 
-class Differentiation:
-    """The call of a function whose gradient is taken, and how many gradients it took itself."""
-
-    __slots__ = ("gradients",)
-
-    def __init__(self) -> None:
-        self.gradients = 0
+_inside: ContextVar[bool] = ContextVar("inside_grad", default=False)
 
 
-_inside: ContextVar[Differentiation | None] = ContextVar("inside_grad", default=None)
-
-
-def outer_differentiation() -> Differentiation | None:
-    """The call of a function whose gradient is taken that goes on; gradients in it are expressions."""
+def is_differentiating() -> bool:
+    """Whether a function whose gradient is taken is being called; gradients in it are expressions."""
     return _inside.get()
 
 
 @contextmanager
-def differentiating() -> Iterator[Differentiation]:
+def differentiating() -> Iterator[None]:
     """While a function whose gradient is taken is called."""
-    made = Differentiation()
-    token = _inside.set(made)
+    token = _inside.set(True)
     try:
-        yield made
+        yield
     finally:
         _inside.reset(token)
 
@@ -162,7 +152,7 @@ def _of_function(be: Any, f: Any, points: list[Any], floats: dict[int, Any], rng
         with differentiating():
             return drawing(*points)
 
-    with differentiating() as inner:
+    with differentiating():
         value = drawing(*points)
     if not isinstance(value, Expression):
         raise GradientError(f"check_grad: {name} must return an expression of tensors, got {type(value).__name__}")
@@ -173,8 +163,7 @@ def _of_function(be: Any, f: Any, points: list[Any], floats: dict[int, Any], rng
         )
     weights = np.ones((1, 1)) if value.shape == (1, 1) else rng.standard_normal(value.shape)
     error, out = be.array(weights, dtype=np.float64), be.empty(value.shape, dtype=np.float64)
-    absent = "zeros" if inner.gradients else "error"
-    gradients = Autodiff(value, be, error).get_grad_tensor(list(floats.values()), absent=absent)
+    gradients = Autodiff(value, be, error).get_grad_tensor(list(floats.values()))
 
     def compute() -> float:
         return float((be.assign(out, expression()).get() * error.get()).sum())
