@@ -56,8 +56,24 @@ def transposed(layer: Any, role: str, buffer: Tensor) -> Tensor:
     return _kept(layer, role, buffer, -1, -1, _transpose)
 
 
+def apart(layer: Any, error: Any, *buffers: Any) -> Any:
+    """``error``, or where it shares memory with one of a layer's ``buffers``, a copy, whose memory is kept likewise."""
+    root = getattr(error, "root", error)
+    for buffer in buffers:
+        if buffer is not None and buffer.root is root and buffer.alias_of(error):
+            copy_of_it = _kept(layer, "error apart", error, -1, -1, _empty_like)
+            copy_of_it[:] = error
+            return copy_of_it
+    return error
+
+
 def _transpose(buffer: Tensor, *_: int) -> Tensor:
     return buffer.T
+
+
+def _empty_like(buffer: Tensor, *_: int) -> Tensor:
+    made: Tensor = buffer.backend.empty_like(buffer)
+    return made
 
 
 class KeptViews(dict[str, tuple[Tensor, int, int, Tensor]]):

@@ -10,7 +10,7 @@ from neonlike.errors import ArgumentError
 from neonlike.layers.core.base import Layer
 from neonlike.layers.core.epilogue import EpilogueLayer
 from neonlike.layers.core.oldformats import join_bias
-from neonlike.layers.core.parts import reshaped
+from neonlike.layers.core.parts import apart, reshaped
 from neonlike.layers.dense.compound import CompoundLayer
 from neonlike.layers.images.windows import PLAIN, Sizes, convolution_sizes, image_shape, image_sizes, require_images
 from neonlike.nervanaobject import Description
@@ -109,12 +109,15 @@ class Convolution(EpilogueLayer):
         self._differentiate(error, alpha, beta)
         return self.deltas
 
-    def _differentiate(self, error: Tensor, alpha: float, beta: float) -> None:
+    def _differentiate(self, error: Tensor, alpha: float, beta: float) -> Tensor:
+        """Both gradients; returns the error, which may have been in the memory of the first."""
         if self.inputs is None:
             raise ArgumentError(f"{self.name}.bprop: there are no inputs to take the gradient by; call fprop first")
         if self.deltas is not None:
+            error = apart(self, error, self.deltas)
             self.be.bprop_conv(self.nglayer, self.W, error, self.deltas, alpha=alpha, beta=beta)
         self.be.update_conv(self.nglayer, self.inputs, error, self.dW)
+        return error
 
 
 class Convolution_bias(Convolution):  # noqa: N801  neon's name
@@ -180,7 +183,7 @@ class Convolution_bias(Convolution):  # noqa: N801  neon's name
     @Layer.accumulates
     def bprop(self, error: Tensor, alpha: float = 1.0, beta: float = 0.0) -> Tensor | None:
         """deltas = alpha · data gradient + beta · deltas; dW = weight gradient, grad_bias = sums of the error."""
-        self._differentiate(error, alpha, beta)
+        error = self._differentiate(error, alpha, beta)
         self.grad_bias[:] = self.be.sum(reshaped(self, "error", error, self.weight_bias.shape[0]), axis=1)
         return self.deltas
 

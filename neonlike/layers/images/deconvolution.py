@@ -9,6 +9,7 @@ from neonlike.backends.backend import Tensor
 from neonlike.errors import ArgumentError
 from neonlike.layers.core.base import Layer
 from neonlike.layers.core.epilogue import EpilogueLayer
+from neonlike.layers.core.parts import apart
 from neonlike.layers.dense.compound import CompoundLayer
 from neonlike.layers.images.windows import PLAIN, convolution_sizes, image_shape, image_sizes, require_images
 
@@ -100,6 +101,7 @@ class Deconvolution(EpilogueLayer):
         if self.inputs is None:
             raise ArgumentError(f"{self.name}.bprop: there are no inputs to take the gradient by; call fprop first")
         if self.deltas is not None:
+            error = apart(self, error, self.deltas)
             self.be.fprop_conv(self.nglayer, error, self.W, self.deltas, alpha=alpha, beta=beta)
         self.be.update_conv(self.nglayer, error, self.inputs, self.dW)
         return self.deltas

@@ -8,6 +8,7 @@ from typing import Any
 from neonlike.backends.backend import Tensor
 from neonlike.errors import ArgumentError
 from neonlike.layers.core.base import Layer, part_of, require_size
+from neonlike.layers.core.parts import apart
 from neonlike.layers.images.windows import image_sizes, require_images
 
 __public_module__ = "neonlike.layers.layer"
@@ -87,6 +88,7 @@ class LRN(Layer):
         if self.inputs is None:
             raise ArgumentError(f"{self.name}.bprop: there are no inputs to take the gradient by; call fprop first")
         scale = alpha * self.alpha if self.alpha != 1 else alpha
+        error = apart(self, error, self.deltas)
         self.be.bprop_lrn(
             self.nglayer, self.inputs, self._unblended(), error, self.deltas, self.denom, scale, beta, self.ascale,
             self.bpower,

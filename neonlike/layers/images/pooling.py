@@ -10,6 +10,7 @@ import numpy as np
 from neonlike.backends.backend import Tensor
 from neonlike.errors import ArgumentError
 from neonlike.layers.core.base import Layer, part_of
+from neonlike.layers.core.parts import apart
 from neonlike.layers.images.windows import Sizes, by_axis, image_shape, image_sizes, require_images, window_sizes
 
 __public_module__ = "neonlike.layers.layer"
@@ -121,5 +122,6 @@ class Pooling(Layer):
         if self.inputs is None:
             raise ArgumentError(f"{self.name}.bprop: no maxima are known yet; call fprop first")
         values = self.inputs if self.op == "l2" else None
+        error = apart(self, error, self.deltas)
         self.be.bprop_pool(self.nglayer, error, self.deltas, self.argmax, alpha=alpha, beta=beta, inputs=values)
         return self.deltas

@@ -14,7 +14,7 @@ from neonlike.errors import DTypeError, NotDefined, ShapeError
 from neonlike.layers.core.base import Layer, first_part, require_size, require_transform
 from neonlike.layers.core.deltas import DeltasTree
 from neonlike.layers.core.parameter import ParameterLayer
-from neonlike.layers.core.parts import copied
+from neonlike.layers.core.parts import apart, copied
 from neonlike.layers.recurrent.padding import Masks, Padding, padding_of
 from neonlike.layers.recurrent.steps import (
     Extent,
@@ -285,11 +285,12 @@ class SequenceLayer(ParameterLayer):
         raise NotDefined(f"{self.classnm} does not define _cut_buffers")
 
     def _take_error(self, error: Any, views: Views | None) -> Views:
-        """Take the error at the outputs: ``views.e`` and ``views.e_steps``."""
+        """Take the error at the outputs: ``views.e`` and ``views.e_steps``; of what is still read then, a copy."""
         used = require_error(self, error, self.outputs.shape[0], None if views is None else views.extent)
         assert views is not None
-        if views is not self._error_views or not same_memory(error, self._error):
-            self._error, self._error_views = error, views
+        used = apart(self, used, self.outputs, self.x)
+        if views is not self._error_views or not same_memory(used, self._error):
+            self._error, self._error_views = used, views
             self._cut_error(views, used)
         return views
 
