@@ -67,11 +67,11 @@ class TestDeltas:
         assert [buffer.size for buffer in tree.buffers] == [9 * N, 9 * N]
         assert tree.child.buffers[0].size == 5 * N
 
-    def test_a_tree_without_buffers(self, be):
+    def test_without_a_trees_buffers_a_layer_has_one_of_its_own(self, be):
         layer = Linear(2, Gaussian()).configure(3)
         layer.prev_layer = True
-        with pytest.raises(ArgumentError, match="allocate_buffers"):
-            layer.set_deltas(DeltasTree())
+        layer.set_deltas(tree := DeltasTree())
+        assert layer.deltas.shape == (3, N) and tree.buffers == [None, None]
 
 
 class TestAccumulation:

@@ -16,7 +16,7 @@ from neonlike.checks import brief, shown
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
 from neonlike.layers.container.branches import Run, adds_to_outputs, as_branch, chain, note_deltas, overwrites_error
 from neonlike.layers.container.sequential import LayerContainer
-from neonlike.layers.core.base import Layer, interpret_in_shape, part_of, plain_shape
+from neonlike.layers.core.base import Layer, interpret_in_shape, part_of
 from neonlike.layers.core.deltas import DeltasTree
 from neonlike.layers.core.parts import copied
 
@@ -97,6 +97,7 @@ class Broadcast(LayerContainer):
                 layer.set_deltas(nested)
             note_deltas(run.branch)
             if first.deltas is not None:
+                delta_buffers.require_buffers(self)
                 self.deltas, swaps = first.deltas, took
         if self.deltas is not None and swaps:
             delta_buffers.swap()
@@ -313,7 +314,7 @@ class MergeMultistream(MergeBroadcast):
 
         Parameters
         ----------
-        in_obj : list of shapes, or an object whose ``shape`` is one
+        in_obj : list of shapes, layers, tensors or datasets, or an object whose ``shape`` is one
         """
         shapes = getattr(in_obj, "shape", in_obj)
         if not isinstance(shapes, list | tuple) or len(shapes) != len(self.layers):
@@ -321,7 +322,7 @@ class MergeMultistream(MergeBroadcast):
                 f"{self.name}: {len(self.layers)} branches need a list of as many input shapes, got {shown(shapes)}"
             )
         self.prev_layer = None
-        self.in_shape = [plain_shape(shape) for shape in shapes]
+        self.in_shape = [self.input_shape(shape) for shape in shapes]
         for run, shape in zip(self._runs, self.in_shape, strict=True):
             run.configure(shape)
         self.configure_merge()

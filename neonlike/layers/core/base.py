@@ -18,10 +18,11 @@ from neonlike.backends.backend import Tensor
 from neonlike.checks import admit, brief, shown
 from neonlike.errors import ArgumentError, DTypeError, NeonlikeError, NotDefined, ShapeError
 from neonlike.layers.core.deltas import DeltasTree
-from neonlike.layers.core.parts import first_part, part_of
+from neonlike.layers.core.parts import first_part, part_of, reshaped
 from neonlike.layers.core.variables import OnVariables
 from neonlike.logger import logger
 from neonlike.nervanaobject import Description, NervanaObject
+from neonlike.optree import dialect
 
 __all__ = [
     "AccumulationError", "Layer", "first_part", "interpret_in_shape", "part_of", "plain_shape", "require_input",
@@ -130,18 +131,30 @@ class Layer(OnVariables, NervanaObject):
                 self.parallelism = in_obj.parallelism
             return self
         self.prev_layer = None
+        self.in_shape = self.input_shape(in_obj)
+        return self
+
+    def input_shape(self, in_obj: Any) -> Any:
+        """The shape of a sample that ``in_obj`` gives: a shape, a layer, a tensor ``(features, N)`` or a dataset.
+
+        Raises
+        ------
+        DTypeError
+            If it is none of these.
+        """
+        if isinstance(in_obj, Layer):
+            return in_obj.out_shape
         if isinstance(in_obj, Tensor):
-            self.in_shape = (in_obj.shape[0], in_obj.shape[1] // self.be.bsz)
-        elif isinstance(in_obj, int | np.integer | tuple | list):
-            self.in_shape = plain_shape(in_obj)
-        elif hasattr(in_obj, "shape") and not isinstance(in_obj, np.ndarray):  # whose shape has the samples in it
-            self.in_shape = plain_shape(in_obj.shape)
-        else:
+            return in_obj.shape[0], in_obj.shape[1] // self.be.bsz
+        if isinstance(in_obj, int | np.integer | tuple | list):
+            return plain_shape(in_obj)
+        shape = getattr(in_obj, "shape", getattr(in_obj, "lshape", None))
+        if shape is None or isinstance(in_obj, np.ndarray):  # whose shape has the samples in it
             raise DTypeError(
                 f"{self.name}.configure: cannot read an input shape from a {type(in_obj).__name__}; give a layer, "
                 "a shape, a tensor or a dataset"
             )
-        return self
+        return plain_shape(shape)
 
     def allocate(self, shared_outputs: Tensor | None = None) -> None:
         """Create the output buffer if the layer owns one and has none yet.
@@ -337,10 +350,11 @@ def require_size(value: Any, where: str) -> int:
     return int(value)
 
 
-def require_input(layer: Layer, inputs: Any, expected_rows: int, inference: bool = False) -> Tensor:
-    """The output tensor of a layer with a buffer of its own, with as many columns as ``inputs`` has.
+def require_input(layer: Layer, inputs: Any, expected_rows: int, inference: bool = False) -> tuple[Tensor, Tensor]:
+    """The inputs, and the output tensor of a layer with a buffer of its own, with as many columns as they have.
 
-    In inference these may be fewer than a batch: the tensor is then a part of the layer's buffer.
+    In inference these may be fewer than a batch: the tensor is then a part of the layer's buffer. In neon's dialect
+    inputs of as many elements in other rows and columns are reshaped.
 
     Raises
     ------
@@ -353,13 +367,15 @@ def require_input(layer: Layer, inputs: Any, expected_rows: int, inference: bool
     if outputs is not None and isinstance(inputs, Tensor):
         rows, columns = inputs.shape[0], inputs.shape[1]
         if rows == expected_rows and columns == outputs.shape[1]:
-            return outputs
+            return inputs, outputs
     if outputs is None:
         missing = "configure and allocate" if layer.in_shape is None else "allocate"
         raise ArgumentError(
             f"{layer.name}.fprop: the layer is not set up; call model.initialize(data), or {missing} on the layer"
         )
     require_tensor(f"{layer.name}.fprop", "inputs", inputs)
+    if inputs.shape[0] != expected_rows and dialect.is_neon() and inputs.size % expected_rows == 0:
+        inputs = reshaped(layer, "inputs in rows", inputs, expected_rows)
     if inputs.shape[0] != expected_rows:
         raise ShapeError(
             f"{layer.name}.fprop: input has shape {tuple(inputs.shape)}, but the layer was configured for "
@@ -367,9 +383,11 @@ def require_input(layer: Layer, inputs: Any, expected_rows: int, inference: bool
         )
     columns = outputs.shape[1]
     if layer.actual_bsz is not None or layer.actual_seq_len is not None:
-        return outputs
+        return inputs, outputs
     if inference and inputs.shape[1] < columns:
-        return part_of(layer, "outputs", outputs, inputs.shape[1])
+        return inputs, part_of(layer, "outputs", outputs, inputs.shape[1])
+    if inputs.shape[1] == columns:
+        return inputs, outputs
     raise ShapeError(
         f"{layer.name}.fprop: input has shape {tuple(inputs.shape)}, but the layer was allocated for "
         f"{columns} columns; if the batch size was changed since, set the network up again"

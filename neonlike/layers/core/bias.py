@@ -64,7 +64,8 @@ class Bias(ParameterLayer):
         """outputs = inputs + bias, in place if nobody needs the inputs; returns the outputs."""
         self.inputs = outputs = inputs
         if self.owns_output:
-            outputs = require_input(self, inputs, interpret_in_shape(self.in_shape)[0], inference)
+            inputs, outputs = require_input(self, inputs, interpret_in_shape(self.in_shape)[0], inference)
+            self.inputs = inputs
         else:
             self.outputs = inputs
             if is_finished(self, inputs):

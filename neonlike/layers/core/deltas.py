@@ -74,13 +74,19 @@ class DeltasTree(NervanaObject):
         if self.child is not None:
             self.child.allocate_buffers()
 
-    def take_view(self, layer: Any) -> Any:
-        """A view of the current buffer in the shape of the layer's input; the buffers swap."""
+    def require_buffers(self, container: Any) -> None:
+        """Raise ArgumentError unless there are buffers, which the branches of a container share."""
         if self.buffers[0] is None:
             raise ArgumentError(
-                f"{layer.name}.set_deltas: the tree has no buffers; call layer.allocate_deltas(tree) and "
-                "tree.allocate_buffers() first"
+                f"{container.name}.set_deltas: the tree has no buffers; call allocate_deltas(tree) of the container "
+                "and tree.allocate_buffers() first"
             )
+
+    def take_view(self, layer: Any) -> Any:
+        """A view of the current buffer in the shape of the layer's input; the buffers swap.
+
+        As long as the tree has none, memory of the layer's own.
+        """
         view = self.be.iobuf(layer.in_shape, shared=self.buffers[0], parallelism=layer.parallelism)
         self.swap()
         return view

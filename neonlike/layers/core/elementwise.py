@@ -60,7 +60,8 @@ class Activation(Layer):
         """outputs = transform(inputs), in place unless the inputs are needed."""
         self.inputs = outputs = inputs
         if self.owns_output:
-            outputs = require_input(self, inputs, interpret_in_shape(self.in_shape)[0], inference)
+            inputs, outputs = require_input(self, inputs, interpret_in_shape(self.in_shape)[0], inference)
+            self.inputs = inputs
         else:
             self.outputs = inputs
             if is_finished(self, inputs):
@@ -183,7 +184,8 @@ class Dropout(Layer):
         """Mask (or in inference scale) the inputs in place and return them."""
         self.inputs = outputs = inputs
         if self.owns_output:
-            outputs = require_input(self, inputs, interpret_in_shape(self.in_shape)[0], inference)
+            inputs, outputs = require_input(self, inputs, interpret_in_shape(self.in_shape)[0], inference)
+            self.inputs = inputs
         else:
             self.outputs = inputs
         if inference:

@@ -201,7 +201,7 @@ class Lambda(StoredLayer):
 
     def fprop(self, inputs: Tensor, inference: bool = False) -> Tensor:
         """outputs = function(inputs); in inference of fewer columns than a batch, too."""
-        outputs = require_input(self, inputs, rows_of(self.in_shape), inference)
+        inputs, outputs = require_input(self, inputs, rows_of(self.in_shape), inference)
         self.inputs = inputs
         x = param(inputs) if self.deltas is not None and not inference else const(inputs)
         shaped = ops.reshape(x, *axes_of(self.in_shape, inputs.shape[1]))

@@ -113,7 +113,7 @@ class SkipNode(Layer):
 
     def fprop(self, inputs: Tensor, inference: bool = False, beta: float = 0.0) -> Tensor:
         """outputs = inputs + beta · outputs."""
-        outputs = require_input(self, inputs, interpret_in_shape(self.in_shape)[0], inference)
+        inputs, outputs = require_input(self, inputs, interpret_in_shape(self.in_shape)[0], inference)
         self.inputs = inputs
         self.be.fprop_skipnode(inputs, outputs, beta)
         return outputs

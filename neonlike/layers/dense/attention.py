@@ -115,7 +115,7 @@ class MultiHeadAttention(ParameterLayer):
 
     def fprop(self, inputs: Tensor, inference: bool = False, beta: float = 0.0) -> Tensor:
         """outputs = attention of the inputs + beta · outputs; in inference of fewer samples than a batch, too."""
-        outputs = require_input(self, inputs, self.nin, inference)
+        inputs, outputs = require_input(self, inputs, self.nin, inference)
         self.inputs = inputs
         be, w = self.be, self._workspace(outputs.shape[1] // self.nsteps)
         be.compound_dot(self.W, inputs, w.projected)

@@ -48,7 +48,7 @@ class BinaryLinear(Linear):
 
     def fprop(self, inputs: Tensor, inference: bool = False, beta: float = 0.0) -> Tensor:
         """outputs = sign(W) · inputs + beta · outputs."""
-        outputs = require_input(self, inputs, self.nin, inference)
+        inputs, outputs = require_input(self, inputs, self.nin, inference)
         self.inputs = inputs
         self.be.binarize(self.W, self.Wb, stochastic=False)
         before = self.prev_layer

@@ -61,7 +61,7 @@ class Linear(ParameterLayer):
 
     def fprop(self, inputs: Tensor, inference: bool = False, beta: float = 0.0) -> Tensor:
         """outputs = W · inputs + beta · outputs; in inference of fewer columns than a batch, too."""
-        outputs = require_input(self, inputs, self.nin, inference)
+        inputs, outputs = require_input(self, inputs, self.nin, inference)
         self.inputs = inputs
         used = self._used(outputs)
         relu = bool(taken_over(self)) and used is outputs

@@ -87,7 +87,7 @@ class Convolution(EpilogueLayer):
 
     def fprop(self, inputs: Tensor, inference: bool = False, beta: float = 0.0) -> Tensor:
         """outputs = inputs convolved with W + beta · outputs; in inference of fewer columns than a batch, too."""
-        outputs = require_images(self, inputs, inference)
+        inputs, outputs = require_images(self, inputs, inference)
         self.inputs = inputs
         bias, relu, slope = self.epilogue(outputs)
         self.be.fprop_conv(

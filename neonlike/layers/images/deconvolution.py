@@ -79,7 +79,7 @@ class Deconvolution(EpilogueLayer):
 
     def fprop(self, inputs: Tensor, inference: bool = False, beta: float = 0.0) -> Tensor:
         """outputs = inputs convolved backwards with W + beta · outputs; in inference of fewer columns, too."""
-        outputs = require_images(self, inputs, inference)
+        inputs, outputs = require_images(self, inputs, inference)
         self.inputs = inputs
         bias, relu, slope = self.epilogue(outputs)
         self.be.bprop_conv(

@@ -75,7 +75,7 @@ class LRN(Layer):
 
     def fprop(self, inputs: Tensor, inference: bool = False) -> Tensor:
         """outputs = normalized inputs; in inference of fewer columns than a batch, too."""
-        outputs = require_images(self, inputs, inference)
+        inputs, outputs = require_images(self, inputs, inference)
         self.inputs = inputs
         denom = self.denom if outputs is self.outputs else part_of(self, "denom", self.denom, outputs.shape[1])
         self.be.fprop_lrn(self.nglayer, inputs, outputs, denom, self.alpha, self.beta, self.ascale, self.bpower)

@@ -107,7 +107,7 @@ class Pooling(Layer):
 
     def fprop(self, inputs: Tensor, inference: bool = False, beta: float = 0.0) -> Tensor:
         """outputs = pooled inputs + beta · outputs; in inference of fewer columns than a batch, too."""
-        outputs = require_images(self, inputs, inference)
+        inputs, outputs = require_images(self, inputs, inference)
         self.inputs = inputs
         argmax = self.argmax
         if argmax is not None and argmax.shape[1] != outputs.shape[1]:

@@ -122,13 +122,12 @@ def convolution_sizes(layer: Layer, fshape: Any, strides: Any, padding: Any, dil
     }
 
 
-def require_images(layer: Any, inputs: Any, inference: bool) -> Tensor:
-    """The output tensor of a layer of images, see :func:`require_input`.
+def require_images(layer: Any, inputs: Any, inference: bool) -> tuple[Tensor, Tensor]:
+    """The input and output tensors of a layer of images, see :func:`require_input`.
 
     The inputs are ``(features, N)`` or have all axes of images, (C, H, W, N) or (C, D, H, W, N), as for primitives.
     """
     if isinstance(inputs, Tensor) and len(inputs.shape) > 2 and layer.outputs is not None:
         if inputs.size == layer._rows * inputs.shape[-1] and inputs.shape[-1] == layer.outputs.shape[1]:
-            outputs: Tensor = layer.outputs
-            return outputs
+            return inputs, layer.outputs
     return require_input(layer, inputs, layer._rows, inference)

@@ -43,7 +43,7 @@ class BatchNormAutodiff(BatchNorm):
 
     def fprop(self, inputs: Tensor, inference: bool = False, beta: float = 0.0) -> Tensor:
         """outputs = normalized inputs + beta · outputs; in inference of fewer columns than a batch, too."""
-        outputs = require_input(self, inputs, self._rows, inference)
+        inputs, outputs = require_input(self, inputs, self._rows, inference)
         self.inputs = inputs
         be, target = self.be, self._by_map(outputs)
         if inference:

@@ -96,7 +96,7 @@ class BatchNorm(ScaleShiftLayer):
 
     def fprop(self, inputs: Tensor, inference: bool = False, beta: float = 0.0) -> Tensor:
         """outputs = normalized inputs + beta · outputs; in inference of fewer columns than a batch, too."""
-        outputs = require_input(self, inputs, self._rows, inference)
+        inputs, outputs = require_input(self, inputs, self._rows, inference)
         self.inputs = inputs
         given = getattr(self.prev_layer, "batch_sum", None)
         self.compute_batch_sum = given is None or getattr(self.prev_layer, "sums_left", False)

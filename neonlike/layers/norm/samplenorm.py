@@ -55,7 +55,7 @@ class SampleNorm(ScaleShiftLayer):
 
     def fprop(self, inputs: Tensor, inference: bool = False, beta: float = 0.0) -> Tensor:
         """outputs = normalized inputs + beta · outputs; in inference of fewer columns than a batch, too."""
-        outputs = require_input(self, inputs, self._rows, inference)
+        inputs, outputs = require_input(self, inputs, self._rows, inference)
         self.inputs = inputs
         axes = self.statistics_axes
         x, y = self.view(inputs), self.view(outputs)

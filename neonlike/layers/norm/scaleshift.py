@@ -91,6 +91,16 @@ class ScaleShiftLayer(StoredLayer):
         return [self.grad_beta, self.grad_gamma]
 
     @property
+    def acc_grad_beta(self) -> Any:
+        """The sum of beta's gradients over several backward passes; None unless the layer prepared for that."""
+        return self.acc_params[0][0] if self.acc_params else None
+
+    @property
+    def acc_grad_gamma(self) -> Any:
+        """The sum of gamma's gradients over several backward passes; None unless the layer prepared for that."""
+        return self.acc_params[1][0] if self.acc_params else None
+
+    @property
     def plist(self) -> list[Any]:
         """``[((beta, grad_beta), states), ((gamma, grad_gamma), states)]``."""
         of_beta, of_gamma = self.states

@@ -198,7 +198,8 @@ class BiSum(Layer):
         outputs: Tensor = self.outputs
         if extent.columns < outputs.shape[1] and self.actual_bsz is None and self.actual_seq_len is None:
             outputs = first_part(outputs, self.nin // 2, extent.columns)
-        x = first_columns(inputs, extent.columns)
+        rows = inputs if inputs.shape[0] == self.nin else inputs.viewed(self.nin, -1)
+        x = first_columns(rows, extent.columns)
         first_columns(outputs, extent.columns)[:] = x[: self.nin // 2] + x[self.nin // 2 :]
         return outputs
 

@@ -15,6 +15,7 @@ from neonlike.backends.backend import Tensor
 from neonlike.checks import shown
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
 from neonlike.layers.core.base import Layer, require_tensor
+from neonlike.optree import dialect
 
 __public_module__ = "neonlike.layers.recurrent"
 
@@ -104,7 +105,8 @@ def extent_of(layer: Any, inputs: Tensor, features: int, inference: bool) -> Ext
         missing = "configure and allocate" if layer.in_shape is None else "allocate"
         raise ArgumentError(f"{where}: the layer is not set up; call model.initialize(data), or {missing} on the layer")
     require_tensor(where, "inputs", inputs)
-    if inputs.size % features or (inputs.shape[0] != features and not _is_image(layer, inputs, features)):
+    fits = inputs.shape[0] == features or _is_image(layer, inputs, features) or dialect.is_neon()
+    if inputs.size % features or not fits:
         raise ShapeError(
             f"{where}: input has shape {tuple(inputs.shape)}, but the layer was configured for {features} features "
             f"({layer.in_shape}); configure it for the new shape"

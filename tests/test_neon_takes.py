@@ -1,0 +1,109 @@
+"""What neon's layers take: inputs in other rows and columns, and calls in forms that are refused elsewhere."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from lone_layers import MAKERS, Alone
+
+from neonlike.backends import Backend
+from neonlike.data import ArrayIterator
+from neonlike.errors import ArgumentError, DTypeError, ShapeError
+from neonlike.initializers import Constant
+from neonlike.layers import BatchNorm, Linear, MergeMultistream
+from neonlike.layers.container import DeltasTree
+from neonlike.optree.dialect import neon_dialect
+
+pytestmark = [pytest.mark.engines("numpy", "c"), pytest.mark.samples(4)]
+
+
+# Inputs in other rows and columns -----------------------------------------------------------------------------------
+
+
+IN_PLACE = ("Activation tanh", "Activation rectlin", "Activation softmax", "Bias", "Dropout", "Reshape")
+
+
+@pytest.mark.parametrize("name", [name for name in MAKERS if name not in IN_PLACE])
+def test_inputs_of_as_many_elements_are_reshaped(be: Backend, name: str) -> None:
+    net, reference = Alone(be, name), Alone(be, name)
+    net.x = net.x.reshape(net.x.shape[0] // 2, -1)
+    with pytest.raises(ShapeError, match="configure it for the new shape"):
+        net.forward()
+    with neon_dialect():
+        for _ in range(2):
+            y, wanted = net.forward(), reference.forward()
+            np.testing.assert_array_equal(y.get(), wanted.get())
+            expected = reference.found(be.array(wanted.get()))
+            for ours, its in zip(net.found(be.array(y.get())), expected, strict=True):
+                np.testing.assert_allclose(ours, its, rtol=1e-6, atol=1e-6)
+
+
+def test_inputs_of_other_sizes_are_refused(be: Backend) -> None:
+    net = Alone(be, "Linear")
+    net.x = be.ones((5, 4))
+    with neon_dialect(), pytest.raises(ShapeError, match="configured for 6 features"):
+        net.forward()
+
+
+# Error buffers ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [name for name in MAKERS if "Merge" not in name])
+def test_a_layer_has_deltas_of_its_own_without_a_trees_buffers(be: Backend, name: str) -> None:
+    net, reference = Alone(be, name), Alone(be, name)
+    for layer in (net.layer, reference.layer):
+        assert layer.prev_layer
+    net.layer.set_deltas(DeltasTree())
+    error = be.array(np.random.default_rng(2).standard_normal(net.forward().shape))
+    reference.forward()
+    for ours, its in zip(net.found(be.array(error.get())), reference.found(be.array(error.get())), strict=True):
+        np.testing.assert_array_equal(ours, its)
+    net.layer.set_deltas([])
+
+
+@pytest.mark.parametrize("name", ["MergeSum", "MergeBroadcast"])
+def test_branches_share_the_buffers_of_a_tree(be: Backend, name: str) -> None:
+    net = Alone(be, name)
+    with pytest.raises(ArgumentError, match=r"no buffers; call allocate_deltas\(tree\) of the container"):
+        net.layer.set_deltas(DeltasTree())
+
+
+# Shapes -------------------------------------------------------------------------------------------------------------
+
+
+class Described:
+    """What is no dataset of ours, and has a shape by the name that neon gives that of a sample."""
+
+    lshape = (3, 2)
+
+
+def test_branches_read_their_shapes_from_tensors_layers_and_datasets(be: Backend) -> None:
+    before = Linear(6, Constant(1)).configure(4)
+    data = ArrayIterator(np.zeros((8, 6), np.float32), nclass=2, lshape=(1, 2, 3))
+    given = [be.ones((6, 4)), be.ones((6, 8)), 6, (2, 3), np.int64(6), before, data, Described()]
+    shapes = [(6, 1), (6, 2), 6, (2, 3), 6, (6, 1), (1, 2, 3), (3, 2)]
+    for source, shape in zip(given, shapes, strict=True):
+        merged = MergeMultistream([[Linear(3, Constant(1))], [Linear(2, Constant(1))]], merge="stack")
+        merged.configure([source, given[0]])
+        assert merged.in_shape == [shape, (6, 1)]
+        assert [run.layers[0].in_shape for run in merged.layers] == [shape, (6, 1)]
+        assert Linear(3, Constant(1)).configure(source).in_shape == shape
+    with pytest.raises(ShapeError, match="2 branches need a list of as many input shapes"):
+        merged.configure(given[:3])
+    with pytest.raises(DTypeError, match="cannot read an input shape from a str"):
+        merged.configure([given[0], "six"])
+
+
+def test_batch_normalization_of_features_and_steps(be: Backend) -> None:
+    layer = BatchNorm()
+    layer.configure((16, 16))
+    layer.allocate(accumulate_updates=True)
+    x = np.random.default_rng(0).standard_normal((256, 4)).astype(np.float32)
+    with neon_dialect():
+        y = layer.fprop(be.array(x))
+    by_feature = x.reshape(16, -1)
+    normal = (by_feature - by_feature.mean(1, keepdims=True)) / by_feature.std(1, keepdims=True)
+    np.testing.assert_allclose(y.get().reshape(16, -1), normal, atol=5e-3)
+    assert layer.acc_grad_beta.shape == layer.acc_grad_gamma.shape == (16, 1)
+    assert layer.acc_params == [(layer.acc_grad_beta, layer.grad_beta), (layer.acc_grad_gamma, layer.grad_gamma)]
+    assert BatchNorm().acc_grad_beta is None
