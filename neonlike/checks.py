@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from neonlike.errors import ArgumentError, ArgumentTypeError
+from neonlike.logger import logger
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -167,11 +168,32 @@ def _alternatives(annotation: str) -> list[str]:
 def require(operation: str, name: str, value: Any, kind: Kind) -> None:
     """Raise ArgumentTypeError unless ``kind`` admits ``value``, ArgumentError for an integer that no float can be."""
     if not kind.admits(value):
+        if name in _lenient:
+            _warn_once(operation, name, shown(value))
+            return
         raise ArgumentTypeError(f"{operation}: {name} must be {kind.words}, got {shown(value)}")
     if isinstance(kind.quick, set):
         kind.quick.add(type(value))
     if is_real(value) and kind.words.startswith("a number"):
         number(operation, name, value)
+
+
+_lenient: dict[str, str] = {}
+_warned: set[tuple[str, str]] = set()
+
+
+def _warn_once(operation: str, name: str, value: str) -> None:
+    """Warn of an argument that is probably another's, once: base classes and later calls get it again."""
+    if (name, value) not in _warned:
+        _warned.add((name, value))
+        logger.warning("%s: %s is %s; was %s meant?", operation, name, value, _lenient[name])
+
+
+def admit_anything(meant: Mapping[str, str]) -> None:
+    """Let parameters of these names, and no others, be any object, with a warning that says what may be meant."""
+    _lenient.clear()
+    _warned.clear()
+    _lenient.update(meant)
 
 
 def require_method(operation: str, name: str, value: Any, method: str, example: str) -> None:

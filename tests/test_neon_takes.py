@@ -2,17 +2,42 @@
 
 from __future__ import annotations
 
+import inspect
+from typing import Any
+
 import numpy as np
 import pytest
 from lone_layers import MAKERS, Alone
 
 from neonlike.backends import Backend
 from neonlike.data import ArrayIterator
-from neonlike.errors import ArgumentError, DTypeError, ShapeError
-from neonlike.initializers import Constant
-from neonlike.layers import BatchNorm, Linear, MergeMultistream
+from neonlike.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
+from neonlike.initializers import Constant, Gaussian, Uniform
+from neonlike.layers import (
+    LSTM,
+    Activation,
+    Affine,
+    BatchNorm,
+    BiLSTM,
+    BranchNode,
+    Conv,
+    DeepBiLSTM,
+    DeepBiRNN,
+    GeneralizedCost,
+    Linear,
+    LookupTable,
+    MergeMultistream,
+    MergeSum,
+    RecurrentLast,
+    Reshape,
+    Sequential,
+    Tree,
+)
 from neonlike.layers.container import DeltasTree
+from neonlike.models import Model
+from neonlike.optimizers import Adam, GradientDescentMomentum
 from neonlike.optree.dialect import neon_dialect
+from neonlike.transforms import CrossEntropyMulti, Logistic, Rectlin, Rectlinclip, Softmax, Tanh
 
 pytestmark = [pytest.mark.engines("numpy", "c"), pytest.mark.samples(4)]
 
@@ -107,3 +132,101 @@ def test_batch_normalization_of_features_and_steps(be: Backend) -> None:
     assert layer.acc_grad_beta.shape == layer.acc_grad_gamma.shape == (16, 1)
     assert layer.acc_params == [(layer.acc_grad_beta, layer.grad_beta), (layer.acc_grad_gamma, layer.grad_gamma)]
     assert BatchNorm().acc_grad_beta is None
+
+
+def test_a_lookup_table_ignores_a_second_size(be: Backend, caplog: pytest.LogCaptureFixture) -> None:
+    """Of an input that is described as (steps, samples), then an image for a convolution, then steps of an LSTM."""
+    steps, words = 6, 11
+
+    def layers() -> list[Any]:
+        return [
+            LookupTable(words, 5, Gaussian(scale=0.3)),
+            Reshape((1, 5, steps)),
+            Conv((5, 3, 4), Gaussian(scale=0.3), padding={"pad_h": 0, "pad_w": 1}, activation=Rectlin()),
+            Reshape((4, steps)),
+            LSTM(4, Gaussian(scale=0.3), activation=Tanh(), gate_activation=Logistic(), reset_cells=True),
+            RecurrentLast(),
+            Affine(2, Gaussian(scale=0.3), activation=Softmax()),
+        ]
+
+    with pytest.raises(ShapeError, match="expected word numbers"):
+        LookupTable(words, 5, Gaussian()).configure((steps, 4))
+    rng = np.random.default_rng(1)
+    x = rng.integers(0, words, (steps, 4)).astype(np.float32)
+    t = be.array(np.eye(2, dtype=np.float32)[:, [0, 1, 1, 0]])
+    with neon_dialect():
+        model, cost = Model(layers()), GeneralizedCost(CrossEntropyMulti())
+        model.initialize((steps, 4), cost)
+        optimizer, costs = GradientDescentMomentum(0.5, 0.5), []
+        for epoch in range(40):
+            y = model.fprop(be.array(x))
+            costs.append(float(cost.get_cost(y, t)))
+            model.bprop(cost.get_errors(y, t))
+            optimizer.optimize(model.layers_to_optimize, epoch)
+    assert "its second size is ignored" in caplog.text
+    assert costs[-1] < 0.2 * costs[0]
+
+
+# Arguments ----------------------------------------------------------------------------------------------------------
+
+
+def named(be: Backend) -> list[tuple[str, Any]]:
+    chain = [Linear(3, Constant(1))]
+    return [
+        ("Tree", lambda: Tree([chain], [1, 1])),
+        ("Sequential", lambda: Sequential(chain, [1, 1])),
+        ("MergeSum", lambda: MergeSum([chain], [1, 1])),
+        ("Activation", lambda: Activation(Tanh(), [1, 1])),
+        ("GeneralizedCost", lambda: GeneralizedCost(CrossEntropyMulti(), [1, 1])),
+        ("Rectlinclip", lambda: Rectlinclip(0, [1, 1])),
+        ("Logistic", lambda: Logistic([1, 1])),
+        ("Gaussian", lambda: Gaussian(0, 1, [1, 1])),
+        ("GradientDescentMomentum", lambda: GradientDescentMomentum(0.1, 0.9, name=[1, 1])),
+        ("zeros", lambda: be.zeros((2, 2), np.float32, [1, 1])),
+        ("array", lambda: be.array([[1.0]], np.float32, [1, 1])),
+        ("empty", lambda: be.empty((2, 2), np.float32, [1, 1])),
+    ]
+
+
+def test_any_object_is_a_name(be: Backend, caplog: pytest.LogCaptureFixture) -> None:
+    for who, make in named(be):
+        with pytest.raises(ArgumentTypeError, match=r"name must be a string or None, got list \[1, 1\]"):
+            make()
+        caplog.clear()
+        with neon_dialect():
+            assert make().name == [1, 1], who
+            make()
+        assert caplog.text.count(f"{who}: name is list [1, 1]; was another argument meant?") == 1, who
+        assert len(caplog.records) == 1, who
+    with pytest.raises(ArgumentTypeError):
+        Tree([[Linear(3, Constant(1))]], [1, 1])  # the default dialect is back
+    with neon_dialect():
+        node = BranchNode()
+        tree = Tree([[Linear(3, Constant(1)), node], [node, Linear(3, Constant(1))]], [0.5, 0.25])
+    assert tree.alphas == [1, 1], "as left out"
+    for make in (Constant, Gaussian, Uniform, Adam):
+        assert make(name=None).name.startswith(f"{make.__name__}_")
+
+
+@pytest.mark.parametrize("name", [name for name in MAKERS if "Merge" not in name])
+def test_truth_of_any_object_is_inference(be: Backend, name: str, caplog: pytest.LogCaptureFixture) -> None:
+    for given in (be.zeros((6, 4)), [], "yes", object()):
+        net, reference = Alone(be, name), Alone(be, name)
+        with pytest.raises(ArgumentTypeError, match="inference must be True or False"):
+            net.layer.fprop(net.x, given)
+        with neon_dialect():
+            be.rng_reset()
+            y = net.layer.fprop(net.x, given).get()
+            be.rng_reset()
+            assert y.tobytes() == reference.layer.fprop(reference.x, bool(given)).get().tobytes()
+        assert "was init_state= meant?" in caplog.text
+
+
+def test_deep_layers_take_neons_defaults() -> None:
+    for deep in (DeepBiLSTM, DeepBiRNN):
+        parameters = inspect.signature(deep).parameters
+        assert all(parameters[name].default is None for name in ("init_inner", "activation"))
+    layers = DeepBiLSTM(3, Gaussian(), activation=Tanh(), gate_activation=Logistic(), depth=2)
+    assert [type(layer) for layer in layers] == [BiLSTM, BiLSTM] and layers[0].init_inner is None
+    with pytest.raises(DTypeError, match="BiLSTM: activation: None is not a transform object"):
+        DeepBiLSTM(3, Gaussian())

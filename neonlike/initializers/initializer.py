@@ -36,7 +36,7 @@ class Constant(Initializer):
         A scalar, or values of exactly the parameter's shape; a flat array is given that shape.
     """
 
-    def __init__(self, val: float | Tensor | np.ndarray = 0.0, name: str = "constantInit") -> None:
+    def __init__(self, val: float | Tensor | np.ndarray = 0.0, name: str | None = "constantInit") -> None:
         super().__init__(name=name)
         self.val = val
 
@@ -75,7 +75,7 @@ class Array(Constant):
 class Uniform(Initializer):
     """Uniform on [low, high)."""
 
-    def __init__(self, low: float = 0.0, high: float = 1.0, name: str = "uniformInit") -> None:
+    def __init__(self, low: float = 0.0, high: float = 1.0, name: str | None = "uniformInit") -> None:
         super().__init__(name=name)
         self.low, self.high = low, high
 
@@ -87,7 +87,7 @@ class Uniform(Initializer):
 class Gaussian(Initializer):
     """Normal with mean ``loc`` and standard deviation ``scale``."""
 
-    def __init__(self, loc: float = 0.0, scale: float = 1.0, name: str = "gaussianInit") -> None:
+    def __init__(self, loc: float = 0.0, scale: float = 1.0, name: str | None = "gaussianInit") -> None:
         super().__init__(name=name)
         if scale < 0:
             raise ArgumentError(f"Gaussian: scale={scale}; expected a standard deviation, 0 or more")
@@ -104,7 +104,7 @@ class GlorotUniform(Initializer):
     Source: Glorot & Bengio, "Understanding the difficulty of training deep feedforward neural networks" (2010).
     """
 
-    def __init__(self, name: str = "autouniformInit") -> None:
+    def __init__(self, name: str | None = "autouniformInit") -> None:
         super().__init__(name=name)
 
     def fill(self, param: Tensor) -> None:
@@ -122,7 +122,7 @@ class Xavier(Initializer):
         True for convolution weights, False for linear weights (see the module's text).
     """
 
-    def __init__(self, local: bool = True, name: str = "xavier") -> None:
+    def __init__(self, local: bool = True, name: str | None = "xavier") -> None:
         super().__init__(name=name)
         self.local = local
 
@@ -138,7 +138,7 @@ class Kaiming(Initializer):
     Source: He et al., "Delving deep into rectifiers" (2015), equation 10.
     """
 
-    def __init__(self, local: bool = True, name: str = "Kaiming") -> None:
+    def __init__(self, local: bool = True, name: str | None = "Kaiming") -> None:
         super().__init__(name=name)
         self.local = local
 
@@ -150,7 +150,7 @@ class Kaiming(Initializer):
 class IdentityInit(Initializer):
     """The identity in the first columns, zero elsewhere; the layer is left out of optimization by its name."""
 
-    def __init__(self, local: bool = True, name: str = "Identity") -> None:
+    def __init__(self, local: bool = True, name: str | None = "Identity") -> None:
         super().__init__(name=name)
         self.local = local
 
@@ -172,7 +172,7 @@ class Orthonormal(Initializer):
     (2013): a factor of the singular value decomposition of a Gaussian matrix.
     """
 
-    def __init__(self, scale: float = 1.1, name: str = "orthonormal") -> None:
+    def __init__(self, scale: float = 1.1, name: str | None = "orthonormal") -> None:
         super().__init__(name=name)
         self.scale = scale
 

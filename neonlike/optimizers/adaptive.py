@@ -170,7 +170,7 @@ class Adam(Optimizer):
         gradient_clip_norm: float | None = None,
         gradient_clip_value: float | None = None,
         param_clip_value: float | None = None,
-        name: str = "adam",
+        name: str | None = "adam",
     ) -> None:
         super().__init__(name=name)
         self.stochastic_round = mantissa_bits(self.classnm, stochastic_round)
@@ -285,7 +285,7 @@ class AdamW(Adam):
         gradient_clip_norm: float | None = None,
         gradient_clip_value: float | None = None,
         param_clip_value: float | None = None,
-        name: str = "adamw",
+        name: str | None = "adamw",
         schedule: Any = CONSTANT_RATE,
     ) -> None:
         super().__init__(
@@ -331,7 +331,7 @@ class ShiftAdaMax(Optimizer):
         beta_2: float = 0.999,
         epsilon: float = 1e-8,
         schedule: Any = CONSTANT_RATE,
-        name: str = "ShiftAdaMax",
+        name: str | None = "ShiftAdaMax",
     ) -> None:
         super().__init__(name=name)
         self.stochastic_round = mantissa_bits(self.classnm, stochastic_round)

@@ -11,6 +11,10 @@ form                        as NumPy and PyTorch mean it (the default)       in 
 ``float(t.get())``          NumPy's: an error since 2.4, of rank 1 or more   the value of one element
 ``layer.modulenm``          ``neonlike.layers.layer.Linear``                 ``neon.layers.layer.Linear``
 gradient of a tie           equal shares, which add up to one                all of it to each that is tied
+an argument ``name``        a string                                         any object, with a warning
+an argument ``inference``   a truth value                                    the truth of any object, with a warning
+rows and columns of a       as the layer was configured for                  any, of as many elements
+layer's input
 ==========================  ===============================================  ======================================
 
 Importing :mod:`neonlike.compat.neon` chooses neon's dialect for the process. The library itself relies on none of
@@ -21,6 +25,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from neonlike.checks import admit_anything
+
+_LOOSE = {"name": "another argument", "inference": "init_state="}
+"""Parameters that may be any object in neon's dialect, and what is meant where one is no name or truth value."""
 
 _neon = False
 
@@ -34,6 +43,7 @@ def use_neon(on: bool = True) -> None:
     """Choose neon's dialect, or the default one, for the process."""
     global _neon
     _neon = on
+    admit_anything(_LOOSE if on else {})
 
 
 @contextmanager

@@ -11,6 +11,8 @@ from neonlike.errors import ArgumentError, IndexRangeError, ShapeError
 from neonlike.initializers import Gaussian
 from neonlike.layers.core.base import Layer, interpret_in_shape, part_of, require_size, require_tensor
 from neonlike.layers.core.parameter import ParameterLayer
+from neonlike.logger import logger
+from neonlike.optree import dialect
 
 __public_module__ = "neonlike.layers.layer"
 
@@ -63,11 +65,17 @@ class LookupTable(ParameterLayer):
         )
 
     def configure(self, in_obj: Any) -> Layer:
-        """Input ``(steps,)``, ``(steps, 1)`` or an int; the output is ``(embedding_dim, steps)``."""
+        """Input ``(steps,)``, ``(steps, 1)`` or an int; the output is ``(embedding_dim, steps)``.
+
+        In neon's dialect a second size is ignored, with a warning, as by neon.
+        """
         super().configure(in_obj)
         self.nin, other = interpret_in_shape(self.in_shape)
         if other != 1:
-            raise ShapeError(f"{self.name}: expected word numbers, an input of shape (steps,), got {self.in_shape}")
+            expected = f"{self.name}: expected word numbers, an input of shape (steps,), got {self.in_shape}"
+            if not dialect.is_neon():
+                raise ShapeError(expected)
+            logger.warning("%s; its second size is ignored", expected)
         self.out_shape = (self.embedding_dim, self.nin)
         self.weight_shape = (self.vocab_size, self.embedding_dim)
         return self

@@ -104,7 +104,7 @@ class BatchNorm(ScaleShiftLayer):
         relu = bool(taken_over(self))
         self.be.compound_fprop_bn(
             inputs, self.xsum, self.xvar, self.gmean, self.gvar, self.gamma, self.beta, outputs, self.eps, self.rho,
-            self.compute_batch_sum, accumbeta=beta, relu=relu, binary=self.binary, inference=inference,
+            self.compute_batch_sum, accumbeta=beta, relu=relu, binary=self.binary, inference=bool(inference),
         )  # fmt: skip
         if relu:
             self.finished = outputs

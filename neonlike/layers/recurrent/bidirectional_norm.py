@@ -87,7 +87,7 @@ class BiBNRNN(BiRNN):
         super()._project(views, inference)
         self.be.compound_fprop_bn(
             views.sums, self._xsum, self._xvar, self.gmean, self.gvar, self.gamma, self.beta, views.normalized,
-            self.eps, self.rho, compute_batch_sum=True, inference=inference,
+            self.eps, self.rho, compute_batch_sum=True, inference=bool(inference),
         )  # fmt: skip
 
     def _input_gradients(self, views: Views, D: Tensor, alpha: float, beta: float) -> None:

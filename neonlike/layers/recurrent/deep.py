@@ -88,9 +88,9 @@ class DeepBiLSTM(list[Any]):
         self,
         nout: int,
         init: Any,
-        init_inner: Any,
-        activation: Any,
-        gate_activation: Any,
+        init_inner: Any = None,
+        activation: Any = None,
+        gate_activation: Any = None,
         reset_cells: bool = False,
         depth: int = 1,
     ) -> None:
