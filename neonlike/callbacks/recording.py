@@ -121,6 +121,8 @@ class LossCallback(Callback):
     ----------
     suffix : str
         Ends the names of the records: empty, "_2" for the second that records the same, and so on.
+    loss : float or None
+        That of the last evaluation.
     """
 
     suffix = ""
@@ -133,6 +135,7 @@ class LossCallback(Callback):
                 "ArrayIterator(X, y, nclass=10)"
             )
         self.eval_set = eval_set
+        self.loss: float | None = None
 
     def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
         """Create the datasets."""
@@ -142,7 +145,7 @@ class LossCallback(Callback):
     def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
         """Evaluate and record the loss."""
         start = time.perf_counter()
-        loss = self._evaluate(model)
+        self.loss = loss = self._evaluate(model)
         record(callback_data, "time/loss" + self.suffix, epoch, time.perf_counter() - start)
         record(callback_data, "cost/loss" + self.suffix, epoch, loss)
 

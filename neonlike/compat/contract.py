@@ -76,11 +76,22 @@ def _homes(row: Row) -> Iterator[ModuleType]:
             yield importlib.import_module(name)
 
 
+_then: list[Callable[[ModuleType, str], None]] = []
+
+
+def when_complete(then: Callable[[ModuleType, str], None]) -> None:
+    """Call ``then`` with each module of the table that is imported from now on, and its key."""
+    if then not in _then:
+        _then.append(then)
+
+
 def _complete(module: ModuleType, key: str) -> None:
     """Let ``module`` answer for every name of its row."""
     if isinstance(vars(module).get("__getattr__"), _Fallback):
         return
     vars(module)["__getattr__"] = _Fallback(module, key)
+    for then in _then:
+        then(module, key)
     # Python asks the finders about X in `from m import X` only where m has a __path__: there we can say what
     # is missing, and hasattr(m, "X") still is a plain False.
     if not hasattr(module, "__path__"):

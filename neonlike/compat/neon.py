@@ -3,7 +3,7 @@
 The very same module objects appear under both names, so classes compare and pickle as one. Where a real
 package called neon can be imported, nothing is shadowed behind the user's back: the import raises, unless the
 environment variable ``NEONLIKE_COMPAT_FORCE`` is set. The forms that :mod:`neonlike.optree.dialect` lists get neon's
-meaning, and NumPy the names that it has dropped since neon's time.
+meaning, functions that :mod:`neonlike.compat.calls` lists its arguments, and NumPy the names that it has dropped since.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 
 from neonlike import settings
-from neonlike.compat import contract
+from neonlike.compat import calls, contract
 from neonlike.compat.contract import ORIGINAL, PACKAGE
 from neonlike.compat.numpy_names import restore
 from neonlike.optree.dialect import use_neon
@@ -67,6 +67,7 @@ def install(force: bool = False) -> None:
         There is a real package called neon and ``force`` is not set.
     """
     contract.install()
+    calls.install()
     use_neon()
     restore()
     if any(isinstance(finder, AliasFinder) for finder in sys.meta_path):

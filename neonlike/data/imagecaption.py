@@ -16,7 +16,7 @@ import numpy as np
 
 from neonlike.data.datasets import Dataset
 from neonlike.data.drawing import DrawsEachEpoch
-from neonlike.data.protocol import ArrayShapeError, DamagedData, HostIterator, MissingData, columns
+from neonlike.data.protocol import ArrayShapeError, Batches, DamagedData, HostIterator, MissingData, columns
 from neonlike.errors import MissingExtra
 from neonlike.logger import logger
 from neonlike.optree.functions import onehot
@@ -149,9 +149,9 @@ class ImageCaption(DrawsEachEpoch, _Captions):
         return [image for image in images if image["split"] in ("train", "restval")]
 
     @property
-    def nbatches(self) -> int:
+    def nbatches(self) -> Batches:
         """Batches of an epoch; samples that do not fill one are left out of it."""
-        return self.ndata // self._batch_size()
+        return Batches(self.ndata // self._batch_size())
 
     def allocate_buffers(self) -> None:
         """Make the buffers on the current backend, for its batch size."""
@@ -209,9 +209,9 @@ class ImageCaptionTest(_Captions):
         return [image for image in images if image["split"] == "test"]
 
     @property
-    def nbatches(self) -> int:
+    def nbatches(self) -> Batches:
         """Batches of an epoch; the last one is filled up with zeros."""
-        return math.ceil(self.ndata / self._batch_size())
+        return Batches(math.ceil(self.ndata / self._batch_size()))
 
     def host_batches(self) -> Iterator[Any]:
         """Features, and the sentences of each image."""

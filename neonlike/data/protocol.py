@@ -28,6 +28,14 @@ class DamagedData(NeonlikeError, OSError, ValueError):
     """A file of a data set is damaged, cut off, or not of the format it should have."""
 
 
+class Batches(int):
+    """A number of batches, which in neon is a method of some iterators: a call gives the number too."""
+
+    def __call__(self) -> int:
+        """The number."""
+        return int(self)
+
+
 class NervanaDataIterator(NervanaObject):
     """Base of data iterators.
 

@@ -12,7 +12,7 @@ import numpy as np
 from neonlike.data.dataiterator import ArrayShapeError
 from neonlike.data.datasets import Dataset
 from neonlike.data.drawing import DrawsEachEpoch
-from neonlike.data.protocol import DamagedData, columns
+from neonlike.data.protocol import Batches, DamagedData, columns
 from neonlike.data.sequences import read_text
 from neonlike.data.text_preprocessing import pad_sentences
 from neonlike.errors import ArgumentError
@@ -53,10 +53,13 @@ class QA(DrawsEachEpoch):
         self._check_size(self.ndata)
         self.shape = [(self.story.shape[1], 1), (self.query.shape[1], 1)]
 
+    story_length = property(lambda self: self.story.shape[1], doc="Words of a story.")
+    query_length = property(lambda self: self.query.shape[1], doc="Words of a question.")
+
     @property
-    def nbatches(self) -> int:
+    def nbatches(self) -> Batches:
         """Batches of an epoch."""
-        return self.ndata // self._batch_size()
+        return Batches(self.ndata // self._batch_size())
 
     def reset(self) -> None:
         """Does nothing: each epoch draws its order."""

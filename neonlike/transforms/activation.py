@@ -225,9 +225,9 @@ class Logistic(Transform):
         """Expression sig(x)."""
         return self.be.sig(x)
 
-    def bprop(self, x: Any) -> Any:
+    def bprop(self, y: Any) -> Any:
         """Expression y (1 − y), or the number 1 with the shortcut."""
-        return 1 if self.shortcut else x * (1.0 - x)
+        return 1 if self.shortcut else y * (1.0 - y)
 
 
 class Swish(Transform):

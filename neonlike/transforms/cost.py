@@ -22,7 +22,7 @@ from neonlike.transforms.metric import (
     PrecisionRecall,
     TopKMisclassification,
 )
-from neonlike.transforms.transform import Cost, Metric, Transform, smooth_l1
+from neonlike.transforms.transform import Cost, Metric, Transform, smooth_l1, smooth_l1_of_each
 
 __all__ = [
     "Accuracy",
@@ -184,10 +184,22 @@ class CrossEntropyMulti(Cost):
         return (1 - a) * t + a / t.shape[0] if a else t
 
 
-class SumSquared(Cost):
-    """½ Σ (y − t)² of each column."""
+class ByOutputs(Cost):
+    """Base of costs whose ``bprop`` is the gradient by the outputs; value and gradient have neon's names too."""
 
     by_outputs = True
+
+    def func(self, y: Any, t: Any) -> Any:
+        """Expression of the cost, shape ``(1, N)``."""
+        return self(y, t)
+
+    def funcgrad(self, y: Any, t: Any) -> Any:
+        """Expression of its gradient by ``y``."""
+        return self.bprop(y, t)
+
+
+class SumSquared(ByOutputs):
+    """½ Σ (y − t)² of each column."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -203,10 +215,8 @@ class SumSquared(Cost):
         return y - t
 
 
-class MeanSquared(Cost):
+class MeanSquared(ByOutputs):
     """½ mean (y − t)² over the rows of each column."""
-
-    by_outputs = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -241,13 +251,11 @@ class MeanAbsolute(Cost):
         return self.be.sgn(y - t) / y.shape[0]
 
 
-class SmoothL1Loss(Cost):
+class SmoothL1Loss(ByOutputs):
     """Σ of ½ x² σ² where |x| < 1/σ², else |x| − ½/σ², with x = y − t.
 
     Source: Girshick, "Fast R-CNN" (2015), equation 3.
     """
-
-    by_outputs = True
 
     def __init__(self, sigma: float = 1.0) -> None:
         super().__init__()
@@ -261,13 +269,19 @@ class SmoothL1Loss(Cost):
     def bprop(self, y: Any, t: Any) -> Any:
         """Expression x σ² where |x| < 1/σ², else the sign of x."""
         self._check_shapes(y, t)
-        return self.be.clip((y - t) * self.sigma**2, -1, 1)
+        return self.smoothL1grad(y - t)
+
+    def smoothL1(self, x: Any) -> Any:  # noqa: N802  neon's name
+        """Expression of the loss of differences ``x``, element by element."""
+        return smooth_l1_of_each(self.be, x, self.sigma**2)
+
+    def smoothL1grad(self, x: Any) -> Any:  # noqa: N802  neon's name
+        """Expression of its derivative by ``x``."""
+        return self.be.clip(x * self.sigma**2, -1, 1)
 
 
-class SquareHingeLoss(Cost):
+class SquareHingeLoss(ByOutputs):
     """mean max(margin − (2t − 1) y, 0)² over the rows, for targets 0 or 1."""
-
-    by_outputs = True
 
     def __init__(self, margin: float = 1) -> None:
         super().__init__()
@@ -280,11 +294,19 @@ class SquareHingeLoss(Cost):
     def __call__(self, y: Any, t: Any) -> Any:
         """Expression of the cost, shape ``(1, N)``."""
         self._check_shapes(y, t)
-        return self.be.mean(self.be.square(self._slack(y, t)[1]), axis=0)
+        return self.squarehinge(y, t)
 
     def bprop(self, y: Any, t: Any) -> Any:
         """Expression −2 (2t − 1) max(…) / rows."""
         self._check_shapes(y, t)
+        return self.squarehingegrad(y, t)
+
+    def squarehinge(self, y: Any, t: Any) -> Any:
+        """Expression of the cost, whatever broadcasts."""
+        return self.be.mean(self.be.square(self._slack(y, t)[1]), axis=0)
+
+    def squarehingegrad(self, y: Any, t: Any) -> Any:
+        """Expression of its gradient by ``y``."""
         sign, slack = self._slack(y, t)
         return sign * slack * (-2.0 / y.shape[0])
 

@@ -137,6 +137,8 @@ class PrecisionRecall(Metric):
         self.token_stats = be.empty((num_classes, 3), dtype=dtype)
         self._row_buffer("bin_buf", dtype=np.int32)
 
+    eps = property(lambda self: self.epsilon, doc="neon's name of ``epsilon``.")
+
     @property
     def accumulates(self) -> bool:
         """True: they are quotients of counts."""

@@ -151,9 +151,14 @@ def smooth_l1(be: Any, x: Any, sigma2: float = 1.0) -> Any:
     sigma2 : float
         σ².
     """
+    return be.sum(smooth_l1_of_each(be, x, sigma2), axis=0)
+
+
+def smooth_l1_of_each(be: Any, x: Any, sigma2: float = 1.0) -> Any:
+    """Expression of 0.5 σ² x² where |x| < 1/σ², else of |x| − 0.5/σ²; finite wherever it is."""
     size = be.absolute(x)
     near = be.minimum(size, 1.0 / sigma2)
-    return be.sum((0.5 * sigma2) * be.square(near) + (size - near), axis=0)
+    return (0.5 * sigma2) * be.square(near) + (size - near)
 
 
 class Metric(Cost):

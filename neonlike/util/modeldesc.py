@@ -57,18 +57,18 @@ class ModelDescription(dict[str, Any]):
         return self.find_by_name(self["model"], layer_name)
 
     @staticmethod
-    def find_layers(container: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    def find_layers(container: dict[str, Any] | list[Any]) -> Iterator[dict[str, Any]]:
         """Descriptions of the leaf layers in a description of a container, in order."""
-        for layer in container.get("config", {}).get("layers", []):
+        for layer in _inside(container):
             if "layers" in layer.get("config", {}):
                 yield from ModelDescription.find_layers(layer)
             else:
                 yield layer
 
     @staticmethod
-    def find_by_name(container: dict[str, Any], layer_name: str) -> dict[str, Any] | None:
+    def find_by_name(container: dict[str, Any] | list[Any], layer_name: str) -> dict[str, Any] | None:
         """Description of the layer of that name inside a description of a container, or None."""
-        for layer in container.get("config", {}).get("layers", []):
+        for layer in _inside(container):
             if layer.get("config", {}).get("name") == layer_name:
                 return layer
             if (found := ModelDescription.find_by_name(layer, layer_name)) is not None:
@@ -95,3 +95,11 @@ class ModelDescription(dict[str, Any]):
         return not self == other
 
     __hash__ = None  # type: ignore[assignment]
+
+
+def _inside(container: Any) -> list[dict[str, Any]]:
+    """The layers in a description of a container; a list of descriptions, as neon passes, is these layers."""
+    if isinstance(container, list):
+        return container
+    inside: list[dict[str, Any]] = container.get("config", {}).get("layers", [])
+    return inside

@@ -38,6 +38,10 @@ class Encoder(Sequential):
         self.recurrent = self._recurrent = recurrent_layers(chain(self))
         self._no_error: Any = None
 
+    def get_final_states(self) -> list[Any]:
+        """The final state ``(nout, N)`` of each recurrent layer."""
+        return [layer.final_state() for layer in self.recurrent]
+
     def bprop_states(self, errors: Sequence[Sequence[Any]]) -> None:
         """Backward pass from errors of the final states alone.
 

@@ -55,6 +55,7 @@ class LayerContainer(Layer):
 
     layers: list[Any]
     nests_deltas = True
+    nest_deltas = property(lambda self: self.nests_deltas, doc="Whether error buffers are kept for what is inside.")
 
     @property
     def layers_to_optimize(self) -> list[Any]:

@@ -278,6 +278,12 @@ class Layer(OnVariables, NervanaObject):
         """Describe the layer; layers with parameters add them with ``get_weights``."""
         return super().get_description(**kwargs)
 
+    def set_params(self, pdict: Description) -> None:
+        """Take parameters from a description; this layer has none."""
+
+    def set_states(self, pdict: Description) -> None:
+        """Take states of an optimizer from a description; this layer has none."""
+
     def load_weights(self, pdict: Description, load_states: bool = True) -> None:
         """Restore parameters (and optimizer states) from a description; nothing to do without parameters."""
 

@@ -56,6 +56,16 @@ class Bias(ParameterLayer):
         in_place = not following.owns_output
         return not self.folded and self.weight_shape == (rows, 1) and in_place and _has_expression(following)
 
+    @property
+    def y(self) -> Any:
+        """The outputs by neon's name."""
+        return self.outputs
+
+    @property
+    def bias_size(self) -> int | None:
+        """Biases of the layer; None before it is configured."""
+        return None if self.weight_shape is None else self.weight_shape[0]
+
     def _by_feature(self, role: str, buffer: Tensor) -> Tensor:
         rows = self.W.shape[0]
         return buffer if buffer.shape[0] == rows else reshaped(self, role, buffer, rows)

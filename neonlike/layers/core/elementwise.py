@@ -20,6 +20,11 @@ def changes_needed(layer: Layer) -> bool:
     return bool(getattr(layer.prev_layer, "needs_outputs", False))
 
 
+def features_of(layer: Layer) -> int | None:
+    """Rows of the layer's outputs; None before it is configured."""
+    return None if layer.out_shape is None else interpret_in_shape(layer.out_shape)[0]
+
+
 def own_outputs(layer: Layer, owned: bool) -> None:
     """Let ``layer`` have an output buffer of its own, or work in place on its input."""
     if owned != layer.owns_output:
@@ -55,6 +60,8 @@ class Activation(Layer):
         self.out_shape = self.in_shape
         own_outputs(self, "inputs" in asks_for(self.transform) or changes_needed(self))
         return self
+
+    nout = property(lambda self: features_of(self), doc="Rows of the outputs; None before the layer is configured.")
 
     def fprop(self, inputs: Tensor, inference: bool = False) -> Tensor:
         """outputs = transform(inputs), in place unless the inputs are needed."""
@@ -120,8 +127,8 @@ class DataTransform(Layer):
         self.outputs[:] = self.transform(inputs)
         return self.outputs
 
-    def bprop(self, error: Tensor) -> None:
-        """None: the data need no gradient."""
+    def bprop(self, *error: Any) -> None:
+        """None, whatever the error: the data need no gradient."""
         return None
 
 
@@ -167,6 +174,8 @@ class Dropout(Layer):
         self.out_shape = self.in_shape
         own_outputs(self, self.caffe_mode and changes_needed(self))
         return self
+
+    nout = property(lambda self: features_of(self), doc="Rows of the outputs; None before the layer is configured.")
 
     @property
     def needs_outputs(self) -> bool:  # type: ignore[override]

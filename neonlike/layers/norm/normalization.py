@@ -6,7 +6,7 @@ from typing import Any
 
 from neonlike.backends.backend import Tensor
 from neonlike.errors import ArgumentError
-from neonlike.layers.core.base import Layer, require_input
+from neonlike.layers.core.base import Layer, interpret_in_shape, require_input
 from neonlike.layers.core.chain import taken_over
 from neonlike.layers.core.epilogue import rectifier
 from neonlike.layers.norm.scaleshift import ScaleShiftLayer
@@ -137,6 +137,16 @@ class BatchNorm(ScaleShiftLayer):
         return found
 
     # -- parameters ----------------------------------------------------------------------------------------
+
+    @property
+    def nin(self) -> int:
+        """Rows of the inputs."""
+        return self._rows
+
+    @property
+    def nsteps(self) -> int:
+        """Steps of the inputs."""
+        return interpret_in_shape(self.in_shape)[1]
 
     @property
     def inf_params(self) -> list[Any]:

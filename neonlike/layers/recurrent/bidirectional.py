@@ -230,9 +230,9 @@ class BiRNN(SequenceLayer):
             self.activation, reverse=way.backward,
         )  # fmt: skip
 
-    def bprop(self, deltas: Any, alpha: float = 1.0, beta: float = 0.0) -> Any:
+    def bprop(self, error: Any, alpha: float = 1.0, beta: float = 0.0) -> Any:
         """Gradients of the parameters, and the error for the layer before; see :meth:`Recurrent.bprop`."""
-        views = self._take_error(deltas, self._last)
+        views = self._take_error(error, self._last)
         masks = self._masks(views)
         if masks is not None:
             views.e[:] = views.e * masks.valid

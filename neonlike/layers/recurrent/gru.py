@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from neonlike.layers.core.base import require_transform
+from neonlike.layers.recurrent.gates import gate, part
 from neonlike.layers.recurrent.sequence import Views
 from neonlike.layers.recurrent.simple_recurrent import Recurrent, recurrent_product
 
@@ -36,6 +37,11 @@ class GRU(Recurrent):
     """
 
     ngates = 3
+    r, z = gate("rzhcan_buffer", 0, "Reset gate"), gate("rzhcan_buffer", 1, "Update gate")
+    hcan = gate("rzhcan_buffer", 2, "Candidate state")
+    Wrz_recur, b_rz = part("W_recur", 0, 2, "Weights of the gates"), part("b", 0, 2, "Biases of the gates")
+    Whcan_recur = part("W_recur", 2, None, "Weights of the candidate")
+    b_hcan = part("b", 2, None, "Biases of the candidate")
     repeatable = True
     step_lists: ClassVar[tuple[str, ...]] = ("h", "h_prev", "h_ff", "rzhcan", "rzhcan_delta")
 

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from neonlike.backends.backend import Tensor
 from neonlike.layers.core.base import require_transform
+from neonlike.layers.recurrent.gates import gate
 from neonlike.layers.recurrent.sequence import Views
 from neonlike.layers.recurrent.simple_recurrent import Recurrent, recurrent_product
 from neonlike.layers.recurrent.steps import first_columns
@@ -45,6 +46,8 @@ class LSTM(Recurrent):
     repeatable = True
     _cell_error: Any = None
     step_lists: ClassVar[tuple[str, ...]] = ("h", "h_prev", "h_ff", "c", "c_prev", "c_act", "ifog", "ifog_delta")
+    i, f = gate("ifog_buffer", 0, "Input gate"), gate("ifog_buffer", 1, "Forget gate")
+    o, g = gate("ifog_buffer", 2, "Output gate"), gate("ifog_buffer", 3, "What is written to the cell,")
 
     def __init__(
         self,

@@ -14,6 +14,7 @@ from neonlike.layers.recurrent.steps import (
     Extent,
     extent_of,
     first_columns,
+    get_steps,
     interpret_in_shape,
     require_error,
     same_memory,
@@ -62,6 +63,19 @@ class RecurrentOutput(Layer):
         """
         self.padding = padding_of(lengths, self)
         self._extent = None
+
+    @property
+    def x(self) -> Any:
+        """Inputs of the last forward pass; None before the first."""
+        return self.inputs
+
+    @property
+    def xs(self) -> Any:
+        """Their steps, ``(features, N)`` each."""
+        if self._extent is None:
+            return None
+        rows = self.inputs if self.inputs.shape[0] == self.nin else self.inputs.viewed(self.nin, -1)
+        return get_steps(first_columns(rows, self._extent.columns), (self.nin, self._extent.steps))
 
     def _weighting(self, extent: Extent) -> Any:
         """Weight of each step: a number, or a tensor that broadcasts to (1, steps, N)."""

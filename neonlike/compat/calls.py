@@ -1,0 +1,222 @@
+"""neon's arguments of functions whose own ones are called otherwise, stand in another order or are missing here.
+
+:data:`CALLS` lists them; :func:`install` replaces each function by one that takes both, neon's by name and position,
+ours by name. :mod:`neonlike.compat.neon` calls it, so that scripts of neon run; without that import functions stay as
+they are.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from neonlike.checks import brief
+from neonlike.compat import contract
+from neonlike.errors import ArgumentError
+
+_NONE = inspect.Parameter.empty
+
+_STATES = "inference:- alpha=1.0 beta=0.0"
+_BLEND = "alpha:1.0 beta:0.0"
+_DELTAS = "global_deltas:delta_buffers"
+_BATCH = "mini_batch:mb"
+CALLS: dict[str, str] = {
+    "data.hdf5iterator.HDF5Iterator.gen_input": _BATCH,
+    "data.hdf5iterator.HDF5Iterator.gen_output": _BATCH,
+    "data.hdf5iterator.HDF5IteratorOneHot.gen_output": _BATCH,
+    "data.hdf5iterator.HDF5IteratorAutoencoder.gen_output": _BATCH,
+    "data.indexer.Indexer.__init__": "path:repo_dir index_file='index.csv' pattern='*'",
+    "data.questionanswer.BABI.parse_babi": "babi_file:path",
+    "layers.container.Decoder.bprop": f"error {_STATES}",
+    "layers.container.Decoder.fprop": "x:inputs inference=False init_state_list:init_state=None",
+    "layers.container.Encoder.bprop": f"hidden_error_list:error {_STATES}",
+    "layers.container.LayerContainer.propagate_parallelism": "p:parallelism",
+    "layers.container.LayerContainer.set_deltas": _DELTAS,
+    "layers.container.Seq2Seq.bprop": f"error inference:- {_BLEND}",
+    "layers.container.Seq2Seq.fprop": "inputs inference=False beta:0.0",
+    "layers.container.Sequential.set_deltas": _DELTAS,
+    "layers.container.SkipThought.bprop": f"error {_BLEND}",
+    "layers.container.Tree.bprop": f"error {_BLEND}",
+    "layers.container.Tree.set_deltas": _DELTAS,
+    "layers.layer.GeneralizedCostMask.get_cost": "inputs targets_mask:targets",
+    "layers.layer.GeneralizedCostMask.get_errors": "inputs targets_mask:targets",
+    "layers.layer.GeneralizedGANCost.get_cost": "inputs:y_data targets:y_noise cost_type",
+    "layers.layer.Layer.accumulates": "f:bprop",
+    "layers.layer.interpret_in_shape": "xshape:shape",
+    "layers.recurrent.interpret_in_shape": "xshape:shape",
+    "util.compat.pickle_load": "filepath:file",
+    "util.modeldesc.ModelDescription.__init__": "pdict:model",
+    "util.modeldesc.ModelDescription.find_by_name": "layers:container layer_name",
+    "util.modeldesc.ModelDescription.match": "o1:a o2:b",
+    "util.persist.load_class": "ctype:name",
+    "util.yaml_parse.format_yaml_dict": "yamldict:ldict type_prefix=''",
+}
+"""neon's arguments in its order, by its dotted names of the functions.
+
+``name``, with ``:ours`` where ours is called otherwise, and ``=default`` if it has one; ``name:-`` has no effect, in
+neon neither; ``name:1.0`` is refused with another value.
+"""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """An argument of neon.
+
+    Attributes
+    ----------
+    name : str
+    ours : str or None
+        Our name; None if there is no such argument here.
+    default : object
+        Its default; of one that is not here, the only value that is taken. ``Parameter.empty``: none, or any value.
+    """
+
+    name: str
+    ours: str | None
+    default: Any = _NONE
+
+
+def taken(text: str) -> list[Taken]:
+    """The arguments that a text of :data:`CALLS` lists."""
+    found = []
+    for word in text.split():
+        left, equals, default = word.partition("=")
+        name, _, ours = left.partition(":")
+        value = _value(default) if equals else _NONE
+        if ours == "-":
+            found.append(Taken(name, None))
+        elif ours and not ours.isidentifier():
+            found.append(Taken(name, None, _value(ours)))
+        else:
+            found.append(Taken(name, ours or name, value))
+    return found
+
+
+def _value(text: str) -> Any:
+    return {"True": True, "False": False, "None": None}[text] if text[0] in "TFN" else _number_or_text(text)
+
+
+def _number_or_text(text: str) -> Any:
+    return text[1:-1] if text.startswith("'") else float(text)
+
+
+def translated(function: Callable[..., Any], arguments: list[Taken], operation: str, bound: bool) -> Callable[..., Any]:
+    """``function``, taking neon's ``arguments`` by position and by name, and its own by name.
+
+    ``bound``: it has an argument before them, the object or class that it belongs to.
+    """
+    by_name = {argument.name: argument for argument in arguments}
+    skipped = int(bound)
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if len(args) - skipped > len(arguments):
+            return function(*args, **kwargs)  # which says so
+        given: dict[str, Any] = {}
+        named = ((by_name.get(name, Taken(name, name)), value) for name, value in kwargs.items())
+        pairs = [*zip(arguments, args[skipped:]), *named]
+        for argument, value in pairs:
+            if argument.ours is None:
+                _refuse_unless_default(operation, argument, value)
+                continue
+            if argument.ours in given:
+                raise TypeError(f"{operation}() got multiple values for argument {argument.name!r}")
+            given[argument.ours] = value
+        for argument in arguments:
+            if argument.ours is not None and argument.default is not _NONE:
+                given.setdefault(argument.ours, argument.default)
+        return function(*args[:skipped], **given)
+
+    call.__signature__ = _signature(function, arguments, bound)  # type: ignore[attr-defined]
+    return call
+
+
+def _refuse_unless_default(operation: str, argument: Taken, value: Any) -> None:
+    if argument.default is not _NONE and value != argument.default:
+        raise ArgumentError(
+            f"{operation}: {argument.name}={brief(value)} has no effect here; leave it at {argument.default}"
+        )
+
+
+def _signature(function: Callable[..., Any], arguments: list[Taken], bound: bool) -> inspect.Signature:
+    """neon's signature, with the arguments that only ours has by keyword."""
+    own = inspect.signature(function).parameters
+    first = list(own.values())[: int(bound)]
+    names = {argument.ours for argument in arguments} | {parameter.name for parameter in first}
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    shown = []
+    for argument in arguments:
+        default = argument.default if argument.ours else None if argument.default is _NONE else argument.default
+        shown.append(inspect.Parameter(argument.name, kind, default=default))
+    rest = [
+        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) if parameter.kind is kind else parameter
+        for parameter in own.values()
+        if parameter.name not in names
+    ]
+    return inspect.Signature([*first, *_ordered(shown), *rest])
+
+
+def _ordered(shown: list[inspect.Parameter]) -> list[inspect.Parameter]:
+    """``shown``, without defaults that stand before an argument that has none, which Python has no signature for."""
+    last = max((k for k, one in enumerate(shown) if one.default is _NONE), default=-1)
+    return [one.replace(default=_NONE) if k <= last else one for k, one in enumerate(shown)]
+
+
+_on = False
+_replaced: list[tuple[Any, str, Any]] = []
+
+
+def install() -> None:
+    """Let all functions of :data:`CALLS` take neon's arguments, those of modules not yet imported once they are."""
+    global _on
+    if not _on:
+        _on = True
+        contract.when_complete(replace_in)
+        for key in dict.fromkeys(_place(dotted)[0] for dotted in CALLS):
+            if (module := sys.modules.get(f"{contract.PACKAGE}.{key}")) is not None:
+                replace_in(module, key)
+
+
+def remove() -> None:
+    """Undo :func:`install`."""
+    global _on
+    _on = False
+    while _replaced:
+        owner, name, found = _replaced.pop()
+        if found is None:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, found)
+
+
+def replace_in(module: ModuleType, key: str) -> None:
+    """Replace the functions of a module, whose name among neon's is ``key``."""
+    for dotted, text in CALLS.items() if _on else ():
+        home, path = _place(dotted)
+        if home == key:
+            owner: Any = functools.reduce(getattr, path[:-1], module)
+            _replace(owner, path[-1], text)
+
+
+def _replace(owner: Any, name: str, text: str) -> None:
+    found = inspect.getattr_static(owner, name)
+    if any(place is owner and known == name for place, known, _ in _replaced):
+        return
+    inner = getattr(found, "__func__", found)
+    bound = inspect.isclass(owner) and not isinstance(found, staticmethod)
+    operation = f"{owner.__name__}.{name}" if inspect.isclass(owner) else name
+    made: Any = translated(inner, taken(text), operation, bound)
+    _replaced.append((owner, name, found if name in vars(owner) else None))
+    setattr(owner, name, type(found)(made) if isinstance(found, staticmethod | classmethod) else made)
+
+
+def _place(dotted: str) -> tuple[str, list[str]]:
+    """The module of neon's that a dotted name begins with, and the rest."""
+    parts = dotted.split(".")
+    cut = next((k for k, part in enumerate(parts) if part[0].isupper()), len(parts) - 1)
+    return ".".join(parts[:cut]), parts[cut:]

@@ -1,0 +1,32 @@
+"""The gates of recurrent layers by neon's names: parts of the buffers that a layer's unroll writes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from neonlike.layers.recurrent.steps import get_steps
+
+__public_module__ = "neonlike.layers.recurrent"
+
+
+def gate(buffer: str, place: int, what: str) -> Any:
+    """A property: the steps of a gate, ``(nout, N)`` each, which lies in ``buffer`` of a layer at a place."""
+
+    def steps_of(layer: Any) -> Any:
+        found = getattr(layer, buffer, None)
+        if found is None:
+            return None
+        rows = found[place * layer.nout : (place + 1) * layer.nout]
+        return get_steps(rows, (layer.nout, layer.nsteps))
+
+    return property(steps_of, doc=f"{what} of each step, ``(nout, N)``; None before the layer is allocated.")
+
+
+def part(name: str, first: int, last: int | None, what: str) -> Any:
+    """A property: rows of the parameter ``name``, those of the gates from ``first`` to before ``last``."""
+
+    def rows_of(layer: Any) -> Any:
+        found = getattr(layer, name, None)
+        return None if found is None else found[first * layer.nout : None if last is None else last * layer.nout]
+
+    return property(rows_of, doc=f"{what}: rows of ``{name}``; None before the layer is allocated.")
