@@ -11,6 +11,7 @@ import pytest
 
 from neonlike.data import PTB, HutterPrize, Prefetch, Shakespeare, Text, TextNMT
 from neonlike.errors import ArgumentError, ShapeError
+from neonlike.optree.dialect import neon_dialect
 
 pytestmark = pytest.mark.engines("numpy", "c", batch_size=3)
 
@@ -176,12 +177,36 @@ def test_sentence_pairs(be, pairs):
     for batch, ((x, z), t) in enumerate(text):
         rows = slice(3 * batch, 3 * batch + 3)
         np.testing.assert_array_equal(x.get(), X[rows, :5].T)
-        np.testing.assert_array_equal(ids(t), y[rows, :5].T)
-        np.testing.assert_array_equal(z.get()[1:], y[rows, :4].T)
+        reversed_y = y[rows, :5][:, ::-1].T
+        np.testing.assert_array_equal(ids(t), reversed_y)
+        np.testing.assert_array_equal(z.get()[1:], reversed_y[:-1])
         assert not z.get()[0].any()
+        assert text.batch_index == batch + 1
+    text.reset()
+    assert text.batch_index == 0
+    assert text.t_index_to_token is text.index_to_token and text.t_token_to_index == {"<p>": 0, "one": 1, "two": 2}
     onehot = TextNMT(5, path, split="train", dataset="toy", onehot_input=True, subset_pct=50)
     assert onehot.shape == (4, 5) and onehot.nbatches == 1
     np.testing.assert_array_equal(ids(next(iter(onehot))[0]), X[:3, :5].T)
+
+
+def test_sentence_pairs_as_neon_gives_them(be, pairs):
+    path, X, y = pairs
+    with neon_dialect():
+        text = TextNMT(5, path, split="train", dataset="toy")
+        batches = [(x.get(), ids(t)) for x, t in text]
+    assert text.t_vocab == [b"<p>", b"one", b"two"] and text.t_index_to_token[1] == b"one"
+    for batch, (x, t) in enumerate(batches):
+        rows = [sample * text.nbatches + batch for sample in range(3)]
+        np.testing.assert_array_equal(x, X[rows, :5].T)
+        np.testing.assert_array_equal(t, y[rows, :5][:, ::-1].T)
+
+
+def test_neon_sorts_a_vocabulary(be, story):
+    backwards = sorted(set(STORY), reverse=True)
+    assert Text(STEPS, story, vocab=backwards).vocab == backwards
+    with neon_dialect():
+        assert Text(STEPS, story, vocab=backwards).vocab == backwards[::-1]
 
 
 def test_pairs_that_do_not_do(be, pairs):

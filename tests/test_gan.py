@@ -314,7 +314,8 @@ class TestPictures:
         )
         model.fit(ArrayIterator(x, lshape=4), GeneralizedGANCost(GANCost()), Adam(), 2, callbacks)
         files = sorted(path.name for path in name.parent.iterdir())
-        assert files == [f"digits_{kind}_{epoch:03}.png" for kind in ("data", "noise") for epoch in (0, 1)]
+        pictures = [f"digits_{kind}_{epoch:03}.png" for kind in ("data", "noise") for epoch in (0, 1)]
+        assert files == [*pictures, "digits_training.png"]
         pixels, per_metre = read_png((name.parent / "digits_data_001.png").read_bytes())
         assert pixels.shape == (14, 14) and per_metre == round(60 / 0.0254)
         small = pixels[::2, ::2]  # enlarged twice, to fit into 20 pixels
@@ -326,6 +327,20 @@ class TestPictures:
         noise, _ = read_png((name.parent / "digits_noise_001.png").read_bytes())
         expected = (model.noise_batch.get()[0, 0].clip(-1, 1) + 1) / 2 * 255
         assert abs(float(noise[2, 2]) - expected) <= 0.5001
+
+    def test_the_course_of_a_training_of_one_epoch(self, be, rng, tmp_path):
+        model = GAN(networks(), NOISE)
+        callbacks, name = Callbacks(model, progress_bar=False), tmp_path / "course"
+        callback = GANPlotCallback(str(name), hw=1, nchan=3, plot_width=120, plot_height=80)
+        callback.on_train_begin = lambda *given: setattr(callback, "_course", [])  # images of another size
+        callback.picture = lambda batch: np.zeros((2, 2), np.uint8)
+        callbacks.add_callback(callback)
+        model.fit(ArrayIterator(data_of(rng), lshape=DATA), GeneralizedGANCost(GANCost()), Adam(), 1, callbacks)
+        pixels, _ = read_png((tmp_path / "course_training.png").read_bytes())
+        assert pixels.shape == (80, 120, 3)
+        assert (pixels == (31, 119, 180)).all(axis=2).sum() > 20, "a blue line"
+        callback._course = [(0, np.nan)]
+        assert (callback.training_picture() == 255).all()
 
     def test_colours(self, tmp_path):
         Image = pytest.importorskip("PIL.Image")

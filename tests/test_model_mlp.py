@@ -330,8 +330,11 @@ class TestBenchmark:
             display = staticmethod(lines.append)
 
         Benchmark.print_stats(times, functions=[np.min, np.max, np.sum], output=Output(), nskip=1)
-        assert "Amin" in lines[1] and "Amax" in lines[1] and "Sum" in lines[1]
-        assert len(lines) == len(times) + 4
+        Benchmark.print_stats({"fprop": np.arange(4.0)}, functions=[np.average], output=Output())
+        table, averages = (text.split("\n") for text in lines)
+        assert "Amin" in table[1] and "Amax" in table[1] and "Sum" in table[1]
+        assert len(table) == len(times) + 4
+        assert "Average" in averages[1] and averages[3].split() == ["fprop", "|", "1.5000", "ms"]
 
     def test_unusable_arguments(self, be, data, trained):
         from neonlike.benchmark import Benchmark

@@ -23,7 +23,7 @@ from neonlike.models import Model
 from neonlike.nervanaobject import build
 from neonlike.optimizers import Adam
 from neonlike.optree.dialect import neon_dialect
-from neonlike.transforms import CrossEntropyMulti, Logistic, Softmax, Tanh
+from neonlike.transforms import Accuracy, CrossEntropyMulti, Logistic, Softmax, Tanh
 from neonlike.util.beamsearch import BeamSearch
 from tests.recurrent_loops import KINDS, Loop, make
 
@@ -290,6 +290,32 @@ class TestBeamSearch:
         assert words.shape == (256, 3) and (words == data.words).all(axis=1).mean() > 0.95
         assert model.get_outputs_beam(data, num_beams=2, steps=2).shape == (256, 2)
         np.testing.assert_array_equal(model.get_outputs_beam(data), model.get_outputs(data))
+
+    def test_data_without_inputs_for_the_decoder(self, be, trained):
+        """What was trained with the words before is decoded from its own predictions."""
+        model, data = trained
+
+        class Sources:
+            shape, decoder_shape, ndata, nbatches = data.shape, None, data.ndata, data.nbatches
+
+            def reset(self):
+                data.reset()
+
+            def __iter__(self):
+                return ((x[0], t) for x, t in data)
+
+        sources = Sources()
+        np.testing.assert_array_equal(model.get_outputs(sources), model.get_outputs(data))
+        words = model.get_outputs_beam(data, num_beams=2)
+        np.testing.assert_array_equal(model.get_outputs_beam(sources, num_beams=2), words)
+        assert model.eval(sources, Accuracy()) == model.eval(data, Accuracy())
+        with neon_dialect():
+            np.testing.assert_array_equal(model.get_outputs_beam(sources, num_beams=2), words[:, :, np.newaxis])
+            model.initialize((7, 7))  # at once, as neon does
+        with pytest.raises(ShapeError, match="was set up for inputs of shape"):
+            model.initialize((7, 7))
+        with pytest.raises(ArgumentError, match="get_prev_target=True"):
+            Seq2Seq([[of_kind("gru")], [of_kind("gru")]]).configure(sources)
 
     def test_wrong_arguments(self, be, rng):
         with pytest.raises(DTypeError, match="Seq2Seq"):

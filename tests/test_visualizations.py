@@ -134,6 +134,14 @@ class TestPage:
 class TestFigures:
     """bokeh's figures."""
 
+    def test_a_summary_of_a_deconvolution(self, metrics, tmp_path, rng):
+        image = rng.integers(0, 255, (4, 4, 3)).astype(np.uint8)
+        layers = [("conv_1", [(0, image, image), (3, image, image)])]
+        path = figure.deconv_summary_page(tmp_path / "page.html", h5_cost_data(metrics), layers)
+        text = (tmp_path / "page.html").read_text()
+        assert path == str(tmp_path / "page.html") and text.count("<img") == 4 and "feature map 3" in text
+        assert "<polyline" in text and figure.x_label(True) in text and figure.x_label(False) == "Minibatch"
+
     def test_without_bokeh(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "bokeh.plotting", None)
         with pytest.raises(MissingExtra, match=r"neonlike\[viz\]"):

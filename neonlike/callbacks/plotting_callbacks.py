@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,16 @@ from neonlike.callbacks.callback import Callback, Frequency
 from neonlike.errors import ArgumentError, ShapeError
 from neonlike.util.atomic import replacing
 from neonlike.util.persist import ensure_dirs_exist, expand
+from neonlike.util.plot import curves, running_median
 from neonlike.util.png import encode_png, grid
 
 
 class GANPlotCallback(Callback):
     """Grids of images after each epoch of a GAN: ``<filename>_data_NNN.png`` of its last data, and
     ``<filename>_noise_NNN.png`` of what the generator makes.
+
+    ``<filename>_training.png`` shows the negative cost of the discriminator over the updates of the generator, and its
+    running median, of the training so far.
 
     Parameters
     ----------
@@ -78,13 +83,36 @@ class GANPlotCallback(Callback):
                 f"generator's have shape {shape}"
             )
         ensure_dirs_exist(expand(self.filename))
+        self._course: list[tuple[int, float]] = []
+
+    def on_minibatch_end(self, callback_data: Any, model: Any, epoch: int, minibatch: int) -> None:
+        """Remember how far the training is."""
+        self._course.append((model.gen_iter, -model.cost_dis.item()))
 
     def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
-        """Write both files."""
+        """Write all files."""
+        self._write("training", self.training_picture())
         for name, batch in (("data", model.data_batch), ("noise", model.noise_batch)):
-            picture = encode_png(self.picture(batch.get()), self.dpi)
-            with replacing(f"{expand(self.filename)}_{name}_{epoch:03d}.png") as file:
-                file.write(picture)
+            self._write(f"{name}_{epoch:03d}", self.picture(batch.get()))
+
+    def _write(self, name: str, picture: np.ndarray) -> None:
+        with replacing(f"{expand(self.filename)}_{name}.png") as file:
+            file.write(encode_png(picture, self.dpi))
+
+    def training_picture(self) -> np.ndarray:
+        """The negative cost of the discriminator, and its running median, over updates of the generator.
+
+        Returns
+        -------
+        ndarray
+            uint8 ``(plot_height, plot_width, 3)``; minibatches whose cost is not finite are left out.
+        """
+        course = np.array([point for point in self._course if math.isfinite(point[1])]).reshape(-1, 2)
+        if not len(course):
+            return np.full((self.plot_height, self.plot_width, 3), 255, np.uint8)
+        x, y = course.T
+        smooth = running_median(y, 2 * (len(y) // 40) + 3)
+        return curves(x, [y, smooth], max(self.plot_width, 64), max(self.plot_height, 64))
 
     def picture(self, batch: np.ndarray) -> np.ndarray:
         """The grid of the first images of a batch.

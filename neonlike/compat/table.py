@@ -127,6 +127,7 @@ CONTRACT: dict[str, Row] = {
     "util.display_information": _row("display_model_params display_cpu_information display_platform_information"),
     "util.update_dataset_cache": _row(),
     "benchmark": _row("Benchmark"),
+    "benchmark.benchmark": _row("Benchmark", "benchmark"),
     "visualizations": _row(),
     "visualizations.data": _row(
         "h5_cost_data h5_hist_data h5_deconv_data create_minibatch_x create_epoch_x convert_rgb_to_bokehrgba"

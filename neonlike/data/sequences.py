@@ -12,6 +12,7 @@ from neonlike.checks import brief
 from neonlike.data.protocol import ArrayShapeError, DamagedData, HostIterator, MissingData
 from neonlike.errors import ArgumentError, ArgumentTypeError
 from neonlike.nervanaobject import Description
+from neonlike.optree import dialect
 from neonlike.util.atomic import replacing
 from neonlike.util.persist import TEXT, expand
 
@@ -48,8 +49,14 @@ class TokenSequences(HostIterator):
     decoder_shape : tuple or None
         Shape of the second input, the previous targets.
     X, y : ndarray
-        Inputs and targets.
+        Inputs and targets, these as they are before they are reversed.
+    batch_index : int
+        Batches of the epoch that were given.
+    reverse_target : bool
+        Whether targets are given with their last token first.
     """
+
+    reverse_target = False
 
     from_description = False  # making one reads files
 
@@ -65,6 +72,7 @@ class TokenSequences(HostIterator):
         self.seq_length = self.time_steps = time_steps
         self.onehot_input = onehot_input
         self.get_prev_target = get_prev_target
+        self.batch_index = 0
         self.nclass = self.nout = nout
         self._nin = nin
         self.shape = (nin, time_steps) if onehot_input else (time_steps, 1)
@@ -74,7 +82,7 @@ class TokenSequences(HostIterator):
         self._arrange(self._batch_size())
 
     def arranged(self, bsz: int) -> tuple[np.ndarray, np.ndarray]:
-        """Inputs and targets, ``(bsz, nbatches, T)``."""
+        """Inputs and targets, ``(bsz, nbatches, T)``; these as they were before they are reversed."""
         raise NotImplementedError
 
     def _arrange(self, bsz: int) -> None:
@@ -86,6 +94,7 @@ class TokenSequences(HostIterator):
 
     def reset(self) -> None:
         """Start over with the first sample, which each epoch does."""
+        self.batch_index = 0
 
     def allocate_buffers(self) -> None:
         """Make the buffers on the current backend, for its batch size."""
@@ -101,12 +110,14 @@ class TokenSequences(HostIterator):
 
     def host_batches(self) -> Iterator[Any]:
         """Numbers of inputs and targets, ``(T, N)`` each."""
+        targets = self.y[:, :, ::-1] if self.reverse_target else self.y
         for batch in range(self.nbatches):
-            yield tuple(np.ascontiguousarray(part[:, batch].T, dtype=np.int32) for part in (self.X, self.y))
+            yield tuple(np.ascontiguousarray(part[:, batch].T, dtype=np.int32) for part in (self.X, targets))
 
     def load(self, batch: Any) -> tuple[Any, Any]:
         """Inputs, or pairs of inputs and previous targets, and one-hot targets on the backend."""
         inputs, targets = batch
+        self.batch_index = self.batch_index % self.nbatches + 1
         self._set(self.dev_X, inputs)
         self._onehot(self.dev_y, targets)
         if not self.get_prev_target:
@@ -201,7 +212,7 @@ class Text(TokenSequences):
         shape = (bsz, nbatches, self.seq_length)
         used = self._numbers[: nbatches * bsz * self.seq_length]
         inputs = used.reshape(shape)
-        return inputs, inputs[:, :, ::-1] if self.reverse_target else np.roll(used, -1).reshape(shape)
+        return inputs, inputs if self.reverse_target else np.roll(used, -1).reshape(shape)
 
     def get_description(self, skip: Collection[str] = (), **kwargs: Any) -> Description:
         """Describe the iterator without its vocabulary and tokenizer."""
@@ -242,7 +253,9 @@ class Text(TokenSequences):
 
     @staticmethod
     def get_vocab(tokens: Iterable[str], vocab: Collection[str] | None = None) -> list[str]:
-        """All tokens, sorted; or those of ``vocab``, which must be among them all.
+        """All tokens, sorted; or those of ``vocab``, which must be among them all, in its order.
+
+        In neon's dialect that is sorted too, as by neon.
 
         Raises
         ------
@@ -257,4 +270,5 @@ class Text(TokenSequences):
                 f"get_vocab: the vocabulary lacks {len(lacking)} tokens of the text, such as {sorted(lacking)[:5]}; "
                 "make it of both texts together"
             )
-        return list(vocab) if isinstance(vocab, list | tuple) else sorted(vocab)
+        in_order = isinstance(vocab, list | tuple) and not dialect.is_neon()  # neon sorts it
+        return list(vocab) if in_order else sorted(vocab)

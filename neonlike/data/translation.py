@@ -10,6 +10,7 @@ import numpy as np
 from neonlike.data.protocol import ArrayShapeError, DamagedData, MissingData, need_h5py
 from neonlike.data.sequences import TokenSequences
 from neonlike.errors import ArgumentError, MissingArgument
+from neonlike.optree import dialect
 from neonlike.util.persist import expand
 
 __public_module__ = "neonlike.data.text"
@@ -19,7 +20,8 @@ class TextNMT(TokenSequences):
     """Batches of sentence pairs from ``<path>/<dataset>-<split>.h5``.
 
     The file has the token numbers of sentences in ``X`` and of their translations in ``y``, ``(sentences, steps)``
-    each, and the tokens in ``s_vocab`` and ``t_vocab``.
+    each, and the tokens in ``s_vocab`` and ``t_vocab``. Targets are the translations **reversed**, last word first.
+    In neon's dialect tokens are bytes, as in the file, and sample n of batch k is sentence n * nbatches + k.
 
     Parameters
     ----------
@@ -41,10 +43,13 @@ class TextNMT(TokenSequences):
     ----------
     s_vocab, t_vocab : list of str
         Tokens of the two languages; ``vocab`` is that of the targets.
-    s_token_to_index, s_index_to_token, token_to_index, index_to_token : dict
+    s_token_to_index, s_index_to_token, t_token_to_index, t_index_to_token : dict
+        Also, of the targets, ``token_to_index`` and ``index_to_token``.
     nclass, nout : int
         Tokens of the targets' language.
     """
+
+    reverse_target = True
 
     def __init__(
         self,
@@ -69,8 +74,8 @@ class TextNMT(TokenSequences):
         self.vocab = self.t_vocab
         self.s_token_to_index = {token: index for index, token in enumerate(self.s_vocab)}
         self.s_index_to_token = dict(enumerate(self.s_vocab))
-        self.token_to_index = {token: index for index, token in enumerate(self.t_vocab)}
-        self.index_to_token = dict(enumerate(self.t_vocab))
+        self.token_to_index = self.t_token_to_index = {token: index for index, token in enumerate(self.t_vocab)}
+        self.index_to_token = self.t_index_to_token = dict(enumerate(self.t_vocab))
         super().__init__(time_steps, len(self.s_vocab), len(self.t_vocab), onehot_input, get_prev_target)
 
     def _read(self, file: str, time_steps: int) -> list[np.ndarray]:
@@ -80,7 +85,7 @@ class TextNMT(TokenSequences):
         try:
             with h5py.File(file, "r") as opened:
                 self.s_vocab, self.t_vocab = (
-                    [_text(token) for token in opened[name]] for name in ("s_vocab", "t_vocab")
+                    [_token(token) for token in opened[name]] for name in ("s_vocab", "t_vocab")
                 )
                 arrays = [np.asarray(opened[name]) for name in ("X", "y")]
         except (OSError, KeyError) as error:
@@ -105,11 +110,15 @@ class TextNMT(TokenSequences):
         """Inputs and targets, ``(bsz, nbatches, T)``: batch after batch in the order of the file."""
         self._check_size(len(self._source))
         nbatches = len(self._source) // bsz
-        source, target = (
-            part[: nbatches * bsz].reshape(nbatches, bsz, -1).swapaxes(0, 1) for part in (self._source, self._target)
-        )
+        used = [part[: nbatches * bsz] for part in (self._source, self._target)]
+        if dialect.is_neon():
+            source, target = (part.reshape(bsz, nbatches, -1) for part in used)
+        else:
+            source, target = (part.reshape(nbatches, bsz, -1).swapaxes(0, 1) for part in used)
         return source, target
 
 
-def _text(token: Any) -> str:
+def _token(token: Any) -> Any:
+    if dialect.is_neon():
+        return token
     return token.decode("utf-8") if isinstance(token, bytes) else str(token)

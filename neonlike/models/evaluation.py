@@ -11,6 +11,7 @@ from neonlike.backends.tensor import Tensor
 from neonlike.errors import ArgumentError
 from neonlike.models.arguments import DATASET_EXAMPLE, require
 from neonlike.models.beam import BeamSearch
+from neonlike.optree import dialect
 from neonlike.optree.values import values
 
 
@@ -121,7 +122,8 @@ def outputs_beam(model: Any, dataset: Any, num_beams: int, steps: int | None) ->
     batches = [search.beamsearch(x, num_beams, steps).get().T for x, _ in dataset]
     if not batches:
         raise ArgumentError(f"{model.name}.get_outputs_beam: the data iterator {dataset!r} yielded no batch")
-    return np.concatenate(batches)[: dataset.ndata]
+    words = np.concatenate(batches)[: dataset.ndata]
+    return words[:, :, np.newaxis] if dialect.is_neon() else words
 
 
 def _first(tensors: Any) -> Any:

@@ -225,7 +225,7 @@ class Benchmark(NervanaObject):
         functions : list of callable, optional
             Columns; mean, median, min and max by default.
         output : object with ``display``, optional
-            Where the lines go; the library's logger by default.
+            Where the table goes, as one text; the library's logger by default.
         nskip : int
             Leave out that many first calls.
         """
@@ -243,8 +243,7 @@ class Benchmark(NervanaObject):
             kept = values[min(nskip, len(values) - 1) :]
             cells = "".join(f"| {float(function(kept)):<9.4f}ms " for function in columns)
             lines.append(f"{name:<{width}}{cells}")
-        for line in [*lines, rule]:
-            output.display(line)
+        output.display("\n".join([*lines, rule]))
 
 
 def _require_batches(method: str, dataset: Any, niterations: int) -> None:

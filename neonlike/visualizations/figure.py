@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 
 from neonlike.errors import MissingExtra
+from neonlike.util.atomic import replacing
+from neonlike.util.persist import expand
 from neonlike.visualizations.data import Curve, Histogram, Picture, convert_rgb_to_bokehrgba
-from neonlike.visualizations.page import COLOURS
+from neonlike.visualizations.page import COLOURS, curves, page, responses
 
-__all__ = ["cost_fig", "deconv_figs", "hist_fig", "image_fig"]
+__all__ = ["cost_fig", "deconv_figs", "deconv_summary_page", "hist_fig", "image_fig", "x_label"]
 
 
 def _figure(**options: Any) -> Any:
@@ -24,6 +26,34 @@ def _figure(**options: Any) -> Any:
     return figure(**options)
 
 
+def x_label(epoch_axis: bool) -> str:
+    """The title of an axis of epochs, or of minibatches."""
+    return "Epoch" if epoch_axis else "Minibatch"
+
+
+def deconv_summary_page(filename: str, cost_data: Sequence[Curve], deconv_data: Sequence[Any]) -> str:
+    """Write a page with curves, and what the feature maps of each layer respond to; needs no bokeh.
+
+    Parameters
+    ----------
+    filename : path
+        Of the page, in HTML.
+    cost_data : list of (name, x, y)
+        Of :func:`~neonlike.visualizations.data.h5_cost_data`.
+    deconv_data : list of (layer, pictures)
+        Of :func:`~neonlike.visualizations.data.h5_deconv_data`.
+
+    Returns
+    -------
+    str
+        The path.
+    """
+    sections = [curves(cost_data, x_label(True)), *(responses(*layer) for layer in deconv_data)]
+    with replacing(path := expand(filename)) as file:
+        file.write(page("What feature maps respond to", sections).encode())
+    return path
+
+
 def cost_fig(cost_data: Sequence[Curve], plot_height: int, plot_width: int, epoch_axis: bool = True) -> Any:
     """A figure of the curves of :func:`~neonlike.visualizations.data.h5_cost_data`.
 
@@ -32,7 +62,7 @@ def cost_fig(cost_data: Sequence[Curve], plot_height: int, plot_width: int, epoc
     MissingExtra
         If bokeh is not installed.
     """
-    label = "Epoch" if epoch_axis else "Minibatch"
+    label = x_label(epoch_axis)
     fig = _figure(height=plot_height, width=plot_width, title="Cost", x_axis_label=label, y_axis_label="Cost")
     for number, (name, x, y) in enumerate(cost_data):
         fig.line(x, y, line_width=2, color=COLOURS[number % len(COLOURS)], legend_label=name)
@@ -51,7 +81,7 @@ def hist_fig(
     """
     name, counts, height, width, _, offset = hist_data
     fig = _figure(
-        height=plot_height, width=plot_width, title=name, x_axis_label="Epoch" if epoch_axis else "Minibatch",
+        height=plot_height, width=plot_width, title=name, x_axis_label=x_label(epoch_axis),
         y_axis_label="Magnitude, log2", x_range=(0, width) if x_range is None else x_range,
         y_range=(offset, offset + height),
     )  # fmt: skip

@@ -91,6 +91,8 @@ class Seq2Seq(LayerContainer):
         """The shapes of both inputs, one after the other, as data or shapes say."""
         shape = plain_shape(getattr(in_obj, "shape", in_obj))
         if hasattr(in_obj, "decoder_shape"):
+            if in_obj.decoder_shape is None and self.in_shape is not None:  # what is decoded reads its own words
+                return (*_as_tuple(shape), *self.in_shape[len(self.in_shape) // 2 :])
             if in_obj.decoder_shape is None:
                 raise ArgumentError(
                     f"{self.name}: the data have no inputs for the decoder, decoder_shape is None; give them, as "
