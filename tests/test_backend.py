@@ -205,7 +205,8 @@ def test_attributes_callers_read_and_write(be: Backend) -> None:
     assert isinstance(be.rng, np.random.RandomState)
     assert be.init_rng_state[0] == "MT19937"
     be.enable_winograd = 4
-    be.batch_size = 7
+    with neon_dialect():
+        be.batch_size = 7
     assert be.iobuf(3).shape == (3, 128)
     be.bsz = 5
     assert be.iobuf(3).shape == (3, 5)

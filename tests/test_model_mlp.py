@@ -368,7 +368,7 @@ class TestResultsAreNumbers:
         assert float(error) == 0.125
         assert int(values(np.array([[3.0]]))) == 3
 
-    def test_in_neons_dialect_a_tensor_of_one_element_gives_one(self, be):
+    def test_in_neons_dialect_an_element_of_a_tensor_is_a_number(self, be):
         total = be.array([[2.5]])
         assert type(total.get()) is np.ndarray
         with neon_dialect():
@@ -376,7 +376,12 @@ class TestResultsAreNumbers:
                 assert "%.1f" % host == "2.5"  # noqa: UP031
                 assert float(host) == float(host[0]) == 2.5
                 assert int(host * 2) == 5
-            assert type(be.zeros((2, 1)).get()) is np.ndarray
+            column = be.array([[1.5], [0.5]]).get()
+            assert float(column[0]) == 1.5 and "%.1f" % column[1] == "0.5"  # noqa: UP031
+            assert int(np.argsort(column, axis=0)[0]) == 1 and float(np.partition(column, 0, axis=0)[0]) == 0.5
+            assert repr(column) == "array([[1.5],\n       [0.5]], dtype=float32)"
+            with pytest.raises(ValueError, match="can only convert an array of size 1"):
+                float(column)
         if be.device_type == 0:
             with neon_dialect():
                 total.asnumpyarray()[0, 0] = 3

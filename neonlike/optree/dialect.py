@@ -8,7 +8,7 @@ form                        as NumPy and PyTorch mean it (the default)       in 
 ``bool(e)``                 the value of one element; an error for several   True: there is an expression
 ``repr(t)``, ``str(t)``     a tensor's values                                one line without them
 ``t.take(i, axis)[:] = x``  changes a copy                                   stores into ``t``
-``float(t.get())``          NumPy's: an error since 2.4, of rank 1 or more   the value of one element
+``float(t.get()[i])``       NumPy's: an error since 2.4, of rank 1 or more   the value of one element
 ``layer.modulenm``          ``neonlike.layers.layer.Linear``                 ``neon.layers.layer.Linear``
 gradient of a tie           equal shares, which add up to one                all of it to each that is tied
 an argument ``name``        a string                                         any object, with a warning

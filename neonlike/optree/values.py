@@ -1,4 +1,7 @@
-"""Small results as arrays that still act as numbers: ``'%.1f' % (model.eval(...) * 100)`` in neon's scripts."""
+"""Arrays of which one element, a small result or what is cut out, still acts as a number, as in neon's scripts.
+
+``'%.1f' % (model.eval(...) * 100)`` is such a use, and ``float(x[i])`` of a column.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,9 @@ class Values(np.ndarray):
     def __int__(self) -> int:
         return int(self.item())
 
+    def __repr__(self) -> str:
+        return repr(np.asarray(self))
+
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if spec and self.size == 1 else format(np.asarray(self).__str__(), spec)
 
@@ -35,5 +41,5 @@ def values(array: Any) -> Values:
 
 
 def fetched(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """What ``get`` gives of a tensor with this content: in neon's dialect, one element is a number too."""
-    return values(array) if array.size == 1 and is_neon() else array
+    """What ``get`` gives of a tensor with this content: in neon's dialect, one element of it is a number too."""
+    return values(array) if is_neon() else array

@@ -25,6 +25,8 @@ from neonlike.backends.families.rnn_repeat import KnownUnrolls
 from neonlike.backends.hostdata import array_to_wrap
 from neonlike.backends.objects.protected import class_for
 from neonlike.backends.tensor import Tensor
+from neonlike.checks import brief
+from neonlike.errors import ArgumentError
 from neonlike.kernels.c.compile import find_compiler
 from neonlike.kernels.c.engine import CEngine
 from neonlike.kernels.numpy_engine.engine import NumpyEngine
@@ -75,6 +77,22 @@ class NervanaCPU(
         self._calls = None if self.compiler is None else CallCache()
         self._unrolls = None if self.compiler is None else KnownUnrolls()
         return NumpyEngine() if self.compiler is None else _compiled_engine[-1]()
+
+    @property
+    def product_precision(self) -> str:
+        """What factors of float32 products may be rounded to: "float32", which they are; a GPU has others.
+
+        Setting another one raises ArgumentError.
+        """
+        return "float32"
+
+    @product_precision.setter
+    def product_precision(self, precision: str) -> None:
+        if precision != self.product_precision:
+            raise ArgumentError(
+                f"product_precision: got {brief(precision)}; on a CPU factors are not rounded, and only 'float32' is "
+                "taken"
+            )
 
     def cleanup_backend(self) -> None:
         """Drop plans and the memory that is kept to be used again; tensors and the backend can still be used.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numbers
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from neonlike.backends.families.mkl import MklFamily
 from neonlike.checks import brief, require_method
@@ -36,6 +36,10 @@ class HooksFamily(MklFamily):
         Mantissa bits that assignments round to at random; 0: to nearest.
     """
 
+    fixed: ClassVar[frozenset[str]] = frozenset(
+        "device_type device_id use_pinned_mem stream ctx cublas_handle init_rng_state_dev pcg compute_capability "
+        "gpu_memory_size use_cudac_kernels warmup round_mode".split()
+    )
     device_type = 0
     device_id = 0
     use_pinned_mem = False

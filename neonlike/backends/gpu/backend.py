@@ -105,6 +105,7 @@ class NervanaGPU(
     tensor_cls: ClassVar[type[Tensor]] = GPUTensor
     device_type = 1
     use_pinned_mem = True
+    fixed = Backend.fixed - {"round_mode"}
     _hist_limit = 16384
     _untimed_rate = (0, 0)
 
