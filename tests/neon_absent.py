@@ -38,6 +38,8 @@ ABSENT: dict[str, str] = {
     **_rows(_GROUPS, "callbacks.callbacks", "TrainMulticostCallback.separate_branch_costs"),
     **_rows("an argument that is kept under no name", "data.dataloader_transformers", "DumpImage.filename"),
     **_rows("a step of iterating, private here", "data.dataloaderadapter", "DataLoaderAdapter.transform"),
+    **_rows(_CAPTIONS, "data.imagecaption", "ImageCaption.load_vocab ImageCaption.read_images"),
+    **_rows("of the images to test with alone", "data.imagecaption", "ImageCaption.predict"),
     **_rows(_OWN, "data.questionanswer", "BABI.compute_statistics BABI.data_to_list BABI.flatten"),
     **_rows(_OWN, "data.questionanswer", "BABI.vectorize_stories"),
     **_rows("names of files that are attributes", "data.text", "PTB.gen_filename SICK.gen_filename SICK.gen_zipname"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import pickle
 import zipfile
 
 import numpy as np
@@ -142,6 +144,50 @@ def test_data_sets_from_folder_and_archive(be, captions, tmp_path, cls):
     assert cls(path=str(here), max_images=1).train_iter.ndata == 2
 
 
+@pytest.fixture
+def pickled(tmp_path):
+    """The same images as one of neon's files, where words count that are used five times."""
+    folder = tmp_path / "flickr8k"
+    folder.mkdir()
+    sents = {}
+    for i, (split, sentences) in enumerate(zip(SPLITS, SENTENCES)):
+        image = {"imgid": i, "sentences": [{"tokens": s.split()} for s in sentences]}
+        sents.setdefault("test" if split == "test" else "train", []).append(image)
+    sents["train"][0]["sentences"] += [{"tokens": ["a", "dog"]}] * 4
+    with gzip.open(folder / "features.pkl.gz", "wb") as file:
+        pickle.dump({"sents": sents, "feats": FEATURES.T}, file, protocol=2)
+    return folder
+
+
+def test_neons_own_files(be, pickled, tmp_path):
+    with zipfile.ZipFile(tmp_path / "coco.zip", "w") as archive:
+        archive.write(pickled / "features.pkl.gz", "coco/features.pkl.gz")
+    data, zipped = Flickr8k(path=str(tmp_path)), Coco(path=str(tmp_path))
+    for train, test in ((data.train_iter, data.test_iter), (zipped.train_iter, zipped.test_iter)):
+        assert train.vocab == test.vocab == [".", "a", "dog"] and train.end_token == "."
+        assert train.shape == [4096, (3, 5)] and (train.ndata, test.ndata, train.nbatches()) == (8, 2, 4)
+        (image, _), (targets, _) = next(iter(train))
+        assert image.shape == (4096, 2) and targets.shape == (3, 12)
+    pairs = list(data.test_iter.iterImageSentencePair())
+    assert [pair["sentence"]["tokens"] for pair in pairs] == [*(s.split() for s in SENTENCES[2]), ["a", "a", "dog"]]
+    assert np.array_equal(pairs[-1]["image"], FEATURES[4])
+    groups = list(data.test_iter.iterImageSentenceGroup())
+    assert [len(group["sentences"]) for group in groups] == [2, 1]
+    assert [words["tokens"] for words in data.test_iter.iterSentences()][2] == ["a", "a", "dog"]
+
+
+def test_neons_files_that_do_not_do(be, pickled):
+    path = pickled / "features.pkl.gz"
+    whole = path.read_bytes()
+    with gzip.open(path, "wb") as file:
+        pickle.dump({"sents": {}}, file)
+    with pytest.raises(OSError, match="has no sents by split and feats"):
+        ImageCaption(pickled)
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(OSError, match="is not a whole file"):
+        ImageCaption(pickled)
+
+
 def test_folders_that_do_not_do(be, captions):
     with pytest.raises(FileNotFoundError, match=r"no file .*dataset\.json"):
         ImageCaption(captions / "none")
@@ -150,7 +196,7 @@ def test_folders_that_do_not_do(be, captions):
     with pytest.raises(OSError, match=r"vgg_feats\.mat is no MATLAB file with 'feats', or not a whole one"):
         ImageCaption(captions)
     savemat(captions / "vgg_feats.mat", {"feats": FEATURES[:3].T})
-    with pytest.raises(OSError, match="of 3, lacks"):
+    with pytest.raises(OSError, match="of 3, lack"):
         ImageCaption(captions)
     for content in ('{"images": [', '{"images": [{}]}', "[]"):
         (captions / "dataset.json").write_text(content)

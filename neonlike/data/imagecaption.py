@@ -1,6 +1,7 @@
 """Sentences that describe images, whose features a network computed beforehand (Karpathy, Fei-Fei 2015).
 
-A folder has ``dataset.json`` with the sentences of each image and ``vgg_feats.mat`` with 4096 features of each.
+A folder has ``dataset.json`` with the sentences of each image and ``vgg_feats.mat`` with 4096 features of each; or both
+in ``features.pkl.gz``, as neon's archives.
 """
 
 from __future__ import annotations
@@ -14,20 +15,22 @@ from typing import Any
 
 import numpy as np
 
-from neonlike.data.datasets import Dataset
+from neonlike.data.datasets import Dataset, unpack
 from neonlike.data.drawing import DrawsEachEpoch
 from neonlike.data.protocol import ArrayShapeError, Batches, DamagedData, HostIterator, MissingData, columns
 from neonlike.errors import MissingExtra
 from neonlike.logger import logger
 from neonlike.optree.functions import onehot
 from neonlike.transforms.bleu import BLEUScore
-from neonlike.util.persist import TEXT, expand
+from neonlike.util.persist import TEXT, expand, load_obj
 
 __all__ = ["Coco", "Flickr8k", "Flickr30k", "ImageCaption", "ImageCaptionTest"]
 
 END = "."
 """Ends each sentence, and begins none."""
-SENTENCES, FEATURES = "dataset.json", "vgg_feats.mat"
+SENTENCES, FEATURES, PICKLED = "dataset.json", "vgg_feats.mat", "features.pkl.gz"
+LEAST_USES = 5
+"""How often a word stands in the training sentences of ``features.pkl.gz`` to be one of the vocabulary, as in neon."""
 
 
 class _Captions(HostIterator):
@@ -36,7 +39,10 @@ class _Captions(HostIterator):
     Attributes
     ----------
     vocab : list of str
-        Words of the training sentences, the end of a sentence first.
+        Words of the training sentences, the end of a sentence first; of ``features.pkl.gz`` those used often.
+    end_token : str
+    sent_data : list of dict
+        ``split``, ``row`` of the features and ``sentences``, lists of words, of each image of the part.
     vocab_size, image_size, max_sentence_length : int
     word_to_index, index_to_word : dict
     bias_init : ndarray
@@ -44,19 +50,20 @@ class _Captions(HostIterator):
     """
 
     from_description = False  # making one reads files
+    end_token = END
 
     def __init__(self, path: str | os.PathLike[str], max_images: int = -1) -> None:
         super().__init__()
         self.path, self.max_images = os.fspath(path), max_images
         folder = expand(path)
-        images = _read_sentences(os.path.join(folder, SENTENCES))
+        is_neons = os.path.exists(os.path.join(folder, PICKLED))
+        images = self._read(folder, is_neons)
         training = [image for image in images if image["split"] in ("train", "restval")]
-        self.features = _read_features(os.path.join(folder, FEATURES))
-        if not all(0 <= image["row"] < len(self.features) for image in images):
-            raise DamagedData(f"{folder}: {SENTENCES} has images that {FEATURES}, of {len(self.features)}, lacks")
         if not training:
             raise DamagedData(f"{os.path.join(folder, SENTENCES)} has no images to train with (split 'train')")
         counts = Counter(word for image in training for words in image["sentences"] for word in words)
+        if is_neons:
+            counts = Counter({word: uses for word, uses in counts.items() if uses >= LEAST_USES})
         self.vocab = [END, *sorted(set(counts) - {END})]
         self.vocab_size, self.image_size = len(self.vocab), self.features.shape[1]
         self.word_to_index = {word: index for index, word in enumerate(self.vocab)}
@@ -65,8 +72,36 @@ class _Captions(HostIterator):
         counts[END] = sum(len(image["sentences"]) for image in training)
         frequencies = np.log(np.array([counts[word] for word in self.vocab], np.float32) / counts.total())
         self.bias_init = (frequencies - frequencies.max()).reshape(-1, 1)
-        self.shape = [(self.image_size, 1), (self.vocab_size, self.max_sentence_length)]
-        self.images = self._chosen(images)[: max_images if max_images >= 0 else None]
+        image: Any = self.image_size if is_neons else (self.image_size, 1)
+        self.shape = [image, (self.vocab_size, self.max_sentence_length)]
+        self.images = self.sent_data = self._chosen(images)[: max_images if max_images >= 0 else None]
+
+    def _read(self, folder: str, is_neons: bool) -> list[dict[str, Any]]:
+        """The images of a folder; their features go to ``features``."""
+        if is_neons:
+            images, self.features = _read_pickled(os.path.join(folder, PICKLED))
+        else:
+            images = _read_sentences(os.path.join(folder, SENTENCES))
+            self.features = _read_features(os.path.join(folder, FEATURES))
+        if not all(0 <= image["row"] < len(self.features) for image in images):
+            raise DamagedData(f"{folder}: there are images that the features, of {len(self.features)}, lack")
+        return images
+
+    def iterSentences(self) -> Iterator[dict[str, Any]]:  # noqa: N802  neon's name, as of the next two
+        """``{"tokens": words}`` of each sentence."""
+        return ({"tokens": words} for image in self.images for words in image["sentences"])
+
+    def iterImageSentencePair(self) -> Iterator[dict[str, Any]]:  # noqa: N802
+        """``{"image": features, "sentence": {"tokens": words}}`` of each sentence."""
+        for group in self.iterImageSentenceGroup():
+            for sentence in group["sentences"]:
+                yield {"image": group["image"], "sentence": sentence}
+
+    def iterImageSentenceGroup(self) -> Iterator[dict[str, Any]]:  # noqa: N802
+        """``{"image": features, "sentences": [{"tokens": words}, ...]}`` of each image."""
+        for image in self.images:
+            sentences = [{"tokens": words} for words in image["sentences"]]
+            yield {"image": self.features[image["row"]], "sentences": sentences}
 
     def _chosen(self, images: list[Any]) -> list[Any]:
         raise NotImplementedError
@@ -273,9 +308,16 @@ class _CaptionDataset(Dataset):
         self.max_images = max_images
 
     def load_data(self) -> str:
-        """Path of the folder with the two files."""
-        paths = [self.find(f"{self.NAME}/{file}", self.filename) for file in (SENTENCES, FEATURES)]
-        return os.path.dirname(paths[0])
+        """Path of the folder with the two files, or with that of neon's."""
+        pickled, *paths = self._valid_path_append(
+            self.path, *(os.path.join(self.NAME, file) for file in (PICKLED, SENTENCES, FEATURES))
+        )
+        if not any(map(os.path.exists, (pickled, *paths))):
+            unpack(self.load_zip(self.filename, 0))
+        if not os.path.exists(pickled):
+            for file in (SENTENCES, FEATURES):
+                self.find(f"{self.NAME}/{file}", self.filename)
+        return os.path.dirname(pickled)
 
     def gen_iterators(self) -> dict[str, Any]:
         """``train`` and ``test``."""
@@ -308,18 +350,34 @@ def _read_sentences(path: str) -> list[dict[str, Any]]:
     try:
         with open(path, encoding=TEXT) as file:
             images = json.load(file)["images"]
-        return [
-            {
-                "split": image["split"],
-                "row": int(image.get("imgid", row)),
-                "sentences": [[str(word) for word in sentence["tokens"]] for sentence in image["sentences"]],
-            }
-            for row, image in enumerate(images)
-        ]
+        return [_image(image["split"], row, image) for row, image in enumerate(images)]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DamagedData(
             f"{path} is no list of images with sentences and a split, or not a whole one ({error!r})"
         ) from error
+
+
+def _image(split: str, row: int, image: Any) -> dict[str, Any]:
+    return {
+        "split": split,
+        "row": int(image.get("imgid", row)),
+        "sentences": [[str(word) for word in sentence["tokens"]] for sentence in image["sentences"]],
+    }
+
+
+def _read_pickled(path: str) -> tuple[list[dict[str, Any]], np.ndarray]:
+    """Images and features ``(images, 4096)`` of a file of neon's.
+
+    It is a pickled dictionary: ``sents`` has lists of images by split, ``feats`` a column for each image.
+    """
+    try:
+        content = load_obj(path)
+        images = [
+            _image(split, row, image) for split, part in content["sents"].items() for row, image in enumerate(part)
+        ]
+        return images, np.ascontiguousarray(np.asarray(content["feats"]).T, dtype=np.float32)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError) as error:
+        raise DamagedData(f"{path} has no sents by split and feats, or is not a whole file ({error!r})") from error
 
 
 def _read_features(path: str) -> np.ndarray:
