@@ -165,17 +165,37 @@ def _alternatives(annotation: str) -> list[str]:
     return [part.strip() for part in parts]
 
 
-def require(operation: str, name: str, value: Any, kind: Kind) -> None:
-    """Raise ArgumentTypeError unless ``kind`` admits ``value``, ArgumentError for an integer that no float can be."""
+def require(operation: str, name: str, value: Any, kind: Kind) -> Any:
+    """``value``, or the integer that it is, if ``kind`` admits it.
+
+    Raises
+    ------
+    ArgumentTypeError
+        If it does not.
+    ArgumentError
+        For an integer that no float can be.
+    """
     if not kind.admits(value):
+        if int in kind.quick and (whole := _whole(value)) is not None:
+            return whole
         if name in _lenient:
             _warn_once(operation, name, shown(value))
-            return
+            return value
         raise ArgumentTypeError(f"{operation}: {name} must be {kind.words}, got {shown(value)}")
     if isinstance(kind.quick, set):
         kind.quick.add(type(value))
     if is_real(value) and kind.words.startswith("a number"):
         number(operation, name, value)
+    return value
+
+
+def _whole(value: Any) -> int | None:
+    """An array of integers without axes as an integer, in neon's dialect a whole float too; else None."""
+    if isinstance(value, np.ndarray) and value.ndim == 0 and value.dtype.kind in "iu":
+        return int(value)
+    if _lenient and isinstance(value, (float, np.floating)) and float(value).is_integer():
+        return int(value)
+    return None
 
 
 _lenient: dict[str, str] = {}
@@ -232,7 +252,11 @@ def checked(function: Function) -> Function:
             else:
                 continue
             if value.__class__ not in quick and value is not default:
-                require(operation, name, value, kind)
+                taken = require(operation, name, value, kind)
+                if taken is not value and place < count:
+                    args = (*args[:place], taken, *args[place + 1 :])
+                elif taken is not value:
+                    kwargs[name] = taken
         return function(*args, **kwargs)
 
     checking.looked_at = tuple((place, name, quick, default) for place, name, quick, _, default in looked_at)  # type: ignore[attr-defined]

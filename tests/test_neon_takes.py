@@ -37,7 +37,18 @@ from neonlike.layers.container import DeltasTree
 from neonlike.models import Model
 from neonlike.optimizers import Adam, GradientDescentMomentum
 from neonlike.optree.dialect import neon_dialect
-from neonlike.transforms import CrossEntropyMulti, Logistic, Rectlin, Rectlinclip, Softmax, Tanh
+from neonlike.transforms import (
+    CrossEntropyMulti,
+    Logistic,
+    MeanSquared,
+    Rectlin,
+    Rectlinclip,
+    SmoothL1Loss,
+    Softmax,
+    SquareHingeLoss,
+    SumSquared,
+    Tanh,
+)
 
 pytestmark = [pytest.mark.engines("numpy", "c"), pytest.mark.samples(4)]
 
@@ -230,3 +241,32 @@ def test_deep_layers_take_neons_defaults() -> None:
     assert [type(layer) for layer in layers] == [BiLSTM, BiLSTM] and layers[0].init_inner is None
     with pytest.raises(DTypeError, match="BiLSTM: activation: None is not a transform object"):
         DeepBiLSTM(3, Gaussian())
+
+
+def test_whole_numbers(be: Backend) -> None:
+    for size in (np.array(3), np.array(3, np.uint8)):
+        assert Affine(size, Gaussian())[0].nout == Affine(nout=size, init=Gaussian())[0].nout == 3
+    for size in (3.0, np.float32(3)):
+        with pytest.raises(ArgumentTypeError, match=r"nout must be an integer"):
+            Affine(size, Gaussian())
+    with neon_dialect():
+        for size in (3.0, np.float32(3)):
+            made = Affine(size, Gaussian())[0].nout
+            assert made == 3 and type(made) is int
+        for size in (2.5, float("nan"), float("inf"), np.array([3]), np.array(3.0), "3"):
+            with pytest.raises(ArgumentTypeError, match=r"nout must be an integer"):
+                Affine(size, Gaussian())
+
+
+@pytest.mark.parametrize("cost", [SumSquared, MeanSquared, SmoothL1Loss, SquareHingeLoss])
+def test_a_row_of_targets_is_for_all_outputs(be: Backend, cost: Any) -> None:
+    y, t = be.array([[0.5, -2.0], [3.0, 0.25]]), be.array([[0.0, 1.0]])
+    all_targets = be.array(np.tile(t.get(), (2, 1)))
+    with pytest.raises(ShapeError, match="they must be equal"):
+        cost()(y, t)
+    with neon_dialect():
+        for method in ("__call__", "bprop"):
+            found, wanted = (getattr(cost(), method)(y, targets) for targets in (t, all_targets))
+            np.testing.assert_array_equal(found.asnumpyarray(), wanted.asnumpyarray())
+        with pytest.raises(ShapeError, match="they must be equal"):
+            cost()(y, be.ones((1, 3)))

@@ -197,7 +197,10 @@ class Callbacks(NervanaObject):
         if not hasattr(model, "ndata"):
             raise ArgumentError(f"Callbacks: {shown(model)} is no model in training; give the model to Callbacks")
         if getattr(model, "cost", model) is None:
-            raise ArgumentError("Callbacks: they were made with another model than the one in training")
+            raise ArgumentError(
+                f"Callbacks: {shown(model)} has no cost: they were made with another model than the one in training, "
+                "or called before model.initialize(data, cost), which Model.fit does"
+            )
         if self.model_file:
             model.load_params(self.model_file)
             self.model_file = None  # once: a second call of fit goes on from where the first ended

@@ -13,6 +13,7 @@ form                        as NumPy and PyTorch mean it (the default)       in 
 gradient of a tie           equal shares, which add up to one                all of it to each that is tied
 an argument ``name``        a string                                         any object, with a warning
 an argument ``inference``   a truth value                                    the truth of any object, with a warning
+a whole float for a size    an error                                         the integer
 rows and columns of a       as the layer was configured for                  any, of as many elements
 layer's input
 ==========================  ===============================================  ======================================

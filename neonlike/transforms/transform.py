@@ -13,6 +13,7 @@ import numpy as np
 from neonlike.checks import admit, shown
 from neonlike.errors import DTypeError, NotDefined, ShapeError
 from neonlike.nervanaobject import NervanaObject
+from neonlike.optree import dialect
 from neonlike.optree.dtypes import compute_dtype
 from neonlike.optree.node import Expression
 
@@ -129,8 +130,11 @@ class Cost(NervanaObject):
         return activation.through(y, slope)
 
     def _check_shapes(self, y: Any, t: Any) -> None:
-        if isinstance(y, Expression) and isinstance(t, Expression) and y.shape == t.shape:
-            return
+        if isinstance(y, Expression) and isinstance(t, Expression):
+            if y.shape == t.shape:
+                return
+            if dialect.is_neon() and self.by_outputs and t.shape == (1, y.shape[-1]):
+                return  # a row for all outputs: it broadcasts
         for name, value in (("outputs", y), ("targets", t)):
             if not isinstance(value, Expression):
                 raise DTypeError(f"{self.classnm}: the {name} must be a tensor or an expression, got {shown(value)}")
