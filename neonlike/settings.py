@@ -210,6 +210,11 @@ CUDA_PATH: Setting[str] = Setting("CUDA_PATH", "a folder", "none", "a CUDA toolk
 CUDA_VISIBLE_DEVICES: Setting[str] = Setting(
     "CUDA_VISIBLE_DEVICES", "see CUDA", "all", "the GPUs there are, to CUDA's driver", str, ""
 )
+BACKEND = Setting(
+    "NEONLIKE_BACKEND", "cpu or gpu", "gpu",
+    "cpu: programs of nervanagpu under `neonlike.compat` run on the CPU, and have a stand-in for PyCUDA's events",
+    _one_of("cpu", "gpu"), "gpu",
+)  # fmt: skip
 COMPAT_FORCE = Setting(
     "NEONLIKE_COMPAT_FORCE", _FLAG, "0", "1: `import neon` means this library although a real neon is installed",
     _flag, False,

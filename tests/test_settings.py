@@ -50,6 +50,7 @@ WRONG = {
     "NEONLIKE_GPU_GRAPHS": ("big",),
     "NEONLIKE_GPU_SELFTEST": ("twice",),
     "NEONLIKE_CONTRACT": ("fast",),
+    "NEONLIKE_BACKEND": ("cuda", "1"),
     "NEONLIKE_COMPAT_FORCE": ("true",),
 }
 

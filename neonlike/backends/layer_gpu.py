@@ -64,6 +64,7 @@ class Layer:
         self.bprop_out: Any = None
         self.weights: Any = None
         self.updat_out: Any = None
+        self.prev_layer: Layer | None = None
 
     @staticmethod
     def create(lib: Any, conf: dict[str, Any], prev_layer: Layer | None, dtype: Any) -> Layer:
@@ -71,7 +72,7 @@ class Layer:
         config = {**conf.get("common", {}), **conf, "dtype": dtype}
         config.pop("common", None)
         kind = config.pop("layer", None)
-        kind = {ConvLayer: _Convolution, PoolLayer: _Pooling}.get(kind, kind)
+        kind = {ConvLayer: Convolution, PoolLayer: Pooling}.get(kind, kind)
         if not (isinstance(kind, type) and issubclass(kind, Layer)):
             raise ArgumentError(f"Layer.create: the configuration names no layer of this module, but {kind!r}")
         if prev_layer is not None:
@@ -79,6 +80,26 @@ class Layer:
             sizes = {"nIn": prev_layer.nOut} if flat else _image(prev_layer)
             config = {"N": prev_layer.N, **sizes, **config}
         return kind(lib, **config)
+
+    def connect(self, prev_layer: Layer) -> None:
+        """Take the output of ``prev_layer``, which has been made, as the input of an ``fprop`` without one.
+
+        Raises
+        ------
+        ArgumentError
+            If this layer was made for another number of inputs or images.
+        """
+        if (prev_layer.nOut, prev_layer.N) != (self.nIn, self.N):
+            raise ArgumentError(
+                f"connect: {prev_layer} gives {(prev_layer.nOut, prev_layer.N)}, and {self} takes "
+                f"{(self.nIn, self.N)}; make the layers with sizes that agree"
+            )
+        self.prev_layer = prev_layer
+
+    def _input(self, fprop_in: Any) -> Any:
+        """The given input, or without one the output of the layer that this one was connected to."""
+        self.fprop_in = self.prev_layer.fprop_out if fprop_in is None and self.prev_layer else fprop_in
+        return self.fprop_in
 
     def init_activations(self, fprop_out: Any = None) -> None:
         """Make the output, or take the given tensor."""
@@ -101,10 +122,9 @@ class Layer:
             self.weights[:] = self.lib.rng.normal(loc, scale, self.dimF2)
         self.updat_out = self.lib.empty(self.dimF2, dtype=self.dtype) if shared is None else shared.share(self.dimF2)
 
-    def fprop(self, fprop_in: Any) -> Any:
+    def fprop(self, fprop_in: Any = None) -> Any:
         """The output for an input ``(nIn, N)``."""
-        self.fprop_in = fprop_in
-        return fprop_in
+        return self._input(fprop_in)
 
     def bprop(self, bprop_in: Any, beta: float = 0.0) -> Any:
         """The error of the input for that of the output, plus ``beta`` times what it was."""
@@ -178,7 +198,7 @@ class Layer:
         )
 
     def __str__(self) -> str:
-        name = type(self).__name__.strip("_")
+        name = type(self).__name__
         return f"{name} {self.C}x{self.D}x{self.H}x{self.W} -> {self.K}x{self.M}x{self.P}x{self.Q}, {self.N} images"
 
 
@@ -201,7 +221,7 @@ class DataLayer(Layer):
         return self.fprop_out
 
 
-class _Convolution(Layer):
+class Convolution(Layer):
     """A convolution, rectified with ``relu``; sizes as of ``be.conv_layer``."""
 
     def __init__(self, lib: Any, dtype: Any, N: int, C: int, K: int, relu: bool = False, **sizes: int) -> None:
@@ -209,9 +229,9 @@ class _Convolution(Layer):
         super().__init__(lib, dtype, N, (C, *g.DHW), (K, *g.MPQ))
         self.relu, self.dimF2 = relu, g.dimF2
 
-    def fprop(self, fprop_in: Any) -> Any:
+    def fprop(self, fprop_in: Any = None) -> Any:
         """The output for an input ``(nIn, N)``."""
-        self.fprop_in = fprop_in
+        fprop_in = self._input(fprop_in)
         self.lib.fprop_conv(self.nglayer, fprop_in, self.weights, self.fprop_out, relu=self.relu)
         return self.fprop_out
 
@@ -224,7 +244,7 @@ class _Convolution(Layer):
         return self.bprop_out
 
 
-class _Pooling(Layer):
+class Pooling(Layer):
     """A pooling; sizes as of ``be.pool_layer``."""
 
     def __init__(self, lib: Any, dtype: Any, N: int, C: int, op: str = "max", **sizes: int) -> None:
@@ -238,9 +258,9 @@ class _Pooling(Layer):
         if self.nglayer.op == "max":
             self.argmax = self.lib.empty((self.nOut, self.N), dtype=self.nglayer.argmax_dtype)
 
-    def fprop(self, fprop_in: Any) -> Any:
+    def fprop(self, fprop_in: Any = None) -> Any:
         """The output for an input ``(nIn, N)``."""
-        self.fprop_in = fprop_in
+        fprop_in = self._input(fprop_in)
         self.lib.fprop_pool(self.nglayer, fprop_in, self.fprop_out, self.argmax)
         return self.fprop_out
 
@@ -260,9 +280,9 @@ class FullLayer(Layer):
         super().__init__(lib, dtype, N, (nIn, 1, 1, 1), (nOut, 1, 1, 1))
         self.relu, self.dimF2 = relu, (nOut, nIn)
 
-    def fprop(self, fprop_in: Any) -> Any:
+    def fprop(self, fprop_in: Any = None) -> Any:
         """The output for an input ``(nIn, N)``."""
-        self.fprop_in = fprop_in
+        fprop_in = self._input(fprop_in)
         self.lib.compound_dot(self.weights, fprop_in, self.fprop_out, relu=self.relu)
         return self.fprop_out
 
@@ -293,9 +313,9 @@ class BatchNorm(Layer):
         self.weights = self.statistics["gamma"] = self.lib.ones((self.C, 1))
         self.updat_out = self.statistics["grad_gamma"]
 
-    def fprop(self, fprop_in: Any) -> Any:
+    def fprop(self, fprop_in: Any = None) -> Any:
         """The output for an input ``(nIn, N)``."""
-        s, self.fprop_in = self.statistics, fprop_in
+        s, fprop_in = self.statistics, self._input(fprop_in)
         self.lib.compound_fprop_bn(
             fprop_in.reshape(self.C, -1), s["xsum"], s["xvar"], s["gmean"], s["gvar"], s["gamma"], s["beta"],
             self.fprop_out.reshape(self.C, -1), self.eps, self.rho, True, relu=self.relu,
@@ -365,9 +385,9 @@ class Inception(Layer):
             for layer in chain:
                 layer.init_weights(loc, scale, None, zeros)
 
-    def fprop(self, fprop_in: Any) -> Any:
+    def fprop(self, fprop_in: Any = None) -> Any:
         """The output for an input ``(nIn, N)``."""
-        self.fprop_in = fprop_in
+        fprop_in = self._input(fprop_in)
         for chain in self.partitions:
             x = fprop_in
             for layer in chain:

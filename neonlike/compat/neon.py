@@ -4,6 +4,9 @@ The very same module objects appear under both names, so classes compare and pic
 package called neon can be imported, nothing is shadowed behind the user's back: the import raises, unless the
 environment variable ``NEONLIKE_COMPAT_FORCE`` is set. The forms that :mod:`neonlike.optree.dialect` lists get neon's
 meaning, functions that :mod:`neonlike.compat.calls` lists its arguments, and NumPy the names that it has dropped since.
+
+``import nervanagpu``, neon's GPU library before, is answered too. With ``NEONLIKE_BACKEND=cpu`` its programs run on
+the CPU, and ``pycuda`` means a stand-in that has events.
 """
 
 from __future__ import annotations
@@ -21,13 +24,21 @@ from neonlike.compat.contract import ORIGINAL, PACKAGE
 from neonlike.compat.numpy_names import restore
 from neonlike.optree.dialect import use_neon
 
+OTHERS = {
+    "nervanagpu": "backends.old_gpu", "nervanagpu.nervanagpu": "backends.old_gpu",
+    "nervanagpu.layers": "backends.old_gpu_layers",
+    "pycuda": "compat.cuda_events", "pycuda.driver": "compat.cuda_events", "pycuda.autoinit": "compat.cuda_events",
+}  # fmt: skip
+"""Names besides neon's -> the modules of this library that they mean."""
+
 
 class _AliasLoader(Loader):
     """Puts the module of this library in the place of the one that Python made for the neon name."""
 
     def exec_module(self, module: ModuleType) -> None:
         name = module.__name__
-        target = PACKAGE + name.removeprefix(ORIGINAL)
+        other = OTHERS.get(name)
+        target = f"{PACKAGE}.{other}" if other else PACKAGE + name.removeprefix(ORIGINAL)
         try:
             sys.modules[name] = importlib.import_module(target)
         except ModuleNotFoundError as error:
@@ -39,14 +50,25 @@ class _AliasLoader(Loader):
 
 
 class AliasFinder(MetaPathFinder):
-    """Answers for ``neon`` and everything below it."""
+    """Answers for ``neon`` and everything below it, and for :data:`OTHERS`."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname.partition(".")[0] != ORIGINAL:
+        if fullname.partition(".")[0] != ORIGINAL and not _answers(fullname):
             return None
         return ModuleSpec(fullname, _AliasLoader(), is_package=True)
+
+
+def _answers(name: str) -> bool:
+    """Whether a name of :data:`OTHERS` is answered: PyCUDA's on the CPU, nervanagpu's unless there is a real one."""
+    if name not in OTHERS:
+        return False
+    root = name.partition(".")[0]
+    if root == "pycuda":
+        return settings.BACKEND.get() == "cpu"
+    spec = PathFinder.find_spec(root)
+    return spec is None or spec.origin is None
 
 
 def _real_neon() -> str | None:

@@ -23,6 +23,8 @@ def load() -> Any:
         raise BackendUnavailable(
             f"the backend 'gpu' needs PyCUDA, which is not installed: pip install neonlike[gpu]; {DOCTOR}"
         ) from None
+    if getattr(pycuda, "STANDS_IN", False):
+        raise BackendUnavailable("the backend 'gpu' is switched off by NEONLIKE_BACKEND=cpu: unset it to use a GPU")
     try:
         import pycuda.driver
     except (ImportError, OSError) as error:

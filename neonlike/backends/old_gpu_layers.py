@@ -1,0 +1,7 @@
+"""Names of ``nervanagpu.layers``: neon's layers that time kernels. ConvLayer and PoolLayer are layers, not sizes."""
+
+from neonlike.backends.layer_gpu import BatchNorm, DataLayer, FullLayer, Inception, Layer
+from neonlike.backends.layer_gpu import Convolution as ConvLayer
+from neonlike.backends.layer_gpu import Pooling as PoolLayer
+
+__all__ = ["BatchNorm", "ConvLayer", "DataLayer", "FullLayer", "Inception", "Layer", "PoolLayer"]
