@@ -14,6 +14,8 @@ from lone_layers import Alone
 from neon_absent import ABSENT, OTHERWISE
 
 from neonlike.backends import Backend
+from neonlike.backends.autodiff import GradUtil
+from neonlike.backends.backend import OpTreeNode
 from neonlike.compat import calls, contract
 from neonlike.errors import ArgumentError
 from neonlike.initializers import Constant, Gaussian
@@ -50,6 +52,12 @@ def taking() -> Iterator[None]:
 # Functions ----------------------------------------------------------------------------------------------------------
 
 ARGUMENTS = {
+    "backends.autodiff.GradUtil.is_invalid": "grad_op_tree be",
+    "backends.backend.OpTreeNode.list_to_optree": "l",
+    "backends.backend.OpTreeNode.traverse": "stack",
+    "backends.backend.Tensor.dimension_reorder": "new_order",
+    "backends.backend.Tensor.set": "ary",
+    "backends.nervanacpu.CPUTensor.set": "ary",
     "data.dataloader_transformers.OneHot.__init__": "dataloader index nclasses",
     "data.hdf5iterator.HDF5Iterator.gen_input": "mini_batch",
     "data.hdf5iterator.HDF5Iterator.gen_output": "mini_batch",
@@ -153,6 +161,17 @@ def test_functions_are_as_they_were_without_the_alias(taking: None) -> None:
     assert list(inspect.signature(interpret_in_shape).parameters) == ["shape"]
     assert "bprop" not in vars(Encoder)
     calls.install()
+
+
+def test_calls_of_tensors_and_op_trees(be: Backend, taking: None) -> None:
+    t = be.zeros((2, 3))
+    assert t.set(ary=np.ones((2, 3))) is t and t.get().sum() == 6
+    assert t.dimension_reorder(new_order=(1, 0)).shape == (3, 2)
+    tree = be.exp(t) + 1
+    found_parts: list[Any] = []
+    assert tree.traverse(stack=found_parts) is found_parts and found_parts[0] is t
+    assert GradUtil.is_invalid(grad_op_tree=t * 1e6, be=be)
+    assert OpTreeNode.list_to_optree(l=tree.optree_to_list(tree)).asnumpyarray()[0, 0] == tree.asnumpyarray()[0, 0]
 
 
 def test_calls_as_in_neons_programs(be: Backend, taking: None) -> None:

@@ -288,7 +288,7 @@ class Tensor(InPlaceOperators, BatchWindow, Expression):
         """Assign ``a`` into self and return self: as :meth:`copy`, or as :meth:`set` for host data."""
         return self.copy(a) if isinstance(a, Expression) else self.set(a)
 
-    def set(self, value: Any) -> Tensor:
+    def set(self, ary: Any) -> Tensor:
         """Copy values from outside in, cast to this dtype. Returns self.
 
         They come as a number, nested lists, a NumPy array or that of another library (by ``__array__`` or DLPack). A
@@ -302,7 +302,7 @@ class Tensor(InPlaceOperators, BatchWindow, Expression):
         DTypeError
             If the data are no numbers.
         """
-        host = host_array("set", value)
+        host = host_array("set", ary)
         if host.ndim == 0:
             return self.backend.assign(self, host.item())
         check_fills("set", host.shape, self.shape)
@@ -370,9 +370,9 @@ class Tensor(InPlaceOperators, BatchWindow, Expression):
         """View of ``shape``, or None where the strides allow none."""
         raise NotImplementedError
 
-    def dimension_reorder(self, order: Any) -> Tensor:
-        """Reshape to ``[shape[d] for d in order]`` without moving data."""
-        return self.viewed([self.shape[d] for d in permutation("dimension_reorder", order, len(self.shape))])
+    def dimension_reorder(self, new_order: Any) -> Tensor:
+        """Reshape to ``[shape[d] for d in new_order]`` without moving data."""
+        return self.viewed([self.shape[d] for d in permutation("dimension_reorder", new_order, len(self.shape))])
 
     def take(self, indices: Any, axis: int, out: Any = None) -> Tensor:
         """Slices along ``axis`` picked by integer ``indices`` (vector): a copy, or assigned into ``out``.

@@ -26,6 +26,8 @@ _BLEND = "alpha:1.0 beta:0.0"
 _DELTAS = "global_deltas:delta_buffers"
 _BATCH = "mini_batch:mb"
 CALLS: dict[str, str] = {
+    "backends.backend.OpTreeNode.list_to_optree": "l:parts",
+    "backends.backend.OpTreeNode.traverse": "stack:ls",
     "data.hdf5iterator.HDF5Iterator.gen_input": _BATCH,
     "data.hdf5iterator.HDF5Iterator.gen_output": _BATCH,
     "data.hdf5iterator.HDF5IteratorOneHot.gen_output": _BATCH,

@@ -369,7 +369,7 @@ class GradUtil:
     """Checks on gradients."""
 
     @staticmethod
-    def is_invalid(op_tree: Any, be: Any) -> bool:
+    def is_invalid(grad_op_tree: Any, be: Any) -> bool:
         """True if any value is nan or outside (-50000, 50000)."""
-        values = op_tree.asnumpyarray()
+        values = grad_op_tree.asnumpyarray()
         return not bool(np.all(np.abs(values) < 50000))

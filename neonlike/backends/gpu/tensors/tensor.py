@@ -151,11 +151,11 @@ class GPUTensor(Tensor):
         made = GPUTensor(self.backend, self.backend.device.empty(self.shape, self.dtype))
         return made if values is None else self.backend.assign(made, values)
 
-    def set(self, value: Any) -> Tensor:
+    def set(self, ary: Any) -> Tensor:
         """See :meth:`Tensor.set`; what lies on this GPU already, of whichever library, is copied there."""
-        source = self.backend.on_device(value)
+        source = self.backend.on_device(ary)
         if source is None:
-            return super().set(value)
+            return super().set(ary)
         check_fills("set", source.shape, self.shape)
         if source.shape != self.shape:
             whole: Tensor = source if source.is_contiguous else source._staging(source)
