@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from gpu_env import run_on_gpu
 
 from neonlike import settings
 from neonlike.backends.layer_gpu import DataLayer, FullLayer
@@ -85,6 +86,29 @@ def test_a_network_runs_on_the_cpu(tmp_path: Path) -> None:
     result = run(tmp_path, "cpu")
     assert result.returncode == 0, result.stderr
     assert result.stdout.split() == ["NervanaCPU"]
+
+
+@pytest.mark.engines("gpu", batch_size=16)
+@pytest.mark.usefixtures("gpu_driver")
+def test_a_network_runs_on_the_gpu() -> None:
+    result = run_on_gpu("import neonlike.compat.neon\n" + NETWORK)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.split() == ["NervanaGPU"]
+    assert "fprop_conv" in result.stderr, "with repeat, the time of a run is told"
+
+
+@pytest.mark.parametrize(("backend", "answered"), [("cpu", True), ("gpu", False), ("", False)])
+def test_names_of_pycuda_are_answered_on_the_cpu_alone(tmp_path: Path, backend: str, answered: bool) -> None:
+    code = (
+        "from neonlike.compat.neon import AliasFinder\n"
+        "find = lambda name: AliasFinder().find_spec(name, None) is not None\n"
+        "print({find('pycuda' + end) for end in ('', '.driver', '.autoinit', '.autoprimaryctx')})\n"
+        "assert find('nervanagpu.layers') and not find('pycuda.unicorns') and not find('nervanagpu.unicorns')\n"
+    )
+    environment = settings.for_a_child(NEONLIKE_BACKEND=backend)
+    command = [sys.executable, "-c", code]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment)
+    assert (result.stdout, result.stderr) == (f"{{{answered}}}\n", "")
 
 
 def test_the_stand_in_is_no_gpu(tmp_path: Path) -> None:

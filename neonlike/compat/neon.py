@@ -28,6 +28,7 @@ OTHERS = {
     "nervanagpu": "backends.old_gpu", "nervanagpu.nervanagpu": "backends.old_gpu",
     "nervanagpu.layers": "backends.old_gpu_layers",
     "pycuda": "compat.cuda_events", "pycuda.driver": "compat.cuda_events", "pycuda.autoinit": "compat.cuda_events",
+    "pycuda.autoprimaryctx": "compat.cuda_events",
 }  # fmt: skip
 """Names besides neon's -> the modules of this library that they mean."""
 
