@@ -83,7 +83,7 @@ MUTANTS = (
     activation("leaky rectifier: slope 1 backward", "slope * be.less(y, 0)", "be.less(y, 0)"),
     activation("clipped rectifier: learns beyond the cut", " * self.be.less(x, self.xcut)", ""),
     activation("exponential: derivative without its value", "be.greater(x, 0) + be.minimum(x, 0) + self.alpha", "be.greater(x, 0) + self.alpha"),
-    activation("logistic: shortcut ignored", "return 1 if self.shortcut else x * (1.0 - x)", "return x * (1.0 - x)"),
+    activation("logistic: shortcut ignored", "return 1 if self.shortcut else y * (1.0 - y)", "return y * (1.0 - y)"),
     activation("tanh: derivative of the input", "1.0 - self.be.square(x)", "1.0 - self.be.square(self.be.tanh(x))"),
     activation("softmax along the features whatever the axis", "self.be.fprop_softmax(x, self.axis)", "self.be.fprop_softmax(x, 0)"),
     activation("sign: derivative everywhere", "self.be.less_equal(self.be.absolute(self.inputs), 1)", "self.be.less_equal(self.be.absolute(self.inputs), 100)"),

@@ -50,7 +50,7 @@ MUTANTS = (
     batch("a mean for the wrong channel", "dataloader_transformers", "np.reshape(self.pixel_mean, (-1, 1))", "np.reshape(self.pixel_mean[::-1], (-1, 1))"),
     text("targets are the tokens before", "sequences", "np.roll(used, -1)", "np.roll(used, 1)"),
     text("columns in another order of the text", "sequences", "inputs = used.reshape(shape)", "inputs = used.reshape(nbatches, bsz, -1).swapaxes(0, 1)"),
-    text("samples reversed instead of steps", "sequences", "inputs[:, :, ::-1] if", "inputs[::-1] if"),
+    text("samples reversed instead of steps", "sequences", "self.y[:, :, ::-1] if", "self.y[::-1] if"),
     text("the target of the step itself", "sequences", "targets[:-1]]))", "targets[1:]]))"),
     text("a vocabulary that lacks tokens", "sequences", "if lacking := found - set(vocab):", "if lacking := set():"),
     text("sentences in another order than translations", "translation", "(self._source, self._target)", "(self._source, self._target[::-1])"),

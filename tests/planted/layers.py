@@ -35,7 +35,7 @@ MUTANTS = (
     fault("pooling: beta of the deltas ignored", POOL, "alpha=alpha, beta=beta, inputs=values", "alpha=alpha, inputs=values"),
     fault("pooling: depth dropped from the output shape", POOL, "keep_depth=len(self.in_shape) == 4)", "keep_depth=g.M != 1)"),
     fault("normalization: running averages never move", NORM, "outputs, self.eps, self.rho,", "outputs, self.eps, 1.0,"),
-    fault("normalization: statistics of the batch in inference", NORM, "binary=self.binary, inference=inference,", "binary=self.binary,"),
+    fault("normalization: statistics of the batch in inference", NORM, "binary=self.binary, inference=bool(inference),", "binary=self.binary,"),
     fault("normalization: rectifier's derivative forgotten", NORM, "y = self.outputs if self.error_left is error else None", "y = None"),
     fault("normalization: rectifier's derivative at each call", NORM, "y = self.outputs if self.error_left is error else None", "y = self.outputs if self.folded else None"),
     fault("normalization: leaky rectifiers taken over", NORM, "transform is not None and not transform.slope", "transform is not None"),
