@@ -11,6 +11,9 @@ _TEXT = "a step of another class, offered by neonlike.data.text_preprocessing"
 _CAPTIONS = "a step of reading a data set, whose results are attributes"
 _VIEWS = "made views of buffers, which fprop makes here, and keeps"
 _NAMES = "made names of the parts of a compound layer, which the parts have here"
+_GRADIENTS = "a node of its table of gradients, which has owner and total here"
+_SIZES = "a step of a convolution by slices; the record has sizes alone, for kernels"
+_ACTS = "of the layer that create makes; this class is the record of sizes"
 _GROUPS = "a step of a callback, in functions of its module here"
 
 
@@ -46,6 +49,21 @@ ABSENT: dict[str, str] = {
     **_rows(_TEXT, "data.text", "Text.pad_data Text.pad_sentences TextNMT.pad_data TextNMT.pad_sentences"),
     **_rows("no description: it makes a file", "data.indexer", "Indexer.classnm Indexer.gen_class Indexer.modulenm"),
     **_rows("no description: it makes a file", "data.indexer", "Indexer.get_description Indexer.recursive_gen"),
+    **_rows(_GRADIENTS, "backends.autodiff", "GradNode.ad GradNode.build_grad GradNode.cleanup GradNode.grad_op_tree"),
+    **_rows(_GRADIENTS, "backends.autodiff", "GradNode.left GradNode.op_tree GradNode.right"),
+    **_rows("gradients are rules of the table of ops", "backends.autodiff", "GradUtil.get_grad_back"),
+    **_rows("a decorator: Autodiff itself remembers", "backends.autodiff", "memoize_autodiff"),
+    **_rows("methods of a tuple: as_tuple() is one", "backends.backend", "OpTreeNode.count OpTreeNode.index"),
+    **_rows("in the tensors of each backend", "backends.backend", "Tensor.raw"),
+    **_rows(_SIZES, "backends.layer_cpu", "ConvLayer.bprop_slice ConvLayer.compound_ops ConvLayer.fprop_slice"),
+    **_rows(_SIZES, "backends.layer_cpu", "ConvLayer.update_conv ConvLayer.xprop_conv PoolLayer.pool_slice"),
+    **_rows(_SIZES, "backends.layer_cpu", "DeconvLayer.bprop_slice DeconvLayer.fprop_slice ceil_div"),
+    **_rows(_ACTS, "backends.layer_gpu", "ConvLayer.bprop ConvLayer.fprop ConvLayer.init_activations"),
+    **_rows(_ACTS, "backends.layer_gpu", "PoolLayer.bprop PoolLayer.fprop PoolLayer.init_activations"),
+    **_rows("what its convolutions did with bits of 16", "backends.layer_gpu", "Layer.scale_weights Layer.bprop_relu"),
+    **_rows(_MKL, "backends.layer_mkl", "BatchNormLayerMKL BiBNRNNLayerMKL ConvLayerMKL DeconvLayerMKL PoolLayerMKL"),
+    **_rows(_MKL, "backends.layer_mkl", "MergeBroadcastLayerMKL MergeSumLayerMKL ReluLayerMKL"),
+    **_rows(_MKL, "backends.nervanamkl", "MKLTensor.clean_mkl MKLTensor.get_prim MKLTensor.set_mkl"),
     **_rows("a step of a metric's call", "transforms.cost", "ObjectDetection.smoothL1"),
     **_rows("a step of the constructor", "util.argparser", "NeonArgparser.setup_default_args"),
     **_rows("a step of display_model_params", "util.display_information", "add_param_to_output"),
@@ -54,6 +72,32 @@ ABSENT: dict[str, str] = {
 
 OTHERWISE: dict[str, str] = {
     "backends.autodiff.Autodiff": "a class here, whose call neon's function is",
+    **dict.fromkeys(
+        (f"backends.nervanacpu.NervanaCPU.{name}" for name in (
+            "bprop_conv", "fprop_conv", "update_conv", "fprop_pool", "compound_fprop_bn", "compound_bprop_bn"
+        )),
+        "as NervanaGPU's, where the arguments of neon's two backends differ behind the common ones",
+    ),
+    **dict.fromkeys(
+        (f"backends.nervanamkl.NervanaMKL.{name}" for name in (
+            "bprop_mergebroadcast", "bprop_skipnode", "bprop_transform", "compound_fprop_bn", "compound_bprop_bn",
+            "compound_rnn_unroll_fprop_bibnrnn", "compound_rnn_unroll_bprop_bibnrnn", "fprop_pool", "fprop_transform",
+            "sum_tensor", "trans2d",
+        )),
+        "the CPU's method with its arguments: nothing is kept in MKL's layout",
+    ),
+    "backends.backend.Backend.__init__": "as NervanaCPU's and NervanaGPU's, where neon's base class differs from them",
+    "backends.backend.Backend.binarize": "as NervanaGPU's, where neon's classes differ in names and order",
+    "backends.backend.Backend.execute": "by the name that neon's backends have; its base class says node",
+    "backends.backend.Backend.shift": "by the names that neon's backends have; its base class says a and b",
+    "backends.backend.Tensor.__init__": "tensors are made by be.empty and the like",
+    "backends.layer_cpu.ConvLayer.__init__": "made by be.conv_layer, which takes neon's arguments",
+    "backends.layer_cpu.DeconvLayer.__init__": "made by be.deconv_layer, which takes neon's arguments",
+    "backends.layer_cpu.PoolLayer.__init__": "made by be.pool_layer, which takes neon's arguments",
+    "backends.layer_gpu.Inception.__init__": "sizes of the output follow from the chains",
+    "backends.nervanacpu.CPUTensor.__getitem__": "called by brackets, which have no names",
+    "backends.nervanacpu.CPUTensor.__init__": "made by be.empty and the like, and by be.tensor_cls(be, array)",
+    "backends.nervanacpu.NervanaCPU.empty_like": "other, as NervanaGPU's; ary by name is taken too",
     "data.questionanswer.BABI.load_data": "reads what the constructor was told; another task is another BABI",
     "display": "neon's is a method of its logger, with a self",
     "layers.container.LayerContainer.get_description": "keeps states unless told not to, as neon's models do",

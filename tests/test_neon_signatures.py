@@ -269,6 +269,13 @@ def test_functions_of_costs(be: Backend) -> None:
     assert np.array_equal(hinge.squarehingegrad(y, t).asnumpyarray(), hinge.bprop(y, t).asnumpyarray())
 
 
+def test_elements_without_an_axis_and_arrays_by_neons_name(be: Backend) -> None:
+    t = be.array([[1.0, 2.0], [3.0, 4.0]])
+    assert t.take([3, 0]).tolist() == t.take(indices=[3, 0], axis=None).tolist() == [[4.0], [1.0]]
+    assert t.take([0, 0], out=be.empty((2, 1))).tolist() == [[1.0], [1.0]]
+    assert be.empty_like(ary=t).shape == be.zeros_like(ary=t).shape == (2, 2)
+
+
 # What is not there --------------------------------------------------------------------------------------------------
 
 

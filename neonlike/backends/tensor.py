@@ -374,8 +374,10 @@ class Tensor(InPlaceOperators, BatchWindow, Expression):
         """Reshape to ``[shape[d] for d in new_order]`` without moving data."""
         return self.viewed([self.shape[d] for d in permutation("dimension_reorder", new_order, len(self.shape))])
 
-    def take(self, indices: Any, axis: int, out: Any = None) -> Tensor:
+    def take(self, indices: Any, axis: int | None = None, out: Any = None) -> Tensor:
         """Slices along ``axis`` picked by integer ``indices`` (vector): a copy, or assigned into ``out``.
+
+        Without an axis, elements in C order.
 
         ``be.take`` is the lazy, differentiable form.
 
@@ -388,6 +390,9 @@ class Tensor(InPlaceOperators, BatchWindow, Expression):
         ShapeError
             If there is no such axis.
         """
+        if axis is None:
+            picked: Any = self.backend.take(self, indices, None, out)
+            return picked if isinstance(picked, Tensor) else picked.astensor()  # type: ignore[no-any-return]
         before = [_ALL] * single_axis("take", axis, self.shape)
         try:
             host = indices.get() if isinstance(indices, Tensor) else np.asarray(indices)
