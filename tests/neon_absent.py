@@ -108,3 +108,25 @@ OTHERWISE: dict[str, str] = {
     "layers.layer.SkipNode.fprop": "a forward pass without inputs has none to pass on",
 }
 """Functions that are there, and take other arguments or mean something else."""
+
+_BUFFERS = "an iterator's own buffers: what it yields is on the backend"
+ATTRIBUTES: dict[str, dict[str, str]] = {
+    "ArrayIterator": {"dbuf": _BUFFERS, "hbuf": _BUFFERS, "unpack_func": _BUFFERS},
+    "BatchNorm": {
+        "error_view": _VIEWS,
+        "relu": "an argument of the primitive; the rectifier is the layer behind",
+        "x": "inputs is what it was given; views are made where they are needed",
+        "xhat": "computed again in the backward pass",
+    },
+    "GeneralizedCost": {"parallelism": "costs are computed on one device"},
+    "GRU": {"h_ff_buffer": "gates take its place: rzhcan_buffer"},
+    "LSTM": {"h_ff_buffer": "gates take its place: ifog_buffer"},
+    "LRN": {"J": "depth is its size", "lrnparams": "nglayer has the sizes"},
+    "Model": {
+        "params": "those of its layers: model.layers.get_params()",
+        "states": "those of its layers, beside the parameters",
+    },
+    "Multicost": {"inputs": "those of its costs, which neon leaves None"},
+    "Sequential": {"global_deltas": "handed to layers where error buffers are made"},
+}
+"""Attributes of living objects, by the class."""

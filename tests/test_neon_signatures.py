@@ -11,17 +11,31 @@ from typing import Any
 import numpy as np
 import pytest
 from lone_layers import Alone
-from neon_absent import ABSENT, OTHERWISE
+from neon_absent import ABSENT, ATTRIBUTES, OTHERWISE
 
 from neonlike.backends import Backend
 from neonlike.backends.autodiff import GradUtil
 from neonlike.backends.backend import OpTreeNode
 from neonlike.compat import calls, contract
+from neonlike.data import ArrayIterator
 from neonlike.errors import ArgumentError
 from neonlike.initializers import Constant, Gaussian
-from neonlike.layers import GRU, LSTM, Activation, Bias, DataTransform, Dropout, GeneralizedCostMask, Linear, Sequential
+from neonlike.layers import (
+    GRU,
+    LSTM,
+    Activation,
+    Bias,
+    DataTransform,
+    Dropout,
+    GeneralizedCost,
+    GeneralizedCostMask,
+    Linear,
+    Multicost,
+    Sequential,
+)
 from neonlike.layers.container import Decoder, DeltasTree, Encoder, LayerContainer
 from neonlike.layers.layer import interpret_in_shape
+from neonlike.models import Model
 from neonlike.transforms import (
     CrossEntropyMulti,
     Logistic,
@@ -284,6 +298,30 @@ def test_what_is_absent_is_absent(dotted: str) -> None:
     with pytest.raises((AttributeError, ImportError)):
         found(dotted)
     assert len(ABSENT[dotted].split()) > 3, "a reason"
+
+
+@pytest.mark.parametrize("cls", ATTRIBUTES)
+def test_what_objects_lack_is_lacking(be: Backend, cls: str) -> None:
+    chain = [Linear(2, Constant(1))]
+    cost = GeneralizedCost(SumSquared())
+    objects: dict[str, Any] = {
+        "ArrayIterator": lambda: ArrayIterator(np.zeros((8, 2), np.float32)),
+        "GeneralizedCost": lambda: cost,
+        "Model": lambda: Model(chain),
+        "Multicost": lambda: Multicost([cost]),
+        "Sequential": lambda: Sequential(chain),
+    }
+    made = objects[cls]() if cls in objects else Alone(be, cls).layer
+    assert type(made).__name__ == cls
+    for name, reason in ATTRIBUTES[cls].items():
+        assert not hasattr(made, name) and len(reason.split()) > 3, name
+
+
+def test_engine_objects_of_layers_without_one(be: Backend) -> None:
+    for name in ("BatchNorm", "Activation tanh"):
+        assert Alone(be, name).layer.nglayer is None
+    for name in ("Convolution", "Pooling", "LRN"):
+        assert Alone(be, name).layer.nglayer is not None
 
 
 @pytest.mark.parametrize("dotted", OTHERWISE)

@@ -85,6 +85,7 @@ class PTB(Dataset):
             raise ArgumentError(f"PTB: there is no tokenizer {tokenizer!r}; expected 'newline_tokenizer' or None")
         self.timesteps, self.onehot_input, self.tokenizer = timesteps, onehot_input, tokenizer
         self.reverse_target, self.get_prev_target = reverse_target, get_prev_target
+        self.vocab: list[str] | None = None  # once there are iterators
 
     @staticmethod
     def newline_tokenizer(s: str) -> list[str]:
@@ -109,7 +110,7 @@ class PTB(Dataset):
                 reverse_target=self.reverse_target,
                 get_prev_target=self.get_prev_target,
             )
-            vocab = made["train"].vocab
+            self.vocab = vocab = made["train"].vocab
         return made
 
 

@@ -201,6 +201,8 @@ class Ticker(NervanaDataIterator):
         ``(nin, time_steps_max)``.
     nbatches : int
         100.
+    batch_index : int
+        Batches of the epoch that were given.
     """
 
     def __init__(self, task: Any) -> None:
@@ -208,7 +210,7 @@ class Ticker(NervanaDataIterator):
         if not all(hasattr(task, name) for name in ("nin", "nout", "time_steps_max", "synthesize")):
             raise ArgumentTypeError(f"Ticker: task must be a task, such as CopyTask(10, 8), got {shown(task)}")
         self.task = task
-        self.nbatches = BATCHES
+        self.nbatches, self.batch_index = BATCHES, 0
         self.nin, self.nout = task.nin, task.nout
         self.shape = (task.nin, task.time_steps_max)
         self._allocate()
@@ -231,6 +233,7 @@ class Ticker(NervanaDataIterator):
     def __iter__(self) -> Iterator[tuple[Any, tuple[Any, Any]]]:
         if self._made_for[0] is not self.be or self._made_for[1] != self._batch_size():
             self._allocate()
-        for _ in range(self.nbatches):
+        for batch in range(self.nbatches):
+            self.batch_index = batch + 1
             self.task.synthesize(self.dev_X, self.dev_y, self.mask)
             yield self.dev_X, (self.dev_y, self.mask)
