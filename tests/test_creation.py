@@ -126,7 +126,7 @@ def test_iobuf_returns_what_it_is_given_or_zeroes_the_shared_memory(be: Backend)
     assert (part.shape, part.base, part.ptr) == ((3, 4), pool, pool.ptr)
     assert np.array_equal(pool.get().ravel(), [0] * 12 + [1] * 28)
     assert be.shared_iobuf_size((2, 3), None) == 6
-    be.num_dev = 2  # type: ignore[attr-defined]  # of a script that has several
+    be.num_dev = 2  # of a script that has several
     assert [be.shared_iobuf_size((2, 3), p) for p in ("Data", "Model", "Disabled", None)] == [6, 6, 12, 12]
     with pytest.raises(ShapeError, match="share"):
         be.iobuf(100, shared=pool)

@@ -315,7 +315,7 @@ def test_a_cycle_through_nodes_and_tensors_is_collected(fast: Backend) -> None:
     a, out = be.ones((2, 3)), be.empty((2, 3))
     for _ in range(3):
         out[:] = a * 2 + 1
-    be.mine = a.mine = a * 2  # type: ignore[attr-defined]
+    be._mine = a.mine = a * 2  # type: ignore[attr-defined]
     watched = [weakref.ref(thing) for thing in (be, a, a.array)]
     del be, a, out
     gc.collect()

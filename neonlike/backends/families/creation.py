@@ -24,8 +24,14 @@ class CreationFamily(Family):
     """``empty``, ``zeros``, ``ones``, ``array``, ``*_like``, ``iobuf``.
 
     ``parallel``, ``distributed`` and ``allocator`` are neon's arguments, accepted and without effect.
+
+    Attributes
+    ----------
+    num_dev : int
+        Devices that share a buffer, of a script that has several; may be set.
     """
 
+    num_dev = 1
     default_np_dtype: DType
 
     @property
@@ -298,7 +304,7 @@ class CreationFamily(Family):
         ``parallelism`` "Data" or "Model" says.
         """
         size = math.prod(as_shape(shape, "shared_iobuf_size"))
-        return size if parallelism in ("Data", "Model") else size * int(getattr(self, "num_dev", 1))
+        return size if parallelism in ("Data", "Model") else size * int(self.num_dev)
 
 
 class BadDefaultDType(DTypeError, ValueError):
