@@ -22,6 +22,8 @@ def _rows(reason: str, prefix: str, names: str) -> dict[str, str]:
 
 
 ABSENT: dict[str, str] = {
+    **_rows("of Text alone: the file has numbers", "data.text", "TextNMT.create_valid_file TextNMT.get_tokens"),
+    **_rows("of Text alone: the file has a vocabulary", "data.text", "TextNMT.get_vocab"),
     **_rows(_MKL, "layers.container", "LayerContainer.fusion_pass Broadcast.fusion_pass Sequential.fusion_pass"),
     **_rows(_VIEWS, "layers.recurrent", "Recurrent.init_buffers RecurrentOutput.init_buffers BiRNN.init_buffers"),
     **_rows(_VIEWS, "layers.recurrent", "BiSum.init_buffers LSTM.init_buffers GRU.init_buffers BiBNRNN.init_buffers"),
@@ -91,9 +93,26 @@ OTHERWISE: dict[str, str] = {
     "backends.backend.Backend.execute": "by the name that neon's backends have; its base class says node",
     "backends.backend.Backend.shift": "by the names that neon's backends have; its base class says a and b",
     "backends.backend.Tensor.__init__": "tensors are made by be.empty and the like",
-    "backends.layer_cpu.ConvLayer.__init__": "made by be.conv_layer, which takes neon's arguments",
-    "backends.layer_cpu.DeconvLayer.__init__": "made by be.deconv_layer, which takes neon's arguments",
-    "backends.layer_cpu.PoolLayer.__init__": "made by be.pool_layer, which takes neon's arguments",
+    **dict.fromkeys(
+        (f"backends.{module}.{name}.__init__" for module in ("layer_cpu", "layer_gpu") for name in (
+            "ConvLayer", "DeconvLayer", "PoolLayer"
+        )),
+        "made by be.conv_layer, be.deconv_layer and be.pool_layer, which take neon's arguments",
+    ),
+    **dict.fromkeys(
+        (f"backends.layer_gpu.{name}.fprop" for name in ("BatchNorm", "DataLayer", "FullLayer", "Inception", "Layer")),
+        "scale_weights drew weights of 16 bits into their range, layer by layer",
+    ),
+    "backends.autodiff.GradNode.__init__": "made by Autodiff, of the node or tensor that the gradient belongs to",
+    "backends.gen_backend": "max_devices left out is None, in neon 0: one device in both",
+    "backends.layer_gpu.BatchNorm.__init__": "bsum was a sum of cuDNN's time; sizes left out are 0, in neon None",
+    "backends.layer_gpu.DataLayer.init_data": "data that are left out would leave the tensor as it was",
+    "backends.layer_gpu.Layer.__init__": "gradients have the dtype of weights: there is no dtypeU",
+    "backends.nervanacpu.CPUTensor.__setitem__": "called by brackets, which have no names",
+    "backends.nervanacpu.NervanaCPU.zeros_like": "other, as NervanaGPU's; ary by name is taken too",
+    "data.imagecaption.ImageCaption.nbatches": "a number, which gives itself when it is called, as in neon",
+    "data.questionanswer.QA.nbatches": "a number, which gives itself when it is called, as in neon",
+    "util.argparser.NeonArgparser.parse_args": "args first, as argparse has it; False first is taken for gen_be too",
     "backends.layer_gpu.Inception.__init__": "sizes of the output follow from the chains",
     "backends.nervanacpu.CPUTensor.__getitem__": "called by brackets, which have no names",
     "backends.nervanacpu.CPUTensor.__init__": "made by be.empty and the like, and by be.tensor_cls(be, array)",
@@ -103,7 +122,12 @@ OTHERWISE: dict[str, str] = {
     "layers.container.LayerContainer.get_description": "keeps states unless told not to, as neon's models do",
     "layers.recurrent.BiRNN.bprop": "beta=1 there: each direction adds to deltas; here both replace them",
     "util.modeldesc.ModelDescription.find_layers": "gives descriptions; layers(field, regex) gives neon's list",
-    "data.dataloader_transformers.OneHot.__init__": "neon hands further arguments to a base class that takes none",
+    **dict.fromkeys(
+        (f"data.dataloader_transformers.{name}.__init__" for name in (
+            "BGRMeanSubtract", "DumpImage", "OneHot", "PixelWiseOneHot", "Retuple", "TypeCast", "ValueNormalize"
+        )),
+        "neon hands further arguments to a base class that takes none",
+    ),
     "transforms.cost.MultiMetric.__call__": "calcrange is the one further argument that metrics take",
     "layers.layer.SkipNode.fprop": "a forward pass without inputs has none to pass on",
 }
@@ -118,10 +142,24 @@ ATTRIBUTES: dict[str, dict[str, str]] = {
         "x": "inputs is what it was given; views are made where they are needed",
         "xhat": "computed again in the backward pass",
     },
+    "Benchmark": {"end": "times of calls are given back", "start": "times of calls are given back"},
+    "BiBNRNN": {
+        "allparams": "parameter_names says which attributes are parameters",
+        "ngLayer": _MKL,
+        "params": "get_params gives them, with gradients and states",
+        "xmean": "made in the primitive, from the sum",
+        "xvar": "of the batch alone: gvar is the running one",
+    },
     "GeneralizedCost": {"parallelism": "costs are computed on one device"},
     "GRU": {"h_ff_buffer": "gates take its place: rzhcan_buffer"},
     "LSTM": {"h_ff_buffer": "gates take its place: ifog_buffer"},
+    "LookupTable": {
+        "accumulate_updates": "its gradient replaces the one before, in neon too",
+        "nsteps": "a second size, which neon does not use either",
+    },
     "LRN": {"J": "depth is its size", "lrnparams": "nglayer has the sizes"},
+    "MergeSum": {"ngLayer": _MKL},
+    "MergeBroadcast": {"ngLayer": _MKL},
     "Model": {
         "params": "those of its layers: model.layers.get_params()",
         "states": "those of its layers, beside the parameters",

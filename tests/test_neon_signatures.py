@@ -16,6 +16,7 @@ from neon_absent import ABSENT, ATTRIBUTES, OTHERWISE
 from neonlike.backends import Backend
 from neonlike.backends.autodiff import GradUtil
 from neonlike.backends.backend import OpTreeNode
+from neonlike.benchmark import Benchmark
 from neonlike.compat import calls, contract
 from neonlike.data import ArrayIterator
 from neonlike.errors import ArgumentError
@@ -30,6 +31,7 @@ from neonlike.layers import (
     GeneralizedCost,
     GeneralizedCostMask,
     Linear,
+    LookupTable,
     Multicost,
     Sequential,
 )
@@ -300,11 +302,20 @@ def test_what_is_absent_is_absent(dotted: str) -> None:
     assert len(ABSENT[dotted].split()) > 3, "a reason"
 
 
+def ready_table() -> LookupTable:
+    table = LookupTable(5, 2, Gaussian())
+    table.configure((3, 1))
+    table.allocate()
+    return table
+
+
 @pytest.mark.parametrize("cls", ATTRIBUTES)
 def test_what_objects_lack_is_lacking(be: Backend, cls: str) -> None:
     chain = [Linear(2, Constant(1))]
     cost = GeneralizedCost(SumSquared())
     objects: dict[str, Any] = {
+        "Benchmark": lambda: Benchmark(Model(chain)),
+        "LookupTable": lambda: ready_table(),
         "ArrayIterator": lambda: ArrayIterator(np.zeros((8, 2), np.float32)),
         "GeneralizedCost": lambda: cost,
         "Model": lambda: Model(chain),
@@ -327,4 +338,5 @@ def test_engine_objects_of_layers_without_one(be: Backend) -> None:
 @pytest.mark.parametrize("dotted", OTHERWISE)
 def test_what_takes_other_arguments_is_there(dotted: str) -> None:
     contract.install()
-    assert callable(found(dotted) if "." in dotted else getattr(importlib.import_module("neonlike"), dotted))
+    there = found(dotted) if "." in dotted else getattr(importlib.import_module("neonlike"), dotted)
+    assert callable(there) or isinstance(there, property)
