@@ -44,6 +44,7 @@ ABSENT: dict[str, str] = {
     **_rows("an argument that is kept under no name", "data.dataloader_transformers", "DumpImage.filename"),
     **_rows("a step of iterating, private here", "data.dataloaderadapter", "DataLoaderAdapter.transform"),
     **_rows(_CAPTIONS, "data.imagecaption", "ImageCaption.load_vocab ImageCaption.read_images"),
+    **_rows(_CAPTIONS, "data.imagecaption", "ImageCaptionTest.load_vocab ImageCaptionTest.read_images"),
     **_rows("of the images to test with alone", "data.imagecaption", "ImageCaption.predict"),
     **_rows(_OWN, "data.questionanswer", "BABI.compute_statistics BABI.data_to_list BABI.flatten"),
     **_rows(_OWN, "data.questionanswer", "BABI.vectorize_stories"),
@@ -120,6 +121,7 @@ OTHERWISE: dict[str, str] = {
     "data.questionanswer.BABI.load_data": "reads what the constructor was told; another task is another BABI",
     "display": "neon's is a method of its logger, with a self",
     "layers.container.LayerContainer.get_description": "keeps states unless told not to, as neon's models do",
+    "layers.container.Seq2Seq.get_description": "keeps states unless told not to, as neon's models do",
     "layers.recurrent.BiRNN.bprop": "beta=1 there: each direction adds to deltas; here both replace them",
     "util.modeldesc.ModelDescription.find_layers": "gives descriptions; layers(field, regex) gives neon's list",
     **dict.fromkeys(
@@ -150,6 +152,14 @@ ATTRIBUTES: dict[str, dict[str, str]] = {
         "xmean": "made in the primitive, from the sum",
         "xvar": "of the batch alone: gvar is the running one",
     },
+    "Callbacks": {
+        "epoch_marker": "counted in the store of records",
+        "epoch_minibatches": "counted in the store of records",
+    },
+    "Encoder": {
+        "accumulate_updates": "an argument of allocate, which hands it on to layers",
+        "global_deltas": "handed to layers where error buffers are made",
+    },
     "GeneralizedCost": {"parallelism": "costs are computed on one device"},
     "GRU": {"h_ff_buffer": "gates take its place: rzhcan_buffer"},
     "LSTM": {"h_ff_buffer": "gates take its place: ifog_buffer"},
@@ -165,6 +175,14 @@ ATTRIBUTES: dict[str, dict[str, str]] = {
         "states": "those of its layers, beside the parameters",
     },
     "Multicost": {"inputs": "those of its costs, which neon leaves None"},
-    "Sequential": {"global_deltas": "handed to layers where error buffers are made"},
+    "ProgressBarCallback": {
+        "last_update": "a private time, kept while a bar is drawn",
+        "nbatches": "those of the model in training",
+        "start_epoch": "a private time, kept while a bar is drawn",
+    },
+    "Sequential": {
+        "accumulate_updates": "an argument of allocate, which hands it on to layers",
+        "global_deltas": "handed to layers where error buffers are made",
+    },
 }
 """Attributes of living objects, by the class."""

@@ -17,6 +17,7 @@ from neonlike.backends import Backend
 from neonlike.backends.autodiff import GradUtil
 from neonlike.backends.backend import OpTreeNode
 from neonlike.benchmark import Benchmark
+from neonlike.callbacks import Callbacks, ProgressBarCallback
 from neonlike.compat import calls, contract
 from neonlike.data import ArrayIterator
 from neonlike.errors import ArgumentError
@@ -314,6 +315,9 @@ def test_what_objects_lack_is_lacking(be: Backend, cls: str) -> None:
     chain = [Linear(2, Constant(1))]
     cost = GeneralizedCost(SumSquared())
     objects: dict[str, Any] = {
+        "Callbacks": lambda: Callbacks(Model(chain), progress_bar=False),
+        "Encoder": lambda: Encoder(chain),
+        "ProgressBarCallback": lambda: ProgressBarCallback(),
         "Benchmark": lambda: Benchmark(Model(chain)),
         "LookupTable": lambda: ready_table(),
         "ArrayIterator": lambda: ArrayIterator(np.zeros((8, 2), np.float32)),
