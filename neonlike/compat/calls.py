@@ -7,6 +7,7 @@ they are.
 
 from __future__ import annotations
 
+import ast
 import functools
 import inspect
 import sys
@@ -89,22 +90,14 @@ def taken(text: str) -> list[Taken]:
     for word in text.split():
         left, equals, default = word.partition("=")
         name, _, ours = left.partition(":")
-        value = _value(default) if equals else _NONE
+        value = ast.literal_eval(default) if equals else _NONE
         if ours == "-":
             found.append(Taken(name, None))
         elif ours and not ours.isidentifier():
-            found.append(Taken(name, None, _value(ours)))
+            found.append(Taken(name, None, ast.literal_eval(ours)))
         else:
             found.append(Taken(name, ours or name, value))
     return found
-
-
-def _value(text: str) -> Any:
-    return {"True": True, "False": False, "None": None}[text] if text[0] in "TFN" else _number_or_text(text)
-
-
-def _number_or_text(text: str) -> Any:
-    return text[1:-1] if text.startswith("'") else float(text)
 
 
 def translated(function: Callable[..., Any], arguments: list[Taken], operation: str, bound: bool) -> Callable[..., Any]:
@@ -153,7 +146,7 @@ def _signature(function: Callable[..., Any], arguments: list[Taken], bound: bool
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     shown = []
     for argument in arguments:
-        default = argument.default if argument.ours else None if argument.default is _NONE else argument.default
+        default = None if argument.ours is None and argument.default is _NONE else argument.default
         shown.append(inspect.Parameter(argument.name, kind, default=default))
     rest = [
         parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) if parameter.kind is kind else parameter
@@ -179,7 +172,7 @@ def install() -> None:
     if not _on:
         _on = True
         contract.when_complete(replace_in)
-        for key in dict.fromkeys(_place(dotted)[0] for dotted in CALLS):
+        for key in _by_module():
             if (module := sys.modules.get(f"{contract.PACKAGE}.{key}")) is not None:
                 replace_in(module, key)
 
@@ -198,11 +191,9 @@ def remove() -> None:
 
 def replace_in(module: ModuleType, key: str) -> None:
     """Replace the functions of a module, whose name among neon's is ``key``."""
-    for dotted, text in CALLS.items() if _on else ():
-        home, path = _place(dotted)
-        if home == key:
-            owner: Any = functools.reduce(getattr, path[:-1], module)
-            _replace(owner, path[-1], text)
+    for path, text in _by_module().get(key, ()) if _on else ():
+        owner: Any = functools.reduce(getattr, path[:-1], module)
+        _replace(owner, path[-1], text)
 
 
 def _replace(owner: Any, name: str, text: str) -> None:
@@ -217,8 +208,12 @@ def _replace(owner: Any, name: str, text: str) -> None:
     setattr(owner, name, type(found)(made) if isinstance(found, staticmethod | classmethod) else made)
 
 
-def _place(dotted: str) -> tuple[str, list[str]]:
-    """The module of neon's that a dotted name begins with, and the rest."""
-    parts = dotted.split(".")
-    cut = next((k for k, part in enumerate(parts) if part[0].isupper()), len(parts) - 1)
-    return ".".join(parts[:cut]), parts[cut:]
+@functools.cache
+def _by_module() -> dict[str, list[tuple[list[str], str]]]:
+    """:data:`CALLS` by the module that a dotted name begins with: the rest of the name, and the arguments."""
+    found: dict[str, list[tuple[list[str], str]]] = {}
+    for dotted, text in CALLS.items():
+        parts = dotted.split(".")
+        cut = next((k for k, part in enumerate(parts) if part[0].isupper()), len(parts) - 1)
+        found.setdefault(".".join(parts[:cut]), []).append((parts[cut:], text))
+    return found

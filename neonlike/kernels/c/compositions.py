@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from neonlike.errors import NeonlikeError
-from neonlike.optree.dtypes import F32, DType
+from neonlike.optree.dtypes import F32
 from neonlike.optree.node import OpTreeNode
 from neonlike.optree.ops import OPS
 
@@ -37,16 +37,16 @@ def steps_of(function: Callable[[Any, int], OpTreeNode]) -> tuple[Step, ...]:
     NoComposition
         If a node is neither elementwise nor a reduction over the axis.
     """
-    first, second = (_read(function, columns, F32) for columns in (7, 11))
+    first, second = (_read(function, columns) for columns in (7, 11))
     return tuple(
         (spec, tuple(None if a != b else a for a, b in zip(operands, others)), kind)
         for (spec, operands, kind), (_, others, _) in zip(first, second, strict=True)
     )
 
 
-def _read(function: Callable[[Any, int], OpTreeNode], columns: int, dtype: DType) -> list[Step]:
+def _read(function: Callable[[Any, int], OpTreeNode], columns: int) -> list[Step]:
     """The steps for an argument of so many columns, reduced over them: their count is a constant yet."""
-    sample = OpTreeNode(OPS["neg"], (1.0,), None, (3, columns), dtype, object())
+    sample = OpTreeNode(OPS["neg"], (1.0,), None, (3, columns), F32, object())
     place: dict[int, int] = {id(sample): 0}
     steps: list[Step] = []
 

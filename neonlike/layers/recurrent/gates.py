@@ -22,11 +22,11 @@ def gate(buffer: str, place: int, what: str) -> Any:
     return property(steps_of, doc=f"{what} of each step, ``(nout, N)``; None before the layer is allocated.")
 
 
-def part(name: str, first: int, last: int | None, what: str) -> Any:
+def part(name: str, first: int, last: int, what: str) -> Any:
     """A property: rows of the parameter ``name``, those of the gates from ``first`` to before ``last``."""
 
     def rows_of(layer: Any) -> Any:
         found = getattr(layer, name, None)
-        return None if found is None else found[first * layer.nout : None if last is None else last * layer.nout]
+        return None if found is None else found[first * layer.nout : last * layer.nout]
 
     return property(rows_of, doc=f"{what}: rows of ``{name}``; None before the layer is allocated.")

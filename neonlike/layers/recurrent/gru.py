@@ -40,8 +40,8 @@ class GRU(Recurrent):
     r, z = gate("rzhcan_buffer", 0, "Reset gate"), gate("rzhcan_buffer", 1, "Update gate")
     hcan = gate("rzhcan_buffer", 2, "Candidate state")
     Wrz_recur, b_rz = part("W_recur", 0, 2, "Weights of the gates"), part("b", 0, 2, "Biases of the gates")
-    Whcan_recur = part("W_recur", 2, None, "Weights of the candidate")
-    b_hcan = part("b", 2, None, "Biases of the candidate")
+    Whcan_recur = part("W_recur", 2, 3, "Weights of the candidate")
+    b_hcan = part("b", 2, 3, "Biases of the candidate")
     repeatable = True
     step_lists: ClassVar[tuple[str, ...]] = ("h", "h_prev", "h_ff", "rzhcan", "rzhcan_delta")
 

@@ -15,6 +15,7 @@ from neonlike.layers.recurrent.steps import (
     extent_of,
     first_columns,
     get_steps,
+    in_rows,
     interpret_in_shape,
     require_error,
     same_memory,
@@ -74,8 +75,8 @@ class RecurrentOutput(Layer):
         """Their steps, ``(features, N)`` each."""
         if self._extent is None:
             return None
-        rows = self.inputs if self.inputs.shape[0] == self.nin else self.inputs.viewed(self.nin, -1)
-        return get_steps(first_columns(rows, self._extent.columns), (self.nin, self._extent.steps))
+        used = first_columns(in_rows(self.inputs, self.nin), self._extent.columns)
+        return get_steps(used, (self.nin, self._extent.steps))
 
     def _weighting(self, extent: Extent) -> Any:
         """Weight of each step: a number, or a tensor that broadcasts to (1, steps, N)."""
@@ -86,8 +87,7 @@ class RecurrentOutput(Layer):
 
     def _by_step(self, buffer: Tensor, extent: Extent) -> Tensor:
         """A buffer as (features, steps, N)."""
-        rows = buffer if buffer.shape[0] == self.nin else buffer.viewed(self.nin, -1)
-        return first_columns(rows, extent.columns).reshape(self.nin, *extent)
+        return first_columns(in_rows(buffer, self.nin), extent.columns).reshape(self.nin, *extent)
 
     def fprop(self, inputs: Any, inference: bool = False) -> Tensor:
         """Outputs ``(features, N)``; in inference of fewer samples than a batch, too.
@@ -212,8 +212,7 @@ class BiSum(Layer):
         outputs: Tensor = self.outputs
         if extent.columns < outputs.shape[1] and self.actual_bsz is None and self.actual_seq_len is None:
             outputs = first_part(outputs, self.nin // 2, extent.columns)
-        rows = inputs if inputs.shape[0] == self.nin else inputs.viewed(self.nin, -1)
-        x = first_columns(rows, extent.columns)
+        x = first_columns(in_rows(inputs, self.nin), extent.columns)
         first_columns(outputs, extent.columns)[:] = x[: self.nin // 2] + x[self.nin // 2 :]
         return outputs
 

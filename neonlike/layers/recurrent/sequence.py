@@ -21,6 +21,7 @@ from neonlike.layers.recurrent.steps import (
     extent_of,
     first_columns,
     get_steps,
+    in_rows,
     interpret_in_shape,
     require_error,
     same_memory,
@@ -260,8 +261,7 @@ class SequenceLayer(ParameterLayer):
         before = self._last
         known = self.x is not None and self._x_used is not None and same_memory(inputs, self.x)
         if not known or before is not views:
-            rows = inputs if inputs.shape[0] == features else inputs.viewed(features, -1)
-            self._x_used = first_columns(rows, extent.columns)
+            self._x_used = first_columns(in_rows(inputs, features), extent.columns)
         self.x = self.inputs = inputs
         self._last = views
         return views, known and before is not None and before.extent.samples == extent.samples
@@ -302,9 +302,7 @@ class SequenceLayer(ParameterLayer):
         """The error for the layer before as ``(features, columns in use)``; None for a first layer."""
         if self.deltas is None:
             return None
-        features = self._x_used.shape[0]
-        rows = self.deltas if self.deltas.shape[0] == features else self.deltas.viewed(features, -1)
-        return first_columns(rows, views.extent.columns)
+        return first_columns(in_rows(self.deltas, self._x_used.shape[0]), views.extent.columns)
 
     def _input_gradients(self, views: Views, D: Tensor, alpha: float, beta: float) -> None:
         """Gradients of input weights and biases and the error for the layer before, of the errors ``D`` of the sums."""

@@ -160,6 +160,11 @@ def same_memory(a: Any, b: Any) -> bool:
     )
 
 
+def in_rows(buffer: Any, features: int) -> Any:
+    """A buffer as ``(features, columns)``: itself, or reshaped if it has other rows, as those of images have."""
+    return buffer if buffer.shape[0] == features else buffer.viewed(features, -1)
+
+
 def first_columns(buffer: Any, columns: int) -> Any:
     """The first columns of a buffer; the buffer itself if these are all."""
     return buffer if buffer.shape[1] == columns else buffer[:, :columns]

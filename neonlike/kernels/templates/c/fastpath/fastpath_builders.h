@@ -42,6 +42,7 @@ static PyObject *axis_of(PyObject *const *given, Py_ssize_t count, PyObject *nam
 static PyObject *build(const Builder *self, PyObject *const *given, Py_ssize_t count, PyObject *named)
 {
     PyObject *axis;
+    double elements;
     switch (self->kind) {
     case UNARY:
         return count == 1 && !named ? build_one(self->spec, given[0]) : NULL;
@@ -51,7 +52,7 @@ static PyObject *build(const Builder *self, PyObject *const *given, Py_ssize_t c
         return count == 3 && !named ? build_three(self->spec, given[0], given[1], given[2]) : NULL;
     case REDUCTION:
         axis = axis_of(given, count, named, self->axis);
-        return axis ? build_reduction(self->spec, given[0], axis) : NULL;
+        return axis ? build_reduction(self->spec, given[0], axis, &elements) : NULL;
     case COMPOSED:
         axis = axis_of(given, count, named, self->axis);
         return axis ? build_composed(self->spec, given[0], axis) : NULL;

@@ -252,13 +252,12 @@ static PyObject *build_reduced(PyObject *spec, PyObject *a, PyObject *axis, cons
     return new_node(spec, packed(&a, 1), attrs, (Traits){shape, own(traits->dtype), own(traits->backend)});
 }
 
-static PyObject *build_reduction(PyObject *spec, PyObject *a, PyObject *axis)
+static PyObject *build_reduction(PyObject *spec, PyObject *a, PyObject *axis, double *count)
 {
     Traits traits;
-    double count;
     if (!expression_traits(a, &traits))
         return NULL;
-    PyObject *node = build_reduced(spec, a, axis, &traits, &count);
+    PyObject *node = build_reduced(spec, a, axis, &traits, count);
     drop(&traits);
     return node;
 }
@@ -284,12 +283,8 @@ static PyObject *step_operand(const Composition *so_far, PyObject *operand)
 
 static PyObject *build_reduced_step(Composition *so_far, PyObject *spec, PyObject *a, PyObject *axis, int constant)
 {
-    Traits traits;
     double count;
-    if (!expression_traits(a, &traits))
-        return NULL;
-    PyObject *node = build_reduced(spec, a, axis, &traits, &count);
-    drop(&traits);
+    PyObject *node = build_reduction(spec, a, axis, &count);
     if (node && !so_far->count)
         so_far->count = PyFloat_FromDouble(count);
     if (node && (!so_far->count || (constant && PyDict_SetItem(SLOT(node, attrs_at), name_constant, Py_True))))
