@@ -136,8 +136,8 @@ class TestCosts:
         be.bsz = 2
         (tmp_path / "t.txt").write_text("abcd" * 8)
         layers = Seq2Seq([[Recurrent(5, GlorotUniform(), activation=Tanh())] for _ in range(2)])
-        with pytest.raises(ArgumentError, match=r"decoder_shape.*get_prev_target=True"):
-            Model(layers).initialize(Text(4, str(tmp_path / "t.txt")))
+        with pytest.raises(DTypeError, match=r"inputs are a pair.*get_prev_target=True"):
+            Model(layers).fit(Text(4, str(tmp_path / "t.txt")), cost(), Adam(), 1)
 
 
 def test_a_spread_below_0() -> None:

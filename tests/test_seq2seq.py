@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from itertools import product
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -291,9 +293,10 @@ class TestBeamSearch:
         assert model.get_outputs_beam(data, num_beams=2, steps=2).shape == (256, 2)
         np.testing.assert_array_equal(model.get_outputs_beam(data), model.get_outputs(data))
 
-    def test_data_without_inputs_for_the_decoder(self, be, trained):
-        """What was trained with the words before is decoded from its own predictions."""
-        model, data = trained
+    @pytest.fixture
+    def sources(self, trained):
+        """The data of ``trained`` without the words before."""
+        data = trained[1]
 
         class Sources:
             shape, decoder_shape, ndata, nbatches = data.shape, None, data.ndata, data.nbatches
@@ -304,7 +307,11 @@ class TestBeamSearch:
             def __iter__(self):
                 return ((x[0], t) for x, t in data)
 
-        sources = Sources()
+        return Sources()
+
+    def test_data_without_inputs_for_the_decoder(self, be, trained, sources):
+        """What was trained with the words before is decoded from its own predictions."""
+        model, data = trained
         np.testing.assert_array_equal(model.get_outputs(sources), model.get_outputs(data))
         words = model.get_outputs_beam(data, num_beams=2)
         np.testing.assert_array_equal(model.get_outputs_beam(sources, num_beams=2), words)
@@ -314,8 +321,54 @@ class TestBeamSearch:
             model.initialize((7, 7))  # at once, as neon does
         with pytest.raises(ShapeError, match="was set up for inputs of shape"):
             model.initialize((7, 7))
-        with pytest.raises(ArgumentError, match="get_prev_target=True"):
-            Seq2Seq([[of_kind("gru")], [of_kind("gru")]]).configure(sources)
+
+    @pytest.mark.parametrize("dialect", [nullcontext, neon_dialect])
+    def test_a_saved_model_meets_such_data_first(self, be, trained, sources, tmp_path, dialect):
+        model, data = trained
+        words, outputs = model.get_outputs_beam(data, num_beams=2), model.get_outputs(data)
+        model.save_params(path := str(tmp_path / "copies.p"))
+        with dialect():
+            got = Model(path).get_outputs_beam(sources, num_beams=2)
+            np.testing.assert_array_equal(got.reshape(words.shape), words)
+            np.testing.assert_array_equal(Model(path).get_outputs(sources), outputs)
+            loaded = Model(path)
+            assert loaded.eval(sources, Accuracy()) == model.eval(data, Accuracy())
+            loaded.fit(data, GeneralizedCost(CrossEntropyMulti()), Adam(), loaded.completed_epochs + 1)  # goes on
+
+    def test_the_shapes_of_a_file_are_those_it_was_trained_on(self, be, tmp_path):
+        """Also where the decoder has other steps and words than the encoder, and the data say nothing of them."""
+        be.bsz = N
+        model = Model(Seq2Seq([[of_kind("gru")], [of_kind("gru"), writer(7)]]))
+        model.initialize((NIN, ENC, 7, DEC))
+        model.save_params(path := str(tmp_path / "m.p"))
+        data = SimpleNamespace(shape=(NIN, ENC), decoder_shape=None)
+        loaded = Model(path)
+        loaded.initialize(data)
+        assert loaded.layers.in_shape == (NIN, ENC, 7, DEC) and loaded.layers.out_shape == (7, DEC)
+        saved = model.serialize()
+        for damaged in ("abc", (4,), (NIN, ENC, "x", 2), (NIN, ENC, 7, -1), None):
+            loaded = Model(saved | {"train_input_shape": damaged})
+            loaded.initialize(data)  # as a network that no file speaks of
+            assert loaded.layers.in_shape == (NIN, ENC, 7, ENC)
+
+    @pytest.mark.parametrize("words", [NIN, 7])
+    def test_a_new_network_writes_as_many_steps_as_it_reads(self, be, rng, words):
+        be.bsz = N
+        net = Seq2Seq([[of_kind("gru")], [of_kind("gru"), writer(words, Softmax())]])
+        net.configure(SimpleNamespace(shape=(NIN, ENC), decoder_shape=None))
+        net.allocate()
+        assert net.in_shape == (NIN, ENC, words, ENC)  # inputs of the decoder are what it writes
+        x = be.array(rng.normal(size=(NIN, ENC * N)))
+        assert net.fprop(x, inference=True).shape == (words, ENC * N)
+        with pytest.raises(DTypeError, match=r"inputs are a pair.*get_prev_target=True"):
+            net.fprop(x)
+        lookup = [LookupTable(words, 2, Gaussian()), of_kind("gru"), writer(words, Softmax())]
+        net = Seq2Seq([[LookupTable(9, 2, Gaussian()), of_kind("gru")], lookup])
+        net.configure(SimpleNamespace(shape=(ENC,), decoder_shape=None))
+        net.allocate()
+        assert net.in_shape == (ENC, ENC) and net.out_shape == (words, ENC)
+        written = net.fprop(be.array(rng.integers(9, size=(ENC, N)), dtype=np.int32), inference=True)
+        assert written.shape == (words, ENC * N)
 
     def test_wrong_arguments(self, be, rng):
         with pytest.raises(DTypeError, match="Seq2Seq"):

@@ -85,6 +85,7 @@ def restore(model: Any, model_dict: Any, load_states: bool) -> None:
             f"Model.deserialize: no entry 'model' among {sorted(map(str, model_dict))}; this is not a saved model"
         )
     model.made_on = model.be
+    model.layers.trained_shape = model_dict.get("train_input_shape")
     optimizer = model_dict.get("optimizer") if load_states else None
     note_keepers(model.layers.layers_fprop(), optimizer)
     model.optimizer_progress = optimizer.get("progress", {}) if isinstance(optimizer, dict) else {}

@@ -91,19 +91,30 @@ class Seq2Seq(LayerContainer):
         """The shapes of both inputs, one after the other, as data or shapes say."""
         shape = plain_shape(getattr(in_obj, "shape", in_obj))
         if hasattr(in_obj, "decoder_shape"):
-            if in_obj.decoder_shape is None and self.in_shape is not None:  # what is decoded reads its own words
-                return (*_as_tuple(shape), *self.in_shape[len(self.in_shape) // 2 :])
-            if in_obj.decoder_shape is None:
-                raise ArgumentError(
-                    f"{self.name}: the data have no inputs for the decoder, decoder_shape is None; give them, as "
-                    "Text(..., get_prev_target=True) does"
-                )
-            return (*_as_tuple(shape), *_as_tuple(plain_shape(in_obj.decoder_shape)))
+            given = in_obj.decoder_shape
+            second = self._own_words(_as_tuple(shape)) if given is None else _as_tuple(plain_shape(given))
+            return (*_as_tuple(shape), *second)
         if isinstance(shape, tuple) and len(shape) == 4:
             return shape
         if isinstance(shape, list | tuple) and len(shape) == 2 and all(isinstance(part, tuple) for part in shape):
             return (*plain_shape(shape[0]), *plain_shape(shape[1]))
         return _as_tuple(shape) * 2
+
+    def _own_words(self, read: tuple[int, ...]) -> tuple[int, ...]:
+        """Shape of the decoder's inputs where data give none, so that it reads what it wrote itself.
+
+        It is the shape that the network was set up or, as its file says, trained for; a new network writes as many
+        steps as it reads.
+        """
+        if self.in_shape is not None:
+            return self.in_shape[len(self.in_shape) // 2 :]
+        saved = self.trained_shape
+        if isinstance(saved, tuple) and len(saved) == 2 * len(read) and all(map(_is_size, saved)):
+            return saved[len(read) :]
+        if self.decoder.takes_words or len(read) == 1:
+            return read
+        self.decoder.configure(read)
+        return (interpret_in_shape(self.decoder.out_shape)[0], *read[1:])
 
     def configure(self, in_obj: Any) -> Layer:
         """Configure encoder and decoder.
@@ -111,8 +122,8 @@ class Seq2Seq(LayerContainer):
         Parameters
         ----------
         in_obj : dataset or tuple
-            With attributes ``shape`` and, if that of the decoder's input is another, ``decoder_shape``; or both
-            shapes in one tuple of four.
+            With attributes ``shape`` and, if that of the decoder's input is another, ``decoder_shape`` (None: the data
+            have none, so that the network can be decoded, but not trained); or both shapes in one tuple of four.
         """
         self.prev_layer = None
         self.in_shape = self.data_shape(in_obj)
@@ -153,8 +164,8 @@ class Seq2Seq(LayerContainer):
             return self.generate(inputs[0] if pair else inputs)
         if not pair or len(inputs) != 2:
             raise DTypeError(
-                f"{self.name}.fprop: in training the inputs are a pair, of the encoder and of the decoder; got "
-                f"{shown(inputs)}"
+                f"{self.name}.fprop: in training the inputs are a pair, of the encoder and of the decoder, as "
+                f"Text(..., get_prev_target=True) gives them; got {shown(inputs)}"
             )
         x, z = inputs
         self.encoder.fprop(x)
@@ -242,6 +253,10 @@ def begin_states(decoder: Decoder, found: Sequence[Any]) -> list[Any]:
         [h, h.backend.zeros(h.shape, dtype=h.dtype)] if h is not None and isinstance(layer, LSTM) else h
         for layer, h in zip(decoder.recurrent, found, strict=True)
     ]
+
+
+def _is_size(size: Any) -> bool:
+    return isinstance(size, int | np.integer) and int(size) > 0
 
 
 def _as_tuple(shape: Any) -> tuple[int, ...]:

@@ -51,9 +51,12 @@ class LayerContainer(Layer):
     ----------
     layers : list of Layer
         What the container is made of.
+    trained_shape : tuple or None
+        The shape of inputs that a model file says its network was trained on; unchecked.
     """
 
     layers: list[Any]
+    trained_shape: Any = None
     nests_deltas = True
     nest_deltas = property(lambda self: self.nests_deltas, doc="Whether error buffers are kept for what is inside.")
 
