@@ -95,6 +95,27 @@ def _softmax(shape: tuple[int, ...], axis: int, dtype: str = "float32") -> Shape
     )  # fmt: skip
 
 
+def _norm(shape: tuple[int, ...], axis: Any, dtype: str = "float32") -> ShapeCase:
+    return ShapeCase(
+        f"norm of {_by(shape)} over {'all' if axis is None else axis}", (shape,),
+        lambda be: lambda x: be.norm2(x, axis),
+        lambda x: np.sqrt(np.sum(x * x, axis=axis, keepdims=True)),
+        lambda t: lambda out, x: t.linalg.vector_norm(x, dim=axis, keepdim=True, out=out),
+        dtype,
+    )  # fmt: skip
+
+
+def _deviation(shape: tuple[int, ...], axis: Any, dtype: str = "float32") -> ShapeCase:
+    """Not corrected by n / (n - 1)."""
+    return ShapeCase(
+        f"std of {_by(shape)} over {'all' if axis is None else axis}", (shape,),
+        lambda be: lambda x: be.std(x, axis),
+        lambda x: np.std(x, axis=axis, keepdims=True),
+        lambda t: lambda out, x: t.std(x, dim=axis, correction=0, keepdim=True, out=out),
+        dtype,
+    )  # fmt: skip
+
+
 def _fma(
     name: str, shapes: Shapes, views: Callable[..., Any], dtype: str = "float32"
 ) -> ShapeCase:
@@ -202,6 +223,14 @@ CASES: tuple[ShapeCase, ...] = (
     _extreme((1024, 1024), 1, "int8"),
     _extreme((1024, 1024), 1, "float16"),
     _extreme((1024, 1024), 1, "int32"),
+    # Norms and deviations, which are finite also where squares are not
+    *(_norm(shape, axis) for shape in ((64, 1000), (1024, 1024)) for axis in (1, 0)),
+    *(_deviation(shape, axis) for shape in ((64, 1000), (1024, 1024)) for axis in (1, 0)),
+    *(of((4096, 33), 1) for of in (_norm, _deviation)),
+    *(of((M, 4), 0) for of in (_norm, _deviation)),
+    *(of(FOUR_D, (0, 3)) for of in (_norm, _deviation)),
+    *(of((1, 4 * M), None) for of in (_norm, _deviation)),
+    _norm((1024, 1024), 1, "bfloat16"),
     # Positions
     _argmax((1024, 1024), 1),
     _argmax((1024, 1024), 0),

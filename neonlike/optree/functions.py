@@ -125,7 +125,9 @@ def clip(a: Any, a_min: Any = None, a_max: Any = None) -> Expression:
     return above if a_max is None else F.minimum(above, a_max)
 
 
-_SUM, _DIV, _SUB, _SQR, _SPREAD, _CAST = (OPS[_name] for _name in ("sum", "div", "sub", "sqr", "spread", "cast"))
+_SUM, _DIV, _SUB, _SQR, _SPREAD, _CAST, _WIDEN = (
+    OPS[_name] for _name in ("sum", "div", "sub", "sqr", "spread", "cast", "widen")
+)
 _TO_F32, _TO_F64 = {"bits": 32}, {"bits": 64}
 
 
@@ -237,9 +239,11 @@ def _in_range(found: Any, scaled: Callable[[float], Any]) -> Any:
 def _squarable(a: Any) -> Any:
     """``a`` in a dtype that holds the squares of all it may hold, if there is one; float16 is computed in float32."""
     dtype = a.dtype
-    if dtype is F32:
-        return OpTreeNode(_CAST, (a,), _TO_F64, a.shape, F64, a.backend)
-    return a if dtype is F64 or dtype == F16 else builders.cast(a)
+    if dtype is F64 or dtype == F16:
+        return a
+    if is_float(dtype):
+        return OpTreeNode(_WIDEN, (a,), _TO_F64, a.shape, F64, a.backend)
+    return builders.cast(a)
 
 
 def _ruled(found: Any, rule: tuple[Any, ...], a: Any) -> OpTreeNode:

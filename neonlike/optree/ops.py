@@ -324,6 +324,7 @@ _ROWS: tuple[OpSpec, ...] = (
     _unary("softplus", f.softplus, "softplus({0})", lambda F, d, z, x: (d * F.sig(x),), "log(1 + e**a), without overflow.", cuda="(max_nan({0}, 0) + log1p(exp(-fabs({0}))))", flops=20),
     # Made by functions only
     _unary("cast", np.positive, "{0}", lambda F, d, z, x: (F.cast(d, x.dtype),), "a in a dtype of so many bits.", builders=(), dtype=SAME, keyed=("bits",), flops=0),
+    _unary("widen", np.positive, "{0}", lambda F, d, z, x: (F.cast(d, x.dtype),), "a in a dtype of so many bits, for its range: sums of squares may have float32's digits.", builders=(), dtype=SAME, keyed=("bits",), flops=0),
     OpSpec(
         "spread", 3, Kind.ELEMENTWISE, f.spread, "({0} - {0} == 0 ? max_nan(({0} - {1} * ({1} / {2})) / {2}, 0) : {0})", FLOAT,
         _spread_grad,

@@ -27,6 +27,7 @@ from neonlike.kernels.codegen.headers import Library
 from neonlike.kernels.codegen.moments import find_moments
 from neonlike.kernels.codegen.pass_cache import PassCache, cache_in_output, cache_in_rows, cache_packed
 from neonlike.kernels.codegen.passes import LANES, LIGHT_COST, LIGHT_LANES, Level, Passes, ReduceForm, widened
+from neonlike.kernels.codegen.ranged import with_narrow
 from neonlike.kernels.codegen.reduce_values import reduce_values
 from neonlike.kernels.codegen.render import TemplateSource, header_texts
 from neonlike.kernels.planning.plan import pass_depths
@@ -104,6 +105,7 @@ def rows(kernel: Kernel, schedule: CSchedule) -> TemplateSource:
     if not split and (form.values.passes > 1 or not passes.final.stores):
         whole = [a for a in kernel.inputs if a.name in form.along and form.values.covers(a)]
         passes = _fetching(passes, tuple(whole), bool(streamed))
+    passes = with_narrow(form, passes)
     moments = find_moments(form) if split and not segments else None
     loops = [*passes.levels, *([moments.level] if moments else [])]
     context = passes.context() | parameters(kernel) | _streams(kernel, form, streamed) | _cached_rows(form)
@@ -230,6 +232,7 @@ def columns(kernel: Kernel, schedule: CSchedule) -> TemplateSource:
     first = passes.levels[0]
     # The second pass reads only packed memory: it prefetches the next block (0.92 of a softmax's time).
     passes = _fetching_blocks(passes, tuple([name for name in first.ahead if piped or name in packed]))
+    passes = passes if piped else with_narrow(form, passes)
     context = passes.context() | parameters(kernel) | _streams(kernel, form, streamed)
     context |= {
         "sizes": BY_COLUMNS,
@@ -263,6 +266,7 @@ def lanes(kernel: Kernel, schedule: CSchedule) -> TemplateSource:
         levels=tuple([replace(level, ahead=()) for level in passes.levels]),
         final=replace(passes.final, ahead=()),
     )
+    passes = with_narrow(form, passes)
     loops = [*passes.levels, passes.final]
     known = {line.name for level in loops for line in level.known}
     context = passes.context() | parameters(kernel)

@@ -215,6 +215,8 @@ class Writer:
         or are stored after they were written.
     wide : mapping
         As ``element_texts``, of float16 arrays of which stretches are converted at once: the text is a float already.
+    single : set of int
+        Values of float64 that are computed in float32.
     rounded : mapping
         Digits and the arguments of ``rand``, by the name of an output that is stored with stochastic rounding.
     """
@@ -223,6 +225,7 @@ class Writer:
     language: str = "c"
     whole: DType = I64
     saturated: Collection[int] = ()
+    single: Collection[int] = ()
     element_texts: Mapping[str, str] = field(default_factory=dict)
     wide: Mapping[str, str] = field(default_factory=dict)
     rounded: Mapping[str, tuple[int, str]] = field(default_factory=dict)
@@ -257,7 +260,10 @@ class Writer:
         if array is not None:
             return _element(array), self._computed(array.dtype)
         assert isinstance(arg, ValueArg)
-        return f"v{arg.value}", self._computed(self.kernel.plan.values[arg.value].dtype)
+        return f"v{arg.value}", self._dtype_of(self.kernel.plan.values[arg.value])
+
+    def _dtype_of(self, value: Value) -> DType:
+        return F32 if value.index in self.single else self._computed(value.dtype)
 
     def _computed(self, dtype: DType) -> DType:
         computed = compute_dtype(dtype)
@@ -265,7 +271,7 @@ class Writer:
 
     def line(self, value: Value) -> Line:
         """The line of an elementwise value."""
-        dtype = self._computed(value.dtype)
+        dtype = self._dtype_of(value)
         ctype = STORAGE[dtype.name]
         wanted = self._operand_dtypes(value, dtype)
         texts = self.converted_operands(value)
@@ -287,7 +293,7 @@ class Writer:
 
     def converted_operands(self, value: Value) -> list[str]:
         """The operands of an elementwise value, in the types it is computed in."""
-        wanted = self._operand_dtypes(value, self._computed(value.dtype))
+        wanted = self._operand_dtypes(value, self._dtype_of(value))
         return [_cast(*self.operand(arg), to) for arg, to in zip(value.args, wanted)]
 
     def _operand_dtypes(self, value: Value, dtype: DType) -> list[DType]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from neonlike.kernels.codegen.emit import Line, type_of
 from neonlike.kernels.codegen.passes import Level, ReduceForm
+from neonlike.kernels.codegen.ranged import in_float
 from neonlike.kernels.codegen.reductions import Reduction
 from neonlike.kernels.planning.lower import Arg, Value
 from neonlike.optree.dtypes import F32, F64, compute_dtype
@@ -22,7 +23,8 @@ from neonlike.optree.dtypes import F32, F64, compute_dtype
 class Pair:
     """``sum(sqr(x - m))``, value ``index``, of the second pass, m being ``mean``; and ``sum(x)`` of the first.
 
-    ``rest`` is ``sum(x - m)``, None if that is not asked for; ``square`` the type of the squares.
+    ``rest`` is ``sum(x - m)``, None if that is not asked for; ``square`` the type of the squares, wider than ``ctype``
+    perhaps, which may be for its range alone (``ranged``, see ranged.py).
     """
 
     index: int
@@ -32,6 +34,7 @@ class Pair:
     operand: Arg
     ctype: str
     square: str
+    ranged: bool
     rest: int | None = None
 
     @property
@@ -65,6 +68,10 @@ def find_moments(form: ReduceForm) -> Moments | None:
     texts = [(pair, form.writer.operand(pair.operand)[0]) for pair in found]
     lines = [Line(f"e{pair.index}", pair.ctype, f"{text} - around{pair.index}") for pair, text in texts]
     level = replace(level, lines=(*level.lines, *lines), reductions=tuple(_sums(found)))
+    short = {pair.squares: replace(pair, square=pair.ctype) for pair in found if pair.ranged}
+    if short:
+        sums: dict[int | str, Reduction] = {r.index: r for r in _sums(short.values()) if r.index in short}
+        level = replace(level, narrow=in_float(level, level.lines, sums))
     return Moments(found, level, {pair.total for pair in found} != {value.index for value in first})
 
 
@@ -78,8 +85,10 @@ def _sums(pairs: Iterable[Pair]) -> Iterator[Reduction]:
 
 def _pair(form: ReduceForm, value: Value, before: list[Value]) -> Pair | None:
     """``value`` with the sum of the first pass it belongs to."""
-    difference = _squared(form, value.args[0]) if value.spec.name == "sum" else None
-    if difference is None or difference.spec.name != "sub":
+    root = _squared(form, value.args[0]) if value.spec.name == "sum" else None
+    widened = root is not None and root.spec.name in ("cast", "widen") and compute_dtype(root.dtype) == F64
+    difference = _computed(form, root.args[0]) if root is not None and widened else root
+    if root is None or difference is None or difference.spec.name != "sub":
         return None
     for operand, mean in (difference.args, difference.args[::-1]):
         known = _computed(form, mean)
@@ -89,7 +98,8 @@ def _pair(form: ReduceForm, value: Value, before: list[Value]) -> Pair | None:
         dtypes = {compute_dtype(v.dtype) for v in (difference, known)} | {form.writer.operand(operand)[1]}
         if total is not None and dtypes in ({F32}, {F64}) and compute_dtype(value.dtype) in (*dtypes, F64):
             types = type_of(difference.dtype), type_of(value.dtype)
-            return Pair(value.index, total.index, known.index, difference.index, operand, *types)
+            ranged = root.spec.name == "widen" and types[0] == "float"
+            return Pair(value.index, total.index, known.index, difference.index, operand, *types, ranged)
     return None
 
 
@@ -103,13 +113,11 @@ def _rest(form: ReduceForm, pair: Pair, second: list[Value]) -> int | None:
 
 
 def _squared(form: ReduceForm, arg: Arg) -> Value | None:
-    """The value whose square ``arg`` is, as it is or in a wider type."""
+    """The value whose square ``arg`` is."""
     value = _computed(form, arg)
     if value is None or not (value.spec.name == "sqr" or (value.spec.name == "mul" and value.args[0] == value.args[1])):
         return None
-    root = _computed(form, value.args[0])
-    wider = root is not None and root.spec.name == "cast" and compute_dtype(root.dtype) == F64
-    return _computed(form, root.args[0]) if root is not None and wider else root
+    return _computed(form, value.args[0])
 
 
 def _computed(form: ReduceForm, arg: Arg) -> Value | None:

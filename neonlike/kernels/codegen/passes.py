@@ -49,6 +49,8 @@ class Level:
     kept: tuple[Line, ...] = ()
     settle: Level | None = None
     call: ArrayCall | None = None
+    narrow: Level | None = None  # what is tried first, see ranged.py
+    ranged: tuple[int | str, ...] = ()  # the reductions of a narrow form that may be out of range
 
     @property
     def by_fours(self) -> bool:
