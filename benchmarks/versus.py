@@ -208,6 +208,8 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     options.folder = options.folder.resolve()
     if not (options.folder / "neonlike").is_dir():
         parser.error(f"{options.folder} is no checkout: it has no folder neonlike")
+    if not any(schedule(options)):
+        parser.error(f"no case of {', '.join(options.subjects)} has {options.only} in its title")
     return options
 
 

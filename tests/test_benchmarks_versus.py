@@ -104,5 +104,8 @@ def test_a_version_that_does_not_start_is_named(
         versus.main([str(tmp_path / "none")])
     assert "is no checkout: it has no folder neonlike" in capsys.readouterr().err
     with pytest.raises(SystemExit):
+        versus.main([str(tmp_path), "gemm", "--only", "fc;conv"])
+    assert "no case of gemm has fc;conv in its title" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
         versus.main([str(tmp_path), "gemm", "--before", "CONTRACT"])
     assert "'CONTRACT' is no NAME=VALUE" in capsys.readouterr().err

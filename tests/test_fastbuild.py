@@ -14,11 +14,12 @@ from replaying import both, extension, fast, put_back  # noqa: F401
 from neonlike.backends import Backend
 from neonlike.backends.cpu.backend import NervanaCPU
 from neonlike.kernels.c import fastbuild, fastpath
-from neonlike.kernels.c.compositions import ELEMENTWISE, REDUCED, NoComposition, steps_of
+from neonlike.kernels.c.compositions import CONVERTED, ELEMENTWISE, REDUCED, RULED, NoComposition, steps_of
 from neonlike.optree import functions
 from neonlike.optree.functions import F
 from neonlike.optree.node import OPERATORS, Expression
 from neonlike.optree.ops import OPS
+from neonlike.optree.tape import Rule, ruled
 
 pytestmark = [
     pytest.mark.skipif(bool(fastpath.obstacle()), reason=fastpath.obstacle()),
@@ -77,7 +78,7 @@ MARKED = sorted(
 def test_most_builders_are_stood_in_for() -> None:
     names = {name for _, name in MARKED}
     assert {"sig", "exp", "tanh", "add", "where", "sum", "max", "mean", "greater", "sqrt", "square"} <= names
-    assert {"var", "softmax", "log_softmax", "logsumexp", "fprop_softmax"} <= names
+    assert {"var", "std", "norm2", "softmax", "log_softmax", "logsumexp", "fprop_softmax"} <= names
     assert not names & {"argmax", "bitwise_and", "dot", "transpose"}
 
 
@@ -86,14 +87,20 @@ def test_steps_are_read_off_the_function() -> None:
         most = F.max(a, axis)
         return F.div(F.sub(most, F.min(a, axis)), F.add(most, 7))
 
-    named = [(spec.name, operands, kind) for spec, operands, kind in steps_of(spread)]
+    named = [(spec.name, operands, kind) for spec, operands, kind, _ in steps_of(spread)]
     kinds = (REDUCED, REDUCED, ELEMENTWISE, ELEMENTWISE, ELEMENTWISE)
     given = ((0,), (0,), (1, 2), (1, (7,)), (3, 4))
     assert named == list(zip(("max", "min", "sub", "add", "div"), given, kinds))
-    assert [operands for _, operands, _ in steps_of(functions.mean)] == [(0,), (1, None)]
+    assert [operands for _, operands, *_ in steps_of(functions.mean)] == [(0,), (1, None)]
+    kinds = (CONVERTED, ELEMENTWISE, REDUCED, ELEMENTWISE, CONVERTED, RULED)
+    assert tuple(kind for _, _, kind, _ in steps_of(functions.norm2)) == kinds
 
 
-@pytest.mark.parametrize("function", [functions.norm2, lambda a, axis: F.max(a), lambda a, axis: a.T])
+def of_two_parents(a: Any, axis: int) -> Any:
+    return ruled(F.sum(a, axis), Rule("half", (a, a), F.sum))
+
+
+@pytest.mark.parametrize("function", [of_two_parents, lambda a, axis: F.max(a), lambda a, axis: a.T])
 def test_steps_of_other_nodes_are_refused(function: Any) -> None:
     with pytest.raises(NoComposition, match="is no step of a composition"):
         steps_of(function)
@@ -156,6 +163,7 @@ def refuse(*given: Any) -> Any:
         ("binary", "mul", "ca"), ("ternary", "where", "abe"), ("ternary", "where", "a2r"),
         ("ternary", "where", "ab1"), ("reduction", "sum", "a"), ("reduction", "max", "a1"),
         ("composed", "mean", "e"), ("composed", "softmax", "a1"), ("composed", "logsumexp", "e"),
+        ("composed", "norm2", "a"), ("composed", "norm2", "e1"), ("composed", "std", "a1"), ("composed", "std", "c"),
     ],
 )  # fmt: skip
 def test_common_nodes_are_built_without_python(
@@ -175,7 +183,12 @@ def test_builders_of_no_kind_are_refused(extension: Any) -> None:
     longest = (steps_of(functions.mean) * 9)[:17]
     wrong: list[tuple[Any, ...]] = [("none", refuse), ("unary", 3), ("assign", refuse), ("unary",), ()]
     steps: list[Any] = [(), longest, None, (1,), ((1, 2),), ((1, (2,), 0),), ((1, (-1,), 0),), ((1, ("x",), 0),)]
-    for given in [*wrong, *(("composed", refuse, one) for one in [*steps, ((1, (0, 0, 0, 0), 0),), ((1, (0,), "x"),)])]:
+    steps = [tuple((*step, None) if isinstance(step, tuple) else step for step in one) if one else one for one in steps]
+    one = steps_of(functions.mean)[0][0]
+    steps += [((one, (0,), RULED, more),) for more in (None, 3, (1,), (3, 1, 1, 1), (dict, 1, 1, 1))]
+    steps += [((one, (0,), CONVERTED, None),), ((one, (0,), ELEMENTWISE, {}),), ((one, (0,), ELEMENTWISE),)]
+    steps += [((1, (0, 0, 0, 0), 0, None),), ((1, (0,), "x", None),)]
+    for given in [*wrong, *(("composed", refuse, one) for one in steps)]:
         with pytest.raises(TypeError):
             extension.Builder(*given)
     for operators in (None, (), (refuse,) * len(OPERATORS), [1]):

@@ -19,9 +19,9 @@ class Form(NamedTuple):
     ----------
     kind : str
         ``unary``, ``binary``, ``ternary``: a node of so many operands; ``reduction``: of one, with an axis;
-        ``composed``: several nodes, elementwise ones and reductions over one axis, alike in float32 and float64;
-        ``assign``: ``Backend.assign``; ``set item``: ``Tensor.__setitem__``; ``call``: a compound primitive, see
-        ``kernels/run/calls.py``.
+        ``composed``: several nodes, elementwise ones and reductions over one axis, alike in float32 and float64, or
+        with conversions and a rule for the gradient in float32 alone; ``assign``: ``Backend.assign``; ``set item``:
+        ``Tensor.__setitem__``; ``call``: a compound primitive, see ``kernels/run/calls.py``.
     specs : tuple of OpSpec, of one function, or of str
         Rows of the nodes' ops; the function of ``(a, axis)`` that composes; of a primitive names of attributes.
     """

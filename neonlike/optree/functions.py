@@ -203,12 +203,15 @@ def std(a: Any, axis: Any = None) -> OpTreeNode:
     apart, total, axes, count = _deviations("std", a, axis)
     a = apart.operands[0]
     if a.dtype is F32 or a.dtype != F64:
-        return _ruled(F.root(_spread(_squarable(apart), total, axes, count)), _std_rule(axes, count), a)
+        return _ruled(F.root(_spread(_squarable(apart), _squarable(total), axes, count)), _STD, a)
 
     def scaled(scale: float) -> Any:
         return F.root(_spread(F.mul(apart, scale), F.mul(total, scale), axes, count))
 
-    return _ruled(_in_range(F.root(_spread(apart, total, axes, count)), scaled), _std_rule(axes, count), a)
+    return _ruled(_in_range(F.root(_spread(apart, total, axes, count)), scaled), _STD, a)
+
+
+mark(std, "composed", std)
 
 
 def norm2(a: Any, axis: Any = None) -> OpTreeNode:
@@ -224,6 +227,9 @@ def norm2(a: Any, axis: Any = None) -> OpTreeNode:
     if a.dtype is F32 or a.dtype != F64:
         return _ruled(found, _NORM2, a)
     return _ruled(_in_range(found, lambda scale: root(F.mul(a, scale))), _NORM2, a)
+
+
+mark(norm2, "composed", norm2)
 
 
 _SCALE = 2.0**600
@@ -261,13 +267,14 @@ def _norm2_gradient(F: Any, d: Any, z: Any, a: Any) -> tuple[Any, ...]:
 _NORM2 = "norm2", _norm2_gradient, tape.rule_key("norm2")
 
 
-@lru_cache(maxsize=1024)
-def _std_rule(axes: tuple[int, ...], count: float) -> tuple[Any, ...]:
-    def gradient(F: Any, d: Any, z: Any, a: Any) -> tuple[Any, ...]:
-        middle, rest, _ = moments(a, axes)
-        return (F.sub(F.sub(a, middle), rest) * (d / (count * F.where(F.equal(z, 0), math.inf, z))),)
+def _std_gradient(F: Any, d: Any, z: Any, a: Any) -> tuple[Any, ...]:
+    axes = tuple([axis for axis, (n, m) in enumerate(zip(a.shape, z.shape)) if n != m])
+    count = float(math.prod(a.shape[axis] for axis in axes))
+    middle, rest, _ = moments(a, axes)
+    return (F.sub(F.sub(a, middle), rest) * (d / (count * F.where(F.equal(z, 0), math.inf, z))),)
 
-    return "std", gradient, tape.rule_key("std", axes, count)
+
+_STD = "std", _std_gradient, tape.rule_key("std")
 
 
 # The functions above make nodes without the checks of builders: their operands are floats of one backend and fit.

@@ -65,9 +65,13 @@ class ReductionFamily(Family, builds_nodes=True):
         node = functions.std(self._array(a), axis)
         return self._finish(_as_asked("std", node, a, axis, keepdims, partial), out)
 
+    mark(std, "composed", functions.std)
+
     def norm2(self, a: Any, axis: Any = None, out: Any = None) -> Any:
         """Euclidean norm over ``axis``."""
         return self._finish(functions.norm2(self._array(a), axis), out)
+
+    mark(norm2, "composed", functions.norm2)
 
     def logsumexp(self, a: Any, axis: Any = None, out: Any = None) -> Any:
         """log(sum(exp(a))) over ``axis``, without overflow."""

@@ -12,16 +12,18 @@ from functools import cache
 from typing import Any
 
 from neonlike.errors import NeonlikeError
-from neonlike.optree.dtypes import F32
+from neonlike.optree.dtypes import F32, F64
 from neonlike.optree.node import OpTreeNode
 from neonlike.optree.ops import OPS
+from neonlike.optree.tape import Rule, rule_of
 
-ELEMENTWISE, REDUCED, REDUCED_TO_CONSTANT = range(3)
-"""Kinds of a step, those of ``enum step``."""
+ELEMENTWISE, REDUCED, REDUCED_TO_CONSTANT, CONVERTED, RULED = range(5)
+"""Kinds of a step, those of ``enum step``; the last two of float32 arguments only."""
 
 Operand = Any
 """The number of an earlier step, 0 for the argument; ``(constant,)``; None for the count of elements per result."""
-Step = tuple[Any, tuple[Operand, ...], int]
+Step = tuple[Any, tuple[Operand, ...], int, Any]
+"""The row of an op, its operands, the kind; of a conversion its attributes, of a rule (its class, name, grad, key)."""
 
 
 class NoComposition(NeonlikeError, TypeError):
@@ -30,17 +32,17 @@ class NoComposition(NeonlikeError, TypeError):
 
 @cache
 def steps_of(function: Callable[[Any, int], OpTreeNode]) -> tuple[Step, ...]:
-    """The row of the op, the operands and the kind of each node that ``function`` makes, in its order.
+    """The step of each node that ``function`` makes, in its order.
 
     Raises
     ------
     NoComposition
-        If a node is neither elementwise nor a reduction over the axis.
+        If a node is neither elementwise nor a reduction over the axis, nor a conversion, nor a rule for the argument.
     """
     first, second = (_read(function, columns) for columns in (7, 11))
     return tuple(
-        (spec, tuple(None if a != b else a for a, b in zip(operands, others)), kind)
-        for (spec, operands, kind), (_, others, _) in zip(first, second, strict=True)
+        (spec, tuple(None if a != b else a for a, b in zip(operands, others)), kind, more)
+        for (spec, operands, kind, more), (_, others, _, _) in zip(first, second, strict=True)
     )
 
 
@@ -55,19 +57,24 @@ def _read(function: Callable[[Any, int], OpTreeNode], columns: int) -> list[Step
             if isinstance(operand, OpTreeNode) and id(operand) not in place:
                 add(operand)
         operands = tuple(place[id(o)] if isinstance(o, OpTreeNode) else (o,) for o in node.operands)
-        steps.append((node.spec, operands, _kind(node)))
+        steps.append((node.spec, operands, *_kind(node, sample)))
         place[id(node)] = len(steps)
 
     add(function(sample, 1))
     return steps
 
 
-def _kind(node: OpTreeNode) -> int:
-    attrs = node.attrs
-    if attrs is None and node.dtype is F32:
-        return ELEMENTWISE
+def _kind(node: OpTreeNode, sample: OpTreeNode) -> tuple[int, Any]:
+    """Kind of the step, and what else it is made of."""
+    attrs, rule = node.attrs, rule_of(node)
+    if attrs is None and (node.dtype is F32 or node.dtype is F64):
+        return ELEMENTWISE, None
     if attrs == {"axis": (1,)}:
-        return REDUCED
+        return REDUCED, None
     if attrs == {"axis": (1,), "constant": True}:
-        return REDUCED_TO_CONSTANT
+        return REDUCED_TO_CONSTANT, None
+    if attrs == {"bits": 8 * node.dtype.itemsize} and (node.dtype is F32 or node.dtype is F64):
+        return CONVERTED, attrs
+    if rule is not None and node.dtype is F32 and rule == Rule(rule.name, (sample,), rule.grad, key=rule.key):
+        return RULED, (Rule, rule.name, rule.grad, rule.key)
     raise NoComposition(f"{node.spec.name} with {attrs} is no step of a composition")

@@ -220,6 +220,7 @@ static int intern_names(void)
         {&name_expect, "expect"},  {&name_recipe, "recipe"},   {&name_memory, "memory"},
         {&name_rule, "rule"},      {&name_key, "key"},
         {&name_picks, "picks"},    {&name_constant, "constant"},
+        {&name_bits, "bits"},
     };
     for (size_t k = 0; k < sizeof names / sizeof *names; k++)
         if (!*names[k].name && !(*names[k].name = PyUnicode_InternFromString(names[k].text)))

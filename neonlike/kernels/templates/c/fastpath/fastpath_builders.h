@@ -110,15 +110,26 @@ static int is_step_operand(PyObject *operand, Py_ssize_t before)
     return place >= 0 && place <= before;
 }
 
+/* Whether a step of this kind may be made of this besides its operands: a rule of its class, name, grad and key. */
+static int is_made_of(long kind, PyObject *more)
+{
+    if (kind != RULED)
+        return kind == CONVERTED ? PyDict_Check(more) : more == Py_None;
+    PyObject *type = PyTuple_Check(more) && PyTuple_GET_SIZE(more) == 4 ? PyTuple_GET_ITEM(more, 0) : Py_None;
+    return PyType_Check(type) && PyType_IsSubtype((PyTypeObject *)type, &PyTuple_Type);
+}
+
 /* Whether `steps` are those of a composition, of as many as there may be. */
 static int is_composition(PyObject *steps)
 {
     const Py_ssize_t count = PyTuple_Check(steps) ? PyTuple_GET_SIZE(steps) : 0;
     for (Py_ssize_t k = 0; k < count; k++) {
         PyObject *step = PyTuple_GET_ITEM(steps, k);
-        PyObject *operands = PyTuple_Check(step) && PyTuple_GET_SIZE(step) == 3 ? PyTuple_GET_ITEM(step, 1) : Py_None;
+        PyObject *operands = PyTuple_Check(step) && PyTuple_GET_SIZE(step) == 4 ? PyTuple_GET_ITEM(step, 1) : Py_None;
         const Py_ssize_t arity = PyTuple_Check(operands) ? PyTuple_GET_SIZE(operands) : 0;
         if (arity < 1 || arity > 3 || !PyLong_Check(PyTuple_GET_ITEM(step, 2)))
+            return 0;
+        if (!is_made_of(PyLong_AsLong(PyTuple_GET_ITEM(step, 2)), PyTuple_GET_ITEM(step, 3)))
             return 0;
         for (Py_ssize_t i = 0; i < arity; i++)
             if (!is_step_operand(PyTuple_GET_ITEM(operands, i), k))

@@ -12,7 +12,7 @@
 enum { FEW_AXES = 8, TENSOR_CLASSES = 2 };
 
 static PyTypeObject *tensor_class[TENSOR_CLASSES]; /* known types of tensors, CPU and GPU; NULL: none yet */
-static PyObject *float32, *float64, *name_axis, *name_constant;
+static PyObject *float32, *float64, *name_axis, *name_constant, *name_bits;
 static PyObject *one_axis[FEW_AXES], *all_axes[FEW_AXES + 1], *all_ones[FEW_AXES + 1];
 static PyObject *number_one;
 /* Tuples: axis k is (k,), all of so many axes are (0, 1, ...), and reduced they are (1, 1, ...). */
@@ -265,7 +265,7 @@ static PyObject *build_reduction(PyObject *spec, PyObject *a, PyObject *axis, do
 /* Compositions: several nodes by one call, as kernels/c/compositions.py has read them from the Python function. */
 
 enum { MOST_NODES = 16 };
-enum step { ELEMENTWISE, REDUCED, REDUCED_TO_CONSTANT };
+enum step { ELEMENTWISE, REDUCED, REDUCED_TO_CONSTANT, CONVERTED, RULED };
 
 /* What a composition is being built from and of; holds references but that of `a`. */
 typedef struct {
@@ -292,7 +292,61 @@ static PyObject *build_reduced_step(Composition *so_far, PyObject *spec, PyObjec
     return node;
 }
 
-/* The node of a step (row of the op, operands, enum step). */
+/* `a` in the dtype that `attrs` names: float32, or float64. */
+static PyObject *build_converted(PyObject *spec, PyObject *a, PyObject *attrs)
+{
+    Traits traits;
+    PyObject *bits = PyDict_Check(attrs) ? PyDict_GetItemWithError(attrs, name_bits) : NULL;
+    const long digits = bits ? PyLong_AsLong(bits) : 0;
+    if ((digits != 32 && digits != 64) || !expression_traits(a, &traits))
+        return NULL;
+    Py_SETREF(traits.dtype, own(digits == 32 ? float32 : float64));
+    return new_node(spec, packed(&a, 1), own(attrs), traits);
+}
+
+/* A rule as tape.py's class of that name makes it for one parent; `more` is that class, name, grad, key. */
+static PyObject *new_rule(PyObject *more, PyObject *parent)
+{
+    PyTypeObject *type = (PyTypeObject *)PyTuple_GET_ITEM(more, 0);
+    PyObject *parents = packed(&parent, 1), *made = NULL;
+    if (parents) {
+        PyObject *fields = packed(
+            (PyObject *[]){PyTuple_GET_ITEM(more, 1), parents, PyTuple_GET_ITEM(more, 2), Py_True, Py_False, PyTuple_GET_ITEM(more, 3)}, 6);
+        PyObject *given = fields ? packed(&fields, 1) : NULL;
+        made = given ? PyTuple_Type.tp_new(type, given, NULL) : NULL; /* a named tuple, without Python's constructor */
+        Py_XDECREF(given);
+        Py_XDECREF(fields);
+    }
+    Py_XDECREF(parents);
+    return made;
+}
+
+/* `a` with the gradient by `parent` that a rule says, as ruled() of tape.py. */
+static PyObject *build_ruled(PyObject *spec, PyObject *a, PyObject *parent, PyObject *more)
+{
+    Traits traits;
+    if (!expression_traits(a, &traits))
+        return NULL;
+    PyObject *rule = new_rule(more, parent), *attrs = rule ? PyDict_New() : NULL;
+    if (!attrs || PyDict_SetItem(attrs, name_shape, traits.shape) || PyDict_SetItem(attrs, name_rule, rule))
+        Py_CLEAR(attrs);
+    Py_XDECREF(rule);
+    PyErr_Clear();
+    return new_node(spec, packed(&a, 1), attrs, traits);
+}
+
+/* Whether the argument of a composition is float32. */
+static int begins_in_float32(const Composition *so_far)
+{
+    Traits traits;
+    if (!expression_traits(so_far->made[0], &traits))
+        return 0;
+    const int it_is = traits.dtype == float32;
+    drop(&traits);
+    return it_is;
+}
+
+/* The node of a step (row of the op, operands, enum step, what else it is made of). */
 static PyObject *build_step(Composition *so_far, PyObject *step, PyObject *axis)
 {
     PyObject *spec = PyTuple_GET_ITEM(step, 0), *given = PyTuple_GET_ITEM(step, 1), *operand[3];
@@ -301,6 +355,12 @@ static PyObject *build_step(Composition *so_far, PyObject *step, PyObject *axis)
     for (Py_ssize_t k = 0; k < count; k++)
         if (!(operand[k] = step_operand(so_far, PyTuple_GET_ITEM(given, k))))
             return NULL;
+    if (kind == CONVERTED || kind == RULED) {
+        if (!begins_in_float32(so_far))
+            return NULL;
+        PyObject *more = PyTuple_GET_ITEM(step, 3);
+        return kind == CONVERTED ? build_converted(spec, operand[0], more) : build_ruled(spec, operand[0], so_far->made[0], more);
+    }
     if (kind != ELEMENTWISE)
         return build_reduced_step(so_far, spec, operand[0], axis, kind == REDUCED_TO_CONSTANT);
     if (count == 1)
