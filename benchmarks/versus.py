@@ -218,7 +218,8 @@ def main(argv: list[str] | None = None) -> int:
     options = parse(argv)
     variables = [f"{name}={value}" for name, value in options.before.items()]
     facts = {"before": " ".join([commit_of(options.folder) or options.folder.name, *variables])}
-    subject = " ".join(["versus", *variables])
+    some = [] if options.subjects == list(SUBJECTS) else options.subjects
+    subject = " ".join(["versus", *some, *variables])
     session = Session(subject, options, facts, Pairs(), QUICK if options.quick else FULL)
     try:
         ratios = run(session)
