@@ -142,14 +142,18 @@ def sums(data: Data) -> list[Any]:
 
 
 def moments(data: Data) -> list[Any]:
-    """Variances, deviations and norms around any offset, of any magnitude, each within the bound of its algorithm."""
+    """Variances, deviations and norms around any offset, of any magnitudes, each within the bound of its algorithm."""
     data.on_gpu()
     be, computed = data.be, np.dtype("f8" if data.dtype == np.float64 else "f4")
     half, wide = data.dtype.itemsize == 2, computed == np.float64
-    size = 1.0 if half else data.pick(1.0, 1e200, 1e-250) if wide else data.pick(1.0, 1e15, 1e-25)
+    sizes = (1.0,) if half else (1.0, 1e200, 1e-250) if wide else (1.0, 1e15, 1e-25)
     offset = data.pick(0, 3, 100) if half else data.pick(0, 1e3, -1e5)
     axis, long = data.pick(0, 1, (0, 2), (1, 2)), data.pick(5, 40, 700, 3000)
-    x = data(*(long if axis == 0 and k == 0 else n for k, n in enumerate((7, 6, 33 if axis == 0 else long))))
+    shape = [long if axis == 0 and k == 0 else n for k, n in enumerate((7, 6, 33 if axis == 0 else long))]
+    kept = [1 if k in np.atleast_1d(axis) else n for k, n in enumerate(shape)]
+    x, size = data(*shape), np.full(kept, data.pick(*sizes))
+    few = data.rng.random(size.shape) < data.pick(0, 0, 0.05, 0.5)
+    size[few] = data.rng.choice(sizes, size.shape)[few]  # of other magnitude than the rest
     x.set((size * (x.get().astype("f8") + offset)).astype(x.dtype))
     right, found = x.get().astype(np.longdouble) / size, []
     middle = right - right.mean(axis, keepdims=True)
@@ -158,7 +162,7 @@ def moments(data: Data) -> list[Any]:
     unit = NARROW_SUMS * float(np.finfo(computed).eps)
     lost = unit * (1 + (unit * offset) ** 2 / spread)  # of a mean that is off by as much as its sum may be
     wanted = [(be.std, size, np.sqrt(spread), lost), (be.norm2, size, norm, unit)]
-    for method, scale, value, bound in [*wanted, (be.var, 1, spread, lost)] if size == 1 else wanted:
+    for method, scale, value, bound in [*wanted, (be.var, 1, spread, lost)] if (size == 1).all() else wanted:
         out = be.empty(spread.shape, dtype=computed)
         out[:] = method(x, axis)
         off = np.abs(out.get().astype(np.longdouble) / scale - value) / value
