@@ -14,6 +14,10 @@ import pytest
 
 from neonlike.backends import Backend
 from neonlike.kernels.c.fit import SPLIT
+from neonlike.optree.dtypes import F64
+from neonlike.optree.functions import F
+from neonlike.optree.node import OpTreeNode
+from neonlike.optree.ops import OPS
 
 pytestmark = pytest.mark.engines("numpy", "c")
 
@@ -119,6 +123,57 @@ def test_a_norm_beside_other_sums(be: Backend, rng: Any) -> None:
     np.testing.assert_array_equal(most.get(), x.max(1, keepdims=True))
     np.testing.assert_allclose(total.get(), wide.sum(1, keepdims=True), 1e-5, 1e-4)
     np.testing.assert_allclose(unit.get(), wide / norm(wide, 1), 2e-6)
+
+
+def test_two_norms_in_one_pass(be: Backend, rng: Any) -> None:
+    """Of which one is in range and the other is not, in one row or the other."""
+    x, y = (rng.standard_normal((6, 300)).astype(np.float32) for _ in range(2))
+    x[1] *= np.float32(1e25)
+    y[:, 7] *= np.float32(1e25)
+    y[4] *= np.float32(1e-35)
+    a, b = be.array(x), be.array(y)
+    for axis, shape in ((1, (6, 1)), (0, (1, 300)), (None, (1, 1))):
+        first, second = be.empty(shape), be.empty(shape)
+        be.assign_many([(first, be.norm2(a, axis)), (second, be.norm2(b, axis))])
+        np.testing.assert_allclose(first.get(), norm(x.astype(np.float64), axis).reshape(shape), 1e-6)
+        np.testing.assert_allclose(second.get(), norm(y.astype(np.float64), axis).reshape(shape), 1e-6)
+
+
+def test_norms_of_what_rows_and_columns_are_computed_with(be: Backend, rng: Any) -> None:
+    """Of an expression in which a value of the row is computed first."""
+    x, c, r = rng.standard_normal((6, 300)), rng.standard_normal((6, 1)), rng.standard_normal((1, 300))
+    x[1] *= 1e20
+    x[:, 11] *= 1e15
+    tensor, column, row = be.array(x), be.array(c), be.array(r)
+    for axis, shape in ((1, (6, 1)), (0, (1, 300))):
+        out = be.empty(shape)
+        out[:] = be.norm2(tensor * be.exp(column) * be.exp(row) + 2 * be.sin(column), axis)
+        wanted = norm(x * np.exp(c) * np.exp(r) + 2 * np.sin(c), axis)
+        np.testing.assert_allclose(out.get(), wanted, 3e-6)
+        out[:] = be.norm2(tensor * (column * 3 + 1) * (row * row), axis)
+        np.testing.assert_allclose(out.get(), norm(x * (c * 3 + 1) * r * r, axis), 3e-6)
+
+
+def test_float64_stays_what_it_was(be: Backend, rng: Any) -> None:
+    """What is computed of a norm in float64 has float64's digits, whatever the squares were summed in."""
+    x = rng.standard_normal((6, 300)).astype(np.float32)
+    tensor = be.array(x)
+    for axis, shape in ((1, (6, 1)), (0, (1, 300))):
+        length, parts = be.empty(shape), be.empty(x.shape, dtype=np.float64)
+        length[:] = be.norm2(tensor, axis)
+        parts[:] = tensor.astype(np.float64) / (be.norm2(tensor, axis).astype(np.float64) / 3 + 1)
+        np.testing.assert_allclose(parts.get(), x / (length.get().astype(np.float64) / 3 + 1), 1e-15)
+
+
+def test_other_uses_of_widened_squares(be: Backend, rng: Any) -> None:
+    """A pass that also takes their maximum has no narrow form."""
+    x = rng.standard_normal((6, 300)).astype(np.float32)
+    tensor, total, most = be.array(x), be.empty((6, 1)), be.empty((6, 1), dtype=np.float64)
+    squares = F.sqr(OpTreeNode(OPS["widen"], (tensor,), {"bits": 64}, tensor.shape, F64, be))
+    be.assign_many([(total, F.sum(squares, 1)), (most, F.max(squares, 1))])
+    wide = x.astype(np.float64) ** 2
+    np.testing.assert_allclose(total.get(), wide.sum(1, keepdims=True), 1e-6)
+    np.testing.assert_array_equal(most.get(), wide.max(1, keepdims=True))
 
 
 def test_a_tensor_that_is_normed_in_place(be: Backend, rng: Any) -> None:

@@ -58,12 +58,12 @@ def _narrow(form: ReduceForm, level: Level) -> Level | None:
 
 
 def _narrow_settle(form: ReduceForm, settle: Level, sums: Collection[int | str]) -> Level | None:
-    """What is computed of sums that are in range, in float32 where nothing else is float64; None: nothing is."""
+    """What is computed of sums that are in range, in float32 as far as nothing else is in it; None: nothing is."""
     single = {int(index) for index in sums}
     known = {line.name for line in settle.known}
     computed = [value for line in settle.lines if line.name not in known and (value := _named(form, line))]
     for value in computed:
-        if value.dtype == F64 and all(_is_single(form, arg, single) for arg in value.args):
+        if value.dtype == F64 and _is_single(form, value, single):
             single.add(value.index)
     if len(single) == len(sums):
         return None
@@ -79,11 +79,12 @@ def _named(form: ReduceForm, line: Line) -> Value | None:
     return form.values.by_index.get(int(line.name[1:])) if re.fullmatch(r"v\d+", line.name) else None
 
 
-def _is_single(form: ReduceForm, arg: Arg, single: Collection[int]) -> bool:
-    """Whether an operand is a number, or float32, or of the values that are."""
-    if isinstance(arg, NumberArg) or (isinstance(arg, ValueArg) and arg.value in single):
-        return True
-    return form.writer.operand(arg)[1] == F32
+def _is_single(form: ReduceForm, value: Value, single: Collection[int]) -> bool:
+    """Whether a value is float64 for its range alone: a widened float32, or of such values and numbers."""
+    if value.spec.name == "widen":
+        return form.writer.operand(value.args[0])[1] == F32
+    known = [isinstance(arg, ValueArg) and arg.value in single for arg in value.args]
+    return any(known) and all(here or isinstance(arg, NumberArg) for here, arg in zip(known, value.args))
 
 
 def _widened_square(form: ReduceForm, value: Value) -> tuple[Value, Value] | None:
