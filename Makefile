@@ -5,6 +5,9 @@
 #   make test-all    the same with all cases of each test on C and on the GPU: several times as long
 #   make test-gpu    every test of a backend, all cases, with the GPU backend in place of the CPU's
 #   make gpu-setup   what the GPU tests need without a GPU: PyCUDA and an emulated driver (make test runs this first)
+#   make gpu-first   the first minutes on a GPU: everything tried, nothing stops the rest, facts in gpu-check/ or $OUT
+#   make gpu-again   what failed in it, once more          (FAILED=NAME,NAME or FAILED=the folder of its facts)
+#   make gpu-results the page benchmarks/RESULTS-gpu.md of its facts                                  (FOLDER=gpu-check)
 #   make gpu-check   the GPU backend on a machine with a GPU: tests, compute-sanitizer, benchmark  (GPU_CHECK_ARGS=--emulated)
 #   make gpu-wheels  what that needs on a machine without a registry, into .gpu-wheels     (GPU_PYTHON=3.12, that machine's)
 #   make check   ruff, mypy and the fast tests
@@ -51,7 +54,7 @@ PYTEST = $(PY) -m pytest $(SIDE_BY_SIDE)
 INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check --editable
 
 .NOTPARALLEL:
-.PHONY: help demo test test-all test-gpu gpu-setup gpu-check gpu-wheels check bench fuzz fuzz-sanitize mutants vectors docs clean
+.PHONY: help demo test test-all test-gpu gpu-setup gpu-first gpu-again gpu-results gpu-check gpu-wheels check bench fuzz fuzz-sanitize mutants vectors docs clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -80,6 +83,16 @@ gpu-setup: $(VENV)/.ready-test
 # With the machine's own Python, which has the PyTorch, CuPy and JAX to compare with; it changes nothing there.
 gpu-check:
 	$(PYTHON) tests/gpu_check $(GPU_CHECK_ARGS)
+
+gpu-first:
+	$(PYTHON) tests/gpu_check/first.py $(GPU_CHECK_ARGS)
+
+gpu-again:
+	@test -n "$(FAILED)" || { echo "say what: make gpu-again FAILED=NAME,NAME, or the folder of facts" >&2; exit 1; }
+	$(PYTHON) tests/gpu_check/first.py --again "$(FAILED)" $(GPU_CHECK_ARGS)
+
+gpu-results:
+	$(PYTHON) tests/gpu_check/results.py $(or $(FOLDER),gpu-check)
 
 gpu-wheels: $(PY)
 	$(PY) tests/gpu_check/packages.py fetch .gpu-wheels --python $(GPU_PYTHON)

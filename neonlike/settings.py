@@ -201,6 +201,16 @@ GPU_GRAPHS = Setting(
     "NEONLIKE_GPU_GRAPHS", _FLAG, "1",
     "0: recurrent unrolls queue their kernels one by one, not as one CUDA graph", _flag, True,
 )  # fmt: skip
+GPU_PTX = Setting(
+    "NEONLIKE_GPU_PTX", _FLAG, "0",
+    "1: kernels are compiled to PTX, which the GPU's driver compiles further; for a driver that takes no cubins", _flag,
+    False,
+)  # fmt: skip
+GPU_PLAIN = Setting(
+    "NEONLIKE_GPU_PLAIN", _FLAG, "0",
+    "1: matrix kernels fetch by plain loads, not by `ldmatrix` and `cp.async`: slower, to find out what fails", _flag,
+    False,
+)  # fmt: skip
 GPU_SELFTEST: Setting[bool | None] = Setting(
     "NEONLIKE_GPU_SELFTEST", _FLAG, "once for a GPU, driver and version",
     "1: a GPU is tested in every process before its first use; 0: never", _flag, None,

@@ -78,6 +78,27 @@ def test_a_gpu_newer_than_the_compiler_gets_ptx_and_one_that_knows_it_is_preferr
     assert build_cubin(KERNEL, "sm_103") == b"newer -ptx -arch=compute_90\0"
 
 
+def test_ptx_is_made_where_a_user_asks_for_it(
+    cache: None, two_toolkits: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two_toolkits("compute_80 compute_90", "compute_75 compute_120")
+    monkeypatch.setenv("NEONLIKE_GPU_PTX", "1")
+    assert build_cubin(KERNEL, "sm_80") == b"newer -ptx -arch=compute_80\0"
+    assert build_cubin(KERNEL, "sm_86") == b"newer -ptx -arch=compute_80\0"
+
+
+def test_plain_loads_are_another_kernel(
+    cache: None, two_toolkits: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two_toolkits("compute_90", "compute_90")
+    compiler = compile_cuda.find_cuda_compiler("sm_90")
+    assert compiler is not None
+    before = compile_cuda.cubin_key(KERNEL, "sm_90", compiler)
+    monkeypatch.setenv("NEONLIKE_GPU_PLAIN", "1")
+    target = compile_cuda.CudaTarget(compiler, "sm_90")
+    assert target.flags_for()[-1] == "-DNL_PLAIN" and compile_cuda.cubin_key(KERNEL, "sm_90", compiler) != before
+
+
 def test_another_compiler_is_tried_where_the_driver_refuses_a_module(
     cache: None, two_toolkits: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -91,9 +91,16 @@ def bits_of(values: Any, dtype: str) -> Any:
     return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
 
 
+@pytest.fixture(params=["0", "1"], ids=["as they are", "by plain loads"])
+def loads(request: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiles and copies by their instructions, and by plain loads."""
+    monkeypatch.setenv("NEONLIKE_GPU_PLAIN", request.param)
+
+
 class TestOnTheDevice:
     pytestmark = on_device
 
+    @pytest.mark.usefixtures("loads")
     @pytest.mark.parametrize("dtype", ["f16", "bf16"])
     def test_products_of_halves(self, be: Any, dtype: str) -> None:
         rng = np.random.default_rng(1)
@@ -116,6 +123,7 @@ class TestOnTheDevice:
         np.testing.assert_allclose(y.get(), rounded(a) @ rounded(b) + START, rtol=2e-6, atol=2e-6)
         assert np.abs(y.get() - (a.astype(np.float64) @ b + START)).max() > 1e-4, "tf32 has 10 bits"
 
+    @pytest.mark.usefixtures("loads")
     def test_tiles_are_transposed_as_they_are_loaded_and_copies_end_in_zeros(self, be: Any) -> None:
         values = np.arange(1, 257, dtype=np.uint16).reshape(32, 8)
         y = be.empty((4, 32), dtype=np.uint32)
@@ -136,8 +144,9 @@ class TestOnTheDevice:
 
 @pytest.mark.slow
 @pytest.mark.skipif(NVCC is None, reason=NO_NVCC)
+@pytest.mark.parametrize("plain", [(), ("-DNL_PLAIN",)], ids=["as they are", "by plain loads"])
 @pytest.mark.parametrize("arch", ARCHITECTURES)
-def test_the_real_compiler_takes_them(tmp_path: Path, arch: str) -> None:
+def test_the_real_compiler_takes_them(tmp_path: Path, arch: str, plain: tuple[str, ...]) -> None:
     (tmp_path / "ptx.h").write_text(PTX)
     waits = """extern "C" __global__ void w(unsigned *x) { while (nl_load_acquire(x) < 4) {} nl_copy_wait(1); }\n"""
     kernels = [
@@ -148,7 +157,7 @@ def test_the_real_compiler_takes_them(tmp_path: Path, arch: str) -> None:
     ]
     (tmp_path / "k.cu").write_text("".join(kernels) + waits)
     done = subprocess.run(
-        [str(NVCC), "-cubin", f"-arch={arch}", "-std=c++17", "-I.", "k.cu", "-o", "k.cubin"],
+        [str(NVCC), "-cubin", f"-arch={arch}", "-std=c++17", *plain, "-I.", "k.cu", "-o", "k.cubin"],
         cwd=tmp_path, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

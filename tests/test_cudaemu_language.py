@@ -266,9 +266,11 @@ class TestRewriting:
         with pytest.raises(RuntimeError, match=r"kernel\.cu:3:\d+: error: .*absent"):
             compile_cubin('// one\n\nextern "C" __global__ void k(float *y) { y[0] = absent; }')
 
-    def test_ptx_is_not_made(self, gpu_driver: Any) -> None:
-        with pytest.raises(RuntimeError, match="makes cubins only; --ptx is not emulated"):
-            compile_cubin("", "--ptx")
+    def test_ptx_is_what_cubins_are(self, gpu_driver: Any) -> None:
+        text = 'extern "C" __global__ void k(float *y) { y[0] = 1; }'
+        assert compile_cubin(text, "--ptx")[:4] == compile_cubin(text)[:4] == b"\x7fELF"
+        with pytest.raises(RuntimeError, match="makes cubins only; --fatbin is not emulated"):
+            compile_cubin("", "--fatbin")
 
 
 FUNCTIONS = """

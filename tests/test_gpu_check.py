@@ -167,16 +167,27 @@ def test_the_check_runs_on_the_emulated_gpu(
 
 @pytest.mark.usefixtures("gpu_driver")
 def test_every_kind_of_kernel_computes_what_the_cpu_does(capsys: pytest.CaptureFixture[str]) -> None:
-    assert load("kernels").main() == 0
+    assert load("kernels").main(["--table"]) == 0
     assert ", 0 wrong" in capsys.readouterr().out
 
 
 def test_a_wrong_kernel_is_told() -> None:
-    compare, right = load("kernels").compare, np.ones((2, 2), np.float32)
-    assert compare("sums", right, right) == ""
-    assert compare("sums", right + np.float32(1e-3), right).startswith("sums: differs by 1.00e-03, allowed is 2.00e-05")
-    assert "expected (2, 2) of float64" in compare("sums", right, right.astype(np.float64))
-    assert compare("sums", right * np.nan, right) != ""
+    compared, right = load("kernels").Compared, np.ones((2, 2), np.float32)
+
+    def told(got: Any, case: str = "sums") -> list[str]:
+        found = compared(case)
+        found.add("row", got, right)
+        return found.wrong
+
+    assert told(right) == []
+    (line,) = told(right + np.float32(1e-3))
+    assert line.startswith("row: 4 of 4 differ, at (0, 0) by 1.00e-03 (1.001") and line.endswith("allowed is 2.00e-05")
+    assert told(right + np.float32(1e-3), "products in tf32") == []
+    assert "expected (2, 2) of float32" in told(right.astype(np.float64))[0]
+    assert "4 of 4 differ" in told(right * np.nan)[0]
+    both = compared("sums")
+    both.add("row", right * np.nan, right * np.nan)
+    assert not both.wrong, "nan where nan is right"
 
 
 # Packages -------------------------------------------------------------------------------------------------------

@@ -103,11 +103,11 @@ class Request:
 
     def _take(self, argument: str, rest: Iterator[str]) -> None:
         name, _, value = argument.partition("=")
-        if argument in ("--cubin", "-cubin"):
+        if argument in ("--cubin", "-cubin", "--ptx", "-ptx"):  # the emulated driver compiles PTX no further
             self.mode = "cubin"
         elif argument in ("--preprocess", "-E"):
             self.mode = "preprocess"
-        elif argument in ("--ptx", "-ptx", "--fatbin", "-fatbin"):
+        elif argument in ("--fatbin", "-fatbin"):
             sys.exit(f"the emulator's nvcc makes cubins only; {argument} is not emulated")
         elif name in ("-arch", "--gpu-architecture"):
             self.architecture = value or next(rest)
@@ -131,7 +131,7 @@ def resource_usage(nvcc: str, request: Request) -> dict[str, tuple[int, int, int
     """Compile with the real nvcc too: its errors end this compilation, its figures go into the module."""
     import subprocess
 
-    passed = [a for a in request.arguments if a not in ("--cubin", "-cubin", "--keep", request.source)]
+    passed = [a for a in request.arguments if a not in ("--cubin", "-cubin", "--ptx", "-ptx", "--keep", request.source)]
     command = [nvcc, "--cubin", "--resource-usage", *passed, "-o", os.devnull, request.source]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode:

@@ -12,134 +12,29 @@ from __future__ import annotations
 
 import argparse
 import os
-import shlex
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent.parent
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from steps import HERE, PYTHON, ROOT, Outcome, Step, environment, install_step, run, sanitizer
+
 TOTAL = 470
 """Seconds for everything."""
 PART_TOTAL = 590
 """Seconds for a part."""
 PARTS = ("first", "tests", "fuzz", "benchmark", "networks")
-GRACE = 20
-"""Seconds that a step has to tell what it found when its time is up."""
 CASES = 12
 """Of each test of op-trees: all of them compile some twenty thousand kernels, which takes longer than there is time."""
 RESULTS = ROOT / "benchmarks" / "RESULTS-gpu.md"
 
 
-@dataclass(frozen=True)
-class Step:
-    """One command.
-
-    Parameters
-    ----------
-    name : str
-    limit : float
-        Seconds after which it is stopped.
-    command : tuple of str
-        Empty: it cannot be run here; ``why`` says so.
-    log : str
-        File in the output folder; steps may share one.
-    gate : bool
-        What follows makes sense only if this step did well.
-    """
-
-    name: str
-    limit: float
-    command: tuple[str, ...]
-    log: str
-    environment: dict[str, str] = field(default_factory=dict)
-    why: str = ""
-    gate: bool = False
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a step went."""
-
-    name: str
-    good: bool
-    seconds: float
-    text: str
-
-
-def run(step: Step, out: Path, environment: dict[str, str], left: float) -> Outcome:
-    """Run one step with its log; what it started is stopped with it."""
-    if not step.command or left < 1:
-        return Outcome(step.name, False, 0.0, step.why or "no time was left")
-    limit, start = min(step.limit, left), time.monotonic()
-    with (out / step.log).open("a", encoding="utf-8") as log:
-        log.write(f"$ {shlex.join(step.command)}\n")
-        log.flush()
-        process = subprocess.Popen(
-            step.command, cwd=ROOT, env=environment | step.environment, stdout=log, stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )  # fmt: skip
-        try:
-            status = process.wait(limit)
-            text = "" if status == 0 else f"status {status}"
-        except subprocess.TimeoutExpired:
-            status, text = -1, f"stopped after {limit:.0f} s"
-            interrupt(process)
-        finally:
-            stop(process)
-    return Outcome(
-        step.name, status == 0, time.monotonic() - start, "; ".join(filter(None, (text, last(out / step.log))))
-    )
-
-
-def interrupt(process: subprocess.Popen[bytes]) -> None:
-    """Have a process end by itself: pytest then lists what failed so far, and the benchmark writes what it measured."""
-    try:
-        process.send_signal(signal.SIGINT)
-        process.wait(GRACE)
-    except subprocess.TimeoutExpired:
-        pass
-
-
-def stop(process: subprocess.Popen[bytes]) -> None:
-    """End a process and all that it started."""
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass
-    process.wait()
-
-
-def last(log: Path) -> str:
-    """The last line of a log that says something."""
-    lines = [line.strip(" =\t") for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
-    return next((line for line in reversed(lines) if line), "")[:160]
-
-
 # Steps ----------------------------------------------------------------------------------------------------------
-
-
-def sanitizer() -> str:
-    """The path of compute-sanitizer, or an empty text."""
-    homes = [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
-    places = [Path(home) for home in [*homes, "/usr/local/cuda", "/opt/cuda"]]
-    inside = [place / part for place in places for part in ("bin", "compute-sanitizer")]
-    return (
-        shutil.which("compute-sanitizer", path=os.pathsep.join([os.environ.get("PATH", ""), *map(str, inside)])) or ""
-    )
-
-
-def install_step(asked: argparse.Namespace, site: Path) -> Step:
-    """What makes the rest possible."""
-    command = [sys.executable, str(HERE / "packages.py"), "install", str(site), "--wheels", str(asked.wheels)]
-    return Step("install", 300 if asked.emulated else 150, (*command, *["--emulated"][: asked.emulated]), "setup.log")
 
 
 def steps(asked: argparse.Namespace, out: Path) -> Iterator[Step]:
@@ -153,7 +48,7 @@ def first(asked: argparse.Namespace, out: Path) -> Iterator[Step]:
     """Whether the GPU can be used and its kernels are right; if not, the rest is a waste of its time."""
     yield Step("doctor", 30, (*PYTHON, "-m", "neonlike", "doctor", "--gpu"), "setup.log", gate=True)
     yield from checks(asked)
-    kernels = (*PYTHON, str(HERE / "kernels.py"))
+    kernels = (*PYTHON, str(HERE / "kernels.py"), "--table")
     yield Step("kernels", 90, kernels, "kernels.log", {"NEONLIKE_GPU_SELFTEST": "1"}, gate=True)
     files = [str(ROOT / "tests" / f"test_gpu_{name}.py") for name in ("peers", "products", "blas")]
     yield Step("peers", 90, (*pytest(), "-m", "gpu and not emulator", *files), "peers.log", gate=True)
@@ -195,9 +90,6 @@ def networks(asked: argparse.Namespace, out: Path) -> Iterator[Step]:
     yield Step("networks", 580, command, "networks.log")
 
 
-PYTHON = (sys.executable,)
-
-
 def pytest() -> tuple[str, ...]:
     """How tests are run on the real GPU."""
     return (*PYTHON, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", *workers(), "--require-gpu")
@@ -211,7 +103,7 @@ def workers() -> list[str]:
 
 def checks(asked: argparse.Namespace) -> Iterator[Step]:
     """Memory checkers on every kind of kernel, with each tensor a piece of memory by itself."""
-    program = (sys.executable, str(HERE / "kernels.py"))
+    program = (sys.executable, str(HERE / "kernels.py"), "--table")
     exact = {"NEONLIKE_GPU_POOL": "0", "NEONLIKE_CUBLAS": "none", "NEONLIKE_GPU_SELFTEST": "0"}
     if asked.emulated:
         more = {"CUEMU_CHECK": "1", "CUEMU_ASYNC": "1"}
@@ -225,24 +117,6 @@ def checks(asked: argparse.Namespace) -> Iterator[Step]:
 
 
 # The run --------------------------------------------------------------------------------------------------------
-
-
-def environment(asked: argparse.Namespace, site: Path, work: Path) -> dict[str, str]:
-    """Variables of all steps but the first."""
-    rest = os.environ.get("PYTHONPATH", "")
-    made = os.environ | {
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(site), str(ROOT), rest])),
-        "PYTHONUNBUFFERED": "1",
-        "NEONLIKE_CACHE_DIR": str(work / "kernels"),
-        "NEONLIKE_REQUIRE_GPU_TESTS": "1",
-        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",  # JAX takes three quarters of the memory else
-    }
-    if asked.emulated:
-        command = [sys.executable, "-m", "tests.cudaemu", "env"]
-        said = subprocess.run(command, cwd=ROOT, env=made, stdout=subprocess.PIPE, text=True, check=True).stdout
-        pairs = (shlex.split(line)[1].partition("=") for line in said.splitlines())
-        made |= {name: value for name, _, value in pairs} | {"CUEMU_AS_REAL": "1", "CUEMU_STICKY": "1"}
-    return made
 
 
 def check(asked: argparse.Namespace, out: Path, work: Path) -> list[Outcome]:

@@ -65,10 +65,16 @@ class CudaCompiler:
         return nvrtc.architectures(self.path) if self.is_nvrtc else _architectures_of_nvcc(self.path, self.identity)
 
     def target(self, arch: str) -> str:
-        """``arch`` ("sm_120") if it is known, else the newest older one as PTX ("compute_90")."""
+        """``arch`` ("sm_120") if it is known, else the newest older one as PTX ("compute_90").
+
+        With ``NEONLIKE_GPU_PTX=1`` always PTX, of ``arch`` where it is known.
+        """
         known, wanted = self.architectures(), int(re.sub(r"\D", "", arch))
-        older = [each for each in known if each < wanted]
-        return arch if wanted in known or not older else f"compute_{max(older)}"
+        fitting = [each for each in known if each <= wanted]
+        asked = settings.GPU_PTX.get()
+        if not fitting:
+            return f"compute_{wanted}" if asked and not known else arch
+        return arch if wanted in known and not asked else f"compute_{max(fitting)}"
 
 
 @dataclass(frozen=True)
@@ -85,7 +91,8 @@ class CudaTarget:
 
     def flags_for(self, contracted: bool = False) -> tuple[str, ...]:
         """Flags for a kernel; ``contracted``: which may round a product and its sum together."""
-        return f"-arch={self.arch}", *FLAGS, f"--fmad={'true' if contracted else 'false'}"
+        plain = ("-DNL_PLAIN",) if settings.GPU_PLAIN.get() else ()
+        return f"-arch={self.arch}", *FLAGS, f"--fmad={'true' if contracted else 'false'}", *plain
 
     @property
     def is_ptx(self) -> bool:

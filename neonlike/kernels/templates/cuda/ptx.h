@@ -15,6 +15,7 @@
 #define nl_mma_bf16(d, a, b, c) cuemu::mma_m16n8k16<__nv_bfloat16>(d, a, b, c, __LINE__)
 #define nl_mma_tf32(d, a, b, c) cuemu::mma_m16n8k8_tf32(d, a, b, c, __LINE__)
 #define nl_tf32(x) cuemu::to_tf32(x)
+#ifndef NL_PLAIN
 #define nl_ldmatrix4(to, row) cuemu::ldmatrix(to, row, 4, false, __LINE__)
 #define nl_ldmatrix4_trans(to, row) cuemu::ldmatrix(to, row, 4, true, __LINE__)
 #define nl_ldmatrix2_trans(to, row) cuemu::ldmatrix(to, row, 2, true, __LINE__)
@@ -22,6 +23,7 @@
 #define nl_copy4(to, from, bytes) cuemu_copy_async(to, from, 4, bytes, __LINE__)
 #define nl_copy_commit() cuemu_copy_commit()
 #define nl_copy_wait(groups) cuemu_copy_wait(groups)
+#endif
 #define nl_load_acquire(from) cuemu::load_acquire(from)
 #define nl_exp2_weight(x) exp2f(x)
 
@@ -46,6 +48,7 @@ static __device__ __forceinline__ unsigned nl_tf32(float x) {
     return rounded;
 }
 
+#ifndef NL_PLAIN
 static __device__ __forceinline__ unsigned nl_shared_address(const void *place) {
     return (unsigned)__cvta_generic_to_shared(place);
 }
@@ -83,6 +86,7 @@ static __device__ __forceinline__ void nl_copy4(void *to, const void *from, int 
 static __device__ __forceinline__ void nl_copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Until no more than so many of the latest groups are under way: a constant.
 #define nl_copy_wait(groups) asm volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory")
+#endif
 
 // 2^x as exp2f has it, but 0 where that is subnormal: one instruction instead of four.
 static __device__ __forceinline__ float nl_exp2_weight(float x) {
@@ -98,5 +102,46 @@ static __device__ __forceinline__ unsigned nl_load_acquire(const unsigned *from)
     return value;
 }
 
+#endif
+
+#ifdef NL_PLAIN
+// The same by plain loads (NEONLIKE_GPU_PLAIN): a lane asks the lane that has the address of a row for it.
+static __device__ __forceinline__ const char *nl_row_of(const void *row, int lane) {
+    return (const char *)__shfl_sync(0xffffffffu, (unsigned long long)row, lane);
+}
+static __device__ __forceinline__ int nl_lane() {
+    return (int)((threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) % 32);
+}
+template <int TILES>
+static __device__ __forceinline__ void nl_tiles(unsigned *to, const void *row) {
+    const int lane = nl_lane();
+    for (int i = 0; i < TILES; i++)
+        to[i] = *(const unsigned *)(nl_row_of(row, 8 * i + lane / 4) + 4 * (lane % 4));
+}
+template <int TILES>
+static __device__ __forceinline__ void nl_turned_tiles(unsigned *to, const void *row) {
+    const int lane = nl_lane();
+    for (int i = 0; i < TILES; i++) {
+        const char *low = nl_row_of(row, 8 * i + 2 * (lane % 4)), *high = nl_row_of(row, 8 * i + 2 * (lane % 4) + 1);
+        to[i] = *(const unsigned short *)(low + 2 * (lane / 4)) | (unsigned)*(const unsigned short *)(high + 2 * (lane / 4)) << 16;
+    }
+}
+#define nl_ldmatrix4(to, row) nl_tiles<4>(to, row)
+#define nl_ldmatrix4_trans(to, row) nl_turned_tiles<4>(to, row)
+#define nl_ldmatrix2_trans(to, row) nl_turned_tiles<2>(to, row)
+static __device__ __forceinline__ void nl_copy16(void *to, const void *from, int bytes) {
+    if (bytes == 16) {
+        *(uint4 *)to = *(const uint4 *)from;
+        return;
+    }
+    for (int k = 0; k < 16; k++)
+        ((char *)to)[k] = k < bytes ? ((const char *)from)[k] : 0;
+}
+static __device__ __forceinline__ void nl_copy4(void *to, const void *from, int bytes) {
+    for (int k = 0; k < 4; k++)
+        ((char *)to)[k] = k < bytes ? ((const char *)from)[k] : 0;
+}
+#define nl_copy_commit() ((void)0)
+#define nl_copy_wait(groups) ((void)0)
 #endif
 #endif
