@@ -156,6 +156,28 @@ class TestOrder:
         with pytest.raises(DTypeError, match="Callback"):
             Callbacks(model).add_callback(lambda: None)
 
+    @pytest.mark.parametrize("output_file", [None, "run.h5"])
+    def test_a_truth_value_as_a_frequency_is_one_in_neons_dialect(
+        self, model, data, valid, output_file, tmp_path, monkeypatch
+    ):
+        monkeypatch.chdir(tmp_path)
+        for wrong in (True, False, np.True_):
+            with pytest.raises(ArgumentError, match=rf"Callbacks: eval_freq must be an integer.*got {wrong!s}"):
+                Callbacks(model, eval_set=valid, eval_freq=wrong)
+            for name in ("epoch_freq", "minibatch_freq"):
+                with pytest.raises(ArgumentError, match=rf"Callback: {name} must be an integer.*got {wrong!s}"):
+                    Callback(**{name: wrong})
+        seen = []
+        with neon_dialect():
+            assert Callback(epoch_freq=False).epoch_freq == 0, "never"
+            assert all(not isinstance(c, LossCallback) for c in Callbacks(model, eval_freq=False).callbacks)
+            callbacks = Callbacks(
+                model, eval_set=valid, eval_freq=True, progress_bar=False, output_file=output_file
+            )  # fmt: skip
+            callbacks.add_early_stop_callback(lambda state, loss: (seen.append(loss), False))
+            fit(model, data, callbacks, epochs=3)
+        assert len(seen) == 3
+
     def test_a_callback_added_while_training_takes_part_from_the_next_epoch(self, model, data):
         callbacks, late = Callbacks(model, progress_bar=False), Recorder()
 

@@ -11,10 +11,28 @@ from neonlike.checks import shown
 from neonlike.data.dataiterator import NervanaDataIterator
 from neonlike.errors import ArgumentTypeError
 from neonlike.nervanaobject import Description, NervanaObject
+from neonlike.optree import dialect
 
 __public_module__ = "neonlike.callbacks.callbacks"
 
 Frequency = int | Container[int] | None
+
+
+def frequency(operation: str, name: str, value: Any) -> Any:
+    """``value``, which must not be a truth value: in neon's dialect the number 1 or 0 that it is there.
+
+    Raises
+    ------
+    ArgumentTypeError
+        If it is one, in the default dialect.
+    """
+    if not isinstance(value, bool | np.bool_):
+        return value
+    if not dialect.is_neon():
+        raise ArgumentTypeError(
+            f"{operation}: {name} must be an integer, got {shown(bool(value))}; give 1 for each time, None for never"
+        )
+    return int(value)  # not as it is: files would give back NumPy's truth values
 
 
 def fires(time: int, freq: Frequency) -> bool:
@@ -51,6 +69,8 @@ class Callback(NervanaObject):
 
     def __init__(self, epoch_freq: Frequency = 1, minibatch_freq: Frequency = 1) -> None:
         super().__init__()
+        epoch_freq = frequency(self.classnm, "epoch_freq", epoch_freq)
+        minibatch_freq = frequency(self.classnm, "minibatch_freq", minibatch_freq)
         for name, freq in (("epoch_freq", epoch_freq), ("minibatch_freq", minibatch_freq)):
             several = hasattr(freq, "__contains__") and not isinstance(freq, str)
             if not (several or freq is None or isinstance(freq, int | np.integer)):

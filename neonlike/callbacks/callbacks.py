@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from neonlike.callbacks.adversarial import GANCostCallback
-from neonlike.callbacks.callback import Callback
+from neonlike.callbacks.callback import Callback, frequency
 from neonlike.callbacks.control import (
     BatchNormTuneCallback,
     EarlyStopCallback,
@@ -127,8 +127,7 @@ class Callbacks(NervanaObject):
     ) -> None:
         super().__init__()
         _warn_of_unused(train_set, serialize, save_path)
-        if eval_freq and eval_set is None:
-            raise ArgumentError(f"Callbacks: eval_freq={eval_freq} needs data to evaluate on; give eval_set=")
+        eval_freq = _frequency_of_evaluation(eval_freq, eval_set)
         self._model = _reference(model)
         self.stop_on_nan, self.output_file = stop_on_nan, output_file
         self.model_file, self.save_path = model_file, save_path
@@ -398,6 +397,14 @@ def _warn_of_unused(train_set: Any, serialize: int | None, save_path: str | None
         logger.warning("Callbacks: the argument train_set is not used; give the data to fit")
     if serialize and not save_path:
         logger.warning("Callbacks: serialize=%s saves nothing without save_path; give the file", serialize)
+
+
+def _frequency_of_evaluation(eval_freq: Any, eval_set: Any) -> Any:
+    """``eval_freq``, once it is known to be a number and to have data."""
+    eval_freq = frequency("Callbacks", "eval_freq", eval_freq)
+    if eval_freq and eval_set is None:
+        raise ArgumentError(f"Callbacks: eval_freq={eval_freq} needs data to evaluate on; give eval_set=")
+    return eval_freq
 
 
 def _reference(model: Any) -> weakref.ref[Any]:

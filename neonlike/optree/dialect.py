@@ -14,6 +14,7 @@ gradient of a tie           equal shares, which add up to one                all
 an argument ``name``        a string                                         any object, with a warning
 an argument ``inference``   a truth value                                    the truth of any object, with a warning
 a whole float for a size    an error                                         the integer
+``eval_freq=True``          an error                                         1, each epoch
 rows and columns of a       as the layer was configured for                  any, of as many elements
 layer's input
 ==========================  ===============================================  ======================================
