@@ -17,6 +17,7 @@ from neonlike.compat import contract
 from neonlike.compat.contract import NotBuiltYet, availability, resolve
 from neonlike.compat.table import CONTRACT, Row
 from neonlike.errors import NeonlikeError
+from neonlike.optree.dialect import neon_dialect
 
 Zoo = Callable[..., None]
 ROOT = Path(__file__).resolve().parent.parent
@@ -389,3 +390,45 @@ def test_what_a_script_for_a_small_network_imports_is_there(module: str) -> None
     listed = dict(availability())
     names = {f"{module}.{name}" for name in MLP_SCRIPT[module].split()}
     assert {name for name in names if isinstance(listed[name], ImportError)} == set()
+
+
+def starred(module: str) -> set[str]:
+    """What ``from module import *`` brings, in a process of its own, where nothing else was imported."""
+    code = f"import neonlike.compat.neon\nfrom {module} import *\nprint(*vars())"
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("module", "submodules"),
+    [
+        ("transforms", "activation cost transform"),
+        ("layers", "container layer recurrent"),
+        ("callbacks", "callbacks"),
+        ("models.model", ""),
+        ("benchmark.benchmark", ""),
+        ("backends.layer_mkl", ""),
+    ],
+)
+def test_a_star_brings_neons_names_and_the_submodules(module: str, submodules: str) -> None:
+    names = starred(f"neon.{module}")
+    assert CONTRACT[module].names | set(submodules.split()) <= names
+
+
+def test_a_star_outside_of_compat_brings_no_submodules() -> None:
+    code = "from neonlike.transforms import *\nprint(*vars())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert "CrossEntropyMulti" in done.stdout.split() and "cost" not in done.stdout.split()
+
+
+def test_a_star_leaves_out_what_is_not_built(zoo: Zoo) -> None:
+    zoo(__init__="class Cat: pass\n_hidden = 1", people="class Keeper: pass")
+    namespace: dict[str, object] = {}
+    with neon_dialect():
+        exec("from neonlike.zoo.animals import *", namespace)
+        assert {"Cat", "Keeper"} <= set(namespace) and "Dog" not in namespace
+        namespace = {}
+        exec("from neonlike.zoo import *", namespace)
+    assert {"Cat", "animals"} <= set(namespace) and not {"_hidden", "Dog", "ghosts"} & set(namespace)

@@ -18,6 +18,7 @@ from typing import Any
 
 from neonlike.compat.table import CONTRACT, Row
 from neonlike.errors import NeonlikeError
+from neonlike.optree import dialect
 
 PACKAGE = "neonlike"
 ORIGINAL = "neon"
@@ -40,8 +41,12 @@ class _Fallback:
     def __init__(self, module: ModuleType, key: str) -> None:
         self.module, self.key = module, key
         self.own: Callable[[str], Any] | None = vars(module).get("__getattr__")
+        # A module that answers for names itself may read its list; others' is found here, where it can be completed.
+        self.listed: Sequence[str] | None = vars(module).pop("__all__", None) if self.own is None else None
 
     def __call__(self, name: str) -> Any:
+        if name == "__all__" and (names := self.starred()) is not None:
+            return names
         if self.own is not None:
             try:
                 return self.own(name)
@@ -59,6 +64,20 @@ class _Fallback:
             except NotBuiltYet as error:
                 raise AttributeError(str(error)) from None
         raise AttributeError(f"module {self.module.__name__!r} has no attribute {name!r}")
+
+    def starred(self) -> Sequence[str] | None:
+        """What ``from module import *`` brings; None: whatever is public.
+
+        In neon's dialect neon's names too, and submodules that are loaded, as neon's packages bring them. Worked out
+        when it is asked for, as homes may still be on their way when the module is completed.
+        """
+        if not dialect.is_neon():
+            return self.listed
+        own = vars(self.module)
+        public = [name for name in own if not name.startswith("_")] if self.listed is None else self.listed
+        loaded = [name for name in own if _join(self.key, name) in CONTRACT]
+        there = [name for name in sorted(CONTRACT[self.key].names) if hasattr(self.module, name)]
+        return list(dict.fromkeys([*public, *there, *loaded]))
 
 
 def _join(*parts: str) -> str:
