@@ -29,7 +29,7 @@ def set_up(net, in_shape):
 
 def tensors(be, values):
     if isinstance(values, list):
-        return [be.array(value) for value in values]
+        return [tensors(be, value) for value in values]
     return be.array(values)
 
 

@@ -156,8 +156,10 @@ class Network:
 
         def backward(e: Any) -> Any:
             errors = [part.reshape(shape) for part, shape in zip(np.split(e, ends, axis), shapes, strict=True)]
-            back = [a * b(error) for a, (_, b), error in zip(layer.alphas, found, errors, strict=True)]
-            return None if isinstance(layer, MergeMultistream) else sum(back)
+            back = [b(error) for (_, b), error in zip(found, errors, strict=True)]
+            if isinstance(layer, MergeMultistream):
+                return None
+            return sum(a * b for a, b in zip(layer.alphas, back, strict=True))
 
         return np.concatenate(parts, axis), backward
 

@@ -70,7 +70,8 @@ class Run:
     def __init__(self, branch: Sequential) -> None:
         self.branch = branch
         first = chain(branch)[0]
-        self.head = None if first.owns_output and adds_to_deltas(first) else SkipNode(f"{branch.name}_head")
+        alone = first.several_inputs or (first.owns_output and adds_to_deltas(first))
+        self.head = None if alone else SkipNode(f"{branch.name}_head")
         self.copies_error = False
         self._error: Any = None
 

@@ -303,7 +303,13 @@ class MergeMultistream(MergeBroadcast):
         Branches: layers, lists of layers or Sequentials.
     merge : str
         ``"recurrent"``, ``"depth"`` or ``"stack"``; see :class:`MergeBroadcast`.
+
+    Notes
+    -----
+    A branch may begin with a MergeMultistream itself: its input, and its shape, are then a list in the list.
     """
+
+    several_inputs = True
 
     def __init__(self, layers: Any, merge: str, name: str | None = None) -> None:
         super().__init__(layers, merge, name=name)
@@ -323,8 +329,10 @@ class MergeMultistream(MergeBroadcast):
             )
         self.prev_layer = None
         self.in_shape = [self.input_shape(shape) for shape in shapes]
-        for run, shape in zip(self._runs, self.in_shape, strict=True):
+        for i, (run, shape) in enumerate(zip(self._runs, self.in_shape, strict=True)):
             run.configure(shape)
+            if chain(run.branch)[0].several_inputs:
+                self.in_shape[i] = run.branch.in_shape
         self.configure_merge()
         return self
 

@@ -158,8 +158,8 @@ class LayerContainer(Layer):
     def samples_in(self, inputs: Any) -> int:
         """Number of samples in what is given to ``fprop``; of several inputs in the first."""
         shape, first = self.in_shape, inputs
-        if isinstance(inputs, list | tuple):  # their shapes are a list, or where all are numbers of features a tuple
-            shape, first = shape if isinstance(shape, int) else shape[0], inputs[0] if inputs else None
+        while isinstance(first, list | tuple):  # their shapes are a list, or where all are numbers of features a tuple
+            shape, first = shape if isinstance(shape, int) else shape[0], first[0] if first else None
         _, steps = interpret_in_shape(shape)
         given: Any = getattr(first, "shape", ())
         if len(given) != 2:

@@ -76,6 +76,7 @@ class Layer(OnVariables, NervanaObject):
     """
 
     is_branch_node = nests_deltas = needs_outputs = False
+    several_inputs = False  # whether inputs are a list of tensors
     nglayer: Any = None
     overwrites_error = repeatable = False  # whether bprop changes its error; whether passes are recorded: replays.py
     folded: tuple[Layer, ...] = ()  # see folding.py
