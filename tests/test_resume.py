@@ -15,7 +15,17 @@ from neonlike.callbacks.store import records
 from neonlike.data import ArrayIterator
 from neonlike.errors import ArgumentError, DTypeError
 from neonlike.initializers import Constant, GlorotUniform
-from neonlike.layers import Affine, Dropout, GeneralizedCost
+from neonlike.layers import (
+    Affine,
+    BranchNode,
+    Dropout,
+    GeneralizedCost,
+    MergeBroadcast,
+    MergeSum,
+    Multicost,
+    Sequential,
+    SingleOutputTree,
+)
 from neonlike.models import Model
 from neonlike.models.progress import Progress
 from neonlike.optimizers import (
@@ -114,6 +124,54 @@ def test_a_resumed_training_equals_a_straight_one(be, tmp_path, optimizer, how):
         again.model.load_params(path)
     again.data.start = 5
     same(again.train(4).model.serialize(), whole)
+
+
+def hidden():
+    return Affine(8, GlorotUniform(), bias=Constant(0), activation=Rectlin())
+
+
+CONTAINERS = {
+    "chain": lambda: Sequential([hidden(), hidden()]),
+    "sum": lambda: MergeSum([hidden(), [hidden(), hidden()]]),
+    "broadcast": lambda: MergeBroadcast([hidden(), hidden()], merge="stack"),
+    "nested": lambda: MergeSum([[MergeBroadcast([hidden(), CONTAINERS["sum"]()], "depth"), hidden()], hidden()]),
+}
+
+
+@pytest.mark.parametrize("optimizer", ["momentum", "adam", "multi"])
+@pytest.mark.parametrize("container", CONTAINERS)
+def test_states_of_layers_in_containers_are_loaded(be, tmp_path, container, optimizer):
+    def layers():
+        return [CONTAINERS[container](), Affine(NCLASS, GlorotUniform(), activation=Softmax())]
+
+    whole = Experiment(be, optimizer, layers()).train(4).model.serialize()
+    path = str(tmp_path / "half.p")
+    Experiment(be, optimizer, layers(), save_path=path).train(2)
+    same(Experiment(be, optimizer, path).train(4).model.serialize(), whole)
+    again = Experiment(be, optimizer, layers())
+    again.model.load_params(path)
+    same(again.train(4).model.serialize(), whole)
+    anew = Experiment(be, optimizer, layers())
+    anew.model.load_params(path, load_states=False)
+    assert not any(layer.states for layer in anew.model.layers_to_optimize)
+
+
+def test_states_of_layers_in_trees_are_loaded(be, tmp_path):
+    def experiment(path=None):
+        node = BranchNode("resumed")
+        trunk, side = [hidden(), node, Affine(NCLASS, GlorotUniform(), activation=Softmax())], [node, hidden()]
+        tree = SingleOutputTree([trunk, [*side, Affine(NCLASS, GlorotUniform(), activation=Softmax())]])
+        made = Experiment(be, model=path or tree)
+        made.costs = Multicost([GeneralizedCost(CrossEntropyMulti()) for _ in range(2)], weights=[1, 0.5])
+        return made
+
+    def trained(made, epochs):
+        made.model.fit(made.data, made.costs, made.optimizer, epochs, Callbacks(made.model, progress_bar=False))
+        return made.model
+
+    whole = trained(experiment(), 4).serialize()
+    trained(experiment(), 2).save_params(tmp_path / "half.p")
+    same(trained(experiment(tmp_path / "half.p"), 4).serialize(), whole)
 
 
 def test_what_was_saved_after_the_training_goes_on_as_well(be, tmp_path):

@@ -220,7 +220,8 @@ class LayerContainer(Layer):
         """Restore the parameters of all layers, by position; nothing is changed if one does not fit."""
         self.check_weights(pdict)
         for layer, described in zip(self.layers, self._saved_layers(pdict), strict=True):
-            layer.load_weights(described, load_states and "states" in described)
+            inside = isinstance(layer, LayerContainer)  # whose states are its layers'
+            layer.load_weights(described, load_states and (inside or "states" in described))
 
 
 def _check_kind(layer: Any, described: Description) -> None:
