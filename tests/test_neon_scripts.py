@@ -20,8 +20,16 @@ ERROR = r"error = ([\d.]+)%"
 ON_GPU = [
     ("mnist_mlp", ["-e", "4", "-b", "gpu", "-z", "32", "-r", "0"], ERROR, 5),
     ("cifar_conv", ["-e", "4", "-b", "gpu", "-z", "32", "-r", "0"], ERROR, 40),
+    ("fast_rcnn", ["-e", "3", "-b", "gpu", "-z", "4", "-r", "0"], r"off by ([\d.]+)", 0.28),
+    ("wgan", ["-e", "60", "-b", "gpu", "-z", "64", "-r", "0"], r"off by ([\d.]+)", 0.3),
+    ("video_c3d", ["-e", "8", "-b", "gpu", "-z", "32", "-r", "0"], ERROR, 5),
+    ("auxiliary_costs", ["-e", "6", "-b", "gpu", "-z", "32", "-r", "0"], r"second: ([\d.]+)%", 5),
+    ("deep_birnn", ["-e", "16", "-b", "gpu", "-z", "32", "-r", "0", "--rlayer_type", "bisum"], ERROR, 5),
 ]
-IN_A_FOLDER = ("char_rnn", "seq2seq_beam", "gan", "yaml_model", "save_load", "image_caption", "nmt", "babi", "hdf5")
+"""Scripts that take their backend from the command line; others make one on the CPU themselves."""
+IN_A_FOLDER = (
+    "char_rnn", "seq2seq_beam", "yaml_model", "image_caption", "nmt", "babi", "hdf5", "skip_thought", "resnet",
+)  # fmt: skip
 """Scripts that get a folder to write into as their argument."""
 
 
@@ -45,7 +53,7 @@ def numbers(pattern: str, text: str) -> list[float]:
 def test_every_script_is_run() -> None:
     text = Path(__file__).read_text()
     assert all(f'"{path.stem}"' in text for path in SCRIPTS.glob("*.py"))
-    assert len(list(SCRIPTS.glob("*.py"))) >= 15
+    assert len(list(SCRIPTS.glob("*.py"))) >= 27
 
 
 @pytest.mark.parametrize("compiled", ["1", "0"])
@@ -91,6 +99,86 @@ def test_branches() -> None:
     assert second <= first < 10 and "timed: bprop fprop iteration" in text and "| Median" in text
 
 
+def test_costs_in_the_middle() -> None:
+    text = run("auxiliary_costs", "-e", "8", *OPTIONS)
+    assert max(numbers(r"second: ([\d.]+)% ([\d.]+)% ([\d.]+)%", text)) < 8 and "top has changed: True" in text
+    text = run("auxiliary_costs", "-e", "8", *OPTIONS, "--weights", "1", "0", "0.3")
+    main, first, second = numbers(r"second: ([\d.]+)% ([\d.]+)% ([\d.]+)%", text)
+    assert max(main, second) < 8 and first > 40 and "top has changed: False" in text, "a weight of 0 trains nothing"
+
+
+def test_regions() -> None:
+    text = run("fast_rcnn", "-e", "8", *OPTIONS, "-z", "4")
+    assert numbers(r"classes right ([\d.]+)", text)[0] > 0.95
+    off, guessed = numbers(r"off by ([\d.]+) of ([\d.]+)", text)
+    assert off < 0.4 * guessed
+
+
+def test_clips() -> None:
+    text = run("video_c3d", "-e", "12", *OPTIONS)
+    assert numbers(ERROR, text)[0] <= 4 and "shapes: (8,6,8,8) (8,6,4,4) (12,6,4,4) (12,3,2,2)" in text
+
+
+def test_wide_and_deep() -> None:
+    text = run("wide_deep", "-e", "8", *OPTIONS)
+    assert numbers(r"right ([\d.]+)", text)[0] > 0.97 and numbers(r"without the wide part ([\d.]+)", text)[0] < 0.9
+
+
+DEEP = {
+    "birnn": "BiRNN BiRNN", "bisum": "BiRNN BiSum BiRNN BiSum", "bibnrnn": "BiBNRNN BiBNRNN", "bilstm": "BiLSTM BiLSTM",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("layer", DEEP)
+def test_both_ways_and_deep(layer: str) -> None:
+    text = run("deep_birnn", "-e", "24", *OPTIONS, "--rlayer_type", layer)
+    assert numbers(ERROR, text)[0] <= 8 and f"layers: {DEEP[layer]} RecurrentMean" in text
+
+
+def test_samples_of_a_wasserstein_network_lie_as_the_data() -> None:
+    text = run("wgan", "-e", "60", *OPTIONS, "-z", "64")
+    assert "updates of the generator 192 of 960" in text
+    assert 0.05 < numbers(r"critic ([\d.]+)", text)[0] < 0.115, "clipped to 0.1, and one step farther"
+    assert numbers(r"off by ([\d.]+)", text)[0] < 0.3
+    found, wanted = numbers(r"correlation ([\d.]+) of ([\d.]+)", text)
+    assert abs(found - wanted) < 0.2
+
+
+def test_samples_of_a_network_of_adversaries_look_as_the_data(tmp_path: Path) -> None:
+    text = run("gan", str(tmp_path))
+    assert "made (16, 32), updates of the generator 240" in text
+    left, right, *wanted = numbers(r"halves (-?[\d.]+) (-?[\d.]+) of (-?[\d.]+) (-?[\d.]+)", text)
+    assert abs(left - wanted[0]) < 0.1 and abs(right - wanted[1]) < 0.1
+    assert numbers(r"pixel's means ([\d.]+)", text)[0] < 0.2
+    spread, of_data = numbers(r"spread ([\d.]+) of ([\d.]+)", text)
+    assert 0.7 * of_data < spread < 1.4 * of_data
+    files = {path.name for path in tmp_path.rglob("*")}
+    assert {"gan_training.png", "gan_data_000.png", "gan_noise_000.png", "gan_noise_029.png"} <= files
+
+
+def test_a_training_is_stopped_in_the_epoch_that_its_function_says(tmp_path: Path) -> None:
+    text = run("save_load", str(tmp_path))
+    losses = [float(loss) for loss in re.findall(r"losses (.*)", text)[0].split()]
+    small = [epoch for epoch, loss in enumerate(losses) if loss < 0.1]
+    assert 3 <= len(losses) < 50 and losses[0] > 0.1
+    assert len(small) == 2 and small[1] == len(losses) - 1, "not before the loss was small twice, nor later"
+    assert f"stopped: True, with {len(losses)} epochs done" in text
+    assert f"epochs {len(losses)}, minibatches {8 * len(losses)}" in text
+    assert "the same outputs: True" in text and numbers(r"error of the best = ([\d.]+)%", text)[0] < 5
+    last = [f"model_{len(losses) - back}.p" for back in (1, 2)]
+    assert {path.name for path in tmp_path.iterdir()} == {"best.p", "last.p", "metrics.h5", "model.p", *last}
+
+
+def test_words(tmp_path: Path) -> None:
+    text = run("word_lm", str(tmp_path))
+    assert "words 13: <eos> again always barks cat cow dog here moos now purrs the there" in text
+    first, last = numbers(r"epochs ([\d.]+) \.\.\. ([\d.]+)", text)
+    found, least = numbers(r"test perplexity ([\d.]+), of the sentences themselves ([\d.]+)", text)
+    assert last < first and 0.95 * least < found < 1.08 * least, "what is drawn can be told by no network"
+    right, most = numbers(r"words right ([\d.]+) of ([\d.]+)", text)
+    assert abs(right - most) < 0.03
+
+
 def test_curves() -> None:
     assert numbers(r"mean squared error ([\d.]+)", text := run("timeseries"))[0] < 0.01
     assert "outputs (576, 2)" in text
@@ -106,12 +194,17 @@ def test_an_optree_program() -> None:
 WRITTEN = {
     "char_rnn": [r"writes: the cat sat on the mat. the cat sat on t"],
     "seq2seq_beam": [r"right (1.00|0.9\d), outputs \(640, 4, 4\), beams \(640, 4, 1\)", r"by beams (1.00|0.9\d)"],
-    "gan": [r"made \(16, 32\), updates of the generator [1-9]"],
     "yaml_model": [r"error = [0-4]\.\d%"],
-    "save_load": [r"epochs 4, minibatches 32", r"the same outputs: True", r"error of the best = [0-4]\.\d%"],
     "image_caption": [r"sentences: a bird sleeps; a cat sleeps; a dog sleeps", r"right 8 of 8", r"BLEU-4: 100.00"],
     "nmt": [r"translated: (.*)\nreference:  \1\n", r"right (1.00|0.9\d) of 64"],
     "babi": [r"Test Accuracy: (9\d|100)", r"answer: office"],
+    "skip_thought": [r"wakes up': birds sing in the tree; before it: the sun rises", r"right (12|11) of 12, loaded \1"],
+    "resnet": [
+        r"error = [0-5]\.\d%, rate at the end 0\.0010",
+        r"Model\(file\): went on at epoch 3, ends as the first did: True",
+        r"deserialize: went on at epoch 3, ends as the first did: True",
+        r"after an epoch = ([1-9]\d|[6-9])\.\d%",
+    ],
     "hdf5": [r"error = [0-4]\.\d%", r"inputs \(12, 32\), targets \(1, 32\)"],
 }
 """What scripts print."""
@@ -123,8 +216,5 @@ def test_what_is_written_into_a_folder(name: str, tmp_path: Path) -> None:
     for pattern in WRITTEN[name]:
         assert re.search(pattern, text), f"{pattern} in {text[-2000:]}"
     files = {path.name for path in tmp_path.rglob("*")}
-    expected = {
-        "gan": {"gan_training.png", "gan_data_000.png", "gan_noise_000.png"},
-        "save_load": {"best.p", "last.p", "metrics.h5", "model.p", "model_2.p", "model_3.p"},
-    }
-    assert expected.get(name, set()) <= files
+    expected = {"res.p", *(f"res_{epoch}.p" for epoch in range(6))} if name == "resnet" else set()
+    assert expected <= files
