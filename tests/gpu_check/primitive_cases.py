@@ -23,12 +23,14 @@ from primitive_calls import CALLS  # noqa: E402
 
 ROOMY_BYTES = 16 << 30
 """Memory of a GPU on which the cases of 3.2 GB run; the emulated one has less."""
+TIMES = 4
+"""Calls of a primitive: the second is planned to be repeated, the third is recorded where it becomes a graph."""
 POISON = 7
 """What is in a target before: elements that only one backend writes differ then."""
 
 
 def primitive(be: Any, name: str) -> Results:
-    """All tensors that a call of a compound primitive is given, after it, and what it returns."""
+    """All tensors that a call of a compound primitive is given, and what it returns: made anew, repeated, as a graph."""
     made: list[Any] = []
 
     def noted(make: Any) -> Any:
@@ -44,7 +46,8 @@ def primitive(be: Any, name: str) -> Results:
         for maker in ("array", "empty", "zeros", "ones"):
             patches.enter_context(mock.patch.object(be, maker, noted(getattr(be, maker))))
         ready = CALLS[name](be)
-    returned = ready()
+    for _ in range(TIMES):
+        returned = ready()
     made += returned if isinstance(returned, tuple) else [returned]
     yield from ((f"tensor {place}", each) for place, each in enumerate(made) if isinstance(each, Tensor))
 
