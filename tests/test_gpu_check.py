@@ -287,6 +287,8 @@ def test_a_wheel_of_pycuda_travels_along_where_it_can_be_built(
     asked: list[str] = []
 
     def run(command: list[str], **options: Any) -> Any:
+        if command[1:] == ["-c", ""]:
+            return subprocess.CompletedProcess(command, 0)
         asked.append(command[-1])
         return subprocess.CompletedProcess(command, int(not can), f"Building\n{wheel}\n", "no g++")
 
@@ -300,3 +302,16 @@ def test_a_wheel_of_pycuda_travels_along_where_it_can_be_built(
     assert can or "(no g++): the other machine builds it" in capsys.readouterr().out
     assert not packages.build_for(tmp_path / "wheels", "9.99")
     assert asked == [str(python)]
+
+
+def test_a_python_that_does_not_run_is_passed_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As pyenv's stand-in for a version that is not the chosen one."""
+    words = {"shims": "exit 127", "root/versions/9.9.1/bin": "exit 0", "root/versions/9.8.1/bin": "exit 0"}
+    for folder, word in words.items():
+        (tmp_path / folder).mkdir(parents=True)
+        program = tmp_path / folder / "python9.9"
+        program.write_text(f"#!/bin/sh\n{word}\n")
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "shims"), prepend=os.pathsep)
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path / "root"))
+    assert list(packages.pythons("9.9")) == [str(tmp_path / "root/versions/9.9.1/bin/python9.9")]

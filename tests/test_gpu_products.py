@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
+import weakref
 from typing import Any
 
 import numpy as np
@@ -211,3 +213,24 @@ def test_our_own_kernel_gives_the_same(monkeypatch: pytest.MonkeyPatch, rng: np.
             assert np.isnan(C.get()[0]).all()
             assert np.array_equal(C.get()[1:], np.maximum(a @ b, 0)[1:])
             multiplied.taken()
+
+
+@pytest.mark.parametrize("library", ["", "none"])
+def test_a_product_that_may_be_repeated_keeps_its_memory(monkeypatch: pytest.MonkeyPatch, library: str) -> None:
+    """By cuBLAS and by our own kernel, as unrolls of recurrent layers hold nothing else of what they work in."""
+    from neonlike.backends.gpu.products import cublas
+
+    monkeypatch.setattr(cublas, "_handles", {})
+    monkeypatch.setenv(cublas.SETTING, library)
+    with gen_backend("gpu") as be:
+        for shapes in (((4, 3), (3, 5), (4, 5)), ((2, 4, 3), (2, 3, 5), (2, 4, 5))):
+            arrays = [be.device.empty(shape, np.dtype(np.float32)) for shape in shapes]
+            memory = [weakref.ref(array.memory) for array in arrays]
+            call = be.products.ready(*arrays, np.dtype(np.float32))
+            del arrays
+            gc.collect()
+            assert all(kept() is not None for kept in memory)
+            call()
+            del call
+            gc.collect()
+            assert not any(kept() is not None for kept in memory)

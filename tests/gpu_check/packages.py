@@ -72,7 +72,7 @@ def build_for(folder: Path, python: str) -> bool:
 
     It is linked with the emulated driver, which has the functions of the real one.
     """
-    program = shutil.which(f"python{python}") or ""
+    program = next(pythons(python), "")
     code = "import sys; from tests.cudaemu.install import pycuda_wheel; print(pycuda_wheel(sys.argv[1]))"
     done = subprocess.CompletedProcess([], 1, stdout="", stderr="there is no such Python")
     if program and sys.platform == "linux" and os.uname().machine == "x86_64":
@@ -86,6 +86,19 @@ def build_for(folder: Path, python: str) -> bool:
     shutil.copy(wheel, folder)
     print(f"{wheel.name} travels along")
     return True
+
+
+def pythons(version: str) -> Iterator[str]:
+    """Interpreters of this version that run: those on PATH, where a stand-in of pyenv may not, and pyenv's own."""
+    folders = [Path(folder) for folder in os.environ.get("PATH", "").split(os.pathsep) if folder]
+    root = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    folders += sorted(root.glob(f"versions/{version}*/bin"), reverse=True)
+    for folder in folders:
+        program = folder / f"python{version}"
+        if os.access(program, os.X_OK):
+            done = subprocess.run([str(program), "-c", ""], capture_output=True, check=False)
+            if done.returncode == 0:
+                yield str(program)
 
 
 # Installing -----------------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ POISON = 7
 
 
 def primitive(be: Any, name: str) -> Results:
-    """All tensors that a call of a compound primitive is given, and what it returns: made anew, repeated, as a graph."""
+    """All tensors that a call of a compound primitive is given, and what it returns: anew, repeated, as a graph."""
     made: list[Any] = []
 
     def noted(make: Any) -> Any:

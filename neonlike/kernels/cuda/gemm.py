@@ -35,6 +35,8 @@ class Gemm:
     ) -> Callable[[], None]:
         """A callable that queues ``out[...] = f(alpha * a @ b) + beta * out``, where f = max(., 0) if ``relu``.
 
+        It may be called any number of times, and keeps the memory of the arrays.
+
         Parameters
         ----------
         a, b, out : DeviceArray (m, k), (k, n), (m, n), or stacks (batch, ...) of these
@@ -54,7 +56,8 @@ class Gemm:
             numbers = (m, n, a.shape[-1], *(number for step in steps for number in step))
             arguments = _ARGUMENTS.pack(*addresses, alpha, beta, *numbers)
             grid = (-(-n // TILE) * -(-m // TILE), 1, count)
-            calls.append(partial(self.device.launch, function, grid, (THREADS, 1, 1), 0, arguments))
+            launch = self.device.launch, function, grid, (THREADS, 1, 1), 0, arguments
+            calls.append(partial(_launch, (a, b, out), *launch))
         return calls[0] if len(calls) == 1 else partial(_all, calls)
 
     def source(self, a: Any, b: Any, out: Any, dtype: DType, scaled: bool = False, relu: bool = False) -> KernelSource:
@@ -98,6 +101,11 @@ def _steps(array: Any, stacked: int) -> tuple[int, int, int]:
     size = array.itemsize
     between = array.strides[0] // size if stacked and array.ndim == 3 and array.shape[0] > 1 else 0
     return array.strides[-2] // size, array.strides[-1] // size, between
+
+
+def _launch(kept: tuple[Any, ...], launch: Callable[..., None], *arguments: Any) -> None:
+    """Launch a kernel on arrays whose memory is ``kept``."""
+    launch(*arguments)
 
 
 def _nothing() -> None:
