@@ -231,6 +231,24 @@ def test_refused_products(be: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (c.get() == 4).all()
 
 
+def test_a_workspace_that_is_refused_leaves_graphs_out(be: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error is one that recurrent layers go round by queueing kernel by kernel."""
+    a, c = be.ones((4, 4)), be.empty((4, 4))
+    be.compound_dot(a, a, c)
+    handle = be.products.blas.handle
+    monkeypatch.setattr(handle, "recording", 0)
+    function = handle.binding.function
+
+    def refusing(name: str, *types: Any) -> Any:
+        return (lambda *arguments: 7) if name == "cublasSetWorkspace_v2" else function(name, *types)
+
+    monkeypatch.setattr(handle.binding, "function", refusing)
+    with pytest.raises(DeviceError, match="matrix products in a graph: .*CUBLAS_STATUS_INVALID_VALUE"):
+        be.device.record([be.prepare(c, be.dot(a, a))])
+    be.compound_dot(a, a, c)
+    assert (c.get() == 4).all()
+
+
 def test_a_product_without_memory_gives_back_what_is_kept(be: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     a, c = be.ones((4, 4)), be.empty((4, 4))
     handle = be.products.blas.handle

@@ -88,24 +88,25 @@ class Binding:
     def create(self) -> int:
         """A new handle in the current context."""
         made = POINTER()
-        self._expect(self.function("cublasCreate_v2", POINTER)(ctypes.byref(made)))
+        self.expect(self.function("cublasCreate_v2", POINTER)(ctypes.byref(made)))
         return made.value or 0
 
     def destroy(self, handle: int) -> None:
         """Give a handle back, after waiting for what it queued."""
-        self._expect(self.function("cublasDestroy_v2", POINTER)(handle))
+        self.expect(self.function("cublasDestroy_v2", POINTER)(handle))
 
     def set_stream(self, handle: int, stream: int) -> None:
         """Queue what follows on a stream."""
-        self._expect(self.function("cublasSetStream_v2", POINTER, POINTER)(handle, stream))
+        self.expect(self.function("cublasSetStream_v2", POINTER, POINTER)(handle, stream))
 
     def version(self, handle: int) -> int:
         """The library's, as 130000 for 13.0.0."""
         found = INT()
-        self._expect(self.function("cublasGetVersion_v2", POINTER, POINTER)(handle, ctypes.byref(found)))
+        self.expect(self.function("cublasGetVersion_v2", POINTER, POINTER)(handle, ctypes.byref(found)))
         return found.value
 
-    def _expect(self, status: int) -> None:
+    def expect(self, status: int) -> None:
+        """Raise Refused unless a call that returned ``status`` did well."""
         if status:
             raise Refused(status)
 
@@ -216,16 +217,24 @@ class Handle:
         """
         if self.recording or not self.value:
             return
+        try:
+            self.recording = self._made_for(stream)
+        except Refused as error:
+            doing = "matrix products in a graph"
+            raise DeviceError(f"GPU {self.device.number}, {doing}: {self.binding.name}: {error}") from error
+
+    def _made_for(self, stream: Any) -> int:
+        """A handle for the stream that records, with its workspace."""
         made = _create(self.binding, stream)
         try:
             nbytes = WORKSPACE_BYTES[self.device.compute_capability >= (9, 0)]
             self._workspace = self.device.allocate(nbytes)
-            given = self.binding.function("cublasSetWorkspace_v2", POINTER, POINTER, ctypes.c_size_t)
-            given(made, self._workspace.address, nbytes)
+            give = self.binding.function("cublasSetWorkspace_v2", POINTER, POINTER, ctypes.c_size_t)
+            self.binding.expect(give(made, self._workspace.address, nbytes))
         except BaseException:
             self.binding.destroy(made)
             raise
-        self.recording = made
+        return made
 
     def call(self, function: Callable[..., int], arguments: tuple[Any, ...]) -> None:
         """Queue a product.
@@ -273,7 +282,7 @@ def _create(binding: Binding, stream: Any) -> int:
     made = binding.create()
     try:
         binding.set_stream(made, stream.handle)
-        binding.function("cublasSetMathMode", POINTER, INT)(made, EXACT_REDUCTIONS)
+        binding.expect(binding.function("cublasSetMathMode", POINTER, INT)(made, EXACT_REDUCTIONS))
     except BaseException:
         binding.destroy(made)
         raise
