@@ -243,7 +243,7 @@ def test_a_workspace_that_is_refused_leaves_graphs_out(be: Any, monkeypatch: pyt
         return (lambda *arguments: 7) if name == "cublasSetWorkspace_v2" else function(name, *types)
 
     monkeypatch.setattr(handle.binding, "function", refusing)
-    with pytest.raises(DeviceError, match="matrix products in a graph: .*CUBLAS_STATUS_INVALID_VALUE"):
+    with pytest.raises(DeviceError, match=r"matrix products in a graph: .*CUBLAS_STATUS_INVALID_VALUE"):
         be.device.record([be.prepare(c, be.dot(a, a))])
     be.compound_dot(a, a, c)
     assert (c.get() == 4).all()
