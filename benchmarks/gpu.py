@@ -68,6 +68,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--copied", type=_sizes, metavar="N,N", help="elements copied between host and GPU")
     names = ", ".join(e.name for e in EXPRESSIONS)
     parser.add_argument("--only", type=optree._chosen, metavar="NAME,NAME", help=f"some of {names}")
+    parser.add_argument("--shapes", action="store_true", help="every layer, with --quick too")
     parser.add_argument("--seconds", type=float, help="leave out the cases that have not begun after so many")
     parser.add_argument("--sections", type=_sections, metavar="NAME,NAME", default=SECTIONS, help=", ".join(SECTIONS))
     return parser.parse_args(argv)
@@ -91,6 +92,7 @@ class Run:
         self.session, self.field, self.options = session, field, session.options
         self.dispatch_seconds: dict[str, dict[str, float]] = {}
         self.start = time.monotonic()
+        self.few = self.options.quick and not self.options.shapes
 
     def _late(self, case: str) -> bool:
         """Whether the time limit has passed; then ``case`` is skipped with a note."""
@@ -153,7 +155,7 @@ class Run:
 
     def convolutions(self) -> None:
         """Measure the passes of convolutions in each precision."""
-        chosen = layers(self.options.quick, is_emulated(self.session.be))
+        chosen = layers(self.few, is_emulated(self.session.be))
         for precision in CONVOLVED:
             with ExitStack() as stack:
                 be = self.session.be
@@ -165,7 +167,7 @@ class Run:
     def images(self) -> None:
         """Measure pooling and local response normalisation in each dtype."""
         for precision in DTYPES:
-            for what in images(self.options.quick, is_emulated(self.session.be)):
+            for what in images(self.few, is_emulated(self.session.be)):
                 for which in what.passes:
                     if not self._late(f"{precision} {what.name} {which}"):
                         case = image_case(what, which, precision, self.field)
@@ -173,7 +175,7 @@ class Run:
 
     def attention(self) -> None:
         """Measure attention forward, and with its gradients, in each precision."""
-        chosen = heads(self.options.quick, is_emulated(self.session.be))
+        chosen = heads(self.few, is_emulated(self.session.be))
         for precision in PRECISIONS:
             with _precise(precision, self.session.be) as ours:
                 field = replace(self.field, ours=ours)
@@ -184,7 +186,7 @@ class Run:
     def layers(self) -> None:
         """Measure batch normalization, lookup tables and recurrent unrolls."""
         with _precise("float32", self.session.be, recurrent_method="persistent") as whole:
-            for what in other_layers(self.options.quick, is_emulated(self.session.be)):
+            for what in other_layers(self.few, is_emulated(self.session.be)):
                 for which in what.passes:
                     if not self._late(f"{what.name} {which}"):
                         case = layer_case(what, which, self.field, whole)

@@ -32,21 +32,22 @@ AGAIN_TOTAL = 200
 
 SIZES = ("--sizes", "64k,1M,16M,64M", "--only", "sigmoid,axpy,softmax0,softmax1,layer_norm,sum_squares")
 PLAN: tuple[tuple[str, float, Part], ...] = (
-    ("machine", 8, machine),
-    ("start", 24, start),
-    ("kernels", 85, kernels),
-    ("switches", 30, switches),
-    ("copies", 8, rates),
-    ("dispatch", 18, section("dispatch")),
-    ("optree", 48, section("optree", *SIZES)),
-    ("convolutions", 45, section("convolutions")),
-    ("products", 20, section("products")),
-    ("layers", 30, section("layers")),
-    ("attention", 18, section("attention")),
-    ("networks", 60, networks),
-    ("memcheck", 28, checker("memcheck")),
-    ("racecheck", 28, checker("racecheck")),
-    ("profile", 30, profile),
+    ("machine", 5, machine),
+    ("start", 22, start),
+    ("kernels", 80, kernels),
+    ("switches", 28, switches),
+    ("copies", 6, rates),
+    ("dispatch", 15, section("dispatch")),
+    ("optree", 44, section("optree", *SIZES)),
+    ("convolutions", 56, section("convolutions", "--shapes")),
+    ("products", 15, section("products")),
+    ("layers", 28, section("layers", "--shapes")),
+    ("images", 22, section("images", "--shapes")),
+    ("attention", 18, section("attention", "--shapes")),
+    ("networks", 70, networks),
+    ("memcheck", 26, checker("memcheck")),
+    ("racecheck", 26, checker("racecheck")),
+    ("profile", 24, profile),
 )
 """Parts and the seconds planned for each; installing takes the rest of TOTAL. What one leaves, the next ones have."""
 INSTALL = TOTAL - sum(seconds for _, seconds, _ in PLAN)
