@@ -158,6 +158,18 @@ def test_nvcc_compiles_where_nvrtc_itself_fails(
             build_cubin(kernel, "sm_90", compiler)
 
 
+OF_SYSTEM_HEADERS = r"\b(?:NAN|INFINITY|HUGE_VALF?|M_[A-Z]\w*|(?:FLT|DBL)_[A-Z]+|SIZE_MAX|U?INT\d+_(?:MIN|MAX|C))\b"
+
+
+def test_nvrtc_has_what_kernels_take_of_system_headers() -> None:
+    folder = Path(compile_cuda.__file__).parents[1] / "templates"
+    shared = [folder / "c" / name for name in ("intmath.h", "division.h", "philox.h")]
+    texts = [path.read_text() for path in (*folder.glob("cuda/**/*.*"), *shared) if path.name != "rtc_stdint.h"]
+    taken = {name for text in texts for name in re.findall(OF_SYSTEM_HEADERS, text)}
+    assert len(taken) > 10
+    assert taken <= set(re.findall(r"#define (\w+)", (folder / "cuda" / "rtc_stdint.h").read_text()))
+
+
 def test_nvrtc_finds_its_other_half_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("libnvrtc.so.13", "libnvrtc-builtins.so.13.0", "libnvrtc-builtins.alt.so.13.0"):
         (tmp_path / name).touch()

@@ -22,4 +22,5 @@ typedef unsigned long uint64_t;
 #define INT64_MAX 9223372036854775807L
 #define UINT64_MAX 18446744073709551615ul
 #define INFINITY __int_as_float(0x7f800000)
+#define NAN __int_as_float(0x7fc00000)
 #endif
