@@ -73,6 +73,11 @@ FINDS: dict[str, tuple[str, str, str]] = {
         "60000",
         "60000",
     ),
+    "more_shared_memory_than_there_is_beside_what_is_declared": (
+        "49152 bytes of dynamic shared memory beside 256 that are declared, 49152 allowed",
+        "beside 256 that are declared",
+        "beside 256 that are declared",
+    ),
     "dynamic_shared_memory_overrun": ("clean", "clean", "offset 128 of 128 bytes of dynamic shared memory"),
     "result_read_before_the_stream_is_done": ("clean", "wrong", "wrong"),
     "streams_without_an_event_between": ("clean", "wrong", "wrong"),

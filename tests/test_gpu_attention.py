@@ -65,6 +65,12 @@ def test_every_form_agrees_with_float64(precise: Any, kind: str, name: str, caus
     check(Case(precise, DIMS[name], causal, dtype=as_dtype(dtype)), tolerance)
 
 
+@pytest.mark.parametrize(("kind", "sizes"), [("f32", (48, 48)), ("f16", (48, 64))])
+def test_as_much_shared_memory_as_a_block_has_unasked(gpu: Any, kind: str, sizes: tuple[int, int]) -> None:
+    """Gradients of keys then take that much dynamic shared memory, and declare some more."""
+    check(Case(gpu, (1, 1, 33, 70, *sizes), dtype=as_dtype(KINDS[kind][0])), KINDS[kind][2])
+
+
 def test_scores_of_minus_infinity(gpu: Any) -> None:
     """Weights are 0, also of a whole tile before the first that counts; a query with such scores alone gives nan."""
     for kind in ("f32", "f16"):
@@ -189,6 +195,20 @@ def test_what_no_kernel_can_hold_is_left_to_the_definition(gpu: Any, monkeypatch
         request = AttentionPass(gpu.attention_layer("f4", 1, 1, 5, 64), (1, 1), True)
         stand_in = SimpleNamespace(device=SimpleNamespace(capabilities=capabilities), products=gpu.products)
         assert not AttentionCuda._has_attention(stand_in, request, np.dtype("f4"))  # type: ignore[arg-type]
+
+
+def test_what_kernels_declare_has_to_fit_too(gpu: Any) -> None:
+    """TF32 of heads of 128 takes just the 99 KiB of compute capability 8.6 besides."""
+    from neonlike.backends.gpu.primitives.attention import AttentionCuda
+
+    request = AttentionPass(gpu.attention_layer("f4", 1, 1, 64, 128), (1, 1), True)
+    found = form(request, np.dtype("f4"), "tf32", "keys")
+    assert found is not None and found.shared == 99 << 10
+    products = SimpleNamespace(blas=SimpleNamespace(precision="tf32"))
+    for most, fits in ((99 << 10, False), (100 << 10, True)):
+        capabilities = SimpleNamespace(arch="sm_86", shared_bytes_optin=most)
+        stand_in: Any = SimpleNamespace(device=SimpleNamespace(capabilities=capabilities), products=products)
+        assert AttentionCuda._has_attention(stand_in, request, np.dtype("f4")) is fits
 
 
 @pytest.mark.parametrize("precision", ["float32", "tf32"])

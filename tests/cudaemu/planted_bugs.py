@@ -287,11 +287,22 @@ DYNAMIC = """extern "C" __global__ void k(float *y) {
     y[threadIdx.x] = s[threadIdx.x];
 }"""
 
+DYNAMIC_AND_DECLARED = DYNAMIC.replace(
+    "    s[threadIdx.x] = 1;", "    __shared__ float own[64];\n    s[threadIdx.x] = own[threadIdx.x] = 1;"
+)
+
 
 @case
 def more_dynamic_shared_memory_than_there_is(bug: bool) -> bool:
     y = filled(64)
     kernel(DYNAMIC, bug)(y, block=(64, 1, 1), shared=60000 if bug else 256)
+    return equal(y, np.ones(64))
+
+
+@case
+def more_shared_memory_than_there_is_beside_what_is_declared(bug: bool) -> bool:
+    y = filled(64)
+    kernel(DYNAMIC_AND_DECLARED, bug)(y, block=(64, 1, 1), shared=48 << 10 if bug else 256)
     return equal(y, np.ones(64))
 
 

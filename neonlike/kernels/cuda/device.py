@@ -124,7 +124,7 @@ class Device(Protocol):
         function : Function
         grid, block : (x, y, z)
         shared : int
-            Bytes of dynamic shared memory; above ``shared_bytes`` the device asks for more.
+            Bytes of dynamic shared memory, which the device asks for.
         arguments : bytes-like
             All arguments one after the other, each at a multiple of its size, as in a C struct. Read before it returns.
         """

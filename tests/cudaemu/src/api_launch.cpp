@@ -11,7 +11,9 @@ static CUresult check_launch(const Function *function, dim3 grid, dim3 block, un
     unsigned long threads = (unsigned long)block.x * block.y * block.z;
     CUresult code = CUDA_ERROR_INVALID_VALUE;
     char text[200] = "";
-    int shared = (int)dynamic_shared + function->static_shared(), limit = function->dynamic_shared_limit;
+    int limit = function->dynamic_shared_limit;
+    // What it declares is known from the real nvcc, or once a kernel of the module ran.
+    int declared = std::max(function->static_shared(), dynamic_shared ? function->module->shared_layout.declared.load() : 0);
     if (!grid.x || !grid.y || !grid.z || grid.x > 2147483647u || grid.y > 65535 || grid.z > 65535) {
         snprintf(text, sizeof text, "bad grid (%u,%u,%u)", grid.x, grid.y, grid.z);
     } else if (!threads || threads > 1024 || block.z > 64) {
@@ -22,9 +24,11 @@ static CUresult check_launch(const Function *function, dim3 grid, dim3 block, un
         code = CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
         snprintf(text, sizeof text, "%d registers for each of %lu threads, a block has 65536", kernel->registers,
                  threads);
-    } else if ((int)dynamic_shared > limit || shared > std::max(limit, kDefaultSharedLimit)) {
+    } else if ((int)dynamic_shared > limit) {
         snprintf(text, sizeof text, "%u bytes of dynamic shared memory, %d allowed (cuFuncSetAttribute allows more)",
                  dynamic_shared, limit);
+    } else if ((int)dynamic_shared + declared > function->shared_allowed()) {
+        snprintf(text, sizeof text, kTooMuchShared, dynamic_shared, declared, function->shared_allowed());
     } else if (bytes != kernel->argument_bytes) {  // padding at the end is refused by real drivers, too
         snprintf(text, sizeof text, "%zu bytes of arguments, the kernel takes %u in %u parameters", bytes,
                  kernel->argument_bytes, kernel->parameters);
@@ -78,6 +82,7 @@ static CUresult launch(Function *function, dim3 grid, dim3 block, unsigned dynam
     launch->block = block;
     launch->dynamic_shared = dynamic_shared;
     launch->shared_layout = &function->module->shared_layout;
+    launch->shared_allowed = function->shared_allowed();
     launch->data_begin = module->data_begin;
     launch->data_end = module->data_end;
     launch->library = module->path;

@@ -232,6 +232,7 @@ API cuFuncSetAttribute(CUfunction handle, CUfunction_attribute which, int value)
                                                   " bytes of shared memory at most, asked for " +
                                                   std::to_string(value));
     function->dynamic_shared_limit = value;
+    function->asked_for_more = true;
     return CUDA_SUCCESS;
 }
 

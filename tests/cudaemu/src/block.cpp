@@ -283,18 +283,26 @@ void BlockRunner::yield_lane() {
 
 void BlockRunner::place(cuemu_shared_site *site) {
     SharedLayout &layout = *launch->shared_layout;
-    std::lock_guard<std::mutex> guard(layout.mutex);
-    if (site->offset >= 0) return;
-    int alignment = std::max(16u, site->alignment);
-    int begin = (layout.end + kGap + alignment - 1) / alignment * alignment, end = begin + (int)site->bytes;
-    if (end > (int)kStaticShared)
+    int declared = 0;
+    {
+        std::lock_guard<std::mutex> guard(layout.mutex);
+        if (site->offset >= 0) return;
+        int alignment = std::max(16u, site->alignment);
+        int begin = (layout.end + kGap + alignment - 1) / alignment * alignment, end = begin + (int)site->bytes;
+        if (end <= (int)kStaticShared) {
+            layout.end = (end + 3) / 4 * 4;
+            layout.variables.push_back({begin, end, site});
+            memset(arena + begin, kFill, site->bytes);
+            if (shared_initialised) memset(shared_initialised + begin, 0, site->bytes);
+            declared = layout.declared += (int)site->bytes;
+            __atomic_store_n(&site->offset, begin, __ATOMIC_RELEASE);
+        }
+    }  // which a failure would leave locked
+    if (!declared)
         cuemu_fail(701, "the shared variables of this module need more than %zu KiB, the emulator's limit",
                    kStaticShared >> 10);
-    layout.end = (end + 3) / 4 * 4;
-    layout.variables.push_back({begin, end, site});
-    memset(arena + begin, kFill, site->bytes);
-    if (shared_initialised) memset(shared_initialised + begin, 0, site->bytes);
-    __atomic_store_n(&site->offset, begin, __ATOMIC_RELEASE);
+    if (launch->dynamic_shared && (int)launch->dynamic_shared + declared > launch->shared_allowed)
+        cuemu_fail(1, kTooMuchShared, launch->dynamic_shared, declared, launch->shared_allowed);
 }
 
 static std::string position(const cuemu_kernel *kernel) {

@@ -2,6 +2,7 @@
 #pragma once
 #include <setjmp.h>
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <mutex>
@@ -40,13 +41,17 @@ struct SharedLayout {
     std::mutex mutex;
     std::vector<Variable> variables;
     int end = 0;
+    std::atomic<int> declared{0};  // bytes of all variables
 };
+constexpr char kTooMuchShared[] =
+    "%u bytes of dynamic shared memory beside %d that are declared, %d allowed in all (cuFuncSetAttribute allows more)";
 
 struct Launch {
     const cuemu_kernel *kernel = nullptr;
     std::vector<char> arguments;
     dim3 grid, block;
     unsigned dynamic_shared = 0;
+    int shared_allowed = 0;  // bytes, declared or dynamic
     SharedLayout *shared_layout = nullptr;
     const char *data_begin = nullptr, *data_end = nullptr;  // `__constant__` and `__device__` variables
     std::string library;                                    // the module's file, for line numbers

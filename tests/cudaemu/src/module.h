@@ -10,6 +10,7 @@ struct Function {
     const cuemu_kernel *kernel = nullptr;
     Module *module = nullptr;
     int dynamic_shared_limit = kDefaultSharedLimit;
+    bool asked_for_more = false;  // by cuFuncSetAttribute
     // The launch interface from before CUDA 4, which PyCUDA still exports.
     dim3 old_block;
     unsigned old_shared = 0;
@@ -17,6 +18,8 @@ struct Function {
     char old_arguments[4096];
 
     int static_shared() const { return kernel->shared_bytes > 0 ? kernel->shared_bytes : 0; }
+    // All that a block may have, declared or dynamic.
+    int shared_allowed() const { return asked_for_more ? shared_limit() : kDefaultSharedLimit; }
     // Of one thread as the hardware hands them out; 0: not known.
     int registers() const { return kernel->registers > 0 ? (kernel->registers + 7) / 8 * 8 : 0; }
 };

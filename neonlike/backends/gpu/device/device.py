@@ -121,7 +121,7 @@ class GpuDevice:
                 module = self._modules.get(cubin)
                 if module is None:
                     module = self._modules[cubin] = load_module(cubin, self)
-                kernel = Kernel(module.get_function(name), name, self.capabilities.shared_bytes, cubin)
+                kernel = Kernel(module.get_function(name), name, cubin)
             except driver.MemoryError as error:
                 self.fail(f"load of kernel {name}, {text(len(cubin))}", error)
             except driver.Error as error:

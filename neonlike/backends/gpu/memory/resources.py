@@ -18,15 +18,15 @@ class Kernel:
     start : callable
         PyCUDA's raw launch: (grid, block, arguments, shared bytes, stream).
     shared : int
-        Bytes of dynamic shared memory that it may be launched with.
+        Bytes of dynamic shared memory that it was allowed. A launch has 48 KiB unasked, less what the kernel declares.
     cubin : bytes
         The module that it is in.
     """
 
     __slots__ = ("_function", "cubin", "name", "shared", "start")
 
-    def __init__(self, function: Any, name: str, shared: int, cubin: bytes) -> None:
-        self._function, self.name, self.shared, self.cubin = function, name, shared, cubin
+    def __init__(self, function: Any, name: str, cubin: bytes) -> None:
+        self._function, self.name, self.shared, self.cubin = function, name, 0, cubin
         self.start = function._launch_kernel
 
     def allow(self, shared: int) -> None:

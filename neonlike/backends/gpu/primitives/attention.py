@@ -17,7 +17,7 @@ from typing import Any
 from neonlike.backends.families.attention import AttentionFamily
 from neonlike.backends.families.attention_definition import AttentionPass
 from neonlike.backends.gpu.device.device import GpuDevice
-from neonlike.backends.gpu.primitives.attention_plan import LINED, LSE, Lines, attention_program, form
+from neonlike.backends.gpu.primitives.attention_plan import DECLARED, LINED, LSE, Lines, attention_program, form
 from neonlike.backends.gpu.primitives.calls import Program, device_call
 from neonlike.backends.gpu.primitives.conv.program import has_copies
 from neonlike.backends.gpu.primitives.operands import plain, stored
@@ -73,7 +73,7 @@ class AttentionCuda(AttentionFamily):
     def _has_attention(self, request: AttentionPass, dtype: DType) -> bool:
         """Whether there are kernels for it that this GPU can run."""
         forms = [form(request, dtype, self.products.blas.precision, own) for own in ("queries", "keys")]
-        most = self.device.capabilities.shared_bytes_optin
+        most = self.device.capabilities.shared_bytes_optin - DECLARED
         return has_copies(self.device) and all(found is not None and found.shared <= most for found in forms)
 
     def _attend(

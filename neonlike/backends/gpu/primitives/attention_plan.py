@@ -32,6 +32,8 @@ MOST_SIZE = {4: 256, 8: 96}
 """Elements of a line, by the bytes of what it is computed in: with more, sums would not stay in registers."""
 MOST_SHARED = 160 << 10
 """Bytes of shared memory of a block: what compute capability 8.0 and 9.0 have, less what kernels declare."""
+DECLARED = 1 << 10
+"""Bytes that kernels declare besides, at most."""
 MOST_LINES = 1 << 30
 """Queries and keys are counted in 32 bits."""
 
