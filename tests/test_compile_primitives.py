@@ -94,6 +94,8 @@ def run_forms(be: Any) -> None:
         be.fprop_conv(layer, x, f, y, bias=sums, relu=True)
         be.bprop_conv(layer, f, y, x, bsum=sums, beta=0.5)
         be.update_conv(layer, x, y, f)
+    for dtype in (np.float16, np.float64):
+        be.ones((40, 3), dtype=dtype).hist("x")
     half = [be.ones(dims, dtype=np.float16) for dims in ((40, 3, 2), (40, 4, 2), (40, 4))]
     be.detectionOutput_fprop(*half[:2], None, half[2], None, 20, 10, 0.1, 0.5)
     be.compound_bprop_lut(1, be.zeros((1, 200), dtype=np.int32), be.ones((5, 200)), None, be.ones((7, 5)))
@@ -122,9 +124,11 @@ for one of the architectures."""
 def faults_of(form: str, words: str) -> list[str]:
     """What ptxas should not have said of a kernel."""
     bytes_ = sum(map(int, re.findall(r"(\d+) bytes spill", words)))
+    frame = int(re.findall(r"(\d+) bytes stack frame", words)[0])  # with what is indexed by no constant
     registers = int(re.findall(r"Used (\d+) registers", words)[0])
     allowed = max((most for kind, most in SPILLED.items() if form.startswith(kind)), default=0)
     faults = [f"{bytes_} bytes of spills"] if bytes_ > allowed else []
+    faults += [f"{frame} bytes of stack frame"] if frame > allowed else []
     return faults + ([f"{registers} registers"] if registers > MOST_REGISTERS else [])
 
 
