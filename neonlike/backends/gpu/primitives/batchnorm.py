@@ -149,7 +149,7 @@ def _forward_program(device: Device, request: BatchNormForward, dtype: DType, al
     places.append(program.room(cells) if cells else None)
     for phase in phases:
         small = form.turns <= MOST_TURNS // 2 and dtype.itemsize < 8  # what a thread keeps besides its elements
-        blocks = 3 if phase != "whole" else 2 if small else 1
+        blocks = _blocks_of_parts(form) if phase != "whole" else 2 if small else 1
         context = _context(form, dtype, aligned, FPROP_FLAGS, phase, blocks)
         _add(program, FPROP, form, places, (*request.dims, form.parts, form.part, *numbers), context)
     return program
@@ -162,7 +162,8 @@ def _backward_program(device: Device, request: BatchNormBackward, dtype: DType, 
     program, cells = Program(device), 2 * form.cells * CELL
     places = [*map(Place, range(8)), Place(8) if masked else None, program.room(cells) if cells else None]
     for phase in ("sums", "finish") if form.parts > 1 else ("whole",):
-        context = _context(form, dtype, aligned, BPROP_FLAGS, phase, 1 if phase == "whole" else 3)
+        blocks = 1 if phase == "whole" else _blocks_of_parts(form)
+        context = _context(form, dtype, aligned, BPROP_FLAGS, phase, blocks)
         _add(program, BPROP, form, places, (*request.dims, form.parts, form.part, *numbers), context)
     return program
 
@@ -200,6 +201,11 @@ def _context(
         "blocks": blocks,
         "flags": flags,
     }
+
+
+def _blocks_of_parts(form: Cut) -> int:
+    """Blocks at a time that take parts of rows: many single elements of a thread take more registers."""
+    return 3 if form.turns <= MOST_TURNS // 2 else 2
 
 
 def _bits(*flags: bool) -> int:
