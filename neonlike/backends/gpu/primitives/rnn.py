@@ -23,7 +23,7 @@ from neonlike.backends.gpu.primitives import rnn_persistent as persistent
 from neonlike.backends.gpu.primitives.operands import put_back
 from neonlike.backends.gpu.primitives.rnn_layer import NUMBERS, THREADS, Call, Layer, padded, rows_of, variant
 from neonlike.errors import ArgumentError, DeviceError, OutOfMemory, ShapeError
-from neonlike.kernels.cuda.fit import divisors
+from neonlike.kernels.cuda.fit import NARROW, divisors
 from neonlike.kernels.cuda.routine import CudaRoutine
 from neonlike.kernels.cuda.stage import in_turn
 from neonlike.logger import logger
@@ -31,7 +31,6 @@ from neonlike.optree.dtypes import F32, F64, DType, compute_dtype
 
 VECTOR_BYTES, VECTORS_FROM = 16, 1 << 18
 """Bytes of sums that a thread reads at once, and from how many elements of a state on: fewer need all the threads."""
-MOST_ELEMENTS = 1 << 31
 GRAPH_FROM = 10
 """Kernels and products from which on a graph of them pays."""
 
@@ -189,7 +188,7 @@ class Unrolled(NamedTuple):
 
     def run(self, backend: Any, request: Unroll, steps: Steps, weight: Any, bias: Any = None) -> KnownUnroll | None:
         """Queue ``steps``; None if there are no kernels for them, and nothing was queued."""
-        if row_strides(steps) is None or request.units * request.samples >= MOST_ELEMENTS:
+        if row_strides(steps) is None or request.units * request.samples >= NARROW:
             return None
         if not all(same_or_apart(a, b, steps) for a, b in self.in_place):
             return None
