@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -16,7 +18,7 @@ from sass import ARCHITECTURES, NVCC
 
 from neonlike.backends.families.batchnorm import BatchNormBackward, BatchNormForward
 from neonlike.kernels.cuda import compile as compile_cuda
-from neonlike.kernels.cuda import sorting
+from neonlike.kernels.cuda import nvrtc, sorting
 from neonlike.kernels.cuda.moves import Moves
 from neonlike.kernels.cuda.routine import CudaRoutine
 
@@ -114,6 +116,30 @@ def compile_rows(be: Any) -> None:
         backward = BatchNormBackward(dims, 1e-3, 1.0, 0.5, 1.0, 0.0, False)
         batchnorm._forward_program(be.device, forward, kind, aligned).ready()
         batchnorm._backward_program(be.device, backward, kind, True, aligned).ready()
+
+
+WITH_NVRTC = """
+import sys
+from pathlib import Path
+from neonlike.kernels.build.source import KernelSource
+from neonlike.kernels.cuda import nvrtc
+from neonlike.kernels.cuda.compile import CudaCompiler, build_cubin, headers
+library = nvrtc.find_library()
+kernel = KernelSource(Path(sys.argv[1]).read_text(), "k", "", headers(), contracts=True)
+print(build_cubin(kernel, "sm_90", CudaCompiler(f"NVRTC {nvrtc.version(library)}", library, True))[:4] == b"\\x7fELF")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(nvrtc.find_library() is None, reason="there is no NVRTC (pip install nvidia-cuda-nvrtc)")
+def test_nvrtc_compiles_them(forms: dict[str, Form], tmp_path: Path) -> None:
+    """In a process that does not find the emulated driver, with which NVRTC crashes."""
+    (tmp_path / "k.cu").write_text(joined(forms)[0])
+    away = {"NEONLIKE_CACHE_DIR": str(tmp_path / "cache")}
+    environment = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"} | away
+    command = [sys.executable, "-c", WITH_NVRTC, str(tmp_path / "k.cu")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["True"], (done.returncode, done.stderr)
 
 
 SPILLED = {"conv direct": 8, "batchnorm fprop": 16, "batchnorm bprop": 96}
