@@ -27,6 +27,7 @@ FINDS: dict[str, tuple[str, str, str]] = {
     "barrier_missing_in_a_loop": ("wrong", "wrong", "race on shared memory between lanes of one warp"),
     "barrier_missing_before_the_next_tile": ("wrong", "wrong", "race on shared memory between"),
     "warp_barrier_missing": ("wrong", "wrong", "read of uninitialised shared memory"),
+    "shuffle_taken_for_a_warp_barrier": ("clean", "clean", "race on shared memory between lanes of one warp"),
     "write_past_the_end": (
         "out-of-bounds write 0 bytes past",
         "out-of-bounds write",

@@ -91,6 +91,23 @@ def warp_barrier_missing(bug: bool) -> bool:
     return equal(y, np.arange(32)[::-1])
 
 
+@case
+def shuffle_taken_for_a_warp_barrier(bug: bool) -> bool:
+    """Shuffles and votes wait for the lanes, and order none of their accesses."""
+    source = """extern "C" __global__ void k(float *y) {
+        __shared__ float s[32];
+        int t = threadIdx.x;
+        s[t] = t;
+        int all = __ballot_sync(0xffffffffu, t < 32);
+        all &= __shfl_xor_sync(0xffffffffu, all, 1);
+        if (!BUG) __syncwarp();
+        y[t] = all == -1 ? s[31 - t] : 0;
+    }"""
+    y = filled(32)
+    kernel(source, bug)(y, block=(32, 1, 1))
+    return equal(y, np.arange(32)[::-1])
+
+
 GUARDED = """extern "C" __global__ void k(const float *x, float *y, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     BODY

@@ -269,7 +269,7 @@ void BlockRunner::release_meeting(int warp, Meeting &meeting) {
     for (int lane = 0; lane < 32; ++lane) {
         if (!(meeting.lanes >> lane & 1)) continue;
         int thread = warp * 32 + lane;
-        if (meeting.operation % 16 != CUEMU_MATRIX) ++threads[thread].warp_epoch;  // those order no memory
+        if (meeting.operation % 16 == CUEMU_SYNCWARP) ++threads[thread].warp_epoch;  // no other orders memory
         if (threads[thread].state == State::at_warp) make_ready(thread);
     }
 }
