@@ -44,6 +44,7 @@ FINDS: dict[str, tuple[str, str, str]] = {
     "shared_array_overrun": ("clean", "clean", "128 bytes from the start of a, which has 128"),
     "shared_memory_not_initialised": ("wrong", "wrong", "read of uninitialised shared memory"),
     "global_memory_not_initialised": ("wrong", "wrong", "read of uninitialised global memory"),
+    "vector_load_of_shared_floats": ("illegal address", "illegal address", "misaligned 16-byte read of shared"),
     "vector_load_misaligned": ("illegal address", "illegal address", "misaligned 16-byte read"),
     "atomic_missing": ("clean", "clean", "race on global memory between lanes of one warp"),
     "blocks_write_the_same_output": (

@@ -196,6 +196,25 @@ def vector_load_misaligned(bug: bool) -> bool:
 
 
 @case
+def vector_load_of_shared_floats(bug: bool) -> bool:
+    """A declared array is aligned as its elements are."""
+    source = """extern "C" __global__ void k(float4 *y) {
+    #if BUG
+        __shared__ float s[128];
+    #else
+        __shared__ __align__(16) float s[128];
+    #endif
+        int t = threadIdx.x;
+        for (int i = t; i < 128; i += 32) s[i] = 1;
+        __syncwarp();
+        y[t] = *(const float4 *)(s + 4 * t);
+    }"""
+    y = filled(128)
+    kernel(source, bug)(y, block=(32, 1, 1))
+    return equal(y, np.ones(128))
+
+
+@case
 def atomic_missing(bug: bool) -> bool:
     source = """extern "C" __global__ void k(float *y) {
         if (BUG) y[0] += 1.f; else atomicAdd(y, 1.f);

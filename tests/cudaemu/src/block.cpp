@@ -287,8 +287,10 @@ void BlockRunner::place(cuemu_shared_site *site) {
     {
         std::lock_guard<std::mutex> guard(layout.mutex);
         if (site->offset >= 0) return;
-        int alignment = std::max(16u, site->alignment);
-        int begin = (layout.end + kGap + alignment - 1) / alignment * alignment, end = begin + (int)site->bytes;
+        // At a multiple of its own alignment, and of no more: an access that is wider than its elements may not rely on it.
+        int alignment = std::max(4u, site->alignment);
+        int begin = (layout.end + kGap + 2 * alignment - 1) / (2 * alignment) * (2 * alignment) + alignment;
+        int end = begin + (int)site->bytes;
         if (end <= (int)kStaticShared) {
             layout.end = (end + 3) / 4 * 4;
             layout.variables.push_back({begin, end, site});

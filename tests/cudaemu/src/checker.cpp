@@ -183,6 +183,13 @@ static void touch(BlockRunner *runner, AccessHistory *history, unsigned char *in
 
 // ---- bounds ----
 
+static void check_alignment(BlockRunner *runner, uintptr_t place, unsigned bytes, const Accessor &now, const char *where) {
+    if (!now.aligned || !(place & (bytes - 1))) return;
+    char text[120];
+    snprintf(text, sizeof text, "misaligned %u-byte %s%s at %#lx", bytes, verb(now.write), where, (unsigned long)place);
+    runner->abandon(716, text + line_of(runner->launch, now.code));
+}
+
 static void check_shared(BlockRunner *runner, uintptr_t offset, unsigned bytes, const Accessor &now) {
     const Launch *launch = runner->launch;
     if (offset >= kStaticShared) {
@@ -203,6 +210,7 @@ static void check_shared(BlockRunner *runner, uintptr_t offset, unsigned bytes, 
                                      near->site->name + ", which has " + std::to_string(near->site->bytes)
                                : "far from every shared variable");
     }
+    check_alignment(runner, offset, bytes, now, " of shared memory");
     touch(runner, runner->shared_history, runner->shared_initialised, offset, bytes, now);
 }
 
@@ -217,11 +225,7 @@ static void check_global(BlockRunner *runner, uintptr_t address, unsigned bytes,
                                  std::to_string(near->bytes)
                            : "not in any allocation; was it freed?");
     }
-    if (now.aligned && (address & (bytes - 1))) {
-        char text[120];
-        snprintf(text, sizeof text, "misaligned %u-byte %s at %#lx", bytes, verb(now.write), (unsigned long)address);
-        runner->abandon(716, text + line_of(runner->launch, now.code));
-    }
+    check_alignment(runner, address, bytes, now, "");
     if (!found->history)
         found->history = (AccessHistory *)mmap(nullptr, history_bytes(found->bytes), PROT_READ | PROT_WRITE,
                                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
