@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from collections import Counter
@@ -9,15 +10,24 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cudaemu.toolkit import disassembler, real_nvcc
+from cudaemu.toolkit import disassembler, nvrtc_site, real_nvcc
 
 from neonlike.kernels.codegen.render import template_text
 from neonlike.kernels.cuda import compile as compile_cuda
 
 NVCC, NVDISASM = real_nvcc(), disassembler()
+NO_NVRTC = "NVRTC could not be fetched: make gpu-setup says why"
 NO_NVCC = "there is no CUDA toolkit, whose nvcc compiles for real GPUs"
 NO_NVDISASM = "no nvdisasm: nothing is known of the instructions (CUDA toolkit, or pip: nvidia-cuda-nvdisasm)"
+
 ARCHITECTURES = ["sm_80", "sm_90a", "sm_100"]
+
+
+def beside_nvrtc(**more: str) -> dict[str, str]:
+    """Variables of a process that finds NVRTC, and not the emulated driver, with which it crashes."""
+    path = os.pathsep.join(filter(None, [str(nvrtc_site()), os.environ.get("PYTHONPATH", "")]))
+    away = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
+    return away | {"PYTHONPATH": path} | more
 
 
 def compiled(folder: Path, arch: str, kernels: Mapping[str, Any]) -> dict[str, str]:

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 import pytest
 from cuda_backends import assert_near, gpu
+from cudaemu.toolkit import has_nvrtc
 from engines import use_threads
-from sass import ARCHITECTURES, NVCC
+from sass import ARCHITECTURES, NO_NVRTC, NVCC, beside_nvrtc
 
 from neonlike.backends import Backend
 from neonlike.errors import KernelCompileError
@@ -370,7 +371,7 @@ except KernelCompileError as error:
 """
 
 
-@pytest.mark.skipif(nvrtc.find_library() is None, reason="there is no NVRTC (pip install nvidia-cuda-nvrtc)")
+@pytest.mark.skipif(not has_nvrtc(), reason=NO_NVRTC)
 def test_nvrtc_compiles_what_nvcc_compiles(gpu: Backend, cache: Path, tmp_path: Path) -> None:
     paths = []
     for position, pair in enumerate(hot_kernels(gpu).values()):
@@ -378,9 +379,6 @@ def test_nvrtc_compiles_what_nvcc_compiles(gpu: Backend, cache: Path, tmp_path: 
         (kernel,) = gpu.engine.sources(gpu.plans.find(graph), graph)
         paths.append(tmp_path / f"{position}.cu")
         paths[-1].write_text(str(kernel.source))
-    # A process of its own that does not find the emulated driver, with which NVRTC crashes.
-    environment = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
-    done = subprocess.run(
-        [sys.executable, "-c", COMPILE, *map(str, paths)], env=environment, capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, "-c", COMPILE, *map(str, paths)]
+    done = subprocess.run(command, env=beside_nvrtc(), capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["True"] * (len(paths) + 1), (done.returncode, done.stdout, done.stderr)

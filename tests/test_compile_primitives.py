@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -13,12 +12,13 @@ from unittest import mock
 import numpy as np
 import pytest
 from cuda_backends import gpu
+from cudaemu.toolkit import has_nvrtc
 from primitive_calls import CALLS
-from sass import ARCHITECTURES, NVCC
+from sass import ARCHITECTURES, NO_NVRTC, NVCC, beside_nvrtc
 
 from neonlike.backends.families.batchnorm import BatchNormBackward, BatchNormForward
 from neonlike.kernels.cuda import compile as compile_cuda
-from neonlike.kernels.cuda import nvrtc, sorting
+from neonlike.kernels.cuda import sorting
 from neonlike.kernels.cuda.moves import Moves
 from neonlike.kernels.cuda.routine import CudaRoutine
 
@@ -131,12 +131,10 @@ print(build_cubin(kernel, "sm_90", CudaCompiler(f"NVRTC {nvrtc.version(library)}
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(nvrtc.find_library() is None, reason="there is no NVRTC (pip install nvidia-cuda-nvrtc)")
+@pytest.mark.skipif(not has_nvrtc(), reason=NO_NVRTC)
 def test_nvrtc_compiles_them(forms: dict[str, Form], tmp_path: Path) -> None:
-    """In a process that does not find the emulated driver, with which NVRTC crashes."""
     (tmp_path / "k.cu").write_text(joined(forms)[0])
-    away = {"NEONLIKE_CACHE_DIR": str(tmp_path / "cache")}
-    environment = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"} | away
+    environment = beside_nvrtc(NEONLIKE_CACHE_DIR=str(tmp_path / "cache"))
     command = [sys.executable, "-c", WITH_NVRTC, str(tmp_path / "k.cu")]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["True"], (done.returncode, done.stderr)

@@ -25,6 +25,8 @@ from .toolkit import (
     cuda_include,
     disassembler,
     find_cuda_include,
+    has_nvrtc,
+    nvrtc_site,
     real_nvcc,
 )
 
@@ -167,6 +169,23 @@ def install() -> None:
     if lacking := missing():
         raise EmulatorUnavailable(lacking)
     install_disassembler()
+    install_nvrtc()
+
+
+def install_nvrtc() -> None:
+    """NVRTC in a folder of the cache; without it, the tests that ask it are skipped."""
+    if has_nvrtc():
+        return
+    site = nvrtc_site()
+    try:
+        with locked(cache_folder() / "nvrtc.lock"), tempfile.TemporaryDirectory(dir=cache_folder()) as name:
+            fresh = Path(name, "site")
+            into = ["install", "--no-deps", "--no-compile", "--target", str(fresh)]
+            _run("fetching NVRTC", [*_PIP, *into, *requirements("cuda-nvrtc")])
+            shutil.rmtree(site, ignore_errors=True)
+            os.replace(fresh, site)
+    except (EmulatorUnavailable, OSError) as error:
+        print(f"Tests that compile kernels with NVRTC will be skipped: {error}", file=sys.stderr)
 
 
 def install_disassembler() -> None:

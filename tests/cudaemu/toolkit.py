@@ -139,6 +139,19 @@ def real_nvcc() -> str | None:
     return next((path for folder in TOOLKITS if (path := shutil.which("nvcc", path=folder))), None)
 
 
+def nvrtc_site() -> Path:
+    """A folder for ``PYTHONPATH`` with NVRTC's package in it, if ``make gpu-setup`` could fetch that.
+
+    It is no part of the environment: next to the emulated driver NVRTC crashes, and no other test is to find it.
+    """
+    return cache_folder() / "nvrtc-13.0"
+
+
+def has_nvrtc() -> bool:
+    """Whether NVRTC's library is there."""
+    return any(nvrtc_site().glob("nvidia/*/lib/libnvrtc.so*"))
+
+
 def disassembler() -> str | None:
     """NVIDIA's disassembler, of a toolkit or of its package for pip."""
     packages = [str(found) for path in sys.path for found in Path(path).glob("nvidia/*/bin")]

@@ -39,7 +39,7 @@ MUTANTS = (
     merge("sum: a branch that stands apart is left out", MERGE, "outputs[:] = sum(terms, outputs)", "outputs[:] = sum(terms[1:], outputs)"),
     merge("sum: errors are not copied for branches that change them", MERGE, "run.copies_error = overwrites_error(run.branch)", "run.copies_error = False"),
     merge("dropout and recurrent layers not known to change errors", BRANCHES, "return bool(layer.overwrites_error)", "return False"),
-    merge("no copy of the input for a branch that begins in place", BRANCHES, "None if first.owns_output and adds_to_deltas(first) else", "None if True else"),
+    merge("no copy of the input for a branch that begins in place", BRANCHES, "None if alone else", "None if True else"),
     merge("alpha lost at the head of a branch", BRANCHES, "return self.head.bprop(inner, alpha, beta)", "return self.head.bprop(inner, 1.0, beta)"),
     merge("old errors kept behind a transform of the data", BRANCHES, "deltas[:] = deltas * beta if beta else 0", "deltas[:] = deltas"),
     merge("broadcast: alphas ignored", MERGE, "alpha, beta, self.alphas, self.betas", "alpha, beta, self.betas, self.betas"),

@@ -22,7 +22,7 @@ def counting(name: str, old: str, new: str) -> Mutant:
 
 MUTANTS = (
     counting("nan counts", "if (size == size)", "if (size == size || true)"),
-    counting("the last elements are not counted", "if (l < left)", "if (left >= VECTOR)"),
+    counting("the last elements are not counted", "if (l < left)\n                    nl_count", "if (left >= VECTOR)\n                    nl_count"),
     counting("subnormal numbers count as 0", "(tiny ? 127 + 24 : 127)", "(tiny ? 127 + 240 : 127)"),
     counting("exponents cut, not rounded", "+ 0x004afb0cu", "+ 0"),
     counting("vectors ahead overlap", "const int64_t first = (chunk + k * step) * VECTOR, left", "const int64_t first = (chunk + k) * VECTOR, left"),
