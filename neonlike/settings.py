@@ -201,6 +201,15 @@ GPU_GRAPHS = Setting(
     "NEONLIKE_GPU_GRAPHS", _FLAG, "1",
     "0: recurrent unrolls queue their kernels one by one, not as one CUDA graph", _flag, True,
 )  # fmt: skip
+GPU_ATTENTION = Setting(
+    "NEONLIKE_GPU_ATTENTION", _FLAG, "1",
+    "0: the GPU computes attention by products and expressions, not by kernels of its own",
+    _flag, True,
+)  # fmt: skip
+GPU_TICKETS = Setting(
+    "NEONLIKE_GPU_TICKETS", _FLAG, "1",
+    "0: parts of long rows are joined by another kernel, not by the block that ends last", _flag, True,
+)  # fmt: skip
 GPU_PTX = Setting(
     "NEONLIKE_GPU_PTX", _FLAG, "0",
     "1: kernels are compiled to PTX, which the GPU's driver compiles further; for a driver that takes no cubins", _flag,

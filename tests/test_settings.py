@@ -48,6 +48,8 @@ WRONG = {
     "NEONLIKE_GPU_RECURRENT": ("whole",),
     "NEONLIKE_GPU_POOL": ("big",),
     "NEONLIKE_GPU_GRAPHS": ("big",),
+    "NEONLIKE_GPU_ATTENTION": ("big",),
+    "NEONLIKE_GPU_TICKETS": ("big",),
     "NEONLIKE_GPU_PTX": ("big",),
     "NEONLIKE_GPU_PLAIN": ("big",),
     "NEONLIKE_GPU_SELFTEST": ("twice",),

@@ -49,7 +49,8 @@ class Run:
         step = Step(name, limit, command, f"{name.replace(' ', '-')}.log", variables, why)
         outcome = run(step, self.logs, self.environment, self.left, GRACE)
         state = "ok" if outcome.good else "absent" if not command else "failed"
-        self.record.add("step", name, state=state, seconds=round(outcome.seconds, 1), text=outcome.text)
+        text = "; ".join(map(_in_words, outcome.text.split("; ")))
+        self.record.add("step", name, state=state, seconds=round(outcome.seconds, 1), text=text)
         if state == "failed":
             self.record.add("log", name, text=self.log_of(name)[-LOG:])
         return outcome
@@ -72,6 +73,15 @@ class Run:
 
 
 Part = Callable[[Run, float], None]
+
+
+def _in_words(line: str) -> str:
+    """A line of a log, which may be the JSON of ``start.py``, for people."""
+    try:
+        said = json.loads(line)
+        return f"{said.get('stage') or said.get('figure')}: {said.get('text') or said.get('value')}"
+    except (ValueError, AttributeError):
+        return line
 
 
 SMI = (

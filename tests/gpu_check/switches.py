@@ -11,6 +11,8 @@ SWITCHES: dict[str, dict[str, str]] = {
     "no extension": {"NEONLIKE_FASTPATH": "0"},
     "plain loads": {"NEONLIKE_GPU_PLAIN": "1"},
     "PTX": {"NEONLIKE_GPU_PTX": "1"},
+    "no attention kernels": {"NEONLIKE_GPU_ATTENTION": "0"},
+    "no tickets": {"NEONLIKE_GPU_TICKETS": "0"},
     "cuBLAS without scikit-cuda": {"NEONLIKE_CUBLAS": "direct"},
     "no cuBLAS": {"NEONLIKE_CUBLAS": "none"},
     "convolution by columns": {"NEONLIKE_GPU_CONV": "columns"},

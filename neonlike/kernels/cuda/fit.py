@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
+from neonlike import settings
 from neonlike.kernels.codegen.layout import Axis, Counter, collapse
 from neonlike.kernels.cuda.device import Capabilities, Size3
 from neonlike.optree.shapes import Shape
@@ -242,7 +243,7 @@ def fit_reduce(shape: Shape, axes: tuple[int, ...], arrays: Sequence[Any], input
     most = THREADS if threads * rows <= THREADS else MOST_THREADS
     kept, reduced = _padded(kept, len(arrays)), _padded(reduced, len(arrays))
     grid, split = (-(-count // rows), parts, 1), parts > 1
-    counted = split and grid[0] <= TICKETS
+    counted = split and grid[0] <= TICKETS and settings.GPU_TICKETS.get()
     key = ReduceKey(columns, most, len(kept), len(reduced), vector, held, wide, split, counted)
     meta = [length, count, parts, part]
     meta += divisors([axis.size for axis in kept], wide) + divisors([axis.size for axis in reduced], wide)

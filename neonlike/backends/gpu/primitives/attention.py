@@ -14,6 +14,7 @@ from __future__ import annotations
 from contextlib import ExitStack, nullcontext
 from typing import Any
 
+from neonlike import settings
 from neonlike.backends.families.attention import AttentionFamily
 from neonlike.backends.families.attention_definition import AttentionPass
 from neonlike.backends.gpu.device.device import GpuDevice
@@ -74,7 +75,8 @@ class AttentionCuda(AttentionFamily):
         """Whether there are kernels for it that this GPU can run."""
         forms = [form(request, dtype, self.products.blas.precision, own) for own in ("queries", "keys")]
         most = self.device.capabilities.shared_bytes_optin - DECLARED
-        return has_copies(self.device) and all(found is not None and found.shared <= most for found in forms)
+        able = has_copies(self.device) and settings.GPU_ATTENTION.get()
+        return able and all(found is not None and found.shared <= most for found in forms)
 
     def _attend(
         self, request: AttentionPass, operands: tuple[Any, ...], tensors: tuple[Any, ...]
