@@ -1,4 +1,4 @@
-"""What storeys above the backends attach to every backend, such as ``be.blueprints``, found by name when first used.
+"""Attributes that storeys above attach to every backend, such as ``be.blueprints``, found by name when first used.
 
 A backend may not import what stands above it. The package says here which attribute is made by which callable of which
 module, and a backend that is asked for an attribute that it has not got looks here.

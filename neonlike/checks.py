@@ -23,7 +23,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Kind(NamedTuple):
-    """What an annotation admits.
+    """The values that an annotation admits.
 
     Attributes
     ----------
@@ -138,7 +138,7 @@ def _is_sequence(value: Any) -> bool:
 
 
 def kind_of(annotation: Any) -> Kind | None:
-    """What the text of an annotation admits; None if it says something that is not looked at here."""
+    """The values that the text of an annotation admits; None if it says something that is not looked at here."""
     if not isinstance(annotation, str):
         return None
     found: list[Kind] = []

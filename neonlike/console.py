@@ -1,4 +1,4 @@
-"""What every program of this project does around its main function."""
+"""Wraps the main function of every program of this project."""
 
 from __future__ import annotations
 

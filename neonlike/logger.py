@@ -37,7 +37,7 @@ if not hasattr(logging.Logger, "display"):
 
 
 class ConsoleFormatter(logging.Formatter):
-    """What was asked to be displayed comes as it is; other messages with their level."""
+    """Formats records for the console: displayed text as it is, other messages with their level."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The text of ``record``."""

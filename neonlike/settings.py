@@ -80,7 +80,7 @@ class Setting(Generic[T]):
         return self.parse(text)
 
     def fault(self) -> str:
-        """What is wrong with the value; empty if nothing is."""
+        """Say what is wrong with the value; empty if nothing is."""
         text = self.text
         try:
             if text:

@@ -288,7 +288,7 @@ def test_each_planted_failure_costs_its_own_row(
 
 @pytest.mark.emulator
 def test_kernels_are_right_with_each_switch(gpu_driver: Any, check: Any, tmp_path: Path) -> None:
-    """What goes round a failure has to be right itself."""
+    """A switch that goes round a failure has to be right itself."""
     names = ("elementwise", "sums and extremes", "implicit convolution float16", "fprop_attention", "compound_dot")
     env = check.steps.environment(SimpleNamespace(emulated=True), tmp_path / "site", tmp_path)
     for name, variables in check.switches.usable().items():

@@ -126,7 +126,7 @@ def test_a_norm_beside_other_sums(be: Backend, rng: Any) -> None:
 
 
 def test_two_norms_in_one_pass(be: Backend, rng: Any) -> None:
-    """Of which one is in range and the other is not, in one row or the other."""
+    """One is in range and the other is not, in one row or the other."""
     x, y = (rng.standard_normal((6, 300)).astype(np.float32) for _ in range(2))
     x[1] *= np.float32(1e25)
     y[:, 7] *= np.float32(1e25)
@@ -140,7 +140,7 @@ def test_two_norms_in_one_pass(be: Backend, rng: Any) -> None:
 
 
 def test_norms_of_what_rows_and_columns_are_computed_with(be: Backend, rng: Any) -> None:
-    """Of an expression in which a value of the row is computed first."""
+    """An expression is normed in which a value of the row is computed first."""
     x, c, r = rng.standard_normal((6, 300)), rng.standard_normal((6, 1)), rng.standard_normal((1, 300))
     x[1] *= 1e20
     x[:, 11] *= 1e15
@@ -155,7 +155,7 @@ def test_norms_of_what_rows_and_columns_are_computed_with(be: Backend, rng: Any)
 
 
 def test_float64_stays_what_it_was(be: Backend, rng: Any) -> None:
-    """What is computed of a norm in float64 has float64's digits, whatever the squares were summed in."""
+    """Values that are computed of a norm in float64 have float64's digits, whatever the squares were summed in."""
     x = rng.standard_normal((6, 300)).astype(np.float32)
     tensor = be.array(x)
     for axis, shape in ((1, (6, 1)), (0, (1, 300))):

@@ -310,7 +310,7 @@ class TestBeamSearch:
         return Sources()
 
     def test_data_without_inputs_for_the_decoder(self, be, trained, sources):
-        """What was trained with the words before is decoded from its own predictions."""
+        """A network that was trained with the words before is decoded from its own predictions."""
         model, data = trained
         np.testing.assert_array_equal(model.get_outputs(sources), model.get_outputs(data))
         words = model.get_outputs_beam(data, num_beams=2)

@@ -1,4 +1,4 @@
-"""What notebooks show of variables: the op, whether a derivative is wanted, the values if they are there."""
+"""Shows variables in notebooks: the op, whether a derivative is wanted, the values if they are there."""
 
 from __future__ import annotations
 

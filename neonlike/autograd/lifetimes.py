@@ -1,4 +1,4 @@
-"""Which variables there are: scopes that free those made inside, and the registry of parameters and constants."""
+"""Knows all variables: scopes that free those made inside, and the registry of parameters and constants."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class scope:  # noqa: N801
 
 
 def recorded(function: Callable[[], Any]) -> tuple[Any, set[int]]:
-    """What ``function`` returns, and the ids of the variables made meanwhile that are alive."""
+    """The result of ``function``, and the ids of variables made meanwhile that are alive."""
     with scope() as inside:
         result = function()
         alive = [variable for reference in inside._made if (variable := reference()) is not None]

@@ -57,7 +57,7 @@ class Op:
 
     @property
     def name(self) -> str:
-        """What ``variable.op`` and messages call it: the class's name."""
+        """The name in ``variable.op`` and messages: the class's name."""
         return type(self).__name__
 
     def __call__(self, *inputs: Any) -> Variable:

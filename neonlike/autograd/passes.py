@@ -52,7 +52,7 @@ class Result(NamedTuple):
 
 
 class Keeping(NamedTuple):
-    """Which node's results are kept, which tensors they are, and why; ``leads`` as in
+    """The results of nodes that are kept, their tensors, and why; ``leads`` as in
     :func:`~neonlike.optree.tape.keep`. No tensor: an expression stands for the first."""
 
     node: int

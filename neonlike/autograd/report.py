@@ -1,4 +1,4 @@
-"""What a graph of variables takes: numbers and bytes, and for each op why its value is kept or not."""
+"""Reports the memory of a graph of variables: numbers and bytes, and for each op why its value is kept or not."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class MemoryReport(NamedTuple):
 
 
 def memory_report() -> MemoryReport:
-    """What all variables that are alive take.
+    """The memory of all variables that are alive.
 
     Intermediates are those kept for backward passes; a value that was asked for and whose graph a backward pass has
     freed belongs to whoever holds the variable.
@@ -50,7 +50,7 @@ def memory_report() -> MemoryReport:
 
 
 def of_graph(variables: Iterable[Any]) -> MemoryReport:
-    """What these variables take, and what is kept of the expressions between them."""
+    """The memory of these variables, and of what is kept of the expressions between them."""
     listed = [v for v in variables if not v.is_freed]
     nodes = tape.order_of([v._expr for v in listed])
     return _report(listed, [entry for node in nodes if (entry := tape.kept.get(id(node))) is not None])

@@ -339,7 +339,7 @@ def made(op: str | None, expr: Any, parents: tuple[Variable, ...], name: str | N
 
 
 def leaf_of(tensor: Any) -> Any:
-    """What a parameter's expressions read: a tensor of its own on the memory of ``tensor``, told apart from others."""
+    """The tensor that a parameter's expressions read: of its own on the memory of ``tensor``, apart from others."""
     be = tensor.backend
     leaf = be.tensor_cls(be, tensor.array, tensor.name)
     put(leaf, "root", tensor.root)

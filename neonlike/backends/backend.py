@@ -156,7 +156,7 @@ class Backend(
 
     @property
     def engine(self) -> Engine:
-        """What runs the plans of expressions."""
+        """The engine that runs the plans of expressions."""
         return self.executor.engine
 
     @property

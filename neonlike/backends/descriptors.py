@@ -36,7 +36,7 @@ def neon_layout(ndim: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TensorDesc:
-    """What a tensor is, without its elements: a value, equal to others of the same three attributes.
+    """The description of a tensor without its elements: a value, equal to others of the same three attributes.
 
     Parameters
     ----------

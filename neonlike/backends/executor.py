@@ -109,7 +109,7 @@ class Executor:
         return plan
 
     def ready(self, pairs: Sequence[tuple[Any, Any]]) -> Callable[[], None]:
-        """What computes ``pairs`` once, on what tensors hold then; on a device memory is taken now."""
+        """A callable that computes ``pairs`` once, of what tensors hold then; on a device memory is taken now."""
         graph = linearize(pairs)
         return self.engine.ready(self.plan(graph), graph)
 

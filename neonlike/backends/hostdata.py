@@ -1,4 +1,4 @@
-"""What users pass as data: NumPy arrays, nested lists, numbers, and the arrays of other libraries.
+"""Checks the data that users pass: NumPy arrays, nested lists, numbers, and the arrays of other libraries.
 
 One rule for data of one dimension: it has no orientation, so it fills and is never stretched. A tensor made of ``n``
 numbers is a column (n, 1); assigned to a tensor of ``n`` elements, they fill it in order; beside a tensor in an

@@ -1,4 +1,4 @@
-"""What ``be.memory_stats()`` returns, on every backend."""
+"""The result of ``be.memory_stats()``, on every backend."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from neonlike.optree.origin import computed
 
 
 def reduce_tensor(tensor: Any) -> tuple[Any, tuple[Any, ...]]:
-    """What ``pickle`` keeps: :func:`restore_tensor` and its arguments, plain values and an array of NumPy's dtypes."""
+    """The parts that ``pickle`` keeps: :func:`restore_tensor` and its arguments, plain values and an array of NumPy."""
     host = np.ascontiguousarray(tensor.asnumpyarray())
     stored = host.view(np.uint16) if tensor.dtype.name == BFLOAT16 else host
     return restore_tensor, (stored, tensor.dtype.name, tensor.name, tensor.persist_values)

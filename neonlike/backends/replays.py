@@ -59,7 +59,7 @@ class Repeated:
         return Repeated, ()
 
     def run(self, be: Any, roots: Sequence[Any], play: Callable[..., Any], *given: Any, alone: Any = None) -> Any:
-        """What ``play(*given)`` returns, by kernels alone if such a pass was recorded and nothing has changed.
+        """The result of ``play(*given)``, by kernels alone if such a pass was recorded and nothing changed.
 
         Parameters
         ----------

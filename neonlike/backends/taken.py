@@ -1,4 +1,4 @@
-"""What ``t.take(indices, axis)`` gives in neon's dialect: as on neon's GPU, storing into it stores into ``t`` too."""
+"""Gives ``t.take(indices, axis)`` in neon's dialect: as on neon's GPU, storing into it stores into ``t`` too."""
 
 from __future__ import annotations
 

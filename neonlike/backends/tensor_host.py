@@ -1,4 +1,4 @@
-"""What a tensor asks of the backend that it lives on: the one direction in which tensors know backends."""
+"""The protocol of the backend that a tensor lives on: the one direction in which tensors know backends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class TensorHost(Protocol):
 
     @property
     def default_dtype(self) -> Any:
-        """Of tensors made without a dtype."""
+        """The dtype of tensors made without one."""
         ...
 
     def assign(self, target: Any, value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What a pass of a network depends on beside the contents of tensors, as things to be watched one by one.
+"""Watches the things that a pass of a network depends on beside the contents of tensors.
 
 That is which values the attributes of its layers and of the objects below these have, the lists and dictionaries among
 them, and the methods of their classes. All of it is compared by identity: numbers, texts and functions are constants,

@@ -104,7 +104,7 @@ class Callback(NervanaObject):
         return fires(time, freq)
 
     def progress(self) -> dict[str, Any]:
-        """What the callback remembers of the training, as plain values: saved with the model, to go on with it."""
+        """The values that the callback remembers of the training: saved with the model, to go on with it."""
         return {}
 
     def set_progress(self, saved: dict[str, Any]) -> None:

@@ -308,7 +308,7 @@ class Callbacks(NervanaObject):
         }
 
     def progress(self) -> Description:
-        """What the callbacks remember and have recorded, for a saved model; of the end once the store is closed."""
+        """The memory and records of the callbacks, for a saved model; of the end once the store is closed."""
         if not self._is_open():
             return self._progress
         return {

@@ -1,4 +1,4 @@
-"""What the feature maps of a convolutional network respond to, by guided backpropagation."""
+"""Shows the images that feature maps of a convolutional network respond to, by guided backpropagation."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class _Fallback:
         raise AttributeError(f"module {self.module.__name__!r} has no attribute {name!r}")
 
     def starred(self) -> Sequence[str] | None:
-        """What ``from module import *`` brings; None: whatever is public.
+        """The names that ``from module import *`` brings; None: whatever is public.
 
         In neon's dialect neon's names too, and submodules that are loaded, as neon's packages bring them. Worked out
         when it is asked for, as homes may still be on their way when the module is completed.

@@ -23,7 +23,7 @@ def _in1d(ar1: Any, ar2: Any, assume_unique: bool = False, invert: bool = False)
 
 
 def dropped() -> dict[str, Any]:
-    """What each dropped name meant."""
+    """The meaning of each dropped name."""
     types = {name: getattr(builtins, name) for name in ("bool", "int", "float", "complex", "object", "str")}
     return {
         **types, "unicode": str, "long": int, "bool8": np.bool_, "float_": np.float64, "complex_": np.complex128,

@@ -67,7 +67,7 @@ class DataLoaderTransformer(NervanaDataIterator):
             self.dataloader.set_progress(saved)
 
     def transform(self, t: Any) -> Any:
-        """What takes the place of the element (or tuple) ``t``."""
+        """The element that takes the place of the element (or tuple) ``t``."""
         raise NotDefined(f"{self.classnm} does not define transform")
 
     def __iter__(self) -> Iterator[Any]:

@@ -71,7 +71,7 @@ class Dataset(NervanaObject):
 
     @property
     def data_dict(self) -> dict[str, Any]:
-        """What :meth:`gen_iterators` gives, made once."""
+        """The iterators of :meth:`gen_iterators`, made once."""
         if self._data_dict is None:
             self._data_dict = self.gen_iterators()
         return self._data_dict

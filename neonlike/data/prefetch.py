@@ -137,7 +137,7 @@ class _Reader:
         return not self._stopped.is_set()
 
     def batches(self) -> Iterator[Any]:
-        """What the thread read, in order.
+        """The batches that the thread read, in order.
 
         Raises
         ------

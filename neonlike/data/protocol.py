@@ -166,7 +166,7 @@ class HostIterator(NervanaDataIterator):
         return {**self.__dict__, "_made_for": None}  # a backend has no copies
 
     def host_batches(self) -> Iterator[Any]:
-        """What :meth:`load` takes, for each batch of the coming epoch."""
+        """The arrays that :meth:`load` takes, for each batch of the coming epoch."""
         raise NotDefined(f"{self.classnm} does not define host_batches")
 
     def load(self, batch: Any) -> Any:

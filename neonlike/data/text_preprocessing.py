@@ -139,7 +139,7 @@ def pad_data(
 
 
 def load_data_file(who: str, path: str | os.PathLike[str]) -> Any:
-    """What a pickled file of a data set holds; ``.gz`` is uncompressed, and nothing in it is run.
+    """The contents of a pickled file of a data set; ``.gz`` is uncompressed, and nothing in it is run.
 
     Raises
     ------

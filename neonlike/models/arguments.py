@@ -1,4 +1,4 @@
-"""What the methods of a model take: objects with certain methods, and what stands in where there are none."""
+"""Checks the arguments of a model's methods: objects with certain methods, and what stands in where there are none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which layers of a network the backend computes together, in words."""
+"""Tells which layers of a network the backend computes together, in words."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ class GAN(Model):
         return self.layers.generator.fprop(x, inference)
 
     def fprop_dis(self, x: Any, inference: bool = False) -> Any:
-        """What the discriminator says of samples."""
+        """The discriminator's outputs for samples."""
         return self.layers.discriminator.fprop(x, inference)
 
     def bprop_gen(self, delta: Any) -> Any:

@@ -106,7 +106,7 @@ class Model(Saved):
         return "Network Layers:\n" + self.layers.nested_str()
 
     def explain(self) -> str:
-        """Which layers are computed together in one call of the backend, a line for each layer."""
+        """Tell which layers are computed together in one call of the backend, a line for each layer."""
         return explain(self.layers)
 
     # -- setting up ----------------------------------------------------------------------------------------
@@ -330,7 +330,7 @@ class Model(Saved):
         return self.layers.parameters()  # type: ignore[no-any-return]
 
     def counters(self) -> dict[str, int]:
-        """What a kind of training counts beside epochs and minibatches, to be saved with the model."""
+        """The counts of a kind of training beside epochs and minibatches, to be saved with the model."""
         return {}
 
     def set_counters(self, saved: dict[str, int]) -> None:
@@ -359,7 +359,7 @@ class Model(Saved):
         return evaluation.outputs(self, dataset)
 
     def get_outputs_beam(self, dataset: Any, num_beams: int = 0, steps: int | None = None) -> np.ndarray:
-        """What a sequence-to-sequence network writes for all samples.
+        """The words that a sequence-to-sequence network writes for all samples.
 
         Parameters
         ----------

@@ -23,7 +23,7 @@ Times: TypeAlias = "OrderedDict[str, list[float]]"
 
 @dataclass(frozen=True)
 class Profile:
-    """What :func:`profile` times.
+    """The times that :func:`profile` takes.
 
     Attributes
     ----------

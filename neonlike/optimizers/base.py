@@ -1,4 +1,4 @@
-"""What all optimizers share: the list of parameters, clipping, states, and the step prepared for them."""
+"""The base of all optimizers: the list of parameters, clipping, states, and the step prepared for them."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ class Optimizer(NervanaObject):
         return found
 
     def progress(self) -> dict[str, Any]:
-        """What resuming a saved training needs beside the states of the layers, as plain values."""
+        """The plain values that resuming a saved training needs beside the states of the layers."""
         return {}
 
     def set_progress(self, saved: dict[str, Any]) -> None:

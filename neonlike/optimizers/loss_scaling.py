@@ -201,7 +201,7 @@ class Scale:
         return [(target, self.be.where(self.finite, value, target)) for target, value in updates]
 
     def values(self) -> tuple[float, float, float]:
-        """What a scale is made from, read."""
+        """The values that a scale is made from, read."""
         scale, good, skipped = (float(tensor.get()[0, 0]) for tensor in (self.factor, self.good, self.skipped))
         return scale, good, skipped
 

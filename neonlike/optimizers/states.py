@@ -1,4 +1,4 @@
-"""Whose the states of parameters are.
+"""Keeps the states of parameters by their owner.
 
 States belong to layers, and each kind of optimizer means something else by them: to one the first is a velocity, of
 either sign, to another an average of squares, whose root it takes. So each state has an attribute ``kept_by`` with the

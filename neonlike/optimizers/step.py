@@ -25,7 +25,7 @@ Updates = Callable[..., list[tuple[Any, Any]]]
 
 
 def identity(param_list: Sequence[Parameter]) -> tuple[int, ...]:
-    """Which tensors these are: equal for lists of the same ones, as long as they live."""
+    """The identity of these tensors: equal for lists of the same ones, as long as they live."""
     found: list[Any] = []
     for pair, states in param_list:
         found += pair

@@ -20,7 +20,7 @@ from neonlike.optree.shapes import Shape
 
 
 class Request:
-    """What a node of kind CALL asks of its backend.
+    """The request of a node of kind CALL to its backend.
 
     Attributes
     ----------
@@ -65,7 +65,7 @@ class Request:
         return None
 
     def describe(self) -> str:
-        """What is called, in words, for ``be.explain``."""
+        """The name of the called primitive, in words, for ``be.explain``."""
         return type(self).__name__
 
 
@@ -97,7 +97,7 @@ def part(node: OpTreeNode, position: int) -> Any:
 
 
 def sources(node: OpTreeNode) -> tuple[Any, ...]:
-    """What the gradient at ``node`` goes to: its operands; from a further result of a primitive with ``slopes`` those
+    """The targets of the gradient at ``node``: its operands; from a further result of a primitive with ``slopes`` those
     of the primitive."""
     if node.spec is PART and node.attrs["request"].slopes is not None:  # type: ignore[index]
         operands: tuple[Any, ...] = node.operands[0].operands

@@ -1,4 +1,4 @@
-"""Which meaning forms have that neon and NumPy define differently.
+"""Chooses the meaning of forms that neon and NumPy define differently.
 
 ==========================  ===============================================  ======================================
 form                        as NumPy and PyTorch mean it (the default)       in neon's dialect

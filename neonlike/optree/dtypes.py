@@ -1,4 +1,4 @@
-"""Which dtypes exist, how they promote, and in which type a node is computed.
+"""The dtypes that exist, how they promote, and the type that a node is computed in.
 
 Three rules, the same on every backend:
 

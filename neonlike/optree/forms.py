@@ -13,7 +13,7 @@ Owner = TypeVar("Owner", bound=type)
 
 
 class Form(NamedTuple):
-    """What a marked function does.
+    """The form of a marked function.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What notebooks show: tensors and expressions as short HTML, of which only a corner of the values is fetched.
+"""Shows tensors and expressions in notebooks as short HTML, for which only a corner of the values is fetched.
 
 Nothing is computed for it, and it never raises: what cannot be read says so.
 """
@@ -108,7 +108,7 @@ def tree(root: Any, below: Callable[[Any], Iterable[Any]], line: Callable[[Any],
 
 
 def of_expression(self: Expression) -> str:
-    """What a notebook shows of a tensor, or of an expression that was not computed."""
+    """The HTML of a tensor, or of an expression that was not computed, for notebooks."""
     if not isinstance(self, OpTreeNode):
         return of_tensor(self)
     head = heading("expression", *facts_of(self), "not computed")

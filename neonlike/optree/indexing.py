@@ -1,4 +1,4 @@
-"""What ``tensor[index]`` means: neon's indexing, which never drops below two dimensions.
+"""Gives ``tensor[index]`` its meaning: neon's indexing, which never drops below two dimensions.
 
 An integer keeps its axis (size 1) in 2-D; in more dimensions it removes it, as long as two remain. A list, array or
 integer tensor on one axis gathers; a bool vector there picks the slices where it is set. Masks of a whole tensor's

@@ -1,4 +1,4 @@
-"""What a variable's value costs: which values the backward pass will read, which of them are kept, and computing both.
+"""Counts the costs of a variable: the values that the backward pass will read, those that are kept, computing both.
 
 See :mod:`neonlike.optree.tape` for why.
 """

@@ -30,7 +30,7 @@ _SCALAR_SHAPE: Shape = (1, 1)
 
 
 class Expression(HostValues):
-    """What can stand in an expression: a tensor or a node. Has a shape, a dtype, a backend and operators."""
+    """The base of tensors and nodes, the parts of an expression. Has a shape, a dtype, a backend and operators."""
 
     __slots__ = ()
 

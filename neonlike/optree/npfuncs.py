@@ -1,4 +1,4 @@
-"""What each op means, in NumPy: the functions behind the ``numpy`` column of the op table.
+"""Defines each op in NumPy: the functions behind the ``numpy`` column of the op table.
 
 An elementwise function is called ``f(*operands, out)``, a reduction ``f(x, axes, out)`` with reduced axes kept
 as 1. Only functions marked :func:`inplace` may be given an ``out`` that is one of their operands; NumPy's own
@@ -328,7 +328,7 @@ def check_range(name: str, indices: Array, limit: int) -> None:
 
 
 def out_of_range(name: str, index: int | str, limit: int) -> str:
-    """What is wrong with ``index``."""
+    """Say what is wrong with ``index``."""
     return f"{name}: index {index} is out of range for an axis of size {limit}; use {-limit} to {limit - 1}"
 
 
@@ -341,7 +341,7 @@ def classes(indices: Array, out: Array, limit: int) -> None:
 
 
 def no_class(index: int | str, limit: int) -> str:
-    """What is wrong with ``index``."""
+    """Say what is wrong with ``index``."""
     return f"onehot: index {index} is out of range for an axis of size {limit}; use 0 to {limit - 1}"
 
 

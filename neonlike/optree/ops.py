@@ -31,7 +31,7 @@ SAME, FLOAT, TRUTH, INDEX, WHOLE_ONLY = (
 
 
 class Kind(Enum):
-    """What shape of computation an op is; the planner treats each kind differently."""
+    """The shape of computation of an op; the planner treats each kind differently."""
 
     ELEMENTWISE = "elementwise"
     REDUCTION = "reduction"

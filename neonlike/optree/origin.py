@@ -1,4 +1,4 @@
-"""What a tensor's values were computed from, so that gradients flow through copies.
+"""Remembers the expression that a tensor was computed from, so that gradients flow through copies.
 
 ``E[[1, 1]]``, ``expression.astensor()``, ``t.astype(dtype)``, ``be.array(t)`` and gradients that were computed are
 tensors of their own. Each remembers the expression it was computed from, its *origin*. :class:`.Autodiff` goes on
@@ -201,7 +201,7 @@ def on_the_way(bases: Iterable[Any], wanted: set[int]) -> list[Any]:
 
 
 def current_expression(tensor: Any) -> Any:
-    """What ``tensor`` was computed from, if it still has those values.
+    """The expression that ``tensor`` was computed from, if it still has those values.
 
     Raises
     ------

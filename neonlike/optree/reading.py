@@ -1,4 +1,4 @@
-"""What Python asks of an expression as a value: its truth, numbers, rows and sizes. Asking for values computes them.
+"""Answers Python where that takes an expression for a value: truth, numbers, rows, sizes. Asking computes them.
 
 A node is read as the tensor that it would be assigned to. In neon's dialect (:mod:`.dialect`) its truth, length,
 members and iteration are those of neon's tuple ``(op_dict, left, right)``, see :mod:`.neonform`.

@@ -188,7 +188,7 @@ def as_shape(value: Any, operation: str = "shape") -> Shape:
 
 
 def regrouped(shape: Shape, wanted: tuple[Any, ...]) -> Shape:
-    """What ``reshape(*wanted)`` makes of ``shape``: sizes, or one sequence of them; one may be -1. At least 2-D.
+    """The shape after ``reshape(*wanted)``: sizes, or one sequence of them; one may be -1. At least 2-D.
 
     Raises
     ------

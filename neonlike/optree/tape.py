@@ -114,7 +114,7 @@ def node_bytes(node: OpTreeNode) -> int:
 
 
 def inputs(node: OpTreeNode) -> tuple[Any, ...]:
-    """What the gradient at ``node`` goes to."""
+    """The expressions that the gradient at ``node`` goes to."""
     rule = rule_of(node)
     return sources(node) if rule is None else rule.parents
 
@@ -141,7 +141,7 @@ class Kept(NamedTuple):
 
     @property
     def tensors(self) -> list[Any]:
-        """What is there of them."""
+        """The tensors of them that are there."""
         return [result for result in (self.tensor, *self.parts) if result.__class__ is not OpTreeNode]
 
 

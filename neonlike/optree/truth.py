@@ -1,4 +1,4 @@
-"""Which op ``&``, ``|``, ``^`` and ``~`` mean: on integers the one on bits, on truth values the one of logic.
+"""Chooses the op of ``&``, ``|``, ``^`` and ``~``: on integers the one on bits, on truth values the one of logic.
 
 Truth values are 0 or 1 in the float type of what was compared, so that ``be.sum(a > 0)`` counts and ``(a > 0) * b``
 masks without a conversion. ``(a > 0) & (b < 1)`` therefore has float operands, and what it means is told by where

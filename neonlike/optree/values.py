@@ -41,5 +41,5 @@ def values(array: Any) -> Values:
 
 
 def fetched(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """What ``get`` gives of a tensor with this content: in neon's dialect, one element of it is a number too."""
+    """The result of ``get`` for a tensor with this content: in neon's dialect, one element of it is a number too."""
     return values(array) if is_neon() else array

@@ -30,7 +30,7 @@ DEEPEST = 100
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """Which positions of one axis: ``start``, ``start + step``, ... ``count`` of them; not ``kept``: the axis goes."""
+    """The positions of one axis: ``start``, ``start + step``, ... ``count`` of them; not ``kept``: the axis goes."""
 
     start: int
     step: int

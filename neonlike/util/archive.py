@@ -39,7 +39,7 @@ LONG = 1 << 31
 
 
 class Unreadable(Exception):
-    """What is in a file makes no sense; the text says why."""
+    """The contents of a file make no sense; the text says why."""
 
 
 # -- writing -----------------------------------------------------------------------------------------------------------

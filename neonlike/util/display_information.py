@@ -1,4 +1,4 @@
-"""What a run depends on, shown through the logger: hyperparameters, processor, platform."""
+"""Shows through the logger on which things a run depends: hyperparameters, processor, platform."""
 
 from __future__ import annotations
 

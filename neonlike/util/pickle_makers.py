@@ -1,4 +1,4 @@
-"""What a pickled file calls is made here, from arguments that are checked: containers, numbers, bytes, arrays, dtypes.
+"""Makers of objects that a pickled file asks for, from checked arguments: containers, numbers, bytes, arrays, dtypes.
 
 Even harmless classes can be abused: ``bytearray(10**12)`` takes all memory, and an array whose dtype is changed after
 the fact reads arbitrary addresses. Arrays and dtypes are therefore put together here, not by NumPy's methods.
@@ -33,7 +33,7 @@ COLLECTIONS: dict[str, Any] = {
 
 
 class Damaged(Exception):
-    """What a pickle asks for makes no sense; the text says why."""
+    """A pickle asks for something that makes no sense; the text says why."""
 
 
 def shallow(key: Any) -> Any:

@@ -1,1 +1,1 @@
-"""What callbacks recorded, as numbers to plot, figures and pages."""
+"""Shows records of callbacks as numbers to plot, figures and pages."""

@@ -97,7 +97,7 @@ def sums(be: Any) -> Results:
 
 @case("softmax")
 def softmax(be: Any) -> Results:
-    """Of rows, columns and long columns."""
+    """Softmax of rows, columns and long columns."""
     x = Inputs(be)
     tall = x.normal(4099, 36)
     yield "rows", x.of((67, 129), be.fprop_softmax(x.a, 1))
@@ -108,7 +108,7 @@ def softmax(be: Any) -> Results:
 
 @case("products")
 def products(be: Any) -> Results:
-    """Of matrices and their transposes, within expressions."""
+    """Products of matrices and their transposes, within expressions."""
     x = Inputs(be)
     yield "plain", x.of((67, 129), be.dot(x.a, x.square))
     yield "transposed factors", x.of((129, 129), be.dot(x.a.T, x.b) + x.square.T)

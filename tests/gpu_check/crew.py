@@ -160,7 +160,7 @@ def _lines(pipe: IO[str]) -> queue.SimpleQueue[str | None]:
 
 
 def _said(line: str) -> dict[str, Any]:
-    """What a line of a process says; nothing if it is no line of ours."""
+    """The message in a line of a process; nothing if it is no line of ours."""
     try:
         said = json.loads(line)
     except ValueError:

@@ -29,7 +29,7 @@ GRACE = 5
 
 @dataclass
 class Run:
-    """What the parts of a run share; logs and what benchmarks write lie in a folder of their own."""
+    """The state that the parts of a run share; logs and what benchmarks write lie in a folder of their own."""
 
     asked: argparse.Namespace
     logs: Path
@@ -184,7 +184,7 @@ def kernels(run: Run, seconds: float) -> None:
 
 
 def switches(run: Run, seconds: float) -> None:
-    """What failed, once more with each switch."""
+    """Run the cases that failed once more with each switch."""
     bad = [end["name"] for end in run.record.of("case") if end["state"] in BAD]
     end = time.monotonic() + min(seconds, run.left)
     for name, variables in usable().items() if bad else ():

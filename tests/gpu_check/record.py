@@ -1,4 +1,4 @@
-"""What a run found out, a line of JSON a fact, written as it comes: a run that is stopped keeps what it had."""
+"""Records the facts of a run, a line of JSON each, as they come: a run that is stopped keeps what it had."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ def sanitizer() -> str:
 
 
 def install_step(asked: argparse.Namespace, site: Path) -> Step:
-    """What makes the rest possible."""
+    """The step that makes the rest possible."""
     command = [sys.executable, str(HERE / "packages.py"), "install", str(site), "--wheels", str(asked.wheels)]
     return Step("install", 300 if asked.emulated else 150, (*command, *["--emulated"][: asked.emulated]), "setup.log")
 

@@ -116,7 +116,7 @@ class Row(NamedTuple):
 
 
 def rows(facts: list[Fact]) -> Iterator[Row]:
-    """What was timed, in the order of the run."""
+    """The rows of what was timed, in the order of the run."""
     found: dict[tuple[Any, ...], dict[str, float]] = {}
     for fact in _of(facts, "figure"):
         if fact.get("median"):

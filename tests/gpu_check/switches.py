@@ -1,4 +1,4 @@
-"""What goes round a failure of a GPU: settings of the library, tried on what failed, which say where the fault is."""
+"""Switches that go round a failure of a GPU: settings, tried on what failed, which say where the fault is."""
 
 from __future__ import annotations
 

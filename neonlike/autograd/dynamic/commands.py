@@ -1,4 +1,4 @@
-"""What a dynamic graph runs: commands are values, made by the functions here and run by ``graph.exec``."""
+"""The commands that a dynamic graph runs: commands are values, made by the functions here and run by ``graph.exec``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What notebooks show of dynamic graphs and their variables: tables, for which Graphviz is not needed."""
+"""Shows dynamic graphs and their variables in notebooks: tables, for which Graphviz is not needed."""
 
 from __future__ import annotations
 

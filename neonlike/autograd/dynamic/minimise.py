@@ -41,7 +41,7 @@ class Minimiser:
     def gradients(
         self, losses: list[TensorVariable], parameters: list[TensorVariable], weights: list[TensorVariable] | None
     ) -> list[Variable]:
-        """Of the sum of the losses, computed."""
+        """The gradients of the sum of the losses, computed."""
         if not losses or not parameters:
             raise ArgumentError(f"minimize: needs losses and parameters, got {len(losses)} and {len(parameters)}")
         if weights is not None and len(weights) != len(losses):

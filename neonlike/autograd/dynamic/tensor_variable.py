@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Storage:
-    """What a variable and its aliases share: the value's node, and the memory that writes go to.
+    """The storage that a variable and its aliases share: the value's node, and the memory that writes go to.
 
     Attributes
     ----------
@@ -104,7 +104,7 @@ class TensorVariable:
 
     @property
     def dtype(self) -> DType | None:
-        """Of the elements; None if nothing says it yet."""
+        """The type of the elements; None if nothing says it yet."""
         storage = self._alive("dtype")
         return storage.dtype if storage.node is None else storage.node.dtype
 
@@ -171,11 +171,11 @@ class TensorVariable:
 
     @property
     def window(self) -> Window | None:
-        """Of an alias, the part of the storage that it is."""
+        """The part of the storage that an alias is."""
         return self._window
 
     def storage(self, operation: str) -> Storage:
-        """What it shares with its aliases."""
+        """The storage that it shares with its aliases."""
         return self._alive(operation)
 
     def check_fits(self, operation: str, value: Any) -> None:

@@ -15,7 +15,7 @@ from neonlike.optree.node import OpTreeNode
 
 
 class Writes:
-    """Which values were overwritten, and how results are stored."""
+    """Knows the values that were overwritten, and stores results."""
 
     def __init__(self) -> None:
         self._gone: dict[int, weakref.ref[Variable]] = {}  # by id: variables compare by elements

@@ -1,4 +1,4 @@
-"""What ops are made of: see the package's docstring."""
+"""The pieces that ops are made of: see the package's docstring."""
 
 from __future__ import annotations
 

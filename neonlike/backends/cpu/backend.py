@@ -80,7 +80,7 @@ class NervanaCPU(
 
     @property
     def product_precision(self) -> str:
-        """What factors of float32 products may be rounded to: "float32", which they are; a GPU has others.
+        """The precision of factors of float32 products: "float32", which they are; a GPU has others.
 
         Setting another one raises ArgumentError.
         """

@@ -1,4 +1,4 @@
-"""What layers call around activations: softmax, relu, transforms, skip connections, fully connected biases."""
+"""Methods around activations: softmax, relu, transforms, skip connections, fully connected biases."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class ActivationFamily(Family):
 
 
 def asks_for(transform: Any) -> frozenset[str]:
-    """Which of ``inputs`` and ``outputs`` the ``bprop`` of an activation has as parameters of these names."""
+    """The names of ``inputs`` and ``outputs`` that the ``bprop`` of an activation has as parameters."""
     bprop = getattr(transform, "bprop", None)
     return _asked(getattr(bprop, "__func__", bprop))
 

@@ -1,4 +1,4 @@
-"""What the attention family computes, as matrix products and expressions, a band of queries of all heads at a time.
+"""Defines attention as matrix products and expressions, a band of queries of all heads at a time.
 
 All of it runs on the backend, on a GPU's memory too. A band has a row of scores for each of its queries; it is as high
 as its scores fit into memory of a fixed size, so that memory grows with the lengths and not with their product.

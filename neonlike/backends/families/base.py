@@ -1,4 +1,4 @@
-"""What a family may rely on: the attributes and helpers every backend has."""
+"""The members that a family may rely on: the attributes and helpers every backend has."""
 
 from __future__ import annotations
 

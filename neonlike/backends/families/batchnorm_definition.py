@@ -1,4 +1,4 @@
-"""What batch normalisation computes, in NumPy and blocks of rows in float64; and what its hooks are asked for."""
+"""Defines batch normalisation in NumPy, by blocks of rows in float64; and what its hooks are asked for."""
 
 from __future__ import annotations
 

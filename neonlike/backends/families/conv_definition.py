@@ -1,4 +1,4 @@
-"""What convolution computes, in NumPy: a matrix product for each tap of the filter and group."""
+"""Defines convolution in NumPy: a matrix product for each tap of the filter and group."""
 
 from __future__ import annotations
 

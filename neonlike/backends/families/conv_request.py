@@ -1,4 +1,4 @@
-"""What the hooks of convolution are asked to do: all of a call but its tensors. Plans are made from these alone."""
+"""The requests to the hooks of convolution: all of a call but its tensors. Plans are made from these alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from neonlike.errors import ArgumentError, ShapeError
 
 @dataclass(frozen=True, slots=True)
 class Epilogue:
-    """What is done to a convolution's result A before and after it is stored in the target T, in this order.
+    """The steps on a convolution's result A before and after it is stored in the target T, in order.
 
     ``A = alpha A + bias``; brelu: ``A *= (X > 0) + slope (X < 0)``; relu: ``A = max(A, 0) + slope min(A, 0)``;
     ``T = A + beta X``; ``bsum`` = row sums of T. X is what T held before, unless the hook gets a tensor X.

@@ -44,7 +44,7 @@ class DescribedFamily(Family):
     # Moving samples
 
     def transformer(self, src: Any, dst: Any) -> Transformer:
-        """What copies between layouts and dtypes: ``be.transformer(src, dst)()`` copies src into dst.
+        """A function that copies between layouts and dtypes: ``be.transformer(src, dst)()`` copies src into dst.
 
         Parameters
         ----------
@@ -72,7 +72,7 @@ class DescribedFamily(Family):
         return Transformer(self, src, dst)
 
     def batcher(self, src: Any, dst: Any, mb_size: int | None = None) -> Batcher:
-        """What copies minibatches of ``src`` into ``dst``: ``for minibatch in be.batcher(src, dst)``.
+        """A function that copies minibatches of ``src`` into ``dst``: ``for minibatch in be.batcher(src, dst)``.
 
         Parameters
         ----------
@@ -101,7 +101,7 @@ class DescribedFamily(Family):
         return Batcher(self, src, dst, mb_size)
 
     def shuffler(self, src: Any, dst: Any) -> Shuffler:
-        """What copies samples of ``src`` into ``dst`` by their numbers: ``be.shuffler(src, dst)([3, 1, 1])``.
+        """A function that copies samples of ``src`` to ``dst`` by number: ``be.shuffler(src, dst)([3, 1, 1])``.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""What an SSD network found: boxes decoded, suppressed class by class, and the best of each image."""
+"""Reads the findings of an SSD network: boxes decoded, suppressed class by class, and the best of each image."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class HooksFamily(MklFamily):
 
     @cached_property
     def buf_active(self) -> dict[Any, Any]:
-        """Which of ``buf`` are in use."""
+        """The members of ``buf`` that are in use."""
         return {}
 
     @cached_property
@@ -72,7 +72,7 @@ class HooksFamily(MklFamily):
 
     @cached_property
     def context_rand_state_alive(self) -> dict[Any, bool]:
-        """Which of them are live."""
+        """The members of them that are live."""
         return {}
 
     @property

@@ -175,7 +175,7 @@ class LookupFamily(Family):
 
 
 def out_of_vocabulary(word: int | str, limit: int) -> str:
-    """What is wrong with ``word``."""
+    """Say what is wrong with ``word``."""
     return f"compound_bprop_lut: word {word} is not in a vocabulary of {limit}"
 
 

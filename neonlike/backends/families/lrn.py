@@ -53,7 +53,7 @@ class LrnPass:
 
     @property
     def slope(self) -> float:
-        """What the backward pass multiplies a sum of shares with."""
+        """The factor of a sum of shares in the backward pass."""
         return 2 * self.bpower * self.scale
 
     @property

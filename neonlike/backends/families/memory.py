@@ -48,7 +48,7 @@ class MemoryFamily(Family):
         self.check_open("wait_for")
 
     def upload_ahead(self, batches: int) -> Uploads | None:
-        """What begins copies of batches to a GPU before their turn, as :class:`neonlike.data.Prefetch` does.
+        """An object that begins copies of batches to a GPU before their turn, for :class:`neonlike.data.Prefetch`.
 
         Parameters
         ----------

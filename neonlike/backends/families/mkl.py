@@ -1,4 +1,4 @@
-"""What neon's MKL backend offers beside the others, with the meaning it has where there is one data layout."""
+"""Offers the methods of neon's MKL backend, with the meaning they have for one data layout."""
 
 from __future__ import annotations
 

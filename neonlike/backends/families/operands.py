@@ -1,4 +1,4 @@
-"""What all compound primitives do with their operands: check them before any work, and see them as plain arrays.
+"""Checks the operands of all compound primitives: check them before any work, and see them as plain arrays.
 
 A primitive takes tensors of any view; its definition and its kernels see contiguous arrays of the dtype computed in.
 """

@@ -1,4 +1,4 @@
-"""What pooling computes, in NumPy: all windows at a time, through the positions of a window one after the other.
+"""Defines pooling in NumPy: all windows at a time, through the positions of a window one after the other.
 
 ``geometry/pool.py`` says what lies in a window.
 """

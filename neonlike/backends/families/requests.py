@@ -1,4 +1,4 @@
-"""What the lazy forms of compound primitives ask of the backend, and their gradient rules; see ``lazy.py``.
+"""The requests of lazy forms of compound primitives, and their gradient rules; see ``lazy.py``.
 
 A gradient rule gets ``z``, the node whose gradient is taken, and builds nodes of the primitives' own gradients. Where
 these are linear in what they read they have rules too, and so second derivatives; elsewhere the rule says so.
@@ -228,7 +228,7 @@ _MATMUL = call_spec("matmul", _matmul_gradients)
 
 
 class Primitive:
-    """What ``be.primitive`` returns; calling it builds a node.
+    """The object that ``be.primitive`` returns; calling it builds a node.
 
     Attributes
     ----------

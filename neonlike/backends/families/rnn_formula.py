@@ -136,22 +136,22 @@ def joined(formulas: Formulas) -> tuple[str, tuple[float, ...]] | None:
 
 
 def activation(backend: Any, request: Unroll, language: str) -> Formulas:
-    """Of a simple layer, forward."""
+    """The formula of a simple layer, forward."""
     return {"act": trace(backend, request.activation, compute_dtype(request.dtype), language)}
 
 
 def slope(backend: Any, request: Unroll, language: str) -> Formulas:
-    """Of a simple layer, backward."""
+    """The formula of a simple layer, backward."""
     return {"slope": trace(backend, request.activation.bprop, compute_dtype(request.dtype), language)}
 
 
 def activations(backend: Any, request: Unroll, language: str) -> Formulas:
-    """Of a gated layer, forward."""
+    """The formulas of a gated layer, forward."""
     gate = trace(backend, request.gate_activation, compute_dtype(request.dtype), language)
     return activation(backend, request, language) | {"gate_act": gate}
 
 
 def slopes(backend: Any, request: Unroll, language: str) -> Formulas:
-    """Of a gated layer, backward."""
+    """The formulas of a gated layer, backward."""
     gate = trace(backend, request.gate_activation.bprop, compute_dtype(request.dtype), language)
     return slope(backend, request, language) | {"gate_slope": gate}

@@ -39,7 +39,7 @@ class KnownUnroll(Protocol):
 
 
 class Asked(NamedTuple):
-    """What a call was asked for: its key, its arguments, and the functions in it, which are not part of the key."""
+    """The request of a call: its key, its arguments, and the functions in it, which are not part of the key."""
 
     key: tuple[Any, ...]
     arguments: tuple[Any, ...]
@@ -86,7 +86,7 @@ def _forget(known: dict[tuple[Any, ...], Any], key: tuple[Any, ...], _: object) 
 
 
 def asked_for(name: str, arguments: tuple[Any, ...]) -> Asked | None:
-    """What a call with ``arguments`` asks for; None if one is of a kind that unrolls do not take."""
+    """The request of a call with ``arguments``; None if one is of a kind that unrolls do not take."""
     key: list[Any] = [name]
     functions: list[Any] = []
     for value in arguments:

@@ -42,7 +42,7 @@ class Unroll:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """What an unroll works on, in the order of computation.
+    """The tensors of an unroll, in the order of computation.
 
     Attributes
     ----------

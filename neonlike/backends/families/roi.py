@@ -143,7 +143,7 @@ class RoiFamily(Family):
         self._run_primitive(name, lambda: self._bprop_roi(request, I, rois, O, argmax), (O,), shapes, moved)
 
     def nms(self, detections: Any, threshold: float, normalized: bool = False) -> list[int]:
-        """Which boxes remain if, from the best on, each one drops all others that overlap it much.
+        """Choose the boxes that remain if, from the best on, each one drops all others that overlap it much.
 
         Two boxes overlap by their intersection divided by their union. Rows of score 0 are left out. A box that has no
         such quotient, since both are empty or a coordinate is nan, neither drops others nor is dropped.

@@ -1,4 +1,4 @@
-"""What the hooks of regions of interest are asked for, where bins lie, and in which order boxes are looked at."""
+"""Defines requests for regions of interest, the places of bins, and the order of boxes."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Suppression:
 
     @property
     def offset(self) -> float:
-        """What is added to a difference of coordinates for a size."""
+        """The number that makes a size of a difference of coordinates."""
         return 0.0 if self.normalized else 1.0
 
 

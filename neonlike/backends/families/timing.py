@@ -84,7 +84,7 @@ class TimingFamily(Family):
         """End of a block."""
 
     def bench_report(self, format: str | None = None, path: str | os.PathLike[str] | None = None) -> str:
-        """What ran so far in bench mode and how fast, the longest total time first; docs/bench.md explains the columns.
+        """Report kernels of bench mode and their speed, the longest time first; docs/bench.md explains the columns.
 
         The first report of a process measures the machine's memory copy and matrix product, in about 0.3 s.
 

@@ -75,7 +75,7 @@ class AttentionGeometry(MklSwitches):
 
     @property
     def lse_dtype(self) -> DType:
-        """That of these logarithms: float64 of float64 tensors, else float32."""
+        """The dtype of these logarithms: float64 of float64 tensors, else float32."""
         return compute_dtype(self.dtype)
 
     @property

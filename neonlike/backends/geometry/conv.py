@@ -179,7 +179,7 @@ class ConvGeometry(MklSwitches):
 
     @cached_property
     def words(self) -> str:
-        """What :meth:`describe` gives."""
+        """The words that :meth:`describe` gives."""
         d, h, w = self.DHW
         t, r, s = self.TRS
         words = f"input {self.C}x{d}x{h}x{w}, filter {t}x{r}x{s}, {self.K} maps of {self.M}x{self.P}x{self.Q}"

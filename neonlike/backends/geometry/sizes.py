@@ -1,4 +1,4 @@
-"""What geometries share: output sizes of sliding windows, checks, and switches that scripts for neon set."""
+"""The base of geometries: output sizes of sliding windows, checks, and switches that scripts for neon set."""
 
 from __future__ import annotations
 

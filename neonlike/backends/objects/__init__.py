@@ -1,1 +1,1 @@
-"""What a backend makes besides tensors and expressions: things with a state of their own, on its public methods."""
+"""Objects that a backend makes besides tensors and expressions: with a state of their own, on its public methods."""

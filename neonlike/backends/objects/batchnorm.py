@@ -28,7 +28,7 @@ class TooEarly(ArgumentError, AttributeError):
 
 
 class BatchNormOp:
-    """What ``be.batchnorm_op(mode)`` returns; :meth:`stage` gives it a shape, before anything else can be asked of it.
+    """The object that ``be.batchnorm_op(mode)`` returns; :meth:`stage` gives it a shape, before all else.
 
     x, y and their gradients have the descriptor that was staged. Scale, bias and their gradients have
     :meth:`scale_bias_desc`, or a shape that splits or merges its axes, as (C, 1). They hold floats of at least 32 bits.

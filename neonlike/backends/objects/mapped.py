@@ -102,7 +102,7 @@ class Mapped(Protected):
         return not self.writeable or self.place.again
 
     def reason(self) -> str:
-        """Which file was mapped to be read."""
+        """The file that was mapped to be read."""
         return (
             f"the tensor over {self.path} must not be written; map the file with mode 'r+', or write to a copy: "
             "t.copy()"

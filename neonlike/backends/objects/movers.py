@@ -21,7 +21,7 @@ from neonlike.optree.node import Expression
 
 
 class Mover:
-    """What the three have in common: a source, a target, and that the samples of both have the same axes.
+    """The base of the three movers: a source, a target, and that the samples of both have the same axes.
 
     Attributes
     ----------

@@ -64,7 +64,7 @@ class Repeating(Protected):
         return repeats(array)
 
     def reason(self) -> str:
-        """Which steps make elements share their places."""
+        """The steps that make elements share their places."""
         return (
             f"elements of a tensor of shape {self.shape} with strides {self.strides} share memory, so it must not be "
             "written: one value would be several; write to a copy: t.copy()"

@@ -1,4 +1,4 @@
-"""What GPUs there are, asked by scripts before they choose a backend. Nothing here needs a GPU, or PyCUDA."""
+"""Tells scripts which GPUs there are, before they choose a backend. Nothing here needs a GPU, or PyCUDA."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class TimedEngine(Engine):
         self.engine.execute(plan, graph)
 
     def ready(self, plan: Plan, graph: Graph) -> Callable[[], None]:
-        """What runs ``plan`` once; see ``Engine.ready``."""
+        """A callable that runs ``plan`` once; see ``Engine.ready``."""
         self._make_ready(plan, graph)
         return self.engine.ready(plan, graph)
 
@@ -198,7 +198,7 @@ def _operands(plan: Plan, graph: Graph, stage: Stage) -> tuple[tuple[Shape, ...]
 
 
 def stage_text(plan: Plan, graph: Graph, stage: Stage) -> str:
-    """What ``stage`` computes: ``sig(((t0 * t1) + t2))``.
+    """The text of the values that ``stage`` computes: ``sig(((t0 * t1) + t2))``.
 
     Tensors are t0, t1, ..., numbers c0, c1, ..., results of other stages v0, v1, ...: a plan runs on any tensors and
     numbers, so their own names and values would be those of one call among many.

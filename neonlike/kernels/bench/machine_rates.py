@@ -1,4 +1,4 @@
-"""What this machine can do at best: the bandwidth of a memory copy on all threads, the rate of a matrix product.
+"""Measures the best rates of this machine: the bandwidth of a memory copy on all threads, the rate of a matrix product.
 
 Measured when first asked for, in 0.1 to 0.2 s each, and kept for the process. Reports of timed kernels are set against
 these figures, and the benchmark scripts take the copy that they call the roofline from here.

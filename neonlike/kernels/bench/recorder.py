@@ -181,7 +181,7 @@ class Bench:
 
     @contextmanager
     def running(self) -> Iterator[list[Span]]:
-        """What the block does is measured; gives the times in it that kernels were compiled in.
+        """Measure the work of a block; gives the times in it that kernels were compiled in.
 
         A device is kept busy while the host queues the block: it would reach the first mark at once else, and the time
         of a small kernel would be that of the call.
@@ -350,7 +350,7 @@ def make_bench(option: Any = None) -> Bench | None:
 
 
 def bench_target(option: Any = None) -> bool | str:
-    """What :func:`make_bench` makes of ``option``: whether there is a report, or its file."""
+    """The report that ``option`` asks :func:`make_bench` for: whether there is one, or its file."""
     if option is None:
         option = settings.BENCH.get()
     if isinstance(option, (str, Path)) and Path(option).suffix.lower() in FORMATS:

@@ -1,4 +1,4 @@
-"""What bench mode counts of one kernel."""
+"""The counts that bench mode keeps of one kernel."""
 
 from __future__ import annotations
 

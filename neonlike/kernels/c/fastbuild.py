@@ -1,4 +1,4 @@
-"""What the CPython extension takes over: builders of nodes, operators, checks of arguments, calls made before.
+"""Hands functions over to the CPython extension: builders of nodes, operators, checks of arguments, calls made before.
 
 :func:`install` runs in any thread as soon as the extension is built, while other threads call them: each function is
 replaced atomically, and both versions do the same. The extension handles the common cases and calls Python's function

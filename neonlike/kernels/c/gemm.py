@@ -107,7 +107,7 @@ def multiply(
 
 
 def product(a: Array, b: Array, c: Array, alpha: float, compiler: Compiler) -> GemmLaunch | BlasLaunch | None:
-    """What :func:`multiply` would multiply matrices of one dtype with; None where it would not."""
+    """The function that :func:`multiply` would multiply matrices of one dtype with; None where it would not."""
     if c.dtype not in REAL_TYPES or not c.size or c.size * a.shape[1] < FEWEST_OF_ALL:
         return None
     if np.may_share_memory(a, c) or np.may_share_memory(b, c):

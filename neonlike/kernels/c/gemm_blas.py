@@ -118,7 +118,7 @@ def _launch(
 def find_small_launch(
     a: Array, b: Array, c: Array, compiler: Compiler | None = None, vectors: bool = False
 ) -> BlasLaunch | None:
-    """What NumPy's product of small matrices calls, as a launch, with the same results; None where it is not this.
+    """A launch of the routine behind NumPy's product of small matrices, with its results; None where it is not this.
 
     Parameters
     ----------

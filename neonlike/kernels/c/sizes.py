@@ -66,7 +66,7 @@ BY_LANES = Sizes(
 
 
 def elementwise_sizes(rank: int, blocks: bool = False) -> Sizes:
-    """Of a kernel without reductions: the axes' sizes, rows of a block if it has blocks, and strides along the axes."""
+    """Sizes for a kernel without reductions: of axes, rows of a block if it has blocks, and strides along the axes."""
     axes = range(rank)
     sizes, steps = [f"size_{axis}" for axis in axes], tuple([f"along_{axis}" for axis in axes])
     if blocks:

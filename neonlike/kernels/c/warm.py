@@ -44,7 +44,7 @@ class ScriptStopped(SystemExit):
 
 
 class Fate(Enum):
-    """What became of a kernel."""
+    """The outcome of compiling a kernel."""
 
     COMPILED = "compiled"
     FOUND = "in the cache already"
@@ -54,7 +54,7 @@ class Fate(Enum):
 
 @dataclass(frozen=True)
 class Report:
-    """What a warm-up did.
+    """The counts of a warm-up.
 
     Attributes
     ----------

@@ -87,7 +87,7 @@ class Line:
 
 @dataclass(slots=True)
 class Kernel:
-    """What templates are rendered from.
+    """The kernel that templates are rendered from.
 
     Attributes
     ----------

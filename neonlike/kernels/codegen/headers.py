@@ -1,4 +1,4 @@
-"""Which headers a kernel includes: those that define a function or a macro that its text uses, and no others.
+"""Finds the headers that a kernel includes: those that define a function or a macro that its text uses, and no others.
 
 To read all of them takes a compiler longer than most kernels do. And a kernel that was compiled before is found in the
 cache when a header changes that it does not include.
@@ -99,5 +99,5 @@ class Library:
 
 
 def names_in(text: str) -> frozenset[str]:
-    """What ``text`` uses of a library."""
+    """The names of a library that ``text`` uses."""
     return frozenset(_USED.findall(text))

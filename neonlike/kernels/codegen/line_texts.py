@@ -1,4 +1,4 @@
-"""What kernels along whole lines say in C and CUDA alike: running totals, and keys that sort as the elements do."""
+"""Texts of kernels along whole lines, alike in C and CUDA: running totals, and keys that sort as the elements do."""
 
 from __future__ import annotations
 

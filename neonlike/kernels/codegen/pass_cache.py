@@ -1,4 +1,4 @@
-"""What the passes of a reduction keep for later ones, rather than read or compute it again, and where.
+"""Chooses the values that a pass of a reduction keeps for later ones, and where it keeps them.
 
 By rows, values lie in a buffer of a row. By columns, one value lies in an output that is overwritten later; or what
 several passes need of a block of columns, inputs too, is *packed*: it lies in a block of memory of its own.

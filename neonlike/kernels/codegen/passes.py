@@ -106,7 +106,7 @@ class Passes:
 
 
 class Done(NamedTuple):
-    """What the passes so far left behind: the values that are cached, and the arrays that are packed."""
+    """The state that the passes so far left behind: the values that are cached, and the arrays that are packed."""
 
     cached: frozenset[int] = frozenset()
     packed: frozenset[str] = frozenset()
@@ -116,7 +116,7 @@ NOTHING_DONE = Done()
 
 
 class Reached(NamedTuple):
-    """What a loop needs: arrays to load, values to compute, row values, and values cached by a pass before it."""
+    """The inputs of a loop: arrays to load, values to compute, row values, and values cached by a pass before it."""
 
     arrays: tuple[Array, ...]
     computed: frozenset[int]

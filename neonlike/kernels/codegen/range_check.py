@@ -23,7 +23,7 @@ CHECK_COST = 12
 
 @dataclass(frozen=True, slots=True)
 class RangeCheck:
-    """What is done with a strip before its loop.
+    """The check of a strip before its loop.
 
     Attributes
     ----------

@@ -58,7 +58,7 @@ def _narrow(form: ReduceForm, level: Level) -> Level | None:
 
 
 def _narrow_settle(form: ReduceForm, settle: Level, sums: Collection[int | str]) -> Level | None:
-    """What is computed of sums that are in range, in float32 as far as nothing else is in it; None: nothing is."""
+    """The settle lines of sums that are in range, in float32 as far as nothing else is in it; None: nothing is."""
     single = {int(index) for index in sums}
     known = {line.name for line in settle.known}
     computed = [value for line in settle.lines if line.name not in known and (value := _named(form, line))]

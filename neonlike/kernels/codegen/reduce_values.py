@@ -70,7 +70,7 @@ class ReduceValues:
         return value.spec.kind is Kind.REDUCTION and value.index not in self.shifted
 
     def args(self, value: Value) -> tuple[Arg, ...]:
-        """What ``value`` is computed of, once the passes that it needs are done."""
+        """The operands of ``value``, once the passes that it needs are done."""
         shifted = self.shifted.get(value.index)
         return tuple(value.args) if shifted is None else (ValueArg(shifted.most), shifted.difference.args[1])
 
@@ -80,7 +80,7 @@ class ReduceValues:
         return [v for v in known if not self.is_made(v)]
 
     def wanted(self) -> list[list[Arg]]:
-        """What each pass computes, and last what the final loop stores."""
+        """The values that each pass computes, and last those that the final loop stores."""
         outputs = zip(self.kernel.outputs, self.kernel.sinks)
         reduced = [[v.args[0] for v in self.reductions(depth)] for depth in range(1, self.passes + 1)]
         return [*reduced, [arg for array, arg in outputs if self.covers(array)]]

@@ -1,4 +1,4 @@
-"""What reduce templates say of each reduction: how a value is added to a partial result, how two of these merge."""
+"""Writes each reduction's texts for templates: how a value is added to a partial result, how two of these merge."""
 
 from __future__ import annotations
 

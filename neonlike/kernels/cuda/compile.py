@@ -232,7 +232,7 @@ def build_cubin(kernel: KernelSource, arch: str, compiler: CudaCompiler | None =
 
 
 def too_new() -> str:
-    """Which compilers are passed over since the driver is older, for messages; empty if none is."""
+    """Names the compilers that are passed over since the driver is older, for messages; empty if none is."""
     passed = [each for each in _compilers(settings.NVCC.text) if _newest and each.major > _newest]
     names = ", ".join(f"{each.path} (CUDA {each.major})" for each in passed)
     return f" that this driver, for CUDA {_newest}, can follow: {names} is newer" if passed else ""

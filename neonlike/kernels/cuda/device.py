@@ -34,7 +34,7 @@ class Memory(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What planning and compiling depend on.
+    """The properties of a device that planning and compiling depend on.
 
     Attributes
     ----------
@@ -73,7 +73,7 @@ class Starts(Protocol):
     def together(
         self, function: Any, grid: Size3, block: Size3, shared: int, arguments: bytes
     ) -> Callable[[], None]:
-        """What queues ``function``, of one parameter, as a cooperative launch.
+        """A callable that queues ``function``, of one parameter, as a cooperative launch.
 
         Raises
         ------
@@ -131,7 +131,7 @@ class Device(Protocol):
         ...
 
     def record(self, calls: Sequence[Callable[[], object]]) -> Callable[[], None]:
-        """What queues again, as one, all that ``calls`` queue: kernels and products on fixed memory.
+        """A callable that queues again, as one, all that ``calls`` queue: kernels and products on fixed memory.
 
         They are called once now, and nothing of it runs. It keeps them, and so the memory that they keep; it may be
         called any number of times. Worth its while from some ten launches on: they cost what one does.
@@ -181,7 +181,7 @@ class DeviceArray(Protocol):
 
     @property
     def memory(self) -> Memory | None:
-        """What it keeps alive."""
+        """The memory that it keeps alive."""
         ...
 
     @property
@@ -209,7 +209,7 @@ class DeviceArray(Protocol):
 
     @property
     def address(self) -> int:
-        """Of the first element."""
+        """The address of the first element."""
         ...
 
     def transpose(self, axes: Sequence[int]) -> DeviceArray: ...

@@ -69,7 +69,7 @@ class CudaEngine(CompilesAhead):
             self.ready(plan, graph)()
 
     def ready(self, plan: Plan, graph: Graph) -> Callable[[], None]:
-        """What queues every assignment of ``graph``; all that may fail is done now."""
+        """A callable that queues every assignment of ``graph``; all that may fail is done now."""
         stages: list[ExecutableStage] = plan.engine.get(self.name) or self.start(plan, graph)
         run = self.new_run(graph)
         return partial(in_turn, [stage.ready(run) for stage in stages])

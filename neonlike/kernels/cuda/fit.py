@@ -1,4 +1,4 @@
-"""Which form of a stage's CUDA kernel fits the arrays it meets (see ``forms``), and how it is launched.
+"""Chooses the form of a stage's CUDA kernel that fits the arrays it meets (see ``forms``), and its launch.
 
 How a sum is split never depends on the device: results are the same on all of them.
 """

@@ -117,7 +117,7 @@ class CudaKernel:
         return fit_map(shape, everything, len(kernel.inputs), aligned, self.device.capabilities)
 
     def source(self, fit: Fit, digits: tuple[int, ...] = ()) -> KernelSource:
-        """What is compiled for ``fit``."""
+        """The source that is compiled for ``fit``."""
         kernel, rounded = self._form(digits)
         if isinstance(fit.key, MapKey):
             source = forms_cuda.elementwise(kernel, fit.key, rounded)

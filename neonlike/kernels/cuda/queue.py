@@ -15,7 +15,7 @@ from neonlike.optree.shapes import Shape, contiguous_strides
 
 
 class Multiplier(Protocol):
-    """What multiplies matrices: a library's, or our own (see :class:`~neonlike.kernels.cuda.gemm.Gemm`)."""
+    """A multiplier of matrices: a library's, or our own (see :class:`~neonlike.kernels.cuda.gemm.Gemm`)."""
 
     def ready(self, a: Any, b: Any, out: Any, dtype: DType) -> Callable[[], None] | None:
         """A callable that queues ``out[...] = a @ b``, summed in ``dtype``; None if it does not take such arrays."""

@@ -41,7 +41,7 @@ class CudaRoutine:
     def bind(
         self, device: Device, grid: Size3, block: Size3, values: Sequence[int | float], shared: int = 0, **context: Any
     ) -> Callable[[], None]:
-        """What queues the kernel for ``context`` on ``values``, its arguments; see ``Device.launch`` for the sizes.
+        """A callable that queues the kernel for ``context`` on ``values``; see ``Device.launch`` for the sizes.
 
         Raises
         ------
@@ -73,7 +73,7 @@ class CudaRoutine:
         return self.variants[key]
 
     def source(self, **context: Any) -> KernelSource:
-        """What is compiled for ``context``."""
+        """The source that is compiled for ``context``."""
         source = TemplateSource(self.template, context)
         more = {name: template_text(f"cuda/{name}") for name in self.more}
         return KernelSource(source, source.name, self.title, headers() | more, contracts=True)

@@ -63,7 +63,7 @@ def passes(limit: int) -> int:
 
 
 def room_for(n: int, limit: int) -> Room:
-    """What a sort of ``n`` indices below ``limit`` takes."""
+    """The working memory of a sort of ``n`` indices below ``limit``."""
     keys, numbers, bad = 0, 8 * n, 16 * n
     blocks = 0 if n <= ONE_BLOCK else -(-n // TILE)
     last = passes(limit) % 2 * 4 * n
@@ -79,7 +79,7 @@ def ready_sort(
     skipped: int = NOTHING,
     wraps: bool = False,
 ) -> list[Callable[[], None]]:
-    """What queues the sort of a vector of indices.
+    """Callables that queue the sort of a vector of indices.
 
     Parameters
     ----------

@@ -44,7 +44,7 @@ class Sink:
 
 @dataclass(slots=True)
 class BlockPosition:
-    """Which part of a space a program works on, for ops that need positions."""
+    """The part of a space that a program works on, for ops that need positions."""
 
     start: Shape
     space: Shape

@@ -30,7 +30,7 @@ Key: TypeAlias = tuple[Any, ...]
 
 
 class Leaf(Protocol):
-    """What the planner needs to know of a tensor."""
+    """A leaf tells the planner all it needs to know of a tensor."""
 
     @property
     def shape(self) -> Shape: ...

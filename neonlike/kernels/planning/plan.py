@@ -1,4 +1,4 @@
-"""What a plan is: the stages that an assignment is cut into, each of which becomes one kernel.
+"""The data of a plan: the stages that an assignment is cut into, each of which becomes one kernel.
 
 A plan knows no device. A :class:`Stage` is
 
@@ -98,7 +98,7 @@ class Stage:
 
 @dataclass(slots=True)
 class Plan:
-    """What to run for one key: values, stages in order. Holds nothing of the run that made it."""
+    """A plan holds values and stages, in order, to run for one key, and nothing of the run that made it."""
 
     values: list[Value]
     stages: list[Stage]

@@ -1,1 +1,1 @@
-"""What runs a plan, on every engine alike: runs and their arrays, threads, memory, calls that were made before."""
+"""Runs a plan, on every engine alike: runs and their arrays, threads, memory, calls that were made before."""

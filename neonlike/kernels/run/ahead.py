@@ -48,7 +48,7 @@ class BoundLater:
         run()
 
     def calls(self) -> list[Callable[[], None]]:
-        """What a run calls, one after the other."""
+        """The functions that a run calls, one after the other."""
         run = self._run
         if run is None:
             return [self]
@@ -95,7 +95,7 @@ class CompilesAhead(Engine):
 
 
 def build_many(kernels: Sequence[KernelSource], build: Callable[[KernelSource], Built]) -> list[Built]:
-    """What ``build`` makes of several kernels, compiled side by side, in the order given.
+    """Several kernels that ``build`` compiles side by side, in the order given.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What the stages of compiled engines share: which arrays a kernel meets, and how launches are remembered."""
+"""Helpers that the stages of compiled engines share: which arrays a kernel meets, and how launches are remembered."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def picker(slots: list[int]) -> Picker:
 
 
 def expression_text(graph: Graph) -> str:
-    """What ``graph`` computes, for people."""
+    """The expression that ``graph`` computes, for people."""
     if not graph.text:
         roots = [graph.nodes[r] for r in graph.roots if 0 <= r < len(graph.nodes)]
         graph.text = "; ".join(infix(root) for root in roots)[:400] or "copy"
@@ -62,7 +62,7 @@ def is_flat(kernel: Kernel, stage: Stage, graph: Graph) -> bool:
 
 
 def input_array(kernel: Kernel, run: Run, array: Array) -> Any:
-    """What ``kernel`` reads as ``array`` in ``run``."""
+    """The memory that ``kernel`` reads as ``array`` in ``run``."""
     if array.kind == "counter":
         return _counter(kernel, run.graph, array.index)
     found = run.graph.leaves[array.index].array if array.kind == "leaf" else run.temps[array.index]

@@ -57,7 +57,7 @@ def parameters_of(method: Callable[..., Any]) -> tuple[tuple[str, ...], int]:
 
 
 class Call(NamedTuple):
-    """What a primitive was asked for.
+    """The request that a primitive was called with.
 
     Attributes
     ----------
@@ -152,7 +152,7 @@ class KernelCall(NamedTuple):
 
     @property
     def no_memory(self) -> str:
-        """What the error says."""
+        """The message of the error."""
         return f"{self.refused}; free some and call again"
 
     def placed(self) -> Placed | None:
@@ -251,7 +251,7 @@ class CallCache:
         return entry, tuple(arguments), given, work_at, work, apart, phases, known.launch.no_memory, known
 
     def layout(self, tensor: Any) -> object:
-        """What stands for how ``tensor`` lies in memory: the same object for another that lies alike."""
+        """A key for the layout of ``tensor`` in memory: the same object for another that lies alike."""
         if len(self._layouts) >= MOST_LAYOUTS:
             self._layouts.clear()
         return self._layouts.setdefault((*tensor.geometry, tensor.dtype), object())

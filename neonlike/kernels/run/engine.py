@@ -1,4 +1,4 @@
-"""What all engines share: a plan becomes a list of executable stages, which is kept on the plan and run in order."""
+"""The base of all engines: a plan becomes a list of executable stages, which is kept on the plan and run in order."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ class Engine:
     replays: ClassVar[bool] = False
 
     def stage(self, plan: Plan, position: int, graph: Graph) -> ExecutableStage:
-        """What executes the stage of ``plan`` at ``position``, made for a plan that ``graph`` has the key of."""
+        """The executable stage of ``plan`` at ``position``, made for a plan that ``graph`` has the key of."""
         raise NotImplementedError
 
     def copy_back(self, target: int) -> ExecutableStage:
-        """What ends a run for a target that was still read: the copy from the array that stood in for it."""
+        """The copy that ends a run for a target that was still read: the copy from the array that stood in for it."""
         return CopyBack(target)
 
     def make_stages(self, plan: Plan, graph: Graph) -> list[ExecutableStage]:
-        """What executes each stage of ``plan``, then the copies that end a run."""
+        """The executable stages of ``plan``, then the copies that end a run."""
         made = [self.stage(plan, position, graph) for position in range(len(plan.stages))]
         stores = [store for stage in plan.stages for store in stage.stores if store.buffered]
         return made + [self.copy_back(store.target) for store in stores]
@@ -58,7 +58,7 @@ class Engine:
         run_stages(self.stages(plan, graph), plan, self.new_run(graph))
 
     def ready(self, plan: Plan, graph: Graph) -> Callable[[], None]:
-        """What computes every assignment of ``graph`` once; an engine may do now what can fail."""
+        """A callable that computes every assignment of ``graph`` once; an engine may do now what can fail."""
         return partial(self.execute, plan, graph)
 
     def prepare(self, plan: Plan, graph: Graph) -> Callable[[], None]:

@@ -47,7 +47,7 @@ class Prepared:
 
     @property
     def run(self) -> Callable[[], None]:
-        """What a call runs."""
+        """The function that a call runs."""
         return self._prepared
 
 

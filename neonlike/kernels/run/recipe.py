@@ -20,7 +20,7 @@ microsecond, and a kernel of less work a few."""
 
 
 class Replayed(Enum):
-    """What the extension answers when it is asked to make an assignment."""
+    """The answers of the extension when it is asked to make an assignment."""
 
     DONE = "done"
     """It was made."""

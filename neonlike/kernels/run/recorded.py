@@ -1,4 +1,4 @@
-"""What a pass calls, written down while it is made: each kernel, with all its arguments, in turn.
+"""Records the calls of a pass while it is made: each kernel, with all its arguments, in turn.
 
 While a :class:`Recorder` is at work in a thread, the extension starts nothing, so that all goes by way of Python and
 past the recorder: calls of compound primitives, and assignments. What cannot be written down as kernels on the memory
@@ -90,7 +90,7 @@ class Recorder:
 
 
 def recorder() -> Recorder | None:
-    """What writes down the calls of this thread, if anything does."""
+    """The recorder of this thread's calls, None if there is none."""
     return at_work.get(get_ident()) if at_work else None
 
 
@@ -101,7 +101,7 @@ def lose() -> None:
 
 
 def beside(read: Callable[[], Value]) -> Value:
-    """What ``read`` returns: of no account to the pass that is written down, which is told apart from it each time."""
+    """The result of ``read``: of no account to the pass that is written down, which is told apart from it each time."""
     writes = recorder()
     whole = writes is None or writes.is_whole
     found = read()

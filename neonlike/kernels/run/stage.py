@@ -99,7 +99,7 @@ class ExecutableStage(Protocol):
         ...
 
     def ready(self, run: Run) -> Callable[[], object]:
-        """What executes the stage once. A stage that can do so allocates and compiles now, so that a clock may start.
+        """A callable that executes the stage once. One that can allocates and compiles now, so that a clock may start.
 
         Stages are made ready in the order of the plan.
         """
@@ -123,7 +123,7 @@ def buffer_key(target: int) -> int:
 
 
 def mask_of(shape: Shape, ndim: int) -> Mask:
-    """Which of ``ndim`` axes ``shape``, aligned on the last, really has."""
+    """A mask of the ``ndim`` axes that ``shape``, aligned on the last, really has."""
     return (False,) * (ndim - len(shape)) + tuple([size != 1 for size in shape])
 
 

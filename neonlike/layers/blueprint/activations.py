@@ -59,7 +59,7 @@ NAMES: dict[str, tuple[type[Any], tuple[str | None, str | None]]] = {
 
 @dataclass(frozen=True)
 class Activation:
-    """What a blueprint says of its activation: a name with alpha and beta, or a transform.
+    """The activation of a blueprint: a name with alpha and beta, or a transform.
 
     Attributes
     ----------

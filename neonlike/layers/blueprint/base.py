@@ -30,7 +30,7 @@ def working(be: Any, desc: TensorDesc) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Blueprint:
-    """What a layer will be. Making one takes no memory for tensors; two of equal attributes are equal.
+    """A blueprint describes a layer to be built. It takes no memory for tensors; two of equal attributes are equal.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What blueprints build: layers with an input, an output and their gradients, a forward and a backward pass."""
+"""Objects that blueprints build: layers with input, output and their gradients, a forward and a backward pass."""
 
 from __future__ import annotations
 
@@ -315,7 +315,7 @@ def blend(target: Any, value: Any, alpha: float, beta: float) -> None:
 
 
 def filler(fn: Any) -> Any:
-    """What fills a tensor: a function, or the ``fill`` of an initializer."""
+    """A function that fills a tensor: a function, or the ``fill`` of an initializer."""
     found = getattr(fn, "fill", fn)
     if isinstance(fn, type) or not callable(found):
         raise DTypeError(f"init: expected an initializer such as Gaussian(scale=0.1), or a function, got {shown(fn)}")

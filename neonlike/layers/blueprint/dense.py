@@ -41,7 +41,7 @@ class WithActivation(Blueprint):
 
     @property
     def inf_workspace_bytes(self) -> int:  # type: ignore[override]
-        """What the activation is applied to, where it must not be overwritten; training keeps that."""
+        """The bytes of the activation's input, where it must not be overwritten; training keeps that."""
         return room(self.dst) if self.activation.keeps_inputs else 0
 
     def __str__(self) -> str:
@@ -95,7 +95,7 @@ class InnerProduct(WithActivation):
 
     @property
     def kind(self) -> str:  # type: ignore[override]
-        """What messages call it."""
+        """The name that messages call it by."""
         return "inner_product" if self.activation.is_identity else "fully_connected"
 
     @property

@@ -30,7 +30,7 @@ def by_name(names: str, prefix: str, sizes: tuple[int, ...]) -> dict[str, int]:
 def conv_geometry(
     be: Any, where: str, src: TensorDesc, window: Any, maps: int, strides: Any, padding: Any, dilation: Any, groups: int
 ) -> Any:
-    """What ``be.conv_layer`` makes of a convolution's sizes."""
+    """The geometry that ``be.conv_layer`` makes of a convolution's sizes."""
     axes = spatial_axes(where, src)
     steps = [("str_", "strides", strides, 1), ("pad_", "padding", padding, 0), ("dil_", "dilation", dilation, 1)]
     sizes: dict[str, int] = {}
@@ -43,7 +43,7 @@ def conv_geometry(
 
 
 def pool_geometry(be: Any, where: str, src: TensorDesc, op: str, window: Any, strides: Any, padding: Any) -> Any:
-    """What ``be.pool_layer`` makes of a pooling's sizes; ``op`` is "max" or "avg"."""
+    """The geometry that ``be.pool_layer`` makes of a pooling's sizes; ``op`` is "max" or "avg"."""
     if op not in ("max", "avg"):
         raise ArgumentError(f"{where}: the algorithm must be 'max' or 'avg', got {brief(op)}")
     axes = spatial_axes(where, src)

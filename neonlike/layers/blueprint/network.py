@@ -53,12 +53,12 @@ class Sequential(Blueprint):
 
     @property
     def activation_name(self) -> str | None:
-        """That of the last one."""
+        """The name of the last layer's activation."""
         return self.blueprints[-1].activation_name
 
     @property
     def inf_workspace_bytes(self) -> int:  # type: ignore[override]
-        """What the layer that needs most takes, and the outputs of layers, which lie in two buffers in turn."""
+        """The bytes of the layer that needs most, and of outputs, which lie in two buffers in turn."""
         return self.inner_bytes + sum(self.buffer_bytes)
 
     @property
@@ -68,7 +68,7 @@ class Sequential(Blueprint):
 
     @property
     def train_workspace_bytes(self) -> int:  # type: ignore[override]
-        """What the layer that needs most takes."""
+        """The bytes of the layer that needs most."""
         return max(int(one.train_workspace_bytes) for one in self.blueprints)
 
     @property
@@ -143,7 +143,7 @@ class Parallel(Blueprint):
 
     @property
     def inf_workspace_bytes(self) -> int:  # type: ignore[override]
-        """What the path that needs most takes."""
+        """The bytes of the path that needs most."""
         return max(int(one.inf_workspace_bytes) for one in self.blueprints)
 
     @property
@@ -246,7 +246,7 @@ class SequentialLayer(NetworkLayer):
 
     @property
     def diff_z(self) -> Any:
-        """That of the last layer."""
+        """The tensor of the last layer."""
         return self.layers[-1].diff_z
 
     def leave_to_cost(self, left: bool) -> None:

@@ -124,7 +124,7 @@ class Rnn(Blueprint):
 
 
 class RnnLayer(BuiltLayer):
-    """What the recurrent layers of :mod:`neonlike.layers.recurrent` compute.
+    """A blueprint of the recurrent layers of :mod:`neonlike.layers.recurrent`.
 
     Attributes
     ----------
@@ -216,7 +216,7 @@ class RnnLayer(BuiltLayer):
         return (*self.weights, *self.bias)
 
     def get_params(self) -> list[Any]:
-        """Of each layer, ``((W, dW), states)``: weights and biases together."""
+        """The parameters of each layer, ``((W, dW), states)``: weights and biases together."""
         return [cell.get_params() for cell in self.cells]
 
     def _init(self, fn: Any, bias: Any) -> None:

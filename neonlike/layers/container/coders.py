@@ -124,7 +124,7 @@ class Decoder(Sequential):
         return x
 
     def states(self) -> list[Any]:
-        """What goes on to the next step: for each recurrent layer a list of copies of its states."""
+        """The states that go on to the next step: for each recurrent layer a list of copies of its states."""
         return [layer.get_state() for layer in recurrent_layers(self._running)]
 
     # -- single steps --------------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ class Decoder(Sequential):
         return self.be.zeros((self.in_features, samples))
 
     def as_inputs(self, y: Tensor) -> Any:
-        """What a step wrote, ``(nout, N)``, as the input of the next one: the most likely word, or ``y`` itself.
+        """The output of a step, ``(nout, N)``, as the input of the next one: the most likely word, or ``y`` itself.
 
         Raises
         ------

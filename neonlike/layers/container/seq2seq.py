@@ -172,7 +172,7 @@ class Seq2Seq(LayerContainer):
         return self.decoder.fprop(z, init_state=self.initial_states())
 
     def initial_states(self) -> list[Any]:
-        """What the recurrent layers of the decoder begin from: final states of the encoder, or None."""
+        """The states that the recurrent layers of the decoder begin from: final states of the encoder, or None."""
         sources = [None if i is None else self.encoder.recurrent[i].final_state() for i in self.decoder_connections]
         return begin_states(self.decoder, sources)
 
@@ -222,7 +222,7 @@ class Seq2Seq(LayerContainer):
         self.encoder.bprop_states(errors)
 
     def get_terminal(self) -> Any:
-        """What the decoder ends in."""
+        """The layer that the decoder ends in."""
         return self.decoder.get_terminal()
 
     # -- descriptions --------------------------------------------------------------------------------------

@@ -203,7 +203,7 @@ class SkipThought(LayerContainer):
                 layer.dW[:] = first.dW
 
     def get_terminal(self) -> list[Any]:
-        """What the decoders end in."""
+        """The layers that the decoders end in."""
         return [decoder.get_terminal() for decoder in self.decoders]
 
     def get_description(  # type: ignore[override]

@@ -140,7 +140,7 @@ class Tree(LayerContainer):
         return self.deltas
 
     def get_terminal(self) -> list[Any]:
-        """What the branches end in."""
+        """The layers that the branches end in."""
         return [branch.get_terminal() for branch in self.layers]
 
 

@@ -1,1 +1,1 @@
-"""What every layer is made of: the base classes, parameters, error buffers, costs, and layers without weights."""
+"""The parts of every layer: the base classes, parameters, error buffers, costs, and layers without weights."""

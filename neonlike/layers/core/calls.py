@@ -64,7 +64,7 @@ def _name(layer: Any, entry: Any) -> str:
 
 
 class Calls:
-    """What a layer remembers of being called on variables; a copy of the layer remembers nothing.
+    """The memory of a layer that was called on variables; a copy of the layer remembers nothing.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What convolutions take over of the layers after them: a bias and a rectifier, in the call that stores the result."""
+"""Finds the layers that convolutions take over: a bias and a rectifier, in the call that stores the result."""
 
 from __future__ import annotations
 

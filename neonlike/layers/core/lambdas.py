@@ -111,7 +111,7 @@ class Lambda(StoredLayer):
         return f"Lambda Layer '{self.name}': {self.in_shape} -> {self.out_shape}, {_spoken(self.function)}"
 
     def notes(self) -> list[str]:
-        """What ``model.explain()`` says of the layer."""
+        """The text that ``model.explain()`` shows of the layer."""
         shapes = [f"{one} {'x'.join(map(str, self._shape_of(one)))}" for one in self._given]
         return [f"runs {_spoken(self.function)}" + (f" with {', '.join(shapes)}" if shapes else "")]
 

@@ -36,7 +36,7 @@ _GRADIENT = call_spec("layer_gradient", no_second("a layer"))
 
 
 class OnVariables:
-    """What makes layers callable on variables."""
+    """A mixin that makes layers callable on variables."""
 
     def __call__(self, inputs: Any, inference: bool = False) -> Any:
         """Forward pass on variables; ``backprop`` of what is made of the result runs the backward pass.
@@ -75,7 +75,7 @@ class OnVariables:
 
 
 class ListOnVariables:
-    """What makes lists of layers, such as Affine, callable on variables: as the chain of these layers."""
+    """A mixin that makes lists of layers, such as Affine, callable on variables: as the chain of these layers."""
 
     sequential: ClassVar[Any] = None
     """The class of chains, which stands above; it sets itself here."""

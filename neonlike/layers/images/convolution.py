@@ -82,7 +82,7 @@ class Convolution(EpilogueLayer):
         return self
 
     def sizes(self) -> Sizes:
-        """What ``convparams`` get from the input's shape: its sizes, and the groups if there are several."""
+        """The ``convparams`` that follow from the input's shape: its sizes, and the groups if there are several."""
         return image_sizes(self) if self.groups == 1 else {**image_sizes(self), "groups": self.groups}
 
     def fprop(self, inputs: Tensor, inference: bool = False, beta: float = 0.0) -> Tensor:

@@ -1,4 +1,4 @@
-"""What layers with sliding windows are given: sizes, strides and padding, as numbers, tuples or dictionaries."""
+"""Reads arguments of layers with sliding windows: sizes, strides, padding, as numbers, tuples or dictionaries."""
 
 from __future__ import annotations
 

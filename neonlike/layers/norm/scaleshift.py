@@ -1,4 +1,4 @@
-"""What normalization layers share: a scale gamma and a shift beta for each feature or map."""
+"""The base of normalization layers: a scale gamma and a shift beta for each feature or map."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ __public_module__ = "neonlike.layers.recurrent"
 
 
 class Masks:
-    """What layers multiply by, or gather with, on the backend.
+    """The masks that layers multiply by, or gather with, on the backend.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What all recurrent layers have in common: one weight of named parts, inputs as steps, buffers cut to what is used."""
+"""The base of all recurrent layers: one weight of named parts, inputs as steps, buffers cut to what is used."""
 
 from __future__ import annotations
 

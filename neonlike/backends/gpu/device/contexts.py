@@ -1,4 +1,4 @@
-"""Which device's context is current in which thread, and what happens to it when threads, forks and programs end.
+"""Makes contexts current in threads, and takes them away when threads, forks and programs end.
 
 PyCUDA keeps a stack of contexts for every thread and aborts the process when a thread ends with one on it. So what
 is pushed is always popped again: when the thread ends, before a fork, and when the interpreter exits. Threads that

@@ -355,7 +355,7 @@ def device_count() -> int:
 
 
 def compute_capability(number: int) -> tuple[int, int]:
-    """Of the GPU ``number``, which there is; it is not opened."""
+    """The compute capability of the GPU ``number``, which there is; it is not opened."""
     major, minor = driver.Device(number).compute_capability()
     return int(major), int(minor)
 

@@ -25,7 +25,7 @@ FATAL = (
 
 
 class Faults:
-    """What kernels of one device report; ``attend`` makes its context current."""
+    """The reports of one device's kernels; ``attend`` makes its context current."""
 
     def __init__(self, attend: Callable[[], None]) -> None:
         self._attend = attend

@@ -1,4 +1,4 @@
-"""What times kernels in bench mode: events on the stream, read when somebody asks; and the rates of the GPU."""
+"""Times kernels in bench mode: events on the stream, read when somebody asks; and the rates of the GPU."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class Starts:
     def together(
         self, function: Any, grid: Size3, block: Size3, shared: int, arguments: bytes
     ) -> Callable[[], None]:
-        """What queues a kernel of one parameter so that all its blocks run at once; see ``kernels/cuda/device.py``.
+        """A callable that queues a kernel of one parameter, all blocks at once; see ``kernels/cuda/device.py``.
 
         It raises DeviceError if the driver cannot run so many blocks at once.
 

@@ -31,7 +31,7 @@ WIDER = 2
 
 
 class Exhausted(Exception):
-    """What a source raises when it has no memory left."""
+    """A source raises this when it has no memory left."""
 
 
 class MemorySource(Protocol):
@@ -154,7 +154,7 @@ class Pool:
             return self._drop()
 
     def stats(self) -> MemoryStats:
-        """What is in use and what was."""
+        """The counts of memory that is in use, and that was."""
         with self._lock:
             self._collect()
             return MemoryStats(

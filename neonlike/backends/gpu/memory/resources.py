@@ -1,4 +1,4 @@
-"""What a device hands to others in its name: loaded kernels, the driver's memory, and what kernels are planned for."""
+"""Objects that a device hands to others: loaded kernels, the driver's memory, and capabilities to plan for."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def load_module(cubin: bytes, device: Any) -> Any:
 
 
 def capabilities(device: Any) -> Capabilities:
-    """Of a ``pycuda.driver.Device``."""
+    """The capabilities of a ``pycuda.driver.Device``."""
     attribute = driver.device_attribute
     major, minor = device.compute_capability()
     shared = device.get_attribute(attribute.MAX_SHARED_MEMORY_PER_BLOCK)

@@ -75,7 +75,7 @@ class Form(NamedTuple):
     blocks: int
 
     def context(self, wide: bool) -> dict[str, Any]:
-        """What the templates need; wide: whether operands can be read and written 16 bytes at a time."""
+        """The context that the templates need; wide: whether operands can be read and written 16 bytes at a time."""
         whole = ALIGNMENT // self.dtype.itemsize
         return {
             "kind": self.kind,

@@ -1,4 +1,4 @@
-"""What a compound primitive queues on a GPU: kernels and products at places of its tensors and of working memory.
+"""Programs of compound primitives on a GPU: kernels and products at places of its tensors and of working memory.
 
 A :class:`Program` depends on sizes, dtypes and alignment, not on addresses: it is made once for calls that are alike.
 """

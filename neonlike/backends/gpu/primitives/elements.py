@@ -1,4 +1,4 @@
-"""What templates of primitives are told of elements, which ``cuda/elements.j2`` declares, and their grids."""
+"""Describes elements to templates of primitives, as ``cuda/elements.j2`` declares them, and their grids."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def element_types(dtype: DType, vector: int, sizes: Sequence[int]) -> dict[str, 
 
 
 def conversions(dtype: DType) -> dict[str, str]:
-    """What templates that do not include ``elements.j2`` are told of the elements that they load and store."""
+    """The context of templates without ``elements.j2`` for the elements that they load and store."""
     return {
         "storage": STORAGE[dtype.name],
         "real": type_of(dtype),

@@ -39,7 +39,7 @@ def stored(tensor: Any, keep: bool = False, dtype: DType | None = None) -> Itera
 
 @contextmanager
 def put_back(tensors: Iterable[Any]) -> Iterator[None]:
-    """What ``tensors`` (some may be None) hold now is put back if the memory runs out in the block.
+    """Put back the contents of ``tensors`` (some may be None) if the memory runs out in the block.
 
     For what is computed by many assignments, which take memory one after the other.
     """

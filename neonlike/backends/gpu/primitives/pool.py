@@ -69,14 +69,14 @@ class _Maker:
         self.layer = request.geometry
 
     def forward(self, aligned: bool) -> Program:
-        """Of tensors (input, output, positions)."""
+        """The forward pass on tensors (input, output, positions)."""
         program = Program(self.device)
         where = None if self.number is None else Place(2)
         program.steps = [self._step(FORWARD, self.layer.op, (Place(0), Place(1), where), aligned)]
         return program
 
     def backward(self, aligned: bool) -> Program:
-        """Of tensors (error, gradient, positions, input)."""
+        """The backward pass on tensors (error, gradient, positions, input)."""
         program = Program(self.device)
         error, delta, where, values = (Place(slot) for slot in range(4))
         if self.layer.op == "l2":

@@ -1,4 +1,4 @@
-"""What kernels of a step and of all steps of a recurrent layer share: its arrays, and what their templates need."""
+"""Parts of kernels for a step and for all steps of a recurrent layer: its arrays, and the context of templates."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Layer(NamedTuple):
 
 
 def variant(dtype: DType) -> dict[str, Any]:
-    """What the templates need to know of tensors of ``dtype``."""
+    """The context of templates for tensors of ``dtype``."""
     computed = compute_dtype(dtype)
     return {
         "real": STORAGE[computed.name], "stored": STORAGE[dtype.name], "load": load_element("(x)", dtype),

@@ -148,7 +148,7 @@ def _phase(gates: int, own: int, column_groups: int, whole: int) -> Phase:
 
 
 def bind(layer: Layer, kind: Kind, text: str, numbers: tuple[float, ...]) -> Call | None:
-    """What queues all steps; None if there is no form for them, or their tensors lie in another way.
+    """A callable that queues all steps; None if there is no form for them, or their tensors lie in another way.
 
     Parameters
     ----------
@@ -186,7 +186,7 @@ def _queue(call: Call, exchange: DeviceArray) -> None:
 
 
 def context(kind: Kind, cut: Form, text: str, dtype: Any) -> dict[str, Any]:
-    """What the template needs."""
+    """The context that the template needs."""
     name = {4: "float", 8: "double"}[dtype.itemsize]
     return {
         "cell": kind.cell, "roles": tuple(kind.roles), "activation": text, "vector": 1, "warps": WARPS, "ahead": AHEAD,

@@ -83,5 +83,5 @@ class RoiCuda(RoiFamily):
 
 
 def box_types(dtype: DType) -> dict[str, str]:
-    """What templates are told of tensors of boxes, which may be of any dtype."""
+    """The context of templates for tensors of boxes, which may be of any dtype."""
     return {"box": STORAGE[dtype.name], "box_load": load_element("x", dtype)}

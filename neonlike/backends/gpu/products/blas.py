@@ -99,7 +99,7 @@ class Blas:
         self.set_precision(settings.PRODUCT_PRECISION.get())
 
     def set_precision(self, precision: str) -> None:
-        """What factors of float32 products may be rounded to.
+        """Set the precision that factors of float32 products may be rounded to.
 
         Parameters
         ----------
@@ -222,7 +222,7 @@ class PlacedProduct:
         self.handle.call(self.function, self.arguments(a, b, out))
 
     def arguments(self, a: int, b: int, out: int) -> tuple[int, ...]:
-        """What ``function`` takes for matrices that start there."""
+        """The arguments of ``function`` for matrices that start there."""
         if self.turned:
             a, b = b, a
         first, second, third, last = self.parts
@@ -313,7 +313,7 @@ class Products:
     def placed(
         self, a: Any, b: Any, out: Any, dtype: DType, alpha: float = 1.0, beta: float = 0.0
     ) -> Callable[[int, int, int], None]:
-        """What queues the product of :meth:`ready`, called with the addresses of arrays that lie as these do."""
+        """A callable that queues the product of :meth:`ready` at the addresses of arrays that lie as these."""
         product = self.blas.placed(a, b, out, alpha, beta)
         return product or partial(self._at, (a, b, out), (dtype, alpha, beta))
 

@@ -30,7 +30,7 @@ class ProductKernels(LinalgFamily):
 
     @property
     def product_precision(self) -> str:
-        """What factors of float32 products may be rounded to: "float32", the default, "tf32" or "bfloat16".
+        """The precision of factors of float32 products: "float32", the default, "tf32" or "bfloat16".
 
         Sums are float32 always. May be set; backends start from the variable ``NEONLIKE_PRODUCT_PRECISION``. A prepared
         assignment keeps what was set when it was prepared.

@@ -120,7 +120,7 @@ def lend(array: DeviceArray) -> None:
 
 
 def cuda_array_interface(device: GpuDevice, array: DeviceArray) -> dict[str, Any]:
-    """What ``__cuda_array_interface__`` of a tensor is whose elements are ``array``.
+    """The ``__cuda_array_interface__`` of a tensor with the elements ``array``.
 
     Raises
     ------

@@ -30,7 +30,7 @@ MOST_PIECES = 4
 
 
 class GpuHost(TensorHost, Protocol):
-    """What a tensor on a GPU asks of its backend besides."""
+    """The further protocol of the backend of a tensor on a GPU."""
 
     @property
     def device(self) -> GpuDevice:

@@ -48,7 +48,7 @@ def plain(g: ConvGeometry) -> bool:
 
 
 def across(g: ConvGeometry, lanes: int) -> tuple[str, int]:
-    """What the lanes of a vector are, and how many: "images", "channels", or "" where neither fills it.
+    """The meaning of a vector's lanes, and how many there are: "images", "channels", or "" where neither fills it.
 
     Images that fill half a vector are read in place, too: half vectors are as fast, since each product needs a load.
     """

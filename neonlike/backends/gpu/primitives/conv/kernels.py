@@ -52,7 +52,7 @@ def index_type(*sizes: int) -> str:
 
 
 def numbers_of(epilogue: Epilogue) -> tuple[float, float, float, int]:
-    """What ``nl_ends`` holds."""
+    """The numbers that ``nl_ends`` holds."""
     bits = RELU * epilogue.relu | BRELU * epilogue.brelu | BETA * (epilogue.beta != 0)
     return epilogue.alpha, epilogue.beta, epilogue.slope, bits
 

@@ -1,4 +1,4 @@
-"""What all ways to compute a forward pass or data gradient on a GPU have in common."""
+"""The base of all ways to compute a forward pass or data gradient on a GPU."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from neonlike.optree.dtypes import F64, DType, compute_dtype
 
 
 class Given(NamedTuple):
-    """What a call of a forward pass or data gradient has besides its request; None: there is no such tensor."""
+    """The arguments of a forward pass or data gradient besides its request; None: there is no such tensor."""
 
     dtype: DType
     x: DType | None = None
@@ -27,7 +27,7 @@ class Given(NamedTuple):
 
 
 class DataPass:
-    """What all ways to compute a forward pass or data gradient have in common."""
+    """The base of all ways to compute a forward pass or data gradient."""
 
     def __init__(self, device: Any, products: Any, request: ConvPass, given: Given) -> None:
         self.device, self.products, self.request, self.given = device, products, request, given

@@ -40,7 +40,7 @@ PART_BYTES = 64 << 20
 
 
 class Axis(NamedTuple):
-    """What a phase reads along an axis.
+    """The elements that a phase reads along an axis.
 
     Its output o lies at ``first + every * o``; its tap i is tap ``tap + i * skip`` of the filter, and reads position
     ``o * stride + offset + i * slope``, if there is one.
@@ -115,7 +115,7 @@ def thin(g: ConvGeometry) -> bool:
 
 
 class Tile(NamedTuple):
-    """What a block of an implicit kernel computes: ``rows`` by ``columns`` results.
+    """The tile that a block of an implicit kernel computes: ``rows`` by ``columns`` results.
 
     ``depth`` products of each are between two barriers, and the factors of ``stages`` times as many in shared memory,
     as (depth, rows) and (depth, columns), or with ``along`` as (rows, depth) and (columns, depth), with ``pad``
@@ -139,7 +139,7 @@ class Tile(NamedTuple):
 
 
 def implicit_kind(dtype: DType, precision: str) -> str | None:
-    """What the implicit kernel multiplies: "f16", "bf16", "tf32" on tensor cores, "f32" elsewhere; None: no such dtype.
+    """The products of the implicit kernel: "f16", "bf16", "tf32" on tensor cores, else "f32"; None: no such dtype.
 
     float32 may be rounded to TF32 where ``product_precision`` allows that, or even fewer bits.
     """

@@ -36,7 +36,7 @@ EVEN = 8
 
 
 class UpdateGiven(NamedTuple):
-    """What a call of a weight gradient has besides its request: dtypes of images and errors, and of the gradient."""
+    """The arguments of a weight gradient besides its request: dtypes of images and errors, and of the gradient."""
 
     dtype: DType
     gradient: DType
