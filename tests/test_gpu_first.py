@@ -300,6 +300,38 @@ def test_kernels_are_right_with_each_switch(gpu_driver: Any, check: Any, tmp_pat
         assert {end["end"]: end["state"] for end in ends} == dict.fromkeys(names, "right"), (name, ends)
 
 
+COVERED = """
+import sys
+from pathlib import Path
+from neonlike.kernels.codegen import render
+seen, init = set(), render.TemplateSource.__init__
+
+def noted(self, template, *given, **more):
+    seen.add(template)
+    init(self, template, *given, **more)
+
+render.TemplateSource.__init__ = noted
+import kernels
+for name in kernels.CASES:
+    kernels.results("gpu", name)
+root = Path(render.__file__).parent.parent / "templates"
+every = {str(path.relative_to(root)) for path in root.glob("cuda/**/*.cu.j2")}
+included = {"cuda/batchnorm/rows.cu.j2"}
+print(sorted(every - seen - included))
+"""
+
+
+@pytest.mark.emulator
+def test_cases_take_every_template(gpu_driver: Any, check: Any, tmp_path: Path) -> None:
+    """Each kind of kernel runs in the first run on a GPU."""
+    env = check.steps.environment(SimpleNamespace(emulated=True), tmp_path / "site", tmp_path)
+    env |= {"NEONLIKE_GPU_SELFTEST": "0"}
+    env["PYTHONPATH"] = os.pathsep.join([str(FOLDER), str(FOLDER.parent), env["PYTHONPATH"]])
+    env.pop("NEONLIKE_CACHE_DIR")  # kernels of other tests are there
+    done = subprocess.run([sys.executable, "-c", COVERED], env=env, capture_output=True, text=True, check=False)
+    assert (done.stdout.strip().splitlines() or [done.stderr])[-1] == "[]"
+
+
 def test_cases_are_listed_and_unknown_ones_refused() -> None:
     command = [sys.executable, str(FOLDER / "kernels.py")]
     env = {**os.environ, "PYTHONPATH": str(FOLDER.parent.parent)}

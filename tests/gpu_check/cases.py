@@ -112,6 +112,8 @@ def products(be: Any) -> Results:
     x = Inputs(be)
     yield "plain", x.of((67, 129), be.dot(x.a, x.square))
     yield "transposed factors", x.of((129, 129), be.dot(x.a.T, x.b) + x.square.T)
+    left, right = (be.array(x.rng.integers(-9, 9, shape), dtype="int32") for shape in ((67, 33), (33, 70)))
+    yield "of integers, by our own kernel", x.of((67, 70), be.dot(left, right), "int64")
 
 
 def precise(be: Any, precision: str) -> Results:

@@ -77,6 +77,19 @@ def implicit(be: Any, dtype: str) -> Results:
         yield from ((f"{images} images: {what}", t) for what, t in results.items())
 
 
+@case("convolution of thin groups")
+def thin_groups(be: Any) -> Results:
+    """All passes of a depthwise convolution, whose gradient of filters has a kernel of its own."""
+    rng = np.random.default_rng(15)
+    layer = be.conv_layer(np.float32, 5, 6, 6, H=7, W=6, R=3, S=3, pad_h=1, pad_w=1, groups=6)
+    x, f, e = (be.array(rng.standard_normal(dims)) for dims in (layer.dimI, layer.dimF, layer.dimO))
+    y, dx, df = (be.empty(dims) for dims in (layer.dimO, layer.dimI, layer.dimF))
+    be.fprop_conv(layer, x, f, y)
+    be.bprop_conv(layer, f, e, dx)
+    be.update_conv(layer, x, e, df)
+    yield from (("forward", y), ("data gradient", dx), ("weight gradient", df))
+
+
 def compensated(be: Any, dtype: str) -> Results:
     """Sums that keep what rounding lost."""
     total, lost, step = (be.array(np.full((67, 33), v), dtype=dtype) for v in (1.0, 0.0, 2e-4))
