@@ -122,7 +122,7 @@ mutants: $(VENV)/.ready-test
 	$(PY) tests/mutants.py $(MUTANT_ARGS)
 
 vectors: $(VENV)/.ready-test
-	$(PY) tests/vector_code.py $(VECTOR_ARGS)
+	$(PY) tests/kernels/c/vector_code.py $(VECTOR_ARGS)
 
 docs: $(VENV)/.ready-test
 	$(PY) -m neonlike.optree.docs > docs/ops.md.new

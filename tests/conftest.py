@@ -1,4 +1,4 @@
-"""Options and fixtures shared by all tests; backend_fixtures.py has the backends."""
+"""Options and fixtures shared by all tests; support/backend_fixtures.py has the backends."""
 
 from __future__ import annotations
 
@@ -67,16 +67,16 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--dialect") == "neon":
         import_module("neonlike.compat.neon")
     if config.getoption("--require-gpu"):
-        from gpu_driver import REQUIRE_VARIABLE, EmulatorUnavailable, require_real
+        from tests.support.gpu.gpu_driver import REQUIRE_VARIABLE, EmulatorUnavailable, require_real
 
         os.environ[REQUIRE_VARIABLE] = "1"
         try:
             require_real()
         except EmulatorUnavailable as error:
             raise pytest.UsageError(f"--require-gpu: {error}") from error
-    config.pluginmanager.import_plugin("backend_fixtures")
-    from engines import sampling
-    from few_tiles import use_few_tiles
+    config.pluginmanager.import_plugin("tests.support.backend_fixtures")
+    from tests.support.engines import sampling
+    from tests.support.few_tiles import use_few_tiles
 
     sampling.on = bool(config.getoption("--cases") or config.getoption("--c-cases"))
     if sampling.on:
@@ -205,8 +205,8 @@ def deselect(config: pytest.Config, items: list[pytest.Item], reasons: dict[pyte
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    from engines import asking
-    from optimizing import choose_for
+    from tests.support.engines import asking
+    from tests.support.optimizing import choose_for
 
     choose_for(item)
     asking.allowed = any(item.get_closest_marker(name) for name in ("backend", "cpu_only", "gpu"))
@@ -239,7 +239,7 @@ def pytest_runtest_logfinish() -> None:
 
     What failed is reported by now. The others go to the worker that takes its place.
     """
-    from gpu_driver import is_lost
+    from tests.support.gpu.gpu_driver import is_lost
 
     if "PYTEST_XDIST_WORKER" in os.environ and is_lost():
         os._exit(70)
@@ -249,7 +249,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """A worker of pytest-xdist hands what it counted to the process that writes the summary."""
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
-        from engines import on_gpu
+        from tests.support.engines import on_gpu
 
         output["left_out"] = dict(session.config.stash.get(LEFT_OUT, {}))
         output["on_gpu"] = sorted(on_gpu)
@@ -258,7 +258,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     """Add what a worker counted: each chose among all tests, and ran some."""
-    from engines import on_gpu
+    from tests.support.engines import on_gpu
 
     told = getattr(node, "workeroutput", {})
     node.config.stash[LEFT_OUT] = Counter(told.get("left_out", node.config.stash.get(LEFT_OUT, {})))
@@ -274,10 +274,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if reasons:
         terminalreporter.write_line(f"{len(reasons)} GPU tests were skipped: {reasons[0]}", yellow=True)
     if config.getoption("--backend") == "gpu":
-        from engines import on_gpu
+        from tests.support.engines import on_gpu
 
         terminalreporter.write_line(f"{len(on_gpu)} tests ran on the GPU backend in place of the CPU's")
-    from optimizing import optimizes_less
+    from tests.support.optimizing import optimizes_less
 
     if optimizes_less():
         terminalreporter.write_line("kernels were compiled with -O1, but for those of tests marked `optimized`")
@@ -290,9 +290,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 @pytest.fixture(scope="session")
 def gpu_driver() -> object:
-    """The CUDA driver, real or emulated, ready for ``import pycuda.driver`` (a ``gpu_driver.Driver``)."""
-    from engines import needs_gpu
-    from gpu_driver import find_driver
+    """The CUDA driver, real or emulated, ready for ``import pycuda.driver`` (a ``support.gpu.gpu_driver.Driver``)."""
+    from tests.support.engines import needs_gpu
+    from tests.support.gpu.gpu_driver import find_driver
 
     needs_gpu()
     return find_driver()

@@ -27,7 +27,9 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import NamedTuple
 
-from planted import (
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+from tests.planted import (
     attention,
     autograd,
     basics,
@@ -61,10 +63,9 @@ from planted import (
     training,
     unsigned,
 )  # fmt: skip
-from planted.table import Mutant
-from planted.watch import REFUSED
+from tests.planted.table import Mutant
+from tests.planted.watch import REFUSED
 
-ROOT = Path(__file__).resolve().parent.parent
 MUTANTS = tuple(
     row
     for table in (
@@ -75,85 +76,100 @@ MUTANTS = tuple(
     )
     for row in table.MUTANTS
 )
+
+
+def files(names: str) -> Iterator[str]:
+    """Paths of test files: ``folder: name name`` is short for those of a folder of ``tests/``."""
+    folder = ""
+    for word in names.split():
+        if word.endswith(":"):
+            folder = word.removesuffix(":")
+        else:
+            yield f"tests/{folder}/test_{word}.py"
+
+
 TESTS = {
-    family: tuple(f"tests/test_{name}.py" for name in names.split())
+    family: tuple(files(names))
     for family, names in {
-        "roi": "nms roi",
-        "lrn": "lrn lrn_calls",
-        "batchnorm": "batchnorm_numerics batchnorm",
-        "attention": "attention attention_calls",
-        "attention_cuda": "gpu_attention",
-        "base_cuda": "gpu_graphs gpu_streams cuda_compilers",
-        "ahead_cuda": "gpu_ahead",
-        "batchnorm_cuda": "gpu_batchnorm",
-        "described": "offset descriptors factories movers mapped interop",
-        "batchnorm_op": "batchnorm_op",
-        "lookup_cuda": "gpu_lookup",
-        "stats_cuda": "gpu_stats",
-        "reductions_cuda": "cuda_reductions",
-        "powers_cuda": "cuda_softmax",
-        "turned_cuda": "fit_cuda cuda_elementwise",
-        "elementwise_cuda": "cuda_elementwise",
-        "moves_cuda": "cuda_moves",
-        "lines_cuda": "cuda_lines",
-        "gemm_cuda": "cuda_moves gpu_products",
-        "foreign_cuda": "gpu_sharing",
-        "pool_cuda": "gpu_pool",
-        "lrn_cuda": "gpu_lrn",
-        "roi_cuda": "gpu_roi",
-        "nms_cuda": "gpu_nms",
-        "detection_cuda": "gpu_detection",
-        "pool": "pool_memory pool_sizes pool_calls pool_few pool",
-        "rnn": "rnn_errors rnn rnn_unroll rnn_kernels rnn_gated gemm",
-        "cuda_rnn": "gpu_rnn",
-        "persistent_cuda": "gpu_rnn_persistent gpu_rnn_sass",
-        "cuda_dispatch": "gpu_fastpath gpu_blas",
-        "repeating": "fastpath_checked fastpath_stages autograd_passes autograd_pass_keys fastpath_products "
-        "fastpath_calls call_cache",
-        "replays": "replays_watched replays_played replays replays_steps replays_layers call_cache fastpath_calls",
-        "recurrent": "bidirectional_layers sequence_lengths recurrent_layers recurrent_state",
-        "lookup": "rest_lookup families positions",
-        "onehot": "onehot fastpath_classes",
-        "linalg": "gemm_blas rest_products linalg",
-        "stats": "rest_helpers rest_memory families",
-        "merge": "rest_helpers",
-        "scratch": "rest_memory",
-        "activation": "rest_helpers families input_activations",
-        "lazy": "gradients lazy_primitives",
-        "autograd": "autograd autograd_memory autograd_graphs autograd_ops joining",
-        "optimizers": "schedules optimizers optimizer_states adam_counts",
-        "loss_scaling": "loss_scaling",
-        "initializers": "initializers",
-        "costs": "costs metrics",
-        "saving": "model_files persist",
-        "callbacks": "progress_bar callbacks_more visualizations",
-        "layers": "layers_batchnorm layers_rest layers_modern layers_conv layers_convnet kept_views",
-        "batches": "array_iterator data_hdf5 prefetch dataloader_transformers",
-        "texts": "data_text text_preprocessing",
-        "tasks": "data_tasks",
-        "images": "data_images image_folder data_captions",
-        "downloads": "data_fetch",
-        "conv": "conv_few conv_calls conv_geometry conv_depthwise conv_maps conv_shapes conv_winograd conv "
-        "conv_kernels",
-        "conv_cuda": "gpu_conv",
-        "implicit_cuda": "gpu_conv_implicit",
-        "winograd_cuda": "gpu_winograd",
-        "blueprints": "blueprints blueprints_errors blueprints_networks blueprints_recurrent",
-        "containers": "tree merge merge_streams sequential",
-        "short_rows": "short_rows",
-        "contraction": "contraction",
-        "kinds": "fuzz_kinds narrow_stores",
-        "far_from_zero": "far_from_zero moments norms_in_range",
-        "vecmath": "vecmath",
-        "uint64": "uint64",
-        "in_place": "layers_in_place",
-        "basics": "layers_mlp generalized_cost sequential merge_streams tree",
-        "activations": "activations layers_modern",
-        "models": "model_mlp eval model_storage partial_batches divergence",
-        "recorded": "progress_bar callbacks callbacks_control damaged_models model_mlp",
-        "resumed": "resume",
-        "gan": "gan",
-        "seq2seq": "seq2seq skipthought",
+        "roi": "backends/primitives: nms roi",
+        "lrn": "backends/primitives: lrn lrn_calls",
+        "batchnorm": "backends/primitives: batchnorm_numerics batchnorm",
+        "attention": "backends/primitives: attention attention_calls",
+        "attention_cuda": "backends/gpu/primitives: attention",
+        "base_cuda": "backends/gpu/device: graphs streams kernels/cuda: compilers",
+        "ahead_cuda": "backends/gpu/memory: ahead",
+        "batchnorm_cuda": "backends/gpu/primitives: batchnorm",
+        "described": "backends/tensors: offset descriptors backends: factories backends/objects: movers mapped "
+        "backends/tensors: interop",
+        "batchnorm_op": "backends/objects: batchnorm_op",
+        "lookup_cuda": "backends/gpu/primitives: lookup",
+        "stats_cuda": "backends/gpu/primitives: stats",
+        "reductions_cuda": "kernels/cuda: reductions",
+        "powers_cuda": "kernels/cuda: softmax",
+        "turned_cuda": "kernels/cuda: fit elementwise",
+        "elementwise_cuda": "kernels/cuda: elementwise",
+        "moves_cuda": "kernels/cuda: moves",
+        "lines_cuda": "kernels/cuda: lines",
+        "gemm_cuda": "kernels/cuda: moves backends/gpu/products: products",
+        "foreign_cuda": "backends/gpu/tensors: sharing",
+        "pool_cuda": "backends/gpu/primitives: pool",
+        "lrn_cuda": "backends/gpu/primitives: lrn",
+        "roi_cuda": "backends/gpu/primitives: roi",
+        "nms_cuda": "backends/gpu/primitives: nms",
+        "detection_cuda": "backends/gpu/primitives: detection",
+        "pool": "backends/primitives/pooling: memory backends/geometry: pool_sizes backends/primitives/pooling: calls "
+        "few pool",
+        "rnn": "backends/primitives/rnn: errors rnn unroll kernels gated kernels/c: gemm",
+        "cuda_rnn": "backends/gpu/primitives: rnn",
+        "persistent_cuda": "backends/gpu/primitives: rnn_persistent kernels/cuda: rnn_sass",
+        "cuda_dispatch": "backends/gpu: fastpath backends/gpu/products: blas",
+        "repeating": "kernels/c: fastpath_checked fastpath_stages autograd: passes pass_keys kernels/c: "
+        "fastpath_products fastpath_calls backends: call_cache",
+        "replays": "backends/replays: replays_watched replays_played replays replays_steps replays_layers backends: "
+        "call_cache kernels/c: fastpath_calls",
+        "recurrent": "layers/recurrent: bidirectional sequence_lengths recurrent_layers recurrent_state",
+        "lookup": "backends/primitives: lookup backends: families optree: positions",
+        "onehot": "optree: onehot kernels/c: fastpath_classes",
+        "linalg": "kernels/c: gemm_blas backends/primitives: rest_products optree: linalg",
+        "stats": "backends: rest_helpers rest_memory families",
+        "merge": "backends: rest_helpers",
+        "scratch": "backends: rest_memory",
+        "activation": "backends: rest_helpers families transforms: input_activations",
+        "lazy": "optree: gradients lazy_primitives",
+        "autograd": "autograd: autograd memory graphs ops joining",
+        "optimizers": "optimizers: schedules optimizers optimizer_states adam_counts",
+        "loss_scaling": "optimizers: loss_scaling",
+        "initializers": "initializers: initializers",
+        "costs": "transforms: costs metrics",
+        "saving": "models: model_files util: persist",
+        "callbacks": "callbacks: progress_bar callbacks_more visualizations: visualizations",
+        "layers": "layers/norm: batchnorm layers: rest modern layers/images: conv convnet layers: kept_views",
+        "batches": "data: array_iterator hdf5 prefetch dataloader_transformers",
+        "texts": "data: text text_preprocessing",
+        "tasks": "data: tasks",
+        "images": "data: images image_folder captions",
+        "downloads": "data: fetch",
+        "conv": "backends/primitives/conv: few conv_calls backends/geometry: conv_geometry backends/primitives/conv: "
+        "depthwise maps shapes winograd conv kernels",
+        "conv_cuda": "backends/gpu/primitives/conv: conv",
+        "implicit_cuda": "backends/gpu/primitives/conv: implicit",
+        "winograd_cuda": "backends/gpu/primitives/conv: winograd",
+        "blueprints": "layers/blueprint: blueprints errors networks recurrent",
+        "containers": "layers/container: tree merge merge_streams sequential",
+        "short_rows": "kernels/c: short_rows",
+        "contraction": "optree: contraction",
+        "kinds": "fuzz: fuzz_kinds optree: narrow_stores",
+        "far_from_zero": "optree: far_from_zero moments norms_in_range",
+        "vecmath": "kernels/c: vecmath",
+        "uint64": "optree: uint64",
+        "in_place": "layers: in_place",
+        "basics": "layers: mlp layers/core: generalized_cost layers/container: sequential merge_streams tree",
+        "activations": "transforms: activations layers: modern",
+        "models": "models: model_mlp optree: eval models: model_storage partial_batches divergence",
+        "recorded": "callbacks: progress_bar callbacks callbacks_control models: damaged_models model_mlp",
+        "resumed": "models: resume",
+        "gan": "models: gan",
+        "seq2seq": "layers/container: seq2seq models: skipthought",
     }.items()
 }
 """Test files of each family, those first that are soon done."""
@@ -191,10 +207,10 @@ def private_copy() -> Iterator[Path]:
 def run_tests(copy: Path, tests: Sequence[str], checked: bool = False) -> tuple[int, str]:
     """Exit status and output of pytest on ``tests`` in ``copy``, up to the first failure."""
     environment = {**os.environ, **(CHECKED if checked else {})}
-    environment["PYTHONPATH"] = os.pathsep.join((str(copy), str(copy / "tests")))
+    environment["PYTHONPATH"] = str(copy)
     environment["PYTHONDONTWRITEBYTECODE"] = "1"  # a fault may keep a file's size, and its time in seconds
     environment.setdefault("NEONLIKE_CACHE_DIR", str(copy / "cache"))
-    options = "-x -q -p no:cacheprovider -p planted.watch".split()
+    options = "-x -q -p no:cacheprovider -p tests.planted.watch".split()
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, *tests],
         cwd=copy,

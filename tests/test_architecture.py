@@ -13,13 +13,15 @@ from pathlib import Path
 
 import pytest
 
+from tests import ROOT
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib  # which pytest brings on Python 3.10
 
 PACKAGE = "neonlike"
-SOURCE = Path(__file__).resolve().parent.parent / PACKAGE
+SOURCE = ROOT / PACKAGE
 BENCHMARKS = SOURCE.parent / "benchmarks"
 MAX_FILE_LINES = 600
 MAX_FUNCTION_LINES = 40

@@ -6,15 +6,13 @@ import os
 import socket
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from neonlike import console
 from neonlike.__main__ import main
 from neonlike.version import __version__
-
-ROOT = Path(__file__).resolve().parent.parent
+from tests import ROOT
 
 
 def run_cut_off(*command: str) -> tuple[int, str]:

@@ -16,15 +16,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from replaying import python_builds
 
 from neonlike.backends import Backend
 from neonlike.optree import docs
 from neonlike.optree.dtypes import DTypeRule
 from neonlike.optree.functions import COMPOSED
 from neonlike.optree.ops import MANY, NON_DIFFERENTIABLE, OPS
+from tests import ROOT
+from tests.support.replaying import python_builds
 
-ROOT = Path(__file__).resolve().parent.parent
 TOUR = ROOT / "docs" / "tour.md"
 PAGES = sorted(
     path

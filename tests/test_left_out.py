@@ -8,19 +8,23 @@ import shlex
 import subprocess
 import sys
 from functools import cache
-from pathlib import Path
 from types import SimpleNamespace
 
-import optimizing
 import pytest
-import test_conv_kernels
-import test_pool
-from backend_fixtures import engines_of
-from engines import new_backend
 
-ROOT = Path(__file__).resolve().parent.parent
-CONVOLUTIONS = "tests/test_conv_kernels.py"
-FILES = ("tests/test_overlap.py", "tests/test_eval.py", "tests/test_cuda_moves.py", "tests/test_waiting.py")
+from tests import ROOT
+from tests.backends.primitives.conv import test_kernels
+from tests.backends.primitives.pooling import test_pool
+from tests.support import optimizing
+from tests.support.backend_fixtures import engines_of
+from tests.support.engines import new_backend
+
+CONVOLUTIONS = "tests/backends/primitives/conv/test_kernels.py"
+POOLING, TENSORS = "tests/backends/primitives/pooling/test_pool.py", "tests/backends/tensors"
+FILES = (
+    "tests/optree/test_overlap.py", "tests/optree/test_eval.py",
+    "tests/kernels/cuda/test_moves.py", "tests/kernels/build/test_waiting.py",
+)  # fmt: skip
 """Marked optree and checked; optree; checked, of the GPU itself; of the C compiler."""
 
 
@@ -36,7 +40,7 @@ def collected(*arguments: str) -> tuple[list[str], str]:
 @cache
 def all_cases() -> list[str]:
     """What pytest would run of the files of these tests, all cases on all engines."""
-    return collected("tests/test_tensor.py", "tests/test_creation.py", "tests/test_pool.py", CONVOLUTIONS, *FILES)[0]
+    return collected(f"{TENSORS}/test_tensor.py", f"{TENSORS}/test_creation.py", POOLING, CONVOLUTIONS, *FILES)[0]
 
 
 def everything_in(*names: str) -> list[str]:
@@ -50,7 +54,7 @@ def bare(names: list[str]) -> set[str]:
 
 
 def test_tests_of_the_cpu_are_left_out_on_the_gpu_and_counted() -> None:
-    file = "tests/test_tensor.py"
+    file = f"{TENSORS}/test_tensor.py"
     everything = everything_in(file)
     found, said = collected("--backend", "gpu", file)
     live = f"{file}::test_get_copies_and_asnumpyarray_is_live"
@@ -60,8 +64,8 @@ def test_tests_of_the_cpu_are_left_out_on_the_gpu_and_counted() -> None:
 
 
 def test_cases_are_spread_over_all_of_a_test() -> None:
-    everything = everything_in("tests/test_creation.py")
-    found, said = collected("--cases", "2", "tests/test_creation.py")
+    everything = everything_in(f"{TENSORS}/test_creation.py")
+    found, said = collected("--cases", "2", f"{TENSORS}/test_creation.py")
     cases = [name for name in everything if "test_shapes_have_at_least_two_dimensions[" in name]
     first, second = [cases.index(name) for name in found if name in cases]
     assert first < len(cases) // 2 <= second
@@ -71,10 +75,10 @@ def test_cases_are_spread_over_all_of_a_test() -> None:
 
 def test_so_many_cases_of_large_kernels_run_as_their_mark_says() -> None:
     """Those with one of its texts in their names, where it has any."""
-    name, other = "tests/test_pool.py::test_agrees_with_loops", f"{CONVOLUTIONS}::test_small_sizes_in_all_vectors"
+    name, other = f"{POOLING}::test_agrees_with_loops", f"{CONVOLUTIONS}::test_small_sizes_in_all_vectors"
     both, said = collected("--c-cases", "2", name, other)
     chosen = {case.removeprefix(f"{other}[").removesuffix("]") for case in both if case.startswith(other)}
-    (mark,) = (mark for mark in test_conv_kernels.test_small_sizes_in_all_vectors.pytestmark if mark.name == "compiles")
+    (mark,) = (mark for mark in test_kernels.test_small_sizes_in_all_vectors.pytestmark if mark.name == "compiles")
     assert len(chosen) == mark.args[0] == 2 and chosen < set(mark.args[1:])
     everything, found = everything_in(f"{name}["), [case for case in both if case.startswith(f"{name}[")]
     on_numpy = [case for case in everything if "[numpy-" in case]

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from logs import nobody_configured_logging
 
 from neonlike.logger import FallbackHandler, log_to, logger
+from tests.support.logs import nobody_configured_logging
 
 
 @pytest.fixture(autouse=True)

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from neonlike.version import __version__
+from tests import ROOT
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib  # which pytest brings on Python 3.10
 
-ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 PACKAGED = {".py", ".j2", ".c", ".h", ".typed"}
 """The kinds of file that make up the package."""

@@ -7,12 +7,10 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from engines import use_threads
 
 from neonlike import settings
 from neonlike.backends import cleanup_backend, gen_backend
@@ -22,8 +20,8 @@ from neonlike.kernels.numpy_engine.blocks import parallel
 from neonlike.kernels.run import threads
 from neonlike.nervanaobject import NervanaObject
 from neonlike.settings import SETTINGS
-
-ROOT = Path(__file__).resolve().parent.parent
+from tests import ROOT
+from tests.support.engines import use_threads
 
 
 @pytest.fixture(autouse=True)

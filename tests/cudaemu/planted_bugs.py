@@ -1,8 +1,8 @@
-"""Kernels with a planted bug each, and a healthy twin of each: ``python -m cudaemu.planted_bugs 0 1`` runs them all.
+"""Kernels with a planted bug each, and a healthy twin of each: ``python -m tests.cudaemu.planted_bugs 0 1`` runs all.
 
 The arguments are values of CUEMU_ASYNC to run them with, one after the other. It prints, as JSON, what became of bug
 and twin with each: "clean" (no error, right results), "wrong" (other results), or the text of the error.
-tests/test_cudaemu_bugs.py says what each mode must find.
+tests/cudaemu/test_bugs.py says what each mode must find.
 """
 
 from __future__ import annotations

@@ -4,11 +4,9 @@ import os
 import sys
 from pathlib import Path
 
-TESTS = Path(__file__).resolve().parent.parent
-sys.path[:1] = [str(TESTS)]
-sys.path.append(str(TESTS.parent))  # where the package is not installed
+sys.path[:1] = [str(Path(__file__).resolve().parents[2])]
 os.environ.pop("LD_PRELOAD", None)  # a sanitizer is for this process, not for the compilers it starts
 
-from fuzz.optree import main  # noqa: E402
+from tests.fuzz.optree import main
 
 sys.exit(main())

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from engines import BACKEND, new_backend
 
 import neonlike.backends
 import neonlike.callbacks
@@ -30,10 +29,6 @@ import neonlike.layers
 import neonlike.models
 import neonlike.optimizers
 import neonlike.transforms
-from fuzz.junk import World, described, junk, junk_function
-from fuzz.recipes import BY_NAME, data, model, ready_model, sgd
-from fuzz.subjects import Subject, subjects
-from fuzz.workers import spread
 from neonlike.backends import Backend, cleanup_backend
 from neonlike.errors import NeonlikeError
 from neonlike.kernels.run.prepared import Prepared
@@ -41,6 +36,11 @@ from neonlike.layers.core.base import Layer
 from neonlike.logger import logger
 from neonlike.nervanaobject import NervanaObject
 from neonlike.optree.node import Expression
+from tests.fuzz.junk import World, described, junk, junk_function
+from tests.fuzz.recipes import BY_NAME, data, model, ready_model, sgd
+from tests.fuzz.subjects import Subject, subjects
+from tests.fuzz.workers import spread
+from tests.support.engines import BACKEND, new_backend
 
 SECONDS = 30
 MEMORY = 3 << 30

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fuzz.growth import WIDTHS
+from tests.fuzz.growth import WIDTHS
 
 TYPES = ("float32", "float64")
 NUMBERS = (0.1, -1.7, 3.0, 1e-3, 7.25, 1 / 3, 0.0, -1.0, 2.0**-30)

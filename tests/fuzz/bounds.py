@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from fuzz.bounds_axes import REDUCTIONS, dot, order, running
-from fuzz.values import WHOLE, Array, Val, convert, exact, formula, in_range, is_whole, unit
 from neonlike.optree import philox
 from neonlike.optree.dtypes import F32, F64, I64, U64, DType, DTypeRule, compute_dtype, is_float
 from neonlike.optree.ops import Kind
+from tests.fuzz.bounds_axes import REDUCTIONS, dot, order, running
+from tests.fuzz.values import WHOLE, Array, Val, convert, exact, formula, in_range, is_whole, unit
 
 FUNCTION_ULPS = 8.0
 """Of a math function: 4 for the function and 4 for what surrounds it (``sig`` is three roundings and an ``exp``)."""

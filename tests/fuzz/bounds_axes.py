@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from fuzz.values import WHOLE, Val, convert, formula, in_range, is_whole, unit
 from neonlike.optree.dtypes import F32, compute_dtype
 from neonlike.optree.ops import OPS, Kind
+from tests.fuzz.values import WHOLE, Val, convert, formula, in_range, is_whole, unit
 
 NARROW_SUMS = 256 + 16
 """Additions in a row in float32: the longest run in the C engine's column form, and the folds that follow."""

@@ -11,17 +11,17 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from engines import ON_GPU
-from gpu_driver import find_driver
 
-from fuzz.bounds import wrong
-from fuzz.programs import Instance, Program, build
-from fuzz.values import is_known
 from neonlike.backends import Backend
 from neonlike.kernels.planning.plan import StageKind
 from neonlike.kernels.run import threads
 from neonlike.logger import logger
 from neonlike.optree.dtypes import compute_dtype
+from tests.fuzz.bounds import wrong
+from tests.fuzz.programs import Instance, Program, build
+from tests.fuzz.values import is_known
+from tests.support.engines import ON_GPU
+from tests.support.gpu.gpu_driver import find_driver
 
 ENGINES = ("numpy", "gpu" if ON_GPU else "c")
 """What is compared; the first grows programs and says what they may give."""

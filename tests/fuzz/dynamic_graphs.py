@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from fuzz.duals import Array, Dual, add, dot, mul
 from neonlike.autograd.dynamic import commands
 from neonlike.autograd.dynamic.tensor_variable import Window
 from neonlike.errors import GradientError
+from tests.fuzz.duals import Array, Dual, add, dot, mul
 
 SHAPES = ((3, 4), (1, 4), (3, 1), (4, 3))
 ALIKE: tuple[tuple[Any, Any], ...] = (

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fuzz.pairs import softmax
 from neonlike.errors import NeonlikeError
+from tests.fuzz.pairs import softmax
 
 Array = np.ndarray[Any, Any]
 DTYPES = ("float32", "float32", "float64", "int32", "float16", "bfloat16")

@@ -15,15 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from fuzz import dynamic_graphs, kinks
-from fuzz.duals import Dual, add, dot, independent, mul, softmax
-from fuzz.workers import Findings, spread
 from neonlike import autograd as ag
 from neonlike.autograd import passes
 from neonlike.backends import gen_backend
 from neonlike.kernels.c import fastpath
 from neonlike.kernels.c.toolchain import find_compiler
 from neonlike.optree import tape
+from tests.fuzz import dynamic_graphs, kinks
+from tests.fuzz.duals import Dual, add, dot, independent, mul, softmax
+from tests.fuzz.workers import Findings, spread
 
 SHAPES = ((3, 4), (1, 4), (3, 1), (4, 3))
 ROUNDS = 5

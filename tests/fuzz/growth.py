@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from fuzz.programs import LAYOUTS, MAX_VALUES, VIEWS, Instance, Leaf, Made, Op, Program, Ref, Shape, Target, build
-from fuzz.values import is_known
 from neonlike.errors import NeonlikeError
 from neonlike.optree.dtypes import INTEGERS, SUPPORTED, DTypeRule
 from neonlike.optree.ops import NON_DIFFERENTIABLE, OPS, POSITIVE, Kind, OpSpec
+from tests.fuzz.programs import LAYOUTS, MAX_VALUES, VIEWS, Instance, Leaf, Made, Op, Program, Ref, Shape, Target, build
+from tests.fuzz.values import is_known
 
 WIDTHS = (1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 300)
 """Around the vector widths, the 32 lanes of a row and the 256 columns of a block."""

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fuzz import bits, check, empties, pairs, stores
-from fuzz.workers import Findings, spread
+from tests.fuzz import bits, check, empties, pairs, stores
+from tests.fuzz.workers import Findings, spread
 
 
 class Kind(NamedTuple):

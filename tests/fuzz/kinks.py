@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from fuzz.duals import Dual, add, independent, mul
 from neonlike import autograd as ag
 from neonlike.optree.autodiff import Autodiff
+from tests.fuzz.duals import Dual, add, independent, mul
 
 SHAPES = ((3, 4), (1, 4), (3, 1), (3, 4))
 LARGEST = 30.0

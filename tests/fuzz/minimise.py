@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fuzz.growth import pruned
-from fuzz.programs import Leaf, Op, Program, Ref
+from tests.fuzz.growth import pruned
+from tests.fuzz.programs import Leaf, Op, Program, Ref
 
 TIMEOUT_S = 120.0
 MAX_TRIES = 150

@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from fuzz.graphs import cannot_repeat
-from fuzz.workers import Findings, spread
 from neonlike.backends import gen_backend, replays
 from neonlike.backends.backend import Tensor
 from neonlike.errors import NeonlikeError
@@ -40,6 +38,8 @@ from neonlike.layers.container import LayerContainer
 from neonlike.models import Model
 from neonlike.optimizers import Adam, GradientDescentMomentum, RMSProp
 from neonlike.transforms import CrossEntropyMulti, Explin, Logistic, Rectlin, Softmax, Swish, Tanh
+from tests.fuzz.graphs import cannot_repeat
+from tests.fuzz.workers import Findings, spread
 
 N, CLASSES, STEPS = 4, 3, 32
 OPTIMIZERS: tuple[Callable[[], Any], ...] = (

@@ -27,13 +27,13 @@ from typing import Any
 
 import numpy as np
 
-from fuzz import arguments, graphs, kinds, networks, primitives, trainings
-from fuzz.check import Bench, Failure, make_backend
-from fuzz.growth import Grower, other_spaces
-from fuzz.minimise import minimised, verdict
-from fuzz.programs import Made, Op, Program, snippet
-from fuzz.sanitize import MAIN, environment, prepare, prove, run_fault
 from neonlike.optree.ops import OPS
+from tests.fuzz import arguments, graphs, kinds, networks, primitives, trainings
+from tests.fuzz.check import Bench, Failure, make_backend
+from tests.fuzz.growth import Grower, other_spaces
+from tests.fuzz.minimise import minimised, verdict
+from tests.fuzz.programs import Made, Op, Program, snippet
+from tests.fuzz.sanitize import MAIN, environment, prepare, prove, run_fault
 
 SHAPES_EACH = 2
 """Other sizes that a program is run in besides its own."""

@@ -22,18 +22,18 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-from conv_loops import random_sizes
-from engines import ON_GPU
 
-from fuzz.bounds_axes import NARROW_SUMS
-from fuzz.check import ENGINES, Complaints, environment, make_backend, threads_chosen
-from fuzz.workers import spread
 from neonlike.backends.cpu.primitives.conv import hooks as conv_kernels
 from neonlike.kernels.run import memory
 from neonlike.logger import logger
 from neonlike.nervanaobject import NervanaObject
 from neonlike.optree.dtypes import BFLOAT16, bfloat16
 from neonlike.transforms import Logistic, Rectlin, Tanh
+from tests.fuzz.bounds_axes import NARROW_SUMS
+from tests.fuzz.check import ENGINES, Complaints, environment, make_backend, threads_chosen
+from tests.fuzz.workers import spread
+from tests.support.engines import ON_GPU
+from tests.support.float64.conv_loops import random_sizes
 
 Array = np.ndarray[Any, Any]
 Case = Callable[["Data"], list[Any]]

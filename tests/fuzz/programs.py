@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import reference
 from ml_dtypes import finfo
 
-from fuzz import bounds
-from fuzz.values import Val, exact
 from neonlike.optree.dtypes import as_dtype
 from neonlike.optree.functions import F, rand
 from neonlike.optree.node import OpTreeNode
 from neonlike.optree.ops import OPS
 from neonlike.optree.shapes import contiguous_strides
+from tests.fuzz import bounds
+from tests.fuzz.values import Val, exact
+from tests.support.float64 import reference
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
@@ -359,7 +359,7 @@ def snippet(program: Program, be: Any, engine: str) -> str:
         f'be = gen_backend("{"gpu" if engine == "gpu" else "cpu"}", rng_seed=0)',
     ]
     if "data(" in text:
-        head[3:3] = ['sys.path.insert(0, "tests")', "from fuzz.programs import data"]
+        head[3:3] = ['sys.path.insert(0, ".")', "from tests.fuzz.programs import data"]
     if program.eager:
         head.insert(-1, "from neonlike.kernels.c import fit, stage; stage.PARALLEL_WORK = fit.BLOCKED_LEAST = 1")
     shown = [f"print(out{i}.get())" for i in range(len(made.pairs))]

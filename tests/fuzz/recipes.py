@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from fuzz.junk import BATCH, World
 from neonlike.callbacks import Callbacks
 from neonlike.data import ArrayIterator
 from neonlike.initializers import Constant, Gaussian
@@ -18,6 +17,7 @@ from neonlike.layers.core.deltas import DeltasTree
 from neonlike.models import Model
 from neonlike.optimizers import GradientDescentMomentum, Schedule
 from neonlike.transforms import CrossEntropyMulti, Logistic, Misclassification, Rectlin, Softmax, Tanh
+from tests.fuzz.junk import BATCH, World
 
 Recipe = Callable[[World], dict[str, Any]]
 RECIPES: dict[str, Recipe] = {}

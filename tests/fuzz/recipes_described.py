@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fuzz.junk import World
-from fuzz.recipes import recipe
 from neonlike.backends.descriptors import TensorDesc
+from tests.fuzz.junk import World
+from tests.fuzz.recipes import recipe
 
 FILE = "mapped.bin"
 """In the folder that a fuzzing process works in."""

@@ -14,12 +14,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from fuzz.check import Bench
-from fuzz.primitives import three_maps
-from fuzz.programs import Leaf, Op, Program, Ref, Target
 from neonlike import settings
 from neonlike.kernels.c import compile as compile_c
 from neonlike.kernels.run import memory
+from tests.fuzz.check import Bench
+from tests.fuzz.primitives import three_maps
+from tests.fuzz.programs import Leaf, Op, Program, Ref, Target
 
 FLAGS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-g1")
 MAIN = Path(__file__).with_name("__main__.py")

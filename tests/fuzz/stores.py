@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fuzz.growth import WIDTHS
+from tests.fuzz.growth import WIDTHS
 
 
 class Format(NamedTuple):

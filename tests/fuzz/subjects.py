@@ -13,12 +13,12 @@ import neonlike.layers
 import neonlike.models
 import neonlike.optimizers
 import neonlike.transforms
-from fuzz.junk import World
-from fuzz.recipes import RECIPES, data, layers, linear, model, ready_model, sgd
-from fuzz.recipes_described import CALLED, DESCRIBED
 from neonlike.backends import Autodiff, gen_backend
 from neonlike.callbacks import Callbacks
 from neonlike.optree.node import Expression
+from tests.fuzz.junk import World
+from tests.fuzz.recipes import RECIPES, data, layers, linear, model, ready_model, sgd
+from tests.fuzz.recipes_described import CALLED, DESCRIBED
 
 PACKAGES = (
     neonlike.layers, neonlike.optimizers, neonlike.transforms, neonlike.initializers, neonlike.callbacks,

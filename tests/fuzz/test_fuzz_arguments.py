@@ -11,17 +11,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engines import BACKEND, new_backend, ready
 
-from fuzz import arguments
-from fuzz.arguments import Call, Caller, is_binding
-from fuzz.junk import World, described, every_kind
-from fuzz.recipes import RECIPES
-from fuzz.subjects import Subject
-from fuzz.workers import MAIN
 from neonlike.backends import cleanup_backend
 from neonlike.errors import ArgumentError, DTypeError
 from neonlike.nervanaobject import NervanaObject
+from tests.fuzz import arguments
+from tests.fuzz.arguments import Call, Caller, is_binding
+from tests.fuzz.junk import World, described, every_kind
+from tests.fuzz.recipes import RECIPES
+from tests.fuzz.subjects import Subject
+from tests.fuzz.workers import MAIN
+from tests.support.engines import BACKEND, new_backend, ready
 
 pytestmark = pytest.mark.backend
 

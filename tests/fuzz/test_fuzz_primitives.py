@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engines import needs_compiler, ready
 
-from fuzz.primitives import CASES, LINE, NAMES, Calls, exact_memory, seeds, strict
-from fuzz.sanitize import MAIN
 from neonlike.backends.cpu.primitives.conv import hooks as conv
 from neonlike.kernels.run import workspace
 from neonlike.logger import logger
+from tests.fuzz.primitives import CASES, LINE, NAMES, Calls, exact_memory, seeds, strict
+from tests.fuzz.sanitize import MAIN
+from tests.support.engines import needs_compiler, ready
 
 pytestmark = [pytest.mark.backend, pytest.mark.optimized]
 

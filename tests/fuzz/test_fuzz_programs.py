@@ -11,17 +11,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engines import needs_compiler, ready
 
-from fuzz import bounds
-from fuzz.check import ENGINES, Bench
-from fuzz.growth import Grower, other_spaces
-from fuzz.minimise import minimised
-from fuzz.programs import Leaf, Op, Program, Ref, Target, build, snippet
-from fuzz.sanitize import MAIN, environment, prove
-from fuzz.values import Val, exact
 from neonlike.logger import logger
 from neonlike.optree.functions import F
+from tests.fuzz import bounds
+from tests.fuzz.check import ENGINES, Bench
+from tests.fuzz.growth import Grower, other_spaces
+from tests.fuzz.minimise import minimised
+from tests.fuzz.programs import Leaf, Op, Program, Ref, Target, build, snippet
+from tests.fuzz.sanitize import MAIN, environment, prove
+from tests.fuzz.values import Val, exact
+from tests.support.engines import needs_compiler, ready
 
 pytestmark = [pytest.mark.backend, pytest.mark.optimized]
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from fuzz import trainings
 from neonlike.callbacks import callbacks
 from neonlike.data import ArrayIterator
 from neonlike.models import progress
+from tests.fuzz import trainings
 
 pytestmark = pytest.mark.cpu_only("what is random here is the order of calls")
 

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from fuzz.workers import Findings, spread
 from neonlike.backends import gen_backend
 from neonlike.callbacks import Callbacks
 from neonlike.callbacks.callbacks import Callback
@@ -26,6 +25,7 @@ from neonlike.layers import GeneralizedCost, Linear
 from neonlike.models import Model
 from neonlike.optimizers import GradientDescentMomentum
 from neonlike.transforms import SumSquared
+from tests.fuzz.workers import Findings, spread
 
 NIN, NOUT, RATE, MOMENTUM = 3, 2, 0.05, 0.5
 BATCHES = (2, 3, 4, 6)

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-import reference
 
 from neonlike.optree.dtypes import F32, I64, U64, DType, is_float
+from tests.support.float64 import reference
 
 Array = np.ndarray[Any, Any]
 

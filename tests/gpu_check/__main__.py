@@ -21,8 +21,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-from steps import HERE, PYTHON, ROOT, Outcome, Step, environment, install_step, run, sanitizer
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from tests.gpu_check.steps import HERE, PYTHON, ROOT, Outcome, Step, environment, install_step, run, sanitizer
 
 TOTAL = 470
 """Seconds for everything."""
@@ -50,7 +50,8 @@ def first(asked: argparse.Namespace, out: Path) -> Iterator[Step]:
     yield from checks(asked)
     kernels = (*PYTHON, str(HERE / "kernels.py"), "--table")
     yield Step("kernels", 90, kernels, "kernels.log", {"NEONLIKE_GPU_SELFTEST": "1"}, gate=True)
-    files = [str(ROOT / "tests" / f"test_gpu_{name}.py") for name in ("peers", "products", "blas")]
+    gpu = ROOT / "tests" / "backends" / "gpu"
+    files = [str(gpu / f"{name}.py") for name in ("tensors/test_peers", "products/test_products", "products/test_blas")]
     yield Step("peers", 90, (*pytest(), "-m", "gpu and not emulator", *files), "peers.log", gate=True)
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from steps import ROOT
+from tests.gpu_check.steps import ROOT
 
 PROGRAM = (sys.executable, str(Path(__file__).resolve().parent / "kernels.py"))
 HUNG, CRASHED, NOT_RUN = "hung", "crashed", "not run"

@@ -19,12 +19,26 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-import summary
-from crew import NOT_RUN
-from parts import BAD, LOG, Part, Run, checker, kernels, machine, networks, profile, rates, section, start, switches
-from record import Record, read
-from steps import ROOT, environment, install_step, run
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from tests.gpu_check import summary
+from tests.gpu_check.crew import NOT_RUN
+from tests.gpu_check.parts import (
+    BAD,
+    LOG,
+    Part,
+    Run,
+    checker,
+    kernels,
+    machine,
+    networks,
+    profile,
+    rates,
+    section,
+    start,
+    switches,
+)
+from tests.gpu_check.record import Record, read
+from tests.gpu_check.steps import ROOT, environment, install_step, run
 
 TOTAL = 510
 """Seconds for everything: eight minutes and a half."""

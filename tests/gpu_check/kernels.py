@@ -20,12 +20,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
-import primitive_cases  # noqa: E402, F401  (it enters its cases)
-from cases import CASES  # noqa: E402
-
-from neonlike.backends import gen_backend  # noqa: E402
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from neonlike.backends import gen_backend
+from tests.gpu_check import primitive_cases  # noqa: F401  (it enters its cases)
+from tests.gpu_check.cases import CASES
 
 Array = npt.NDArray[Any]
 TOLERANCES = {"bfloat16": 1.6e-2, "float16": 4e-3, "float32": 2e-5, "float64": 1e-12}

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from crew import CRASHED, HUNG, NOT_RUN, Crew
-from record import Record
-from steps import HERE, PYTHON, ROOT, Outcome, Step, run, sanitizer
-from switches import usable
+from tests.gpu_check.crew import CRASHED, HUNG, NOT_RUN, Crew
+from tests.gpu_check.record import Record
+from tests.gpu_check.steps import HERE, PYTHON, ROOT, Outcome, Step, run, sanitizer
+from tests.gpu_check.switches import usable
 
 BAD = ("wrong", "failed", HUNG, CRASHED)
 LOG = 60_000

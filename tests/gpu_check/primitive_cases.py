@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -15,11 +13,8 @@ import numpy as np
 from neonlike.backends.backend import Tensor
 from neonlike.optree.dtypes import as_dtype
 from neonlike.transforms import Logistic, Tanh
-
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent)]
-from cases import CASES, Results, case, choosing  # noqa: E402
-from primitive_calls import CALLS  # noqa: E402
+from tests.gpu_check.cases import CASES, Results, case, choosing
+from tests.support.primitive_calls import CALLS
 
 ROOMY_BYTES = 16 << 30
 """Memory of a GPU on which the cases of 3.2 GB run; the emulated one has less."""

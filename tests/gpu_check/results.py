@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-from record import Fact, read
-from steps import ROOT
-from summary import BAD, cures, rows
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from tests.gpu_check.record import Fact, read
+from tests.gpu_check.steps import ROOT
+from tests.gpu_check.summary import BAD, cures, rows
 
 TARGET = ROOT / "benchmarks" / "RESULTS-gpu.md"
 HEAD = """# Results on a GPU

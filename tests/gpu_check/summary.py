@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from record import Fact, Record
-from switches import text_of
+from tests.gpu_check.record import Fact, Record
+from tests.gpu_check.switches import text_of
 
 MOST = 11_500
 """Characters: whoever runs this elsewhere may see the last 12,000 only."""

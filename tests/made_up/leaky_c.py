@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from made_up.leaky import LeakyFamily, LeakySum
 from neonlike.backends.cpu.primitives.compiled import CompiledFamily
 from neonlike.backends.families.operands import host, written
 from neonlike.kernels.c.routine import INT, POINTER, REAL, REAL_TYPES, Routine, address, threads_for
 from neonlike.kernels.run.calls import KernelCall
+from tests.made_up.leaky import LeakyFamily, LeakySum
 
 TEXT = """
 #include <stdint.h>

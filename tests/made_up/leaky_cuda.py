@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from made_up.leaky import LeakyFamily, LeakySum
 from neonlike.kernels.cuda.device import Device
 from neonlike.kernels.cuda.routine import CudaRoutine
 from neonlike.kernels.run.calls import KernelCall
+from tests.made_up.leaky import LeakyFamily, LeakySum
 
 TEXT = """
 #include <stdint.h>

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from planted.table import CPU, CUDA, FAMILIES, GEOMETRY, GPU, C, Mutant
+from tests.planted.table import CPU, CUDA, FAMILIES, GEOMETRY, GPU, C, Mutant
 
 FAMILY, DEFINITION, HOOKS = FAMILIES + "attention.py", FAMILIES + "attention_definition.py", CPU + "primitives/attention.py"
 TILES, FORWARD, BACKWARD = (C + f"attention/{name}" for name in ("tiles.j2", "forward.c.j2", "backward.c.j2"))

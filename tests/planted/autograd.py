@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from planted.table import OPTREE, Mutant
+from tests.planted.table import OPTREE, Mutant
 
 AUTOGRAD = "neonlike/autograd/"
 TAPE, KEEPING, BACKWARD = (OPTREE + name for name in ("tape.py", "keeping.py", "backward.py"))

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from planted.table import LAYERS, MODELS, Mutant
+from tests.planted.table import LAYERS, MODELS, Mutant
 
 ELEMENTWISE, BIAS, BASE, COST, MULTICOST, DELTAS, STRUCTURE, PARAMETER = (
     LAYERS + f"core/{name}.py" for name in ("elementwise", "bias", "base", "cost", "multicost", "deltas", "structure", "parameter")

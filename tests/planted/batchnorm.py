@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from planted.table import CUDA, FAMILIES, GPU, C, Mutant
+from tests.planted.table import CUDA, FAMILIES, GPU, C, Mutant
 
 FAMILY, DEFINITION = FAMILIES + "batchnorm.py", FAMILIES + "batchnorm_definition.py"
 ROWS = C + "batchnorm_rows.h"

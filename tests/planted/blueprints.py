@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from planted.table import LAYERS, Mutant
+from tests.planted.table import LAYERS, Mutant
 
 BUILT, DENSE, IMAGES, ELEMENTWISE, STREAMS, RECURRENT, NETWORK, COST, DESCRIPTION, ACTIVATIONS, BASE, FACTORY = (
     LAYERS + f"blueprint/{name}.py"

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from planted.table import LAYERS, MODELS, Mutant
+from tests.planted.table import LAYERS, MODELS, Mutant
 
 MERGE, BRANCHES, TREE, CHAIN = (LAYERS + f"container/{name}.py" for name in ("merge", "branches", "tree", "sequential"))
 ADVERSARIAL, CODERS, SEQ2SEQ, SKIPTHOUGHT = (

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from planted.table import KERNELS, TRANSFORMS, C, Mutant
+from tests.planted.table import KERNELS, TRANSFORMS, C, Mutant
 
 
 def contraction(name: str, file: str, old: str, new: str) -> Mutant:

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from planted.table import CPU, FAMILIES, GEOMETRY, C, Mutant
+from tests.planted.table import CPU, FAMILIES, GEOMETRY, C, Mutant
 
 FAMILY, DEFINITION, REQUEST = (FAMILIES + f"{name}.py" for name in ("conv", "conv_definition", "conv_request"))
 SIZES, KERNELS, PLAN = GEOMETRY + "conv.py", CPU + "primitives/conv/hooks.py", CPU + "primitives/conv/plan.py"

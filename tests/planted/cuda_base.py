@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from planted.table import GPU, KERNELS, Mutant
+from tests.planted.table import GPU, KERNELS, Mutant
 
 GRAPHS, DEVICE, INTEROP, BACKEND = (GPU + f"{name}.py" for name in ("device/graphs", "device/device", "tensors/interop", "backend"))
 COMPILE = KERNELS + "cuda/compile.py"

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from planted.table import CUDA, FAMILIES, GPU, Mutant
+from tests.planted.table import CUDA, FAMILIES, GPU, Mutant
 
 PLAN, PROGRAM, UPDATE, HOOKS, KERNELS = (GPU + f"primitives/conv/{name}.py" for name in ("plan", "program", "update", "hooks", "kernels"))
 COLUMNS, FILTERS, FINISH, SUMS = (CUDA + f"conv/{name}.cu.j2" for name in ("columns", "filters", "finish", "sums"))

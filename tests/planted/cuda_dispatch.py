@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from planted.table import KERNELS, C, Mutant
+from tests.planted.table import KERNELS, C, Mutant
 
 DEVICE, PLACES, WALK, LAUNCHES = (C + f"fastpath/fastpath_{name}.h" for name in ("device", "places", "walk", "launches"))
 STAGE, STARTS, GRAPHS = KERNELS + "cuda/stage.py", "neonlike/backends/gpu/device/starts.py", "neonlike/backends/gpu/device/graphs.py"

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from planted.table import CUDA, Mutant
+from tests.planted.table import CUDA, Mutant
 
 MAP, TURNED, GATHER, SCATTER, INDICES = (CUDA + f"{name}.cu.j2" for name in ("elementwise", "turned", "gather", "scatter", "indices"))
 ALONG, LINES, MERGE, GEMM = (CUDA + f"{name}.cu.j2" for name in ("along", "lines", "merge", "gemm"))

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from planted.table import CUDA, KERNELS, Mutant
+from tests.planted.table import CUDA, KERNELS, Mutant
 
 REDUCE, FOLDS, TILES, FUNCTIONS = (CUDA + name for name in ("reduce.cu.j2", "reduce_folds.j2", "turned_vectors.cu.j2", "functions.h"))
 SHIFTED, FIT = KERNELS + "codegen/shifted.py", KERNELS + "cuda/fit.py"

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from planted.table import KERNELS, Mutant
+from tests.planted.table import KERNELS, Mutant
 
 T, GPU = KERNELS + "templates/cuda/", "neonlike/backends/gpu/"
 ELEMENTS, FORWARD, BACKWARD = T + "elements.j2", T + "pool/forward.cu.j2", T + "pool/backward.cu.j2"

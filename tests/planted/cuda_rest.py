@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from planted.table import CUDA, GPU, KERNELS, Mutant
+from tests.planted.table import CUDA, GPU, KERNELS, Mutant
 
 HISTOGRAM = CUDA + "histogram.cu.j2"
 SUMS, SORT = CUDA + "lut_bprop.cu.j2", CUDA + "sort.cu.j2"

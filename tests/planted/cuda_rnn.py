@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from planted.table import FAMILIES, KERNELS, Mutant
+from tests.planted.table import FAMILIES, KERNELS, Mutant
 
 HOST, FORMULA = "neonlike/backends/gpu/primitives/rnn.py", FAMILIES + "rnn_formula.py"
 CELL, STEP, FORWARD, LSTM, GRU, WHOLE = (

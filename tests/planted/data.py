@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from planted.table import Mutant
+from tests.planted.table import Mutant
 
 
 def data(family: str, name: str, module: str, old: str, new: str) -> Mutant:

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from planted.table import Mutant
+from tests.planted.table import Mutant
 
 BACKENDS = "neonlike/backends/"
 OBJECTS = BACKENDS + "objects/"

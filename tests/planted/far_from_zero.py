@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from planted.table import FAMILIES, KERNELS, OPTREE, C, Mutant
+from tests.planted.table import FAMILIES, KERNELS, OPTREE, C, Mutant
 
 CHUNKS = C + "reduce/chunks.j2"
 FUNCTIONS, STEP = OPTREE + "functions.py", "neonlike/optimizers/step.py"

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from planted.table import Mutant
+from tests.planted.table import Mutant
 
 LAYERS = "neonlike/layers/"
 CONV, DECONV, POOL, WINDOWS = (LAYERS + f"{name}.py" for name in ("images/convolution", "images/deconvolution", "images/pooling", "images/windows"))

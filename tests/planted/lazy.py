@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from planted.table import FAMILIES, KERNELS, Mutant
+from tests.planted.table import FAMILIES, KERNELS, Mutant
 
 REQUESTS, LAZY, GRADIENTS, CHECK = (FAMILIES + name for name in ("requests.py", "lazy.py", "gradients.py", "grad_check.py"))
 NORM, ATTENTION = FAMILIES + "norm_requests.py", FAMILIES + "attention_lazy.py"

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from planted.table import CPU, FAMILIES, C, Mutant
+from tests.planted.table import CPU, FAMILIES, C, Mutant
 
 FAMILY, FORWARD, BACKWARD, POWER = FAMILIES + "lrn.py", C + "lrn_fprop.c.j2", C + "lrn_bprop.c.j2", C + "lrn_power.h"
 

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from planted.table import CPU, FAMILIES, GEOMETRY, C, Mutant
+from tests.planted.table import CPU, FAMILIES, GEOMETRY, C, Mutant
 
 FAMILY, DEFINITION, SIZES = FAMILIES + "pool.py", FAMILIES + "pool_definition.py", GEOMETRY + "sizes.py"
 FORWARD, BACKWARD = C + "pooling/forward.c.j2", C + "pooling/backward.c.j2"

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from planted.table import LAYERS, Mutant
+from tests.planted.table import LAYERS, Mutant
 
 SEQUENCE, STEPS, PADDING = LAYERS + "recurrent/sequence.py", LAYERS + "recurrent/steps.py", LAYERS + "recurrent/padding.py"
 SIMPLE, LSTM, GRU = LAYERS + "recurrent/simple_recurrent.py", LAYERS + "recurrent/lstm.py", LAYERS + "recurrent/gru.py"

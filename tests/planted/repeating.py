@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from planted.table import KERNELS, C, Mutant
+from tests.planted.table import KERNELS, C, Mutant
 
 CALLS, REPEATING, CHAINS, CHECKED, LAUNCHES, WALK, FIXED = (
     C + f"fastpath/fastpath_{name}.h" for name in ("calls", "repeating", "chains", "checked", "launches", "walk", "fixed")

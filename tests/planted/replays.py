@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from planted.table import BACKENDS, CPU, FAMILIES, KERNELS, LAYERS, MODELS, OPTIMIZERS, C, Mutant
+from tests.planted.table import BACKENDS, CPU, FAMILIES, KERNELS, LAYERS, MODELS, OPTIMIZERS, C, Mutant
 
 RECORDS, RECORDED, REPLAY = C + "fastpath/fastpath_records.h", KERNELS + "run/recorded.py", KERNELS + "c/replay.py"
 REPLAYS, WATCHED = BACKENDS + "replays.py", BACKENDS + "watched.py"

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from planted.table import FAMILIES, KERNELS, OPTREE, C, Mutant
+from tests.planted.table import FAMILIES, KERNELS, OPTREE, C, Mutant
 
 LOOKUP, LUT, LINALG, XNOR = FAMILIES + "lookup.py", C + "lut_bprop.c.j2", FAMILIES + "linalg.py", C + "xnor_product.c.j2"
 BLAS = C + "gemm_blas.c.j2"

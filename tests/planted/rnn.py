@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from planted.table import CPU, FAMILIES, C, Mutant
+from tests.planted.table import CPU, FAMILIES, C, Mutant
 
 SIMPLE, GATED, STEPS = FAMILIES + "rnn.py", FAMILIES + "rnn_gated.py", FAMILIES + "rnn_steps.py"
 REPEAT, KERNELS = FAMILIES + "rnn_repeat.py", CPU + "primitives/rnn.py"

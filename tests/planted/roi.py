@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from planted.table import FAMILIES, C, Mutant
+from tests.planted.table import FAMILIES, C, Mutant
 
 FAMILY, DEFINITION, FORWARD, BACKWARD, NMS = FAMILIES + "roi.py", FAMILIES + "roi_definition.py", C + "roi_fprop.c.j2", C + "roi_bprop.c.j2", C + "nms.c.j2"
 

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from planted.table import KERNELS, C, Mutant
+from tests.planted.table import KERNELS, C, Mutant
 
 TEMPLATE, FIT = C + "elementwise.c.j2", KERNELS + "c/fit.py"
 

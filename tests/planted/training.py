@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from planted.table import Mutant
+from tests.planted.table import Mutant
 
 BASE, SGD, ADAPTIVE, STEP, STATES, SCHEDULES = (
     f"neonlike/optimizers/{name}.py" for name in ("base", "sgd", "adaptive", "step", "states", "schedules")

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from planted.table import BACKENDS, KERNELS, OPTREE, C, Mutant
+from tests.planted.table import BACKENDS, KERNELS, OPTREE, C, Mutant
 
 INTMATH, SMALL = C + "intmath.h", C + "vecmath/vecmath_small.h"
 CONVERT, PROGRAM, EMIT = (KERNELS + f"{name}.py" for name in ("run/convert", "numpy_engine/program", "codegen/emit"))

@@ -17,8 +17,8 @@ Adding one. An op is a function of variables; what is none (a tensor, an array, 
 3. If it is no expression at all (LAPACK, SciPy), write ``be.primitive(forward, backward, shape)`` or a
    :class:`neonlike.autograd.Op` with ``forward``; on a GPU the host computes it, from a copy.
 4. Check arguments before building; errors from ``neonlike.errors``. Tensors have two axes at least: vectors are (n, 1).
-5. Name it in ``__all__`` of its file and in ``DOCUMENT_NAMES``; add a case to ``tests/autograd_cases.py``: its value,
-   gradient and second derivative are compared with float64 on every engine.
+5. Name it in ``__all__`` of its file and in ``DOCUMENT_NAMES``; add a case to ``tests/autograd/op_cases.py``: its
+   value, gradient and second derivative are compared with float64 on every engine.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@
  * nl_pow_in_range (of sin, cos and tan, nl_angle_in_range) is not negative: a loop can take it if all of these, combined
  * by |, are not.
  *
- * The error bounds in units in the last place (ulp) are asserted by tests/test_vecmath.py. All functions are right
+ * The error bounds in units in the last place (ulp) are asserted by tests/kernels/c/test_vecmath.py. All functions are right
  * on nan, infinities, signed zeros, and on subnormal arguments and results. Flags: -O3 -fno-math-errno
  * -fno-trapping-math; every value of -ffp-contract and machines without fused multiply-add will do: where a function
  * gains by one rounding for a product and a sum, it asks for it (nl_muladd). Not -ffast-math: the rounding by a large

@@ -1,0 +1,207 @@
+"""What is written down of a pass, and what a record watches, which is what is found below a network."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from neonlike.backends import Backend, watched
+from neonlike.kernels.c import fastpath
+from neonlike.kernels.run import recorded
+from neonlike.kernels.run.prepared import Chain
+from neonlike.layers import Bias, Sequential
+from neonlike.layers.core.parameter import ParameterLayer
+from tests.support.replaying import extension, fast  # noqa: F401
+
+pytestmark = [
+    pytest.mark.skipif(bool(fastpath.obstacle()), reason=fastpath.obstacle()),
+    pytest.mark.cpu_only("replayed passes of the CPU"),
+]
+
+
+def test_work_that_is_no_kernel_is_not_recorded(fast: Backend) -> None:
+    a, b, out = (fast.array(np.ones((4, 4))) for _ in range(3))
+    for _ in range(3):
+        out[:] = a + b
+    with recorded.recording(fast) as made:
+        out[:] = a + b
+    assert made.is_whole and len(made.kernels) == 1
+    with recorded.recording(fast) as made:
+        out[:] = fast.rand()
+    assert not made.is_whole
+    with recorded.recording(fast) as made:
+        fast.batched_dot(fast.array(np.ones((2, 4, 4))), b, fast.array(np.ones((2, 4, 4))))
+    assert not made.is_whole
+    for addresses in ([a.address], None):
+        with recorded.recording(fast) as made:
+            made.primitive((a,), addresses)  # which started no kernel
+        assert not made.is_whole
+    with recorded.recording(fast) as made:
+        fast.compound_dot(a, b, out)
+        made.primitive((a, b), [a.address, b.address])
+    assert not made.is_whole
+    with recorded.recording(fast) as made:
+        fast.executor.clear()
+    assert not made.is_whole
+    assert fast.executor.replay.run is not None, "what was paused goes on"
+
+
+def test_primitives_in_an_assignment_are_recorded_once(fast: Backend) -> None:
+    """Each alone, and then with the rest, a target that is read would be written too soon."""
+    rng = np.random.default_rng(2)
+    heads, keys, a, b = (fast.array(rng.standard_normal((1, 2, 4, 8))) for _ in range(4))
+    pairs = lambda: [(a, fast.attention(heads, keys, keys)), (b, a * 2 + heads)]  # noqa: E731
+    for _ in range(3):
+        fast.assign_many(pairs())
+    with recorded.recording(fast) as made:
+        fast.assign_many(pairs())
+    assert made.is_whole and len(made.kernels) == 1
+    record = fast.executor.replay.record(tuple(made.kernels), (), made.held)
+    a.fill(3)
+    assert record.run()
+    np.testing.assert_allclose(b.get(), 6 + heads.get(), rtol=1e-6)
+
+
+UNSEEN: dict[str, Callable[[Backend, Any, Any], object]] = {
+    "prepared": lambda be, a, out: be.prepare(out, a * 2)(),
+    "prepared chain": lambda be, a, out: Chain(be, [be.prepare(out, a * 2)])(),
+    "values of the host": lambda be, a, out: out.set(np.ones(out.shape)),
+    "an array": lambda be, a, out: out.__setitem__(slice(None), np.ones(out.shape, np.float32)),
+    "chosen rows": lambda be, a, out: out.__setitem__([2, 0], a[:2]),
+    "a copy of rows": lambda be, a, out: out.__setitem__(slice(2), a[[1, 0]]),
+    "a mask": lambda be, a, out: be.make_binary_mask(out, 0.5),
+    "random numbers": lambda be, a, out: be.fill_normal(out),
+    "a transpose": lambda be, a, out: be.copy_transpose(a, out),
+    "read": lambda be, a, out: a.get(),
+    "as an array": lambda be, a, out: np.asarray(a),
+    "cleared memory": lambda be, a, out: be.empty((4, 4)),
+}
+"""What a recorder has to be told of, since it is done on the host or by kernels of its own."""
+
+
+@pytest.mark.parametrize("name", UNSEEN)
+def test_work_beside_kernels_is_not_recorded(fast: Backend, name: str) -> None:
+    a, out = (fast.array(np.arange(16).reshape(4, 4)) for _ in range(2))
+    for _ in range(3):
+        UNSEEN[name](fast, a, out)
+    with recorded.recording(fast) as made:
+        UNSEEN[name](fast, a, out)
+    assert not made.is_whole
+
+
+def test_work_on_converted_copies_is_not_recorded(fast: Backend) -> None:
+    x = fast.array(np.arange(32).reshape(4, 8), dtype=np.float16)
+    rows, y = [fast.zeros((4, 1)) for _ in range(6)], fast.empty((4, 8), dtype=np.float16)
+    with recorded.recording(fast) as made:
+        fast.compound_fprop_bn(x, *rows, y, 1e-3, 0.9, True)
+    assert len(made.kernels) == 1 and not made.is_whole
+
+
+def test_two_threads_do_not_pause_at_once(fast: Backend) -> None:
+    replay = fast.executor.replay
+    run = replay.run
+    with replay.paused() as outer:
+        with replay.paused() as inner:
+            assert not inner()
+        assert outer() and replay.run is None
+    assert replay.run is run and fast._calls.fast is not None
+
+
+# Watches --------------------------------------------------------------------------------------------------------------
+
+
+class Thing:
+    """What is watched below."""
+
+    def __init__(self) -> None:
+        self.one, self.two = "one", "two"
+
+    def method(self) -> None:
+        """Something."""
+
+
+class Other(Thing):
+    """A class derived from it."""
+
+
+def _holds(extension: Any, thing: Any, change: Callable[[], object]) -> tuple[bool, bool]:
+    """Whether a record of no kernels may be run, before and after a change."""
+    found = watched._items(thing if isinstance(thing, dict) else vars(thing)) if not isinstance(thing, list) else thing
+    items = tuple(found)
+    record = extension.Record((), ((thing, items),), None)
+    first = record.run() and record.run()
+    change()
+    return first, record.run()
+
+
+def test_attributes_are_watched(extension: Any) -> None:
+    changes: list[Callable[[Other], object]] = [
+        lambda thing: setattr(thing, "two", 2),
+        lambda thing: setattr(thing, "three", 3),
+        lambda thing: delattr(thing, "two"),
+        lambda thing: setattr(thing, "__dict__", dict(vars(thing))),
+        lambda thing: setattr(thing, "__class__", Thing),
+        lambda thing: vars(thing).update(one=1),
+    ]
+    for change in changes:
+        thing = Other()
+        assert _holds(extension, thing, lambda thing=thing, change=change: change(thing)) == (True, False)
+    thing = Other()
+    assert _holds(extension, thing, lambda: setattr(thing, "one", thing.one)) == (True, True)
+
+
+@pytest.mark.parametrize("owner", [Thing, Other])
+def test_classes_are_watched(extension: Any, monkeypatch: pytest.MonkeyPatch, owner: type) -> None:
+    change = lambda: monkeypatch.setattr(owner, "method", lambda self: 1, raising=False)  # noqa: E731
+    assert _holds(extension, Other(), change) == (True, False)
+
+
+def test_lists_and_dictionaries_are_watched(extension: Any) -> None:
+    for change in (lambda x: x.append(3), lambda x: x.pop(), lambda x: x.__setitem__(0, 5), lambda x: x.reverse()):
+        thing = [1, 2]
+        assert _holds(extension, thing, lambda thing=thing, change=change: change(thing)) == (True, False)
+    for change in (lambda x: x.update(c=3), lambda x: x.pop("a"), lambda x: x.update(a=5), lambda x: x.clear()):
+        named = {"a": 1, "b": 2}
+        assert _holds(extension, named, lambda named=named, change=change: change(named)) == (True, False)
+
+
+def test_what_a_watch_cannot_hold_is_refused(extension: Any) -> None:
+    for kernels, watches in (((), ((1, ()),)), ((), (([1], ()),)), ((("no kernel",),), ()), (((),), ())):
+        with pytest.raises((ValueError, TypeError, AttributeError)):
+            extension.Record(kernels, watches, None)
+
+
+def test_a_class_is_the_librarys_only_with_its_methods(monkeypatch: pytest.MonkeyPatch) -> None:
+    holder = Sequential.__new__(Sequential)
+    vars(holder)["inner"] = Bias.__new__(Bias)
+    original = Bias.fprop
+
+    @functools.wraps(original)
+    def noted(self: Any, *args: Any) -> Any:
+        return original(self, *args)
+
+    called = type("Called", (), {"__call__": noted})()
+    cached, partly = functools.lru_cache(noted), functools.partial(noted)
+    inside = contextlib.contextmanager(noted)  # a function of Python's own, with it inside
+    for other in (noted, staticmethod(noted), property(noted), partly, cached, called, inside):
+        assert watched.watches([holder]) is not None
+        with monkeypatch.context() as patch:
+            patch.setattr(ParameterLayer, "set_acc_on", other)
+            assert watched.watches([holder]) is None
+
+
+def test_what_is_found_below_a_root() -> None:
+    holder = Sequential.__new__(Sequential)
+    inner = [1, {"a": (2.0, [3])}]
+    vars(holder).update(inner=inner, init=object())
+    found = watched.watches([holder])
+    assert found is not None
+    assert [thing for thing, _ in found if isinstance(thing, list | dict)] == [inner, inner[1], [3]]
+    for value in (object(), len, lambda: 1, {1}, Thing()):
+        holder.inner = value
+        assert watched.watches([holder]) is None

@@ -1,0 +1,337 @@
+"""Sequences in company: their results, how they are measured, and their targets. Nothing here looks at a time."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from neonlike.backends import gen_backend
+from neonlike.backends.current import release
+from neonlike.nervanaobject import NervanaObject
+from tests.benchmarks.modules import FOLDER, Here
+
+MODULES = (
+    "_terms", "_machine", "_report", "_cases", "harness", "_apart", "_layers", "_references", "_rows", "_rates",
+    "_expressions", "_contenders", "_verdicts", "_primitives", "_cells", "_sequences", "_sequences_torch",
+    "_company_report", "company",
+)  # fmt: skip
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
+    """The modules of the benchmarks folder, with small sequences and the shortest of measurements."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    found = SimpleNamespace(**{name: importlib.import_module(name) for name in MODULES})
+    sequences = found._sequences
+    monkeypatch.setattr(sequences, "MLP", SimpleNamespace(N=3, sizes=(7, 5, 6, 4)))
+    conv = SimpleNamespace(N=2, C=3, K=4, size=6, window=3, pooled=3, out=5)
+    monkeypatch.setattr(sequences, "CONV", conv)
+    cell = found._layers.Cell("net", "rnn", 1, "rnn", 5, 4, 3)
+    monkeypatch.setattr(sequences, "RNN", SimpleNamespace(N=2, out=3, cell=cell))
+    for name in ("MLP", "CONV", "RNN"):
+        monkeypatch.setattr(found._sequences_torch, name, getattr(sequences, name))
+    monkeypatch.setattr(found.company, "QUICK_SECONDS", 0.0)
+    monkeypatch.setattr(found.harness, "MEMORY_BYTES", 1 << 16)
+    yield found
+    for name in MODULES:
+        sys.modules.pop(name)
+
+
+class FakeDesk:
+    """Has the right result, or one that is off, and takes whatever time it is told to."""
+
+    seconds = 1.0
+    log: list[tuple[Any, ...]]
+
+    def __init__(self, name: str, off: float = 0.0) -> None:
+        self.name, self.off = name, off
+
+    def make(self, *given: Any) -> list[list[float]]:
+        """The results of a step."""
+        self.log.append((self.name, *given))
+        self.part = given[1]
+        return [[1.0, 2.0 + self.off]]
+
+    def parts(self) -> list[str]:
+        """Names of the parts."""
+        return ["one", "two"]
+
+    def sample(self, seconds: float) -> float:
+        """Seconds of a step."""
+        self.log.append((self.name, self.part))
+        return self.seconds if self.part is None else self.seconds / 4
+
+
+class FakeBusy:
+    """Counts how often it was let go on."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+        FakeBusy.last = self
+
+    last: FakeBusy
+
+    def go_on(self) -> None:
+        """Let go on."""
+        self.log.append("on")
+
+    def rest(self) -> None:
+        """Stopped."""
+        self.log.append("off")
+
+    def close(self) -> None:
+        """Ended."""
+        self.log.append("end")
+
+
+@pytest.fixture
+def fake(bench: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Runs with contenders that are made up: ``off`` has the errors of their results."""
+    made = SimpleNamespace(off={}, log=[], bench=bench)
+    monkeypatch.setattr(FakeDesk, "log", made.log, raising=False)
+    monkeypatch.setattr(bench._primitives, "has_torch", lambda: True)
+    monkeypatch.setattr(bench.company, "Busy", FakeBusy)
+    start = lambda argv, name: Here(nullcontext(FakeDesk(name, made.off.get(name, 0.0))))  # noqa: E731
+    monkeypatch.setattr(bench.company, "start", start)
+    return made
+
+
+def test_everybody_is_measured_in_turns_and_written(
+    fake: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "run.json"
+    argv = ["--quick", "--only", "mlp", "--threads", "2", "--json", str(path)]
+    assert fake.bench.company.main(argv) == 0
+    written = json.loads(path.read_text())["beside"]
+    cells = {(r["text"], r["size"], r["contender"]): r["median"] for r in written}
+    peers = ("neonlike", "torch", "torch.compile")
+    assert cells == {
+        **{(scenario, 2, who): 1.0 for scenario in ("alone", "busy") for who in peers},
+        ("alone", fake.bench._machine.cores(), "neonlike: whole"): 1.0,
+        **{("alone", fake.bench._machine.cores(), f"neonlike: {part}"): 0.25 for part in ("one", "two")},
+    }
+    assert all(len(r["samples"]) == fake.bench.company.QUICK_ROUNDS for r in written)
+    # Before the busy scenario nobody is let go on; there, once a sample; in the end all is over.
+    assert FakeBusy.last.log.count("on") == 3 * fake.bench.company.QUICK_ROUNDS
+    assert FakeBusy.last.log[-2:] == ["off", "end"]
+    out = capsys.readouterr().out
+    assert "mlp, alone, 2 threads: torch takes 1.00 times as long (target >= 1.15): MISSED" in out
+    assert "its 2 parts alone together 500 ms: 2.00 times as long (target <= 1.1): MISSED" in out
+
+
+def test_processes_are_asked_for_what_they_are_to_do(fake: SimpleNamespace) -> None:
+    fake.bench.company.main(["--only", "rnn", "--threads", "1,4", "--scenarios", "after NumPy", "--rounds", "1"])
+    cores = fake.bench._machine.cores()
+    made = [entry for entry in fake.log if len(entry) == 5]
+    assert made == [
+        ("neonlike", "rnn", None, 1, "after NumPy"),
+        ("reference", "rnn", None, cores, "alone"),
+        *((who, "rnn", None, 1, "after NumPy") for who in ("torch", "torch.compile")),
+        *((who, "rnn", None, 4, "after NumPy") for who in ("neonlike", "torch", "torch.compile")),
+        *(("neonlike", "rnn", part, cores, "alone") for part in (None, None, "one", "two")),
+    ]
+
+
+def test_a_wrong_result_is_not_timed_and_ours_fails_the_run(
+    fake: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = ["--quick", "--only", "calls", "--no-parts"]
+    fake.off["torch"] = 0.1
+    assert fake.bench.company.main(argv) == 0
+    assert ("torch", None) not in fake.log
+    assert ("neonlike", None) in fake.log
+    fake.off["neonlike"] = float("nan")
+    fake.log.clear()
+    assert fake.bench.company.main(argv) == 1
+    assert ("neonlike", None) not in fake.log
+    assert "calls at 2, neonlike: not timed, because it is wrong" in capsys.readouterr().err.replace(
+        f"at {fake.bench._machine.cores()},", "at 2,"
+    )
+
+
+@pytest.mark.parametrize(
+    "argv", [["--only", "nonsense"], ["--scenarios", "nowhere"], ["--threads", "0"], ["--rounds", "0"]]
+)
+def test_bad_options_are_refused(bench: SimpleNamespace, argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_info:
+        bench.company.parse(argv)
+    assert exit_info.value.code == 2
+    assert argv[0] in capsys.readouterr().err
+
+
+def test_without_pytorch_it_says_what_to_install(
+    bench: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(bench._primitives, "has_torch", lambda: False)
+    assert bench.company.main(["--quick"]) == 2
+    assert "benchmarks/company.py compares with PyTorch, which is not installed" in capsys.readouterr().err
+
+
+def test_a_sample_counts_the_steps_and_not_what_is_before_them(bench: SimpleNamespace) -> None:
+    now, log = [0.0], []
+
+    def step() -> None:
+        log.append("step")
+        now[0] += 1.0
+
+    def before() -> None:
+        log.append("before")
+        now[0] += 10.0
+
+    assert bench.company.sample(step, before, 40.0, lambda: now[0]) == 1.0
+    assert log == ["step"] * 3 + ["before", "step"] * 4
+    log.clear()
+    assert bench.company.sample(step, before, 0.0, lambda: now[0]) == 1.0
+    assert log == ["step"] * 3 + ["before", "step"] * 3, "a long step has a median too"
+
+
+@pytest.mark.parametrize(
+    ("threads", "cores", "expected"), [(1, 2, 1.0), (2, 2, 1.5), (4, 2, 1.25), (1, 1, 2.0), (4, 8, 1.0), (8, 8, 9 / 8)]
+)
+def test_the_fair_share_beside_one_more_thread(
+    bench: SimpleNamespace, threads: int, cores: int, expected: float
+) -> None:
+    assert bench._company_report.fair(threads, cores) == pytest.approx(expected)
+
+
+def result(bench: Any, case: str, scenario: str, who: str, *samples: float) -> Any:
+    """A result on two threads with these medians of its rounds."""
+    median = sorted(samples)[len(samples) // 2]
+    return bench._cases.Result(
+        case, scenario, 2, who, median=median, low=min(samples), high=max(samples), samples=list(samples)
+    )
+
+
+def test_verdicts(bench: SimpleNamespace) -> None:
+    results = [
+        result(bench, "mlp", "alone", "neonlike", 1.0, 10.0, 2.0),
+        result(bench, "mlp", "alone", "torch", 2.0, 30.0, 4.0),
+        result(bench, "mlp", "alone", "torch.compile", 1.2, 12.0, 2.4),
+        result(bench, "mlp", "busy", "neonlike", 6.0, 6.0, 6.0),
+        result(bench, "mlp", "busy", "torch", 3.0, 3.0, 3.0),
+        result(bench, "mlp", "alone", "neonlike: whole", 1.05),
+        result(bench, "mlp", "alone", "neonlike: fprop", 0.4),
+        result(bench, "mlp", "alone", "neonlike: bprop", 0.6),
+        result(bench, "rnn", "after NumPy", "neonlike", 1.0),
+        result(bench, "rnn", "after NumPy", "torch", 1.5),
+        result(bench, "rnn", "alone", "neonlike", 0.8),
+    ]
+    assert bench._company_report.verdicts(results, 2) == [
+        "mlp, alone, 2 threads: torch.compile takes 1.20 times as long (target >= 1.15): met",
+        "mlp, busy, 2 threads: torch takes 0.50 times as long (target >= 1): MISSED",
+        "rnn, after NumPy, 2 threads: torch takes 1.50 times as long",
+        "mlp, 2 threads: the whole takes 1.05 s, its 2 parts alone together 1.00 s: 1.05 times as long "
+        "(target <= 1.1): met",
+        "mlp, busy, 2 threads: ours takes 3.00 times as long as alone, 2.00 of a fair share's 1.50 (target <= 1.5): "
+        "MISSED",
+        "rnn, after NumPy, 2 threads: ours takes 1.25 times as long as alone",
+    ]
+    tables = bench._company_report.tables(results)
+    assert tables["Alone"][2] == (
+        "| mlp | 2 | 2.00 s (1.00 s to 10.0 s) | 4.00 s (2.00 s to 30.0 s); 2.00x | 2.40 s (1.20 s to 12.0 s); 1.20x |"
+    )
+    assert tables["Each part of ours alone in a process"][-1] == "| mlp | bprop | 2 | 600 ms | 600 ms | 600 ms |"
+
+
+# What is measured -----------------------------------------------------------------------------------------------
+
+
+def two_steps(made: Any) -> list[Any]:
+    """What two steps change, as a process tells it."""
+    step = made.call()
+    step()
+    step()
+    return [np.asarray(array, np.float64) for array in made.result()]
+
+
+def plain_mlp(bench: Any, operands: Any) -> list[Any]:
+    """The training step's formulas, twice, in float64."""
+    weights = [operands[f"W{i}"].astype(np.float64) for i in range(3)]
+    speeds = [np.zeros_like(W) for W in weights]
+    x, t = operands["x"].astype(np.float64), operands["t"]
+    for _ in range(2):
+        h = [x]
+        for W in weights[:2]:
+            h.append(np.maximum(W @ h[-1], 0))
+        scores = weights[2] @ h[2]
+        e = np.exp(scores - scores.max(axis=0))
+        error = (e / e.sum(axis=0) - t) / x.shape[1]
+        for i in (2, 1, 0):
+            gradient = error @ h[i].T
+            error = (weights[i].T @ error) * (h[i] > 0)
+            speeds[i] = bench._sequences.MOMENTUM * speeds[i] - bench._sequences.RATE * gradient
+            weights[i] = weights[i] + speeds[i]
+    return [W - operands[f"W{i}"] for i, W in enumerate(weights)]
+
+
+def test_the_training_step_is_one_of_gradient_descent(bench: SimpleNamespace) -> None:
+    operands = bench._sequences.mlp_operands()
+    with gen_backend("cpu", rng_seed=0) as be:
+        made = two_steps(bench._sequences.mlp(be, operands))
+    assert bench.harness.error(made, plain_mlp(bench, operands)) < bench.company.TOLERANCE
+
+
+@pytest.mark.parametrize("name", ["mlp", "calls", "conv", "rnn"])
+def test_parts_alone_are_those_of_the_whole(bench: SimpleNamespace, name: str) -> None:
+    """They can be called again and again after a step, and give finite values."""
+    sequence = bench._sequences.SEQUENCES[name]
+    with gen_backend("cpu", rng_seed=0) as be:
+        made = sequence.ours(be, sequence.operands())
+        made.call()()
+        for part in made.parts:
+            for _ in range(50):
+                made.call(part)()
+        assert all(np.isfinite(array).all() for array in made.result())
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed")
+@pytest.mark.parametrize("name", ["mlp", "calls", "conv", "rnn"])
+def test_pytorch_computes_the_same(bench: SimpleNamespace, name: str) -> None:
+    sequence, steps = bench._sequences.SEQUENCES[name], bench._sequences_torch
+    expected = two_steps(steps.STEPS[name](steps.Way("torch", double=True), sequence.operands()))
+    with gen_backend("cpu", rng_seed=0) as be:
+        made = {"neonlike": two_steps(sequence.ours(be, sequence.operands()))}
+    for peer in sequence.peers:
+        if peer != steps.COMPILED:  # compiling takes seconds
+            made[peer] = two_steps(steps.STEPS[name](steps.Way(peer), sequence.operands()))
+    for who, arrays in made.items():
+        assert bench.harness.error(arrays, expected) < bench.company.TOLERANCE, who
+
+
+def test_a_desk_makes_two_steps_and_samples_a_part(bench: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    log: list[str] = []
+    parts = {name: lambda name=name: log.append(name) for name in ("one", "two")}
+    asked: list[Any] = []
+
+    def maker(sequence: str, threads: int) -> Any:
+        asked.append((sequence, threads))
+        return bench._sequences.Made(parts, lambda: [np.arange(6.0).reshape(2, 3)])
+
+    monkeypatch.setattr(bench.company, "make_ours", maker)
+    desk = bench.company.Desk("neonlike")
+    assert desk.make("mlp", "two", 3, "alone") == [[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]]
+    assert (asked, log, desk.parts()) == ([("mlp", 3)], ["one", "two"] * 2, ["one", "two"])
+    log.clear()
+    assert desk.sample(0.0) >= 0
+    assert log == ["two"] * 6
+    assert len(bench.company.some(np.zeros((100, 100)), most=7)) <= 7
+
+
+def test_ours_has_as_many_threads_as_it_is_told(bench: SimpleNamespace) -> None:
+    bench.company.make_ours("calls", 3)
+    be = NervanaObject.be
+    try:
+        assert be.num_threads == 3
+    finally:
+        be.num_threads = None
+        release(be)

@@ -1,0 +1,199 @@
+"""Nodes built by the extension: what Python's builders give, errors included, for every function it stands in for."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from neonlike.backends import Backend
+from neonlike.backends.cpu.backend import NervanaCPU
+from neonlike.kernels.c import fastbuild, fastpath
+from neonlike.kernels.c.compositions import CONVERTED, ELEMENTWISE, REDUCED, RULED, NoComposition, steps_of
+from neonlike.optree import functions
+from neonlike.optree.functions import F
+from neonlike.optree.node import OPERATORS, Expression
+from neonlike.optree.ops import OPS
+from neonlike.optree.tape import Rule, ruled
+from tests.support.replaying import both, extension, fast, put_back  # noqa: F401
+
+pytestmark = [
+    pytest.mark.skipif(bool(fastpath.obstacle()), reason=fastpath.obstacle()),
+    pytest.mark.cpu_only("nodes of the CPU's tensors"),
+    pytest.mark.usefixtures("put_back"),
+]
+
+
+# The same nodes --------------------------------------------------------------------------------------------------
+
+
+def pool(be: Backend) -> list[Any]:
+    """Operands of every kind: common ones, unusual ones and wrong ones."""
+    a = be.array([[1.5, -2, 0.25], [3, 4, -5]])
+    wide, whole = be.array(a.get(), dtype=np.float64), be.array(a.get(), dtype=np.int32)
+    cube = be.ones((2, 2, 3))
+    found = [a, a[:1], a[:, :1], a.T, a * 2, be.sum(a, axis=1), wide, whole, be.array(a.get(), dtype=np.float16)]
+    found += [cube, cube + 1, be.ones((1, 1, 1)), be.empty((0, 3)), be.ones((1,) * 9), be.rand() * 1, F.add(1, 2)]
+    found += [2, -1.5, 0, True, 1 << 80, np.float32(2), np.int64(3), np.ones((2, 3), np.float32), np.ones(3)]
+    return [*found, None, "text", 1j, [1, 2], NervanaCPU(rng_seed=0).ones((2, 3))]
+
+
+UNARY = {"neg": operator.neg, "abs": operator.abs}
+BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    name: getattr(operator, name) for name in "add sub mul truediv pow lt le eq ne gt ge".split()
+}
+
+
+@pytest.mark.parametrize("name", [*UNARY, *BINARY])
+def test_operators_build_what_python_builds(fast: Backend, extension: Any, name: str) -> None:
+    things = pool(fast)
+    if name in UNARY:
+        calls = [lambda a=a: UNARY[name](a) for a in things if isinstance(a, Expression)]
+    else:
+        pairs = [(a, b) for a, b in itertools.product(things, things) if any(isinstance(x, Expression) for x in (a, b))]
+        calls = [lambda a=a, b=b: BINARY[name](a, b) for a, b in pairs]  # type: ignore[misc]
+    assert_equal(extension, calls)
+
+
+def assert_equal(extension: Any, calls: list[Callable[[], Any]]) -> None:
+    in_c, in_python = both(extension, calls)
+    for ours, its in zip(in_c, in_python):
+        assert ours == its
+    assert any(len(found) == 5 for found in in_c), "nodes among errors"
+
+
+MARKED = sorted(
+    {
+        (cls.__name__, name)
+        for cls, name, _, function in fastbuild._marked()
+        if function.form.kind not in ("assign", "set item", "call")
+    }
+)
+
+
+def test_most_builders_are_stood_in_for() -> None:
+    names = {name for _, name in MARKED}
+    assert {"sig", "exp", "tanh", "add", "where", "sum", "max", "mean", "greater", "sqrt", "square"} <= names
+    assert {"var", "std", "norm2", "softmax", "log_softmax", "logsumexp", "fprop_softmax"} <= names
+    assert not names & {"argmax", "bitwise_and", "dot", "transpose"}
+
+
+def test_steps_are_read_off_the_function() -> None:
+    def spread(a: Any, axis: int) -> Any:
+        most = F.max(a, axis)
+        return F.div(F.sub(most, F.min(a, axis)), F.add(most, 7))
+
+    named = [(spec.name, operands, kind) for spec, operands, kind, _ in steps_of(spread)]
+    kinds = (REDUCED, REDUCED, ELEMENTWISE, ELEMENTWISE, ELEMENTWISE)
+    given = ((0,), (0,), (1, 2), (1, (7,)), (3, 4))
+    assert named == list(zip(("max", "min", "sub", "add", "div"), given, kinds))
+    assert [operands for _, operands, *_ in steps_of(functions.mean)] == [(0,), (1, None)]
+    kinds = (CONVERTED, ELEMENTWISE, REDUCED, ELEMENTWISE, CONVERTED, RULED)
+    assert tuple(kind for _, _, kind, _ in steps_of(functions.norm2)) == kinds
+
+
+def of_two_parents(a: Any, axis: int) -> Any:
+    return ruled(F.sum(a, axis), Rule("half", (a, a), F.sum))
+
+
+@pytest.mark.parametrize("function", [of_two_parents, lambda a, axis: F.max(a), lambda a, axis: a.T])
+def test_steps_of_other_nodes_are_refused(function: Any) -> None:
+    with pytest.raises(NoComposition, match="is no step of a composition"):
+        steps_of(function)
+
+
+@pytest.mark.parametrize(("owner", "name"), MARKED)
+def test_builders_build_what_python_builds(fast: Backend, extension: Any, owner: str, name: str) -> None:
+    space: Any = F if owner == "F" else fast
+    form = getattr(space, name).form
+    things = pool(fast)
+    if form.kind in ("reduction", "composed"):
+        axes: list[Any] = [
+            None,
+            0,
+            1,
+            -1,
+            -2,
+            2,
+            -3,
+            9,
+            (0,),
+            (0, 1),
+            [1],
+            (),
+            True,
+            1.0,
+            "x",
+            1 << 80,
+            np.int64(1),
+            (0, 0),
+        ]
+        calls = [lambda a=a, k=k: getattr(space, name)(a, k) for a in things for k in axes]
+        calls += [lambda a=a, k=k: getattr(space, name)(a, axis=k) for a in things[:4] for k in axes]
+    else:
+        arity = form.specs[0].arity
+        few = things if arity < 3 else [*things[:3], *things[4:8], *things[9:10], *things[14:18], things[-1], None]
+        calls = [lambda given=given: getattr(space, name)(*given) for given in itertools.product(few, repeat=arity)]
+    a = things[0]
+    calls += [
+        lambda: getattr(space, name)(), lambda: getattr(space, name)(a=a), lambda: getattr(space, name)(a, wrong=1),
+        lambda: getattr(space, name)(a, a, a, a, a, a, a), lambda: getattr(space, name)(a, out=3),
+        lambda: getattr(space, name)(a, keepdims=False), lambda: getattr(space, name)(wrong=a),
+    ]  # fmt: skip
+    assert_equal(extension, calls)
+
+
+class Refused(Exception):
+    """Python was asked."""
+
+
+def refuse(*given: Any) -> Any:
+    raise Refused
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "operands"),
+    [
+        ("unary", "exp", "a"), ("unary", "exp", "e"), ("binary", "add", "ab"), ("binary", "add", "2e"),
+        ("binary", "add", "a1"), ("binary", "gt", "ar"), ("binary", "mul", "rk"), ("binary", "mul", "kr"),
+        ("binary", "mul", "ca"), ("ternary", "where", "abe"), ("ternary", "where", "a2r"),
+        ("ternary", "where", "ab1"), ("reduction", "sum", "a"), ("reduction", "max", "a1"),
+        ("composed", "mean", "e"), ("composed", "softmax", "a1"), ("composed", "logsumexp", "e"),
+        ("composed", "norm2", "a"), ("composed", "norm2", "e1"), ("composed", "std", "a1"), ("composed", "std", "c"),
+    ],
+)  # fmt: skip
+def test_common_nodes_are_built_without_python(
+    fast: Backend, extension: Any, kind: str, name: str, operands: str
+) -> None:
+    a, b, cube = fast.ones((2, 3)), fast.ones((2, 3)), fast.ones((4, 2, 3))
+    things = {"a": a, "b": b, "e": a * b, "r": a[:1], "k": a[:, :1], "c": cube, "1": 1, "2": 2.5}
+    what = steps_of(getattr(functions, name)) if kind == "composed" else OPS[name]
+    node = (builder := extension.Builder(kind, refuse, what))(*[things[letter] for letter in operands])
+    assert node.spec is (what[-1][0] if isinstance(what, tuple) else what)
+    assert node.backend is fast and node.dtype == np.float32
+    with pytest.raises(Refused):
+        builder(None)
+
+
+def test_builders_of_no_kind_are_refused(extension: Any) -> None:
+    longest = (steps_of(functions.mean) * 9)[:17]
+    wrong: list[tuple[Any, ...]] = [("none", refuse), ("unary", 3), ("assign", refuse), ("unary",), ()]
+    steps: list[Any] = [(), longest, None, (1,), ((1, 2),), ((1, (2,), 0),), ((1, (-1,), 0),), ((1, ("x",), 0),)]
+    steps = [tuple((*step, None) if isinstance(step, tuple) else step for step in one) if one else one for one in steps]
+    one = steps_of(functions.mean)[0][0]
+    steps += [((one, (0,), RULED, more),) for more in (None, 3, (1,), (3, 1, 1, 1), (dict, 1, 1, 1))]
+    steps += [((one, (0,), CONVERTED, None),), ((one, (0,), ELEMENTWISE, {}),), ((one, (0,), ELEMENTWISE),)]
+    steps += [((1, (0, 0, 0, 0), 0, None),), ((1, (0,), "x", None),)]
+    for given in [*wrong, *(("composed", refuse, one) for one in steps)]:
+        with pytest.raises(TypeError):
+            extension.Builder(*given)
+    for operators in (None, (), (refuse,) * len(OPERATORS), [1]):
+        with pytest.raises(TypeError):
+            extension.take_operators(operators)
+    for cls in (3, int):
+        with pytest.raises(TypeError):
+            extension.attach(cls)
