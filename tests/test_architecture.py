@@ -71,6 +71,18 @@ BESIDE_FOLDERS = {
 APART = {("kernels.c", "kernels.cuda"), ("kernels.cuda", "kernels.c")}
 """Folders that import nothing of each other, though one stands above the other."""
 
+TESTS = ROOT / "tests"
+TESTS_APART = {
+    "backends/primitives": "compound primitives: backends/families/ and the primitives/ of each backend",
+    "backends/replays": "backends/replays.py and watched.py",
+    "backends/tensors": "backends/tensor*.py, the backends' tensors and families/creation.py",
+    "cudaemu": "the emulated GPU",
+    "fuzz": "random programs",
+    "gpu_check": "the program that tries a GPU",
+    "planted": "faults for mutants.py",
+}
+"""Folders of tests that neither the package nor the repository has, and what they are about."""
+
 PROJECT = tomllib.loads((SOURCE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 BASE_DEPENDENCIES = {re.split("[<>=]", requirement)[0].lower() for requirement in PROJECT["dependencies"]}
 """What `import neonlike` may need; every other package is imported inside the function that uses it."""
@@ -267,6 +279,26 @@ def test_a_circle_of_scripts_is_found(back: str, tmp_path: Path) -> None:
     assert circles(tmp_path, scripts=True) == {"a", "b"}
     (tmp_path / "b.py").write_text("import c\n")
     assert circles(tmp_path, scripts=True) == set()
+
+
+def folders_without_a_subject(tests: Path) -> set[str]:
+    """Folders of tests that are no folder of the package or of the repository, and in none of TESTS_APART."""
+    folders = {path.parent.relative_to(tests) for path in tests.rglob("test_*.py")}
+    apart = {Path(name) for name in TESTS_APART}
+    unknown = (folder for folder in folders if apart.isdisjoint({folder, *folder.parents}))
+    return {str(folder) for folder in unknown if not ((SOURCE / folder).is_dir() or (ROOT / folder).is_dir())}
+
+
+def test_tests_lie_in_the_folders_of_what_they_test() -> None:
+    assert folders_without_a_subject(TESTS) == set()
+    assert [name for name in TESTS_APART if not (TESTS / name).is_dir() or (SOURCE / name).is_dir()] == []
+
+
+def test_a_folder_of_tests_without_a_subject_is_found(tmp_path: Path) -> None:
+    for name in ("layers/core", "layers/odd", "fuzz/deep", "benchmarks"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "test_it.py").touch()
+    assert folders_without_a_subject(tmp_path) == {"layers/odd"}
 
 
 @pytest.mark.parametrize("folder", ["tests", "benchmarks", "examples"])
