@@ -1,22 +1,23 @@
-"""Backward passes that were made before: the same assignments for other values, without the tape that led to them.
+"""Backward passes that were made before: the same programs for other values, without the tape that led to them.
 
 Which assignments a value and its gradients take follows from the tape: its ops, the layout of the tensors below it, the
 values of numbers, the gradient rules of its ops, and which values of it are kept, because they were asked for before.
-The extension of ``kernels/c/fastpath.py`` writes all of that into a key. The second pass for a key is recorded: each of
-its assignments is *fixed*, to kernels whose arguments are leaves of the tape (its tensors, kept values) and what the
-pass makes. From the third on they are run as they were, in their order, and a tensor is let go after the last that
-reads it. Tapes with what the extension does not know (most primitives, gathers, random numbers, rules of your own) are
-played by :mod:`neonlike.optree.backward`; so are those with many bytes of kept values, which playing lets go one
-by one.
+The extension of ``kernels/c/fastpath.py`` writes all of that into a key. The second pass for a key is traced, and the
+programs of its assignments are joined (:mod:`.laid`): into one whose operands are leaves of the tape (its tensors, kept
+values) and the results, everything else in working memory. From the third on it is run as it is. Tapes with what the
+extension does not know (most primitives, gathers, random numbers, rules of your own) are played by
+:mod:`neonlike.optree.backward`; so are those with many bytes of kept values, which playing lets go one by one.
 
 The value that is asked for alone is computed again likewise, and of the same nodes the values are kept as before.
 """
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
-from neonlike.autograd.temporaries import Making, Temporaries
+from neonlike.autograd.laid import Laid
+from neonlike.kernels.run.trace import tracing
 from neonlike.optree.dtypes import DType
 from neonlike.optree.keeping import compute, keep_results
 from neonlike.optree.node import OpTreeNode
@@ -30,9 +31,6 @@ TRIES = 3
 
 MOST_KEPT = 1 << 24
 """Bytes of kept values of a tape that is repeated: they are held until the pass is over."""
-
-Pairs = list[tuple[Any, Any]]
-
 
 class Tape(NamedTuple):
     """A tape's key, leaves, the ids of nodes that something is kept of, and nodes in the order of the key."""
@@ -61,59 +59,44 @@ class Keeping(NamedTuple):
     leads: bool
 
 
-class Pass:
-    """A backward pass on the leaves of a tape, or the computation of its value.
+class Pass(NamedTuple):
+    """A backward pass on the leaves of a tape, or the computation of its value, as one program.
 
-    Parameters
+    Its operands are the leaves, ``one``, and the tensors that it makes and that stay; others lie in working memory.
+
+    Attributes
     ----------
-    steps : list of Making
+    program : nlfast.Program
     one : Tensor
         The gradient that it begins with.
-    count : int
-        How many tensors it is about: the leaves, ``one``, those that it makes.
+    made : tuple of (shape, dtype)
     value : int or None
-        Which is the value, if the pass computes it.
+        Which operand is the value, if the pass computes it.
     gradients : tuple of (int, int)
-        Which leaf each gradient belongs to, and which tensor it is.
-    kept : list of Keeping
+        Which leaf each gradient belongs to, and which operand it is.
+    kept : tuple of Keeping
     """
 
-    def __init__(
-        self,
-        steps: list[Making],
-        one: Any,
-        count: int,
-        value: int | None,
-        gradients: tuple[tuple[int, int], ...],
-        kept: list[Keeping],
-    ) -> None:
-        self.one, self.count, self.value, self.gradients, self.kept = one, count, value, gradients, kept
-        self._temporaries = Temporaries(one.backend, steps)
-        self.steps = self._temporaries.left_to_make(steps)
+    program: Any
+    one: Any
+    made: tuple[tuple[Shape, DType], ...]
+    value: int | None
+    gradients: tuple[tuple[int, int], ...]
+    kept: tuple[Keeping, ...]
 
     def run(self, be: Any, leaves: tuple[Any, ...]) -> Result | None:
         """The pass on ``leaves``; None if there was no memory for a kernel, or threads must not be started."""
-        tensors = [*leaves, self.one]
-        tensors += [self.one] * (self.count - len(tensors))
-        held = self._temporaries.take()
-        for place, tensor in held:
-            tensors[place] = tensor
         allocate = be._allocate
-        for fixed, made, dropped in self.steps:
-            for place, shape, dtype in made:
-                tensors[place] = allocate(shape, dtype, None, True)
-            if not fixed.run(tensors):
-                return None
-            for place in dropped:
-                tensors[place] = self.one
-        self._temporaries.give_back(held)
+        tensors = (*leaves, self.one, *[allocate(shape, dtype, None, True) for shape, dtype in self.made])
+        if not self.program.run_on(tensors):
+            return None
         value = None if self.value is None else tensors[self.value]
         gradients = {id(leaves[leaf]): tensors[place] for leaf, place in self.gradients}
         return Result(value, gradients, [[None if p is None else tensors[p] for p in one.places] for one in self.kept])
 
 
-class Recorder:
-    """Writes down the assignments of a pass.
+class Recording:
+    """Has a pass written down; what is done inside ``with`` it belongs to the pass.
 
     Parameters
     ----------
@@ -128,19 +111,14 @@ class Recorder:
 
     def __init__(self, be: Any, key: Any, leaves: tuple[Any, ...], one: Any) -> None:
         self.be, self.key, self.leaves, self.one = be, key, leaves, one
-        self.tensors = [*leaves, one]  # all live until the end, so that no two lie at one place
-        self.found: list[tuple[Any, tuple[int, ...]]] = []
-        self.is_whole = True
+        self._tracing = tracing(be)
 
-    def note(self, pairs: Pairs) -> None:
-        """An assignment that was just made."""
-        launches = self.be.executor.replay.launches
-        known = {id(tensor) for tensor in self.tensors}
-        first = len(self.tensors)
-        self.tensors += [target for target, _ in pairs if id(target) not in known]
-        fixed = None if launches is None else launches.fixed(self.be, pairs, self.tensors, True)
-        self.is_whole = self.is_whole and fixed is not None
-        self.found.append((fixed, tuple(range(first, len(self.tensors)))))
+    def __enter__(self) -> Recording:
+        self.trace = self._tracing.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._tracing.__exit__(*error)
 
     def finish(self, value: Any, gradients: dict[int, Any], nodes: tuple[OpTreeNode, ...] = ()) -> None:
         """The pass is over: remember it for its key, if all of it can be run again.
@@ -148,37 +126,36 @@ class Recorder:
         ``value`` is None if it was known; what is kept now of ``nodes`` will be kept again.
         """
         passes = self.be.executor.replay.passes
-        places = {id(tensor): place for place, tensor in enumerate(self.tensors) if place > len(self.leaves)}
-        results = [(leaf, gradients[id(t)]) for leaf, t in enumerate(self.leaves) if id(t) in gradients]
-        entries = [(at, entry) for at, node in enumerate(nodes) if (entry := kept.get(id(node))) is not None]
-        found_new = ((at, e, [places.get(id(result)) for result in (e.tensor, *e.parts)]) for at, e in entries)
-        new = [Keeping(at, tuple(which), e.why, e.leads) for at, e, which in found_new if which[-1] is not None]
-        wanted = [id(tensor) for _, tensor in results] + ([] if value is None else [id(value)])
-        if not self.is_whole or any(one not in places for one in wanted) or len(results) != len(gradients):
-            known = passes.get(self.key, 0)
-            if known.__class__ is int:  # else another thread has recorded it
-                passes[self.key] = known + 1
-            return
-        found = tuple((leaf, places[id(tensor)]) for leaf, tensor in results)
-        stay = {places[one] for one in wanted} | {place for one in new for place in one.places if place is not None}
-        passes[self.key] = Pass(self._steps(stay), self.one, len(self.tensors), places.get(id(value)), found, new)
+        found = self._pass(value, gradients, nodes)
+        if found is not None:
+            passes[self.key] = found
+        elif (known := passes.get(self.key, 0)).__class__ is int:  # else another thread has recorded it
+            passes[self.key] = known + 1
 
-    def _steps(self, stay: set[int]) -> list[Making]:
-        """The assignments; tensors but those that ``stay`` are let go after the last that uses them."""
-        last: dict[int, int] = {}
-        for step, (fixed, made) in enumerate(self.found):
-            last.update(dict.fromkeys((*fixed.bases, *made), step))
-        steps = []
-        for step, (fixed, made) in enumerate(self.found):
-            new = tuple((place, self.tensors[place].shape, self.tensors[place].dtype) for place in made)
-            over = {p for p, at in last.items() if at == step and p > len(self.leaves)} - stay
-            steps.append(Making(fixed, new, tuple(sorted(over))))
-        return steps
+    def _pass(self, value: Any, gradients: dict[int, Any], nodes: tuple[OpTreeNode, ...]) -> Pass | None:
+        """What was written down; None if it cannot be run again."""
+        laid = Laid((*self.leaves, self.one), self.trace.runs)
+        if not self.trace.is_whole or not laid.is_known:
+            return None
+        results = [(leaf, gradients[id(t)]) for leaf, t in enumerate(self.leaves) if id(t) in gradients]
+        wanted = [tensor for _, tensor in results] + ([] if value is None else [value])
+        entries = [(at, entry) for at, node in enumerate(nodes) if (entry := kept.get(id(node))) is not None]
+        new = [(at, e, (e.tensor, *e.parts)) for at, e in entries if laid.makes((e.tensor, *e.parts)[-1])]
+        if not all(map(laid.makes, wanted)) or len(results) != len(gradients):
+            return None
+        laid.stay([*wanted, *(tensor for _, _, of_one in new for tensor in of_one if laid.makes(tensor))])
+        program = self.be.executor.replay.program(laid.program())
+        place = laid.place_of
+        return Pass(
+            program, self.one, tuple((t.shape, t.dtype) for t in laid.staying), place(value),
+            tuple((leaf, laid.places[id(tensor)]) for leaf, tensor in results),
+            tuple(Keeping(at, tuple(map(place, of_one)), e.why, e.leads) for at, e, of_one in new),
+        )  # fmt: skip
 
 
 def _tape_of(be: Any, root: OpTreeNode, how: str) -> Tape | None:
     """What is below ``root``, with a key for what is done with it; None if that cannot be told."""
-    launches = be.executor.replay.launches
+    launches = be.executor.replay.table
     found = None if launches is None else launches.tape(be, root, kept)
     if found is None:
         return None
@@ -191,7 +168,7 @@ def _tape_of(be: Any, root: OpTreeNode, how: str) -> Tape | None:
     return Tape((written, how, *wanted), leaves, met, nodes)
 
 
-def _known(be: Any, tape: Tape, shape: Shape, dtype: DType) -> Pass | Recorder | None:
+def _known(be: Any, tape: Tape, shape: Shape, dtype: DType) -> Pass | Recording | None:
     """The pass of a tape if it was recorded, or what is to record it, from ones of ``shape``; or None."""
     passes = be.executor.replay.passes
     known = passes.get(tape.key)
@@ -202,10 +179,10 @@ def _known(be: Any, tape: Tape, shape: Shape, dtype: DType) -> Pass | Recorder |
             passes.clear()
         passes[tape.key] = 0
         return None
-    return Recorder(be, tape.key, tape.leaves, be.ones(shape, dtype=dtype)) if known < TRIES else None
+    return Recording(be, tape.key, tape.leaves, be.ones(shape, dtype=dtype)) if known < TRIES else None
 
 
-def repeat(be: Any, root: OpTreeNode, is_known: bool) -> Result | Recorder | None:
+def repeat(be: Any, root: OpTreeNode, is_known: bool) -> Result | Recording | None:
     """The value of ``root``, unless it ``is_known``, and its gradients, if such a pass was recorded; or what is to
     record it; or None. What was kept for the pass is let go where it is repeated."""
     tape = _tape_of(be, root, "gradients" if is_known else "value and gradients")
@@ -229,8 +206,9 @@ def value_of(be: Any, root: OpTreeNode, differentiable: bool) -> Any:
         for one, results in zip(known.kept, result.kept):  # type: ignore[union-attr]
             keep_results(tape.nodes[one.node], results, one.why, one.leads)  # type: ignore[union-attr]
         return result.value
-    recorder = known if known.__class__ is Recorder else None
-    value, _ = compute(root, differentiable, None if recorder is None else recorder.note)
-    if recorder is not None:
-        recorder.finish(value, {}, tape.nodes)  # type: ignore[union-attr]
+    recording = known if known.__class__ is Recording else None
+    with recording or nullcontext():  # type: ignore[union-attr]
+        value, _ = compute(root, differentiable)
+    if recording is not None:
+        recording.finish(value, {}, tape.nodes)  # type: ignore[union-attr]
     return value

@@ -7,6 +7,7 @@ A variable is an op-tree and the variables it was made of; nothing is computed b
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 from neonlike.autograd import lifetimes, passes, report
@@ -225,16 +226,16 @@ class Variable:
             if fresh:
                 self._tensor = known.value  # type: ignore[union-attr]
             return known.gradients  # type: ignore[union-attr, no-any-return]
-        recorder = known if known.__class__ is passes.Recorder else None
-        note = None if recorder is None else recorder.note  # type: ignore[union-attr]
-        walk = None
-        if fresh:
-            self._tensor, walk = compute(expr, True, note)
-        one = be.ones(expr.shape, dtype=expr.dtype) if recorder is None else recorder.one  # type: ignore[union-attr]
-        walk = None if nodes else walk
-        found = Backward(expr, one, keep_graph=keep_graph, also=nodes, walk=walk, note=note).gradients
-        if recorder is not None:
-            recorder.finish(self._tensor if fresh else None, found)  # type: ignore[union-attr]
+        recording = known if known.__class__ is passes.Recording else None
+        one = be.ones(expr.shape, dtype=expr.dtype) if recording is None else recording.one  # type: ignore[union-attr]
+        with recording or nullcontext():  # type: ignore[union-attr]
+            walk = None
+            if fresh:
+                self._tensor, walk = compute(expr, True)
+            walk = None if nodes else walk
+            found = Backward(expr, one, keep_graph=keep_graph, also=nodes, walk=walk).gradients
+        if recording is not None:
+            recording.finish(self._tensor if fresh else None, found)  # type: ignore[union-attr]
         return found
 
     def zero_grad(self) -> None:

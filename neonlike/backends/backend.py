@@ -54,7 +54,7 @@ from neonlike.kernels.bench.recorder import make_bench
 from neonlike.kernels.planning.plan_cache import PlanCache
 from neonlike.kernels.run.engine import Engine
 from neonlike.kernels.run.prepared import Prepared
-from neonlike.kernels.run.recipe import Replayed
+from neonlike.kernels.run.program import Replayed
 from neonlike.kernels.run.threads import refresh as refresh_threads
 from neonlike.optree.dialect import is_neon
 from neonlike.optree.dtypes import whole_as_float
@@ -146,7 +146,6 @@ class Backend(
         recorder = make_bench(bench)
         self.executor = Executor(self._make_engine(), self.tensor_cls)
         self._replay = self.executor.replay
-        self._replay.calls = self._calls if self.tensor_cls.live_host else None
         self._switch_bench(recorder)
         self._init_random(rng_seed)
         self.set_hist_buffers(hist_bins, hist_offset)
@@ -176,8 +175,8 @@ class Backend(
         DTypeError
             If ``value`` is no number, tensor, expression or array, nor lists of numbers.
         """
-        replay = self._replay.run
-        answer = LEFT if replay is None else replay(self, target, value)
+        table = self._replay.table
+        answer = LEFT if table is None else table.run(self, target, value)
         if answer is DONE:
             return target
         if value.__class__ is OpTreeNode:
@@ -245,8 +244,8 @@ class Backend(
         AliasError
             If two targets share memory.
         """
-        replay = self._replay.run_many
-        answer = LEFT if replay is None else replay(self, pairs, False)
+        table = self._replay.table
+        answer = LEFT if table is None else table.run_many(self, pairs, False)
         return [target for target, _ in pairs] if answer is DONE else self._assign_many(pairs, False, answer)
 
     def assign_fresh(self, pairs: Sequence[tuple[Tensor, Any]]) -> list[Tensor]:
@@ -254,8 +253,8 @@ class Backend(
 
         Their contents do not matter then, so that each is written as soon as its value is known, and read from there.
         """
-        replay = self._replay.run_many
-        answer = LEFT if replay is None else replay(self, pairs, True)
+        table = self._replay.table
+        answer = LEFT if table is None else table.run_many(self, pairs, True)
         return [target for target, _ in pairs] if answer is DONE else self._assign_many(pairs, True, answer)
 
     def _assign_many(self, pairs: Sequence[tuple[Tensor, Any]], fresh: bool, answer: Replayed) -> list[Tensor]:
@@ -328,9 +327,6 @@ class Backend(
         """Release what the backend holds; afterwards tensors of a GPU raise BackendUnavailable. May be called again."""
         self.closed = True
         self.executor.clear()
-        for known in (self._calls, self._unrolls):
-            if known is not None:
-                known.clear()
         if self.executor.recorder is not None:
             self.executor.recorder.finish()
 

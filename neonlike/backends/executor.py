@@ -15,8 +15,8 @@ from neonlike.kernels.planning.plan_cache import PlanCache
 from neonlike.kernels.run import threads
 from neonlike.kernels.run.engine import Engine
 from neonlike.kernels.run.explain import explain
-from neonlike.kernels.run.recipe import Replayed
-from neonlike.kernels.run.recorded import recorder
+from neonlike.kernels.run.program import Replayed
+from neonlike.kernels.run.trace import current
 from neonlike.optree.node import OpTreeNode
 
 _executors: weakref.WeakSet[Executor] = weakref.WeakSet()
@@ -68,7 +68,7 @@ class Executor:
         if bench is not None:
             self.recorder = bench
             self.engine = TimedEngine(self.engine, bench)
-        elif self.engine.replays:
+        elif self.engine.repeats:
             self.replay.start()
 
     def clear(self) -> None:
@@ -83,14 +83,16 @@ class Executor:
         """
         graph = linearize(pairs, fresh)
         plan = self.plan(graph)
-        writes = recorder()
-        before = 0 if writes is None else len(writes.kernels)
+        trace = current()
+        before = None if trace is None else trace.mark()
         self.engine.execute(plan, graph)
-        if writes is not None:
-            writes.assignment(pairs, graph, before)
+        if trace is None and answer is not Replayed.NEW:
+            return
+        program = None if graph.windows else self.engine.program(plan, graph)
+        if trace is not None and before is not None:
+            trace.assignment(graph, program, before)
         if answer is Replayed.NEW:
-            recipe = None if graph.windows else self.engine.recipe(plan, graph)
-            self.replay.learn(pairs[0][0].backend, pairs, recipe, fresh)
+            self.replay.learn(pairs[0][0].backend, pairs, program, fresh)
 
     def plan(self, graph: Graph) -> Plan:
         """The plan of ``graph``, made if there is none; the first that is met again is when replay pays.

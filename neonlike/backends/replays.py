@@ -2,7 +2,7 @@
 
 Between two kernels Python plays a layer: it looks at the layer's settings, finds its tensors and calls the backend. In
 small networks that takes as long as a third of the kernels, and each time it leads to the same. So the third pass is
-recorded (:mod:`neonlike.kernels.run.recorded`), of a chain or a cost, or of a network and its cost forward and back.
+recorded (:mod:`neonlike.kernels.run.trace`), of a chain or a cost, or of a network and its cost forward and back.
 From the fourth on the extension of ``kernels/c/fastpath.py`` starts the kernels, as long as all is as it was that the
 pass depends on (:mod:`.watched`): the tensors, the attributes of layers and backend, the methods of their classes. A
 pass that finds anything else is played, and so is one that cannot be recorded, because of a layer that does not say
@@ -19,7 +19,8 @@ from operator import is_
 from typing import Any
 
 from neonlike.backends.watched import Watch, same, watches
-from neonlike.kernels.run.recorded import recording
+from neonlike.kernels.run.program import is_repeatable, join
+from neonlike.kernels.run.trace import tracing
 
 FIRST, MOST = 2, 4096
 """Passes that are played before one is recorded: so many at first, twice as many after each time, this many at most."""
@@ -36,16 +37,16 @@ class Repeated:
 
     Attributes
     ----------
-    record : nlfast.Record or None
-        The kernels of a pass, and what it depends on.
+    guard : nlfast.Guard or None
+        The program of a pass, and what it depends on.
     result : object
         What that pass returned.
     """
 
-    __slots__ = ("_alone", "_pause", "_roots", "_seen", "_stale", "_wait", "record", "result")
+    __slots__ = ("_alone", "_pause", "_roots", "_seen", "_stale", "_wait", "guard", "result")
 
     def __init__(self) -> None:
-        self.record: Any = None
+        self.guard: Any = None
         self._roots: tuple[Any, ...] = ()
         self._alone: Any = None
         self.result: Any = None
@@ -78,35 +79,36 @@ class Repeated:
 
         If not, :meth:`played` has to follow.
         """
-        record, known = self.record, self._roots
-        if record is None or alone is not self._alone or len(roots) != len(known) or not all(map(is_, roots, known)):
+        guard, known = self.guard, self._roots
+        if guard is None or alone is not self._alone or len(roots) != len(known) or not all(map(is_, roots, known)):
             return False
-        done: bool = record.run()
+        done: bool = guard.run()
         return done
 
     def played(self, be: Any, roots: Sequence[Any], play: Callable[..., Any], *given: Any, alone: Any = None) -> Any:
         """``play(*given)``, recorded if it is time to."""
-        record = self.record
-        if record is not None:
-            self._look(record)
+        guard = self.guard
+        if guard is not None:
+            self._look(guard)
         elif self._wait > 0:
             self._wait -= 1
         elif _may_record(be):
             return self._make(be, roots, play, given, alone)
         return play(*given)
 
-    def _look(self, record: Any) -> None:
+    def _look(self, guard: Any) -> None:
         """A pass found something changed: give the record up if that has become the rule."""
-        if record.hits != self._seen:
-            if record.hits - self._seen >= STEADY:
+        hits = guard.program.hits
+        if hits != self._seen:
+            if hits - self._seen >= STEADY:
                 self._pause = FIRST
-            self._seen, self._stale = record.hits, 0
+            self._seen, self._stale = hits, 0
         self._stale += 1
         if self._stale >= STALE:
             self._drop()
 
     def _drop(self) -> None:
-        self.record = self.result = self._alone = None
+        self.guard = self.result = self._alone = None
         self._roots = ()
         self._stale = self._seen = 0
         self._wait = self._pause
@@ -118,12 +120,13 @@ class Repeated:
         before = _watched(be, roots, alone)
         if before is None:
             return play(*given)
-        with recording(be) as made:
+        with tracing(be) as trace:
             result = play(*given)
         after = _watched(be, roots, alone)
-        if made.is_whole and after is not None and same(before, after):
+        if trace.is_whole and is_repeatable(trace.runs) and after is not None and same(before, after):
             try:
-                self.record = be.executor.replay.record(tuple(made.kernels), tuple(after), (made.held, roots, result))
+                program = join(trace.runs, (trace.held, roots, result))
+                self.guard = be.executor.replay.guard(program, after)
             except ValueError:  # something that cannot be watched
                 return result
             self._roots, self._alone, self.result = tuple(roots), alone, result
@@ -140,7 +143,7 @@ class Replays:
 def _may_record(be: Any) -> bool:
     """Whether the extension starts the calls of ``be``, in the memory of the host."""
     replay = None if be is None else be.executor.replay
-    return replay is not None and replay.run is not None and replay.calls is not None
+    return replay is not None and replay.table is not None and be.tensor_cls.live_host
 
 
 def _watched(be: Any, roots: Sequence[Any], alone: Any) -> list[Watch] | None:

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from neonlike.kernels.run.calls import CallCache
-
 
 class TensorHost(Protocol):
     """Assigns, makes and records tensors. ``Backend`` is one; a tensor's own file need not know more of it."""
-
-    _calls: CallCache | None
-    """Calls of compound primitives that were made before."""
 
     @property
     def default_dtype(self) -> Any:

@@ -31,8 +31,8 @@ MODULES = frozenset(("builtins", "nlfast"))
 """Of the types of callable objects that are no functions of a user's, beside the library."""
 WRAPPING = frozenset(("contextlib", "dataclasses", "functools", "reprlib"))
 """Modules whose functions stand before those of the library."""
-SLOTS = frozenset(("__dict__", "__weakref__", "_replay", "run", "cost", "t", "t_left"))
-"""Slots that need no watch: ``Backend._replay`` stays, and ``Replay.run`` changes with ``Replay.run_many``; passes
+SLOTS = frozenset(("__dict__", "__weakref__", "_replay", "table", "cost", "t", "t_left"))
+"""Slots that need no watch: ``Backend._replay`` stays, and ``Replay.table`` changes with ``Replay.epoch``; passes
 depend on neither the ``cost`` that they left last nor the numbers ``t`` of steps of an optimizer."""
 MOST = 4096
 """Objects that are watched at most."""

@@ -11,7 +11,7 @@ import numpy as np
 from neonlike.backends.replays import Repeated
 from neonlike.checks import brief, checked, require_method, shown
 from neonlike.errors import ArgumentError, DTypeError, NotDefined
-from neonlike.kernels.run.recorded import lose
+from neonlike.kernels.run.trace import lose
 from neonlike.nervanaobject import NervanaObject
 from neonlike.optimizers.states import complete_states
 from neonlike.optimizers.step import Norm, Parameter, Step, identity

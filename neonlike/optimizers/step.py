@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from neonlike.kernels.run.prepared import Chain
+from neonlike.kernels.run.prepared import PreparedSequence
 from neonlike.optree.dtypes import compute_dtype
 
 Parameter = tuple[tuple[Any, Any], list[Any]]
@@ -56,7 +56,7 @@ class Step:
             if dtype not in numbers:
                 numbers[dtype] = [be.empty((1, 1), dtype=dtype) for _ in range(count)]
             steps.append(be.prepare(updates(param, grad, states, *numbers[dtype])))
-        self._run = Chain(be, steps)
+        self._run = PreparedSequence(be, steps)
         self._numbers = list(numbers.values())
         self._values: tuple[float, ...] | None = None
 

@@ -33,10 +33,15 @@ class Form(NamedTuple):
 owners: list[type] = []
 """Classes whose marked functions are looked for."""
 
+newcomers: list[Callable[[type], None]] = []
+"""Functions that are called with each class that joins the owners later."""
+
 
 def owner(cls: Owner) -> Owner:
     """Add a class to the owners."""
     owners.append(cls)
+    for call in newcomers:
+        call(cls)
     return cls
 
 

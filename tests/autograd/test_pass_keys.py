@@ -119,13 +119,13 @@ def test_values_that_were_asked_for_before_are_not_computed_again(
         given = variables(fast, seed)
         for build in builds:
             wanted = played(fast, build, given, monkeypatch)
-            hits = fast.executor.replay.launches.hits
+            hits = fast.executor.replay.table.hits
             loss = build(*given)
             loss.backprop()
             assert outcome(loss, given) == wanted
             assert tape.kept == {} and loss.parents == ()
             if seed > 1:
-                assert fast.executor.replay.launches.hits == hits, "nothing but the pass was run"
+                assert fast.executor.replay.table.hits == hits, "nothing but the pass was run"
             ag.zero_grad(given)
     assert repeated(fast) == 4, "the last two keep what others keep"
     assert repeated(fast, values=True) == 5, "of hidden, scores, loss, and of these two after hidden"
@@ -210,13 +210,13 @@ def test_there_are_only_so_many_rules(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_pass_that_another_thread_recorded_meanwhile_stays(fast: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     given = variables(fast, 0)
     layers(*given).backprop()
-    finish = passes.Recorder.finish
+    finish = passes.Recording.finish
 
     def beaten(self: Any, value: Any, gradients: dict[int, Any]) -> None:
         finish(self, value, gradients)
         self.is_whole = False
         finish(self, value, gradients)
 
-    monkeypatch.setattr(passes.Recorder, "finish", beaten)
+    monkeypatch.setattr(passes.Recording, "finish", beaten)
     layers(*given).backprop()
     assert repeated(fast) == 1

@@ -39,11 +39,11 @@ def test_a_repeated_pass_gives_the_same(fast: Backend, name: str, monkeypatch: p
     for seed in range(5):
         given = variables(fast, seed)
         wanted = played(fast, build, given, monkeypatch)
-        hits = fast.executor.replay.launches.hits
+        hits = fast.executor.replay.table.hits
         loss = build(*given)
         loss.backprop()
         if seed > 1:
-            assert fast.executor.replay.launches.hits == hits, "nothing but the pass was run"
+            assert fast.executor.replay.table.hits == hits, "nothing but the pass was run"
         assert outcome(loss, given) == wanted
         assert tape.kept == {} and loss.parents == ()
     assert repeated(fast) == 1
@@ -125,10 +125,7 @@ def test_memory_is_let_go(fast: Backend) -> None:
         ag.zero_grad(given)
         layers(*given).backprop()
     (known,) = (one for one in fast.executor.replay.passes.values() if isinstance(one, passes.Pass))
-    made = {place for step in known.steps for place, _, _ in step.made}
-    dropped = [place for step in known.steps for place in step.dropped]
-    stay = {known.value, *(place for _, place in known.gradients)}
-    assert len(dropped) == len(set(dropped)) and set(dropped) == made - stay and known.steps[0].dropped != dropped
+    assert len(known.made) == 1 + len(known.gradients), "other tensors lie in working memory"
     leaf = weakref.ref(given[1]._expr)
     given[1].assign(np.ones((5, 7)))
     assert leaf() is None, "a pass holds none of the tensors that it was recorded with"
@@ -142,7 +139,7 @@ def test_clearing_forgets(fast: Backend, monkeypatch: pytest.MonkeyPatch) -> Non
         known = repeated(fast)
         forget()
         assert repeated(fast) == 0
-        assert known == 1 or fast.executor.replay.launches is None
+        assert known == 1 or fast.executor.replay.table is None
         fast.executor.replay.adopt(fastpath.loaded())
     monkeypatch.setattr(passes, "MOST_PASSES", 4)
     for k in range(9):
@@ -160,48 +157,35 @@ def test_no_memory_for_a_kernel(fast: Backend, monkeypatch: pytest.MonkeyPatch) 
     (known,) = (one for one in fast.executor.replay.passes.values() if isinstance(one, passes.Pass))
 
     class Refusing:
-        def run(self, tensors: list[Any]) -> bool:
+        def run_on(self, tensors: tuple[Any, ...]) -> bool:
             return False
 
-    known.steps[-1] = known.steps[-1]._replace(fixed=Refusing())
+    (key,) = (key for key, one in fast.executor.replay.passes.items() if one is known)
+    fast.executor.replay.passes[key] = known._replace(program=Refusing())
     loss = layers(*given)
     loss.backprop()
     assert outcome(loss, given) == wanted
 
 
-def test_fixed_assignments_refuse_what_they_cannot_know(fast: Backend) -> None:
-    launches = fast.executor.replay.launches
-    a, b, out = (fast.ones((3, 4)) for _ in range(3))
-    pairs = [(out, a + b)]
-    fast.assign_fresh(pairs)
-    assert launches.fixed(fast, pairs, [a, b], True) is None, "the target is none of the bases"
-    assert launches.fixed(fast, [(out, a - b)], [a, b, out], True) is None, "it was not learned"
-    fixed = launches.fixed(fast, pairs, [out, b, a], True)
-    assert fixed.bases == {0, 1, 2}
-    c = fast.full((3, 4), 5)
-    target = fast.empty((3, 4))
-    assert fixed.run([target, a, c]) and (target.get() == 6).all()
-    assert not fixed.run([target, a]) and not fixed.run([target, a, None])
-    for wrong in (None, (out, a, b)):
-        with pytest.raises(TypeError):
-            fixed.run(wrong)
-    calls = [lambda: launches.fixed(fast, pairs), lambda: launches.tape(fast, a + b), lambda: launches.tape(1, 2, 3)]
-    for call in calls:
+def test_what_a_tape_is_not(fast: Backend) -> None:
+    table = fast.executor.replay.table
+    a, b, c, out = (fast.ones((3, 4)) for _ in range(4))
+    for call in (lambda: table.tape(fast, a + b), lambda: table.tape(1, 2, 3)):
         with pytest.raises(TypeError):
             call()
-    assert launches.tape(fast, a, {}) is None and launches.tape(None, a + b, {}) is None
+    assert table.tape(fast, a, {}) is None and table.tape(None, a + b, {}) is None
     node = a + b
-    assert launches.tape(fast, node, {id(node): None}) is None
+    assert table.tape(fast, node, {id(node): None}) is None
     whole = tape.Kept(weakref.ref(node), out, (), "", True)
     for entry in (tuple(whole)[:4], whole._replace(parts=(a + b,)), whole._replace(tensor=a + b)):
-        assert launches.tape(fast, node, {id(node): entry}) is None
-    key, leaves, met, nodes = launches.tape(fast, node, {1: None})
+        assert table.tape(fast, node, {id(node): entry}) is None
+    key, leaves, met, nodes = table.tape(fast, node, {1: None})
     assert isinstance(key, bytes) and leaves == (a, b) and met == [] and nodes == (node,)
-    other, leaves, met, nodes = launches.tape(fast, node, {id(node): whole})
+    other, leaves, met, nodes = table.tape(fast, node, {id(node): whole})
     assert other != key and leaves == (a, b, out) and met == [id(node)] and nodes == (node,)
-    further, leaves, met, _ = launches.tape(fast, node, {id(node): whole._replace(parts=(c,))})
+    further, leaves, met, _ = table.tape(fast, node, {id(node): whole._replace(parts=(c,))})
     assert further not in (key, other) and leaves == (a, b, out, c) and met == [id(node)]
-    alone, leaves, _, _ = launches.tape(fast, node, {id(node): whole._replace(tensor=a + b, parts=(c,))})
+    alone, leaves, _, _ = table.tape(fast, node, {id(node): whole._replace(tensor=a + b, parts=(c,))})
     assert alone not in (key, other, further) and leaves == (a, b, c)
 
 

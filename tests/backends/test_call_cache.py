@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import threading
-import weakref
 from typing import Any
 
 import numpy as np
@@ -12,41 +9,26 @@ import pytest
 
 from neonlike.backends import Backend
 from neonlike.errors import AliasError, DTypeError, OtherBackend, ShapeError
-from neonlike.kernels.c.replay import Replay
-from neonlike.kernels.run import calls as kept
-from neonlike.kernels.run.calls import CallCache
 from tests.backends.repeatable_calls import NAMES, RNG, pooling, primitives, some
-from tests.support.engines import new_backend
+from tests.support.engines import have_programs, new_backend
 
 pytestmark = pytest.mark.engines("numpy", "c")
 
 
 @pytest.fixture(autouse=True)
-def by_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The extension, which stands before Python's cache, is not there; see test_fastpath_calls.py."""
-    monkeypatch.setattr(Replay, "adopt", lambda self, extension: None)
+def repeating(be: Backend) -> None:
+    """The extension repeats the calls of ``be``, where there is a compiler."""
+    have_programs(be)
 
 
-@pytest.fixture
-def repeated(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of the calls that were repeated since the test began."""
-    names: list[str] = []
-    plain = CallCache.repeat
-
-    def watched(self: CallCache, call: kept.Call) -> bool:
-        done = plain(self, call)
-        if done:
-            names.append(call.name)
-        return done
-
-    monkeypatch.setattr(CallCache, "repeat", watched)
-    return names
+def repeated(be: Backend) -> int | None:
+    """How many calls the extension has repeated; None where there is none."""
+    table = be.executor.replay.table
+    return None if table is None else table.calls
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_other_tensors_give_the_same_again_and_not_what_the_first_gave(
-    be: Backend, name: str, repeated: list[str]
-) -> None:
+def test_other_tensors_give_the_same_again_and_not_what_the_first_gave(be: Backend, name: str) -> None:
     """Each call has inputs of its own; a fresh backend, which has seen no call, says what is right."""
     call, tensors, written = primitives(be)[name]
     for turn in range(3):
@@ -55,13 +37,12 @@ def test_other_tensors_give_the_same_again_and_not_what_the_first_gave(
         call(*fresh)
         results = [t.get() for t in fresh]
         again = [be.array(values, dtype=t.dtype) for values, t in zip(expected, tensors)]
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(CallCache, "repeat", lambda self, call: False)
+        with be.executor.replay.paused():
             call(*again)
         for index, (found, right) in enumerate(zip(results, again)):
             assert np.array_equal(found, right.get(), equal_nan=True), (turn, index)
         assert all((found == before).all() for found, before in zip(results[:-written], expected))
-    assert be._calls is None or len(repeated) >= 2
+    assert repeated(be) in (None, 2, 3)  # of the first pooling there was one like it before
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -110,25 +91,6 @@ def test_memory_of_others_is_looked_at_too(be: Backend) -> None:
         call(be.wrap(memory[: 4 * 36]), be.wrap(memory[4 * 36 - 1 :]), places)
 
 
-@pytest.mark.cpu_only("calls of compiled C are kept")
-def test_in_place_batch_normalisation_is_repeated(compiled: Backend, repeated: list[str]) -> None:
-    be = compiled
-    rows, sums = [be.array(np.ones((4, 1))) for _ in range(3)], [be.zeros((4, 1)) for _ in range(2)]
-    x, errors = some(be, 4, 30), [some(be, 4, 30) for _ in range(3)]
-    expected = []
-    for error in errors:
-        apart = be.zeros(error.shape)
-        be.compound_bprop_bn(apart, *sums, error, x, *rows, 1e-3)
-        expected.append(apart.get())
-        be.compound_bprop_bn(error, *sums, error, x, *rows, 1e-3)
-    assert len(repeated) == 4
-    for error, right in zip(errors, expected):
-        assert np.array_equal(error.get(), right)
-    halves = be.zeros((9, 30))
-    with pytest.raises(AliasError):
-        be.compound_bprop_bn(halves[:4], *sums, halves[3:7], x, *rows, 1e-3)
-
-
 def test_views_of_another_layout_are_other_calls(be: Backend) -> None:
     _layer, (image, pooled, places), call = pooling(be, "avg")
     wide = some(be, 4 * 36, 6)
@@ -159,82 +121,6 @@ def test_numbers_and_flags_are_part_of_a_call(be: Backend) -> None:
         assert (maps.get() >= 0).all() == relu
 
 
-@pytest.mark.cpu_only("calls of compiled C are kept")
-def test_the_number_of_threads_is_part_of_a_call(compiled: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    be = compiled
-    _layer, (image, pooled, places), call = pooling(be, "max")
-    started: list[int] = []
-    plain = kept.KernelCall.start
-
-    def start(launch: kept.KernelCall, at: Any) -> None:
-        started.append(int.from_bytes(launch.keep[1].raw[-9:-1], "little"))  # the last of SIZES
-        plain(launch, at)
-
-    monkeypatch.setattr(kept.KernelCall, "start", start)
-    monkeypatch.setattr("neonlike.backends.cpu.primitives.pool.SERIAL", 0)
-    for threads in (1, 2, 1, 3):
-        be.num_threads = threads
-        for _ in range(2):
-            call(image, pooled, places)
-    be.num_threads = None
-    assert started == [1, 1, 2, 2, 1, 1, 3, 3]
-
-
-@pytest.mark.cpu_only("calls of compiled C are kept")
-def test_bench_mode_sees_every_call(compiled: Backend, repeated: list[str]) -> None:
-    be = compiled
-    layer, (image, pooled, places), call = pooling(be, "max")
-    call(image, pooled, places)
-    call(image, pooled, places)
-    assert len(repeated) == 1
-    be.bench = True
-    for _ in range(3):
-        assert be.fprop_pool(layer, image, pooled, places) is not None
-    assert "fprop_pool max" in be.bench_report("csv")
-    be.bench = None
-    call(image, pooled, places)
-    assert len(repeated) == 2
-    assert be.fprop_pool(layer, image, pooled, places, repeat=2) is not None
-    assert len(repeated) == 2
-
-
-@pytest.mark.cpu_only("calls of compiled C are kept")
-def test_cleanup_forgets_calls(compiled: Backend, repeated: list[str]) -> None:
-    be = compiled
-    _layer, tensors, call = pooling(be, "max")
-    for _ in range(2):
-        call(*tensors)
-    be.cleanup_backend()
-    call(*tensors)
-    assert len(repeated) == 1
-    call(*tensors)
-    assert len(repeated) == 2
-
-
-@pytest.mark.cpu_only("calls of compiled C are kept")
-def test_neither_tensors_nor_the_backend_are_held(compiled: Backend) -> None:
-    _layer, tensors, call = pooling(compiled, "max")
-    call(*tensors)
-    seen = [weakref.ref(t.array.base if t.array.base is not None else t.array) for t in tensors]
-    del tensors
-    gc.collect()
-    assert [ref() for ref in seen] == [None] * 3
-
-
-@pytest.mark.cpu_only("calls of compiled C are kept")
-def test_another_layer_in_the_place_of_one_that_is_gone(compiled: Backend) -> None:
-    """Calls are kept by the identity of layers, so these are held."""
-    image, pooled = some(compiled, 4 * 36, 3), compiled.zeros((4 * 9, 3))
-    for turn in range(40):
-        op = ("avg", "max")[turn % 2]
-        layer = compiled.pool_layer(np.float32, op, 3, 4, 1, 6, 6, R=2, S=2)
-        compiled.fprop_pool(layer, image, pooled, compiled.zeros((4 * 9, 3), dtype=np.uint8))
-        windows = image.get().reshape(4, 3, 2, 3, 2, 3)
-        right = windows.max(axis=(2, 4)) if op == "max" else windows.mean(axis=(2, 4))
-        assert np.allclose(pooled.get().reshape(right.shape), right, atol=1e-6)
-        del layer
-
-
 def test_l2_pooling_keeps_the_input_of_each_call(be: Backend) -> None:
     layer, (image, pooled, _), call = pooling(be, "l2")
     delta, ones = be.zeros(image.shape), be.array(np.ones(pooled.shape))
@@ -245,45 +131,8 @@ def test_l2_pooling_keeps_the_input_of_each_call(be: Backend) -> None:
         assert np.allclose(delta.get().reshape(norms.shape), values.get().reshape(norms.shape) / norms, atol=1e-5)
 
 
-@pytest.mark.cpu_only("calls of compiled C are kept")
-def test_no_more_calls_are_kept_than_there_is_room_for(compiled: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("neonlike.kernels.run.arrays.MAX_LAUNCHES", 4)
-    monkeypatch.setattr(kept, "MOST_LAYOUTS", 4)
-    for N in [1, 2, 3, 4, 5, 6, 7, 1, 2]:
-        _layer, (image, pooled, _places), call = pooling(compiled, "avg", N)
-        for _ in range(2):
-            call(image, pooled)
-            right = image.get().reshape(4, 3, 2, 3, 2, N).mean(axis=(2, 4))
-            assert np.allclose(pooled.get().reshape(right.shape), right, atol=1e-6)
-    assert compiled._calls is not None
-    assert len(compiled._calls._known) <= 4 and len(compiled._calls._layouts) <= 4
-
-
-@pytest.mark.cpu_only("calls of compiled C are kept")
-def test_threads_of_the_user_may_repeat_the_same_call(compiled: Backend) -> None:
-    _layer, (image, pooled, places), call = pooling(compiled, "max", 5)
-    call(image, pooled, places)
-    wrong: list[int] = []
-
-    def work(seed: int) -> None:
-        values = np.random.default_rng(seed).standard_normal((4 * 36, 5)).astype(np.float32)
-        right = values.reshape(4, 3, 2, 3, 2, 5).max(axis=(2, 4)).reshape(36, 5)
-        mine = compiled.array(values), compiled.zeros((36, 5)), compiled.zeros((36, 5), dtype=np.uint8)
-        for _ in range(200):
-            call(*mine)
-            if not np.array_equal(mine[1].get(), right):
-                wrong.append(seed)
-
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
-
-
 @pytest.mark.parametrize("beta", [0.0, 0.5])
-def test_large_products_are_repeated(be: Backend, repeated: list[str], beta: float) -> None:
+def test_large_products_are_repeated(be: Backend, beta: float) -> None:
     """Of matrices that lie as others did, transposed or not; of parts of wider ones, and in place, as ever."""
     m, k, n = 70, 80, 66
     whole = some(be, m, 2 * k)
@@ -296,14 +145,12 @@ def test_large_products_are_repeated(be: Backend, repeated: list[str], beta: flo
         be.compound_dot(a, b, c, 0.5, beta)
         right = 0.5 * (a.get().astype(np.float64) @ b.get()) + beta * old
         assert np.allclose(c.get(), right, rtol=1e-4, atol=1e-4)
-    if be._calls is not None:
-        made = any(key[0] == "compound_dot" for key in be._calls._known)
-        assert len(repeated) == (10 if made else 0)  # of the 12 with a left side of its own, all but the first two
+    assert repeated(be) in (None, 0, 10)  # of the 12 with a left side of its own, all but the first two
 
 
 @pytest.mark.cpu_only("calls of compiled C are kept")
-def test_a_repeated_product_may_get_factors_that_share_memory_with_the_result(compiled: Backend) -> None:
-    be, n = compiled, 70
+def test_a_repeated_product_may_get_factors_that_share_memory_with_the_result(be: Backend) -> None:
+    n = 70
     both = some(be, 2 * n, n)
     for start in (n, 0, n // 2):
         a, b, c = both[:n], some(be, n, n), both[start : start + n]

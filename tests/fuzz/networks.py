@@ -191,7 +191,7 @@ class Grower:
                 found.append([type(error).__name__.encode()])
                 self.chain.set_batch_size(N)
             sides = self.chain.replays.forward, self.chain.replays.backward, self.model._passes
-            self.hits = max(self.hits, sum(side.record.hits for side in sides if side.record is not None))
+            self.hits = max(self.hits, sum(side.guard.program.hits for side in sides if side.guard is not None))
         return found
 
 

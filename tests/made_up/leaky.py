@@ -17,7 +17,9 @@ from neonlike.backends.families.operands import (
     require_tensors,
     written,
 )
-from neonlike.kernels.run.calls import Call, KernelCall
+from neonlike.kernels.run.calls import KernelCall, repeatable
+from neonlike.kernels.run.trace import Operands
+from neonlike.optree.forms import owner
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +30,11 @@ class LeakySum:
     decay: float
 
 
+@owner
 class LeakyFamily(Family):
     """``leaky_sum``."""
 
+    @repeatable()
     def leaky_sum(self, x: Any, out: Any, decay: float = 0.5, repeat: int = 1) -> Any:
         """``out[i, j] = x[i, j] + decay * out[i, j - 1]``.
 
@@ -47,9 +51,6 @@ class LeakyFamily(Family):
             If the tensors do not fit each other; nothing was written.
         """
         name = "leaky_sum"
-        call = Call(name, None, (x, out), (decay,))
-        if repeat == 1 and self._repeats(call):
-            return None
         require_tensors(self, name, x=x, out=out)
         check_floats(name, x=x, out=out)
         check_size(name, "out", out, x.shape, "x")
@@ -59,8 +60,8 @@ class LeakyFamily(Family):
         def run() -> KernelCall | None:
             return self._leaky_sum(request, x, out) if x.size else None
 
-        nbytes, flops = x.nbytes + out.nbytes, 2 * x.size
-        return self._run_primitive(name, run, (out,), (request.dims,), nbytes, flops, repeat=repeat, call=call)
+        nbytes, flops, operands = x.nbytes + out.nbytes, 2 * x.size, Operands((x, out))
+        return self._run_primitive(name, run, (out,), (request.dims,), nbytes, flops, repeat=repeat, operands=operands)
 
     def _leaky_sum(self, request: LeakySum, x: Any, out: Any) -> KernelCall | None:
         """Hook: see :meth:`leaky_sum`. Returns the launch of a kernel, if that was all."""

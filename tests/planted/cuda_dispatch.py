@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from tests.planted.table import KERNELS, C, Mutant
 
-DEVICE, PLACES, WALK, LAUNCHES = (C + f"fastpath/fastpath_{name}.h" for name in ("device", "places", "walk", "launches"))
+DEVICE, PLACES, WALK, CALLS = (C + f"fastpath/fastpath_{name}.h" for name in ("device", "places", "walk", "calls"))
 STAGE, STARTS, GRAPHS = KERNELS + "cuda/stage.py", "neonlike/backends/gpu/device/starts.py", "neonlike/backends/gpu/device/graphs.py"
 REDUCE = KERNELS + "templates/cuda/reduce.cu.j2"
 LINALG, BLAS = "neonlike/backends/gpu/products/linalg.py", "neonlike/backends/gpu/products/blas.py"
@@ -52,11 +52,11 @@ MUTANTS = (
     fault("only the first of several kernels", DEVICE, "k < device->steps", "k < 1"),
     fault("sizes of an argument too early", DEVICE, "memcpy(arguments + head,", "memcpy(arguments + head - 8,"),
     fault("the recorder does not pause the extension", GRAPHS, "starts.paused.value = 1", "starts.paused.value = 0"),
-    fault("working memory is given back while it is used", STAGE, "keep = (block, room, launch)", "keep = (block, launch)"),
+    fault("working memory is given back while it is used", STAGE, "keep=(block, room, launch)", "keep=(block, launch)"),
     fault("working memory behind sizes", STAGE, 'struct.pack("=Q", room.address) + launch.tail', 'launch.tail + struct.pack("=Q", room.address)'),
-    fault("a real number passed as a whole one", KERNELS + "run/recipe.py", 'Source.REAL if number.ctype == "double" else Source.WHOLE', "Source.WHOLE"),
+    fault("a real number passed as a whole one", KERNELS + "run/placing.py", 'Source.REAL if number.ctype == "double" else Source.WHOLE', "Source.WHOLE"),
     fault("product: alpha is not part of the key", BLAS, "out.dtype, alpha, beta,\n", "out.dtype, beta,\n"),
     fault("product: strides are not part of the key", BLAS, "a.shape, a.strides, a.dtype", "a.shape, a.dtype"),
-    fault("product: calls of the old precision kept", LINALG, "            self._calls.clear()\n", "            pass\n"),
-    fault("product: stochastic rounding is forgotten", "neonlike/backends/families/linalg.py", '(getattr(C, "rounding", 0),)', "(0,)"),
+    fault("product: calls of the old precision kept", LINALG, "        self.executor.replay.clear()  # calls multiply as was set when they were made\n", ""),
+    fault("product: stochastic rounding is forgotten", CALLS, " || (place->words[0] & ON_DEVICE && rounds(asked->at[k]))", ""),
 )

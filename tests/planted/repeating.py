@@ -6,11 +6,12 @@ from __future__ import annotations
 
 from tests.planted.table import KERNELS, C, Mutant
 
-CALLS, REPEATING, CHAINS, CHECKED, LAUNCHES, WALK, FIXED = (
-    C + f"fastpath/fastpath_{name}.h" for name in ("calls", "repeating", "chains", "checked", "launches", "walk", "fixed")
+CALLS, CHECKED, WALK, PROGRAM, TABLE, ASSIGNMENTS = (
+    C + f"fastpath/fastpath_{name}.h" for name in ("calls", "checked", "walk", "program", "table", "assignments")
 )
-RECIPE, PASSES = KERNELS + "run/recipe.py", "neonlike/autograd/passes.py"
-CACHE, CHECKS = KERNELS + "run/calls.py", "neonlike/checks.py"
+ARENA, JOINED, REPLAY = KERNELS + "run/arena.py", KERNELS + "run/program.py", KERNELS + "c/replay.py"
+PASSES, LAID = "neonlike/autograd/passes.py", "neonlike/autograd/laid.py"
+MADE, CHECKS, ENGINE = KERNELS + "run/calls.py", "neonlike/checks.py", KERNELS + "c/engine.py"
 
 
 def fault(name: str, file: str, old: str, new: str) -> Mutant:
@@ -19,10 +20,10 @@ def fault(name: str, file: str, old: str, new: str) -> Mutant:
 
 
 MUTANTS = (
-    fault("temporaries lie at one place", RECIPE, "        self.memory = begin + nbytes\n", "        self.memory = max(self.memory, nbytes)\n"),
-    fault("temporaries lie at the beginning of memory", LAUNCHES, "word->pointer = begin + word->integer;", "word->pointer = begin;"),
-    fault("only the first stage is run", LAUNCHES, "for (int k = 0; k < steps; words += step[k++].words)", "for (int k = 0; k < 1; words += step[k++].words)"),
-    fault("targets that were read are computed again", LAUNCHES, "if (done && done < started.steps && !restarts)", "if (0)"),
+    fault("temporaries lie at one place", ARENA, "        self.nbytes = begin + nbytes\n", "        self.nbytes = max(self.nbytes, nbytes)\n"),
+    fault("temporaries lie at the beginning of memory", PROGRAM, "word->pointer = begin + word->integer;", "word->pointer = begin;"),
+    fault("only the first stage is run", PROGRAM, "while (first < self->steps && !(*status", "while (first < 1 && !(*status"),
+    fault("targets that were read are computed again", ASSIGNMENTS, "if (done && done < steps && !restarts && !PyErr_Occurred())", "if (0)"),
     fault("the shape of a broadcast is not part of the key", "neonlike/kernels/c/fastpath.py", '"broadcast": ("shape",)', '"broadcast": ()'),
     fault("pass: numbers are not part of the key", WALK, "put(AT_NUMBER) || put(bits)", "put(AT_NUMBER)"),
     fault("pass: rules are not part of the key", WALK, "|| put_hashed(integer) || put_hashed(saved.count)", "|| put_hashed(saved.count)"),
@@ -31,11 +32,11 @@ MUTANTS = (
     fault("pass: any bytes are held", PASSES, "> MOST_KEPT", "< 0"),
     fault("pass: values keep nothing", PASSES, "zip(known.kept, result.kept)", "zip((), result.kept)"),
     fault("pass: how is not part of the key", PASSES, "Tape((written, how, *wanted), leaves", "Tape((written, *wanted), leaves"),
-    fault("pass: one of several tensors is taken", FIXED, "return found == 1 ? 0 : -1;", "return found ? 0 : -1;"),
+    fault("pass: one of several tensors is taken", LAID, "        return len(around) == 1\n", "        return bool(around)\n"),
     fault("pass: which are parameters is not part of the key", PASSES, "return Tape((written, how, *wanted), leaves", "return Tape((written, how), leaves"),
     fault("pass: views of parameters are leaves", PASSES, "if leaf.base is not None and leaf._original_base.is_parameter:", "if False:"),
-    fault("pass: nothing is let go", PASSES, "over = {p for p, at in last.items() if at == step and p > len(self.leaves)} - stay", "over = set[int]()"),
-    fault("pass: a part of it is enough", PASSES, "if not self.is_whole or any", "if any"),
+    fault("pass: nothing is let go", LAID, "if self._last[key] == number)", "if False)"),
+    fault("pass: a part of it is enough", PASSES, "if not self.trace.is_whole or not laid.is_known:", "if not laid.is_known:"),
     fault("pass: what was learned is of no account", KERNELS + "c/replay.py", '"""Forget what was learned."""\n        self._forget()', '"""Forget what was learned."""'),
     fault("which tensors are one is not part of the key", CALLS, "ask_word(asked, TENSOR + first)", "ask_word(asked, TENSOR)"),
     fault("numbers are not part of the key", CALLS, "ask_word(asked, REAL_NUMBER) || ask_word(asked, bits)", "ask_word(asked, REAL_NUMBER)"),
@@ -45,15 +46,18 @@ MUTANTS = (
     fault("what goes by name goes by place too", CALLS, "count > self->positional", "count > parameters"),
     fault("an argument given twice is taken", CALLS, "looked == parameters || asked->at[next]", "looked == parameters"),
     fault("tensors that overlap are taken", CALLS, "if (apart->low < distance && distance < apart->high)", "if (distance == 0)"),
-    fault("what the kernel refuses is done", CALLS, "failed = kernel(words);", "kernel(words);"),
-    fault("any result is taken for a tensor", REPEATING, "known->answer = result == Py_None ? -1 : parameter_of(asked, result);", "known->answer = -1;"),
-    fault("a forked process starts threads", REPEATING, "serial ? NULL : PyObject_GenericGetAttr(backend, name_calls)", "PyObject_GenericGetAttr(backend, name_calls)"),
-    fault("a full table takes more", REPEATING, "if (fast->used >= CALLS / 2)", "if (fast->used >= CALLS - 2)"),
-    fault("the first of a chain alone", CHAINS, "while (k < count && !self->link[k].kernel(self->link[k].words))\n                k++;", "if (k < count && !self->link[k].kernel(self->link[k].words))\n                k = count;"),
-    fault("a link that fails is skipped", CHAINS, "if (k < count)\n            Py_XSETREF", "if (k < 0)\n            Py_XSETREF"),
+    fault("what the kernel refuses is done", PROGRAM, "while (next < self->steps && !*status) {", "while (next < self->steps) {"),
+    fault("any result is taken for a tensor", CALLS, "entry->answer = result == Py_None ? -1 : parameter_of(asked, result);", "entry->answer = -1;"),
+    fault("a forked process starts threads", CALLS, "serial ? NULL : PyObject_GenericGetAttr(backend, name_replay)", "PyObject_GenericGetAttr(backend, name_replay)"),
+    fault("a full table takes more", TABLE, "if (self->used >= TABLE / 2)", "if (self->used >= TABLE - 2)"),
     fault("names are not looked at", CHECKED, "for (Py_ssize_t k = 0; k < names && !value; k++)", "for (Py_ssize_t k = 0; k < 0 && !value; k++)"),
     fault("names are taken for interned", CHECKED, "return 0; /* else equal names are one object */", "continue; /* else equal names are one object */"),
     fault("others' methods are replaced", CHECKS, "if vars(cls).get(name) is checking and not", "if not"),
-    fault("the number of threads is of no account", CACHE, "when_changed.append(_forget_all)", ""),
-    fault("calls hold tensors", CACHE, "if self._learner == get_ident():", "if True:"),
+    fault("the number of threads is of no account", "neonlike/backends/executor.py", "threads.when_changed.append(forget_all)", ""),
+    fault("assignments follow that others do not make", MADE, "len(trace.runs) != 1 or not called.operands.alone", "len(trace.runs) != 1"),
+    fault("an unroll works on tensors that are gone", MADE, "        self._launch = None\n", "        pass\n"),
+    fault("joined programs work in one another's operands", JOINED, "return (source, which + memory) if working is None", "return (source, which) if working is None"),
+    fault("a forked process starts the threads of products", ENGINE, "if forks.forked and self.program is not None and not self.program.forks:", "if False:"),
+    fault("lists of tensors are told by their length", CALLS, "|| ask_word(asked, (int64_t)(intptr_t)place))\n            return -1;\n    }", ")\n            return -1;\n    }"),
+    fault("a program of Python is never learned anew", CALLS, "(!entry || is_python(entry->program))", "!entry"),
 )

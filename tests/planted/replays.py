@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from tests.planted.table import BACKENDS, CPU, FAMILIES, KERNELS, LAYERS, MODELS, OPTIMIZERS, C, Mutant
 
-RECORDS, RECORDED, REPLAY = C + "fastpath/fastpath_records.h", KERNELS + "run/recorded.py", KERNELS + "c/replay.py"
+GUARD, PROGRAM, TRACE = C + "fastpath/fastpath_guard.h", C + "fastpath/fastpath_program.h", KERNELS + "run/trace.py"
+REPLAY = KERNELS + "c/replay.py"
 REPLAYS, WATCHED = BACKENDS + "replays.py", BACKENDS + "watched.py"
 
 
@@ -16,26 +17,26 @@ def fault(name: str, file: str, old: str, new: str) -> Mutant:
 
 
 MUTANTS = (
-    fault("an object of another class is the same", RECORDS, "if (Py_TYPE(watch->thing) != watch->type)", "if (0)"),
-    fault("classes may change", RECORDS, "if (now != watch->dict || tag_of(watch->type) != watch->tag)", "if (now != watch->dict)"),
-    fault("all attributes may be replaced at once", RECORDS, "if (now != watch->dict || ", "if ("),
-    fault("attributes may be of other values", RECORDS, " || value != PyTuple_GET_ITEM(items, k + 1))", ")"),
-    fault("attributes may go", RECORDS, "if (2 * PyDict_GET_SIZE(dict) != PyTuple_GET_SIZE(items))", "if (2 * PyDict_GET_SIZE(dict) > PyTuple_GET_SIZE(items))"),
-    fault("a dictionary never changes", RECORDS, "if (version && version == watch->version)", "if (version)"),
-    fault("lists may be of another length", RECORDS, "if (PyList_GET_SIZE(watch->thing) != count)", "if (PyList_GET_SIZE(watch->thing) < count)"),
-    fault("lists may be of other items", RECORDS, "if (PyList_GET_ITEM(watch->thing, k) != PyTuple_GET_ITEM(watch->items, k))", "if (0)"),
-    fault("nothing is watched", RECORDS, "        if (!is_as_it_was(&self->watch[k]))\n            Py_RETURN_FALSE;", "        (void)k;"),
-    fault("a forked process runs records", RECORDS, "if (serial || !self->keep)", "if (!self->keep)"),
-    fault("Ctrl-C waits for the end", RECORDS, "if (next < self->steps && PyErr_CheckSignals())", "if (0)"),
+    fault("an object of another class is the same", GUARD, "if (Py_TYPE(watch->thing) != watch->type)", "if (0)"),
+    fault("classes may change", GUARD, "if (now != watch->dict || tag_of(watch->type) != watch->tag)", "if (now != watch->dict)"),
+    fault("all attributes may be replaced at once", GUARD, "if (now != watch->dict || ", "if ("),
+    fault("attributes may be of other values", GUARD, " || value != PyTuple_GET_ITEM(items, k + 1))", ")"),
+    fault("attributes may go", GUARD, "if (2 * PyDict_GET_SIZE(dict) != PyTuple_GET_SIZE(items))", "if (2 * PyDict_GET_SIZE(dict) > PyTuple_GET_SIZE(items))"),
+    fault("a dictionary never changes", GUARD, "if (version && version == watch->version)", "if (version)"),
+    fault("lists may be of another length", GUARD, "if (PyList_GET_SIZE(watch->thing) != count)", "if (PyList_GET_SIZE(watch->thing) < count)"),
+    fault("lists may be of other items", GUARD, "if (PyList_GET_ITEM(watch->thing, k) != PyTuple_GET_ITEM(watch->items, k))", "if (0)"),
+    fault("nothing is watched", GUARD, "        if (!is_as_it_was(&self->watch[k]))\n            Py_RETURN_FALSE;", "        (void)k;"),
+    fault("a forked process runs records", GUARD, "if (serial || !self->program)", "if (!self->program)"),
+    fault("Ctrl-C waits for the end", PROGRAM, "if (next < self->steps && !*status && PyErr_CheckSignals())", "if (0)"),
     fault("any input will do", REPLAYS, " or not all(map(is_, roots, known)):", " or not all(map(is_, roots[:1], known)):"),
     fault("a shallow copy runs another's layers", REPLAYS, "not all(map(is_, roots, known)):", "not all(map(is_, roots[1:], known[1:])):"),
     fault("one more root will do", REPLAYS, " or len(roots) != len(known)", ""),
     fault("any cost will do", REPLAYS, " or alone is not self._alone", ""),
     fault("a list of roots may grow", REPLAYS, "= tuple(roots), alone, result", "= roots, alone, result"),
     fault("what stands alone is not watched", REPLAYS, "(be, be.executor.replay, *beside))", "(be, be.executor.replay))"),
-    fault("what reads the host is a part of the pass", RECORDED, "        writes.is_whole = whole\n", "        pass\n"),
-    fault("costs depend on their last value", WATCHED, '"run", "cost", "t"', '"run", "t"'),
-    fault("optimizers depend on their count of steps", WATCHED, '"run", "cost", "t"', '"run", "cost"'),
+    fault("what reads the host is a part of the pass", TRACE, "        trace.is_whole = whole\n", "        pass\n"),
+    fault("costs depend on their last value", WATCHED, '"table", "cost", "t"', '"table", "t"'),
+    fault("optimizers depend on their count of steps", WATCHED, '"table", "cost", "t"', '"table", "cost"'),
     fault("a repeated step has the cost of the recorded one", MODELS + "model.py", "                value = cost.read_cost()\n", "                value = cost.cost\n"),
     fault("a scaled loss is not scaled", MODELS + "model.py", "if not isinstance(cost, GeneralizedCost) or isinstance(optimizer, LossScaling):", "if not isinstance(cost, GeneralizedCost):"),
     fault("parameters are known after passes that were played", MODELS + "model.py", "            if self._passes.again(roots, cost):\n                value = cost.read_cost()\n                if known is not None:", "            again = self._passes.again(roots, cost)\n            value = cost.read_cost() if again else self._play(x, t)\n            if True:\n                if known is not None:"),
@@ -46,10 +47,10 @@ MUTANTS = (
     fault("a copy has the steps that were found", OPTIMIZERS + "base.py", ', "_found": Repeated()}', "}"),
     fault("a copy of Adam begins to count anew", OPTIMIZERS + "adaptive.py", '{"t": self.t, "t_left": self.t_left}', '{"t": 0, "t_left": 0}'),
     fault("products of views with gaps are kept", FAMILIES + "linalg.py", "return bool(last == tensor.size - 1)", "return True"),
-    fault("unrolls are not told apart", FAMILIES + "rnn_repeat.py", "        if (writes := recorder()) is not None:\n            tensors", "        if (writes := None) is not None:\n            tensors"),
-    fault("a part of a pass is enough", REPLAYS, "if made.is_whole and after", "if after"),
+    fault("unrolls of copies are parts of passes", TRACE, "return bool(launch.lasts)", "return True"),
+    fault("a part of a pass is enough", REPLAYS, "if trace.is_whole and is_repeatable", "if is_repeatable"),
     fault("a pass may change what it depends on", REPLAYS, " and same(before, after)", ""),
-    fault("devices are recorded", REPLAYS, " and replay.calls is not None", ""),
+    fault("devices are recorded", REPLAYS, " and be.tensor_cls.live_host", ""),
     fault("random numbers are repeated", "neonlike/backends/cpu/tensor.py", "        self.backend.check_open(\"set\")\n        lose()\n", "        self.backend.check_open(\"set\")\n"),
     fault("inference as in training", LAYERS + "container/sequential.py", "self.replays.inference if inference else self.replays.forward", "self.replays.forward"),
     fault("a product with alpha is one without", CPU + "primitives/linalg.py", "(request.alpha, request.beta), apart=factors)", "(1.0, request.beta), apart=factors)"),
@@ -65,13 +66,14 @@ MUTANTS = (
     fault("the backend may have users' functions", WATCHED, " or any(_is_foreign(value) for value in items[1::2]):", ":"),
     fault("methods are looked at once", WATCHED, "    _ours.clear()  # methods may have been replaced\n", ""),
     fault("the backend is not watched", REPLAYS, "(be, be.executor.replay, *beside))", "(be.executor.replay, *beside))"),
-    fault("what was forgotten is of no account", REPLAY, "        self.passes.clear()\n        self.generation = object()", "        self.passes.clear()"),
+    fault("what was forgotten is of no account", REPLAY, "        self.passes.clear()\n        self.epoch = object()", "        self.passes.clear()"),
     fault("what is paused twice stays paused", REPLAY, "if not self._pausing.acquire(blocking=False):", "if not self._pausing.acquire(blocking=False) and False:"),
-    fault("a call that is no kernel is left out", RECORDED, "if addresses is None or started != 1 or", "if addresses is not None and"),
-    fault("a call need not start a kernel", RECORDED, "started != 1 or ", ""),
-    fault("a call may work on copies", RECORDED, " or memory != [*addresses]", ""),
-    fault("an assignment that is no kernel is left out", RECORDED, "        if fixed is None:\n            self.is_whole = False\n            return", "        if fixed is None:\n            return"),
-    fault("ordinary assignments have the key of fresh ones", RECORDED, "pairs, tensors, graph.fresh)", "pairs, tensors, True)"),
-    fault("what is done on the host is left out", RECORDED, "    if (writes := recorder()) is not None:\n        writes.is_whole = False", "    recorder()"),
-    fault("the extension may work beside", RECORDED, "self.is_whole and was_alone and", "self.is_whole and"),
+    fault("a call that is no kernel is left out", TRACE, "if started != 1 or operands is None or launch is None or not self._is_of(launch, operands):\n            self.is_whole = False\n", "if started != 1 or operands is None or launch is None or not self._is_of(launch, operands):\n"),
+    fault("a call need not start a kernel", TRACE, "started != 1 or ", ""),
+    fault("a call may work on copies", TRACE, " or not self._is_of(launch, operands)", ""),
+    fault("an assignment that is no kernel is left out", TRACE, "        if program is None or not program.is_whole:\n            self.is_whole = False\n            return", "        if program is None or not program.is_whole:\n            return"),
+    fault("what is done on the host is left out", TRACE, "    if (trace := current()) is not None:\n        trace.is_whole = False", "    current()"),
+    fault("the extension may work beside", TRACE, "self.is_whole and was_alone and", "self.is_whole and"),
+    fault("a pass runs past a trace", REPLAY, "self.table, self.is_paused = None, True", "self.table = None"),
+    fault("what is in an assignment is written down twice", TRACE, "del self.runs[before.runs :], ", "del "),
 )

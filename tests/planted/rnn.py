@@ -7,7 +7,7 @@ from __future__ import annotations
 from tests.planted.table import CPU, FAMILIES, C, Mutant
 
 SIMPLE, GATED, STEPS = FAMILIES + "rnn.py", FAMILIES + "rnn_gated.py", FAMILIES + "rnn_steps.py"
-REPEAT, KERNELS = FAMILIES + "rnn_repeat.py", CPU + "primitives/rnn.py"
+KERNELS = CPU + "primitives/rnn.py"
 C_STEPS, C_ONE = C + "rnn_steps.h", C + "rnn_one.h"
 C_SIMPLE, C_LSTM, C_GRU = C + "rnn_simple.c.j2", C + "rnn_lstm.c.j2", C + "rnn_gru.c.j2"
 LAUNCH = "neonlike/kernels/c/gemm.py"
@@ -20,7 +20,6 @@ def fault(name: str, file: str, old: str, new: str) -> Mutant:
 
 
 MUTANTS = (
-    fault("keywords have no say", FAMILIES + "rnn_repeat.py", "given = defaulted | kwargs", "given = kwargs | defaulted"),
     fault("reverse ignored", STEPS, "chosen[::-1] if reverse else chosen", "chosen"),
     fault("num_used_steps ignored", STEPS, "used = num_steps if num_used_steps is None else min(num_used_steps, num_steps)", "used = num_steps"),
     fault("last steps used instead of the first", STEPS, "list(tensors[:used])", "list(tensors[num_steps - used :])"),
@@ -75,6 +74,4 @@ MUTANTS = (
     fault("C: samples that move are taken apart", STEPS, "return all(b - a >= width for", "return all(True for"),
     fault("C: rows of another pitch in the same memory", STEPS, "        elif here != pitch:\n            return False\n", ""),
     fault("repeated: activations of the first call", KERNELS, "request = replace(self.request, **dict(zip((\"activation\", \"gate_activation\"), functions)))", "request = self.request"),
-    fault("repeated: kept after tensors are gone", REPEAT, "    known.pop(key, None)\n", "    pass\n"),
-    fault("repeated: copied bias kept", REPEAT, "asked is not None and launch.lasts:", "asked is not None:"),
 )

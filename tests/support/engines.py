@@ -148,10 +148,17 @@ def needs_gpu() -> None:
         (pytest.skip if may_skip() else pytest.fail)(f"no GPU tests: {error}")
 
 
+def have_programs(be: Any) -> None:
+    """Have the extension run what ``be`` does a second time; it is compiled now if it is not in the cache."""
+    from neonlike.kernels.c import fastpath
+
+    if not fastpath.obstacle() and fastpath.build():
+        be.executor.replay.request()
+
+
 def forget_calls(be: Any) -> None:
     """Have ``be`` choose kernels anew for primitives that it ran before."""
-    if be._calls is not None:
-        be._calls.clear()
+    be.executor.replay.clear()
 
 
 def sampled(be: Backend, cases: Iterable[Case], most: int, turn: int = 0) -> list[Case]:

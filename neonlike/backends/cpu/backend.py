@@ -21,7 +21,6 @@ from neonlike.backends.cpu.primitives.pool import PoolKernels
 from neonlike.backends.cpu.primitives.rnn import RecurrentKernels
 from neonlike.backends.cpu.primitives.roi import RoiKernels
 from neonlike.backends.cpu.tensor import CPUTensor
-from neonlike.backends.families.rnn_repeat import KnownUnrolls
 from neonlike.backends.hostdata import array_to_wrap
 from neonlike.backends.objects.protected import class_for
 from neonlike.backends.tensor import Tensor
@@ -31,10 +30,9 @@ from neonlike.kernels.c.compile import find_compiler
 from neonlike.kernels.c.engine import CEngine
 from neonlike.kernels.numpy_engine.engine import NumpyEngine
 from neonlike.kernels.run import reuse
-from neonlike.kernels.run.calls import CallCache
 from neonlike.kernels.run.engine import Engine
 from neonlike.kernels.run.memory import aligned_empty, aligned_zeros
-from neonlike.kernels.run.recorded import lose
+from neonlike.kernels.run.trace import lose
 from neonlike.kernels.run.workspace import release_workspace
 from neonlike.optree.dtypes import DType
 from neonlike.optree.shapes import Shape
@@ -74,8 +72,6 @@ class NervanaCPU(
     def _make_engine(self) -> Engine:
         """Compiled C where there is a compiler and ``NEONLIKE_CPU_JIT`` is not 0, else NumPy in blocks."""
         self.compiler = find_compiler()
-        self._calls = None if self.compiler is None else CallCache()
-        self._unrolls = None if self.compiler is None else KnownUnrolls()
         return NumpyEngine() if self.compiler is None else _compiled_engine[-1]()
 
     @property

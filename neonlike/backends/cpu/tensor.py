@@ -15,7 +15,7 @@ from neonlike.backends.tensor_host import TensorHost
 from neonlike.checks import checked
 from neonlike.errors import DTypeError, ShapeError
 from neonlike.kernels.run.convert import converter
-from neonlike.kernels.run.recorded import lose
+from neonlike.kernels.run.trace import lose
 from neonlike.optree.dtypes import as_dtype
 from neonlike.optree.indexing import select
 from neonlike.optree.origin import gathered
@@ -80,12 +80,6 @@ class CPUTensor(Tensor):
     def geometry(self) -> tuple[Shape, tuple[int, ...]]:
         """Shape, and steps in bytes: with ``address``, all that a kernel depends on."""
         return self.array.shape, self.array.strides
-
-    @cached
-    def call_layout(self) -> object:
-        """Identifies shape, strides, dtype and backend of this tensor, see :meth:`CallCache.layout`."""
-        calls = self.backend._calls
-        return object() if calls is None else calls.layout(self)
 
     def raw(self) -> int:
         """Host address of the first element."""

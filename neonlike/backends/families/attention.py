@@ -12,7 +12,8 @@ from neonlike.backends.families.base import Family
 from neonlike.backends.families.operands import as_numbers, check_apart, check_floats, check_size, require_tensors
 from neonlike.backends.geometry.attention import AttentionGeometry
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
-from neonlike.kernels.run.calls import Call, KernelCall, repeatable
+from neonlike.kernels.run.calls import KernelCall, repeatable
+from neonlike.kernels.run.trace import Operands
 from neonlike.optree.dtypes import compute_dtype
 from neonlike.optree.forms import owner
 
@@ -111,9 +112,6 @@ class AttentionFamily(Family):
         Source: Vaswani et al., "Attention is all you need" (2017), section 3.2.1.
         """
         name = "fprop_attention"
-        call = Call(name, layer, (Q, K, V, O, lse))
-        if repeat == 1 and self._repeats(call):
-            return None
         request = self._check_attention(name, layer, lse, Q=Q, K=K, V=V, O=O)
         check_apart(name, {"O": O, "lse": lse}, {"Q": Q, "K": K, "V": V})
 
@@ -123,7 +121,7 @@ class AttentionFamily(Family):
             self.assign(O, 0)
             return None if lse is None else self.assign(lse, -math.inf) and None
 
-        return self._run_attention(name, run, request, (Q, K, V, O), (O, lse), repeat, call)
+        return self._run_attention(name, run, request, (Q, K, V, O), (O, lse), repeat, Operands((Q, K, V, O, lse)))
 
     @repeatable()
     def bprop_attention(
@@ -168,9 +166,6 @@ class AttentionFamily(Family):
         A query whose output is nan gives gradients of nan to itself and to the keys and values that it sees.
         """
         name = "bprop_attention"
-        call = Call(name, layer, (Q, K, V, O, lse, E, dQ, dK, dV))
-        if repeat == 1 and self._repeats(call):
-            return None
         require_tensors(self, name, lse=lse)
         request = self._check_attention(name, layer, lse, Q=Q, K=K, V=V, O=O, E=E, dQ=dQ, dK=dK, dV=dV)
         outputs = {"dQ": dQ, "dK": dK, "dV": dV}
@@ -183,10 +178,11 @@ class AttentionFamily(Family):
                 self.assign(gradient, 0)
             return None
 
-        return self._run_attention(name, run, request, (Q, K, V, O, E, dQ, dK, dV), (dQ, dK, dV), repeat, call)
+        operands = Operands((Q, K, V, O, lse, E, dQ, dK, dV))
+        return self._run_attention(name, run, request, (Q, K, V, O, E, dQ, dK, dV), (dQ, dK, dV), repeat, operands)
 
     def _run_attention(
-        self, name: str, run: Any, request: AttentionPass, moved: Any, outputs: Any, repeat: int, call: Call
+        self, name: str, run: Any, request: AttentionPass, moved: Any, outputs: Any, repeat: int, operands: Operands
     ) -> tuple[float, float] | None:
         """``_run_primitive`` with the bytes of ``moved`` and the operations of all heads."""
         layer = request.layer
@@ -196,7 +192,7 @@ class AttentionFamily(Family):
         shapes = tuple(tensor.shape for tensor in moved[:3])
         nbytes = sum(tensor.nbytes for tensor in moved)
         rate: tuple[float, float] | None = self._run_primitive(
-            name, run, outputs, shapes, nbytes, flops, "product", repeat=repeat, call=call
+            name, run, outputs, shapes, nbytes, flops, "product", repeat=repeat, operands=operands
         )
         return rate
 

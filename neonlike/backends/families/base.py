@@ -10,7 +10,6 @@ from neonlike.backends.executor import Executor
 from neonlike.backends.tensor import Tensor
 from neonlike.checks import check_methods
 from neonlike.errors import DTypeError, MissingAttribute
-from neonlike.kernels.run.calls import Call, KernelCall
 from neonlike.optree.dtypes import DType, as_dtype, is_float
 from neonlike.optree.ops import OPS, Kind, OpSpec
 
@@ -75,10 +74,7 @@ class Family:
         def zeros(self, *args: Any, **options: Any) -> Any:
             """See ``CreationFamily.zeros``."""
 
-        def _repeats(self, call: Call) -> bool:
-            """See ``TimingFamily._repeats``."""
-
-        def _run_primitive(self, name: str, run: Callable[[], KernelCall | None], *args: Any, **options: Any) -> Any:
+        def _run_primitive(self, name: str, run: Callable[[], Any], *args: Any, **options: Any) -> Any:
             """See ``TimingFamily._run_primitive``."""
 
     def _workspace(self, layer: Any, operation: str) -> int:

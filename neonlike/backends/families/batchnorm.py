@@ -27,7 +27,8 @@ from neonlike.backends.families.batchnorm_definition import (
 )
 from neonlike.backends.families.operands import as_numbers, check_apart, check_floats, check_size, check_tensors
 from neonlike.errors import AliasError, DTypeError, ShapeError
-from neonlike.kernels.run.calls import Call, KernelCall, repeatable
+from neonlike.kernels.run.calls import KernelCall, repeatable
+from neonlike.kernels.run.trace import Operands
 from neonlike.optree.dtypes import is_float
 from neonlike.optree.forms import owner
 from neonlike.optree.shapes import is_regrouped
@@ -94,14 +95,10 @@ class BatchNormFamily(Family):
             If y overlaps x without being it, or another tensor that is written overlaps any.
         """
         sums = (None, None) if inference else (xsum, xvar)
-        numbers, options = (eps, rho, alpha, accumbeta), (compute_batch_sum, inference, relu, binary)
-        arrays = x, *sums, gmean, gvar, gamma, beta, y
-        call = Call("compound_fprop_bn", None, arrays, numbers, options, 0 if y is x else -1)
-        if repeat == 1 and self._repeats(call):
-            return None
+        operands = Operands((x, *sums, gmean, gvar, gamma, beta, y), 0 if y is x else -1)
         eps, rho, alpha, accumbeta = as_numbers("compound_fprop_bn", eps=eps, rho=rho, alpha=alpha, accumbeta=accumbeta)
         settings = eps, rho, alpha, accumbeta, not compute_batch_sum, inference, relu, binary
-        return self._forward(call, settings, repeat)
+        return self._forward("compound_fprop_bn", operands, settings, repeat)
 
     @repeatable()
     def compound_bprop_bn(
@@ -149,24 +146,20 @@ class BatchNormFamily(Family):
         AliasError
             If delta_out overlaps delta_in, x or y without being it, or another tensor that is written overlaps any.
         """
-        numbers = eps, alpha_data, beta_data, alpha_param, beta_param
-        arrays = delta_out, grad_gamma, grad_beta, delta_in, x, xsum, xvar, gamma, y
         shared = 3 if delta_out is delta_in else 4 if delta_out is x else 8 if delta_out is y else -1
-        call = Call("compound_bprop_bn", None, arrays, numbers, (binary, own_sum), shared)
-        if repeat == 1 and self._repeats(call):
-            return None
+        operands = Operands((delta_out, grad_gamma, grad_beta, delta_in, x, xsum, xvar, gamma, y), shared)
         eps, alpha_data, beta_data, alpha_param, beta_param = as_numbers(
             "compound_bprop_bn", eps=eps, alpha_data=alpha_data, beta_data=beta_data, alpha_param=alpha_param,
             beta_param=beta_param,
         )  # fmt: skip
         settings = eps, alpha_data, beta_data, alpha_param, beta_param, binary, own_sum
-        return self._backward(call, settings, repeat)
+        return self._backward("compound_bprop_bn", operands, settings, repeat)
 
     # Checks
 
-    def _forward(self, call: Call, settings: tuple[Any, ...], repeat: int) -> Any:
-        """Check and run the forward ``call``; settings: of ``BatchNormForward``, without its sizes."""
-        operation, (x, *rows, y) = call.name, call.tensors
+    def _forward(self, operation: str, operands: Operands, settings: tuple[Any, ...], repeat: int) -> Any:
+        """Check and run a forward call; settings: of ``BatchNormForward``, without its sizes."""
+        x, *rows, y = operands.tensors
         named = dict(zip(("xsum", "xvar", "gmean", "gvar", "gamma", "beta"), rows))
         *_, inference, _, _ = settings
         changed = {} if inference else {name: named[name] for name in ("xsum", "xvar", "gmean", "gvar")}
@@ -178,16 +171,16 @@ class BatchNormFamily(Family):
         request = BatchNormForward(dims, *settings)
 
         def run() -> KernelCall | None:
-            return self._fprop_bn(request, *call.tensors) if x.size else None
+            return self._fprop_bn(request, *operands.tensors) if x.size else None
 
         flops = x.size * (_FLOPS_NORMALISE + (0 if inference else _FLOPS_STATISTICS))
         nbytes = x.nbytes + y.nbytes * (1 if request.accumbeta == 0 else 2)
         outputs = [*changed.values(), y]
-        return self._run_primitive(operation, run, outputs, [dims], nbytes, flops, "loop", repeat, call)
+        return self._run_primitive(operation, run, outputs, [dims], nbytes, flops, "loop", repeat, operands)
 
-    def _backward(self, call: Call, settings: tuple[Any, ...], repeat: int) -> Any:
-        """The same for the backward ``call``; settings: of ``BatchNormBackward``."""
-        operation, (out, grad_gamma, grad_beta, delta_in, x, xsum, xvar, gamma, y) = call.name, call.tensors
+    def _backward(self, operation: str, operands: Operands, settings: tuple[Any, ...], repeat: int) -> Any:
+        """Check and run a backward call; settings: of ``BatchNormBackward``, without its sizes."""
+        out, grad_gamma, grad_beta, delta_in, x, xsum, xvar, gamma, y = operands.tensors
         rows = {"xsum": xsum, "xvar": xvar, "gamma": gamma}
         gradients = {"grad_gamma": grad_gamma, "grad_beta": grad_beta}
         others = {"delta_in": delta_in} if y is None else {"delta_in": delta_in, "y": y}
@@ -196,13 +189,13 @@ class BatchNormFamily(Family):
         request = BatchNormBackward(dims, *settings)
 
         def run() -> KernelCall | None:
-            return self._bprop_bn(request, *call.tensors) if x.size else None
+            return self._bprop_bn(request, *operands.tensors) if x.size else None
 
         read = x.nbytes + sum(tensor.nbytes for tensor in others.values())
         nbytes = read + out.nbytes * (1 if request.beta_data == 0 else 2)
         outputs = [out, *gradients.values()]
         flops = x.size * _FLOPS_BACKWARD
-        return self._run_primitive(operation, run, outputs, [dims], nbytes, flops, "loop", repeat, call)
+        return self._run_primitive(operation, run, outputs, [dims], nbytes, flops, "loop", repeat, operands)
 
     def _check_rows(self, operation: str, x: Any, rows: dict[str, Any], data: dict[str, Any]) -> tuple[int, int]:
         """(nfm, M) of x, after checks of all tensors but their overlap."""

@@ -29,7 +29,8 @@ from neonlike.backends.families.operands import (
 from neonlike.backends.geometry.conv import ConvGeometry, DeconvGeometry, deconv_geometry
 from neonlike.backends.geometry.sizes import output_size
 from neonlike.errors import ArgumentError
-from neonlike.kernels.run.calls import Call, KernelCall, repeatable
+from neonlike.kernels.run.calls import KernelCall, repeatable
+from neonlike.kernels.run.trace import Operands
 from neonlike.optree.dtypes import compute_dtype
 from neonlike.optree.forms import owner
 from neonlike.optree.functions import F as Functions
@@ -254,10 +255,8 @@ class ConvFamily(Family):
             As in :meth:`fprop_conv`; as are the errors and what is returned.
         """
         name, target = "update_conv", U if grad_F is None else grad_F
-        tensors, options = (I, E, target), (self.enable_winograd,)
-        call = None if grad_bias is not None else Call(name, layer, tensors, (alpha, beta), options)
-        if repeat == 1 and call is not None and self._repeats(call):
-            return self._untimed_rate
+        tensors = (I, E, target)
+        operands = Operands(tensors, alone=grad_bias is None)
         g = self._check_update(name, layer, I, E, target, grad_bias)
         request = ConvUpdate(g, float(alpha), float(beta))
 
@@ -271,7 +270,7 @@ class ConvFamily(Family):
 
         nbytes = sum(tensor.size * tensor.dtype.itemsize for tensor in tensors)
         shapes = (g.dimI, g.dimO, g.dimF)
-        rate = self._run_primitive(name, run, [target, grad_bias], shapes, nbytes, g.flops, "product", repeat, call)
+        rate = self._run_primitive(name, run, [target, grad_bias], shapes, nbytes, g.flops, "product", repeat, operands)
         return self._untimed_rate if rate is None else rate
 
     def _data_pass(
@@ -289,9 +288,7 @@ class ConvFamily(Family):
         tensors: what is read, filters, target, bias, X, bsum; numbers: alpha, beta, slope; flags: relu, brelu.
         """
         target, X, bsum = tensors[2], tensors[4], tensors[5]
-        call = Call(name, layer, tensors, numbers, (*flags, self.enable_winograd), 4 if X is target else -1)
-        if repeat == 1 and self._repeats(call):
-            return self._untimed_rate
+        operands = Operands(tensors, 4 if X is target else -1)
         alpha, beta, slope = numbers
         g = self._check_data_pass(name, layer, backward, tensors)
         request = ConvPass(g, backward, Epilogue(alpha, beta, *flags, slope))
@@ -301,7 +298,7 @@ class ConvFamily(Family):
         def run() -> KernelCall | None:
             return self._conv(request, *tensors)
 
-        rate = self._run_primitive(name, run, [target, bsum], shapes, nbytes, g.flops, "product", repeat, call)
+        rate = self._run_primitive(name, run, [target, bsum], shapes, nbytes, g.flops, "product", repeat, operands)
         return self._untimed_rate if rate is None else rate
 
     def _check_data_pass(self, name: str, layer: Any, backward: bool, tensors: tuple[Any, ...]) -> ConvGeometry:

@@ -14,9 +14,9 @@ import numpy.typing as npt
 from neonlike.backends.families.base import Family
 from neonlike.backends.families.operands import require_tensors, written
 from neonlike.errors import AliasError, DTypeError, ShapeError
-from neonlike.kernels.run.calls import Call, KernelCall, repeatable
-from neonlike.kernels.run.recorded import recorder
+from neonlike.kernels.run.calls import KernelCall, repeatable
 from neonlike.kernels.run.threads import parallel, thread_count
+from neonlike.kernels.run.trace import Operands, current
 from neonlike.optree import moves
 from neonlike.optree.builders import dot
 from neonlike.optree.dtypes import DType, compute_dtype, wide_dtype
@@ -92,14 +92,10 @@ class LinalgFamily(Family):
             If dtypes differ, shapes do not fit, or bsum shares memory with C; nothing was written.
         """
         request = Product(float(alpha), float(beta), bool(relu))
-        call = None
-        if repeat <= 1 and bsum is None and not relu:
-            call = Call("compound_dot", None, (A, B, C), request[:2], (getattr(C, "rounding", 0),))
-            if self._repeats(call):
-                return C
+        operands = Operands((A, B, C), alone=bsum is None and not relu)
         self._check_product("compound_dot", A, B, C, bsum)
         run = partial(self._compound_dot, request, A, B, C, bsum)
-        rate = self._run_product("compound_dot", run, (A, B, C), request, 1, bsum, repeat, call)
+        rate = self._run_product("compound_dot", run, (A, B, C), request, 1, bsum, repeat, operands)
         return C if repeat <= 1 else rate
 
     def cublas_dot(self, A: Any, B: Any, C: Any, alpha: float = 1.0, beta: float = 0.0, repeat: int = 1) -> Any:
@@ -272,15 +268,14 @@ class LinalgFamily(Family):
         count: int,
         bsum: Any,
         repeat: int,
-        call: Call | None = None,
+        operands: Operands | None = None,
     ) -> Any:
-        """Run a product of ``count`` matrices that passed its checks; ``call`` is kept if it was one kernel."""
+        """Run a product of ``count`` matrices that passed its checks; ``operands``: what it may be repeated for."""
         if repeat <= 1 and self.executor.bench is None:  # small products take less time than counting bytes for no one
             launch = run()
-            if (writes := recorder()) is not None:
-                writes.primitive(tensors, getattr(launch, "addresses", None))
-            if call is not None and launch is not None and self._calls is not None and all(map(_is_dense, tensors)):
-                self._calls.keep(call, tensors[2:], launch)
+            if (trace := current()) is not None:
+                dense = operands is not None and operands.alone and all(map(_is_dense, tensors))
+                trace.primitive(launch, Operands(tensors, alone=dense), tensors[2:])
             return None
         A, _, C = tensors
         nbytes = sum(t.nbytes for t in tensors) + (C.nbytes if request.beta else 0)

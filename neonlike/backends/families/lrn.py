@@ -20,7 +20,8 @@ from neonlike.backends.families.operands import (
 )
 from neonlike.backends.geometry.lrn import LrnGeometry
 from neonlike.errors import DTypeError, ShapeError
-from neonlike.kernels.run.calls import Call, KernelCall, repeatable
+from neonlike.kernels.run.calls import KernelCall, repeatable
+from neonlike.kernels.run.trace import Operands
 from neonlike.optree.forms import owner
 
 POWERS = {0.5: "half", 0.75: "three_quarters", 1.0: "one"}
@@ -121,9 +122,6 @@ class LrnFamily(Family):
             If the tensors do not fit the layer and each other; nothing is written then.
         """
         name = "fprop_lrn"
-        call = Call(name, layer, (I, O, denom), (alpha, beta, ascale, bpower))  # type: ignore[arg-type]
-        if repeat == 1 and self._repeats(call):
-            return None
         numbers = _numbers(name, layer, alpha, beta, ascale, bpower)
         self._check_lrn(name, layer, I=I, O=O, denom=denom)
         check_apart(name, {"O": O, "denom": denom}, {"I": I})
@@ -136,7 +134,7 @@ class LrnFamily(Family):
             (3 + (request.beta != 0)) * I.nbytes,
             (2 * layer.J + 6) * I.size,
             repeat=repeat,
-            call=call,
+            operands=Operands((I, O, denom)),
         )
 
     @repeatable()
@@ -181,9 +179,6 @@ class LrnFamily(Family):
             If the tensors do not fit the layer and each other; nothing is written then.
         """
         name = "bprop_lrn"
-        call = Call(name, layer, (I, O, E, denom, delta), (alpha, beta, ascale, bpower))  # type: ignore[arg-type]
-        if repeat == 1 and self._repeats(call):
-            return None
         numbers = _numbers(name, layer, alpha, beta, ascale, bpower)
         self._check_lrn(name, layer, I=I, O=O, E=E, delta=delta, denom=denom)
         check_apart(name, {"delta": delta}, {"I": I, "O": O, "E": E, "denom": denom})
@@ -196,7 +191,7 @@ class LrnFamily(Family):
             (5 + (request.beta != 0)) * I.nbytes,
             (layer.J + 12) * I.size,
             repeat=repeat,
-            call=call,
+            operands=Operands((I, O, E, denom, delta)),
         )
 
     def _check_lrn(self, name: str, layer: LrnGeometry, **tensors: Any) -> None:

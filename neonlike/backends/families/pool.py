@@ -26,7 +26,8 @@ from neonlike.backends.families.operands import (
 from neonlike.backends.families.pool_definition import blend, pool, unpool
 from neonlike.backends.geometry.pool import PoolGeometry
 from neonlike.errors import ArgumentError, DTypeError, MissingArgument
-from neonlike.kernels.run.calls import Call, KernelCall, repeatable
+from neonlike.kernels.run.calls import KernelCall, repeatable
+from neonlike.kernels.run.trace import Operands
 from neonlike.optree.dtypes import compute_dtype, is_index
 from neonlike.optree.forms import owner
 
@@ -136,9 +137,6 @@ class PoolFamily(Family):
         ShapeError, DTypeError, AliasError, MissingArgument
             Before anything is written.
         """
-        call = Call("fprop_pool", layer, (I, O, argmax), (alpha, beta))
-        if repeat == 1 and self._repeats(call):
-            return None
         layer = self._check_pool("fprop_pool", layer, I, O, argmax, {"O": O, "argmax": argmax}, {"I": I})
         if layer.op == "l2":
             layer.seen["input"] = I
@@ -151,8 +149,9 @@ class PoolFamily(Family):
 
         nbytes = I.nbytes + O.nbytes * (1 + (beta != 0)) + (0 if used is None else used.nbytes)
         shapes = [sized.dimI, sized.JTRS, sized.dimO]
-        known = None if layer.op == "l2" else call  # whose input has to be seen at each call
-        return self._run_primitive(f"fprop_pool {layer.op}", run, [O, used], shapes, nbytes, repeat=repeat, call=known)
+        operands = None if layer.op == "l2" else Operands((I, O, argmax))  # whose input has to be seen at each call
+        name = f"fprop_pool {layer.op}"
+        return self._run_primitive(name, run, [O, used], shapes, nbytes, repeat=repeat, operands=operands)
 
     @repeatable()
     def bprop_pool(
@@ -196,9 +195,6 @@ class PoolFamily(Family):
         ShapeError, DTypeError, AliasError, MissingArgument
             Before anything is written.
         """
-        call = Call("bprop_pool", layer, (I, O, argmax, None), (alpha, beta))
-        if repeat == 1 and self._repeats(call):
-            return None
         others = {"I": I, "argmax": argmax}
         X = None
         if isinstance(layer, PoolGeometry) and layer.op == "l2":
@@ -213,7 +209,8 @@ class PoolFamily(Family):
 
         nbytes = I.nbytes + O.nbytes * (1 + (beta != 0)) + sum(t.nbytes for t in (used, X) if t is not None)
         shapes = [sized.dimO, sized.JTRS, sized.dimI]
-        return self._run_primitive(f"bprop_pool {layer.op}", run, [O], shapes, nbytes, repeat=repeat, call=call)
+        name, operands = f"bprop_pool {layer.op}", Operands((I, O, argmax, None))
+        return self._run_primitive(name, run, [O], shapes, nbytes, repeat=repeat, operands=operands)
 
     # Checks
 

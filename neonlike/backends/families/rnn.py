@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Any
 
 from neonlike.backends.families.rnn_gated import GatedFamily
-from neonlike.backends.families.rnn_repeat import KnownUnroll, repeated
 from neonlike.backends.families.rnn_steps import (
     Steps,
     Unroll,
@@ -20,14 +19,18 @@ from neonlike.backends.families.rnn_steps import (
     gather_steps,
     pairs,
 )
+from neonlike.kernels.run import calls
+from neonlike.kernels.run.calls import repeatable
 from neonlike.optree.builders import dot
 from neonlike.optree.dtypes import compute_dtype
+from neonlike.optree.forms import owner
 
 
+@owner
 class RecurrentFamily(GatedFamily):
     """Unrolls of simple recurrent layers, forward and backward."""
 
-    @repeated
+    @repeatable(pinned=True)
     def compound_rnn_unroll_fprop(
         self,
         W_recur: Any,
@@ -74,9 +77,9 @@ class RecurrentFamily(GatedFamily):
         steps = self._fprop_steps(
             name, W_recur, h_prev_s, h_ff_s, h_s, bias, nout, num_steps, num_used_steps, activation, reverse
         )
-        return self._run_unroll(self._rnn_fprop, steps, ("h_s",), (activation,), W_recur, bias)
+        self._run_unroll(self._rnn_fprop, steps, ("h_s",), (activation,), W_recur, bias)
 
-    @repeated
+    @repeatable(pinned=True)
     def compound_rnn_unroll_bprop(
         self,
         W_recur: Any,
@@ -120,7 +123,7 @@ class RecurrentFamily(GatedFamily):
             name, W_recur, delta_prev_s, delta_s, h_s, nout, num_steps, num_used_steps, activation, reverse
         )
         outputs = ("delta_s", "delta_prev_s")
-        return self._run_unroll(self._rnn_bprop, steps, outputs, (activation,), W_recur)
+        self._run_unroll(self._rnn_bprop, steps, outputs, (activation,), W_recur)
 
     def compound_rnn_unroll_fprop_bibnrnn(
         self,
@@ -255,7 +258,7 @@ class RecurrentFamily(GatedFamily):
 
     # Hooks, with the definitions, as in rnn_gated
 
-    def _rnn_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> KnownUnroll | None:
+    def _rnn_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> calls.Unrolled | None:
         before = self.fresh((request.units, request.samples), dtype=compute_dtype(request.dtype))
         for h_prev, h_ff, h in steps.each("h_prev_s", "h_ff_s", "h_s"):
             total = dot(weight, h_prev) + h_ff
@@ -263,7 +266,7 @@ class RecurrentFamily(GatedFamily):
             self.assign(h, request.activation(before))
         return None
 
-    def _rnn_bprop(self, request: Unroll, steps: Steps, weight: Any) -> KnownUnroll | None:
+    def _rnn_bprop(self, request: Unroll, steps: Steps, weight: Any) -> calls.Unrolled | None:
         for delta_prev, delta, h in steps.each("delta_prev_s", "delta_s", "h_s"):
             self.assign(delta, request.activation.bprop(h) * delta)
             if delta_prev is not None:

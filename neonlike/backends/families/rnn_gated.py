@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from neonlike.backends.families.base import Family
-from neonlike.backends.families.rnn_repeat import KnownUnroll, KnownUnrolls, repeated
 from neonlike.backends.families.rnn_steps import (
     Steps,
     Unroll,
@@ -20,19 +19,21 @@ from neonlike.backends.families.rnn_steps import (
     gather_steps,
     pairs,
 )
+from neonlike.kernels.run import calls
+from neonlike.kernels.run.calls import repeatable
+from neonlike.kernels.run.trace import Pinned
 from neonlike.optree.builders import dot
 from neonlike.optree.dtypes import compute_dtype
+from neonlike.optree.forms import owner
 
 TRANSPOSED = " (the transposed weight)"
 
 
+@owner
 class GatedFamily(Family):
     """Unrolls of gated recurrent layers. Not in neon, whose layers call op-trees step by step."""
 
-    _unrolls: KnownUnrolls | None = None
-    """Unrolls that were made before, on a backend that keeps them."""
-
-    @repeated
+    @repeatable(pinned=True)
     def compound_lstm_unroll_fprop(
         self,
         W_recur: Any,
@@ -91,9 +92,9 @@ class GatedFamily(Family):
         outputs = ("ifog_s", "c_s", "c_act_s", "h_s")
         in_place = pairs(("h_s", "h_prev_s"), ("c_s", "c_prev_s"), ("ifog_s", "ifog_ff_s"))
         check_overlaps(steps, outputs, in_place, W_recur=W_recur, bias=bias)
-        return self._run_unroll(self._lstm_fprop, steps, outputs, (activation, gate_activation), W_recur, bias)
+        self._run_unroll(self._lstm_fprop, steps, outputs, (activation, gate_activation), W_recur, bias)
 
-    @repeated
+    @repeatable(pinned=True)
     def compound_lstm_unroll_bprop(
         self,
         W_recur: Any,
@@ -151,9 +152,9 @@ class GatedFamily(Family):
         outputs = ("ifog_delta_s", "c_delta_s", "c_delta_prev_s", "delta_s", "delta_prev_s")
         in_place = pairs(("delta_prev_s", "delta_s"), ("c_delta_prev_s", "c_delta_s"))
         check_overlaps(steps, outputs, in_place, W_recur=W_recur)
-        return self._run_unroll(self._lstm_bprop, steps, outputs, (activation, gate_activation), W_recur)
+        self._run_unroll(self._lstm_bprop, steps, outputs, (activation, gate_activation), W_recur)
 
-    @repeated
+    @repeatable(pinned=True)
     def compound_gru_unroll_fprop(
         self,
         W_recur: Any,
@@ -206,9 +207,9 @@ class GatedFamily(Family):
         check_activation(name, False, activation=activation, gate_activation=gate_activation)
         outputs = ("rzn_s", "reset_h_s", "h_s")
         check_overlaps(steps, outputs, pairs(("h_s", "h_prev_s"), ("rzn_s", "rzn_ff_s")), W_recur=W_recur, bias=bias)
-        return self._run_unroll(self._gru_fprop, steps, outputs, (activation, gate_activation), W_recur, bias)
+        self._run_unroll(self._gru_fprop, steps, outputs, (activation, gate_activation), W_recur, bias)
 
-    @repeated
+    @repeatable(pinned=True)
     def compound_gru_unroll_bprop(
         self,
         W_recur: Any,
@@ -258,20 +259,20 @@ class GatedFamily(Family):
         check_activation(name, True, activation=activation, gate_activation=gate_activation)
         outputs = ("rzn_delta_s", "delta_s", "delta_prev_s")
         check_overlaps(steps, outputs, pairs(("delta_prev_s", "delta_s")), W_recur=W_recur)
-        return self._run_unroll(self._gru_bprop, steps, outputs, (activation, gate_activation), W_recur)
+        self._run_unroll(self._gru_bprop, steps, outputs, (activation, gate_activation), W_recur)
 
     def _run_unroll(
         self,
-        hook: Callable[..., KnownUnroll | None],
+        hook: Callable[..., calls.Unrolled | None],
         steps: Steps,
         outputs: Sequence[str],
         activations: tuple[Any, ...],
         weight: Any,
         *bias: Any,
-    ) -> KnownUnroll | None:
-        """Run an unroll that passed its checks, unless there is nothing to compute; what repeats it, if there is."""
+    ) -> None:
+        """Run an unroll that passed its checks, unless there is nothing to compute."""
         if not len(steps) or not steps.units or not steps.samples:
-            return None
+            return
         request = Unroll(len(steps), steps.units, steps.samples, steps.dtype, *activations)
         written = [tensor for name in outputs for tensor in steps.roles[name]]
         shapes = [weight.shape, (steps.units, steps.samples)]
@@ -279,17 +280,16 @@ class GatedFamily(Family):
         nbytes = weight.nbytes + sum(
             len(role) * role[-1].nbytes for role in steps.roles.values() if role[-1] is not None
         )
-        launches: list[KnownUnroll | None] = []
+        pinned = Pinned((*(tensor for role in steps.roles.values() for tensor in role), weight, *bias))
 
-        def run() -> None:
-            launches.append(hook(request, steps, weight, *bias))
+        def run() -> calls.Unrolled | None:
+            return hook(request, steps, weight, *bias)
 
-        self._run_primitive(steps.operation, run, written, shapes, nbytes, flops, "product")
-        return launches[-1]
+        self._run_primitive(steps.operation, run, written, shapes, nbytes, flops, "product", operands=pinned)
 
     # Hooks, with the definitions; they return what repeats the call, if it was one kernel
 
-    def _lstm_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> KnownUnroll | None:
+    def _lstm_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> calls.Unrolled | None:
         act, gate_act = request.activation, request.gate_activation
         n = request.units
         before = self.fresh((4 * n, request.samples), dtype=compute_dtype(request.dtype))
@@ -306,7 +306,7 @@ class GatedFamily(Family):
             self.assign(h, o * c_act)
         return None
 
-    def _lstm_bprop(self, request: Unroll, steps: Steps, weight: Any) -> KnownUnroll | None:
+    def _lstm_bprop(self, request: Unroll, steps: Steps, weight: Any) -> calls.Unrolled | None:
         act, gate_act = request.activation, request.gate_activation
         n = request.units
         names = (
@@ -333,7 +333,7 @@ class GatedFamily(Family):
                 self.assign(delta_prev, delta_prev + dot(weight, d))
         return None
 
-    def _gru_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> KnownUnroll | None:
+    def _gru_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> calls.Unrolled | None:
         act, gate_act = request.activation, request.gate_activation
         n = request.units
         reset_here, before = (self.fresh((k * n, request.samples), dtype=compute_dtype(request.dtype)) for k in (1, 3))
@@ -351,7 +351,7 @@ class GatedFamily(Family):
             self.assign(h, (1.0 - z) * h_prev + z * candidate)
         return None
 
-    def _gru_bprop(self, request: Unroll, steps: Steps, weight: Any) -> KnownUnroll | None:
+    def _gru_bprop(self, request: Unroll, steps: Steps, weight: Any) -> calls.Unrolled | None:
         act, gate_act = request.activation, request.gate_activation
         n = request.units
         q = self.fresh((n, request.samples), dtype=compute_dtype(request.dtype))

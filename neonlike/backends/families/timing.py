@@ -12,16 +12,14 @@ from typing import Any
 from neonlike.backends.families.base import Family
 from neonlike.errors import ArgumentError
 from neonlike.kernels.bench.recorder import Bench, Meter, make_bench
-from neonlike.kernels.run.calls import Call, CallCache, KernelCall
-from neonlike.kernels.run.recorded import recorder
+from neonlike.kernels.run.calls import KernelCall, Unrolled
+from neonlike.kernels.run.trace import Operands, Pinned, current
 from neonlike.logger import logger
 
 
 class TimingFamily(Family):
     """``init_mark``, ``record_mark``, ``synchronize_mark``, ``get_time``; ``begin``, ``end``; ``bench_report``."""
 
-    _calls: CallCache | None = None
-    """Calls of compound primitives that were made before, on a backend that keeps them."""
 
     @property
     def bench(self) -> Bench | None:
@@ -132,28 +130,24 @@ class TimingFamily(Family):
             return nullcontext()
         return bench.measure(name, shapes, nbytes, flops, kind, dtype)
 
-    def _repeats(self, call: Call) -> bool:
-        """Make ``call`` of a compound primitive at once if it was made before; False: check it and choose a kernel."""
-        return self._calls is not None and self.executor.bench is None and self._calls.repeat(call)
-
     def _run_primitive(
         self,
         name: str,
-        run: Callable[[], KernelCall | None],
+        run: Callable[[], KernelCall | Unrolled | None],
         outputs: Sequence[Any],
         shapes: Sequence[Sequence[int]] = (),
         nbytes: int = 0,
         flops: int = 0,
         kind: str = "loop",
         repeat: int = 1,
-        call: Call | None = None,
+        operands: Operands | Pinned | None = None,
     ) -> Sequence[float] | None:
         """Run a compound primitive that passed its checks; every family's public methods end here.
 
         ``repeat`` above 1 runs it ``max(repeat // 10, 1)`` times to warm up and ``repeat`` times by the clock, each
         time from the values that ``outputs`` (None left out) had, and reports the mean through the logger.
 
-        Where ``run`` returns the launch that it made, ``call`` is kept for :meth:`_repeats`.
+        Where ``run`` returns the launch that it made on ``operands``, the call may be repeated by the extension.
 
         Returns
         -------
@@ -169,10 +163,8 @@ class TimingFamily(Family):
             bench = self.executor.bench
             if bench is None:
                 launch = run()
-                if (writes := recorder()) is not None:
-                    writes.primitive(outputs if call is None else call.tensors, getattr(launch, "addresses", None))
-                if call is not None and launch is not None and self._calls is not None:
-                    self._calls.keep(call, outputs, launch)
+                if (trace := current()) is not None:
+                    trace.primitive(launch, operands, outputs)
                 return None
             start, end = self.init_mark(), self.init_mark()
             self.record_mark(start)

@@ -13,7 +13,6 @@ import pycuda.driver as driver
 from neonlike.backends.arguments import check_names, check_values
 from neonlike.backends.backend import Backend
 from neonlike.backends.families.random import RngState, make_state, pool_of
-from neonlike.backends.families.rnn_repeat import KnownUnrolls
 from neonlike.backends.gpu import selftest
 from neonlike.backends.gpu.device.contexts import leave
 from neonlike.backends.gpu.device.device import GpuDevice, open_device
@@ -46,7 +45,6 @@ from neonlike.errors import BackendUnavailable, DTypeError
 from neonlike.kernels.cuda.compile import NEEDED, find_cuda_compiler, too_new
 from neonlike.kernels.cuda.engine import CudaEngine
 from neonlike.kernels.cuda.queue import Queue
-from neonlike.kernels.run.calls import CallCache
 from neonlike.kernels.run.engine import Engine
 from neonlike.optree.dtypes import DType
 from neonlike.optree.node import Expression
@@ -134,7 +132,6 @@ class NervanaGPU(
         self.compute_capability = self.device.compute_capability
         self.gpu_memory_size = self.device.memory_size
         self.products = Products(self.device)
-        self._calls, self._unrolls = CallCache(), KnownUnrolls()
         self.enable_winograd = enable_winograd
         self.round_mode = 10 if stochastic_round is True else int(stochastic_round or 0)
         super().__init__(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import math
-import struct
 from typing import Any
 
 from neonlike.kernels.c import fastpath
@@ -12,21 +11,22 @@ from neonlike.kernels.codegen.layout import Axis, collapse
 from neonlike.kernels.numpy_engine.engine import ClassesStage, NumpyCallStage, ViewStage
 from neonlike.kernels.planning.plan import Store
 from neonlike.kernels.run.call_stage import CallStage
-from neonlike.kernels.run.recipe import Placing, Source, StageSteps, Step, Word
+from neonlike.kernels.run.placing import Placing, after, fragment_of
+from neonlike.kernels.run.program import Fragment, Source, Step, Word
 from neonlike.kernels.run.stage import CopyBack, buffer_key, destination
 from neonlike.optree.calls import PART
 from neonlike.optree.dtypes import compute_dtype
 from neonlike.optree.shapes import Shape, contiguous_strides, is_reshape
 
 _ITEMSIZES = (1, 2, 4, 8)
-_NOTHING = StageSteps((), False, True, None)
+_NOTHING = Fragment((), False, True, None)
 RELEASED_BYTES = 1 << 16
 """Bytes copied from which other Python threads may run meanwhile."""
 
 
 def copy_steps(
     to: Any, place: Word, source: Any, read: Word, whole: Word = (Source.PLAIN, 0), zeros: int = 0
-) -> StageSteps | None:
+) -> Fragment | None:
     """The copy of an array that lies as ``source`` into one that lies as ``to``; None where elements are converted.
 
     Parameters
@@ -49,31 +49,25 @@ def copy_steps(
         numbers += [axis.size, *(step * size for step in axis.steps)]
     meta = (ctypes.c_int64 * len(numbers))(*numbers)
     words: tuple[Word, ...] = (whole, place, read, (Source.PLAIN, ctypes.addressof(meta)))
-    return StageSteps((Step(extension.copies, words),), count * size >= RELEASED_BYTES, True, meta)
+    return Fragment((Step(extension.copies, words),), count * size >= RELEASED_BYTES, True, meta)
 
 
-def joined_steps(found: list[StageSteps | None]) -> StageSteps | None:
+def joined_steps(found: list[Fragment | None]) -> Fragment | None:
     """Steps one after the other; None if some are."""
     steps = [one for one in found if one is not None]
     if len(steps) < len(found):
         return None
-    return StageSteps(
+    return Fragment(
         tuple(step for one in steps for step in one.steps), any(one.release for one in steps),
         all(one.forks for one in steps), tuple(one.keep for one in steps),
     )  # fmt: skip
 
 
-def _part(place: Word, distance: int) -> Word:
-    """``distance`` bytes after ``place``."""
-    source, which, *before = place
-    return (source, which + distance) if source is Source.MEMORY else (source, which, sum(before) + distance)
-
-
 class CViewStage(ViewStage):
     """A window of an array, or zeros around one."""
 
-    def steps(self, run: Placing) -> StageSteps | None:
-        """How the extension runs the stage as :meth:`run` did on the arrays of ``run``; None if it cannot."""
+    def steps(self, run: Placing) -> Fragment | None:
+        """The kernels of the stage on the arrays of ``run``, for the program of its plan; None if there are none."""
         (read,) = self.inputs
         shape, strides, offset = layout = run.attrs(self.value.node)["layout"]
         if self._show(run):
@@ -92,11 +86,11 @@ class CViewStage(ViewStage):
             if not _is_plain(source):
                 return None
             inner = _Lying(shape, source, inner.strides)
-            return copy_steps(out, place, inner, _part(run.read(read), offset * size))
+            return copy_steps(out, place, inner, after(run.read(read), offset * size))
         if not _is_plain(out):
             return None
         cleared = math.prod(out.shape) * size
-        return copy_steps(inner, _part(place, offset * size), source, run.read(read), place, cleared)
+        return copy_steps(inner, after(place, offset * size), source, run.read(read), place, cleared)
 
 
 class _Lying:
@@ -114,8 +108,8 @@ def _is_plain(array: Any) -> bool:
 class CClassesStage(ClassesStage):
     """Indices that must be below a size."""
 
-    def steps(self, run: Placing) -> StageSteps | None:
-        """How the extension runs the stage as :meth:`run` did on the arrays of ``run``; None if it cannot."""
+    def steps(self, run: Placing) -> Fragment | None:
+        """The kernels of the stage on the arrays of ``run``, for the program of its plan; None if there are none."""
         extension = fastpath.loaded()
         if extension is None or self.others:
             return None
@@ -127,14 +121,14 @@ class CClassesStage(ClassesStage):
         classes = (ctypes.c_int64 * 4)(kind, math.prod(source.shape), step, self.value.limit(run.graph))
         to = run.written(run.temps[self.value.index])
         words: tuple[Word, ...] = (to, run.read(read), (Source.PLAIN, ctypes.addressof(classes)))
-        return StageSteps((Step(extension.classes, words),), False, True, classes)
+        return Fragment((Step(extension.classes, words),), False, True, classes)
 
 
 class ConcatStage(NumpyCallStage):
     """Arrays one after the other along an axis."""
 
-    def steps(self, run: Placing) -> StageSteps | None:
-        """How the extension runs the stage as :meth:`run` did on the arrays of ``run``; None if it cannot."""
+    def steps(self, run: Placing) -> Fragment | None:
+        """The kernels of the stage on the arrays of ``run``, for the program of its plan; None if there are none."""
         if self.others:
             return None
         self._allocate(run)
@@ -142,7 +136,7 @@ class ConcatStage(NumpyCallStage):
         found = []
         for read in self.inputs:
             source = run.array(read, 0)
-            place = _part(run.written(out), start * out.strides[axis])
+            place = after(run.written(out), start * out.strides[axis])
             found.append(copy_steps(_Lying(source.shape, out, out.strides), place, source, run.read(read)))
             start += source.shape[axis]
         return joined_steps(found)
@@ -155,8 +149,8 @@ class CCopyBack(CopyBack):
         super().__init__(target)
         self.target = target
 
-    def steps(self, run: Placing) -> StageSteps | None:
-        """How the extension copies on the arrays of ``run``."""
+    def steps(self, run: Placing) -> Fragment | None:
+        """The copy on the arrays of ``run``, for the program of its plan; None if elements are converted."""
         to, source = run.graph.targets[self.target].array, run.temps[buffer_key(self.target)]
         return copy_steps(to, run.written(to), source, run.written(source))
 
@@ -164,8 +158,8 @@ class CCopyBack(CopyBack):
 class CCallStage(CallStage):
     """A compound primitive: one kernel, where the backend says which."""
 
-    def steps(self, run: Placing) -> StageSteps | None:
-        """How the extension runs the stage as :meth:`run` did on the arrays of ``run``; None if it cannot."""
+    def steps(self, run: Placing) -> Fragment | None:
+        """The kernels of the stage on the arrays of ``run``, for the program of its plan; None if there are none."""
         self.sources(run)
         node, result = run.graph.nodes[self.value.node], run.temps[self.value.index]
         if result.dtype != compute_dtype(result.dtype):
@@ -173,27 +167,22 @@ class CCallStage(CallStage):
         found = [] if node.spec is PART else [self._kernel_steps(run, node)]
         return joined_steps(found + [self._copied(run, store, result) for store in self.stores])
 
-    def _copied(self, run: Placing, store: Store, result: Any) -> StageSteps | None:
+    def _copied(self, run: Placing, store: Store, result: Any) -> Fragment | None:
         """The copy of the result to where ``store`` goes, unless the call has written it there."""
         to = destination(run, store)
         return _NOTHING if to is result else copy_steps(to, run.written(to), result, run.written(result))
 
-    def _kernel_steps(self, run: Placing, node: Any) -> StageSteps | None:
+    def _kernel_steps(self, run: Placing, node: Any) -> Fragment | None:
         request, results = node.attrs["request"], run.results[self.value.index]
         operands = [run.array(one, 0) for one in self.inputs]
         wanted = [(array.dtype, dtype) for array, dtype in zip(operands, request.dtypes, strict=True)]
         if any(dtype is not None and found != dtype for found, dtype in wanted):
             return None
         launch = request.planned(node.backend, results, operands)
-        placed = None if launch is None else launch.placed()
-        if placed is None:
+        program = None if launch is None else launch.program()
+        if program is None or not program.is_whole:
             return None
         places = {id(array): run.read(one) for array, one in zip(operands, self.inputs)}
         places |= {id(array): run.written(array) for array in results}
-        words: list[Word] = [(Source.PLAIN, word) for (word,) in struct.iter_unpack("=q", placed.given)]
-        for place, array in zip(placed.places, launch.addresses):
-            words[place] = places[id(array)]
-        if placed.work_at >= 0:
-            words[placed.work_at] = run.room(placed.work)
-        kept = launch._replace(addresses=())  # not the first operands, which are theirs who have them
-        return StageSteps((Step(placed.entry, tuple(words)),), True, False, kept)
+        found = [places[id(array)] for array in launch.addresses]
+        return fragment_of(program, found, run, program.keep)

@@ -7,6 +7,9 @@ form, and everything if compiling fails, runs on the NumPy engine: slower, with 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
 
 from neonlike.kernels.build.source import KernelSource
 from neonlike.kernels.c import compile as compile_c
@@ -19,23 +22,56 @@ from neonlike.kernels.c.stage import CStage
 from neonlike.kernels.numpy_engine.engine import NumpyEngine
 from neonlike.kernels.planning.graph import Graph
 from neonlike.kernels.planning.plan import Plan, StageKind
-from neonlike.kernels.run.ahead import BoundLater, CompilesAhead
+from neonlike.kernels.run import forks
+from neonlike.kernels.run.ahead import CompilesAhead
+from neonlike.kernels.run.arrays import expression_text
 from neonlike.kernels.run.engine import run_stages
-from neonlike.kernels.run.recipe import MOST_STEPS, MOST_WORDS, Placing, Recipe, StageSteps
+from neonlike.kernels.run.memory import aligned_empty
+from neonlike.kernels.run.placing import Placing
+from neonlike.kernels.run.program import NO_MEMORY, Fragment, Made, Program, join, runner
 from neonlike.kernels.run.stage import ExecutableStage, Run
-from neonlike.kernels.run.workspace import KEPT_BYTES
 
 _COPIES = {"view": CViewStage, "unview": CViewStage, "concat": ConcatStage, "classes": CClassesStage}
 _WITH_STEPS = (CStage, DotStage, CViewStage, ConcatStage, CClassesStage, CCallStage, CCopyBack)
-MOST_MEMORY = KEPT_BYTES
-"""Bytes of temporaries of an assignment that the extension starts: a thread keeps so much."""
+_BYTE = np.dtype(np.uint8)
+
+
+class Bound:
+    """A plan on fixed tensors, bound to them when it first runs: then its kernels have been compiled.
+
+    Parameters
+    ----------
+    bind : callable
+        Gives its program, or None.
+    execute : callable
+        Runs the plan where there is no program.
+
+    Attributes
+    ----------
+    program : Program or None
+        Known from the first run on.
+    """
+
+    def __init__(self, bind: Callable[[], Program | None], execute: Callable[[], None]) -> None:
+        self._bind, self._execute = bind, execute
+        self._run: Callable[[], None] | None = None
+        self.program: Program | None = None
+
+    def __call__(self) -> None:
+        if self._run is None:
+            self.program = program = self._bind()
+            self._run = self._execute if program is None else runner(program)
+        if forks.forked and self.program is not None and not self.program.forks:
+            self._execute()
+        else:
+            self._run()
 
 
 class CEngine(CompilesAhead, NumpyEngine):
     """Runs plans with compiled C where it can."""
 
     name = "c"
-    replays = True
+    repeats = True
 
     def stage(self, plan: Plan, position: int, graph: Graph) -> ExecutableStage:
         """The stage at ``position`` as compiled C where there is a form for it; see ``Engine.stage``."""
@@ -62,31 +98,55 @@ class CEngine(CompilesAhead, NumpyEngine):
         """Compute every assignment of ``graph``."""
         run_stages(plan.engine.get(self.name) or self.start(plan, graph), plan, Run(graph))
 
-    def recipe(self, plan: Plan, graph: Graph) -> Recipe | None:
-        """How to run ``plan`` on tensors like those of ``graph`` without planning; None where not all is C."""
-        run, found = Placing(graph), list[StageSteps]()
-        for stage, spent in zip(plan.engine[self.name], plan.spent, strict=True):
-            of_stage = stage.steps(run) if isinstance(stage, _WITH_STEPS) else None
-            if of_stage is None or run.memory > MOST_MEMORY:
+    def program(self, plan: Plan, graph: Graph) -> Program | None:
+        """The program of ``plan`` on tensors like those of ``graph``; None where not all of it is C."""
+        if any(fastpath.keyed(node.spec) is None for node in graph.nodes):
+            return None  # as of random numbers, which are others each time
+        run, found = Placing(graph), list[Fragment]()
+        for stage, spent in zip(self.stages(plan, graph), plan.spent, strict=True):
+            steps = stage.steps(run) if isinstance(stage, _WITH_STEPS) else None
+            if steps is None:
                 return None
-            found.append(of_stage)
+            found.append(steps)
             run.end_stage(spent)
-        steps, keep = tuple(step for one in found for step in one.steps), tuple(one.keep for one in found)
-        if len(steps) > MOST_STEPS or sum(len(step.words) for step in steps) > MOST_WORDS:
-            return None
-        release, forks = any(one.release for one in found), all(one.forks for one in found)
-        return Recipe(len(graph.leaves), len(graph.numbers), steps, run.memory, False, release, forks, keep)
+        return Program(
+            tuple(step for one in found for step in one.steps), len(graph.leaves) + len(graph.targets),
+            len(graph.numbers), run.arena.nbytes, False, any(one.release for one in found),
+            all(one.forks for one in found), f"{expression_text(graph)}: {NO_MEMORY}",
+            tuple(one.keep for one in found),
+        )  # fmt: skip
 
-    def chain(self, runs: Sequence[Callable[[], None]]) -> Callable[[], None] | None:
-        """See ``Engine.chain``: where all are compiled C, and the extension is there; else it is asked for."""
+    def prepare(self, plan: Plan, graph: Graph) -> Callable[[], None]:
+        """A function that runs ``plan`` on these very tensors again and again; its kernels start to compile now."""
+        self.compile_ahead(plan, graph)
+        return Bound(partial(self._bound, plan, graph), partial(self.execute, plan, graph))
+
+    def _bound(self, plan: Plan, graph: Graph) -> Program | None:
+        """The program of ``plan`` on the tensors of ``graph`` alone, in memory of its own; None where not all is C."""
+        program = self.program(plan, graph)
+        if program is None:
+            return None
+        tensors = (*graph.leaves, *graph.targets)
+        memory = aligned_empty((program.memory,), _BYTE)
+        run = Made(program, tuple([tensor.address for tensor in tensors]), tuple(graph.numbers))
+        working = int(memory.__array_interface__["data"][0])
+        return join([run], (tensors, memory), working=working, refused=program.refused)
+
+    def in_one(self, bound: Sequence[Callable[[], None]]) -> Callable[[], None] | None:
+        """See ``Engine.in_one``: where all are compiled C, and the extension is there; else it is asked for."""
         extension = fastpath.asked_for()
-        if extension is None or not all(isinstance(run, BoundLater) for run in runs):
+        programs = [one.program for one in bound if isinstance(one, Bound) and one.program is not None]
+        if extension is None or len(programs) < len(bound):
             return None
-        calls = [call for run in runs for call in run.calls()]  # type: ignore[attr-defined]
-        links = [getattr(call, "link", None) for call in calls]
-        if None in links:
-            return None
-        found: Callable[[], None] = extension.Chain(tuple(links), tuple(calls))
+
+        def in_turn(addresses: Sequence[object], functions: Sequence[object]) -> bool:
+            for one in bound:
+                one()
+            return True
+
+        refused = programs[0].refused if len(programs) == 1 else ""
+        joined = join([Made(program, ()) for program in programs], None, refused=refused)._replace(python=in_turn)
+        found: Callable[[], None] = extension.Program(*joined)
         return found
 
     def is_built(self, kernel: KernelSource) -> bool:

@@ -10,15 +10,16 @@ from __future__ import annotations
 import inspect
 import types
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from neonlike.checks import check_by
 from neonlike.kernels.c.compositions import steps_of
 from neonlike.kernels.run import workspace
-from neonlike.kernels.run.calls import REPEATABLE, parameters_of
-from neonlike.kernels.run.recipe import Replayed
+from neonlike.kernels.run.calls import PINNED, REPEATABLE, parameters_of
+from neonlike.kernels.run.program import Replayed
 from neonlike.optree.dtypes import F32, F64
-from neonlike.optree.forms import form_of, owners
+from neonlike.optree.forms import form_of, newcomers, owners
 from neonlike.optree.node import OPERATORS, Expression, OpTreeNode
 
 _OPERATORS = "neg abs add radd sub rsub mul rmul truediv rtruediv pow rpow lt le eq ne gt ge".split()
@@ -34,12 +35,19 @@ def set_up(extension: Any, describe: Any) -> None:
 
 def install(extension: Any) -> None:
     """Replace the functions that build nodes, and the methods whose calls are repeated, by the extension's."""
-    for cls, name, static, function in list(_marked()):
+    for cls in owners:
+        _install(extension, cls)
+    newcomers[:] = [partial(_install, extension)]
+    extension.attach(OpTreeNode)
+    check_by(lambda checking: extension.Checked(checking, checking.__wrapped__, checking.looked_at))
+
+
+def _install(extension: Any, cls: type) -> None:
+    """Replace the marked functions of one class."""
+    for _, name, static, function in list(_marked(cls)):
         if isinstance(function, types.FunctionType):
             builder = _builder(extension, function, not static)
             setattr(cls, name, staticmethod(builder) if static else builder)
-    extension.attach(OpTreeNode)
-    check_by(lambda checking: extension.Checked(checking, checking.__wrapped__, checking.looked_at))
 
 
 def attach(extension: Any, tensor_type: type) -> None:
@@ -53,14 +61,15 @@ def remove(extension: Any) -> None:
     """Undo :func:`install` and :func:`attach`."""
     extension.detach()
     check_by(None)
-    for cls, name, static, function in list(_marked()):
-        if isinstance(function, (extension.Builder, extension.Repeating)):
+    newcomers.clear()
+    for cls, name, static, function in list(_marked(*owners)):
+        if isinstance(function, (extension.Builder, extension.Forwarding)):
             setattr(cls, name, staticmethod(function.__wrapped__) if static else function.__wrapped__)
 
 
-def _marked() -> Iterator[tuple[type, str, bool, Any]]:
+def _marked(*classes: type) -> Iterator[tuple[type, str, bool, Any]]:
     """Class, name, whether it is a static method, and the marked function or the builder that replaces it."""
-    for cls in owners:
+    for cls in classes:
         for name, value in vars(cls).items():
             static = isinstance(value, staticmethod)
             function = value.__func__ if static else value
@@ -71,10 +80,10 @@ def _marked() -> Iterator[tuple[type, str, bool, Any]]:
 def _builder(extension: Any, function: Any, method: bool = False) -> Any:
     form = form_of(function)
     assert form is not None
-    if form.kind == REPEATABLE:
+    if form.kind in (REPEATABLE, PINNED):
         names, positional = parameters_of(function)
         layer = names.index("layer") if "layer" in names else -1
-        return extension.Repeating(function, names, positional, form.specs, layer)
+        return extension.Forwarding(function, names, positional, form.specs, layer, form.kind == PINNED)
     if form.kind == "composed":
         axis = inspect.signature(function).parameters["axis"].default
         return extension.Builder(form.kind, function, steps_of(*form.specs), axis, skip=method)

@@ -24,7 +24,7 @@ from typing import Any
 from neonlike import settings
 from neonlike.kernels.build.cache import default_cache, key_of
 from neonlike.kernels.build.process import CompilerRefused
-from neonlike.kernels.c import fastbuild
+from neonlike.kernels.c import fastbuild, layout
 from neonlike.kernels.c.toolchain import Compiler, architecture, compile_object, confirm, find_compiler
 from neonlike.kernels.codegen.render import header_texts, template_text
 from neonlike.kernels.run import forks
@@ -36,8 +36,8 @@ NAME, SOURCE = "nlfast", "c/fastpath/fastpath.c"
 SUFFIX = ".extension"
 """Of the file in the cache: not that of kernels, which are counted."""
 _PARTS = (
-    "places", "words", "walk", "nodes", "builders", "device", "recipes", "launches", "fixed", "calls", "repeating",
-    "chains", "checked", "copies", "classes", "records",
+    "places", "words", "walk", "nodes", "builders", "device", "program", "table", "assignments", "calls", "checked",
+    "copies", "classes", "guard",
 )  # fmt: skip
 HEADERS = (*(f"fastpath/fastpath_{part}.h" for part in _PARTS), "packed.h")
 
@@ -166,16 +166,20 @@ def _command(compiler: Compiler) -> tuple[str, ...]:
 
 def _key(compiler: Compiler) -> str:
     """Where the extension lies in the cache: one for each build of Python."""
-    texts = (template_text(SOURCE), *header_texts(HEADERS).values())
+    texts = (template_text(SOURCE), *_headers().values())
     python = (sys.version, str(sysconfig.get_config_var("SOABI")))
     return key_of("fastpath", architecture(), compiler.identity, json.dumps(_command(compiler)), *python, *texts)
+
+
+def _headers() -> dict[str, str]:
+    return header_texts(HEADERS) | {layout.HEADER: layout.header()}
 
 
 def _compile(compiler: Compiler) -> Path | None:
     """Compile the extension into the cache; None if that fails, which only costs time."""
     compiler = confirm(compiler)
     try:
-        data = compile_object(_command(compiler), "fastpath", template_text(SOURCE), header_texts(HEADERS))
+        data = compile_object(_command(compiler), "fastpath", template_text(SOURCE), _headers())
         return default_cache().put(_key(compiler), data, SUFFIX)
     except (CompilerRefused, OSError) as error:
         logger.info("assignments are started by Python: the extension that does it faster does not compile: %s", error)

@@ -23,7 +23,8 @@ from neonlike.kernels.c.numpy_blas import half_vectors, whole_vectors
 from neonlike.kernels.c.routine import POINTER, REAL, REAL_TYPES, VECMATH, Routine, address, threads_for
 from neonlike.kernels.c.toolchain import Compiler, find_compiler
 from neonlike.kernels.run import forks
-from neonlike.kernels.run.calls import Placed
+from neonlike.kernels.run.calls import packed
+from neonlike.kernels.run.program import Program, words_of
 from neonlike.kernels.run.workspace import held_workspace
 from neonlike.optree import npfuncs
 
@@ -193,11 +194,12 @@ class GemmLaunch:
             a, b = b, a
         self.function(a, b, c, self.serial if forks.forked else self.meta, alpha, beta, held[1])
 
-    def placed(self, alpha: float, beta: float) -> Placed:
-        """The launch as data."""
+    def program(self, alpha: float, beta: float) -> Program:
+        """The program of the product; its operands are a, b and c."""
         meta = ctypes.addressof(self.serial if forks.forked else self.meta)
-        given = struct.pack("=4q2dq", 0, 0, 0, meta, alpha, beta, 0)
-        return Placed(self.function.packed, given, (1, 0, 2) if self.swapped else (0, 1, 2), 6, self.bytes)
+        given = words_of(struct.pack("=4q2dq", 0, 0, 0, meta, alpha, beta, 0))
+        places = (1, 0, 2) if self.swapped else (0, 1, 2)
+        return packed(self.function.packed, given, places, 6, self.bytes)._replace(keep=self)
 
 
 def find_launch(a: Array, b: Array, c: Array, compiler: Compiler | None = None) -> GemmLaunch | None:

@@ -19,7 +19,8 @@ from neonlike.kernels.c.numpy_blas import OpenBlas, openblas
 from neonlike.kernels.c.routine import POINTER, REAL, REAL_TYPES, Routine, threads_for
 from neonlike.kernels.c.toolchain import Compiler, find_compiler
 from neonlike.kernels.run import forks
-from neonlike.kernels.run.calls import Placed
+from neonlike.kernels.run.calls import packed
+from neonlike.kernels.run.program import Program, words_of
 from neonlike.optree.npfuncs import Array
 
 Addresses: TypeAlias = "ctypes.Array[ctypes.c_void_p]"
@@ -55,11 +56,12 @@ class BlasLaunch:
             a, b = b, a
         self.function(self.library, a, b, c, self.serial if forks.forked else self.meta, alpha, beta)
 
-    def placed(self, alpha: float, beta: float) -> Placed:
-        """The launch as data."""
+    def program(self, alpha: float, beta: float) -> Program:
+        """The program of the product; its operands are a, b and c."""
         meta = ctypes.addressof(self.serial if forks.forked else self.meta)
-        given = struct.pack("=5q2d", ctypes.addressof(self.library), 0, 0, 0, meta, alpha, beta)
-        return Placed(self.function.packed, given, (2, 1, 3) if self.swapped else (1, 2, 3))
+        given = words_of(struct.pack("=5q2d", ctypes.addressof(self.library), 0, 0, 0, meta, alpha, beta))
+        places = (2, 1, 3) if self.swapped else (1, 2, 3)
+        return packed(self.function.packed, given, places)._replace(keep=self)
 
 
 @cache

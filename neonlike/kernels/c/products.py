@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,7 +16,8 @@ from neonlike.kernels.numpy_engine.engine import NumpyCallStage
 from neonlike.kernels.planning.graph import Graph
 from neonlike.kernels.planning.plan import Plan, Stage
 from neonlike.kernels.run.arrays import remember
-from neonlike.kernels.run.recipe import Placing, Source, StageSteps, Step, Word
+from neonlike.kernels.run.placing import Placing, fragment_of
+from neonlike.kernels.run.program import Fragment
 from neonlike.kernels.run.stage import Input, Layouts, Run, store_result
 
 _UNKNOWN: Any = object()
@@ -32,20 +31,6 @@ class DotStage(NumpyCallStage):
         self.compiler = find_compiler()
         self.launches: dict[Any, gemm.GemmLaunch | BlasLaunch | None] = {}
 
-    def bind(self, run: Run) -> Callable[[], None]:
-        """The product bound to the arrays of ``run``, whose temporaries it allocates."""
-        compute = super().bind(run)
-        launch = self._launch(*self._operands(run))
-        if launch is None or self.others:
-            return compute
-        places = self._addresses(run)
-
-        def call() -> None:
-            launch(*places)
-
-        call.keep = run  # type: ignore[attr-defined]  # the kernel has the addresses of its arrays only
-        return call
-
     def sources(self, layouts: Layouts) -> list[KernelSource]:
         """Our kernel where it pays, or what calls NumPy's library, block by block; none where only NumPy has one."""
         self._allocate(layouts)
@@ -56,20 +41,14 @@ class DotStage(NumpyCallStage):
         blocks = blas_source(a, b, out)
         return [] if blocks is None else [blocks]
 
-    def steps(self, run: Placing) -> StageSteps | None:
-        """How the extension runs the stage as :meth:`run` did on the arrays of ``run``; None if that was NumPy."""
+    def steps(self, run: Placing) -> Fragment | None:
+        """The product on the arrays of ``run``, for the program of its plan; None if NumPy computes it."""
         self._allocate(run)
         launch = self._launch(*self._operands(run))
         if launch is None or self.others:
             return None
-        placed = launch.placed(1.0, 0.0)
-        words: list[Word] = [(Source.PLAIN, word) for (word,) in struct.iter_unpack("=q", placed.given)]
-        for place, one in zip(placed.places, self.inputs):
-            words[place] = run.read(one)
-        words[placed.places[2]] = run.written(run.temps[self.value.index])
-        if placed.work_at >= 0:
-            words[placed.work_at] = run.room(placed.work)
-        return StageSteps((Step(placed.entry, tuple(words)),), True, False, launch)
+        operands = [*map(run.read, self.inputs), run.written(run.temps[self.value.index])]
+        return fragment_of(launch.program(1.0, 0.0), operands, run, launch)
 
     def _compute(self, run: Run) -> None:
         a, b, out = self._operands(run)

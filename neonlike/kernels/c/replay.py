@@ -1,4 +1,4 @@
-"""Assignments that were seen before, started without a look at their plan by the CPython extension of ``fastpath``."""
+"""The programs of one backend that the extension finds by their keys and runs, past Python."""
 
 from __future__ import annotations
 
@@ -8,62 +8,57 @@ from threading import Lock
 from typing import Any
 
 from neonlike.kernels.c import fastbuild, fastpath
-from neonlike.kernels.run.calls import CallCache
-from neonlike.kernels.run.recipe import Recipe, Replayed
+from neonlike.kernels.run.calls import Recipe, recipe_of
+from neonlike.kernels.run.program import Program
+from neonlike.kernels.run.trace import Trace
+from neonlike.kernels.run.workspace import KEPT_BYTES
 
 
 class Replay:
-    """The assignments of one backend that the extension starts.
+    """What one backend does a second time.
 
     Parameters
     ----------
     tensor_type : type
-        Class of the tensors among which it does so.
+        Class of the tensors among which the extension does it.
 
     Attributes
     ----------
-    run, run_many : callable or None
-        ``run(backend, target, value)`` and ``run_many(backend, pairs, fresh)`` make an assignment that was learned, and
-        answer with a :class:`~neonlike.kernels.run.recipe.Replayed`; None while there is no extension.
-    calls : CallCache or None
-        The calls of the backend's compound primitives, if the extension may repeat them.
-    launches : object or None
-        The extension's table, whose methods these are, see :mod:`neonlike.kernels.c.fastpath`.
-    record : type or None
-        Its class of passes that are repeated as a whole.
+    table : nlfast.Table or None
+        Programs of assignments and of calls of primitives, by their keys. ``table.run(backend, target, value)`` and
+        ``table.run_many(backend, pairs, fresh)`` make an assignment that was learned, and answer with a
+        :class:`~neonlike.kernels.run.program.Replayed`. None while there is no extension, or it is paused.
     passes : dict
-        What others made of the table's assignments; forgotten with them.
-    generation : object
-        Another one whenever something was forgotten, for those who keep kernels elsewhere.
+        Programs of passes of variables, by the keys of their tapes; forgotten with the others.
+    epoch : object
+        Another one whenever something was forgotten, for those who keep programs elsewhere.
+    is_paused : bool
+        Whether everything is left to Python for a while. Guards watch it, so that no pass runs past a trace.
     """
 
-    __slots__ = ("__dict__", "__weakref__", "run")  # the extension reads a slot in less time
+    __slots__ = ("__dict__", "__weakref__", "table")  # the extension reads a slot in less time
 
     def __init__(self, tensor_type: type) -> None:
         self.tensor_type = tensor_type
-        self.launches: Any = None
-        self.record: Any = None
+        self.table: Any = None
         self.passes: dict[Any, Any] = {}
-        self.generation = object()
-        self.calls: CallCache | None = None
-        self.run: Callable[[Any, Any, Any], Replayed] | None = None
-        self.run_many: Callable[[Any, Any, bool], Replayed] | None = None
+        self.epoch = object()
         self.wanted = False
         """Whether to ask for the extension when a plan is met again."""
+        self.is_paused = False
+        self._extension: Any = None
         self._on = False
         self._pausing = Lock()
 
     def start(self) -> None:
-        """Have assignments learned, from when a plan is first met again."""
+        """Have programs learned, from when a plan is first met again."""
         self._on = self.wanted = True
 
     def stop(self) -> None:
-        """Leave every assignment to Python."""
+        """Leave everything to Python."""
         self._on = self.wanted = False
         self._forget()
-        self.launches = self.run = self.run_many = None
-        if self.calls is not None:
-            self.calls.fast = None
+        self.table = None
 
     def request(self) -> None:
         """Ask for the extension, which is compiled in the background if need be."""
@@ -76,50 +71,69 @@ class Replay:
             return
         self.wanted = False
         self._forget()
-        self.launches, self.record = extension.Launches(self.tensor_type), extension.Record
-        self.run, self.run_many = self.launches.run, self.launches.run_many
-        if self.calls is not None:
-            self.calls.fast = extension.Calls()
+        self._extension = extension
+        self.table = extension.Table(self.tensor_type)
         fastbuild.attach(extension, self.tensor_type)
 
-    def learn(
-        self, backend: Any, pairs: Sequence[tuple[Any, Any]], recipe: Recipe | None, fresh: bool = False
-    ) -> None:
-        """Have ``run`` make the assignments ``pairs`` by ``recipe`` from now on; None: leave them to Python at once.
+    def program(self, program: Program) -> Any:
+        """``program`` as the extension runs it: call it with the addresses of its operands."""
+        return self._extension.Program(*program)
 
-        ``fresh``: only where nobody will look at the targets should the run fail, for which the recipe was made.
+    def guard(self, program: Program, watches: Sequence[Any]) -> Any:
+        """``program`` as long as what is watched is as it is now.
+
+        Raises
+        ------
+        ValueError
+            If something cannot be watched.
         """
-        if self.launches is not None:
-            self.launches.learn(backend, pairs, recipe, fresh)
+        return self._extension.Guard(self.program(program), tuple(watches))
+
+    def learn(
+        self, backend: Any, pairs: Sequence[tuple[Any, Any]], program: Program | None, fresh: bool = False
+    ) -> None:
+        """Have the assignments ``pairs`` made by ``program`` from now on; None: leave them to Python at once.
+
+        ``fresh``: only where nobody will look at the targets should the run fail, for which the program was made.
+        """
+        if self.table is not None:
+            known = None if program is None or program.memory > KEPT_BYTES else self.program(program)
+            self.table.learn(backend, pairs, known, fresh)
+
+    def begin_call(self) -> Trace:
+        """Write down a call of a primitive, which this thread makes next."""
+        return Trace().enter()
+
+    def end_call(self, trace: Trace) -> Recipe | None:
+        """The call was made: how the extension repeats it; None if that was not one program on its tensors."""
+        trace.leave()
+        found = recipe_of(trace)
+        return None if found is None else (self.program(found[0]), *found[1:])
 
     def clear(self) -> None:
         """Forget what was learned."""
         self._forget()
-        if self.launches is not None:
-            self.launches.clear()
+        if self.table is not None:
+            self.table.clear()
 
     def _forget(self) -> None:
         self.passes.clear()
-        self.generation = object()
+        self.epoch = object()
 
     @contextmanager
     def paused(self) -> Iterator[Callable[[], bool]]:
-        """Leave assignments and calls to Python for a while; gives what says whether it was so all the time."""
+        """Leave everything to Python for a while; gives what says whether it was so all the time."""
         if not self._pausing.acquire(blocking=False):  # another thread has it paused, and will end that
             yield lambda: False
             return
-        launches, run, many, calls = self.launches, self.run, self.run_many, self.calls
-        fast, generation = None if calls is None else calls.fast, self.generation
-        self.run = self.run_many = None
-        if calls is not None:
-            calls.fast = None
+        table, epoch = self.table, self.epoch
+        self.table, self.is_paused = None, True
         try:
-            yield lambda: self.generation is generation and self.run is None
+            yield lambda: self.epoch is epoch and self.table is None
         finally:
-            if self.run is None and self.launches is launches:  # else it was stopped, or started anew, meanwhile
-                if fast is not None and self.generation is not generation:
-                    fast.clear()
-                self.run, self.run_many = run, many
-                if calls is not None:
-                    calls.fast = fast
+            self.is_paused = False
+            if self.table is None and self._on:  # else it was stopped, or started anew, meanwhile
+                if table is not None and self.epoch is not epoch:
+                    table.clear()
+                self.table = table
             self._pausing.release()

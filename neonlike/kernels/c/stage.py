@@ -29,7 +29,8 @@ from neonlike.kernels.planning.plan import Plan, Stage, StageKind
 from neonlike.kernels.run import forks
 from neonlike.kernels.run.arrays import Picker, expression_text, input_array, is_flat, picker, remember
 from neonlike.kernels.run.memory import LINE
-from neonlike.kernels.run.recipe import RELEASE_WORK, Placing, Source, StageSteps, Step, Word, number_words
+from neonlike.kernels.run.placing import Placing, number_words
+from neonlike.kernels.run.program import RELEASE_WORK, Fragment, Source, Step, Word
 from neonlike.kernels.run.stage import ExecutableStage, Layouts, Run, loop_outputs
 from neonlike.kernels.run.threads import thread_count
 from neonlike.logger import logger
@@ -55,8 +56,6 @@ _SOURCES: Mapping[str, Callable[[Kernel, CSchedule], TemplateSource]] = {
     "lanes": forms.lanes,
 }
 """The function that writes a kernel's source, by the form of its schedule."""
-_PACKED = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
-"""A kernel's entry that takes its arguments as an array of words of 8 bytes, see ``packed.h``."""
 _KINDS = {"double": ctypes.c_double, "int64_t": ctypes.c_int64, "uint64_t": ctypes.c_uint64}
 _UNKNOWN = object()
 _address, _geometry = attrgetter("address"), attrgetter("geometry")
@@ -134,8 +133,8 @@ class CStage(ExecutableStage):
         """The key of the launch on these tensors."""
         return outputs[0].shape if self.flat else (*map(_geometry, inputs), *map(_geometry, outputs))
 
-    def steps(self, run: Placing) -> StageSteps | None:
-        """How the extension runs the stage as :meth:`run` did on the arrays of ``run``; None if that was NumPy."""
+    def steps(self, run: Placing) -> Fragment | None:
+        """The kernel of the stage on the arrays of ``run``, for the program of its plan; None if NumPy runs it."""
         if not self.usable:
             return None
         arrays = self._arrays(run)
@@ -148,7 +147,7 @@ class CStage(ExecutableStage):
         sizes, extent, threads = launch.tail
         words += [(Source.PLAIN, sizes), (Source.PLAIN, extent), (Source.THREADS, threads)]
         release = math.prod(self.stage.space.of(run.graph)) * self.cost >= RELEASE_WORK
-        return StageSteps((Step(launch.function.packed, tuple(words)),), release, True, launch)
+        return Fragment((Step(launch.function.packed, tuple(words)),), release, True, launch)
 
     def _run_fallback(self, run: Run) -> None:
         if self.fallback is None:
@@ -168,32 +167,6 @@ class CStage(ExecutableStage):
         pointers = [a.__array_interface__["data"][0] for a in arrays]
         numbers = self.numbers(run.graph.numbers)
         return not launch.function(*pointers, *numbers, *(launch.serial if forks.forked else launch.tail))
-
-    def bind(self, run: Run) -> Callable[[], None] | None:
-        """The launch bound to the tensors of ``run``, whose temporaries it allocates; None without a C form."""
-        if not self.usable:
-            return None
-        arrays = self._arrays(run)
-        launch = self._plan_launch(run, None, arrays)
-        if launch is None:
-            return None
-        function = launch.function
-        pointers = [a.__array_interface__["data"][0] for a in arrays]
-        given = [*pointers, *self.numbers(run.graph.numbers), *launch.tail]
-        words = (ctypes.c_int64 * len(given))()  # a call with one argument takes half the time of one with a dozen
-        for place, (kind, value) in enumerate(zip(function.argtypes, given)):
-            kind.from_buffer(words, 8 * place).value = value
-        start, where = _PACKED(function.packed), ctypes.c_void_p(ctypes.addressof(words))
-
-        def call() -> None:
-            if forks.forked:
-                words[-1] = 1
-            if start(where):  # later stages are bound to the arrays of this run: a fallback would make others
-                raise MemoryError(f"{self.comment}: no memory for the kernel's working space; free some and call again")
-
-        call.keep = launch, arrays, words  # type: ignore[attr-defined]  # the kernel has their addresses only
-        call.link = function.packed, where.value  # type: ignore[attr-defined]  # see fastpath_chains.h
-        return call
 
     # Arrays and layouts
 

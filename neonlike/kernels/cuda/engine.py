@@ -20,7 +20,7 @@ from neonlike.kernels.planning.plan import Plan, StageKind
 from neonlike.kernels.run.ahead import CompilesAhead
 from neonlike.kernels.run.arrays import expression_text
 from neonlike.kernels.run.call_stage import CallStage
-from neonlike.kernels.run.recipe import Recipe
+from neonlike.kernels.run.program import Program
 from neonlike.kernels.run.stage import CopyBack, ExecutableStage, Run, buffer_key
 
 Fallback = Callable[[Plan, int, Graph], ExecutableStage]
@@ -38,7 +38,7 @@ class CudaEngine(CompilesAhead):
     """
 
     name = "cuda"
-    replays = True
+    repeats = True
 
     def __init__(self, queue: Queue, fallback: Fallback) -> None:
         self.queue, self.fallback = queue, fallback
@@ -74,10 +74,33 @@ class CudaEngine(CompilesAhead):
         run = self.new_run(graph)
         return partial(in_turn, [stage.ready(run) for stage in stages])
 
-    def recipe(self, plan: Plan, graph: Graph) -> Recipe | None:
-        """How to queue ``plan`` for tensors like those of ``graph`` without planning; None if it has several stages."""
+    def program(self, plan: Plan, graph: Graph) -> Program | None:
+        """See ``Engine.program``: of plans of one stage, which has queued its kernels."""
         stages: list[ExecutableStage] = plan.engine[self.name]
-        return stages[0].recipe(graph) if len(stages) == 1 and isinstance(stages[0], CudaStage) else None
+        return stages[0].program(graph) if len(stages) == 1 and isinstance(stages[0], CudaStage) else None
+
+    def prepare(self, plan: Plan, graph: Graph) -> Callable[[], None]:
+        """A function that queues ``plan`` for these very tensors again and again; its kernels start to compile now."""
+        self.compile_ahead(plan, graph)
+        bound: list[Callable[[], None]] = []
+
+        def run() -> None:
+            if not bound:
+                bound.append(self._bound(plan, graph))
+            bound[0]()
+
+        return run
+
+    def _bound(self, plan: Plan, graph: Graph) -> Callable[[], None]:
+        """Every stage on its arrays; where one has no bound form, all run as in :meth:`execute`."""
+        run = self.new_run(graph)
+        calls: list[Callable[[], None]] = []
+        for stage in self.stages(plan, graph):
+            call = stage.bind(run)
+            if call is None:
+                return partial(self.execute, plan, graph)
+            calls.append(call)
+        return calls[0] if len(calls) == 1 else partial(in_turn, calls)
 
     def is_built(self, kernel: KernelSource) -> bool:
         """Whether the module of ``kernel`` is in the cache."""

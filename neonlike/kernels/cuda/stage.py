@@ -27,7 +27,8 @@ from neonlike.kernels.planning.graph import Graph
 from neonlike.kernels.planning.lower import NumberArg
 from neonlike.kernels.planning.plan import Plan, Stage, StageKind
 from neonlike.kernels.run.arrays import Picker, expression_text, input_array, is_flat, picker, remember
-from neonlike.kernels.run.recipe import Recipe, Source, Step, number_words
+from neonlike.kernels.run.placing import number_words
+from neonlike.kernels.run.program import Program, Source, Step
 from neonlike.kernels.run.stage import ExecutableStage, Layouts, Run, buffer_key, loop_outputs
 from neonlike.logger import logger
 from neonlike.optree.dtypes import DType
@@ -119,8 +120,8 @@ class CudaStage(ExecutableStage):
         for function, grid, block in launch.steps:
             self.queue.device.launch(function, grid, block, 0, arguments)
 
-    def recipe(self, graph: Graph) -> Recipe | None:
-        """How the extension queues what :meth:`run` queued for ``graph``; None if that takes more than tensors.
+    def program(self, graph: Graph) -> Program | None:
+        """The program of what :meth:`run` queued for ``graph``; None if that takes more than tensors.
 
         Its working memory is kept: two threads may not queue it at once, so that it holds the interpreter's lock.
         """
@@ -139,11 +140,14 @@ class CudaStage(ExecutableStage):
         block = self.queue.device.starts.block(launch.steps, tail)
         if block is None:
             return None
-        leaves = [(Source.LEAF, array.index) for array in self.kernel.inputs]
-        targets = [(Source.TARGET, array.index) for array in self.kernel.outputs]
+        count = len(graph.leaves)
+        leaves = [(Source.OPERAND, array.index) for array in self.kernel.inputs]
+        targets = [(Source.OPERAND, count + array.index) for array in self.kernel.outputs]
         step = Step(ctypes.addressof(block), (*leaves, *targets, *number_words(self.kernel)))
-        keep = (block, room, launch)
-        return Recipe(len(graph.leaves), len(graph.numbers), (step,), 0, True, room is None, False, keep)
+        operands = count + len(graph.targets)
+        return Program(
+            (step,), operands, len(graph.numbers), 0, True, room is None, False, keep=(block, room, launch)
+        )
 
     def _layout(self, graph: Graph, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
         """The geometry that a launch on these tensors depends on; alignment is added by the caller."""

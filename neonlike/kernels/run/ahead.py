@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import TypeVar
 
 from neonlike.errors import KernelCompileError
@@ -22,37 +22,10 @@ from neonlike.kernels.build.waiting import THREADS, waiting
 from neonlike.kernels.planning.graph import Graph
 from neonlike.kernels.planning.plan import Plan
 from neonlike.kernels.run.engine import Engine
-from neonlike.kernels.run.stage import ExecutableStage, Run
+from neonlike.kernels.run.stage import ExecutableStage
 from neonlike.kernels.run.threads import thread_count
 
 Built = TypeVar("Built")
-
-
-class BoundLater:
-    """A plan on fixed tensors, bound to them when it first runs.
-
-    Parameters
-    ----------
-    bind : callable
-        Gives what runs it.
-    """
-
-    def __init__(self, bind: Callable[[], Callable[[], None]]) -> None:
-        self._bind = bind
-        self._run: Callable[[], None] | None = None
-
-    def __call__(self) -> None:
-        run = self._run
-        if run is None:
-            run = self._run = self._bind()
-        run()
-
-    def calls(self) -> list[Callable[[], None]]:
-        """The functions that a run calls, one after the other."""
-        run = self._run
-        if run is None:
-            return [self]
-        return run.args[0] if isinstance(run, partial) and run.func is _replay else [run]
 
 
 class CompilesAhead(Engine):
@@ -68,22 +41,6 @@ class CompilesAhead(Engine):
         if len(made) > 1 and len(kernels := self.sources(plan, graph)) > 1:
             self._begin(kernels)
         return made
-
-    def prepare(self, plan: Plan, graph: Graph) -> Callable[[], None]:
-        """A function that runs ``plan`` on these very tensors again and again; its kernels start to compile now."""
-        self.compile_ahead(plan, graph)
-        return BoundLater(partial(self._bind, plan, graph))
-
-    def _bind(self, plan: Plan, graph: Graph) -> Callable[[], None]:
-        """Every stage on its arrays; where one has no bound form, all run as in :meth:`execute`."""
-        run = self.new_run(graph)
-        calls: list[Callable[[], None]] = []
-        for stage in self.stages(plan, graph):
-            call = stage.bind(run)
-            if call is None:
-                return partial(self.execute, plan, graph)
-            calls.append(call)
-        return calls[0] if len(calls) == 1 else partial(_replay, calls, run)
 
     def _begin(self, kernels: Iterable[KernelSource]) -> None:
         for kernel in kernels:
@@ -109,12 +66,6 @@ def build_many(kernels: Sequence[KernelSource], build: Callable[[KernelSource], 
             for kernel in kernels:
                 futures.append(pool.submit(build, kernel))
     return [future.result() for future in futures] + [build(kernel) for kernel in kernels[len(futures) :]]
-
-
-def _replay(calls: list[Callable[[], None]], run: Run) -> None:
-    """Run the stages again; ``run`` keeps the temporaries they work on."""
-    for call in calls:
-        call()
 
 
 @lru_cache(maxsize=1)

@@ -9,7 +9,7 @@ from typing import ClassVar
 from neonlike.kernels.build.source import KernelSource
 from neonlike.kernels.planning.graph import Graph
 from neonlike.kernels.planning.plan import Plan
-from neonlike.kernels.run.recipe import Recipe
+from neonlike.kernels.run.program import Program
 from neonlike.kernels.run.stage import CopyBack, ExecutableStage, Layouts, Run
 
 
@@ -19,12 +19,12 @@ class Engine:
     Attributes
     ----------
     name : str
-    replays : bool
-        Whether :meth:`recipe` may find anything.
+    repeats : bool
+        Whether :meth:`program` may find anything.
     """
 
     name: str = ""
-    replays: ClassVar[bool] = False
+    repeats: ClassVar[bool] = False
 
     def stage(self, plan: Plan, position: int, graph: Graph) -> ExecutableStage:
         """The executable stage of ``plan`` at ``position``, made for a plan that ``graph`` has the key of."""
@@ -67,8 +67,8 @@ class Engine:
         bound = stages[0].bind(self.new_run(graph)) if len(stages) == 1 else None
         return partial(self.execute, plan, graph) if bound is None else bound
 
-    def chain(self, runs: Sequence[Callable[[], None]]) -> Callable[[], None] | None:
-        """One call for several runs of :meth:`prepare` that have run before; None if it would take no less time."""
+    def in_one(self, bound: Sequence[Callable[[], None]]) -> Callable[[], None] | None:
+        """One call for several of :meth:`prepare` that have run before; None if it would take no less time."""
         return None
 
     def sources(self, plan: Plan, graph: Graph) -> list[KernelSource]:
@@ -89,8 +89,11 @@ class Engine:
         """
         raise NotImplementedError
 
-    def recipe(self, plan: Plan, graph: Graph) -> Recipe | None:
-        """How to start what ``plan`` just ran on ``graph`` without planning; None if it is more than one kernel."""
+    def program(self, plan: Plan, graph: Graph) -> Program | None:
+        """The program of ``plan`` on tensors like those of ``graph``, on which it just ran; None if there is none.
+
+        Its operands are the leaves of the graph, then the targets.
+        """
         return None
 
 

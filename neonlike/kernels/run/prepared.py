@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from neonlike.kernels.planning.graph import Graph
-from neonlike.kernels.run.recorded import at_work, lose
+from neonlike.kernels.run.trace import at_work, lose
 
 
 class Prepared:
@@ -15,11 +15,11 @@ class Prepared:
     Tensor contents may change between calls, the tensors may not. Each call draws new random numbers.
     """
 
-    __slots__ = ("_backend", "_left", "_prepared", "_run", "_targets", "_wait")
+    __slots__ = ("_backend", "_left", "_run", "_targets", "_wait", "bound")
 
-    def __init__(self, backend: Any, graph: Graph, run: Callable[[], None]) -> None:
+    def __init__(self, backend: Any, graph: Graph, bound: Callable[[], None]) -> None:
         self._backend = backend
-        self._prepared = self._run = run
+        self.bound = self._run = bound
         self._left = self._wait = 1
         self._targets = graph.assigned
 
@@ -39,22 +39,17 @@ class Prepared:
 
     def _hasten(self) -> None:
         """Have the extension start the kernels, if it is there; it may be compiled now: else ask again, ever later."""
-        fast = self._backend.engine.chain([self._prepared])
+        fast = self._backend.engine.in_one([self.bound])
         if fast is not None:
             self._run = fast
         else:
             self._left = self._wait = 2 * self._wait
 
-    @property
-    def run(self) -> Callable[[], None]:
-        """The function that a call runs."""
-        return self._prepared
 
-
-class Chain:
+class PreparedSequence:
     """Several prepared assignments of one backend, run one after the other by one call; it returns nothing.
 
-    Where all are kernels of the C engine and the extension of ``kernels/c/fastpath.py`` is there, it starts them.
+    Where all are kernels of the C engine and the extension of ``kernels/c/fastpath.py`` is there, they are one program.
     """
 
     __slots__ = ("_backend", "_fast", "_steps")
@@ -73,4 +68,4 @@ class Chain:
         for step in self._steps:
             step()
         if self._fast is None:
-            self._fast = self._backend.engine.chain([step.run for step in self._steps])
+            self._fast = self._backend.engine.in_one([step.bound for step in self._steps])

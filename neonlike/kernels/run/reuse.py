@@ -60,6 +60,15 @@ class Reuse:
         size = math.prod(shape) * dtype.itemsize
         if not LEAST <= size <= MOST:
             return aligned_empty(shape, dtype)
+        return self.piece(size).view(dtype).reshape(shape)
+
+    def piece(self, size: int) -> npt.NDArray[Any]:
+        """So many bytes, of any size, in memory that was used before where there is some; the last view gives it back.
+
+        Raises
+        ------
+        OutOfMemory
+        """
         waiting = self._waiting.setdefault(size, [])
         last = self._taken(waiting)
         left = len(waiting)
@@ -75,7 +84,7 @@ class Reuse:
         lent = Lent(array, waiting.append)
         lent.memory = memory
         self._lent[id(lent)] = lent
-        return array.view(dtype).reshape(shape)
+        return array
 
     def _taken(self, waiting: list[Lent]) -> Lent | None:
         """The last of ``waiting``, which it leaves; None if another thread was faster, or there is none."""

@@ -96,7 +96,7 @@ class ExecutableStage(Protocol):
 
         What it writes is allocated now. Stages are bound in the order of the plan.
         """
-        ...
+        return None
 
     def ready(self, run: Run) -> Callable[[], object]:
         """A callable that executes the stage once. One that can allocates and compiles now, so that a clock may start.

@@ -12,12 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from neonlike.kernels.run.memory import ALIGNED_FROM, aligned_empty
+from neonlike.kernels.run.reuse import pieces
 from neonlike.optree.dtypes import DType
 
 kept = threading.local()
 """Its ``memory`` is what :func:`held_workspace` returned last in this thread."""
 KEPT_BYTES = 64 << 20
-"""Larger memory is given back after the call."""
+"""Larger memory is lent for the call alone (see :mod:`.reuse`)."""
+
+_BYTE = np.dtype(np.uint8)
 
 
 def workspace(elements: int, dtype: DType) -> npt.NDArray[Any]:
@@ -31,9 +34,10 @@ def held_workspace(needed: int) -> tuple[npt.NDArray[Any], int, int]:
     """At least so many bytes, as :func:`workspace`, where they lie, and how many; hold the array while you use them."""
     held: tuple[npt.NDArray[Any], int, int] | None = getattr(kept, "memory", None)
     if held is None or held[2] < needed:
-        memory = aligned_empty((max(needed, ALIGNED_FROM),), np.dtype(np.uint8))  # smaller ones lie anywhere
+        keep = needed <= KEPT_BYTES
+        memory = aligned_empty((max(needed, ALIGNED_FROM),), _BYTE) if keep else pieces.piece(needed)
         held = memory, int(memory.__array_interface__["data"][0]), memory.nbytes
-        kept.memory = held if needed <= KEPT_BYTES else None
+        kept.memory = held if keep else None
     return held
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from neonlike.autograd.variable import Variable
 from neonlike.backends.replays import Replays
 from neonlike.errors import ArgumentError, DTypeError, NotDefined
-from neonlike.kernels.run.recorded import beside
+from neonlike.kernels.run.trace import beside
 from neonlike.layers.core.base import Layer, interpret_in_shape
 from neonlike.layers.core.variables import cost_of
 from neonlike.logger import logger

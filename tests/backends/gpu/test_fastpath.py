@@ -31,7 +31,7 @@ def be(gpu_driver: object) -> Any:
 
 
 def hits(be: Any) -> int:
-    return int(be.executor.replay.launches.hits)
+    return int(be.executor.replay.table.hits)
 
 
 def host(shape: tuple[int, ...], seed: int = 0) -> Any:

@@ -22,7 +22,7 @@ from tests import ROOT
 from tests.made_up.leaky import LeakyFamily, LeakySum
 from tests.made_up.leaky_c import LeakyKernels
 from tests.made_up.leaky_cuda import LeakyCuda
-from tests.support.engines import BACKEND, ON_GPU, backend
+from tests.support.engines import BACKEND, ON_GPU, backend, have_programs
 
 pytestmark = pytest.mark.engines("numpy", "c")
 
@@ -85,6 +85,7 @@ def test_a_call_that_was_made_before_starts_the_kernel_at_once(
     be: Any, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     x, out = be.array([[1.0, 2.0, 3.0]]), be.empty((1, 3))
+    have_programs(be)
     be.leaky_sum(x, out)
     hooked: list[Any] = []
     kernels = LeakyCuda if ON_GPU else LeakyKernels

@@ -57,11 +57,11 @@ class Net:
     @property
     def records(self) -> list[Any]:
         """The records of both directions."""
-        return [self.model.layers.replays.forward.record, self.model.layers.replays.backward.record]
+        return [self.model.layers.replays.forward.guard, self.model.layers.replays.backward.guard]
 
     def hits(self) -> int:
         """How many passes were repeated."""
-        return sum(record.hits for record in self.records if record is not None)
+        return sum(guard.program.hits for guard in self.records if guard is not None)
 
 
 class Trained(Net):
@@ -86,8 +86,8 @@ class Trained(Net):
 
     def hits(self) -> int:
         """How many pairs of passes were repeated."""
-        record = self.model._passes.record
-        return 0 if record is None else record.hits
+        record = self.model._passes.guard
+        return 0 if record is None else record.program.hits
 
 
 def _flat(states: Any) -> list[Any]:

@@ -19,7 +19,8 @@ from neonlike.backends.executor import forget_all
 from neonlike.errors import OtherBackend
 from neonlike.initializers import Constant
 from neonlike.kernels.c import fastpath
-from neonlike.kernels.run import recorded
+from neonlike.kernels.run import trace
+from neonlike.kernels.run.program import join
 from neonlike.layers import Activation, Affine, Linear, Sequential
 from neonlike.layers.core.epilogue import EpilogueLayer
 from neonlike.transforms import Rectlin, Tanh
@@ -34,14 +35,14 @@ pytestmark = [
 
 def test_a_repeated_step_gives_the_same(fast: Backend, played: Any) -> None:
     wanted, net = played(lambda: steps(Net(fast), 8)), Net(fast)
-    launches = fast.executor.replay.launches
+    launches = fast.executor.replay.table
     assert steps(net, WARM) == wanted[:WARM]
-    calls, assignments, hits = fast._calls.fast.hits, launches.hits, net.hits()
+    calls, assignments, hits = fast.executor.replay.table.calls, launches.hits, net.hits()
     assert steps(net, 3) == wanted[WARM:]
     assert net.hits() == hits + 6, "both passes of each step are repeated"
-    assert fast._calls.fast.hits == calls, "no primitive was called"
+    assert fast.executor.replay.table.calls == calls, "no primitive was called"
     assert launches.hits == assignments, "nothing was assigned"
-    assert [record.kernels for record in net.records] == [9, 13]
+    assert [guard.program.kernels for guard in net.records] == [9, 13]
 
 
 # What a pass depends on -------------------------------------------------------------------------------------------
@@ -154,8 +155,8 @@ def test_inference_is_repeated_whatever_the_number_of_samples(fast: Backend, pla
     for x, outputs in zip((net.x, few), wanted):
         for _ in range(3 * WARM):
             np.testing.assert_array_equal(net.model.fprop(x, inference=True).get(), outputs)
-        assert net.model.layers.replays.inference.record.hits >= 2
-    assert [record.hits for record in net.records if record is not None] == [], "training is another pass"
+        assert net.model.layers.replays.inference.guard.program.hits >= 2
+    assert [guard.program.hits for guard in net.records if guard is not None] == [], "training is another pass"
 
 
 SAME = ("fewer threads", "bench mode", "plans forgotten", "cleaned up", "inference")
@@ -225,10 +226,10 @@ def test_fewer_samples_than_a_batch(fast: Backend, played: Any) -> None:
         results = [chain.fprop(x).get().tobytes() for _ in range(WARM)]
         chain.set_batch_size(2)
         x.fill(3)
-        return [*results, chain.fprop(x).get().tobytes(), chain.replays.forward.record]
+        return [*results, chain.fprop(x).get().tobytes(), chain.replays.forward.guard]
 
     *found, record = run()
-    assert record.hits == WARM - 3
+    assert record.program.hits == WARM - 3
     assert found == played(run)[:-1]
 
 
@@ -263,7 +264,7 @@ def test_a_record_is_given_up_and_made_again(fast: Backend) -> None:
     steps(net, 1)
     assert net.records[0] is None
     steps(net, 8)
-    assert net.records[0] is not None and net.records[0].hits > 0
+    assert net.records[0] is not None and net.records[0].program.hits > 0
 
 
 def test_batches_that_are_new_tensors_are_recorded_less_and_less_often(fast: Backend) -> None:
@@ -282,7 +283,7 @@ def test_batches_that_are_new_tensors_are_recorded_less_and_less_often(fast: Bac
 def test_a_copy_has_no_records(fast: Backend) -> None:
     net = warm(fast)
     other = copy.deepcopy(net.model.layers)
-    assert other.replays.forward.record is None
+    assert other.replays.forward.guard is None
     before = net.layers[0].outputs.get()
     other.fprop(fast.array(np.zeros((FEATURES, N))))
     np.testing.assert_array_equal(net.layers[0].outputs.get(), before)
@@ -303,9 +304,9 @@ def test_a_shallow_copy_runs_its_own_layers(fast: Backend) -> None:
 
 def test_a_network_that_nobody_has_is_let_go(fast: Backend) -> None:
     net = warm(fast)
-    weight, record = weakref.ref(net.layers[0].W), net.records[0]
-    assert record.kernels
-    del net, record
+    weight, guard = weakref.ref(net.layers[0].W), net.records[0]
+    assert guard.program.kernels
+    del net, guard
     gc.collect()
     assert weight() is None
 
@@ -315,9 +316,9 @@ def test_ctrl_c_ends_a_long_pass(fast: Backend) -> None:
     out = fast.empty((512, 512))
     for _ in range(3):
         fast.compound_dot(a, b, out)
-    with recorded.recording(fast) as made:
+    with trace.tracing(fast) as made:
         fast.compound_dot(a, b, out)
-    many = fast.executor.replay.record(tuple(made.kernels) * 4000, (), made.held)
+    many = fast.executor.replay.guard(join(made.runs * 4000, made.held), ())
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     timer = threading.Timer(0.1, lambda: signal.raise_signal(signal.SIGINT))
     try:
@@ -327,4 +328,4 @@ def test_ctrl_c_ends_a_long_pass(fast: Backend) -> None:
     finally:
         timer.join()
         signal.signal(signal.SIGINT, before)
-    assert many.hits == 0
+    assert many.program.hits == 0

@@ -12,7 +12,7 @@ from neonlike.backends import Backend
 from neonlike.backends.cpu.primitives import rnn
 from neonlike.initializers import Constant, Uniform
 from neonlike.kernels.c import fastpath
-from neonlike.kernels.run import recorded
+from neonlike.kernels.run import trace
 from neonlike.layers import (
     GRU,
     LRN,
@@ -157,7 +157,7 @@ def test_sequences_are_repeated(fast: Backend, played: Any, kind: type, carries:
 
     wanted, net = played(lambda: run(made())), made()
     assert steps(net, WARM) == wanted[:WARM]
-    assert net.hits() == WARM - 3 and net.optimizer._found.record.hits == WARM - 3
+    assert net.hits() == WARM - 3 and net.optimizer._found.guard.program.hits == WARM - 3
     assert run(made()) == wanted
 
 
@@ -165,7 +165,7 @@ def test_an_unroll_step_by_step_is_played(fast: Backend, monkeypatch: pytest.Mon
     monkeypatch.setattr(rnn.UnrollLaunch, "again", lambda *args: False)
     net = Recurring(fast, LSTM)
     steps(net, 8)
-    assert net.model._passes.record is None and net.records == [None, None]
+    assert net.model._passes.guard is None and net.records == [None, None]
 
 
 def test_an_unroll_of_copies_is_played(fast: Backend) -> None:
@@ -176,9 +176,9 @@ def test_an_unroll_of_copies_is_played(fast: Backend) -> None:
     for bias, whole in ((fast.ones((6, 1)), True), (fast.ones((6, 2))[:, :1], False)):
         given = weight, before, projected, after, bias, 6, 2, 2, Tanh()
         fast.compound_rnn_unroll_fprop(*given)
-        with recorded.recording(fast) as made:
+        with trace.tracing(fast) as made:
             fast.compound_rnn_unroll_fprop(*given)
-        assert (made.is_whole, len(made.kernels)) == (whole, 1)
+        assert (made.is_whole, len(made.runs)) == (whole, 1)
 
 
 # Each kind of layer --------------------------------------------------------------------------------------------------
@@ -228,8 +228,8 @@ class Kind(Trained):
 
     def inferences(self) -> int:
         """How many of them were repeated."""
-        record = self.model.layers.replays.inference.record
-        return 0 if record is None else record.hits
+        record = self.model.layers.replays.inference.guard
+        return 0 if record is None else record.program.hits
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -42,12 +42,12 @@ pytestmark = [
 def test_a_repeated_step_is_three_calls(fast: Backend, played: Any) -> None:
     wanted, net = played(lambda: steps(Trained(fast), 8)), Trained(fast)
     assert steps(net, WARM) == wanted[:WARM]
-    calls, assignments, hits = fast._calls.fast.hits, fast.executor.replay.launches.hits, net.hits()
-    found = net.optimizer._found.record.hits
+    calls, assignments, hits = fast.executor.replay.table.calls, fast.executor.replay.table.hits, net.hits()
+    found = net.optimizer._found.guard.program.hits
     assert steps(net, 3) == wanted[WARM:]
-    assert net.hits() == hits + 3 and net.optimizer._found.record.hits == found + 3
-    assert (fast._calls.fast.hits, fast.executor.replay.launches.hits) == (calls, assignments)
-    assert net.model._passes.record.kernels == 9 + 13 + 3
+    assert net.hits() == hits + 3 and net.optimizer._found.guard.program.hits == found + 3
+    assert (fast.executor.replay.table.calls, fast.executor.replay.table.hits) == (calls, assignments)
+    assert net.model._passes.guard.program.kernels == 9 + 13 + 3
     assert net.records == [None, None], "what is in the record of the step has none of its own"
 
 
@@ -149,9 +149,9 @@ def test_steps_are_counted(fast: Backend, played: Any, optimizer: Callable[[], A
     wanted, net = played(lambda: steps(Trained(fast, optimizer()), 9)), Trained(fast, optimizer())
     assert steps(net, 9) == wanted
     inner = getattr(net.optimizer, "optimizer", net.optimizer)
-    assert inner.t == 9 and inner._found.record.hits == 9 - 3
+    assert inner.t == 9 and inner._found.guard.program.hits == 9 - 3
     for other in (copy.copy(inner), copy.deepcopy(inner), pickle.loads(pickle.dumps(inner))):
-        assert other.t == 9 and other._found.record is None
+        assert other.t == 9 and other._found.guard is None
         other.t += 1
     assert inner.t == 9
 
@@ -159,7 +159,7 @@ def test_steps_are_counted(fast: Backend, played: Any, optimizer: Callable[[], A
 def test_an_optimizer_without_a_prepared_step(fast: Backend, played: Any) -> None:
     wanted, net = played(lambda: steps(Trained(fast, ShiftAdaMax()), WARM)), Trained(fast, ShiftAdaMax())
     assert steps(net, WARM) == wanted
-    assert net.optimizer._found.record.hits == WARM - 3
+    assert net.optimizer._found.guard.program.hits == WARM - 3
 
 
 def test_a_number_in_an_array_may_be_written(fast: Backend, played: Any) -> None:
@@ -184,7 +184,7 @@ def test_a_users_optimizer_is_asked_each_time(fast: Backend, kind: type) -> None
 
     net = Trained(fast, Own(0.1, 0.9) if kind is GradientDescentMomentum else Own())
     steps(net, 8)
-    assert asked == [len(asked) and asked[0]] * 8 and net.optimizer._found.record is None
+    assert asked == [len(asked) and asked[0]] * 8 and net.optimizer._found.guard is None
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_parameters_that_a_pass_replaces_are_updated(fast: Backend, played: Any)
 
         net.cost.costfunc = Replacing()
         found = steps(net, 10)
-        assert net.model._passes.record is None
+        assert net.model._passes.guard is None
         return found
 
     assert run() == played(run)
@@ -256,7 +256,7 @@ def test_a_copy_of_a_model_has_no_records(fast: Backend) -> None:
     net = Trained(fast)
     steps(net, WARM)
     other = copy.deepcopy(net.model)
-    assert net.model._passes.record is not None and other._passes.record is None
+    assert net.model._passes.guard is not None and other._passes.guard is None
     assert other.cost.cost is not net.cost.cost and other.cost.cost == net.cost.cost
     assert copy.copy(net.cost).cost is net.cost.cost
 
@@ -282,10 +282,10 @@ def test_costs_are_repeated(fast: Backend, played: Any) -> None:
                 errors = cost.get_errors(outputs, targets)
                 found += [error.get().tolist() for error in (errors if isinstance(errors, list) else [errors])]
         costs = [plain, masked, *several.costs]
-        return found, [side.record for cost in costs for side in (cost.replays.forward, cost.replays.backward)]
+        return found, [side.guard for cost in costs for side in (cost.replays.forward, cost.replays.backward)]
 
     found, records = run()
-    assert [record.hits for record in records] == [WARM + 2 - 3] * 8
+    assert [guard.program.hits for guard in records] == [WARM + 2 - 3] * 8
     assert found == played(run)[0]
 
 

@@ -12,8 +12,11 @@ import pytest
 
 from neonlike.backends import Backend, watched
 from neonlike.kernels.c import fastpath
-from neonlike.kernels.run import recorded
-from neonlike.kernels.run.prepared import Chain
+from neonlike.kernels.run import trace
+from neonlike.kernels.run.calls import KernelCall
+from neonlike.kernels.run.prepared import PreparedSequence
+from neonlike.kernels.run.program import Program, join
+from neonlike.kernels.run.trace import Operands
 from neonlike.layers import Bias, Sequential
 from neonlike.layers.core.parameter import ParameterLayer
 from tests.support.replaying import extension, fast  # noqa: F401
@@ -28,27 +31,27 @@ def test_work_that_is_no_kernel_is_not_recorded(fast: Backend) -> None:
     a, b, out = (fast.array(np.ones((4, 4))) for _ in range(3))
     for _ in range(3):
         out[:] = a + b
-    with recorded.recording(fast) as made:
+    with trace.tracing(fast) as made:
         out[:] = a + b
-    assert made.is_whole and len(made.kernels) == 1
-    with recorded.recording(fast) as made:
+    assert made.is_whole and len(made.runs) == 1
+    with trace.tracing(fast) as made:
         out[:] = fast.rand()
     assert not made.is_whole
-    with recorded.recording(fast) as made:
+    with trace.tracing(fast) as made:
         fast.batched_dot(fast.array(np.ones((2, 4, 4))), b, fast.array(np.ones((2, 4, 4))))
     assert not made.is_whole
-    for addresses in ([a.address], None):
-        with recorded.recording(fast) as made:
-            made.primitive((a,), addresses)  # which started no kernel
+    for operands in (Operands((a,)), None):
+        with trace.tracing(fast) as made:
+            made.primitive(KernelCall(None, (a.address,), ()), operands)  # which started no kernel
         assert not made.is_whole
-    with recorded.recording(fast) as made:
+    with trace.tracing(fast) as made:
         fast.compound_dot(a, b, out)
-        made.primitive((a, b), [a.address, b.address])
+        made.primitive(KernelCall(None, (a.address, b.address), ()), Operands((a, b)))
     assert not made.is_whole
-    with recorded.recording(fast) as made:
+    with trace.tracing(fast) as made:
         fast.executor.clear()
     assert not made.is_whole
-    assert fast.executor.replay.run is not None, "what was paused goes on"
+    assert fast.executor.replay.table is not None, "what was paused goes on"
 
 
 def test_primitives_in_an_assignment_are_recorded_once(fast: Backend) -> None:
@@ -58,18 +61,18 @@ def test_primitives_in_an_assignment_are_recorded_once(fast: Backend) -> None:
     pairs = lambda: [(a, fast.attention(heads, keys, keys)), (b, a * 2 + heads)]  # noqa: E731
     for _ in range(3):
         fast.assign_many(pairs())
-    with recorded.recording(fast) as made:
+    with trace.tracing(fast) as made:
         fast.assign_many(pairs())
-    assert made.is_whole and len(made.kernels) == 1
-    record = fast.executor.replay.record(tuple(made.kernels), (), made.held)
+    assert made.is_whole and len(made.runs) == 1
+    guard = fast.executor.replay.guard(join(made.runs, made.held), ())
     a.fill(3)
-    assert record.run()
+    assert guard.run()
     np.testing.assert_allclose(b.get(), 6 + heads.get(), rtol=1e-6)
 
 
 UNSEEN: dict[str, Callable[[Backend, Any, Any], object]] = {
     "prepared": lambda be, a, out: be.prepare(out, a * 2)(),
-    "prepared chain": lambda be, a, out: Chain(be, [be.prepare(out, a * 2)])(),
+    "prepared sequence": lambda be, a, out: PreparedSequence(be, [be.prepare(out, a * 2)])(),
     "values of the host": lambda be, a, out: out.set(np.ones(out.shape)),
     "an array": lambda be, a, out: out.__setitem__(slice(None), np.ones(out.shape, np.float32)),
     "chosen rows": lambda be, a, out: out.__setitem__([2, 0], a[:2]),
@@ -89,7 +92,7 @@ def test_work_beside_kernels_is_not_recorded(fast: Backend, name: str) -> None:
     a, out = (fast.array(np.arange(16).reshape(4, 4)) for _ in range(2))
     for _ in range(3):
         UNSEEN[name](fast, a, out)
-    with recorded.recording(fast) as made:
+    with trace.tracing(fast) as made:
         UNSEEN[name](fast, a, out)
     assert not made.is_whole
 
@@ -97,19 +100,19 @@ def test_work_beside_kernels_is_not_recorded(fast: Backend, name: str) -> None:
 def test_work_on_converted_copies_is_not_recorded(fast: Backend) -> None:
     x = fast.array(np.arange(32).reshape(4, 8), dtype=np.float16)
     rows, y = [fast.zeros((4, 1)) for _ in range(6)], fast.empty((4, 8), dtype=np.float16)
-    with recorded.recording(fast) as made:
+    with trace.tracing(fast) as made:
         fast.compound_fprop_bn(x, *rows, y, 1e-3, 0.9, True)
-    assert len(made.kernels) == 1 and not made.is_whole
+    assert len(made.runs) == 1 and not made.is_whole
 
 
 def test_two_threads_do_not_pause_at_once(fast: Backend) -> None:
     replay = fast.executor.replay
-    run = replay.run
+    table = replay.table
     with replay.paused() as outer:
         with replay.paused() as inner:
             assert not inner()
-        assert outer() and replay.run is None
-    assert replay.run is run and fast._calls.fast is not None
+        assert outer() and replay.table is None
+    assert replay.table is table is not None
 
 
 # Watches --------------------------------------------------------------------------------------------------------------
@@ -133,7 +136,7 @@ def _holds(extension: Any, thing: Any, change: Callable[[], object]) -> tuple[bo
     """Whether a record of no kernels may be run, before and after a change."""
     found = watched._items(thing if isinstance(thing, dict) else vars(thing)) if not isinstance(thing, list) else thing
     items = tuple(found)
-    record = extension.Record((), ((thing, items),), None)
+    record = extension.Guard(extension.Program(*Program((), 0, 0)), ((thing, items),))
     first = record.run() and record.run()
     change()
     return first, record.run()
@@ -171,9 +174,10 @@ def test_lists_and_dictionaries_are_watched(extension: Any) -> None:
 
 
 def test_what_a_watch_cannot_hold_is_refused(extension: Any) -> None:
-    for kernels, watches in (((), ((1, ()),)), ((), (([1], ()),)), ((("no kernel",),), ()), (((),), ())):
+    nothing = extension.Program(*Program((), 0, 0))
+    for program, watches in ((nothing, ((1, ()),)), (nothing, (([1], ()),)), (None, ()), (Program((), 1, 0), ())):
         with pytest.raises((ValueError, TypeError, AttributeError)):
-            extension.Record(kernels, watches, None)
+            extension.Guard(program if not isinstance(program, Program) else extension.Program(*program), watches)
 
 
 def test_a_class_is_the_librarys_only_with_its_methods(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from neonlike.backends.cpu.backend import NervanaCPU
 from neonlike.errors import AliasError, DTypeError, ShapeError
 from neonlike.kernels.c import fastpath
 from neonlike.kernels.planning.graph import linearize
-from neonlike.kernels.run.recipe import MOST_STEPS, MOST_WORDS, Replayed
+from neonlike.kernels.run.program import Program, Replayed, Source, Step
 from neonlike.optree.functions import F
 from neonlike.optree.node import OpTreeNode
 from neonlike.optree.ops import OPS
@@ -29,9 +29,8 @@ def by_python(be: Backend, pairs: list[tuple[Any, Any]]) -> list[bytes]:
     """The bytes that Python leaves in targets of ``pairs``; their content is as before afterwards."""
     before = [target.get() for target, _ in pairs]
     replay = be.executor.replay
-    run_many, replay.run_many = replay.run_many, None
-    be.assign_many(pairs)
-    replay.run_many = run_many
+    with replay.paused():
+        be.assign_many(pairs)
     found = [target.get().tobytes() for target, _ in pairs]
     for (target, _), host in zip(pairs, before):
         target.set(host)
@@ -69,8 +68,8 @@ def test_a_replayed_assignment_gives_the_same(fast: Backend, name: str) -> None:
         wanted = by_python(fast, [(out, expression)])
         out[:] = expression
         assert [out.get().tobytes()] == wanted
-        assert fast.executor.replay.launches.hits == seed, "the first is learned, the others are replayed"
-    assert fast.executor.replay.launches.used == 1
+        assert fast.executor.replay.table.hits == seed, "the first is learned, the others are replayed"
+    assert fast.executor.replay.table.used == 1
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float64, np.int32, np.uint8, np.uint64, np.bool_])
@@ -81,7 +80,7 @@ def test_every_dtype_is_replayed(fast: Backend, dtype: Any) -> None:
         wanted = by_python(fast, [(out, a * b - 2 * a)])
         out[:] = a * b - 2 * a
         assert [out.get().tobytes()] == wanted
-    assert fast.executor.replay.launches.hits == 2
+    assert fast.executor.replay.table.hits == 2
 
 
 def test_numbers_fill_and_keep_their_kind(fast: Backend) -> None:
@@ -92,7 +91,7 @@ def test_numbers_fill_and_keep_their_kind(fast: Backend) -> None:
         if isinstance(value, int) and value < 2**63:
             whole[:] = value
             assert whole.get().tolist() == [[int(value)] * 3] * 2
-    assert fast.executor.replay.launches.hits > 6
+    assert fast.executor.replay.table.hits > 6
 
 
 def test_several_targets_are_replayed_at_once(fast: Backend) -> None:
@@ -104,7 +103,7 @@ def test_several_targets_are_replayed_at_once(fast: Backend) -> None:
         wanted = by_python(fast, pairs)
         assert fast.assign_many(pairs) == [m, v, p]
         assert [t.get().tobytes() for t in (m, v, p)] == wanted
-    assert fast.executor.replay.launches.hits == 2
+    assert fast.executor.replay.table.hits == 2
     assert fast.assign_many([]) == []
 
 
@@ -112,7 +111,7 @@ def test_large_tensors_run_on_all_threads(fast: Backend) -> None:
     a, b, out = tensors(fast, 512, 1024)
     for _ in range(3):
         out[:] = a * b + 1
-    assert fast.executor.replay.launches.hits == 2
+    assert fast.executor.replay.table.hits == 2
     np.testing.assert_array_equal(out.get(), a.get() * b.get() + 1)
 
 
@@ -138,7 +137,7 @@ def test_what_looks_alike_is_told_apart(fast: Backend) -> None:
                 assert [out.get().tobytes()] == wanted
                 for tensor, host in zip((a, b, c, shared), kept):
                     tensor.set(host)
-    assert fast.executor.replay.launches.hits > 2 * 80
+    assert fast.executor.replay.table.hits > 2 * 80
 
 
 # Keys ------------------------------------------------------------------------------------------------------------
@@ -169,7 +168,7 @@ def test_keys_agree_with_those_of_plans(fast: Backend) -> None:
     pool = [*tensors(fast, 3, 3), whole[:3, :3], whole[3:, 3:], whole.T[:3, :3], fast.zeros((3, 3), dtype=np.int32)]
     pool += [fast.wrap(np.zeros((3, 3), np.float32)), fast.wrap(whole.asnumpyarray()[:3, 3:]), whole[:3, 3:]]
     pool += [whole[::-1, ::-1][:3, :3], whole[:3, :3][:, ::-1]]
-    launches, seen, again = fast.executor.replay.launches, set(), 0
+    launches, seen, again = fast.executor.replay.table, set(), 0
     for _ in range(4000):
         target, value = random_pair(fast, rng, pool)
         graph = linearize(((target, value),))
@@ -197,9 +196,9 @@ def test_what_is_unusual_is_left_to_python(fast: Backend, unusual: Callable[...,
     a, b, _ = tensors(fast, 5, 5)
     out = fast.empty(unusual(fast, a, b).shape)
     for _ in range(3):
-        assert fast.executor.replay.launches.run(fast, out, unusual(fast, a, b)) is Replayed.LEFT
+        assert fast.executor.replay.table.run(fast, out, unusual(fast, a, b)) is Replayed.LEFT
         out[:] = unusual(fast, a, b)
-    assert fast.executor.replay.launches.hits == 0
+    assert fast.executor.replay.table.hits == 0
 
 
 def test_chains_of_any_length_are_right(fast: Backend) -> None:
@@ -222,7 +221,7 @@ def test_more_tensors_than_it_has_room_for(fast: Backend) -> None:
 
 def test_broken_nodes_are_refused(fast: Backend) -> None:
     a, out = fast.ones((2, 3)), fast.empty((2, 3))
-    run = fast.executor.replay.launches.run
+    run = fast.executor.replay.table.run
     for slot in ("spec", "operands", "attrs", "backend"):
         node = a + 1
         delattr(node, slot)
@@ -236,18 +235,18 @@ def test_broken_nodes_are_refused(fast: Backend) -> None:
     for target in (None, 3, a + 1, object()):
         assert run(fast, target, a + 1) is Replayed.LEFT
     for pairs in (None, (), 3, [(out,)], [3], [(out, a, a)], ((out, a + 1), (out, a + 2))):
-        assert fast.executor.replay.launches.run_many(fast, pairs, False) is Replayed.LEFT
+        assert fast.executor.replay.table.run_many(fast, pairs, False) is Replayed.LEFT
     with pytest.raises(TypeError):
         run(fast, out)
-    used = fast.executor.replay.launches.used
-    words: list[Any] = [7, (), (7, 0), (-1, 0), (1, 1), (1, -1), (2, 1), (3, 1), (5, 0), (0, 0, 0)]
-    steps: list[Any] = [*(((1, (word,)),) for word in words)]
-    steps += [((1, ((0, 0),) * (MOST_WORDS + 1)),), ((1, ()),) * (MOST_STEPS + 1), (7,)]
-    steps += [((1, ((1, 0, "x"),)),), ((1, ((1, 0, 0, 0),)),)]
-    recipes: list[Any] = [7, (), (0,) * 8, (0, 5, (), 0, 0, 0, 0, 1), (1, 1, ((1, ()),) * 2, 0, 1, 0, 0, 1)]
-    for recipe in (*recipes, *((1, 1, step, 0, 0, 0, 0, 1) for step in steps)):
-        fast.executor.replay.launches.learn(fast, [(out, a + 1)], recipe)
-        assert fast.executor.replay.launches.used == used
+    used = fast.executor.replay.table.used
+    for program in (7, (), object()):
+        with pytest.raises(TypeError):
+            fast.executor.replay.table.learn(fast, [(out, a + 1)], program)
+    of_others = [Program((), 1, 1), Program((), 3, 1), Program((), 2, 0)]
+    of_others.append(Program((Step(1, ((Source.WHOLE, 0),)),), 2, 1))  # of a real number
+    for one, value in zip(of_others, (a + 1, a + 1, a + 1, a + 1.5)):
+        fast.executor.replay.learn(fast, [(out, value)], one)
+    assert fast.executor.replay.table.used == used
 
 
 # Errors ----------------------------------------------------------------------------------------------------------
@@ -275,7 +274,7 @@ def test_errors_are_those_of_python(fast: Backend) -> None:
             fast.assign_many([(out, a + b), (out, a - b)])
         np.testing.assert_array_equal(out.get(), before)
     fast.cleanup_backend()
-    assert fast.executor.replay.launches.used == 0
+    assert fast.executor.replay.table.used == 0
     for _ in range(3):
         out[:] = a * b
         np.testing.assert_array_equal(out.get(), a.get() * b.get())

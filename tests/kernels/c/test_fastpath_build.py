@@ -33,7 +33,7 @@ def run(count):
         assert out.get().tolist() == [[2 + k] * 4] * 3
 """
 RUN = f"{START}\nrun(10)\nif fastpath._state.thread: fastpath._state.thread.join()\nrun(10)\n"
-HITS = "print(be.executor.replay.launches.hits if be.executor.replay.launches else None)"
+HITS = "print(be.executor.replay.table.hits if be.executor.replay.table else None)"
 
 
 def extensions(cache: Path) -> list[Path]:
@@ -54,7 +54,7 @@ def test_python_does_it_until_the_extension_is_compiled(wrapper: Wrapper, fresh:
     code = f"""{START}
 run(20)
 thread = fastpath._state.thread
-assert thread.is_alive() and be.executor.replay.launches is None
+assert thread.is_alive() and be.executor.replay.table is None
 Path({str(gate)!r}).touch()
 thread.join()
 run(20)
@@ -166,7 +166,7 @@ if child == 0:
     fastpath._state.thread.join()
     for k in range(3):
         b[:] = k
-    os._exit(7 if mine.executor.replay.launches.hits == 2 and b.get().tolist() == [[2, 2], [2, 2]] else 1)
+    os._exit(7 if mine.executor.replay.table.hits == 2 and b.get().tolist() == [[2, 2], [2, 2]] else 1)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 fastpath._state.thread.join()
 run(5)

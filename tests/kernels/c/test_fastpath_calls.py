@@ -17,7 +17,8 @@ import pytest
 from neonlike.backends import Backend
 from neonlike.errors import AliasError
 from neonlike.kernels.c import fastpath
-from neonlike.kernels.run.calls import Call, CallCache, KernelCall
+from neonlike.kernels.run.calls import KernelCall
+from neonlike.kernels.run.trace import Operands, current
 from neonlike.kernels.run.workspace import kept_bytes, release_workspace
 from tests.backends.repeatable_calls import NAMES, pooling, primitives, some
 from tests.support.engines import new_backend
@@ -32,18 +33,13 @@ pytestmark = [
 @contextmanager
 def by_python(be: Any) -> Iterator[None]:
     """Calls are made by Python's methods, which check them and choose a kernel each time."""
-    table, be._calls.fast = be._calls.fast, None
-    try:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(CallCache, "repeat", lambda self, call: False)
-            yield
-    finally:
-        be._calls.fast = table
+    with be.executor.replay.paused():
+        yield
 
 
 def hits(be: Any) -> int:
     """How many kernels the extension has started."""
-    count: int = be._calls.fast.hits
+    count: int = be.executor.replay.table.calls
     return count
 
 
@@ -197,9 +193,9 @@ def test_layers_threads_and_options_count(fast: Backend, monkeypatch: pytest.Mon
     for value, known in ((True, False), (False, False), (0, False), (True, True)):
         monkeypatch.setattr(fast, "enable_winograd", value)
         assert again(fast, lambda: fast.fprop_conv(conv, image, filters, maps)) == known
-    assert fast._calls is not None and fast._calls.fast.used > 0
+    assert fast.executor.replay.table.used > 0
     fast.num_threads = 3
-    assert fast._calls.fast.used == 0, "launches have the number of threads in them"
+    assert fast.executor.replay.table.used == 0, "launches have the number of threads in them"
     fast.num_threads = None
 
 
@@ -223,7 +219,7 @@ def test_bench_mode_and_cleaning_up_forget_calls(fast: Any) -> None:
     call(*tensors)
     assert again(fast, lambda: call(*tensors))
     fast.bench = True
-    assert fast._calls.fast is None
+    assert fast.executor.replay.table is None
     assert all(fast.fprop_pool(layer, *tensors) is not None for _ in range(3))
     assert "fprop_pool max" in fast.bench_report("csv")
     fast.bench = None
@@ -232,7 +228,7 @@ def test_bench_mode_and_cleaning_up_forget_calls(fast: Any) -> None:
     assert again(fast, lambda: call(*tensors))
     assert fast.fprop_pool(layer, *tensors, repeat=2) is not None
     fast.cleanup_backend()
-    assert fast._calls.fast.used == 0
+    assert fast.executor.replay.table.used == 0
     call(*tensors)
     assert again(fast, lambda: call(*tensors))
 
@@ -250,11 +246,12 @@ def test_calls_of_several_kernels_or_on_copies_stay_with_python(fast: Backend) -
     for call in calls:
         call()
         call()
-    assert hits(fast) == fast._calls.fast.used == 0
+    assert hits(fast) == 0
 
 
 def test_an_exception_leaves_nothing_behind(fast: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     _, tensors, call = pooling(fast, "max")
+    used = fast.executor.replay.table.used
 
     def fails(*given: Any) -> None:
         raise RuntimeError("hook")
@@ -263,7 +260,7 @@ def test_an_exception_leaves_nothing_behind(fast: Any, monkeypatch: pytest.Monke
         patch.setattr(type(fast), "_fprop_pool", fails)
         with pytest.raises(RuntimeError, match="hook"):
             call(*tensors)
-    assert fast._calls.fast.used == 0 and fast._calls.recipe() is None
+    assert fast.executor.replay.table.used == used and current() is None
     call(*tensors)
     assert again(fast, lambda: call(*tensors))
 
@@ -281,10 +278,10 @@ def test_neither_tensors_nor_the_backend_are_held(fast: Any) -> None:
 def test_no_more_is_kept_than_there_is_room_for(fast: Any) -> None:
     _, (image, pooled, _), call = pooling(fast, "avg")
     means = image.get().reshape(4, 3, 2, 3, 2, 3).mean(axis=(2, 4)).reshape(36, 3)
-    for k in range(520):
+    for k in range(1030):
         call(image, pooled, alpha=float(k))
-    assert 0 < fast._calls.fast.used <= 512
-    for k in (1, 2, 519):
+    assert 0 < fast.executor.replay.table.used <= 1024
+    for k in (1, 2, 1029):
         call(image, pooled, alpha=float(k))
         assert np.allclose(pooled.get(), k * means, rtol=1e-5, atol=1e-5)
 
@@ -315,16 +312,15 @@ class MadeUp:
         return 0
 
     def method(self, be: Any, a: Any, b: Any = None, alpha: float = 1.0) -> Any:
-        call = Call(f"made_up {self.work}", None, (a, b), (alpha,))
-        if not be._repeats(call):
-            addresses = a.address, None if b is None else b.address
-            launch = KernelCall(self, addresses, (7, alpha), self.work, refused="made_up: no memory").run()
-            be._calls.keep(call, [a], launch)
+        addresses = a.address, None if b is None else b.address
+        launch = KernelCall(self, addresses, (7, alpha), self.work, refused="made_up: no memory").run()
+        if (trace := current()) is not None:
+            trace.primitive(launch, Operands((a, b)), [a])
         return a
 
 
 def test_a_kernel_gets_addresses_working_memory_and_the_rest(fast: Any, extension: Any) -> None:
-    made = extension.Repeating(MadeUp().method, ("a", "b", "alpha"), 3, (), -1)
+    made = extension.Forwarding(MadeUp().method, ("a", "b", "alpha"), 3, (), -1, False)
     a, b = some(fast, 2, 3), some(fast, 2, 3)
     SEEN.clear()
     for given in ((a,), (a,), (b, a, 0.5), (a, b, 0.5)):
@@ -340,12 +336,14 @@ def test_a_kernel_gets_addresses_working_memory_and_the_rest(fast: Any, extensio
     assert made(fast, a) is a
     for wrong in ((lambda: None, ()), (lambda: None, tuple(map(str, range(40)))), (3, ("a",))):
         with pytest.raises(TypeError):
-            extension.Repeating(*wrong, 1, (), -1)
+            extension.Forwarding(*wrong, 1, (), -1, False)
 
 
 def test_working_memory_is_as_large_as_each_call_needs(fast: Any, extension: Any) -> None:
     a = some(fast, 2, 3)
-    small, large = (extension.Repeating(MadeUp(work).method, ("a", "b", "alpha"), 3, (), -1) for work in (100, 1 << 20))
+    small, large = (
+        extension.Forwarding(MadeUp(work).method, ("a", "b", "alpha"), 3, (), -1, False) for work in (100, 1 << 20)
+    )
     for made in (small, large):
         made(fast, a)
     release_workspace()
@@ -365,7 +363,7 @@ def test_threads_of_the_user_may_repeat_the_same_call(fast: Backend) -> None:
         for turn in range(200):
             call(*mine, alpha=1.0 + seed * turn * 0)
             if turn == 100 and seed == 0:
-                fast._calls.clear()  # type: ignore[union-attr]
+                fast.executor.replay.clear()
             if not np.array_equal(mine[1].get(), right):
                 wrong.append(seed)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import inspect
 import os
@@ -18,11 +17,12 @@ from neonlike.backends import Backend
 from neonlike.backends.cpu.tensor import CPUTensor
 from neonlike.initializers import Constant, Uniform
 from neonlike.kernels.c import fastbuild, fastpath
-from neonlike.kernels.run.prepared import Chain
+from neonlike.kernels.run.prepared import PreparedSequence
 from neonlike.layers import Activation, Affine, Bias, Conv, GeneralizedCost, Linear, Pooling
 from neonlike.layers.core.base import Layer
 from neonlike.models import Model
 from neonlike.optimizers import Adam, GradientDescentMomentum
+from neonlike.optree.functions import F
 from neonlike.transforms import CrossEntropyMulti, Rectlin, Softmax
 from tests.support.replaying import extension, fast, outcome, put_back  # noqa: F401
 
@@ -150,7 +150,7 @@ def test_methods_of_users_classes_run_beside_those_of_the_library(fast: Backend)
 def test_a_chain_runs_what_its_steps_run(fast: Any, extension: Any) -> None:
     a, b, c, total = fast.ones((3, 4)), fast.zeros((3, 4)), fast.zeros((3, 4)), fast.zeros((3, 1))
     steps = [fast.prepare(b, b + a), fast.prepare([(c, b * 2), (a, a + 1)]), fast.prepare(total, fast.sum(c, axis=1))]
-    chain = Chain(fast, steps)
+    chain = PreparedSequence(fast, steps)
     for turn in range(1, 5):
         chain()
         assert (chain._fast is not None) and a.get()[0, 0] == turn + 1
@@ -163,7 +163,7 @@ def test_a_chain_runs_what_its_steps_run(fast: Any, extension: Any) -> None:
     assert a.get()[0, 0] == 6
 
 
-@pytest.mark.parametrize("kind", ["random", "product", "numpy engine", "no extension", "bench"])
+@pytest.mark.parametrize("kind", ["random", "sorted", "numpy engine", "no extension", "bench"])
 def test_what_is_no_kernel_of_c_runs_step_by_step(
     fast: Any, extension: Any, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,11 +172,11 @@ def test_what_is_no_kernel_of_c_runs_step_by_step(
         monkeypatch.setattr(fastpath, "asked_for", lambda: None)
     if kind == "bench":
         fast.bench = True
-    expressions = {"random": a * (fast.rand() + 1), "product": fast.dot(a, a), "numpy engine": fast.sum(a) * 1j.imag}
+    expressions = {"random": a * (fast.rand() + 1), "sorted": F.cumsum(a, axis=1), "numpy engine": fast.sum(a) * 0.0}
     steps = [fast.prepare(b, expressions.get(kind, a + a)), fast.prepare(a, a + 1)]
     if kind == "numpy engine":
-        monkeypatch.setattr(type(fast.engine), "chain", lambda self, runs: None)
-    chain, seen = Chain(fast, steps), []
+        monkeypatch.setattr(type(fast.engine), "in_one", lambda self, bound: None)
+    chain, seen = PreparedSequence(fast, steps), []
     for _ in range(3):
         chain()
         seen.append(b.get())
@@ -186,31 +186,6 @@ def test_what_is_no_kernel_of_c_runs_step_by_step(
         assert "calls" in fast.bench_report()
 
 
-def test_a_kernel_without_memory_is_asked_again_by_python(extension: Any) -> None:
-    """A link that fails is left to its call, which says so or does it otherwise; those after it run."""
-    ran: list[int] = []
-
-    @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
-    def entry(word: Any) -> int:
-        ran.append(word)
-        return int(word == 2)
-
-    def refuses() -> None:
-        raise MemoryError("none")
-
-    place = ctypes.cast(entry, ctypes.c_void_p).value
-    links = tuple((place, k) for k in (1, 2, 3))
-    chain = extension.Chain(links, (list, lambda: ran.append(-2), list))
-    assert chain() is None and ran == [1, 2, -2, 3]
-    ran.clear()
-    with pytest.raises(MemoryError, match="none"):
-        extension.Chain(links, (list, refuses, list))()
-    assert ran == [1, 2]
-    for wrong in ((links, (list,)), (((place,),), (list,)), ((("a", 1),), (list,))):
-        with pytest.raises(TypeError):
-            extension.Chain(*wrong)
-
-
 def test_a_prepared_assignment_is_started_by_the_extension(fast: Any, extension: Any) -> None:
     a, b, c = fast.ones((3, 4)), fast.zeros((3, 4)), fast.zeros((3, 4))
     one, two = fast.prepare(b, b + a), fast.prepare([(c, b * 2), (a, a + 1)])
@@ -218,7 +193,7 @@ def test_a_prepared_assignment_is_started_by_the_extension(fast: Any, extension:
         assert one() is b and b.get()[0, 0] == turn * (turn + 1) / 2
         assert [target is t for target, t in zip(two(), (c, a))] == [True, True]
         assert c.get()[0, 0] == 2 * b.get()[0, 0] and a.get()[0, 0] == turn + 1
-        assert isinstance(one._run, extension.Chain) and isinstance(two._run, extension.Chain)
+        assert isinstance(one._run, extension.Program) and isinstance(two._run, extension.Program)
 
 
 def test_it_asks_for_the_extension_again_while_there_is_none(fast: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,14 +208,14 @@ def test_it_asks_for_the_extension_again_while_there_is_none(fast: Any, monkeypa
     monkeypatch.undo()
     for _ in range(20):
         step()
-    assert step._run is not step.run and a.get()[0, 0] == 40
+    assert step._run is not step.bound and a.get()[0, 0] == 40
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Python 3.12 on fork beside threads
 def test_a_forked_process_runs_the_calls(fast: Any, extension: Any) -> None:
     a = fast.zeros((600, 700))
-    chain = Chain(fast, [fast.prepare(a, a + 1)])
+    chain = PreparedSequence(fast, [fast.prepare(a, a + 1)])
     chain()
     chain()
     child = os.fork()
@@ -295,11 +270,10 @@ def test_training_is_bit_for_bit_the_same_with_and_without(
     fast: Any, extension: Any, make: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours = trained(fast, lambda: None, make())
-    assert fast._calls.fast.hits > 40  # of eight steps, one is a repeated record
-    fast._calls.fast = None
+    assert fast.executor.replay.table.calls > 40  # of eight steps, one is a repeated record
+    fast.executor.replay.stop()
     fastbuild.remove(extension)
     monkeypatch.setattr(fastpath, "asked_for", lambda: None)
-    fast.executor.replay.run = fast.executor.replay.run_many = None
     assert trained(fast, lambda: None, make()) == ours
 
 

@@ -21,7 +21,7 @@ DTYPES = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64")
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_indices_are_checked_at_each_repetition(fast: Backend, rng: Any, dtype: str) -> None:
-    be, launches = fast, fast.executor.replay.launches
+    be, launches = fast, fast.executor.replay.table
     host = rng.integers(0, 10, (1, 66)).astype(dtype)
     whole = be.array(host, dtype=dtype)
     for index, theirs in ((whole, host), (whole[:, ::2], host[:, ::2]), (whole[:, ::-2], host[:, ::-2])):

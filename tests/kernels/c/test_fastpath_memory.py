@@ -21,7 +21,7 @@ from neonlike.backends import Backend, gen_backend
 from neonlike.backends.cpu.backend import NervanaCPU
 from neonlike.errors import ShapeError
 from neonlike.kernels.c import fastpath
-from neonlike.kernels.run.recipe import Replayed, Source
+from neonlike.kernels.run.program import Replayed, Source
 from neonlike.optree.node import OpTreeNode
 from neonlike.optree.ops import OPS, Kind
 from tests.support.replaying import extension, fast, tensors  # noqa: F401
@@ -70,7 +70,7 @@ def test_memory_does_not_grow(fast: Backend) -> None:
         for k in range(count):
             out[:] = a * b + k
             out[1:3] = a[1:3] - b[1:3]
-            fast.executor.replay.launches.learn(fast, [(out, a)], None)
+            fast.executor.replay.table.learn(fast, [(out, a)], None)
             if k % 50 == 0:
                 fast.executor.clear()
 
@@ -94,7 +94,7 @@ def test_tensors_backends_and_roots_are_released(fast: Backend) -> None:
     a, b, out = tensors(be)
     for _ in range(3):
         out[:] = a + b
-    assert be.executor.replay.launches.hits == 2
+    assert be.executor.replay.table.hits == 2
     watched = [weakref.ref(thing) for thing in (a, out, a.array, be.plans)]
     be.cleanup_backend()
     del a, b, out, be
@@ -121,7 +121,7 @@ def test_copies_of_a_tensor_have_no_part_in_its_place(fast: Backend) -> None:
 
 
 def test_the_table_is_bounded_and_forgets_with_the_plans(fast: Backend) -> None:
-    launches = fast.executor.replay.launches
+    launches = fast.executor.replay.table
     big, out = fast.ones((60, 60)), fast.empty((60, 60))
     for m in range(1, 60):
         for n in range(1, 60, 2):
@@ -207,15 +207,15 @@ def test_an_assignment_within_the_walk_of_another_is_left_to_python(fast: Backen
     def act() -> None:
         inner[:] = 0
         inner[:] = a - b
-        hits.append(fast.executor.replay.launches.hits)
+        hits.append(fast.executor.replay.table.hits)
 
-    before = fast.executor.replay.launches.hits
+    before = fast.executor.replay.table.hits
     node = OpTreeNode(Meddling(act), (a, b), None, a.shape, a.dtype, fast)  # type: ignore[arg-type]
-    assert fast.executor.replay.launches.run(fast, out, node) is Replayed.NEW
+    assert fast.executor.replay.table.run(fast, out, node) is Replayed.NEW
     assert hits == [before], "Python did it"
     np.testing.assert_array_equal(inner.get(), a.get() - b.get())
     inner[:] = a - b
-    assert fast.executor.replay.launches.hits == before + 1
+    assert fast.executor.replay.table.hits == before + 1
 
 
 def test_a_row_that_cannot_be_read_is_left_to_python(fast: Backend) -> None:
@@ -225,7 +225,7 @@ def test_a_row_that_cannot_be_read_is_left_to_python(fast: Backend) -> None:
         raise KeyError("no kind")
 
     node = OpTreeNode(Meddling(fail), (a, a), None, a.shape, a.dtype, fast)  # type: ignore[arg-type]
-    assert fast.executor.replay.launches.run(fast, out, node) is Replayed.LEFT
+    assert fast.executor.replay.table.run(fast, out, node) is Replayed.LEFT
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
@@ -241,9 +241,9 @@ def test_a_fork_runs_on_one_thread(fast: Backend) -> None:
 
         signal.alarm(60)
         try:
-            hits = fast.executor.replay.launches.hits
+            hits = fast.executor.replay.table.hits
             out[:] = a * b + 3
-            right = np.array_equal(out.get(), a.get() * b.get() + 3) and fast.executor.replay.launches.hits == hits + 1
+            right = np.array_equal(out.get(), a.get() * b.get() + 3) and fast.executor.replay.table.hits == hits + 1
         finally:
             os._exit(7 if right else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
@@ -256,4 +256,4 @@ def test_bench_mode_and_the_numpy_engine_do_without(extension: Any, monkeypatch:
             a, out = be.ones((2, 3)), be.empty((2, 3))
             for _ in range(4):
                 out[:] = a + 1
-            assert be.executor.replay.launches is None
+            assert be.executor.replay.table is None

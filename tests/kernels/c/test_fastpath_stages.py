@@ -14,7 +14,8 @@ from neonlike.backends import Backend
 from neonlike.kernels.c import fastpath
 from neonlike.kernels.planning.graph import linearize
 from neonlike.kernels.run import workspace
-from neonlike.kernels.run.recipe import Placing, Recipe, Source, Step
+from neonlike.kernels.run.placing import Placing
+from neonlike.kernels.run.program import Program, Source, Step
 from neonlike.optree.functions import F
 from neonlike.optree.tape import Rule, ruled
 from tests.support.replaying import extension, fast, tensors  # noqa: F401
@@ -74,7 +75,7 @@ CASES: dict[str, tuple[Build, tuple[tuple[int, int], ...]]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_several_stages_are_replayed(fast: Backend, name: str, dtype: Any) -> None:
     build, shapes = CASES[name]
-    launches, out = fast.executor.replay.launches, None
+    launches, out = fast.executor.replay.table, None
     for seed in range(4):
         rng = np.random.default_rng(seed)
         hosts = [rng.standard_normal(shape).astype(dtype) / 4 for shape in shapes]
@@ -98,10 +99,9 @@ def test_python_and_the_extension_round_alike(fast: Backend) -> None:
         outs = [fast.empty(build(F, *given).shape) for _ in range(3)]
         for out in outs[:2]:
             out[:] = build(F, *given)
-        run_many, run = replay.run_many, replay.run
-        replay.run_many = replay.run = None
+        table, replay.table = replay.table, None
         outs[2][:] = build(F, *given)
-        replay.run_many, replay.run = run_many, run
+        replay.table = table
         assert len({out.get().tobytes() for out in outs}) == 1
 
 
@@ -155,7 +155,7 @@ def test_views_of_other_shapes_are_told_apart(fast: Backend) -> None:
             out[4, 4][:] = F.onehot(places, axis) * a
             eye = np.eye(4)[[1, 3, 0, 2]]
             np.testing.assert_array_equal(out[4, 4].get(), (eye.T if axis == 0 else eye) * a.get())
-    assert fast.executor.replay.launches.hits >= 2 * 6
+    assert fast.executor.replay.table.hits >= 2 * 6
 
 
 def test_temporaries_share_one_piece_of_memory(fast: Backend) -> None:
@@ -183,7 +183,7 @@ def test_a_placing_says_where_each_array_is(fast: Backend) -> None:
     run = Placing(linearize([(out, a + b)]))
     first, second = run.empty((3, 5), np.dtype(np.float32)), run.empty((3, 5), np.dtype(np.float64))
     assert run.written(first) == (Source.MEMORY, 0) and run.written(second) == (Source.MEMORY, 64)
-    assert run.written(out.array) == (Source.TARGET, 0) and run.memory == 64 + 120
+    assert run.written(out.array) == (Source.OPERAND, 2) and run.arena.nbytes == 64 + 120
     assert run.room(1 << 16) == (Source.MEMORY, 4096)
 
 
@@ -191,7 +191,7 @@ def test_no_memory_for_temporaries_is_left_to_python(fast: Backend, monkeypatch:
     a, b, out = tensors(fast, 40, 40)
     for _ in range(2):
         out[:] = F.dot(F.exp(a), b)
-    wanted, hits = out.get(), fast.executor.replay.launches.hits
+    wanted, hits = out.get(), fast.executor.replay.table.hits
 
     def refuse(needed: int) -> Any:
         raise MemoryError
@@ -203,7 +203,7 @@ def test_no_memory_for_temporaries_is_left_to_python(fast: Backend, monkeypatch:
     finally:
         fastpath.loaded().take_workspace(workspace.kept, workspace.held_workspace)
     np.testing.assert_array_equal(out.get(), wanted)
-    assert fast.executor.replay.launches.hits == hits
+    assert fast.executor.replay.table.hits == hits
 
 
 @pytest.mark.parametrize("reads_target", [False, True])
@@ -216,7 +216,7 @@ def test_a_kernel_that_finds_no_memory(fast: Backend, reads_target: bool) -> Non
         lambda words: ran.append("first") or 0, lambda words: ran.append("second") or 1,
     )]  # fmt: skip
     steps = tuple(Step(ctypes.cast(kernel, ctypes.c_void_p).value or 0, ()) for kernel in kernels)
-    fast.executor.replay.learn(fast, pairs, Recipe(2, 0, steps, 0, False, False, True, kernels))
+    fast.executor.replay.learn(fast, pairs, Program(steps, 3, 0, release=False, forks=True, keep=kernels))
     if reads_target:
         with pytest.raises(MemoryError, match="working space"):
             a[:] = a + b

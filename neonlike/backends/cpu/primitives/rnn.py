@@ -16,9 +16,9 @@ from neonlike.backends.cpu.primitives.compiled import CompiledFamily
 from neonlike.backends.families.operands import host
 from neonlike.backends.families.rnn import RecurrentFamily
 from neonlike.backends.families.rnn_formula import Trace, activation, activations, joined, slope, slopes
-from neonlike.backends.families.rnn_repeat import KnownUnroll
 from neonlike.backends.families.rnn_steps import Steps, Unroll, row_strides, same_or_apart, samples_apart
 from neonlike.kernels.c.routine import INT, POINTER, REAL_TYPES, VECMATH, Routine, address, threads_for
+from neonlike.kernels.run import calls
 from neonlike.kernels.run.calls import KernelCall
 
 ARGUMENTS = (POINTER, POINTER, *(INT,) * 4, POINTER, INT, INT, *(POINTER,) * 3, INT)
@@ -54,7 +54,7 @@ class UnrollLaunch(NamedTuple):
     keep : tuple
         What the arguments have the addresses of, if it is not the tensors.
     lasts : bool
-        See :class:`~neonlike.backends.families.rnn_repeat.KnownUnroll`.
+        See :class:`~neonlike.kernels.run.calls.Unrolled`.
     """
 
     routine: Routine
@@ -88,31 +88,31 @@ class UnrollLaunch(NamedTuple):
 class RecurrentKernels(CompiledFamily, RecurrentFamily):
     """Overrides of the hooks of RecurrentFamily and GatedFamily."""
 
-    def _rnn_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> KnownUnroll | None:
+    def _rnn_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> calls.Unrolled | None:
         call = Unrolled(SIMPLE, activation, 2, False, (("h_s", "h_ff_s"),))
         launch = call.run(self, request, steps, weight, bias)
         return launch or super()._rnn_fprop(request, steps, weight, bias)
 
-    def _rnn_bprop(self, request: Unroll, steps: Steps, weight: Any) -> KnownUnroll | None:
+    def _rnn_bprop(self, request: Unroll, steps: Steps, weight: Any) -> calls.Unrolled | None:
         launch = Unrolled(SIMPLE, slope, 2, True).run(self, request, steps, weight)
         return launch or super()._rnn_bprop(request, steps, weight)
 
-    def _lstm_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> KnownUnroll | None:
+    def _lstm_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> calls.Unrolled | None:
         call = Unrolled(LSTM, activations, 2, False, (("ifog_s", "ifog_ff_s"), ("c_s", "c_prev_s")))
         launch = call.run(self, request, steps, weight, bias)
         return launch or super()._lstm_fprop(request, steps, weight, bias)
 
-    def _lstm_bprop(self, request: Unroll, steps: Steps, weight: Any) -> KnownUnroll | None:
+    def _lstm_bprop(self, request: Unroll, steps: Steps, weight: Any) -> calls.Unrolled | None:
         call = Unrolled(LSTM, slopes, 8, True, (("c_delta_s", "c_delta_prev_s"),))
         launch = call.run(self, request, steps, weight)
         return launch or super()._lstm_bprop(request, steps, weight)
 
-    def _gru_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> KnownUnroll | None:
+    def _gru_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> calls.Unrolled | None:
         call = Unrolled(GRU, activations, 3, False, (("rzn_s", "rzn_ff_s"), ("h_s", "h_prev_s")))
         launch = call.run(self, request, steps, weight, bias)
         return launch or super()._gru_fprop(request, steps, weight, bias)
 
-    def _gru_bprop(self, request: Unroll, steps: Steps, weight: Any) -> KnownUnroll | None:
+    def _gru_bprop(self, request: Unroll, steps: Steps, weight: Any) -> calls.Unrolled | None:
         call = Unrolled(GRU, slopes, 6, True, (("delta_s", "delta_prev_s"),))
         launch = call.run(self, request, steps, weight)
         return launch or super()._gru_bprop(request, steps, weight)
@@ -139,7 +139,7 @@ class Unrolled(NamedTuple):
 
     def run(
         self, backend: Any, request: Unroll, steps: Steps, weight: Any, bias: Any = None
-    ) -> KnownUnroll | None:
+    ) -> calls.Unrolled | None:
         """Compute ``steps``; None if there is no kernel for them, and nothing was done."""
         strides = row_strides(steps)
         if steps.dtype not in REAL_TYPES or strides is None:

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 from neonlike import settings
 from neonlike.backends.families.rnn import RecurrentFamily
 from neonlike.backends.families.rnn_formula import Trace, activation, activations, joined, slope, slopes
-from neonlike.backends.families.rnn_repeat import KnownUnroll
 from neonlike.backends.families.rnn_steps import Steps, Unroll, elements_apart, row_strides, same_or_apart
 from neonlike.backends.gpu.memory.array import DeviceArray
 from neonlike.backends.gpu.primitives import rnn_persistent as persistent
@@ -26,6 +25,7 @@ from neonlike.errors import ArgumentError, DeviceError, OutOfMemory, ShapeError
 from neonlike.kernels.cuda.fit import NARROW, divisors
 from neonlike.kernels.cuda.routine import CudaRoutine
 from neonlike.kernels.cuda.stage import in_turn
+from neonlike.kernels.run import calls
 from neonlike.logger import logger
 from neonlike.optree.dtypes import F32, F64, DType, compute_dtype
 
@@ -186,7 +186,7 @@ class Unrolled(NamedTuple):
     apart: tuple[str, ...] = ()
     whole: persistent.Kind | None = None
 
-    def run(self, backend: Any, request: Unroll, steps: Steps, weight: Any, bias: Any = None) -> KnownUnroll | None:
+    def run(self, backend: Any, request: Unroll, steps: Steps, weight: Any, bias: Any = None) -> calls.Unrolled | None:
         """Queue ``steps``; None if there are no kernels for them, and nothing was queued."""
         if row_strides(steps) is None or request.units * request.samples >= NARROW:
             return None
@@ -311,35 +311,35 @@ class RecurrentKernels(RecurrentFamily):
             )
         self._recurrent_method = method
 
-    def _rnn_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> KnownUnroll | None:
+    def _rnn_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> calls.Unrolled | None:
         launch = _SIMPLE_FORWARD.run(self, request, steps, weight, bias)
         return _known(launch, super()._rnn_fprop, (request, steps, weight, bias), "h_s")
 
-    def _rnn_bprop(self, request: Unroll, steps: Steps, weight: Any) -> KnownUnroll | None:
+    def _rnn_bprop(self, request: Unroll, steps: Steps, weight: Any) -> calls.Unrolled | None:
         launch = _SIMPLE_BACKWARD.run(self, request, steps, weight)
         return _known(launch, super()._rnn_bprop, (request, steps, weight), "delta_s", "delta_prev_s")
 
-    def _lstm_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> KnownUnroll | None:
+    def _lstm_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> calls.Unrolled | None:
         launch = _LSTM_FORWARD.run(self, request, steps, weight, bias)
         return _known(launch, super()._lstm_fprop, (request, steps, weight, bias), "ifog_s", "c_s", "c_act_s", "h_s")
 
-    def _lstm_bprop(self, request: Unroll, steps: Steps, weight: Any) -> KnownUnroll | None:
+    def _lstm_bprop(self, request: Unroll, steps: Steps, weight: Any) -> calls.Unrolled | None:
         launch = _LSTM_BACKWARD.run(self, request, steps, weight)
         roles = "delta_prev_s", "c_delta_prev_s", "c_delta_s", "ifog_delta_s"
         return _known(launch, super()._lstm_bprop, (request, steps, weight), *roles)
 
-    def _gru_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> KnownUnroll | None:
+    def _gru_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> calls.Unrolled | None:
         launch = _GRU_FORWARD.run(self, request, steps, weight, bias)
         return _known(launch, super()._gru_fprop, (request, steps, weight, bias), "rzn_s", "reset_h_s", "h_s")
 
-    def _gru_bprop(self, request: Unroll, steps: Steps, weight: Any) -> KnownUnroll | None:
+    def _gru_bprop(self, request: Unroll, steps: Steps, weight: Any) -> calls.Unrolled | None:
         launch = _GRU_BACKWARD.run(self, request, steps, weight)
         return _known(launch, super()._gru_bprop, (request, steps, weight), "rzn_delta_s", "delta_prev_s")
 
 
 def _known(
-    launch: KnownUnroll | None, definition: Callable[..., Any], given: tuple[Any, ...], *roles: str
-) -> KnownUnroll | None:
+    launch: calls.Unrolled | None, definition: Callable[..., Any], given: tuple[Any, ...], *roles: str
+) -> calls.Unrolled | None:
     """``launch``; without one the ``definition`` is run, and tensors in these roles are put back if memory runs out."""
     if launch is None:
         _, steps, *_ = given

@@ -40,8 +40,7 @@ class ProductKernels(LinalgFamily):
     @product_precision.setter
     def product_precision(self, precision: str) -> None:
         self.products.blas.set_precision(precision)
-        if self._calls is not None:  # which multiply as was set when they were made
-            self._calls.clear()
+        self.executor.replay.clear()  # calls multiply as was set when they were made
 
     @property
     def cublas_handle(self) -> int | None:  # type: ignore[override]

@@ -102,12 +102,6 @@ class GPUTensor(Tensor):
         """Shape, and steps in bytes: with ``address``, all that a kernel depends on."""
         return self.array.shape, self.array.strides
 
-    @cached
-    def call_layout(self) -> object:
-        """Identifies shape, strides, dtype and backend of this tensor, see :meth:`CallCache.layout`."""
-        calls = self.backend._calls
-        return object() if calls is None else calls.layout(self)
-
     def raw(self) -> int:
         """Device address of the first element."""
         return self.address

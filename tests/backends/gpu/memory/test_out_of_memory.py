@@ -42,7 +42,7 @@ def forget(be: Any) -> None:
     """Have ``be`` do all that it does when a call is made for the first time, but for compiling."""
     forget_calls(be)
     be.executor.clear()
-    be._unrolls.clear()
+    be.executor.replay.clear()
 
 
 def check_every_request(be: Any, call: Callable[[], object], held: Held, first: bool, name: str = "") -> int:

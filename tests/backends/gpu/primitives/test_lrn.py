@@ -49,7 +49,7 @@ def test_windows_in_registers_and_longer_ones(gpu: Any, J: int) -> None:
 def test_spans_of_channels_change_nothing(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     apart = both_ways(gpu, np.float32, 11, 4, 3)
     monkeypatch.setattr(lrn, "ENOUGH_THREADS", 1)
-    gpu._calls.clear()
+    gpu.executor.replay.clear()
     for one, other in zip(apart, both_ways(gpu, np.float32, 11, 4, 3)):
         np.testing.assert_array_equal(one, other)
 

@@ -9,6 +9,7 @@ import pytest
 
 from neonlike.backends.families.pool import PoolFamily, PoolPass
 from neonlike.backends.gpu.primitives import elements
+from tests.support.engines import have_programs
 from tests.support.gpu.cuda_backends import gpu  # noqa: F401  (a fixture)
 from tests.support.gpu.cuda_backends import tensor as laid_out
 from tests.support.gpu.device_only import traffic
@@ -75,6 +76,7 @@ def test_views_are_copied_on_the_device(gpu: Any, op: str, layout: str) -> None:
 
 
 def test_a_call_like_one_before_is_repeated(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    have_programs(gpu)
     layer = gpu.pool_layer(np.float32, "max", 4, **STRIDED)
     where, rng = gpu.empty(layer.dimO2, dtype=np.uint8), np.random.default_rng(0)
     memory = gpu.empty((layer.sizeI + layer.sizeO + 2, 1))

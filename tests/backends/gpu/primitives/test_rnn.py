@@ -28,6 +28,7 @@ from tests.backends.primitives.rnn.test_rnn import (
 from tests.backends.primitives.rnn.test_unroll import test_worked_numbers
 from tests.kernels.cuda.test_compile import needs_nvcc
 from tests.kernels.cuda.test_compile_primitives import compiled, joined
+from tests.support.engines import have_programs
 from tests.support.float64.rnn_unrolled import GATES, TANH, made_layer, results
 from tests.support.gpu.cuda_backends import gpu
 from tests.support.gpu.device_only import traffic
@@ -51,7 +52,8 @@ def kernels(gpu: Any) -> Any:
     """The module under test, which imports PyCUDA."""
     from neonlike.backends.gpu.primitives import rnn
 
-    gpu._unrolls.clear()
+    have_programs(gpu)
+    gpu.executor.replay.clear()
     return rnn
 
 
@@ -120,7 +122,7 @@ def test_a_step_is_a_product_and_a_kernel(gpu: Any, kernels: Any, kind: str, mon
     products, cells = PER_STEP[kind]
     for kept in (True, False):
         if not kept:
-            gpu._unrolls.clear()
+            gpu.executor.replay.clear()
         seen.clear()
         before = gpu.memory_stats().requests
         with traffic(gpu) as crossing:
@@ -148,7 +150,7 @@ def test_a_repeated_unroll_is_one_graph(gpu: Any, kernels: Any, kind: str, monke
     np.testing.assert_array_equal(found[0], found[2])
     np.testing.assert_array_equal(found[1], found[3])
     monkeypatch.setattr(kernels, "GRAPH_FROM", 1000)
-    gpu._unrolls.clear()
+    gpu.executor.replay.clear()
     layer.ff[:], layer.w[:] = start, -layer.w
     np.testing.assert_array_equal(layer.forward(), found[0])
     assert not np.allclose(found[0], found[1])
@@ -277,7 +279,7 @@ def test_precision_and_numbers_change_what_is_kept(
     assert run() == pytest.approx(0.5 * (3 * 1.5 - 6), rel=1e-5)
     leaky.slope = 0.25
     assert run() == pytest.approx(0.25 * (3 * 1.5 - 6), rel=1e-5)
-    assert len(gpu._unrolls) == 1
+    assert gpu.executor.replay.table.calls == 1
     gpu.product_precision = "bfloat16"
     try:
         run()

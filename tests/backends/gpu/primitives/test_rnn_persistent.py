@@ -12,6 +12,7 @@ import pytest
 from neonlike.errors import ArgumentError, DeviceError
 from neonlike.kernels.cuda import tickets
 from tests.backends.gpu.primitives.test_rnn import counted, kept_cut
+from tests.support.engines import have_programs
 from tests.support.float64.rnn_formulas import sigmoid
 from tests.support.float64.rnn_unrolled import GATES, LOGISTIC, TANH, Layer, made_layer, results
 from tests.support.gpu.cuda_backends import gpu
@@ -36,10 +37,11 @@ def module(gpu: Any) -> Any:
 @pytest.fixture
 def whole(gpu: Any) -> Iterator[Any]:
     """The backend, which takes the kernel wherever it fits."""
+    have_programs(gpu)
     gpu.recurrent_method = "persistent"
     yield gpu
     gpu.recurrent_method = "steps"
-    gpu._unrolls.clear()
+    gpu.executor.replay.clear()
 
 
 @pytest.fixture
@@ -173,14 +175,13 @@ def test_the_method_may_change_between_passes(
     monkeypatch.setattr(layer, "cut", lambda t, first=None: kept_cut(views, layer, t, first))
     start, wanted = layer.ff.get(), reference(layer)
     monkeypatch.setattr(few.device, "launch", counted(seen, "kernel", few.device.launch))
-    known, kernels, found = len(few._unrolls), [], []
+    kernels, found = [], []
     for method in ("steps", "persistent", "persistent", "steps"):
         few.recurrent_method = method
         layer.ff[:], layer.h[:] = start, 0
         seen.clear()
         found.append(layer.forward())
         kernels.append(len(seen))
-        assert len(few._unrolls) == known + 1
         check(layer, wanted)
     each = layer.steps * (1 + (kind == "gru"))
     assert bound == [True] and kernels == [each, 0, 0, each]
@@ -269,7 +270,7 @@ def unroll(
 ) -> None:
     """A simple unroll of 6 units; ``lists`` make those of its tensors that are others than usual."""
     be.recurrent_method = method
-    be._unrolls.clear()
+    be.executor.replay.clear()
     whole = be.zeros((6, samples * (steps + 1)), dtype=dtype)
     h = [whole[:, t * samples : (t + 1) * samples] for t in range(steps + 1)]
     whole = be.zeros((6, samples * steps), dtype=dtype)
@@ -312,7 +313,7 @@ def test_overlapping_tensors_are_computed_in_the_order_of_steps(few: Any, bound:
     found = []
     for method in ("steps", "persistent"):
         few.recurrent_method = method
-        few._unrolls.clear()
+        few.executor.replay.clear()
         both, whole = few.array(start), few.zeros((n, size * 6))
         h = [both[1:, size * t : size * (t + 1)] for t in range(5)]
         ff = [both[:-1, size * t : size * (t + 1)] for t in (1, 2, 3, 4, 0)]

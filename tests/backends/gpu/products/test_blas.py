@@ -11,6 +11,7 @@ import pytest
 
 from neonlike.backends import gen_backend
 from neonlike.errors import ArgumentError
+from tests.support.engines import have_programs
 from tests.support.gpu.cuda_backends import assert_near
 
 pytestmark = [pytest.mark.engines("gpu", batch_size=16), pytest.mark.usefixtures("gpu_driver")]
@@ -310,7 +311,8 @@ def test_repeated_products_follow_layout_precision_and_overlap(be: Any, monkeypa
     place = blas._place
     monkeypatch.setattr(blas, "_place", lambda *given: made.append(given) or place(*given))
     blas._products.clear()
-    be._calls.clear()
+    have_programs(be)
+    be.executor.replay.clear()
     rng = np.random.default_rng(4)
     sums: list[int] = []
     call = blas.handle.call

@@ -14,7 +14,7 @@ from neonlike.backends.families.rnn import RecurrentFamily
 from neonlike.backends.families.rnn_gated import GatedFamily
 from neonlike.backends.families.rnn_steps import Steps, samples_apart
 from neonlike.errors import DTypeError
-from tests.support.engines import use_threads
+from tests.support.engines import have_programs, use_threads
 from tests.support.float64.rnn_unrolled import GATES, LOGISTIC, TANH, made_layer, results
 
 pytestmark = pytest.mark.engines("numpy", "c")
@@ -64,7 +64,7 @@ def test_one_sample_is_computed_as_one_of_many(be: Backend, kind: str) -> None:
 @pytest.mark.parametrize("kind", ["simple", "lstm"])
 def test_repeated_calls_see_new_values_functions_and_lengths(be: Any, kind: str) -> None:
     layer = made_layer(be, kind, 5, 2, 3)
-    be._unrolls.clear()
+    have_programs(be)
     h, ff, before, c, a = (layer.cut(t) for t in (layer.h, layer.ff, layer.h, layer.c, layer.a))
     before, c_before = [layer.h0, *h[:-1]], [layer.c0, *c[:-1]]
     start = layer.ff.get()
@@ -80,15 +80,15 @@ def test_repeated_calls_see_new_values_functions_and_lengths(be: Any, kind: str)
         return layer.h.get()
 
     def fresh(function: Any, used: int = 3) -> Any:
-        be._unrolls.clear()
+        be.executor.replay.clear()
         return run(function, used)
 
     slope = transforms.Rectlin(slope=0.5)
+    run(TANH)  # which looks at what the activation does
     first = run(TANH)
-    assert len(be._unrolls) == 1
     np.testing.assert_array_equal(run(TANH), first)
     other = run(slope)
-    assert not np.allclose(other, first) and len(be._unrolls) == 1
+    assert not np.allclose(other, first) and be.executor.replay.table.calls == 2
     np.testing.assert_array_equal(other, fresh(slope))
     slope.slope = 0.25
     changed = run(slope)
@@ -99,7 +99,8 @@ def test_repeated_calls_see_new_values_functions_and_lengths(be: Any, kind: str)
     assert not np.allclose(weights, first)
     np.testing.assert_array_equal(weights, fresh(TANH))
     layer.h[:] = 7
-    assert (run(TANH, 2)[:, 4:] == 7).all() and len(be._unrolls) == 2
+    calls = be.executor.replay.table.calls
+    assert (run(TANH, 2)[:, 4:] == 7).all() and be.executor.replay.table.calls == calls
     with pytest.raises(DTypeError):
         run("no function")
 
@@ -108,17 +109,17 @@ def test_repeated_calls_see_new_values_functions_and_lengths(be: Any, kind: str)
 def test_calls_by_keyword_are_kept_too(be: Any) -> None:
     """Bidirectional layers name ``reverse``: each of their unrolls was looked at anew."""
     layer = made_layer(be, "simple", 5, 2, 3)
-    be._unrolls.clear()
+    have_programs(be)
+    table = be.executor.replay.table
     h, ff = layer.cut(layer.h), layer.cut(layer.ff)
     given = layer.w, [layer.h0, *h[:-1]], ff, h, layer.b, 5, 3
     for rest, named in (((3, TANH), {}), ((3, TANH, False), {}), ((3,), {"activation": TANH, "reverse": False})):
         be.compound_rnn_unroll_fprop(*given, *rest, **named)
-        assert len(be._unrolls) <= 2  # one without ``reverse``
+    assert table.calls == 1, "what is left out is told from what is given"
     be.compound_rnn_unroll_fprop(*given, 3, TANH, reverse=True)
-    assert len(be._unrolls) == 3
     backwards = layer.h.get()
     be.compound_rnn_unroll_fprop(*given, reverse=True, activation=TANH, num_used_steps=3)
-    assert len(be._unrolls) == 3
+    assert table.calls == 2
     np.testing.assert_array_equal(layer.h.get(), backwards)
     for wrong in ({"revers": True}, {"nout": 5}):
         with pytest.raises(TypeError):
@@ -129,20 +130,23 @@ def test_calls_by_keyword_are_kept_too(be: Any) -> None:
 
 @pytest.mark.engines("c")
 def test_kept_calls_hold_no_tensor(be: Any) -> None:
-    """A call is forgotten with any of its tensors, and a view of the weight made anew is the same weight."""
+    """A call is not repeated without one of its tensors, and a view of the weight made anew is the same weight."""
     layer = made_layer(be, "simple", 5, 2, 3)
-    be._unrolls.clear()
+    have_programs(be)
+    table = be.executor.replay.table
     h, ff, e = layer.cut(layer.h), layer.cut(layer.ff), layer.cut(layer.e)
     before = [layer.h0, *h[:-1]]
-    be.compound_rnn_unroll_fprop(layer.w, before, ff, h, layer.b, 5, 3, 3, TANH)
-    for _ in range(2):
+    for _ in range(3):
         be.compound_rnn_unroll_bprop(layer.w.T, [None, *e[:-1]], e, h, 5, 3, 3, TANH)
-    assert len(be._unrolls) == 2
-    del ff
-    assert len(be._unrolls) == 1
+        be.compound_rnn_unroll_fprop(layer.w, before, ff, h, layer.b, 5, 3, 3, TANH)
+    calls = table.calls
+    assert calls >= 2
+    ff = layer.cut(layer.ff)
+    be.compound_rnn_unroll_fprop(layer.w, before, ff, h, layer.b, 5, 3, 3, TANH)
+    assert table.calls == calls, "other views are looked at"
     dead = weakref.ref(h[1])
     del h, before
-    assert dead() is None and len(be._unrolls) == 0
+    assert dead() is None
 
 
 @pytest.mark.engines("c")

@@ -103,8 +103,7 @@ class ConvCuda(ConvFamily):
                 f"conv_method: got {method!r}; one of {', '.join(settings.CONV_METHODS)} is expected"
             )
         self._conv_method = method
-        if self._calls is not None:  # which convolve as was set when they were made
-            self._calls.clear()
+        self.executor.replay.clear()  # calls convolve as was set when they were made
 
     _conv_programs: dict[Any, Program]
 

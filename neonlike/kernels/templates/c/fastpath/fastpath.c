@@ -10,19 +10,17 @@
  * other code runs nevertheless (in a finalizer, or while tensors compare their memory), `busy` leaves its assignments
  * to Python.
  */
+#include "fastpath_assignments.h"
 #include "fastpath_builders.h"
-#include "fastpath_launches.h"
-#include "fastpath_fixed.h"
-#include "fastpath_repeating.h"
-#include "fastpath_chains.h"
+#include "fastpath_calls.h"
 #include "fastpath_checked.h"
-#include "fastpath_copies.h"
 #include "fastpath_classes.h"
-#include "fastpath_records.h"
+#include "fastpath_copies.h"
+#include "fastpath_guard.h"
 
 /* Backend.assign -------------------------------------------------------------------------------------------------- */
 
-static PyObject *name_replay, *name_executor, *name_run, *name_closed;
+static PyObject *name_executor, *name_run, *name_closed;
 
 /* Whether `value` is a node and `target` a tensor of `backend`, which is open: then Python's checks can be skipped. */
 static int is_checked(PyObject *backend, PyObject *target, PyObject *value)
@@ -69,7 +67,7 @@ typedef struct {
     Py_ssize_t at;
 } SlotOf;
 
-static SlotOf replay_slot, run_slot; /* of the first class of backends that is met, and of Replay */
+static SlotOf replay_slot, table_slot; /* of the first class of backends that is met, and of Replay */
 
 /* `object.name`, in less time where that is a slot: of every assignment these two are asked for. */
 static PyObject *get_slot(PyObject *object, PyObject *name, SlotOf *known)
@@ -83,23 +81,22 @@ static PyObject *get_slot(PyObject *object, PyObject *name, SlotOf *known)
     return value ? own(value) : PyObject_GenericGetAttr(object, name);
 }
 
-/* By `_replay.run`, where that is run() of the launches; NULL without an exception where Python has to do it all. */
+/* By the table of the backend; NULL without an exception where Python has to do it all. */
 static PyObject *assign(PyObject *backend, PyObject *target, PyObject *value)
 {
     PyObject *replay = get_slot(backend, name_replay, &replay_slot);
-    PyObject *run = replay ? get_slot(replay, name_run, &run_slot) : NULL;
+    PyObject *table = replay ? get_slot(replay, name_table, &table_slot) : NULL;
     PyObject *given[3] = {backend, target, value}, *answer = NULL, *done = NULL;
-    const PyCFunction ours = (PyCFunction)(void (*)(void))launches_run;
-    if (!run)
+    if (!table)
         PyErr_Clear();
-    else if (PyCFunction_CheckExact(run) && PyCFunction_GET_FUNCTION(run) == ours)
-        answer = launches_run(PyCFunction_GET_SELF(run), given, 3);
+    else if (Py_TYPE(table) == &table_type)
+        answer = table_run(table, given, 3);
     if (answer == answers[DONE])
         done = own(target);
     else if (answer && is_checked(backend, target, value))
         done = run_new(backend, target, value, answer);
     Py_XDECREF(replay);
-    Py_XDECREF(run);
+    Py_XDECREF(table);
     Py_XDECREF(answer);
     return done;
 }
@@ -214,10 +211,10 @@ static int intern_names(void)
         {&name_place, "_place"},   {&name_array, "array"},     {&name_root, "root"},
         {&name_value, "value"},    {&name_axis, "axis"},       {&name_struct, "__array_struct__"},
         {&name_shape, "shape"},    {&name_dtype, "dtype"},     {&name_backend, "backend"},
-        {&name_replay, "_replay"}, {&name_run, "run"},         {&name_alias_of, "alias_of"},
+        {&name_replay, "_replay"}, {&name_table, "table"},     {&name_alias_of, "alias_of"},
         {&name_assign, "assign"},  {&name_closed, "closed"},   {&name_executor, "executor"},
-        {&name_rounding, "rounding"}, {&name_calls, "_calls"},   {&name_fast, "fast"},
-        {&name_expect, "expect"},  {&name_recipe, "recipe"},   {&name_memory, "memory"},
+        {&name_rounding, "rounding"}, {&name_run, "run"},      {&name_memory, "memory"},
+        {&name_begin_call, "begin_call"}, {&name_end_call, "end_call"},
         {&name_rule, "rule"},      {&name_key, "key"},
         {&name_picks, "picks"},    {&name_constant, "constant"},
         {&name_bits, "bits"},
@@ -239,9 +236,8 @@ static void add_kernel(PyObject **module, const char *name, const Kernel kernel)
 
 PyMODINIT_FUNC PyInit_nlfast(void)
 {
-    PyTypeObject *types[] = {&launches_type, &builder_type, &calls_type, &repeating_type, &chain_type, &checked_type,
-                             &record_type};
-    if (PyType_Ready(&place_type) || PyType_Ready(&fixed_type))
+    PyTypeObject *types[] = {&program_type, &table_type, &guard_type, &builder_type, &forwarding_type, &checked_type};
+    if (PyType_Ready(&place_type))
         return NULL;
     for (size_t k = 0; k < sizeof types / sizeof *types; k++)
         if (PyType_Ready(types[k]))

@@ -1,69 +1,42 @@
 /* Calls of compound primitives that were made before, started without Python. Part of fastpath.c.
  *
- * A `Repeating` stands for a method of backends. It writes the arguments of a call into a key of words: data type, shape
- * and strides of each tensor, and which of them are one; numbers bit by bit; the identity of a layer. For a key that was
- * learned, the kernel is called with the tensors' addresses. Other arguments, and calls not met before, go to the method,
- * which defines what they mean; its cache (kernels/run/calls.py) then says whether the call was one kernel.
+ * A `Forwarding` stands for a method of backends. It writes the arguments of a call into a key of words: data type, shape
+ * and strides of each tensor, and which of them are one; numbers bit by bit; the identity of a layer. For a key in the
+ * table, the program is run on the tensors' addresses. Other arguments, and calls not met before, go to the method, which
+ * defines what they mean; its trace (run/trace.py) then says whether the call was one program.
  */
 #ifndef NL_FASTPATH_CALLS_H
 #define NL_FASTPATH_CALLS_H
 
-#include "fastpath_launches.h"
+#include "fastpath_builders.h"
+#include "fastpath_table.h"
 
 enum {
-    MOST_PARAMETERS = 32, MOST_CALL_WORDS = 512, MOST_GIVEN = 64, CALLS = 1024,
-    ABSENT = 0, NOTHING, YES, NO, REAL_NUMBER, WHOLE_NUMBER, LAYER, TENSOR /* and above: kinds of arguments */
+    MOST_PARAMETERS = 32, MOST_CALL_WORDS = 4096, MOST_OPERANDS = 64, MOST_LISTED = 2048,
+    ABSENT = 0, NOTHING, YES, NO, REAL_NUMBER, WHOLE_NUMBER, LAYER, LISTED, FUNCTION, TENSOR /* and above: kinds of arguments */
 };
 
-static PyObject *name_calls, *name_fast, *name_expect, *name_recipe;
-
-/* Which arguments must share no memory, and where one has to start in a line of the cache: as CallCache.recipe() says. */
-typedef struct {
-    int64_t written, other, low, high;
-} Apart;
-
-typedef struct {
-    int64_t written, line, place;
-} Phase;
-
-typedef struct {
-    uint64_t hash;
-    int words, given, aparts, phases;
-    int work_at, answer; /* the argument that is working memory; the parameter that is returned; -1: none, None */
-    int64_t work;
-    Kernel kernel;
-    PyObject *keep, *refused;
-    int64_t *word; /* the key; aparts and phases follow */
-    Apart *apart;
-    Phase *phase;
-    union nl_word argument[MOST_GIVEN];
-    int8_t parameter[MOST_GIVEN]; /* whose address an argument is; -1: of none */
-} Known;
-
-/* The calls of a backend, by key. */
-typedef struct {
-    PyObject_HEAD
-    Py_ssize_t used, hits;
-    Known *table[CALLS];
-} Calls;
+static PyObject *name_replay, *name_table, *name_begin_call, *name_end_call;
 
 typedef struct {
     PyObject_HEAD
     vectorcallfunc call;
     PyObject *original;   /* the method as Python defines it */
     PyObject *names;      /* of its parameters after self */
-    PyObject *attributes; /* of the backend, on whose values the kernel depends */
+    PyObject *attributes; /* of the backend, on whose values the program depends */
     int positional;       /* how many of these may be given by position */
     int layer;            /* the parameter that is told by its identity; -1: none */
-} Repeating;
+    int pinned;           /* whether it takes lists of tensors, and the program is for these very tensors */
+} Forwarding;
 
-/* A call: its arguments by parameter, the places of those that are tensors, its key. */
+/* A call: its arguments by parameter, the places of those that are tensors or in lists, its key. */
 typedef struct {
     PyObject *at[MOST_PARAMETERS];
     Place *place[MOST_PARAMETERS];
-    int parameters, words;
+    int parameters, words, listed;
     uint64_t hash;
     int64_t word[MOST_CALL_WORDS];
+    Place *held[MOST_LISTED];
 } Asked;
 
 /* Keys ------------------------------------------------------------------------------------------------------------- */
@@ -77,20 +50,39 @@ static int ask_word(Asked *asked, int64_t word)
     return 0;
 }
 
-static int ask_tensor(Asked *asked, int k, PyObject *backend)
+static int ask_tensor(Asked *asked, int k, PyObject *backend, int pinned)
 {
     Place *place = asked->place[k] = place_of(asked->at[k]);
-    if (!place || place->backend != backend || place->words[0] & ON_DEVICE)
+    if (!place || place->backend != backend || (place->words[0] & ON_DEVICE && rounds(asked->at[k])))
         return -1;
     const Py_ssize_t count = Py_SIZE(place);
     int first = 0;
     while (asked->at[first] != asked->at[k])
         first++;
-    if (asked->words + 1 + count > MOST_CALL_WORDS || ask_word(asked, TENSOR + first))
+    if (asked->words + 2 + count > MOST_CALL_WORDS || ask_word(asked, TENSOR + first))
         return -1;
-    asked->hash = mix(asked->hash, place->hash);
-    memcpy(asked->word + asked->words, place->words, sizeof(int64_t) * (size_t)count);
-    asked->words += (int)count;
+    if (pinned && ask_word(asked, (int64_t)(intptr_t)place->address))
+        return -1;
+    ask_word(asked, place->words[0] & ~NOT_ALIGNED); /* programs of a device look where their operands begin */
+    for (Py_ssize_t word = 1; word < count; word++)
+        ask_word(asked, place->words[word]);
+    return 0;
+}
+
+/* A list of tensors and None, which are told by their places: these are held, so that no others have their addresses. */
+static int ask_list(Asked *asked, PyObject *list, PyObject *backend)
+{
+    const Py_ssize_t count = PySequence_Fast_GET_SIZE(list);
+    if (ask_word(asked, LISTED) || ask_word(asked, count) || asked->listed + count > MOST_LISTED)
+        return -1;
+    for (Py_ssize_t k = 0; k < count; k++) {
+        PyObject *item = PySequence_Fast_GET_ITEM(list, k);
+        Place *place = is_tensor(Py_TYPE(item)) ? place_of(item) : NULL;
+        if (place)
+            asked->held[asked->listed++] = place;
+        if ((!place && item != Py_None) || (place && place->backend != backend) || ask_word(asked, (int64_t)(intptr_t)place))
+            return -1;
+    }
     return 0;
 }
 
@@ -109,7 +101,7 @@ static int ask_plain(Asked *asked, PyObject *value)
     return ask_word(asked, WHOLE_NUMBER) || ask_word(asked, bits) ? -1 : 0;
 }
 
-static int ask_attributes(Asked *asked, const Repeating *self, PyObject *backend)
+static int ask_attributes(Asked *asked, const Forwarding *self, PyObject *backend)
 {
     int failed = 0;
     for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(self->attributes) && !failed; k++) {
@@ -121,7 +113,7 @@ static int ask_attributes(Asked *asked, const Repeating *self, PyObject *backend
 }
 
 /* Sort the arguments by parameter; -1 if the method would refuse them. */
-static int sort_arguments(Asked *asked, const Repeating *self, PyObject *const *given, Py_ssize_t count, PyObject *named)
+static int sort_arguments(Asked *asked, const Forwarding *self, PyObject *const *given, Py_ssize_t count, PyObject *named)
 {
     const int parameters = (int)PyTuple_GET_SIZE(self->names);
     if (count > self->positional)
@@ -147,22 +139,31 @@ static int sort_arguments(Asked *asked, const Repeating *self, PyObject *const *
     return 0;
 }
 
+static int ask_argument(Asked *asked, const Forwarding *self, int k, PyObject *backend)
+{
+    PyObject *value = asked->at[k];
+    if (value && is_tensor(Py_TYPE(value)))
+        return ask_tensor(asked, k, backend, self->pinned);
+    if (value && k == self->layer && value != Py_None)
+        return ask_word(asked, LAYER) || ask_word(asked, (int64_t)(intptr_t)value);
+    if (value && self->pinned && (PyList_CheckExact(value) || PyTuple_CheckExact(value)))
+        return ask_list(asked, value, backend);
+    if (value && self->pinned && Py_TYPE(value) != node_type && PyCallable_Check(value))
+        return ask_word(asked, FUNCTION);
+    return ask_plain(asked, value);
+}
+
 /* The key of a call; -1 if Python has to do it. forget_asked() has to follow. */
-static int ask(Asked *asked, const Repeating *self, PyObject *const *given, Py_ssize_t count, PyObject *named)
+static int ask(Asked *asked, const Forwarding *self, PyObject *const *given, Py_ssize_t count, PyObject *named)
 {
     PyObject *const backend = given[0];
-    asked->parameters = asked->words = 0;
+    asked->parameters = asked->words = asked->listed = 0;
     asked->hash = 0;
     if (sort_arguments(asked, self, given + 1, count - 1, named) || ask_word(asked, (int64_t)(intptr_t)self->original))
         return -1;
-    for (int k = 0; k < asked->parameters; k++) {
-        PyObject *value = asked->at[k];
-        if (value && is_tensor(Py_TYPE(value)) ? ask_tensor(asked, k, backend)
-            : value && k == self->layer && value != Py_None
-                ? ask_word(asked, LAYER) || ask_word(asked, (int64_t)(intptr_t)value)
-                : ask_plain(asked, value))
+    for (int k = 0; k < asked->parameters; k++)
+        if (ask_argument(asked, self, k, backend))
             return -1;
-    }
     return ask_attributes(asked, self, backend);
 }
 
@@ -170,88 +171,287 @@ static void forget_asked(Asked *asked)
 {
     for (int k = 0; k < asked->parameters; k++)
         Py_XDECREF(asked->place[k]);
+    while (asked->listed)
+        Py_DECREF(asked->held[--asked->listed]);
 }
 
-/* Starting --------------------------------------------------------------------------------------------------------- */
+/* Running ---------------------------------------------------------------------------------------------------------- */
 
-static void free_known(Known *known)
+/* Whether the operands lie to each other, and in the lines of the cache, as those that were learned. */
+static int lie_alike(const Entry *entry, char *const *operands)
 {
-    PyObject *keep = known->keep, *refused = known->refused;
-    PyMem_Free(known->word);
-    PyMem_Free(known);
-    Py_XDECREF(keep);
-    Py_XDECREF(refused);
-}
-
-static void clear_calls(Calls *self)
-{
-    for (size_t slot = 0; self->used && slot < CALLS; slot++) {
-        Known *known = self->table[slot];
-        self->table[slot] = NULL;
-        if (known) {
-            self->used--;
-            free_known(known);
-        }
-    }
-}
-
-/* The table entry of a key, or the free one for it. */
-static Known **find_call(Calls *self, const Asked *asked)
-{
-    const size_t bytes = sizeof(int64_t) * (size_t)asked->words;
-    for (size_t slot = asked->hash % CALLS;; slot = (slot + 1) % CALLS) {
-        const Known *at = self->table[slot];
-        if (!at || (at->hash == asked->hash && at->words == asked->words && !memcmp(at->word, asked->word, bytes)))
-            return &self->table[slot];
-    }
-}
-
-/* Whether the tensors lie to each other, and in the lines of the cache, as those that were learned. */
-static int lie_alike(const Known *known, const Asked *asked)
-{
-#define START(argument) ((intptr_t)asked->place[known->parameter[argument]]->address)
-    for (int k = 0; k < known->aparts; k++) {
-        const Apart *apart = &known->apart[k];
-        const int64_t distance = START(apart->other) - START(apart->written);
+    for (int k = 0; k < entry->aparts; k++) {
+        const Apart *apart = &entry->apart[k];
+        const int64_t distance = operands[apart->other] - operands[apart->written];
         if (apart->low < distance && distance < apart->high)
             return 0;
     }
-    for (int k = 0; k < known->phases; k++)
-        if (START(known->phase[k].written) % known->phase[k].line != known->phase[k].place)
+    for (int k = 0; k < entry->phases; k++)
+        if ((intptr_t)operands[entry->phase[k].written] % entry->phase[k].line != entry->phase[k].place)
             return 0;
     return 1;
-#undef START
 }
 
-/* Run the kernel; what the method returns. */
-static PyObject *start_known(Calls *self, const Known *known, const Asked *asked)
+/* The functions among the arguments. */
+static PyObject *functions_of(const Asked *asked)
 {
-    union nl_word words[MOST_GIVEN];
-    PyObject *keep = known->keep, *refused = known->refused, *memory = NULL;
-    PyObject *answer = known->answer < 0 ? Py_None : asked->at[known->answer];
-    const Kernel kernel = known->kernel;
-    memcpy(words, known->argument, sizeof *words * (size_t)known->given);
-    for (int k = 0; k < known->given; k++)
-        if (known->parameter[k] >= 0)
-            words[k].pointer = asked->place[known->parameter[k]]->address;
-    const int work_at = known->work_at;
-    Py_INCREF(keep); /* others may clear the table from here on */
-    Py_INCREF(refused);
-    if (work_at >= 0 && (memory = lent(known->work)))
-        words[work_at].pointer = PyLong_AsVoidPtr(PyTuple_GET_ITEM(memory, 1));
-    int failed = work_at >= 0 && !memory;
-    if (!failed) {
-        self->hits++;
-        Py_BEGIN_ALLOW_THREADS
-        failed = kernel(words);
-        Py_END_ALLOW_THREADS
-        if (failed)
-            PyErr_SetObject(PyExc_MemoryError, refused);
+    PyObject *functions = PyList_New(0);
+    for (int k = 0; k < asked->parameters && functions; k++) {
+        PyObject *value = asked->at[k];
+        if (value && !asked->place[k] && PyCallable_Check(value) && PyList_Append(functions, value))
+            Py_CLEAR(functions);
     }
-    Py_XDECREF(memory);
-    Py_DECREF(refused);
-    Py_DECREF(keep);
-    return failed ? NULL : own(answer);
+    return functions;
 }
+
+/* Run the program of an entry; what the method returns. NULL without an exception if the method has to be called. */
+static PyObject *start_call(Table *self, const Entry *entry, const Asked *asked)
+{
+    char *operands[MOST_OPERANDS];
+    Program *program = entry->program;
+    for (int k = 0; k < program->operands; k++)
+        operands[k] = entry->parameter[k] < 0 ? NULL : asked->place[entry->parameter[k]]->address;
+    if (!lie_alike(entry, operands))
+        return NULL;
+    PyObject *answer = own(entry->answer < 0 ? Py_None : asked->at[entry->answer]);
+    int done;
+    if (is_python(program)) {
+        PyObject *functions = functions_of(asked);
+        done = run_python(program, operands, functions);
+        Py_XDECREF(functions);
+    } else
+        done = run_or_refuse(program, operands) + 1;
+    self->calls += done > 0;
+    if (done < 1)
+        Py_CLEAR(answer);
+    return answer;
+}
+
+/* Learning --------------------------------------------------------------------------------------------------------- */
+
+/* The parameter that `value` was given for; -1: none. */
+static int parameter_of(const Asked *asked, PyObject *value)
+{
+    for (int k = 0; k < asked->parameters; k++)
+        if (asked->place[k] && asked->at[k] == value)
+            return k;
+    return -1;
+}
+
+/* Rows of `width` integers from a tuple of tuples, the first `indices` of which name operands of `entry`; -1: others. */
+static int read_rows(const Entry *entry, PyObject *rows, int width, int indices, int64_t *to)
+{
+    for (Py_ssize_t row = 0; row < PyTuple_GET_SIZE(rows); row++) {
+        PyObject *numbers = PyTuple_GET_ITEM(rows, row);
+        if (!PyTuple_CheckExact(numbers) || PyTuple_GET_SIZE(numbers) != width)
+            return -1;
+        for (int k = 0; k < width; k++, to++) {
+            *to = PyLong_AsLongLong(PyTuple_GET_ITEM(numbers, k));
+            if (PyErr_Occurred())
+                return -1;
+            if (k < indices && (*to < 0 || *to >= entry->program->operands || entry->parameter[*to] < 0))
+                return -1;
+        }
+    }
+    return 0;
+}
+
+/* What holds all that the key has addresses of: the method, the layer, the places of listed tensors. */
+static PyObject *keepers(const Forwarding *self, const Asked *asked)
+{
+    PyObject *places = PyTuple_New(asked->listed);
+    for (int k = 0; k < asked->listed && places; k++)
+        PyTuple_SET_ITEM(places, k, own((PyObject *)asked->held[k]));
+    PyObject *layer = self->layer >= 0 && asked->at[self->layer] ? asked->at[self->layer] : Py_None;
+    PyObject *found = places ? PyTuple_Pack(3, self->original, layer, places) : NULL;
+    Py_XDECREF(places);
+    return found;
+}
+
+/* What end_call() of c/replay.py says of a call that has returned `result`; NULL if it cannot be repeated here. */
+static Entry *learned_call(const Forwarding *self, const Asked *asked, PyObject *recipe, PyObject *result)
+{
+    PyObject *program, *tensors, *aparts, *phases;
+    if (!PyTuple_CheckExact(recipe)
+        || !PyArg_ParseTuple(recipe, "O!O!O!O!", &program_type, &program, &PyTuple_Type, &tensors, &PyTuple_Type, &aparts,
+                             &PyTuple_Type, &phases))
+        return NULL;
+    const Py_ssize_t operands = PyTuple_GET_SIZE(tensors);
+    if (operands > MOST_OPERANDS || operands != ((Program *)program)->operands || ((Program *)program)->numbers)
+        return NULL;
+    Entry *entry = new_entry(asked->hash, asked->word, asked->words, (int)PyTuple_GET_SIZE(aparts),
+                             (int)PyTuple_GET_SIZE(phases), (int)operands);
+    if (!entry)
+        return NULL;
+    entry->program = (Program *)own(program);
+    entry->answer = result == Py_None ? -1 : parameter_of(asked, result);
+    entry->keep = keepers(self, asked);
+    int failed = (result != Py_None && entry->answer < 0) || !entry->keep;
+    for (Py_ssize_t k = 0; k < operands && !failed; k++) {
+        PyObject *tensor = PyTuple_GET_ITEM(tensors, k);
+        entry->parameter[k] = parameter_of(asked, tensor);
+        failed = tensor != Py_None && entry->parameter[k] < 0;
+    }
+    if (failed || read_rows(entry, aparts, 4, 2, (int64_t *)entry->apart)
+        || read_rows(entry, phases, 3, 1, (int64_t *)entry->phase)) {
+        free_entry(entry);
+        return NULL;
+    }
+    return entry;
+}
+
+/* Call the method, and have what it did repeated from now on if that was one program. */
+static PyObject *learn_call(const Forwarding *self, Asked *asked, Table *table, PyObject *replay, PyObject *const *given,
+                            size_t flagged, PyObject *named)
+{
+    PyObject *trace = PyObject_CallMethodNoArgs(replay, name_begin_call), *type, *value, *traceback;
+    if (!trace)
+        return NULL;
+    PyObject *result = PyObject_Vectorcall(self->original, given, flagged, named);
+    PyErr_Fetch(&type, &value, &traceback);
+    PyObject *recipe = PyObject_CallMethodObjArgs(replay, name_end_call, trace, NULL);
+    if (!recipe)
+        PyErr_WriteUnraisable(replay);
+    else if (result)
+        keep_entry(table, learned_call(self, asked, recipe, result));
+    Py_XDECREF(recipe);
+    Py_DECREF(trace);
+    PyErr_Clear(); /* what cannot be learned is left to the method */
+    PyErr_Restore(type, value, traceback);
+    return result;
+}
+
+/* Forwarding: a method of backends --------------------------------------------------------------------------------- */
+
+/* The table of a backend, and in `replay` what has it, both new references; NULL if all is left to Python. */
+static Table *table_of(PyObject *backend, PyObject **replay)
+{
+    *replay = serial ? NULL : PyObject_GenericGetAttr(backend, name_replay); /* in a forked process no thread may start */
+    PyObject *table = *replay ? PyObject_GenericGetAttr(*replay, name_table) : NULL;
+    if (table && Py_TYPE(table) == &table_type)
+        return (Table *)table;
+    Py_XDECREF(table);
+    Py_CLEAR(*replay);
+    PyErr_Clear();
+    return NULL;
+}
+
+static PyObject *forwarding_call(PyObject *object, PyObject *const *given, size_t flagged, PyObject *named)
+{
+    const Forwarding *self = (Forwarding *)object;
+    const Py_ssize_t count = PyVectorcall_NARGS(flagged);
+    PyObject *replay = NULL, *result = NULL;
+    Table *table = count ? table_of(given[0], &replay) : NULL;
+    if (!table)
+        return PyObject_Vectorcall(self->original, given, flagged, named);
+    Asked asked;
+    const int failed = ask(&asked, self, given, count, named);
+    const Entry *entry = failed ? NULL : *find(table, asked.hash, asked.word, asked.words);
+    const int learns = !failed && (!entry || is_python(entry->program)); /* Python's may have come to its end */
+    PyErr_Clear();
+    if (entry)
+        result = start_call(table, entry, &asked);
+    if (!result && !PyErr_Occurred() && learns)
+        result = learn_call(self, &asked, table, replay, given, flagged, named);
+    if (!result && !PyErr_Occurred())
+        result = PyObject_Vectorcall(self->original, given, flagged, named);
+    forget_asked(&asked);
+    Py_DECREF(table);
+    Py_DECREF(replay);
+    return result;
+}
+
+/* Other attributes are the method's: __name__, __doc__, ... */
+static PyObject *forwarding_attribute(PyObject *self, PyObject *name)
+{
+    PyObject *found = PyObject_GenericGetAttr(self, name);
+    if (found || !PyErr_ExceptionMatches(PyExc_AttributeError))
+        return found;
+    PyErr_Clear();
+    return PyObject_GetAttr(((Forwarding *)self)->original, name);
+}
+
+static PyObject *forwarding_doc(PyObject *self, void *ignored)
+{
+    (void)ignored;
+    return PyObject_GetAttrString(((Forwarding *)self)->original, "__doc__");
+}
+
+static PyObject *forwarding_repr(PyObject *self)
+{
+    return PyObject_Repr(((Forwarding *)self)->original);
+}
+
+static PyObject *forwarding_new(PyTypeObject *type, PyObject *given, PyObject *named)
+{
+    PyObject *original, *names, *attributes;
+    int positional, layer, pinned;
+    (void)named;
+    if (!PyArg_ParseTuple(given, "OO!iO!ip", &original, &PyTuple_Type, &names, &positional, &PyTuple_Type, &attributes,
+                          &layer, &pinned))
+        return NULL;
+    if (!PyCallable_Check(original) || !PyTuple_GET_SIZE(names) || PyTuple_GET_SIZE(names) > MOST_PARAMETERS)
+        return PyErr_Format(PyExc_TypeError, "Forwarding: %R has too many parameters, or none", original);
+    Forwarding *self = (Forwarding *)type->tp_alloc(type, 0);
+    if (!self)
+        return NULL;
+    self->call = forwarding_call;
+    self->positional = positional;
+    self->layer = layer;
+    self->pinned = pinned;
+    self->original = own(original);
+    self->names = own(names);
+    self->attributes = own(attributes);
+    return (PyObject *)self;
+}
+
+/* It never changes, so that there is nothing to clear in a cycle through it. */
+static int forwarding_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    const Forwarding *self = (Forwarding *)object;
+    Py_VISIT(self->original);
+    Py_VISIT(self->names);
+    Py_VISIT(self->attributes);
+    return 0;
+}
+
+static void forwarding_dealloc(PyObject *object)
+{
+    Forwarding *self = (Forwarding *)object;
+    PyObject_GC_UnTrack(object);
+    Py_XDECREF(self->original);
+    Py_XDECREF(self->names);
+    Py_XDECREF(self->attributes);
+    Py_TYPE(object)->tp_free(object);
+}
+
+static PyGetSetDef forwarding_getset[] = {
+    {"__doc__", forwarding_doc, NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMemberDef forwarding_members[] = {
+    {"__wrapped__", T_OBJECT_EX, offsetof(Forwarding, original), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyTypeObject forwarding_type = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "nlfast.Forwarding",
+    .tp_basicsize = sizeof(Forwarding),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR,
+    .tp_doc = "Forwarding(method, parameters after self, how many go by position, attributes of the backend, layer's "
+              "parameter, whether for these very tensors)",
+    .tp_vectorcall_offset = offsetof(Forwarding, call),
+    .tp_call = PyVectorcall_Call,
+    .tp_descr_get = builder_bound,
+    .tp_getattro = forwarding_attribute,
+    .tp_repr = forwarding_repr,
+    .tp_new = forwarding_new,
+    .tp_traverse = forwarding_traverse,
+    .tp_dealloc = forwarding_dealloc,
+    .tp_getset = forwarding_getset,
+    .tp_members = forwarding_members,
+};
 
 #endif

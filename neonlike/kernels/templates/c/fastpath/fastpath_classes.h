@@ -2,7 +2,7 @@
 #ifndef NL_FASTPATH_CLASSES_H
 #define NL_FASTPATH_CLASSES_H
 
-#include "fastpath_launches.h"
+#include "fastpath_program.h"
 
 /* What c/copies.py says of the indices. */
 typedef struct {

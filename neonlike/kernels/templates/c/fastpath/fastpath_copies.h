@@ -2,7 +2,7 @@
 #ifndef NL_FASTPATH_COPIES_H
 #define NL_FASTPATH_COPIES_H
 
-#include "fastpath_launches.h"
+#include "fastpath_program.h"
 
 typedef struct {
     int64_t size, to, from; /* elements, and bytes from one to the next */

@@ -34,12 +34,6 @@ static void drop(Traits *traits)
     Py_XDECREF(traits->backend);
 }
 
-static PyObject *own(PyObject *object)
-{
-    Py_XINCREF(object);
-    return object;
-}
-
 static Traits tensor_traits(PyObject *tensor)
 {
     Traits found;

@@ -25,6 +25,12 @@ typedef struct {
     int64_t words[]; /* data type and rank, on a device whether it is aligned; shape, strides */
 } Place;
 
+static PyObject *own(PyObject *object)
+{
+    Py_XINCREF(object);
+    return object;
+}
+
 static uint64_t mix(uint64_t hash, uint64_t word)
 {
     hash = (hash ^ word) * 0x9E3779B97F4A7C15u;

@@ -68,8 +68,6 @@ static int refer(PyObject *operand, PyTypeObject *tensor_type, int32_t *referenc
     return type == node_type ? add_node(operand, tensor_type, reference) : add_leaf(operand, reference);
 }
 
-enum { RULE_PARENTS = 1, RULE_KEY = 5, RULE_FIELDS = 6, KEPT_TENSOR = 1, KEPT_PARTS = 2, KEPT_FIELDS = 5 }; /* of tape.py */
-
 /* What is kept of a node: none, or references of the leaves that are its value and, of a primitive, its further results. */
 typedef struct {
     int count;

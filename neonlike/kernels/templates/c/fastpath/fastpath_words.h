@@ -2,13 +2,13 @@
 #ifndef NL_FASTPATH_WORDS_H
 #define NL_FASTPATH_WORDS_H
 
+#include "fastpath_layout.h"
 #include "fastpath_places.h"
 
 enum {
     MAX_NODES = 2048, MAX_LEAVES = 512, MAX_NUMBERS = 512, MAX_TARGETS = 256, MAX_OPERANDS = 8,
     MAX_WORDS = 32768, MEMO = 8192, SPECS = 1024, /* there are more places in the memo than nodes and leaves */
     MAX_NESTED = 4,  /* tuples in tuples of an attribute */
-    NUMBER_FLOAT = 1 << 24, NUMBER_INT = 2 << 24, /* as in graph.py */
     NOT_KEPT = 3 << 24,
     AT_LEAF = -1, AT_TARGET = -2, AT_NUMBER = -3, /* other words that begin an item are addresses of specs */
     INTEGER = -1, NONE = -2, ABSENT_ATTRIBUTE = -3, TRUE_ATTRIBUTE = -4, FALSE_ATTRIBUTE = -5, KEYED = -6,

@@ -16,6 +16,7 @@ from neonlike.backends.gpu.primitives import calls, elements
 from neonlike.backends.gpu.primitives.conv import plan as conv_plan
 from neonlike.backends.gpu.primitives.conv import update as conv_update
 from neonlike.kernels.cuda.routine import CudaRoutine
+from tests.support.engines import have_programs
 from tests.support.float64.conv_loops import Sizes, backward, finish, forward, quarters, row_sums, same, tensor, update
 from tests.support.gpu.cuda_backends import gpu
 from tests.support.gpu.device_only import traffic
@@ -53,7 +54,7 @@ def small(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def forget(be: Any) -> None:
     """Plan every call anew."""
-    be._calls.clear()
+    be.executor.replay.clear()
     be.__dict__.pop("_conv_programs", None)
 
 
@@ -310,6 +311,7 @@ def test_a_kernel_that_does_not_compile_leaves_everything(gpu: Any, monkeypatch:
 
 def test_a_call_like_one_before_is_repeated(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """On other tensors, such as start anywhere too, without checks and choices; not once the precision is another."""
+    have_programs(gpu)
     s, rng = PADDED, np.random.default_rng(1)
     layer, filters = s.layer(gpu), quarters(rng, s.shape_f)
     F, shapes = tensor(gpu, filters), [(-(-int(np.prod(d)) // d[-1]), d[-1]) for d in (s.shape_o, s.shape_i, s.shape_f)]

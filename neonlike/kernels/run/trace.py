@@ -1,0 +1,190 @@
+"""A trace: the programs that one thread runs while something is done the long way, to be run again without it.
+
+While a trace is being written, the extension may be paused, so that all goes by way of Python and past the trace: calls
+of compound primitives, and assignments. Work that is no program on the memory of tensors (NumPy's, converted copies,
+random numbers) leaves the trace incomplete, and nothing is repeated then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from threading import get_ident
+from typing import Any, NamedTuple, TypeVar
+
+from neonlike.kernels.run.program import Made, Program
+
+Value = TypeVar("Value")
+
+at_work: dict[int, Trace] = {}
+"""Traces by the threads whose work they write down; what is on a hot path looks whether it is empty first."""
+
+
+class Operands(NamedTuple):
+    """The tensors of a call of a primitive, for the conditions under which its program may run on others.
+
+    Attributes
+    ----------
+    tensors : tuple of Tensor or None
+        In the order in which the kernel takes them.
+    in_place : int
+        Index of the tensor that is read and is the one written; -1: none.
+    alone : bool
+        Whether the kernel is all that the call does; else assignments follow, and others may not be repeated for it.
+    """
+
+    tensors: tuple[Any, ...]
+    in_place: int = -1
+    alone: bool = True
+
+
+class Pinned(NamedTuple):
+    """The tensors of a call of a primitive that is repeated for these alone."""
+
+    tensors: tuple[Any, ...]
+
+
+class Called(NamedTuple):
+    """A call of a primitive that was one kernel on the memory of its tensors.
+
+    ``launch`` is a ``calls.KernelCall``; of a call on pinned tensors a ``calls.Unrolled``.
+    """
+
+    launch: Any
+    operands: Operands | Pinned
+    outputs: tuple[Any, ...]
+
+
+class Mark(NamedTuple):
+    """A place in a trace."""
+
+    runs: int
+    calls: int
+    started: int
+    is_whole: bool
+
+
+class Trace:
+    """The programs that one thread has a backend run.
+
+    Parameters
+    ----------
+    be : Backend, optional
+        Whose tensors are looked for; None: they have been.
+
+    Attributes
+    ----------
+    runs : list of Made
+    calls : list of Called
+        Of primitives.
+    outer : Trace or None
+        The one that it interrupts.
+    held : list
+        Tensors, whose addresses the runs have.
+    is_whole : bool
+        Whether nothing was done that is not in ``runs``.
+    """
+
+    def __init__(self, be: Any = None) -> None:
+        self.be = be
+        self.runs: list[Made] = []
+        self.calls: list[Called] = []
+        self.held: list[Any] = []
+        self.is_whole = True
+        self.outer: Trace | None = current()
+        self._started = 0  # kernels since a primitive was done
+
+    def enter(self) -> Trace:
+        """Write down what this thread does from now on."""
+        at_work[get_ident()] = self
+        return self
+
+    def leave(self) -> None:
+        """Write down no more. A trace that this one interrupted knows nothing of what was done."""
+        del at_work[get_ident()]
+        if self.outer is not None:
+            self.outer.is_whole = False
+            self.outer.enter()
+
+    def kernel(self, launch: Any, addresses: Sequence[int | None]) -> None:
+        """A launch (``calls.KernelCall``) is made on the memory at ``addresses``."""
+        self._started += 1
+        self.runs.append(Made(launch.program(), tuple(addresses)))
+
+    def primitive(self, launch: Any, operands: Operands | Pinned | None, outputs: Sequence[Any] = ()) -> None:
+        """A primitive was called that made ``launch`` on ``operands``; None of either: something else.
+
+        Beside assignments it did nothing else if that was one kernel, on the memory of its tensors.
+        """
+        started, self._started = self._started, 0
+        if started != 1 or operands is None or launch is None or not self._is_of(launch, operands):
+            self.is_whole = False
+            return
+        self.held += operands.tensors
+        self.calls.append(Called(launch, operands, tuple(outputs)))
+
+    def _is_of(self, launch: Any, operands: Operands | Pinned) -> bool:
+        """Whether ``launch`` was made on the memory of these tensors, all of this backend."""
+        tensors = operands.tensors
+        if self.be is not None and any(t is not None and t.backend is not self.be for t in tensors):
+            return False
+        if isinstance(operands, Pinned):
+            return bool(launch.lasts)
+        return [None if tensor is None else tensor.address for tensor in tensors] == [*launch.addresses]
+
+    def mark(self) -> Mark:
+        """Where the trace is when an assignment begins, for :meth:`assignment`."""
+        return Mark(len(self.runs), len(self.calls), self._started, self.is_whole)
+
+    def assignment(self, graph: Any, program: Program | None, before: Mark) -> None:
+        """An assignment was made, of the leaves and targets of ``graph``, which ``program`` makes; None: no program.
+
+        What was written down since it began, such as primitives in it, is in the program.
+        """
+        del self.runs[before.runs :], self.calls[before.calls :]
+        self._started, self.is_whole = before.started, before.is_whole
+        if program is None or not program.is_whole:
+            self.is_whole = False
+            return
+        read, written = tuple(graph.leaves), tuple(graph.targets)
+        self.held += read + written
+        addresses = tuple([tensor.address for tensor in (*read, *written)])
+        self.runs.append(Made(program, addresses, tuple(graph.numbers), read, written))
+
+    def end(self, was_alone: bool) -> None:
+        """The work is over; ``was_alone``: the extension ran nothing meanwhile."""
+        self.is_whole = self.is_whole and was_alone and not self._started
+
+
+def current() -> Trace | None:
+    """The trace of this thread's work, None if there is none."""
+    return at_work.get(get_ident()) if at_work else None
+
+
+def lose() -> None:
+    """Told by what reads or writes the memory of tensors on the host, or runs kernels that are not written down."""
+    if (trace := current()) is not None:
+        trace.is_whole = False
+
+
+def beside(read: Callable[[], Value]) -> Value:
+    """The result of ``read``: of no account to the work that is written down, which is told apart from it each time."""
+    trace = current()
+    whole = trace is None or trace.is_whole
+    found = read()
+    if trace is not None:
+        trace.is_whole = whole
+    return found
+
+
+@contextmanager
+def tracing(be: Any) -> Iterator[Trace]:
+    """Write down what this thread has ``be`` do inside, while the extension runs nothing of it."""
+    trace = Trace(be)
+    with be.executor.replay.paused() as stays_paused:
+        trace.enter()
+        try:
+            yield trace
+            trace.end(stays_paused())
+        finally:
+            trace.leave()

@@ -1,0 +1,243 @@
+/* Guards: objects that are watched, and a program that runs as long as all of them are as they were. Part of fastpath.c.
+ *
+ * A pass (backends/repeat.py) calls the same kernels on the same memory whenever the objects that it depends on are as they
+ * were: their classes, their attributes and the lists and dictionaries among these, value by value. Values are compared by
+ * identity, without any code of Python's, so that nothing can change between the look and the start.
+ */
+#ifndef NL_FASTPATH_GUARD_H
+#define NL_FASTPATH_GUARD_H
+
+#include "fastpath_program.h"
+
+/* An object and what it has to hold: a list its items; a dictionary, or else the object's attributes, keys and values. */
+typedef struct {
+    PyObject *thing, *dict; /* dict: NULL for a list */
+    PyTypeObject *type;
+    unsigned int tag; /* of the type, which has another one once it or one of its bases has changed */
+    uint64_t version; /* of the dictionary when it was looked through last */
+    PyObject *items;
+} Watch;
+
+typedef struct {
+    PyObject_HEAD
+    Py_ssize_t watches;
+    Watch *watch;
+    Program *program; /* NULL: cleared */
+} Guard;
+
+/* Watches ---------------------------------------------------------------------------------------------------------- */
+
+/* The version of a class; 0 if it has none now. */
+static unsigned int tag_of(const PyTypeObject *type)
+{
+#if PY_VERSION_HEX < 0x030c0000
+    if (!(type->tp_flags & Py_TPFLAGS_VALID_VERSION_TAG))
+        return 0;
+#endif
+    return type->tp_version_tag;
+}
+
+/* A number that a dictionary has only as long as nothing in it changes (PEP 509); 0 where Python has none. */
+static uint64_t version_of(PyObject *dict)
+{
+#if PY_VERSION_HEX < 0x030c0000
+    return ((PyDictObject *)dict)->ma_version_tag;
+#else
+    (void)dict;
+    return 0;
+#endif
+}
+
+static int has_items(PyObject *dict, PyObject *items)
+{
+    Py_ssize_t at = 0, k = 0;
+    PyObject *key, *value;
+    if (2 * PyDict_GET_SIZE(dict) != PyTuple_GET_SIZE(items))
+        return 0;
+    for (; PyDict_Next(dict, &at, &key, &value); k += 2)
+        if (key != PyTuple_GET_ITEM(items, k) || value != PyTuple_GET_ITEM(items, k + 1))
+            return 0;
+    return 1;
+}
+
+/* Have what the next looks read on its way: kernels have pushed it out of the caches, and it lies all over the memory. */
+static void fetch_ahead(const Watch *watch, Py_ssize_t count)
+{
+    for (Py_ssize_t k = 0; k < count; k++) {
+        __builtin_prefetch((const char *)watch[k].thing);
+        __builtin_prefetch((const char *)watch[k].thing - 4 * sizeof(void *)); /* where its dictionary is named */
+        if (watch[k].dict)
+            __builtin_prefetch(watch[k].dict);
+    }
+}
+
+static int is_as_it_was(Watch *watch)
+{
+    if (Py_TYPE(watch->thing) != watch->type)
+        return 0;
+    if (!watch->dict) {
+        const Py_ssize_t count = PyTuple_GET_SIZE(watch->items);
+        if (PyList_GET_SIZE(watch->thing) != count)
+            return 0;
+        for (Py_ssize_t k = 0; k < count; k++)
+            if (PyList_GET_ITEM(watch->thing, k) != PyTuple_GET_ITEM(watch->items, k))
+                return 0;
+        return 1;
+    }
+    if (watch->dict != watch->thing) {
+        PyObject *now = PyObject_GenericGetDict(watch->thing, NULL);
+        Py_XDECREF(now); /* the object has it */
+        if (!now)
+            PyErr_Clear();
+        if (now != watch->dict || tag_of(watch->type) != watch->tag)
+            return 0;
+    }
+    const uint64_t version = version_of(watch->dict);
+    if (version && version == watch->version)
+        return 1;
+    if (!has_items(watch->dict, watch->items))
+        return 0;
+    watch->version = version;
+    return 1;
+}
+
+/* A watch from (thing, items); -1 if there is no way to watch it. */
+static int read_watch(PyObject *pair, Watch *watch)
+{
+    PyObject *thing, *items;
+    if (!PyTuple_CheckExact(pair) || !PyArg_ParseTuple(pair, "OO!", &thing, &PyTuple_Type, &items))
+        return -1;
+    watch->thing = own(thing);
+    watch->items = own(items);
+    watch->type = (PyTypeObject *)own((PyObject *)Py_TYPE(thing));
+    if (PyList_Check(thing))
+        return is_as_it_was(watch) ? 0 : -1;
+    if (PyDict_Check(thing))
+        watch->dict = own(thing);
+    else {
+        PyObject *found = PyObject_GetAttrString(thing, "__class__"); /* looking into a class gives it a version */
+        Py_XDECREF(found);
+        watch->dict = PyObject_GenericGetDict(thing, NULL);
+        watch->tag = tag_of(watch->type);
+        if (!found || !watch->dict || !watch->tag)
+            return -1;
+    }
+    return is_as_it_was(watch) ? 0 : -1;
+}
+
+/* The type --------------------------------------------------------------------------------------------------------- */
+
+static PyObject *guard_new(PyTypeObject *type, PyObject *given, PyObject *named)
+{
+    PyObject *program, *watches;
+    (void)named;
+    if (!PyArg_ParseTuple(given, "O!O!", &program_type, &program, &PyTuple_Type, &watches))
+        return NULL;
+    Guard *self = (Guard *)type->tp_alloc(type, 0);
+    if (!self)
+        return NULL;
+    const Py_ssize_t count = PyTuple_GET_SIZE(watches);
+    int failed = ((Program *)program)->operands || ((Program *)program)->numbers
+                 || !(self->watch = PyMem_Calloc((size_t)count + 1, sizeof *self->watch));
+    for (Py_ssize_t k = 0; k < count && !failed; k++)
+        failed = read_watch(PyTuple_GET_ITEM(watches, k), &self->watch[self->watches++]);
+    if (failed) {
+        Py_DECREF(self);
+        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_ValueError, "Guard: something that cannot be watched");
+    }
+    self->program = (Program *)own(program);
+    return (PyObject *)self;
+}
+
+/* run(): whether the program ran; not if something has changed, or there is no memory. */
+static PyObject *guard_run(PyObject *object, PyObject *ignored)
+{
+    Guard *self = (Guard *)object;
+    Run run;
+    int status;
+    (void)ignored;
+    if (serial || !self->program)
+        Py_RETURN_FALSE;
+    fetch_ahead(self->watch, self->watches);
+    for (Py_ssize_t k = 0; k < self->watches; k++)
+        if (!is_as_it_was(&self->watch[k]))
+            Py_RETURN_FALSE;
+    if (begin_run(&run, self->program, NULL, NULL))
+        Py_RETURN_FALSE;
+    Program *program = (Program *)own((PyObject *)run.program);
+    const int done = finish_run(&run, &status), all = done == program->steps;
+    if (done && !all && !PyErr_Occurred())
+        refuse(program, status);
+    Py_DECREF(program);
+    return PyErr_Occurred() ? NULL : PyBool_FromLong(all);
+}
+
+static int guard_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    const Guard *self = (Guard *)object;
+    for (Py_ssize_t k = 0; k < self->watches; k++) {
+        Py_VISIT(self->watch[k].thing);
+        Py_VISIT(self->watch[k].dict);
+        Py_VISIT(self->watch[k].type);
+        Py_VISIT(self->watch[k].items);
+    }
+    Py_VISIT((PyObject *)self->program);
+    return 0;
+}
+
+static int guard_clear(PyObject *object)
+{
+    Guard *self = (Guard *)object;
+    const Py_ssize_t watches = self->watches;
+    self->watches = 0;
+    Py_CLEAR(self->program); /* without which nothing is run any more */
+    for (Py_ssize_t k = 0; k < watches; k++) {
+        Py_CLEAR(self->watch[k].thing);
+        Py_CLEAR(self->watch[k].dict);
+        Py_CLEAR(self->watch[k].type);
+        Py_CLEAR(self->watch[k].items);
+    }
+    return 0;
+}
+
+static void guard_dealloc(PyObject *object)
+{
+    Guard *self = (Guard *)object;
+    PyObject_GC_UnTrack(object);
+    guard_clear(object);
+    PyMem_Free(self->watch);
+    Py_TYPE(object)->tp_free(object);
+}
+
+static PyObject *guard_program(PyObject *object, void *ignored)
+{
+    (void)ignored;
+    PyObject *program = (PyObject *)((Guard *)object)->program;
+    return own(program ? program : Py_None);
+}
+
+static PyMethodDef guard_methods[] = {
+    {"run", guard_run, METH_NOARGS, "run(): the program, if what is watched is as it was; whether it was done."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef guard_getset[] = {
+    {"program", guard_program, NULL, "The program that runs.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyTypeObject guard_type = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "nlfast.Guard",
+    .tp_basicsize = sizeof(Guard),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .tp_doc = "Guard(program without operands, watches): a watch is (object, its values).",
+    .tp_new = guard_new,
+    .tp_traverse = guard_traverse,
+    .tp_clear = guard_clear,
+    .tp_dealloc = guard_dealloc,
+    .tp_methods = guard_methods,
+    .tp_getset = guard_getset,
+};
+
+#endif
