@@ -23,6 +23,7 @@ from neonlike.layers.layer import interpret_in_shape
 from neonlike.transforms import (
     Logistic,
     Normalizer,
+    Softmax,
     Tanh,
 )
 from tests.layers.layering import ready, tensor
@@ -165,6 +166,14 @@ class TestLinear:
         with pytest.raises(ShapeError, match=r"\(3, 5\).*\(3, 6\)"):
             layer.allocate()
 
+    def test_dw_alpha_and_dw_beta_apply_to_the_gradient_of_the_weight_only(self, be64, rng):
+        layer = ready(Linear(3, Gaussian()), 5)
+        x, e = tensor(be64, rng.normal(size=(5, N))), tensor(be64, rng.normal(size=(3, N)))
+        layer.fprop(x)
+        plain, dW = layer.bprop(e).get().copy(), layer.dW.get().copy()
+        np.testing.assert_allclose(layer.bprop(e, dW_alpha=2.0, dW_beta=0.5).get(), plain, rtol=1e-12)
+        np.testing.assert_allclose(layer.dW.get(), 2.5 * dW, rtol=1e-12)
+
 
 class TestInitialValues:
     """What a weight can be made from."""
@@ -288,6 +297,17 @@ class TestElementwise:
         layer.outputs = None
         ready(layer, 5)
         assert layer.fprop(be.ones((5, 2 * N))).shape == layer.keep_mask.shape == (5, 2 * N)
+
+    @pytest.mark.parametrize("transform", [Tanh(), Logistic(shortcut=True), Softmax()])
+    def test_an_activation_may_be_told_whether_errors_contain_its_derivative(self, be64, rng, transform):
+        layer = ready(Activation(transform), 5)
+        y, e = layer.fprop(tensor(be64, rng.normal(size=(5, N)))), tensor(be64, rng.normal(size=(5, N)))
+        layer.left_to_cost = False
+        wanted = be64.empty((5, N))
+        wanted[:] = transform.through(y, e)
+        np.testing.assert_allclose(layer.bprop(e).get(), wanted.get(), rtol=1e-12)
+        layer.left_to_cost = True
+        np.testing.assert_allclose(layer.bprop(e).get(), e.get(), rtol=1e-12)
 
 
 class TestStructure:

@@ -1,4 +1,4 @@
-"""Activations by name, and the part of a layer that applies one and takes its derivative."""
+"""Activations by name."""
 
 from __future__ import annotations
 
@@ -10,18 +10,8 @@ from neonlike.backends.families.activation import asks_for
 from neonlike.checks import brief, number
 from neonlike.errors import ArgumentError, did_you_mean
 from neonlike.layers.core.base import require_transform
-from neonlike.layers.core.bias import EXPRESSIONS
-from neonlike.transforms import (
-    GELU,
-    Explin,
-    Identity,
-    Logistic,
-    Rectlin,
-    Rectlinclip,
-    Softmax,
-    Swish,
-    Tanh,
-)
+from neonlike.layers.core.elementwise import Activation as ActivationLayer
+from neonlike.transforms import GELU, Explin, Identity, Logistic, Rectlin, Rectlinclip, Softmax, Swish, Tanh
 from neonlike.transforms.transform import Transform
 
 
@@ -54,7 +44,7 @@ NAMES: dict[str, tuple[type[Any], tuple[str | None, str | None]]] = {
     "swish": (Swish, ("beta", None)),
     "gelu": (GELU, (None, None)),
 }
-"""Name -> transform, and which of its arguments are alpha and beta."""
+"""Name -> transform, and the arguments of it that alpha and beta are."""
 
 
 @dataclass(frozen=True)
@@ -64,28 +54,21 @@ class Activation:
     Attributes
     ----------
     name : str
-        One of :data:`NAMES`, or that of the transform's class.
+        One of :data:`NAMES`, or the name of the transform's class.
     given : tuple of (str, float)
-        The arguments of the transform that were given.
+        Arguments of the transform.
     transform : Transform or None
-        What was given in place of a name.
+        A transform given in place of a name.
     """
 
-    name: str
+    name: str = "identity"
     given: tuple[tuple[str, float], ...] = ()
     transform: Any = None
 
     @staticmethod
     def of(where: str, activation: Any, alpha: Any = None, beta: Any = None) -> Activation:
-        """The activation that was asked for; None is the identity.
-
-        Raises
-        ------
-        ArgumentError
-            If there is none of that name, or it has no such parameter.
-        """
-        if activation is None:
-            activation = "identity"
+        """The activation of a name, with its parameters, or of a transform; None is the identity."""
+        activation = "identity" if activation is None else activation
         places: tuple[str | None, str | None] = (None, None)
         if not isinstance(activation, str):
             require_transform(activation, where)
@@ -106,67 +89,24 @@ class Activation:
 
     @property
     def keeps_inputs(self) -> bool:
-        """Whether the derivative is a function of what the activation was applied to."""
+        """Whether the derivative is a function of the activation's input."""
         return "inputs" in asks_for(self.transform if self.transform is not None else NAMES[self.name][0])
 
     @property
     def is_identity(self) -> bool:
-        """Whether nothing is to be done."""
+        """Whether the outputs are the inputs."""
         return self.name == "identity" or isinstance(self.transform, Identity)
 
     def make(self) -> Any:
-        """A transform of this layer's own."""
-        if self.transform is not None:
-            return copy.copy(self.transform)
-        return NAMES[self.name][0](**dict(self.given))
+        """A transform of a layer's own."""
+        return NAMES[self.name][0](**dict(self.given)) if self.transform is None else copy.copy(self.transform)
+
+    def layers(self) -> list[Any]:
+        """The layer that computes it, in a list; an empty list for the identity."""
+        return [] if self.is_identity else [ActivationLayer(self.make())]
 
     def __str__(self) -> str:
         return " ".join([self.name, *(f"{name}={value:g}" for name, value in self.given)])
 
 
-class ActivationPart:
-    """y = f(z) of a layer, and the gradient by z.
-
-    Parameters
-    ----------
-    activation : Activation
-    z, y : Tensor (rows, columns)
-        One tensor, unless the derivative needs z.
-    diff_y, diff_z : Tensor (rows, columns) or None
-        One tensor for the identity; None in inference.
-    """
-
-    def __init__(self, be: Any, activation: Activation, z: Any, y: Any, diff_y: Any, diff_z: Any) -> None:
-        self.be, self.activation = be, activation
-        self.z, self.y, self.diff_y, self.diff_z = z, y, diff_y, diff_z
-        self.transform = activation.make()
-        self.left_to_cost = False
-
-    def leave_to_cost(self, left: bool) -> None:
-        """Let the derivative be 1, as the cost's gradient contains it; or not."""
-        self.left_to_cost = left
-        if isinstance(self.transform, Logistic):
-            self.transform.set_shortcut(left)
-
-    def forward(self, bias: Any = None) -> None:
-        """y = f(z + bias); of a bias (rows, 1)."""
-        z, y, transform = self.z, self.y, self.transform
-        if y is z and type(transform) in EXPRESSIONS:
-            if bias is not None or not self.activation.is_identity:
-                y[:] = transform(z if bias is None else z + bias)
-            return
-        if bias is not None:
-            z[:] = z + bias
-        self.be.fprop_transform(None, transform, z, y)
-
-    def backward(self) -> None:
-        """diff_z = f'(z) · diff_y."""
-        be, transform = self.be, self.transform
-        if self.diff_z is self.diff_y:
-            return
-        if isinstance(transform, Softmax) and not self.left_to_cost:
-            y, g = self.y, self.diff_y
-            self.diff_z[:] = y * (g - be.sum(g * y, axis=transform.axis))
-            return
-        kept = self.z if self.z is not self.y else None
-        be.bprop_transform(None, transform, self.y, self.diff_y, self.diff_z, inputs=kept)
+IDENTITY = Activation()

@@ -1,11 +1,10 @@
-"""Blueprints, which are values: what all kinds have in common."""
+"""The base of blueprints: frozen descriptions of layers, made without memory for tensors."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, ClassVar
 
 from neonlike.backends.descriptors import TensorDesc
@@ -16,16 +15,22 @@ from neonlike.nervanaobject import NervanaObject
 
 @contextmanager
 def working(be: Any, desc: TensorDesc) -> Iterator[None]:
-    """Make ``be`` the current backend, with the batch size and dtype of ``desc``; and all as it was afterwards.
+    """Make ``be`` the current backend, with the batch size and dtype of ``desc``; restore all of it afterwards.
 
-    Transforms, initializers, optimizers and recurrent layers work on the current backend, and take both from it.
+    Layers, transforms, initializers and optimizers take both from the current backend.
     """
     before = NervanaObject.be, be.bsz, be.default_dtype
     try:
-        NervanaObject.be, be.bsz, be.default_dtype = be, desc.shape[-1], desc.dtype
+        _set_current(be, be, desc.shape[-1], desc.dtype)
         yield
     finally:
-        NervanaObject.be, be.bsz, be.default_dtype = before
+        _set_current(be, *before)
+
+
+def _set_current(be: Any, current: Any, samples: int | None, dtype: Any) -> None:
+    if NervanaObject.be is not current:  # setting it makes Python look up all attributes of layers anew
+        NervanaObject.be = current
+    be.bsz, be.default_dtype = samples, dtype
 
 
 @dataclass(frozen=True)
@@ -34,56 +39,36 @@ class Blueprint:
 
     Attributes
     ----------
-    src_desc : TensorDesc or tuple of TensorDesc
-        The input, or inputs.
+    kind : str
+        The name that messages call it by.
+    src_desc, dst_desc : TensorDesc or tuple of TensorDesc
+        The input and the output; several of them as a tuple.
     inf_desc, train_desc, diff_desc : TensorDesc or tuple of TensorDesc
         The output in inference and in training, and its gradient.
     inf_workspace_bytes, train_workspace_bytes : int
-        What the layer takes of a workspace while it computes.
+        Bytes of a workspace that the layer takes while it computes.
+    kernel_bytes : int
+        The most memory that a kernel of a training step works in; the backend keeps it for all layers.
+    activation_name : str or None
+        The activation that the output comes from.
     """
 
     be: Any = field(compare=False, repr=False)
+    kind: str
     src_desc: Any
+    dst_desc: Any
 
-    kind: ClassVar[str] = ""
+    layer_class: ClassVar[Any] = None
+    """The class of the built layers."""
     hands_input_on: ClassVar[bool] = False
     """Whether the output in inference is the input itself."""
+    draws_weights: ClassVar[bool] = True
+    """Whether ``init`` of a network fills the parameters."""
     inf_workspace_bytes: ClassVar[Any] = 0
     train_workspace_bytes: ClassVar[Any] = 0
-
-    @cached_property
-    def dst_desc(self) -> Any:
-        """The output, as most kinds have it in all three contexts."""
-        return self.src_desc
-
-    @property
-    def inf_desc(self) -> Any:
-        """The output in inference."""
-        return self.dst_desc
-
-    @property
-    def train_desc(self) -> Any:
-        """The output in training."""
-        return self.dst_desc
-
-    @property
-    def diff_desc(self) -> Any:
-        """The gradient with respect to the output."""
-        return self.dst_desc
-
-    @property
-    def kernel_bytes(self) -> int:
-        """The most that a kernel of a training step works in; the backend keeps it for all layers, not the layer."""
-        return 0
-
-    @property
-    def activation_name(self) -> str | None:
-        """The activation that the output comes from; None if it is of another kind."""
-        return None
-
-    def layer_class(self) -> Any:
-        """The class of the layers."""
-        raise NotImplementedError
+    kernel_bytes: ClassVar[Any] = 0
+    activation_name: ClassVar[Any] = None
+    inf_desc = train_desc = diff_desc = property(lambda self: self.dst_desc, doc="As ``dst_desc``.")
 
     def build(
         self,
@@ -94,16 +79,16 @@ class Blueprint:
         input_gradient: bool = True,
         output: Any = None,
     ) -> Any:
-        """The layer, and the memory that it needs. Parameters are 0 (the scale of a normalization 1) until ``init``.
+        """The layer, with its memory. Parameters are 0 (the scale of a normalization 1) until ``init``.
 
         Parameters
         ----------
         train : bool
-            Whether it has gradients; without, it is for inference only.
+            Whether the layer has gradients; without, it is for inference only.
         source : layer, tensor or list of them, optional
-            What its input is: the output of a layer, or a tensor of ``src_desc``. By default a new tensor.
+            The input: the output of a layer, or a tensor of ``src_desc``. By default a new tensor.
         workspace : optional
-            What ``be.workspace(bytes)`` gave, of at least as many bytes as the blueprint asks for; layers that run one
+            A result of ``be.workspace(bytes)``, of at least the bytes that the blueprint asks for; layers that run one
             after the other share it. By default the layer gets one of its own.
         input_gradient : bool
             Whether the gradient with respect to the input is computed.
@@ -115,7 +100,7 @@ class Blueprint:
         ShapeError, DTypeError
             If ``source`` or ``workspace`` do not fit.
         """
-        return self.layer_class()(self, train, source, workspace, input_gradient, output)
+        return self.layer_class(self, train, source, workspace, input_gradient, output)
 
     def __str__(self) -> str:
         return f"{self.kind}: {_shapes(self.src_desc)} -> {_shapes(self.dst_desc)}"

@@ -1,4 +1,4 @@
-"""Objects that blueprints build: layers with input, output and their gradients, a forward and a backward pass."""
+"""Base of the layers that blueprints build: input, output and their gradients, a forward and a backward pass."""
 
 from __future__ import annotations
 
@@ -12,22 +12,52 @@ from neonlike.errors import ArgumentError, DTypeError, ShapeError
 from neonlike.initializers import Constant
 from neonlike.layers.blueprint.base import working
 from neonlike.layers.blueprint.description import fitting
-from neonlike.layers.blueprint.steps import require_optimizer, update
+from neonlike.optimizers import Optimizer
 
 
 class Port(NamedTuple):
-    """An output of a layer that has several, as a ``source``."""
+    """One output of a layer that has several, as a ``source``."""
 
     output: Any
     diff_output: Any
 
 
-def ports_of(source: Any) -> list[Any]:
-    """A source for each input: the outputs of a layer, or several sources."""
+class Scales(NamedTuple):
+    """Factors of :meth:`BuiltLayer.backward_diff`: of new and old values of the weights' gradients, and of the bias."""
+
+    dw: float = 1.0
+    g: float = 0.0
+    db: float = 0.0
+    b: float = 1.0
+
+    @property
+    def are_plain(self) -> bool:
+        """Whether the gradients of weights are what a backward pass leaves."""
+        return self.dw == 1 and not self.g
+
+    def apply(self, gradient: Any, old: Any) -> None:
+        """``gradient = dw · gradient + g · old``; ``old`` may be None where ``g`` is 0."""
+        if not self.are_plain:
+            gradient[:] = self.dw * gradient + self.g * old if self.g else self.dw * gradient
+
+    def move(self, bias: Any, gradient: Any) -> None:
+        """``bias = db · gradient + b · bias``; a factor of 0 takes no part."""
+        if (self.db, self.b) != (0.0, 1.0):
+            bias[:] = self.db * gradient + self.b * bias if self.b else self.db * gradient
+
+
+def ports_of(where: str, source: Any, count: int) -> list[Any]:
+    """Sources of ``count`` inputs: the outputs of a layer, several sources, or None for each."""
+    if source is None:
+        return [None] * count
     if isinstance(source, BuiltLayer) and isinstance(source.output, tuple):
         gradients = source.diff_output or (None,) * len(source.output)
-        return [Port(*pair) for pair in zip(source.output, gradients)]
-    return list(source) if isinstance(source, (tuple, list)) else [source]
+        found: list[Any] = [Port(*pair) for pair in zip(source.output, gradients)]
+    else:
+        found = list(source) if isinstance(source, (tuple, list)) else [source]
+    if len(found) != count:
+        raise ShapeError(f"{where}: takes {count} inputs, got {shown(source)}")
+    return found
 
 
 class BuiltLayer:
@@ -37,55 +67,63 @@ class BuiltLayer:
     ----------
     blueprint : Blueprint
     input, output : Tensor or tuple of Tensor
-        Of the shapes of the descriptors. The input is read when the layer computes: ``layer.input[:] = x``.
+        Tensors of the descriptors' shapes. The input is read when the layer computes: ``layer.input[:] = x``.
     diff_input, diff_output : Tensor, tuple of Tensor or None
-        Gradients of the cost with respect to them; None in inference. ``diff_output`` is what ``backward`` reads, which
-        the next layer wrote.
-    workspace
-        The memory for what it keeps no longer than a call takes.
+        Gradients of the cost with respect to them; None in inference. ``backward`` reads ``diff_output``, which the
+        next layer wrote.
+    weights, bias, diff_weights, diff_bias : Tensor, tuple of Tensor or None
+        Parameters and their gradients; of recurrent layers ``weights_layer``, ``weights_iter``, ``bias_layer`` and
+        ``bias_iter`` too.
+    workspace : Workspace or None
+        Memory for values that are kept no longer than a call takes.
     name : str
         The kind of the blueprint, by which ``MultiOptimizer`` may choose an optimizer; may be set.
     """
 
-    draws_weights = False
-    """Whether ``init`` of a network is for this layer."""
+    input: Any
+    output: Any
+    diff_input: Any
+    diff_output: Any = None
+    weights: Any = None
+    bias: Any = None
+    diff_weights: Any = None
+    diff_bias: Any = None
+    weights_layer: Any = None
+    weights_iter: Any = None
+    bias_layer: Any = None
+    bias_iter: Any = None
 
     def __init__(
         self, blueprint: Any, train: bool, source: Any, workspace: Any, input_gradient: bool, output: Any
     ) -> None:
         self.blueprint, self.be, self.train = blueprint, blueprint.be, bool(train)
         self.name: str = blueprint.kind
+        first = blueprint.src_desc
+        self._desc: TensorDesc = first[0] if isinstance(first, tuple) else first
         self.workspace = self._workspace(workspace)
         self._build(source, input_gradient, output)
 
+    # -- memory --------------------------------------------------------------------------------------------
+
     def _build(self, source: Any, input_gradient: bool, output: Any) -> None:
-        self._connect(source, input_gradient)
+        bp, wanted = self.blueprint, self.train and input_gradient
+        if isinstance(bp.src_desc, tuple):
+            ports = ports_of(str(bp), source, len(bp.src_desc))
+            pairs = [self._connected(desc, port, wanted) for desc, port in zip(bp.src_desc, ports)]
+            self.input, gradients = zip(*pairs)
+            self.diff_input = gradients if wanted else None
+        else:
+            self.input, self.diff_input = self._connected(bp.src_desc, source, wanted)
         self.output = self._output(output)
-        self.diff_output = self._diff_output() if self.train else None
-        self._allocate()
+        self.diff_output = self._new(bp.diff_desc) if self.train else None
+        with working(self.be, self._desc):
+            self._allocate()
 
-    # Memory
+    def _new(self, desc: Any) -> Any:
+        return tuple(map(self.be.tensor, desc)) if isinstance(desc, tuple) else self.be.tensor(desc)
 
-    def _new(self, desc: TensorDesc) -> Any:
-        return self.be.tensor(desc)
-
-    def _news(self, desc: TensorDesc | tuple[TensorDesc, ...]) -> Any:
-        return tuple(map(self._new, desc)) if isinstance(desc, tuple) else self._new(desc)
-
-    def _connect(self, source: Any, input_gradient: bool) -> None:
-        """Make the input that of ``source``, and its gradient, if it is wanted, that of ``source``'s output."""
-        desc = self.blueprint.src_desc
-        if not isinstance(desc, tuple):
-            self.input, self.diff_input = self._connected(desc, source, input_gradient)
-            return
-        given = [None] * len(desc) if source is None else ports_of(source)
-        if len(given) != len(desc):
-            raise ShapeError(f"{self.blueprint}: takes {len(desc)} inputs, got {shown(source)}")
-        pairs = [self._connected(one, port, input_gradient) for one, port in zip(desc, given)]
-        self.input, gradients = zip(*pairs)
-        self.diff_input = gradients if self.train and input_gradient else None
-
-    def _connected(self, desc: TensorDesc, source: Any, input_gradient: bool) -> tuple[Any, Any]:
+    def _connected(self, desc: TensorDesc, source: Any, wanted: bool) -> tuple[Any, Any]:
+        """An input and its gradient, if that is wanted: output and gradient of ``source``, or new tensors."""
         tensor, gradient = source, None
         if isinstance(source, (BuiltLayer, Port)):
             tensor, gradient = source.output, source.diff_output
@@ -97,23 +135,17 @@ class BuiltLayer:
             )
         else:
             tensor = fitting(str(self.blueprint), desc, tensor)
-        if not (self.train and input_gradient):
+        if not wanted:
             return tensor, None
         return tensor, self._new(desc) if gradient is None else fitting(str(self.blueprint), desc, gradient)
 
     def _output(self, given: Any) -> Any:
         desc = self.blueprint.dst_desc
         if given is None:
-            return self._news(desc)
+            return self._new(desc)
         if isinstance(desc, tuple):
             raise ArgumentError(f"{self.blueprint}: has several outputs, whose memory cannot be given")
         return fitting(str(self.blueprint), desc, given)
-
-    def _diff_output(self) -> Any:
-        return self._news(self.blueprint.diff_desc)
-
-    def _allocate(self) -> None:
-        """Take what the layer needs beside inputs and outputs."""
 
     def _workspace(self, given: Any) -> Any:
         needed = self.blueprint.train_workspace_bytes if self.train else self.blueprint.inf_workspace_bytes
@@ -125,30 +157,10 @@ class BuiltLayer:
             raise ShapeError(f"{self.blueprint}: needs a workspace of {needed} bytes, got one of {given.nbytes}")
         return given
 
-    @property
-    def _dtype(self) -> Any:
-        return self._desc.dtype
+    def _allocate(self) -> None:
+        """Take the memory that the layer needs beside inputs and outputs."""
 
-    @property
-    def _desc(self) -> TensorDesc:
-        """The input, or the first of several."""
-        desc: Any = self.blueprint.src_desc
-        return desc[0] if isinstance(desc, tuple) else desc
-
-    # Parameters
-
-    input: Any
-    output: Any
-    diff_input: Any
-    diff_output: Any
-    weights: Any = None
-    bias: Any = None
-    diff_weights: Any = None
-    diff_bias: Any = None
-    weights_layer: Any = None
-    weights_iter: Any = None
-    bias_layer: Any = None
-    bias_iter: Any = None
+    # -- parameters ----------------------------------------------------------------------------------------
 
     @property
     def parameters(self) -> tuple[Any, ...]:
@@ -170,7 +182,7 @@ class BuiltLayer:
         Parameters
         ----------
         fn, bias : initializer or callable
-            Something with ``fill(tensor)``, or a function that writes into the tensor it is called with. Biases are 0
+            An object with ``fill(tensor)``, or a function that writes into the tensor it is called with. Biases are 0
             by default.
         """
         with working(self.be, self._desc):
@@ -180,14 +192,13 @@ class BuiltLayer:
     def _init(self, fn: Any, bias: Any) -> None:
         if self.weights is not None:
             fn(self.weights)
-        if self.bias is not None:
             bias(self.bias)
 
-    # Passes
+    # -- passes --------------------------------------------------------------------------------------------
 
     @property
     def diff_z(self) -> Any:
-        """The gradient after the linear part; that of the output where there is no activation."""
+        """The gradient before the activation; that of the output where there is no activation."""
         return self.diff_output
 
     def __call__(self) -> Any:
@@ -202,17 +213,18 @@ class BuiltLayer:
         Parameters
         ----------
         hyper : Optimizer, optional
-            What ``backward`` will be called with. The parameters are where its gradient is to be taken, also with
-            Nesterov's momentum, whose formula has moved them there: nothing else follows from it.
+            The optimizer that ``backward`` will be called with. The parameters are where its gradient is to be taken,
+            also with Nesterov's momentum, whose formula has moved them there: nothing else follows from it.
         """
-        self._require_training("forward")
-        require_optimizer(self, "forward", hyper)
+        self._require_training("forward", hyper)
         with working(self.be, self._desc):
             self._forward(inference=False)
         return self.output
 
     def backward(self, hyper: Any = None, epoch: int = 0) -> Any:
         """Compute all gradients of ``diff_output``, with ``hyper`` update the parameters; returns ``diff_input``.
+
+        Layers may be updated one by one by the same optimizer: those that count steps (Adam) count them for each.
 
         Parameters
         ----------
@@ -222,18 +234,12 @@ class BuiltLayer:
         epoch : int
             For its schedule.
         """
-        self._require_training("backward")
-        require_optimizer(self, "backward", hyper)
+        self._require_training("backward", hyper)
         with working(self.be, self._desc):
             self._backward()
             if hyper is not None and self.trainable:
-                update(self, hyper, epoch)
+                hyper.optimize(self.trainable, epoch)
         return self.diff_input
-
-    def _backward(self) -> None:
-        """All gradients."""
-        self._backward_activation()
-        self._backward_diff(1.0, 0.0, 0.0, 1.0)
 
     def backward_activation(self) -> Any:
         """Compute ``diff_z`` of ``diff_output``, and return it."""
@@ -251,67 +257,41 @@ class BuiltLayer:
         """
         self._require_training("backward_diff")
         with working(self.be, self._desc):
-            self._backward_diff(float(scale_dw), float(scale_g), float(scale_db), float(scale_b))
+            self._backward_diff(Scales(float(scale_dw), float(scale_g), float(scale_db), float(scale_b)))
         return self.diff_input
 
-    def _require_training(self, operation: str) -> None:
+    def _require_training(self, operation: str, hyper: Any = None) -> None:
         if not self.train:
             raise ArgumentError(
                 f"{self.blueprint}: {operation} is of training, the layer was built for inference; build(train=True), "
                 "or call the layer itself"
             )
+        if hyper is not None and not isinstance(hyper, Optimizer):
+            raise DTypeError(
+                f"{self.blueprint}: {operation} takes an optimizer, such as GradientDescentMomentum(0.1, 0.9) or "
+                f"Adam(); got {shown(hyper)}"
+            )
 
     def _forward(self, inference: bool) -> None:
         raise NotImplementedError
 
-    def _backward_activation(self) -> None:
-        """Gradient of the activation; nothing where there is none."""
+    def _backward(self) -> None:
+        """Compute all gradients."""
+        self._backward_activation()
+        self._backward_diff(Scales())
 
-    def _backward_diff(self, scale_dw: float, scale_g: float, scale_db: float, scale_b: float) -> None:
-        """The rest of the backward pass, as :meth:`backward_diff`."""
+    def _backward_activation(self) -> None:
+        """Compute the gradient before the activation; nothing where there is none."""
+
+    def _backward_diff(self, scales: Scales) -> None:
+        """Compute the rest of the backward pass."""
         raise NotImplementedError
 
     def leave_to_cost(self, left: bool) -> None:
-        """Let the cost's gradient contain the derivative of the activation, as that of cross-entropy does, or not."""
-
-    def _blend_bias(self, scale_db: float, scale_b: float) -> None:
-        """``bias = scale_db · diff_bias + scale_b · bias``."""
-        blend(self.bias, self.diff_bias, scale_db, scale_b)
+        """Set whether the cost's gradient contains the derivative of the activation, as that of cross-entropy does."""
 
     def __repr__(self) -> str:
         return f"<{self.blueprint}, {'training' if self.train else 'inference'}>"
-
-
-class WeightedLayer(BuiltLayer):
-    """Base of layers with one weight and one bias."""
-
-    draws_weights = True
-
-    def _make_parameters(self, weights: tuple[int, ...], bias: tuple[int, ...], dtype: Any = None) -> None:
-        kind = self._dtype if dtype is None else dtype
-        self.weights, self.bias = (self.be.zeros(shape, dtype=kind) for shape in (weights, bias))
-        if self.train:
-            self.diff_weights, self.diff_bias = (self.be.zeros(shape, dtype=kind) for shape in (weights, bias))
-        self.states: tuple[list[Any], list[Any]] = [], []
-
-    def get_params(self) -> list[Any]:
-        """``[((weights, diff_weights), states), ((bias, diff_bias), states)]``."""
-        pairs = (self.weights, self.diff_weights), (self.bias, self.diff_bias)
-        return list(zip(pairs, self.states))
-
-
-def flat(tensor: Any, rows: int | None = None) -> Any:
-    """A view ``(features, N)`` of a tensor ``(..., N)``, or with so many rows."""
-    shape = (-1, tensor.shape[-1]) if rows is None else (rows, -1)
-    return tensor if tensor.ndim == 2 and rows in (None, tensor.shape[0]) else tensor.viewed(shape)
-
-
-def blend(target: Any, value: Any, alpha: float, beta: float) -> None:
-    """``target = alpha · value + beta · target``; a factor of 0 takes no part."""
-    if (alpha, beta) == (0.0, 1.0):
-        return
-    scaled = value if alpha == 1 else alpha * value
-    target[:] = scaled if beta == 0 else scaled + (target if beta == 1 else beta * target)
 
 
 def filler(fn: Any) -> Any:

@@ -10,22 +10,23 @@ from neonlike.backends.descriptors import TensorDesc
 from neonlike.checks import brief, shown
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
 from neonlike.layers.blueprint.base import Blueprint, working
-from neonlike.layers.blueprint.built import BuiltLayer, flat
-from neonlike.layers.blueprint.description import SEQUENCE, fitting
-from neonlike.optree.dtypes import compute_dtype
+from neonlike.layers.blueprint.built import BuiltLayer
+from neonlike.layers.blueprint.description import fitting, listed
+from neonlike.layers.blueprint.wrapped import in_rows
+from neonlike.layers.core.cost import GeneralizedCost
 from neonlike.transforms import CrossEntropyBinary, CrossEntropyMulti, Logistic, MeanAbsolute, MeanSquared, Softmax
 
-PAIRED = {CrossEntropyMulti: Softmax(), CrossEntropyBinary: Logistic(shortcut=True)}
-"""Cross-entropies -> the activation that their gradient is by the inputs of."""
-KINDS = ("crossentropy", "mean_absolute", "quadratic")
-ENTROPIES = {"softmax": CrossEntropyMulti, "Softmax": CrossEntropyMulti, "logistic": CrossEntropyBinary,
-             "Logistic": CrossEntropyBinary}  # fmt: skip
-"""Activation of the last layer -> its cross-entropy, whose gradient contains the derivative of the activation."""
+COSTS: dict[str, Any] = {"mean_absolute": MeanAbsolute, "quadratic": MeanSquared}
+ENTROPIES = {
+    "softmax": (CrossEntropyMulti, Softmax()),
+    "logistic": (CrossEntropyBinary, Logistic(shortcut=True)),
+}
+"""Activation of the last layer -> its cross-entropy, and the activation whose derivative the gradient contains."""
 
 
 @dataclass(frozen=True)
 class CostBlueprint:
-    """A cost of outputs (features, N), or of sequences (features, steps, N) at each step.
+    """A blueprint of a cost of outputs (features, N), or of sequences (features, steps, N) at each step.
 
     Attributes
     ----------
@@ -44,12 +45,6 @@ class CostBlueprint:
     layer: Any = field(compare=False, repr=False, default=None)
     targets: Any = field(compare=False, repr=False, default=None)
 
-    def function(self) -> Any:
-        """The cost function of :mod:`neonlike.transforms`."""
-        if self.name == "crossentropy":
-            return ENTROPIES[str(self.activation)]()
-        return MeanAbsolute() if self.name == "mean_absolute" else MeanSquared()
-
     def build(self, layer: Any = None, targets: Any = None) -> CostLayer:
         """The cost of a layer that was built for training.
 
@@ -58,7 +53,7 @@ class CostBlueprint:
         layer : layer, optional
             The last layer; by default the one that the blueprint was made for.
         targets : Tensor, optional
-            By default what the blueprint was made with, or a new tensor.
+            By default the tensor that the blueprint was made with, or a new one.
 
         Raises
         ------
@@ -73,9 +68,9 @@ class CostBlueprint:
 
 def cost_blueprint(be: Any, kind: Any, last_layer: Any, targets: Any) -> CostBlueprint:
     """See ``Blueprints.cost``."""
-    name = {"cross_entropy": "crossentropy"}.get(kind, kind) if isinstance(kind, str) else kind
-    if name not in KINDS:
-        raise ArgumentError(f"cost: there is no cost {brief(kind)}, only {', '.join(KINDS)}")
+    name = "crossentropy" if kind == "cross_entropy" else kind
+    if name not in ("crossentropy", *COSTS):
+        raise ArgumentError(f"cost: there is no cost {brief(kind)}, only crossentropy, {', '.join(COSTS)}")
     layer = last_layer if isinstance(last_layer, BuiltLayer) else None
     blueprint = layer.blueprint if layer is not None else last_layer
     if not isinstance(blueprint, Blueprint):
@@ -83,9 +78,10 @@ def cost_blueprint(be: Any, kind: Any, last_layer: Any, targets: Any) -> CostBlu
     desc, activation = blueprint.train_desc, blueprint.activation_name
     if isinstance(desc, tuple):
         raise ShapeError(f"cost: takes one output, {blueprint} has {len(desc)}")
-    if name == "crossentropy" and activation not in ENTROPIES:
+    if name == "crossentropy" and str(activation).lower() not in ENTROPIES:
         raise ArgumentError(
-            f"cost: cross-entropy needs probabilities, which softmax and logistic give; the last layer is {blueprint}"
+            "cost: cross-entropy needs probabilities, which softmax and logistic give; the last layer is "
+            f"{blueprint}"
         )
     given = targets.train_desc if isinstance(targets, Blueprint) else targets
     if given is not None:
@@ -93,7 +89,7 @@ def cost_blueprint(be: Any, kind: Any, last_layer: Any, targets: Any) -> CostBlu
         if tuple(given.shape) != desc.shape or given.dtype != desc.dtype:
             raise ShapeError(
                 f"cost: the targets {tuple(given.shape)} of {given.dtype} are not of the shape of the outputs of "
-                f"{blueprint}, {desc.shape} of {desc.dtype}"
+                f"{blueprint}, {listed(desc)}"
             )
     return CostBlueprint(be, name, desc, activation, layer, given if isinstance(given, Tensor) else None)
 
@@ -117,16 +113,22 @@ class CostLayer:
         self.blueprint, self.layer, self.be = blueprint, layer, blueprint.be
         desc = blueprint.src_desc
         self.targets = self.be.tensor(desc) if targets is None else fitting(str(blueprint), desc, targets)
-        rows = desc.shape[0] if desc.layout == SEQUENCE else None
-        self._y, self._t, self._error = (flat(one, rows) for one in (layer.output, self.targets, layer.diff_output))
-        self._value = self.be.zeros((1, 1), dtype=compute_dtype(desc.dtype))
-        self._function = blueprint.function()
+        self._y, self._t, error = (
+            in_rows(one, desc.shape[:-1]) for one in (layer.output, self.targets, layer.diff_output)
+        )
+        self._is_entropy = blueprint.name == "crossentropy"
+        function, activation = (
+            ENTROPIES[str(blueprint.activation).lower()] if self._is_entropy else (COSTS[blueprint.name], None)
+        )
+        with working(self.be, desc):
+            self._cost = GeneralizedCost(function())
+            self._cost.outputs, self._cost.deltas = self.be.empty((1, self._y.shape[1])), error
+            self._cost.activation = activation
 
     def __call__(self) -> float:
         """The cost of the last layer's present output."""
         with working(self.be, self.blueprint.src_desc):
-            self._value[:] = self.be.mean(self._function(self._y, self._t), axis=1)
-        return float(self._value.get()[0, 0])
+            return float(self._cost.get_cost(self._y, self._t)[0, 0])
 
     def backward(self) -> Any:
         """Write the gradient of the sum of the cost over the samples into the layer's ``diff_output``; returns that.
@@ -134,10 +136,7 @@ class CostLayer:
         That of cross-entropy is the one by ``diff_z``: the layer's backward passes leave out its activation from now
         on, until another cost has written there.
         """
-        crossentropy = self.blueprint.name == "crossentropy"
-        self.layer.leave_to_cost(crossentropy)
+        self.layer.leave_to_cost(self._is_entropy)
         with working(self.be, self.blueprint.src_desc):
-            y, t = self._y, self._t
-            pair = PAIRED[type(self._function)] if crossentropy else None
-            self._error[:] = self._function.slope_before(pair, y, t) if pair else self._function.bprop(y, t)
+            self._cost.get_errors(self._y, self._t)
         return self.layer.diff_output

@@ -1,4 +1,7 @@
-"""Descriptors as blueprints take and give them: the batch is the last axis, and sizes are checked by name."""
+"""Descriptors of inputs and outputs, checked: the batch is the last axis, and errors name the blueprint.
+
+The functions raise ShapeError, DTypeError or ArgumentError for what does not fit, with ``where``, the blueprint's name.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ import numpy as np
 
 from neonlike.backends.backend import Tensor
 from neonlike.backends.descriptors import TensorDesc
+from neonlike.backends.families.lazy import per_axis
 from neonlike.checks import brief, shown
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
 from neonlike.layers.core.base import require_size
@@ -39,17 +43,7 @@ def is_count(value: Any) -> bool:
 
 
 def described(be: Any, where: str, given: Any) -> TensorDesc:
-    """The descriptor that ``given`` says: one, a blueprint's output, a tensor's, or a shape in the backend's dtype.
-
-    Raises
-    ------
-    DTypeError
-        If it is none of these, or holds no floats.
-    ShapeError
-        If it has several outputs, another number of axes than 2 to 5, or an axis without elements.
-    ArgumentError
-        If the batch is not its last axis.
-    """
+    """The descriptor of ``given``: a descriptor, a blueprint's output, a tensor or a shape in the backend's dtype."""
     found = getattr(given, "train_desc", given)
     if isinstance(found, (tuple, list)) and any(isinstance(one, TensorDesc) for one in found):
         raise ShapeError(f"{where}: takes one input, but {given} has {len(found)} outputs; put concat or sum after it")
@@ -78,26 +72,18 @@ def of_shape(shape: tuple[int, ...], dtype: Any) -> TensorDesc:
 
 
 def fitting(where: str, desc: TensorDesc, tensor: Any) -> Any:
-    """``tensor`` in the shape of ``desc``, whatever its axes are called as long as the batch is the last.
-
-    Raises
-    ------
-    ShapeError, DTypeError, ArgumentError
-        If it is no tensor, or has another shape, dtype or order of axes.
-    """
+    """``tensor``, checked to have the shape and dtype of ``desc``; its axes may have other names."""
     own = getattr(tensor, "desc", None)
     if isinstance(own, TensorDesc) and own.ndim == desc.ndim and own.batch_axis == desc.batch_axis:
         desc = TensorDesc(desc.shape, desc.dtype, own.layout)
     return desc.view(tensor, "the tensor", where)
 
 
-def several(be: Any, where: str, given: Any, least: int = 1) -> tuple[TensorDesc, ...]:
-    """The descriptors of several inputs: a list, or what has several outputs."""
+def several(be: Any, where: str, given: Any) -> tuple[TensorDesc, ...]:
+    """The descriptors of several inputs: of a list, or of the outputs of a blueprint."""
     found = getattr(given, "train_desc", given)
-    if not isinstance(found, (tuple, list)) or len(found) < least or not all(map(_is_described, found)):
-        raise DTypeError(
-            f"{where}: expected a list of {least} or more descriptors, shapes or blueprints, got {brief(given)}"
-        )
+    if not isinstance(found, (tuple, list)) or not found or not all(map(_is_described, found)):
+        raise DTypeError(f"{where}: expected a list of 1 or more descriptors, shapes or blueprints, got {brief(given)}")
     return tuple(described(be, where, one) for one in found)
 
 
@@ -111,19 +97,12 @@ def features(desc: TensorDesc) -> int:
 
 
 def output_of(be: Any, where: str, src: TensorDesc, dst: Any, shape: tuple[int, ...] | None = None) -> TensorDesc:
-    """The descriptor of an output, which is ``dst`` if that fits the input and ``shape``.
+    """The descriptor of an output from ``dst``: None, its first size, a shape or a descriptor.
 
     Parameters
     ----------
-    dst : None, int, shape or TensorDesc
-        None: the output is of ``shape``. An integer is the first size of it.
     shape : tuple, optional
-        What the output must be; without it that is for ``dst`` to say, all but the batch and the dtype.
-
-    Raises
-    ------
-    ShapeError, DTypeError
-        If ``dst`` has another shape or dtype.
+        The shape that the output must have; by default only its batch and dtype must be those of ``src``.
     """
     if dst is None and shape is None:
         raise ShapeError(f"{where}: needs the shape of its output, for an input {src.shape}")
@@ -155,13 +134,7 @@ def same_type(where: str, src: TensorDesc, weights_type: Any) -> None:
 
 
 def axis_of(where: str, desc: TensorDesc, axis: Any) -> int:
-    """``axis``, a number or the letter of a layout, as the number of an axis that is not the batch.
-
-    Raises
-    ------
-    ShapeError
-        If there is none such.
-    """
+    """The number of an axis other than the batch, of its number or its letter in the layout."""
     if isinstance(axis, str):
         found = desc.axis(axis)
     elif isinstance(axis, bool) or not isinstance(axis, int) or not -desc.ndim <= axis < desc.ndim:
@@ -176,3 +149,25 @@ def axis_of(where: str, desc: TensorDesc, axis: Any) -> int:
 def resized(desc: TensorDesc, axis: int, size: int) -> TensorDesc:
     """``desc`` with another size of one axis."""
     return TensorDesc((*desc.shape[:axis], size, *desc.shape[axis + 1 :]), desc.dtype, desc.layout)
+
+
+def window_sizes(where: str, src: TensorDesc, **given: Any) -> dict[str, dict[str, int]]:
+    """The sizes of windows on images (C, H, W, N) or volumes (C, D, H, W, N), by the names of layers' arguments.
+
+    Parameters
+    ----------
+    given : int or tuple of int
+        ``kernel``, ``strides``, ``padding``, ``dilation``: for all axes, or for each.
+    """
+    if src.ndim not in (4, 5):
+        raise ShapeError(f"{where}: needs images (C, H, W, N) or volumes (C, D, H, W, N), got {src.shape}")
+    found = {}
+    for name, value in given.items():
+        each = per_axis(where, name, value, src.ndim - 2, int(name != "padding"))
+        found[name] = dict(zip("TRS" if name == "kernel" else [f"{name[:3]}_{axis}" for axis in "dhw"], each))
+    return found
+
+
+def listed(desc: Any) -> str:
+    """Shapes and dtypes of descriptors, for messages."""
+    return ", ".join(f"{one.shape} of {one.dtype.name}" for one in (desc if isinstance(desc, tuple) else (desc,)))

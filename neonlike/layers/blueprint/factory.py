@@ -2,30 +2,45 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from neonlike.backends.descriptors import TensorDesc
 from neonlike.checks import brief, check_methods, number, shown
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
-from neonlike.layers.blueprint.activations import Activation
+from neonlike.initializers import Constant
+from neonlike.layers.blueprint.activations import IDENTITY, Activation
+from neonlike.layers.blueprint.base import working
 from neonlike.layers.blueprint.cost import CostBlueprint, cost_blueprint
-from neonlike.layers.blueprint.dense import InnerProduct
 from neonlike.layers.blueprint.description import (
     axis_of,
     described,
     features,
     is_count,
+    listed,
     output_of,
     resized,
     same_type,
     several,
+    window_sizes,
 )
-from neonlike.layers.blueprint.elementwise import ActivationOnly, BatchNorm, GaussianDropout
-from neonlike.layers.blueprint.images import Convolution, Pooling, conv_geometry, image_of, pool_geometry
-from neonlike.layers.blueprint.network import Parallel, Sequential
+from neonlike.layers.blueprint.network import Parallel, Sequential, parallel, sequential
 from neonlike.layers.blueprint.recurrent import ONE_WAY, Rnn
-from neonlike.layers.blueprint.streams import Abbreviate, Branch, Concat, Split, Sum
+from neonlike.layers.blueprint.streams import GaussianDropout, Stream
+from neonlike.layers.blueprint.wrapped import BatchNorm, Part, Wrapped
 from neonlike.layers.core.base import require_size
+from neonlike.layers.core.bias import Bias
+from neonlike.layers.core.parameter import stats_dtype
+from neonlike.layers.core.structure import SkipNode
+from neonlike.layers.dense.linear import Linear
+from neonlike.layers.images.convolution import Convolution_bias
+from neonlike.layers.images.pooling import Pooling
+from neonlike.layers.norm.normalization import BatchNorm as BatchNormalization
+
+ZERO = Constant(0)
+"""What parameters are until ``init`` of a built layer."""
 
 
 class Blueprints:
@@ -54,22 +69,27 @@ class Blueprints:
 
     # Layers with weights
 
-    def inner_product(self, src: Any, dst: Any, weights_type: Any = None) -> InnerProduct:
+    def inner_product(self, src: Any, dst: Any, weights_type: Any = None) -> Wrapped:
         """W · x + b of each sample; ``weights_type`` is the dtype of the weights, which must be that of the input."""
-        return self._product("inner_product", src, dst, Activation.of("inner_product", None), weights_type)
+        return self._product("inner_product", src, dst, IDENTITY, weights_type)
 
     def fully_connected(
         self, src: Any, dst: Any, activation: Any = None, alpha: Any = None, beta: Any = None, weights_type: Any = None
-    ) -> InnerProduct:
+    ) -> Wrapped:
         """f(W · x + b) of each sample."""
         found = Activation.of("fully_connected", activation, alpha, beta)
         return self._product("fully_connected", src, dst, found, weights_type)
 
-    def _product(self, where: str, src: Any, dst: Any, activation: Activation, weights_type: Any) -> InnerProduct:
+    def _product(self, where: str, src: Any, dst: Any, activation: Activation, weights_type: Any) -> Wrapped:
         given = described(self.be, where, src)
         same_type(where, given, weights_type)
-        asked = output_of(self.be, where, given, dst)
-        return InnerProduct(self.be, given, TensorDesc((features(asked), asked.shape[-1]), given.dtype), activation)
+        asked, n = output_of(self.be, where, given, dst), features(given)
+        m, dtype = features(asked), given.dtype
+        recipe = Part.of(Linear, nout=m, init=ZERO), Part.of(Bias, init=ZERO)
+        weights, bias = TensorDesc((m, n), dtype, "OI"), TensorDesc((m, 1), dtype, "OX")
+        kind = "inner_product" if activation.is_identity else "fully_connected"
+        out = TensorDesc((m, given.shape[-1]), dtype)
+        return Wrapped(self.be, kind, given, out, (n,), recipe, activation, weights, bias)
 
     def convolution(
         self,
@@ -83,7 +103,7 @@ class Blueprints:
         alpha: Any = None,
         beta: Any = None,
         groups: int = 1,
-    ) -> Convolution:
+    ) -> Wrapped:
         """f(W * x + b) of images or volumes.
 
         Parameters
@@ -98,9 +118,18 @@ class Blueprints:
         where = "convolution"
         given = described(self.be, where, src)
         maps = dst if is_count(dst) else described(self.be, where, dst).shape[0]
-        geometry = conv_geometry(self.be, where, given, kernel, maps, strides, padding, dilation, groups)
-        out = output_of(self.be, where, given, dst, image_of(geometry, given))
-        return Convolution(self.be, given, out, Activation.of(where, activation, alpha, beta), geometry)
+        sizes = window_sizes(where, given, kernel=kernel, strides=strides, padding=padding, dilation=dilation)
+        fshape = {**sizes.pop("kernel"), "K": maps}
+        part = Part.of(Convolution_bias, fshape=fshape, **sizes, groups=groups, init=ZERO, bias=ZERO)
+        made = self._images(where, given, dst, part, Activation.of(where, activation, alpha, beta))
+        weights = TensorDesc(made.geometry.dimF2, given.dtype, "IO")
+        return replace(made, weights_desc=weights, bias_desc=TensorDesc(made.geometry.dimS, given.dtype, "OX"))
+
+    def _images(self, where: str, src: TensorDesc, dst: Any, part: Part, activation: Activation) -> Wrapped:
+        """A blueprint of a layer of images, whose output's shape is the one that the layer works out."""
+        made = Wrapped(self.be, where, src, src, src.shape[:-1], (part,), activation)
+        g = made.geometry
+        return replace(made, dst_desc=output_of(self.be, where, src, dst, (g.K, *g.MPQ[5 - src.ndim :], g.N)))
 
     def batch_norm(
         self, src: Any, activation: Any = None, alpha: Any = None, beta: Any = None, eps: float = 1e-3, rho: float = 0.9
@@ -118,7 +147,10 @@ class Blueprints:
         if not eps > 0 or not 0 <= rho <= 1:
             raise ArgumentError(f"batch_norm: eps must be above 0 and rho in [0, 1], got {brief(eps)} and {brief(rho)}")
         found = Activation.of("batch_norm", activation, alpha, beta)
-        return BatchNorm(self.be, given, given, found, float(eps), float(rho))
+        recipe = (Part.of(BatchNormalization, rho=float(rho), eps=float(eps)),)
+        with working(self.be, given):
+            scale = TensorDesc((given.shape[0], 1), np.dtype(stats_dtype(self.be)), "OX")
+        return BatchNorm(self.be, "batch_norm", given, given, given.shape[:-1], recipe, found, scale, scale)
 
     def rnn_op(
         self,
@@ -180,13 +212,13 @@ class Blueprints:
         if found.keeps_inputs:
             raise ArgumentError(f"{where}: states are not kept before their activation, which {found} needs")
         count = require_size(layers, f"{where}: layers")
-        return Rnn(self.be, given, out, cell, found, direction, count, bool(states[0]), bool(states[1])).checked()
+        return Rnn(self.be, "rnn", given, out, cell, found, direction, count, bool(states[0]), bool(states[1]))
 
     # Layers without weights
 
     def pooling(
         self, src: Any, kernel: Any, algorithm: str = "max", strides: Any = None, padding: Any = 0, dst: Any = None
-    ) -> Pooling:
+    ) -> Wrapped:
         """The greatest value ("max") or the mean ("avg") of each window; padding does not count.
 
         Parameters
@@ -195,38 +227,44 @@ class Blueprints:
             For all axes, or for each of (depth,) height and width; strides are the kernel by default.
         """
         given = described(self.be, "pooling", src)
-        geometry = pool_geometry(self.be, "pooling", given, algorithm, kernel, strides, padding)
-        return Pooling(self.be, given, output_of(self.be, "pooling", given, dst, image_of(geometry, given)), geometry)
+        if algorithm not in ("max", "avg"):
+            raise ArgumentError(f"pooling: the algorithm must be 'max' or 'avg', got {brief(algorithm)}")
+        steps = kernel if strides is None else strides
+        sizes = window_sizes("pooling", given, kernel=kernel, strides=steps, padding=padding)
+        part = Part.of(Pooling, fshape=sizes.pop("kernel"), op=algorithm, **sizes)
+        return self._images("pooling", given, dst, part, IDENTITY)
 
-    def activation(self, src: Any, activation: Any, alpha: Any = None, beta: Any = None) -> ActivationOnly:
+    def activation(self, src: Any, activation: Any, alpha: Any = None, beta: Any = None) -> Wrapped:
         """f(x)."""
         given = described(self.be, "activation", src)
-        return ActivationOnly(self.be, given, given, Activation.of("activation", activation, alpha, beta))
+        found = Activation.of("activation", activation, alpha, beta)
+        recipe = (Part.of(SkipNode),) if found.is_identity else ()
+        return Wrapped(self.be, "activation", given, given, given.shape[:-1], recipe, found)
 
     def gaussian_dropout(self, src: Any, sd: float) -> GaussianDropout:
         """Each element times a number drawn from N(1, sd²), in training."""
         given = described(self.be, "gaussian_dropout", src)
         if not number("gaussian_dropout", "sd", sd) >= 0:
             raise ArgumentError(f"gaussian_dropout: the standard deviation must not be negative, got {brief(sd)}")
-        return GaussianDropout(self.be, given, float(sd))
+        return GaussianDropout(self.be, "gaussian_dropout", given, given, float(sd))
 
-    def sum(self, srcs: Any) -> Sum:
+    def sum(self, srcs: Any) -> Stream:
         """The sum of inputs of one shape: a list of them, or a blueprint with several outputs."""
         given = several(self.be, "sum", srcs)
         if any(one != given[0] for one in given):
-            raise ShapeError(f"sum: inputs must be of one shape and dtype, got {_shapes(given)}")
-        return Sum(self.be, given)
+            raise ShapeError(f"sum: inputs must be of one shape and dtype, got {listed(given)}")
+        return Stream(self.be, "sum", given, given[0])
 
-    def concat(self, srcs: Any, axis: Any = 0, dst_type: Any = None) -> Concat:
+    def concat(self, srcs: Any, axis: Any = 0, dst_type: Any = None) -> Stream:
         """Inputs side by side along ``axis``, a number or letter; ``dst_type`` is the dtype of the output."""
         given = several(self.be, "concat", srcs)
         where = axis_of("concat", given[0], axis)
         if any(resized(one, where, 1) != resized(given[0], where, 1) for one in given if one.ndim > where):
-            raise ShapeError(f"concat: inputs may differ along axis {where} alone, got {_shapes(given)}")
+            raise ShapeError(f"concat: inputs may differ along axis {where} alone, got {listed(given)}")
         out = resized(given[0], where, sum(one.shape[where] for one in given))
-        return Concat(self.be, given, self._typed("concat", out, dst_type), where)
+        return Stream(self.be, "concat", given, self._typed("concat", out, dst_type), where)
 
-    def branch(self, src: Any, axis: Any, dsts: Any) -> Branch:
+    def branch(self, src: Any, axis: Any, dsts: Any) -> Stream:
         """The input cut along ``axis`` into parts: a list of their sizes, shapes or descriptors."""
         given = described(self.be, "branch", src)
         where = axis_of("branch", given, axis)
@@ -235,10 +273,10 @@ class Blueprints:
         made = [self._part(given, where, one) for one in dsts]
         if (total := sum(one.shape[where] for one in made)) != given.shape[where]:
             raise ShapeError(
-                f"branch: parts {_shapes(tuple(made))} have {total} elements along axis {where}, the input "
+                f"branch: parts {listed(tuple(made))} have {total} elements along axis {where}, the input "
                 f"{given.shape} has {given.shape[where]}"
             )
-        return Branch(self.be, given, tuple(made), where)
+        return Stream(self.be, "branch", given, tuple(made), where)
 
     def _part(self, src: TensorDesc, axis: int, dst: Any) -> TensorDesc:
         if is_count(dst):
@@ -248,17 +286,18 @@ class Blueprints:
             raise ShapeError(f"branch: {found.shape} is no part of {src.shape} along axis {axis}")
         return found
 
-    def split(self, src: Any, n: int) -> Split:
+    def split(self, src: Any, n: int) -> Stream:
         """The input as each of ``n`` outputs; their gradients add up."""
-        return Split(self.be, described(self.be, "split", src), require_size(n, "split: n"))
+        given = described(self.be, "split", src)
+        return Stream(self.be, "split", given, (given,) * require_size(n, "split: n"))
 
-    def abbreviate(self, src: Any, dst_type: Any = None) -> Abbreviate:
+    def abbreviate(self, src: Any, dst_type: Any = None) -> Stream:
         """The last step of a sequence (features, steps, N), as (features, N)."""
         given = described(self.be, "abbreviate", src)
         if given.ndim != 3:
             raise ShapeError(f"abbreviate: needs sequences (features, steps, N), got {given.shape}")
         last = TensorDesc((given.shape[0], given.shape[2]), given.dtype)
-        return Abbreviate(self.be, given, self._typed("abbreviate", last, dst_type))
+        return Stream(self.be, "abbreviate", given, self._typed("abbreviate", last, dst_type))
 
     def _typed(self, where: str, desc: TensorDesc, dtype: Any) -> TensorDesc:
         return desc if dtype is None else described(self.be, where, desc.with_dtype(dtype))
@@ -267,11 +306,11 @@ class Blueprints:
 
     def sequential(self, blueprints: Any) -> Sequential:
         """A network of a list of blueprints, each of which takes what the one before gives."""
-        return Sequential.of(self.be, blueprints)
+        return sequential(self.be, blueprints)
 
     def parallel(self, blueprints: Any) -> Parallel:
         """Blueprints side by side, for the outputs of branch and split."""
-        return Parallel.of(self.be, blueprints)
+        return parallel(self.be, blueprints)
 
     def cost(self, kind: str, last_layer: Any, targets: Any = None) -> CostBlueprint:
         """The mean over the batch of the cost of the output of ``last_layer``, a blueprint or a layer.
@@ -288,10 +327,6 @@ class Blueprints:
 
     def __repr__(self) -> str:
         return f"<blueprints of {self.be!r}>"
-
-
-def _shapes(descs: tuple[TensorDesc, ...]) -> str:
-    return ", ".join(f"{one.shape} of {one.dtype.name}" for one in descs)
 
 
 check_methods(Blueprints)

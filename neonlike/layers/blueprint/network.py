@@ -6,176 +6,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from neonlike.backends.descriptors import TensorDesc
 from neonlike.checks import shown
 from neonlike.errors import DTypeError, ShapeError
 from neonlike.layers.blueprint.base import Blueprint, room
-from neonlike.layers.blueprint.built import BuiltLayer, ports_of
-
-
-@dataclass(frozen=True)
-class Sequential(Blueprint):
-    """Layers one after the other. All work in one workspace, in which inference keeps the outputs between them, too.
-
-    Attributes
-    ----------
-    blueprints : tuple of Blueprint
-    """
-
-    blueprints: tuple[Blueprint, ...]
-
-    kind = "sequential"
-
-    @staticmethod
-    def of(be: Any, blueprints: Any) -> Sequential:
-        """The network.
-
-        Raises
-        ------
-        ShapeError
-            If there are none, or one's output is not the next one's input.
-        DTypeError
-            If something is no blueprint.
-        """
-        chain = tuple(checked_blueprints("sequential", blueprints))
-        for before, after in pairwise(chain):
-            if before.train_desc != after.src_desc:
-                raise ShapeError(
-                    f"sequential: {after} cannot follow {before}: it takes {describe(after.src_desc)}, not "
-                    f"{describe(before.train_desc)}"
-                )
-        return Sequential(be, chain[0].src_desc, chain)
-
-    @property
-    def dst_desc(self) -> Any:  # type: ignore[override]
-        """The output of the last one."""
-        return self.blueprints[-1].dst_desc
-
-    @property
-    def activation_name(self) -> str | None:
-        """The name of the last layer's activation."""
-        return self.blueprints[-1].activation_name
-
-    @property
-    def inf_workspace_bytes(self) -> int:  # type: ignore[override]
-        """The bytes of the layer that needs most, and of outputs, which lie in two buffers in turn."""
-        return self.inner_bytes + sum(self.buffer_bytes)
-
-    @property
-    def inner_bytes(self) -> int:
-        """The largest workspace of a layer in inference."""
-        return max(int(one.inf_workspace_bytes) for one in self.blueprints)
-
-    @property
-    def train_workspace_bytes(self) -> int:  # type: ignore[override]
-        """The bytes of the layer that needs most."""
-        return max(int(one.train_workspace_bytes) for one in self.blueprints)
-
-    @property
-    def kernel_bytes(self) -> int:
-        """See :class:`Blueprint`."""
-        return max(one.kernel_bytes for one in self.blueprints)
-
-    @property
-    def buffers(self) -> list[int | None]:
-        """For each layer, in which of two buffers its output lies in inference; None: in memory of its own."""
-        found: list[int | None] = [None] * len(self.blueprints)
-        if any(isinstance(one.src_desc, tuple) or isinstance(one, Sequential) for one in self.blueprints):
-            return found
-        if any(isinstance(one.dst_desc, tuple) for one in self.blueprints):
-            return found
-        writing = [position for position, one in enumerate(self.blueprints) if not one.hands_input_on]
-        for turn, position in enumerate(writing[:-1]):
-            found[position] = turn % 2
-        return found
-
-    @property
-    def buffer_bytes(self) -> tuple[int, int]:
-        """The sizes of both buffers."""
-        sizes = [0, 0]
-        for buffer, one in zip(self.buffers, self.blueprints):
-            if buffer is not None:
-                sizes[buffer] = max(sizes[buffer], room(one.dst_desc))
-        return sizes[0], sizes[1]
-
-    def layer_class(self) -> Any:
-        """The class of the layers."""
-        return SequentialLayer
-
-    def __str__(self) -> str:
-        return f"{super().__str__()} in {len(self.blueprints)} layers"
-
-
-@dataclass(frozen=True)
-class Parallel(Blueprint):
-    """Blueprints side by side, each with an input and an output of its own.
-
-    Attributes
-    ----------
-    blueprints : tuple of Blueprint
-    """
-
-    blueprints: tuple[Blueprint, ...]
-
-    kind = "parallel"
-
-    @staticmethod
-    def of(be: Any, blueprints: Any) -> Parallel:
-        """The network.
-
-        Raises
-        ------
-        ShapeError
-            If there are none, or one has several inputs or outputs.
-        DTypeError
-            If something is no blueprint.
-        """
-        paths = tuple(checked_blueprints("parallel", blueprints))
-        for one in paths:
-            if isinstance(one.src_desc, tuple) or isinstance(one.dst_desc, tuple):
-                raise ShapeError(f"parallel: takes blueprints of one input and one output, got {one}")
-        return Parallel(be, tuple(one.src_desc for one in paths), paths)
-
-    @property
-    def dst_desc(self) -> tuple[TensorDesc, ...]:  # type: ignore[override]
-        """The outputs."""
-        return tuple(one.dst_desc for one in self.blueprints)
-
-    @property
-    def inf_workspace_bytes(self) -> int:  # type: ignore[override]
-        """The bytes of the path that needs most."""
-        return max(int(one.inf_workspace_bytes) for one in self.blueprints)
-
-    @property
-    def train_workspace_bytes(self) -> int:  # type: ignore[override]
-        """The same in training."""
-        return max(int(one.train_workspace_bytes) for one in self.blueprints)
-
-    @property
-    def kernel_bytes(self) -> int:
-        """See :class:`Blueprint`."""
-        return max(one.kernel_bytes for one in self.blueprints)
-
-    def layer_class(self) -> Any:
-        """The class of the layers."""
-        return ParallelLayer
-
-
-def checked_blueprints(where: str, blueprints: Any) -> list[Blueprint]:
-    """``blueprints`` as a list that is not empty."""
-    if isinstance(blueprints, Blueprint) or not isinstance(blueprints, (list, tuple)):
-        raise DTypeError(f"{where}: takes a list of blueprints, got {shown(blueprints)}")
-    for one in blueprints:
-        if not isinstance(one, Blueprint):
-            raise DTypeError(f"{where}: takes blueprints, got {shown(one)}")
-    if not blueprints:
-        raise ShapeError(f"{where}: needs at least one blueprint")
-    return list(blueprints)
-
-
-def describe(desc: Any) -> str:
-    """Shapes and dtypes for messages."""
-    return ", ".join(f"{one.shape} of {one.dtype.name}" for one in (desc if isinstance(desc, tuple) else (desc,)))
+from neonlike.layers.blueprint.built import BuiltLayer, Scales, ports_of
+from neonlike.layers.blueprint.description import listed
 
 
 class NetworkLayer(BuiltLayer):
@@ -185,8 +20,6 @@ class NetworkLayer(BuiltLayer):
     ----------
     layers : list of layers
     """
-
-    draws_weights = True
 
     layers: list[Any]
 
@@ -199,7 +32,7 @@ class NetworkLayer(BuiltLayer):
 
     @property
     def parameters(self) -> tuple[Any, ...]:
-        """Those of all layers."""
+        """The parameters of all layers."""
         return tuple(tensor for layer in self.layers for tensor in layer.parameters)
 
     @property
@@ -210,13 +43,17 @@ class NetworkLayer(BuiltLayer):
     def init(self, fn: Any, bias: Any = None) -> Any:
         """As :meth:`BuiltLayer.init`, of all layers but batch normalization, which starts at scale 1 and shift 0."""
         for layer in self.layers:
-            if layer.draws_weights:
+            if layer.blueprint.draws_weights:
                 layer.init(fn, bias)
         return self
 
     def _forward(self, inference: bool) -> None:
         for layer in self.layers:
             layer._forward(inference)
+
+    def _backward(self) -> None:
+        for layer in reversed(self.layers):
+            layer._backward()
 
 
 class SequentialLayer(NetworkLayer):
@@ -225,20 +62,19 @@ class SequentialLayer(NetworkLayer):
     def _build(self, source: Any, input_gradient: bool, output: Any) -> None:
         bp = self.blueprint
         self.layers = []
-        for position, blueprint in enumerate(bp.blueprints):
-            place = output if position == len(bp.blueprints) - 1 else self._place(position)
+        places = [None] * len(bp.blueprints) if self.train else [self._place(*pair) for pair in enumerate(bp.buffers)]
+        for blueprint, place in zip(bp.blueprints, [*places[:-1], output]):
             before = self.layers[-1] if self.layers else source
-            gradient = input_gradient or position > 0
+            wanted = input_gradient or bool(self.layers)
             self.layers.append(
-                blueprint.build(self.train, before, workspace=self.workspace, input_gradient=gradient, output=place)
+                blueprint.build(self.train, before, workspace=self.workspace, input_gradient=wanted, output=place)
             )
         first, last = self.layers[0], self.layers[-1]
-        self.input, self.diff_input, self.output = first.input, first.diff_input, last.output
-        self.diff_output = last.diff_output
+        self.input, self.diff_input = first.input, first.diff_input
+        self.output, self.diff_output = last.output, last.diff_output
 
-    def _place(self, position: int) -> Any:
+    def _place(self, position: int, buffer: int | None) -> Any:
         bp = self.blueprint
-        buffer = None if self.train else bp.buffers[position]
         if buffer is None:
             return None
         start = bp.inner_bytes + (bp.buffer_bytes[0] if buffer else 0)
@@ -256,39 +92,134 @@ class SequentialLayer(NetworkLayer):
     def _backward_activation(self) -> None:
         self.layers[-1]._backward_activation()
 
-    def _backward_diff(self, scale_dw: float, scale_g: float, scale_db: float, scale_b: float) -> None:
+    def _backward_diff(self, scales: Scales) -> None:
         """Of all layers, with the same factors."""
         for layer in reversed(self.layers):
             if layer is not self.layers[-1]:
                 layer._backward_activation()
-            layer._backward_diff(scale_dw, scale_g, scale_db, scale_b)
+            layer._backward_diff(scales)
 
 
 class ParallelLayer(NetworkLayer):
     """The layers of a :class:`Parallel`."""
 
     def _build(self, source: Any, input_gradient: bool, output: Any) -> None:
-        self.layers = []
         blueprints = self.blueprint.blueprints
-        ports = [None] * len(blueprints) if source is None else ports_of(source)
-        if len(ports) != len(blueprints):
-            raise ShapeError(f"{self.blueprint}: takes {len(blueprints)} inputs, got {shown(source)}")
-        for blueprint, port in zip(blueprints, ports):
-            self.layers.append(
-                blueprint.build(self.train, port, workspace=self.workspace, input_gradient=input_gradient)
-            )
-        self.input, self.output, self.diff_output = (
-            tuple(getattr(layer, name) for layer in self.layers) for name in ("input", "output", "diff_output")
-        )
-        gradients = tuple(layer.diff_input for layer in self.layers)
-        self.diff_input = gradients if self.train and input_gradient else None
-        if not self.train:
-            self.diff_output = None
+        self.layers = [
+            one.build(self.train, port, workspace=self.workspace, input_gradient=input_gradient)
+            for one, port in zip(blueprints, ports_of(str(self.blueprint), source, len(blueprints)))
+        ]
+        for name in ("input", "output", "diff_input", "diff_output"):
+            tensors = tuple(getattr(layer, name) for layer in self.layers)
+            setattr(self, name, None if any(one is None for one in tensors) else tensors)
 
     def _backward_activation(self) -> None:
         for layer in self.layers:
             layer._backward_activation()
 
-    def _backward_diff(self, scale_dw: float, scale_g: float, scale_db: float, scale_b: float) -> None:
+    def _backward_diff(self, scales: Scales) -> None:
         for layer in self.layers:
-            layer._backward_diff(scale_dw, scale_g, scale_db, scale_b)
+            layer._backward_diff(scales)
+
+
+@dataclass(frozen=True)
+class Network(Blueprint):
+    """Base of networks, all of whose layers work in one workspace.
+
+    Attributes
+    ----------
+    blueprints : tuple of Blueprint
+    """
+
+    blueprints: tuple[Blueprint, ...]
+
+    def most(self, attribute: str) -> int:
+        """The largest value that an attribute has among the blueprints."""
+        return max(getattr(one, attribute) for one in self.blueprints)
+
+    inf_workspace_bytes = property(lambda self: self.most("inf_workspace_bytes"))
+    train_workspace_bytes = property(lambda self: self.most("train_workspace_bytes"))
+    kernel_bytes = property(lambda self: self.most("kernel_bytes"))
+
+
+@dataclass(frozen=True)
+class Sequential(Network):
+    """Layers one after the other; inference keeps the outputs between them in the workspace, too."""
+
+    layer_class = SequentialLayer
+    activation_name = property(lambda self: self.blueprints[-1].activation_name)
+
+    @property
+    def inf_workspace_bytes(self) -> int:  # type: ignore[override]
+        """Bytes of the layer that needs most, and of outputs, which lie in two buffers in turn."""
+        return self.inner_bytes + sum(self.buffer_bytes)
+
+    @property
+    def inner_bytes(self) -> int:
+        """The largest workspace of a layer in inference."""
+        return self.most("inf_workspace_bytes")
+
+    @property
+    def buffers(self) -> list[int | None]:
+        """For each layer, in which of two buffers its output lies in inference; None: in memory of its own."""
+        found: list[int | None] = [None] * len(self.blueprints)
+        for one in self.blueprints:
+            if isinstance(one, Sequential) or isinstance(one.src_desc, tuple) or isinstance(one.dst_desc, tuple):
+                return found
+        writing = [position for position, one in enumerate(self.blueprints) if not one.hands_input_on]
+        for turn, position in enumerate(writing[:-1]):
+            found[position] = turn % 2
+        return found
+
+    @property
+    def buffer_bytes(self) -> tuple[int, int]:
+        """The sizes of both buffers."""
+        sizes = [0, 0]
+        for buffer, one in zip(self.buffers, self.blueprints):
+            if buffer is not None:
+                sizes[buffer] = max(sizes[buffer], room(one.dst_desc))
+        return sizes[0], sizes[1]
+
+    def __str__(self) -> str:
+        return f"{super().__str__()} in {len(self.blueprints)} layers"
+
+
+@dataclass(frozen=True)
+class Parallel(Network):
+    """Blueprints side by side, each with an input and an output of its own."""
+
+    layer_class = ParallelLayer
+
+
+def sequential(be: Any, blueprints: Any) -> Sequential:
+    """See ``Blueprints.sequential``."""
+    chain = checked_blueprints("sequential", blueprints)
+    for before, after in pairwise(chain):
+        if before.train_desc != after.src_desc:
+            raise ShapeError(
+                f"sequential: {after} cannot follow {before}: it takes {listed(after.src_desc)}, not "
+                f"{listed(before.train_desc)}"
+            )
+    return Sequential(be, "sequential", chain[0].src_desc, chain[-1].dst_desc, chain)
+
+
+def parallel(be: Any, blueprints: Any) -> Parallel:
+    """See ``Blueprints.parallel``."""
+    paths = checked_blueprints("parallel", blueprints)
+    for one in paths:
+        if isinstance(one.src_desc, tuple) or isinstance(one.dst_desc, tuple):
+            raise ShapeError(f"parallel: takes blueprints of one input and one output, got {one}")
+    sources, outputs = tuple(one.src_desc for one in paths), tuple(one.dst_desc for one in paths)
+    return Parallel(be, "parallel", sources, outputs, paths)
+
+
+def checked_blueprints(where: str, blueprints: Any) -> tuple[Blueprint, ...]:
+    """``blueprints`` as a tuple that is not empty."""
+    if isinstance(blueprints, Blueprint) or not isinstance(blueprints, (list, tuple)):
+        raise DTypeError(f"{where}: takes a list of blueprints, got {shown(blueprints)}")
+    for one in blueprints:
+        if not isinstance(one, Blueprint):
+            raise DTypeError(f"{where}: takes blueprints, got {shown(one)}")
+    if not blueprints:
+        raise ShapeError(f"{where}: needs at least one blueprint")
+    return tuple(blueprints)

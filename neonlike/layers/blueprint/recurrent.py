@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from neonlike.backends.descriptors import TensorDesc
@@ -10,121 +11,19 @@ from neonlike.errors import ArgumentError, ShapeError
 from neonlike.initializers import Constant
 from neonlike.layers.blueprint.activations import Activation
 from neonlike.layers.blueprint.base import Blueprint, room, working
-from neonlike.layers.blueprint.bothways import BothWays, add_final_errors, errors_passed
-from neonlike.layers.blueprint.built import BuiltLayer, blend, flat
+from neonlike.layers.blueprint.built import BuiltLayer, Scales
+from neonlike.layers.blueprint.wrapped import connected, in_rows
 from neonlike.layers.recurrent import GRU, LSTM, BiLSTM, BiRNN, BiSum, Recurrent
+from neonlike.layers.recurrent.both_ways import BothWays
 from neonlike.transforms import Logistic
 
 ONE_WAY, CONCAT, SUM = DIRECTIONS = "unidirectional", "bidirectional_concat", "bidirectional_sum"
-
-CELLS: dict[tuple[str, bool], Any] = {
-    ("rnn", False): Recurrent, ("lstm", False): LSTM, ("gru", False): GRU, ("rnn", True): BiRNN, ("lstm", True): BiLSTM,
-}  # fmt: skip
-"""Kind of cell, and whether it reads both ways -> layer."""
-GATES = {"rnn": 1, "lstm": 4, "gru": 3}
-
-
-@dataclass(frozen=True)
-class Rnn(Blueprint):
-    """Recurrent layers on top of each other.
-
-    Attributes
-    ----------
-    dst : TensorDesc
-        (features, steps, N)
-    cell : "rnn", "lstm" or "gru"
-    activation : Activation
-        Of the new state.
-    direction : str
-        "unidirectional"; or both, whose outputs lie side by side ("bidirectional_concat") or are added up
-        ("bidirectional_sum").
-    layers : int
-    src_iter, dst_iter : bool
-        Whether the states before the first step are given, and those after the last one handed out.
-    """
-
-    dst: TensorDesc
-    cell: str
-    activation: Activation
-    direction: str
-    layers: int
-    src_iter: bool
-    dst_iter: bool
-
-    kind = "rnn"
-
-    @property
-    def dst_desc(self) -> TensorDesc:  # type: ignore[override]
-        """The output."""
-        return self.dst
-
-    @property
-    def both_ways(self) -> bool:
-        """Whether there are two directions."""
-        return self.direction != ONE_WAY
-
-    @property
-    def ways(self) -> int:
-        """How many directions."""
-        return 2 if self.both_ways else 1
-
-    @property
-    def units(self) -> int:
-        """Units of a layer and direction."""
-        return self.dst.shape[0] // (2 if self.direction == CONCAT else 1)
-
-    def checked(self) -> Rnn:
-        """The blueprint, if there is such a layer.
-
-        Raises
-        ------
-        ArgumentError
-            If there is no such direction.
-        ShapeError
-            If the output of two directions has an odd number of features.
-        """
-        if self.direction not in DIRECTIONS:
-            raise ArgumentError(f"{self}: there is no direction {self.direction!r}, only {', '.join(DIRECTIONS)}")
-        if self.direction == CONCAT and self.dst.shape[0] % 2:
-            raise ShapeError(f"{self}: two directions side by side make an even number of features")
-        return self
-
-    @property
-    def train_workspace_bytes(self) -> int:  # type: ignore[override]
-        """Two buffers for errors between layers, which overwrite them, and a copy of the largest weight gradient."""
-        return 2 * room(self.error_desc) + max(map(room, self.weights_desc))
-
-    @property
-    def error_desc(self) -> TensorDesc:
-        """The largest error between layers."""
-        return TensorDesc((self.ways * self.units, *self.dst.shape[1:]), self.dst.dtype, self.dst.layout)
-
-    @property
-    def weights_desc(self) -> tuple[TensorDesc, ...]:
-        """The weights of each layer: rows of the input and of the state, gates * units columns."""
-        inputs = [self.src_desc.shape[0], *[self.dst.shape[0]] * (self.layers - 1)]
-        return tuple(self._gates(self.ways * (rows + self.units)) for rows in inputs)
-
-    @property
-    def bias_desc(self) -> tuple[TensorDesc, ...]:
-        """The biases of each layer, a row for each direction."""
-        return (self._gates(self.ways),) * self.layers
-
-    def _gates(self, rows: int) -> TensorDesc:
-        return TensorDesc((rows, GATES[self.cell] * self.units), self.dst.dtype, "IO")
-
-    def layer_class(self) -> Any:
-        """The class of the layers."""
-        return RnnLayer
-
-    def __str__(self) -> str:
-        several = "" if self.layers == 1 else f", {self.layers} layers"
-        cell = self.cell if self.cell != "rnn" else str(self.activation)
-        return f"{super().__str__()}, {cell}, {self.direction}{several}"
+CELLS: dict[str, tuple[Any, Any]] = {"rnn": (Recurrent, BiRNN), "lstm": (LSTM, BiLSTM), "gru": (GRU, None)}
+"""Kind of cell -> its layer, and the layer that reads both ways from states of 0."""
 
 
 class RnnLayer(BuiltLayer):
-    """A blueprint of the recurrent layers of :mod:`neonlike.layers.recurrent`.
+    """Recurrent layers of :mod:`neonlike.layers.recurrent`.
 
     Attributes
     ----------
@@ -141,74 +40,48 @@ class RnnLayer(BuiltLayer):
         Gradients by these: the former are written, the latter read.
     """
 
-    draws_weights = True
     bias_iter: tuple[Any, ...] = ()
 
     def _allocate(self) -> None:
         bp = self.blueprint
-        self._x = flat(self.input, bp.src_desc.shape[0])
-        with working(self.be, self._desc):
-            self.chain = self._make_chain()
-        self.cells = [layer for layer in self.chain if not isinstance(layer, BiSum)]
-        ways = bp.ways
-        self.weights, self.bias = zip(*((cell.W[:-ways], cell.W[-ways:]) for cell in self.cells))
-        self.diff_weights, self.diff_bias = zip(*((cell.dW[:-ways], cell.dW[-ways:]) for cell in self.cells))
-        suffixes = ("_f", "_b") if bp.both_ways else ("",)
+        self._x, y = in_rows(self.input, bp.src_desc.shape[:-1]), in_rows(self.output, bp.dst_desc.shape[:-1])
+        self._chain, self.layers = bp.connected()
+        self.cells = cells = [layer for layer in self.layers if layer.has_params]
+        for cell in cells:
+            cell.takes_gradients = self.train
+        for layer in self.layers:
+            layer.allocate(shared_outputs=y if layer is self.layers[-1] else None)
+        self.weights, self.bias = zip(*((cell.W[: -bp.ways], cell.W[-bp.ways :]) for cell in cells))
+        suffixes = ("_f", "_b") if bp.ways == 2 else ("",)
         self.weights_layer, self.weights_iter, self.bias_layer = (
-            tuple(getattr(cell, name + way) for cell in self.cells for way in suffixes)
+            tuple(getattr(cell, name + way) for cell in cells for way in suffixes)
             for name in ("W_input", "W_recur", "b")
         )
-        self._allocate_states()
-        if self.train:
-            self._allocate_errors()
-
-    def _make_chain(self) -> list[Any]:
-        bp = self.blueprint
-        chain: list[Any] = []
-        before = bp.src_desc.shape[:2]
-        for _ in range(bp.layers):
-            options: dict[str, Any] = {"init": Constant(0), "activation": bp.activation.make(), "reset_cells": True}
-            if bp.cell != "rnn":
-                options["gate_activation"] = Logistic()
-            cell: Any = CELLS.get((bp.cell, bp.both_ways))
-            if bp.both_ways and (cell is None or bp.src_iter or bp.dst_iter):
-                chain.append(BothWays(bp.cell, bp.units, **options))
-            else:
-                chain.append(cell(bp.units, **options))
-            if bp.direction == SUM:
-                chain.append(BiSum())
-        for layer in chain:
-            layer.configure(before)
-            before = layer.out_shape
-            layer.allocate(shared_outputs=flat(self.output, bp.dst.shape[0]) if layer is chain[-1] else None)
-        return chain
-
-    def _allocate_states(self) -> None:
-        bp = self.blueprint
-        shape, count = (bp.units, bp.src_desc.shape[-1]), bp.ways * (2 if bp.cell == "lstm" else 1)
-
-        def states() -> tuple[Any, ...]:
-            desc = TensorDesc(shape, self._dtype)
-            return tuple(tuple(self._new(desc) for _ in range(count)) for _ in self.cells)
-
-        self.src_iter = states() if bp.src_iter else None
-        self.dst_iter = states() if bp.dst_iter else None
+        self.src_iter = self._states() if bp.src_iter else None
+        self.dst_iter = self._states() if bp.dst_iter else None
         self.diff_src_iter = self.diff_dst_iter = None
-        if self.train and bp.src_iter:
-            self.diff_src_iter = tuple(tuple(errors_passed(cell)) for cell in self.cells)
-        if self.train and bp.dst_iter:
-            self.diff_dst_iter = states()
+        if self.train:
+            self.diff_weights, self.diff_bias = zip(*((cell.dW[: -bp.ways], cell.dW[-bp.ways :]) for cell in cells))
+            self.diff_src_iter = tuple(tuple(cell.errors_passed()) for cell in cells) if bp.src_iter else None
+            self.diff_dst_iter = self._states() if bp.dst_iter else None
+            self._place_errors()
 
-    def _allocate_errors(self) -> None:
+    def _states(self) -> tuple[Any, ...]:
+        """New tensors for the states of each layer."""
+        bp = self.blueprint
+        count = bp.ways * (2 if bp.cell == "lstm" else 1)
+        desc = TensorDesc((bp.units, self._desc.shape[-1]), self._desc.dtype)
+        return tuple(tuple(self._new(desc) for _ in range(count)) for _ in self.cells)
+
+    def _place_errors(self) -> None:
         """Let layers write their errors into two buffers in turn, and the first one into ``diff_input``."""
         bp = self.blueprint
-        columns = bp.dst.shape[1] * bp.dst.shape[2]
+        columns = self._x.shape[1]
         buffers = self.workspace.tensors(bp.error_desc, bp.error_desc)
-        self._error = buffers[0].share((bp.dst.shape[0], columns))
-        for position, layer in enumerate(reversed(self.chain[1:]), start=1):
+        self._error = buffers[0].share((bp.dst_desc.shape[0], columns))
+        for position, layer in enumerate(reversed(self.layers[1:]), start=1):
             layer.deltas = buffers[position % 2].share((layer.in_shape[0], columns))
-        if self.diff_input is not None:
-            self.chain[0].deltas = flat(self.diff_input, bp.src_desc.shape[0])
+        self.layers[0].deltas = in_rows(self.diff_input, bp.src_desc.shape[:-1])
 
     @property
     def parameters(self) -> tuple[Any, ...]:
@@ -228,34 +101,122 @@ class RnnLayer(BuiltLayer):
             bias(biases)
 
     def _forward(self, inference: bool) -> None:
-        x = self._x
-        for layer in self.chain:
-            given = {}
-            if self.src_iter is not None and layer in self.cells:
-                given["init_state"] = list(self.src_iter[self.cells.index(layer)])
-            x = layer.fprop(x, inference, **given)
+        for states, cell in zip(self.src_iter or (), self.cells):
+            cell.set_state(list(states))
+        self._chain.fprop(self._x, inference)
         for states, cell in zip(self.dst_iter or (), self.cells):
             for state, value in zip(states, cell.get_state()):
                 state[:] = value
 
-    def _backward_diff(self, scale_dw: float, scale_g: float, scale_db: float, scale_b: float) -> None:
+    def _backward_diff(self, scales: Scales) -> None:
         error = self._error
-        error[:] = flat(self.diff_output, self.blueprint.dst.shape[0])
-        for layer in reversed(self.chain):
+        error[:] = in_rows(self.diff_output, self.blueprint.dst_desc.shape[:-1])
+        for layer in reversed(self.layers):
             if layer not in self.cells:
                 error = layer.bprop(error)
                 continue
-            level = self.cells.index(layer)
+            level, old = self.cells.index(layer), None
             if self.diff_dst_iter is not None:
-                add_final_errors(layer, error, self.diff_dst_iter[level])
-            gradient, before = self.diff_weights[level], None
-            if scale_g:
+                layer.add_final_errors(error, self.diff_dst_iter[level])
+            if scales.g:
                 offset = 2 * room(self.blueprint.error_desc)
-                before = self.workspace.tensor(gradient.shape, self._dtype, offset)
-                before[:] = gradient
+                old = self.workspace.tensor(self.diff_weights[level].shape, self._desc.dtype, offset)
+                old[:] = self.diff_weights[level]
             error = layer.bprop(error)
-            if before is not None:
-                gradient[:] = scale_dw * gradient + scale_g * before
-            elif scale_dw != 1:
-                gradient[:] = scale_dw * gradient
-            blend(self.bias[level], self.diff_bias[level], scale_db, scale_b)
+            scales.apply(self.diff_weights[level], old)
+            scales.move(self.bias[level], self.diff_bias[level])
+
+
+@dataclass(frozen=True)
+class Rnn(Blueprint):
+    """A blueprint of recurrent layers on top of each other.
+
+    Attributes
+    ----------
+    cell : "rnn", "lstm" or "gru"
+    activation : Activation
+        Of the new state.
+    direction : str
+        "unidirectional"; or both, whose outputs lie side by side ("bidirectional_concat") or are added up
+        ("bidirectional_sum").
+    layers : int
+        The number of layers.
+    src_iter, dst_iter : bool
+        Whether the states before the first step are given, and those after the last one handed out.
+    weights_desc, bias_desc : tuple of TensorDesc
+        Of each layer: rows of the input and of the state, gates * units columns; a row for each direction.
+    """
+
+    cell: str
+    activation: Activation
+    direction: str
+    layers: int
+    src_iter: bool
+    dst_iter: bool
+
+    layer_class = RnnLayer
+
+    def __post_init__(self) -> None:
+        if self.direction not in DIRECTIONS:
+            raise ArgumentError(f"{self}: there is no direction {self.direction!r}, only {', '.join(DIRECTIONS)}")
+        if self.direction == CONCAT and self.dst_desc.shape[0] % 2:
+            raise ShapeError(f"{self}: two directions side by side make an even number of features")
+
+    @property
+    def ways(self) -> int:
+        """The number of directions."""
+        return 1 if self.direction == ONE_WAY else 2
+
+    @property
+    def units(self) -> int:
+        """Units of a layer and direction."""
+        return self.dst_desc.shape[0] // (2 if self.direction == CONCAT else 1)
+
+    def connected(self) -> tuple[Any, list[Any]]:
+        """New layers that know their shapes and have no memory, see :func:`.wrapped.connected`."""
+        made: list[Any] = []
+        one_way, both_ways = CELLS[self.cell]
+        with working(self.be, self.src_desc):
+            for _ in range(self.layers):
+                options = {"init": Constant(0), "activation": self.activation.make(), "reset_cells": True}
+                if self.cell != "rnn":
+                    options["gate_activation"] = Logistic()
+                if self.ways == 1:
+                    made.append(one_way(self.units, **options))
+                elif both_ways is None or self.src_iter or self.dst_iter:
+                    made.append(BothWays(one_way, self.units, **options))
+                else:
+                    made.append(both_ways(self.units, **options))
+                if self.direction == SUM:
+                    made.append(BiSum())
+            return connected(made, self.src_desc.shape[:-1])
+
+    @cached_property
+    def _weight_shapes(self) -> list[tuple[int, int]]:
+        """Rows of weights and biases together, and columns, of each layer."""
+        return [layer.weight_shape for layer in self.connected()[1] if layer.has_params]
+
+    @property
+    def weights_desc(self) -> tuple[TensorDesc, ...]:
+        """The weights."""
+        return tuple(TensorDesc((m - self.ways, n), self.dst_desc.dtype, "IO") for m, n in self._weight_shapes)
+
+    @property
+    def bias_desc(self) -> tuple[TensorDesc, ...]:
+        """The biases."""
+        return tuple(TensorDesc((self.ways, n), self.dst_desc.dtype, "IO") for _, n in self._weight_shapes)
+
+    @property
+    def error_desc(self) -> TensorDesc:
+        """The largest error between layers."""
+        return TensorDesc((self.ways * self.units, *self.dst_desc.shape[1:]), self.dst_desc.dtype, self.dst_desc.layout)
+
+    @property
+    def train_workspace_bytes(self) -> int:  # type: ignore[override]
+        """Bytes of two buffers for errors between layers, and of a copy of the largest weight gradient."""
+        return 2 * room(self.error_desc) + max(map(room, self.weights_desc))
+
+    def __str__(self) -> str:
+        several = "" if self.layers == 1 else f", {self.layers} layers"
+        cell = self.cell if self.cell != "rnn" else str(self.activation)
+        return f"{super().__str__()}, {cell}, {self.direction}{several}"

@@ -1,196 +1,115 @@
-"""Layers that bring outputs together or take them apart: sum, concat, branch, split, the last step of a sequence."""
+"""Blueprints of layers that move values: sum, concat, branch, split, the last step of a sequence; and Gaussian noise.
+
+Layers of :mod:`neonlike.layers` have one input and one output, so these are assignments of their own.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import reduce
 from itertools import accumulate
 from operator import add
 from typing import Any
 
-from neonlike.backends.descriptors import TensorDesc
 from neonlike.layers.blueprint.base import Blueprint
-from neonlike.layers.blueprint.built import BuiltLayer
+from neonlike.layers.blueprint.built import BuiltLayer, Scales
+
+Moves = Callable[[Any, Any, int], Iterable[tuple[Any, Any]]]
+"""From what, to what, and along which axis: tensors, and the expressions that are assigned to them."""
 
 
-@dataclass(frozen=True)
-class Sum(Blueprint):
-    """The sum of inputs of one shape."""
-
-    kind = "sum"
-
-    @property
-    def dst_desc(self) -> TensorDesc:  # type: ignore[override]
-        """The output, as each of the inputs."""
-        first: TensorDesc = self.src_desc[0]
-        return first
-
-    def layer_class(self) -> Any:
-        """The class of the layers."""
-        return SumLayer
+def parts(tensor: Any, axis: int, like: Any) -> list[Any]:
+    """Views of ``tensor``, which follow each other along an axis, of the sizes of the tensors ``like``."""
+    sizes = [one.shape[axis] for one in like]
+    return [tensor[(slice(None),) * axis + (slice(end - size, end),)] for size, end in zip(sizes, accumulate(sizes))]
 
 
-class SumLayer(BuiltLayer):
-    """y = the sum of all x."""
-
-    def _forward(self, inference: bool) -> None:
-        self.output[:] = reduce(add, self.input)
-
-    def _backward_diff(self, scale_dw: float, scale_g: float, scale_db: float, scale_b: float) -> None:
-        for gradient in self.diff_input or ():
-            gradient[:] = self.diff_output
-
-
-@dataclass(frozen=True)
-class Concat(Blueprint):
-    """Inputs side by side along an axis.
-
-    Attributes
-    ----------
-    axis : int
-    """
-
-    dst: TensorDesc
-    axis: int
-
-    kind = "concat"
-
-    @property
-    def dst_desc(self) -> TensorDesc:  # type: ignore[override]
-        """The output."""
-        return self.dst
-
-    def layer_class(self) -> Any:
-        """The class of the layers."""
-        return ConcatLayer
+MOVES: dict[str, tuple[Moves, Moves]] = {
+    "sum": (lambda x, y, _: [(y, reduce(add, x))], lambda dy, dx, _: [(one, dy) for one in dx]),
+    "concat": (lambda x, y, axis: zip(parts(y, axis, x), x), lambda dy, dx, axis: zip(dx, parts(dy, axis, dx))),
+    "branch": (lambda x, y, axis: zip(y, parts(x, axis, y)), lambda dy, dx, axis: zip(parts(dx, axis, dy), dy)),
+    "split": (lambda x, y, _: [], lambda dy, dx, _: [(dx, reduce(add, dy))]),
+    "abbreviate": (lambda x, y, _: [(y, x[:, -1])], lambda dy, dx, _: [(dx, 0), (dx[:, -1], dy)]),
+}
+"""Kind of blueprint -> the assignments of its forward pass, and those of the gradients."""
 
 
-class ConcatLayer(BuiltLayer):
-    """y = all x, one after the other."""
-
-    def _allocate(self) -> None:
-        sizes = [desc.shape[self.blueprint.axis] for desc in self.blueprint.src_desc]
-        self._parts = parts(self.output, self.blueprint.axis, sizes)
-        self._diff_parts = parts(self.diff_output, self.blueprint.axis, sizes) if self.train else []
-
-    def _forward(self, inference: bool) -> None:
-        for part, x in zip(self._parts, self.input):
-            part[:] = x
-
-    def _backward_diff(self, scale_dw: float, scale_g: float, scale_db: float, scale_b: float) -> None:
-        for gradient, part in zip(self.diff_input or (), self._diff_parts):
-            gradient[:] = part
-
-
-@dataclass(frozen=True)
-class Branch(Blueprint):
-    """The input cut into parts along an axis; several outputs.
-
-    Attributes
-    ----------
-    axis : int
-    """
-
-    dst: tuple[TensorDesc, ...]
-    axis: int
-
-    kind = "branch"
-
-    @property
-    def dst_desc(self) -> tuple[TensorDesc, ...]:  # type: ignore[override]
-        """The outputs."""
-        return self.dst
-
-    def layer_class(self) -> Any:
-        """The class of the layers."""
-        return BranchLayer
-
-
-class BranchLayer(BuiltLayer):
-    """Each y = its part of x."""
-
-    def _allocate(self) -> None:
-        sizes = [desc.shape[self.blueprint.axis] for desc in self.blueprint.dst]
-        self._parts = parts(self.input, self.blueprint.axis, sizes)
-        self._diff_parts = [] if self.diff_input is None else parts(self.diff_input, self.blueprint.axis, sizes)
-
-    def _forward(self, inference: bool) -> None:
-        for y, part in zip(self.output, self._parts):
-            y[:] = part
-
-    def _backward_diff(self, scale_dw: float, scale_g: float, scale_db: float, scale_b: float) -> None:
-        for part, gradient in zip(self._diff_parts, self.diff_output):
-            part[:] = gradient
-
-
-@dataclass(frozen=True)
-class Split(Blueprint):
-    """The input as each of several outputs.
-
-    Attributes
-    ----------
-    copies : int
-    """
-
-    copies: int
-
-    kind = "split"
-
-    @property
-    def dst_desc(self) -> tuple[TensorDesc, ...]:  # type: ignore[override]
-        """The outputs."""
-        return (self.src_desc,) * self.copies
-
-    def layer_class(self) -> Any:
-        """The class of the layers."""
-        return SplitLayer
-
-
-class SplitLayer(BuiltLayer):
-    """Each output is the input itself: layers leave their inputs as they are. Gradients add up."""
+class StreamLayer(BuiltLayer):
+    """A layer whose passes are assignments. The outputs of split are its input: no layer changes its input."""
 
     def _output(self, given: Any) -> Any:
-        return (self.input,) * self.blueprint.copies
+        bp = self.blueprint
+        return (self.input,) * len(bp.dst_desc) if bp.kind == "split" else super()._output(given)
+
+    def _allocate(self) -> None:
+        bp = self.blueprint
+        forward, backward = MOVES[bp.kind]
+        self._moves = list(forward(self.input, self.output, bp.axis))
+        has_gradients = self.diff_input is not None
+        self._moves_back = list(backward(self.diff_output, self.diff_input, bp.axis)) if has_gradients else []
 
     def _forward(self, inference: bool) -> None:
-        """The outputs are there."""
+        for target, value in self._moves:
+            target[:] = value
 
-    def _backward_diff(self, scale_dw: float, scale_g: float, scale_db: float, scale_b: float) -> None:
-        if self.diff_input is not None:
-            self.diff_input[:] = reduce(add, self.diff_output)
+    def _backward_diff(self, scales: Scales) -> None:
+        for target, value in self._moves_back:
+            target[:] = value
 
 
 @dataclass(frozen=True)
-class Abbreviate(Blueprint):
-    """The last step of a sequence (features, steps, N)."""
+class Stream(Blueprint):
+    """A blueprint of a layer that moves values.
 
-    dst: TensorDesc
+    Attributes
+    ----------
+    kind : str
+        One of :data:`MOVES`.
+    axis : int
+    """
 
-    kind = "abbreviate"
+    axis: int = 0
 
-    @property
-    def dst_desc(self) -> TensorDesc:  # type: ignore[override]
-        """The output."""
-        return self.dst
-
-    def layer_class(self) -> Any:
-        """The class of the layers."""
-        return AbbreviateLayer
+    layer_class = StreamLayer
 
 
-class AbbreviateLayer(BuiltLayer):
-    """y = the last step of x."""
+class GaussianDropoutLayer(BuiltLayer):
+    """y = m · x; a layer for inference has its input as its output.
+
+    Attributes
+    ----------
+    mask : Tensor or None
+        m of the last training pass.
+
+    Source: Srivastava et al., "Dropout: a simple way to prevent neural networks from overfitting" (2014), section 10.
+    """
+
+    mask: Any
+
+    def _output(self, given: Any) -> Any:
+        return super()._output(given) if self.train or given is not None else self.input
+
+    def _allocate(self) -> None:
+        self.mask = self._new(self.blueprint.src_desc).fill(1) if self.train else None
 
     def _forward(self, inference: bool) -> None:
-        self.output[:] = self.input[:, -1, :]
+        if not inference:
+            self.mask[:] = 1 + self.blueprint.sd * self.be.randn()
+            self.output[:] = self.input * self.mask
+        elif self.output is not self.input:
+            self.output[:] = self.input
 
-    def _backward_diff(self, scale_dw: float, scale_g: float, scale_db: float, scale_b: float) -> None:
+    def _backward_diff(self, scales: Scales) -> None:
         if self.diff_input is not None:
-            self.diff_input.fill(0)
-            self.diff_input[:, -1, :] = self.diff_output
+            self.diff_input[:] = self.diff_output * self.mask
 
 
-def parts(tensor: Any, axis: int, sizes: list[int]) -> list[Any]:
-    """Views of ``tensor``, of these sizes along an axis."""
-    ends = list(accumulate(sizes))
-    return [tensor[(slice(None),) * axis + (slice(end - size, end),)] for size, end in zip(sizes, ends)]
+@dataclass(frozen=True)
+class GaussianDropout(Blueprint):
+    """Each element times a number drawn from N(1, sd²) in training; nothing in inference."""
+
+    sd: float
+
+    hands_input_on = True
+    layer_class = GaussianDropoutLayer

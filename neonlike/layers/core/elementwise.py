@@ -41,9 +41,16 @@ class Activation(Layer):
     ----------
     transform : Transform
         The activation function.
+
+    Attributes
+    ----------
+    left_to_cost : bool or None
+        Whether the errors that ``bprop`` is given contain the derivative of the transform. None: those of a last layer
+        do, if the transform leaves its derivative to the cost.
     """
 
     repeatable = needs_outputs = True
+    left_to_cost: bool | None = None
 
     def __init__(self, transform: Any, name: str | None = None) -> None:
         super().__init__(name)
@@ -85,17 +92,24 @@ class Activation(Layer):
         if alpha == 1 and not beta and leave_error(self, error):
             return error
         kept = self.inputs if self.owns_output else None
-        # A derivative that is left to the cost is taken here where another layer comes next.
-        is_missing = self.next_layer is not None and self.transform.left_to_cost and not dialect.is_neon()
-        if alpha == 1 and not beta and not is_missing:
+        is_missing = self._lacks_derivative()
+        if alpha == 1 and not beta and not is_missing and not self.left_to_cost:
             self.be.bprop_transform(self, self.transform, self.outputs, error, self.deltas, relu=False, inputs=kept)
             return self.deltas
-        if is_missing:
+        if self.left_to_cost:
+            gradient = error * alpha
+        elif is_missing:
             gradient = self.transform.through(self.outputs, error) * alpha
         else:
             gradient = derivative(self.transform, self.outputs, kept) * error * alpha
         self.deltas[:] = gradient + beta * self.deltas if beta else gradient
         return self.deltas
+
+    def _lacks_derivative(self) -> bool:
+        """Whether errors lack the derivative though the transform leaves it to the cost: another layer comes next."""
+        if not self.transform.left_to_cost or self.left_to_cost is not None:
+            return self.transform.left_to_cost and not self.left_to_cost
+        return self.next_layer is not None and not dialect.is_neon()
 
 
 class DataTransform(Layer):

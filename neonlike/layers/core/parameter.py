@@ -27,7 +27,11 @@ class StoredLayer(Layer):
         What the optimizer keeps for the parameters.
     acc_params : list of (Tensor, Tensor)
         Pairs (saved gradient, gradient) for accumulation.
+    takes_gradients : bool
+        Whether ``allocate`` takes memory for gradients of the parameters; set to False for a layer that never trains.
     """
+
+    takes_gradients = True
 
     def __init__(self, name: str | None = None, parallelism: str = "Unknown") -> None:
         super().__init__(name, parallelism)
@@ -35,6 +39,10 @@ class StoredLayer(Layer):
         self.owns_delta = True
         self.states: list[Any] = []
         self.acc_params: list[tuple[Any, Any]] = []
+
+    def gradient_of(self, parameter: Tensor) -> Any:
+        """A new tensor of zeros for the gradient of ``parameter``; None if the layer takes no gradients."""
+        return self.be.zeros_like(parameter) if self.takes_gradients else None
 
     def parameter_names(self) -> tuple[str, ...]:
         """Attributes saved as parameters."""
@@ -199,7 +207,7 @@ class ParameterLayer(StoredLayer):
                 f"needs {tuple(self.weight_shape)}; the weights belong to another input shape"
             )
         if self.dW is None:
-            self.dW = self.be.zeros_like(self.W)
+            self.dW = self.gradient_of(self.W)
         if self.batch_sum_shape is not None and self.batch_sum is None:
             self.batch_sum = self.be.empty(self.batch_sum_shape, dtype=stats_dtype(self.be), **self.get_param_attrs())
         self.accumulate_updates = accumulate_updates
@@ -218,7 +226,7 @@ class ParameterLayer(StoredLayer):
         if self.init is None:
             raise ArgumentError(f"{self.name}: no initializer for the weight; give init=, e.g. Gaussian(scale=0.01)")
         self.W = self.new_parameter(shape, self.init)
-        self.dW = self.be.zeros_like(self.W)
+        self.dW = self.gradient_of(self.W)
         self.states = []
 
     def new_parameter(self, shape: Any, init: Any) -> Tensor:

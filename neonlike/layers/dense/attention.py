@@ -93,7 +93,7 @@ class MultiHeadAttention(ParameterLayer):
             if getattr(self, name) is None:
                 setattr(self, name, self.new_parameter(shape, init))
             if getattr(self, _gradient(name)) is None:
-                setattr(self, _gradient(name), self.be.zeros_like(getattr(self, name)))
+                setattr(self, _gradient(name), self.gradient_of(getattr(self, name)))
         if accumulate_updates:
             self.acc_params = [(self.be.empty_like(grad), grad) for (_, grad), _ in self.get_params()]
         if self._work is None or self._work.steps != self.nsteps or self._work.samples != self.be.bsz:

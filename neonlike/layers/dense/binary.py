@@ -57,14 +57,16 @@ class BinaryLinear(Linear):
         product(A=self.Wb, B=self._used(inputs), C=self._used(outputs), beta=beta, bsum=self.asked_sums(inference))
         return outputs
 
-    def bprop(self, error: Tensor, alpha: float = 1.0, beta: float = 0.0) -> Tensor | None:
-        """deltas = alpha · sign(W)ᵀ · error + beta · deltas; dW = error · inputsᵀ."""
+    def bprop(
+        self, error: Tensor, alpha: float = 1.0, beta: float = 0.0, *, dW_alpha: float = 1.0, dW_beta: float = 0.0
+    ) -> Tensor | None:
+        """deltas = alpha · sign(W)ᵀ · error + beta · deltas; dW = dW_alpha · error · inputsᵀ + dW_beta · dW."""
         if self.inputs is None:
             raise ArgumentError(f"{self.name}.bprop: there are no inputs to take the gradient by; call fprop first")
         error = self._used(error)
         if self.deltas is not None:
             self.be.compound_dot(A=self.Wb.T, B=error, C=self._used(self.deltas), alpha=alpha, beta=beta)
-        self.be.compound_dot(A=error, B=self._used(self.inputs).T, C=self.dW)
+        self.be.compound_dot(A=error, B=self._used(self.inputs).T, C=self.dW, alpha=dW_alpha, beta=dW_beta)
         return self.deltas
 
 

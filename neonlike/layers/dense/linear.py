@@ -73,15 +73,18 @@ class Linear(ParameterLayer):
         return outputs
 
     @Layer.accumulates
-    def bprop(self, error: Tensor, alpha: float = 1.0, beta: float = 0.0) -> Tensor | None:
-        """deltas = alpha · Wᵀ · error + beta · deltas; dW = error · inputsᵀ."""
+    def bprop(
+        self, error: Tensor, alpha: float = 1.0, beta: float = 0.0, *, dW_alpha: float = 1.0, dW_beta: float = 0.0
+    ) -> Tensor | None:
+        """deltas = alpha · Wᵀ · error + beta · deltas; dW = dW_alpha · error · inputsᵀ + dW_beta · dW."""
         if self.inputs is None:
             raise ArgumentError(f"{self.name}.bprop: there are no inputs to take the gradient by; call fprop first")
         error = self._used(error)
         if self.deltas is not None:
             W_T = transposed(self, "W", self.W)
             self.be.compound_dot(A=W_T, B=error, C=self._used(self.deltas), alpha=alpha, beta=beta)
-        self.be.compound_dot(A=error, B=transposed(self, "inputs", self._used(self.inputs)), C=self.dW)
+        x_T = transposed(self, "inputs", self._used(self.inputs))
+        self.be.compound_dot(A=error, B=x_T, C=self.dW, alpha=dW_alpha, beta=dW_beta)
         return self.deltas
 
     def _used(self, buffer: Tensor) -> Tensor:

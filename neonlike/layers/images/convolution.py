@@ -104,19 +104,21 @@ class Convolution(EpilogueLayer):
         return outputs
 
     @Layer.accumulates
-    def bprop(self, error: Tensor, alpha: float = 1.0, beta: float = 0.0) -> Tensor | None:
-        """deltas = alpha · data gradient + beta · deltas; dW = weight gradient."""
-        self._differentiate(error, alpha, beta)
+    def bprop(
+        self, error: Tensor, alpha: float = 1.0, beta: float = 0.0, *, dW_alpha: float = 1.0, dW_beta: float = 0.0
+    ) -> Tensor | None:
+        """deltas = alpha · data gradient + beta · deltas; dW = dW_alpha · weight gradient + dW_beta · dW."""
+        self._differentiate(error, alpha, beta, dW_alpha, dW_beta)
         return self.deltas
 
-    def _differentiate(self, error: Tensor, alpha: float, beta: float) -> Tensor:
+    def _differentiate(self, error: Tensor, alpha: float, beta: float, dW_alpha: float, dW_beta: float) -> Tensor:
         """Both gradients; returns the error, which may have been in the memory of the first."""
         if self.inputs is None:
             raise ArgumentError(f"{self.name}.bprop: there are no inputs to take the gradient by; call fprop first")
         if self.deltas is not None:
             error = apart(self, error, self.deltas)
             self.be.bprop_conv(self.nglayer, self.W, error, self.deltas, alpha=alpha, beta=beta)
-        self.be.update_conv(self.nglayer, self.inputs, error, self.dW)
+        self.be.update_conv(self.nglayer, self.inputs, error, self.dW, alpha=dW_alpha, beta=dW_beta)
         return error
 
 
@@ -167,7 +169,7 @@ class Convolution_bias(Convolution):  # noqa: N801  neon's name
                 raise ArgumentError(f"{self.name}: no initializer for the bias; give bias=, or use Convolution")
             self.weight_bias = self.new_parameter((self.nglayer.K, 1), self.bias)
         if self.grad_bias is None:
-            self.grad_bias = self.be.zeros_like(self.weight_bias)
+            self.grad_bias = self.gradient_of(self.weight_bias)
         if accumulate_updates:
             self.acc_params = [*self.acc_params, (self.be.empty_like(self.grad_bias), self.grad_bias)]
 
@@ -181,9 +183,11 @@ class Convolution_bias(Convolution):  # noqa: N801  neon's name
         return self.weight_bias
 
     @Layer.accumulates
-    def bprop(self, error: Tensor, alpha: float = 1.0, beta: float = 0.0) -> Tensor | None:
-        """deltas = alpha · data gradient + beta · deltas; dW = weight gradient, grad_bias = sums of the error."""
-        error = self._differentiate(error, alpha, beta)
+    def bprop(
+        self, error: Tensor, alpha: float = 1.0, beta: float = 0.0, *, dW_alpha: float = 1.0, dW_beta: float = 0.0
+    ) -> Tensor | None:
+        """As :meth:`Convolution.bprop`, and grad_bias = sums of the error."""
+        error = self._differentiate(error, alpha, beta, dW_alpha, dW_beta)
         self.grad_bias[:] = self.be.sum(reshaped(self, "error", error, self.weight_bias.shape[0]), axis=1)
         return self.deltas
 

@@ -59,7 +59,7 @@ class ScaleShiftLayer(StoredLayer):
         self.make("beta", 0.0)
         self.make("gamma", 1.0)
         if self.grad_beta is None:
-            self.grad_beta, self.grad_gamma = self.statistic(), self.statistic()
+            self.grad_beta, self.grad_gamma = self.gradient_of(self.beta), self.gradient_of(self.gamma)
         self.accumulate_updates = accumulate_updates
         if accumulate_updates:
             self.acc_params = [(self.be.empty_like(grad), grad) for grad in self.grad_params]

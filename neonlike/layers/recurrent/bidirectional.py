@@ -94,8 +94,9 @@ class BiRNN(SequenceLayer):
         super()._name_parts()
         gates = 2 * self.ngates * self.nout
         for whole, prefix in ((self.W, ""), (self.dW, "d")):
-            setattr(self, f"{prefix}W_input", whole[: 2 * self.nin].viewed(gates, self.nin))
-            setattr(self, f"{prefix}b", whole[-2:].viewed(gates, 1))
+            if whole is not None:
+                setattr(self, f"{prefix}W_input", whole[: 2 * self.nin].viewed(gates, self.nin))
+                setattr(self, f"{prefix}b", whole[-2:].viewed(gates, 1))
         self._W_input_T = self.W_input.T
 
     # -- buffers -------------------------------------------------------------------------------------------

@@ -80,7 +80,8 @@ class GRU(Recurrent):
 
     def _name_parts(self) -> None:
         super()._name_parts()
-        self._dW_rz, self._dW_n = self.dW_recur[: 2 * self.nout], self.dW_recur[2 * self.nout :]
+        if self.dW is not None:
+            self._dW_rz, self._dW_n = self.dW_recur[: 2 * self.nout], self.dW_recur[2 * self.nout :]
 
     def _unroll(self, views: Views) -> None:
         steps = views.extent.steps

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from neonlike.backends.backend import Tensor
@@ -98,6 +99,15 @@ class LSTM(Recurrent):
     def set_final_cell_error(self, final: Tensor) -> None:
         """Let the next backward pass begin with ``final``, ``(nout, N)``, as the error of the last cell."""
         self._cell_error = final
+
+    def add_final_errors(self, error: Tensor, finals: Sequence[Tensor]) -> None:
+        """As :meth:`Recurrent.add_final_errors`, of h and c."""
+        super().add_final_errors(error, finals)
+        self.set_final_cell_error(finals[1])
+
+    def errors_passed(self) -> list[Tensor]:
+        """As :meth:`Recurrent.errors_passed`, of h and c."""
+        return [*super().errors_passed(), self.final_cell_error]
 
     def _unroll_back(self, views: Views) -> None:
         steps = views.extent.steps

@@ -220,7 +220,7 @@ class SequenceLayer(ParameterLayer):
             super().init_params(shape)
             return
         self.W = self.be.zeros(shape, **self.get_param_attrs())
-        self.dW = self.be.zeros_like(self.W)
+        self.dW = self.gradient_of(self.W)
         self.states = []
         self._name_parts()
         for name in self._part_rows():
@@ -236,8 +236,9 @@ class SequenceLayer(ParameterLayer):
         for name, rows in self._part_rows().items():
             places = slice(starts[name], starts[name] + rows)
             setattr(self, name, self.W[places].viewed(gates, rows))
-            setattr(self, f"d{name}", self.dW[places].viewed(gates, rows))
             setattr(self, f"_{name}_T", getattr(self, name).T)
+            if self.dW is not None:
+                setattr(self, f"d{name}", self.dW[places].viewed(gates, rows))
         self._named = self.W, self.dW
 
     # -- a call --------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from neonlike.backends.backend import Tensor
@@ -154,6 +155,14 @@ class Recurrent(SequenceLayer):
             by_step = used.reshape(self.nout, steps, samples)
             added = final.reshape(self.nout, 1, samples) * masks.last.reshape(1, steps, samples)
             by_step[:] = by_step + added
+
+    def add_final_errors(self, error: Tensor, finals: Sequence[Tensor]) -> None:
+        """As :meth:`add_final_error`, of all states of :meth:`get_state`."""
+        self.add_final_error(error, finals[0])
+
+    def errors_passed(self) -> list[Tensor]:
+        """Gradients by the states before the first step, in the order of :meth:`get_state`; buffers of the layer."""
+        return [self.final_hidden_error]
 
     def _set_initial_states(self, views: Views, carry: bool, init_state: Any) -> None:
         """Fill the states before the first step: those given, or those carried over from the last batch, or 0."""

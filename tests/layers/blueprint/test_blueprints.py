@@ -291,6 +291,7 @@ def test_batch_normalization(be64: Backend, shape: Any) -> None:
     wanted = np.maximum(gamma * (rows - 0.25 * mean) / np.sqrt(0.25 * variance + 0.01) + beta, 0)
     close(layer(), wanted.reshape(shape))  # inference takes the running statistics
     check_gradients(layer, rtol=1e-5)
+    close(layer.diff_z, layer.diff_output.get() * (layer.output.get() > 0))
 
 
 def test_batch_normalization_of_a_first_layer_leaves_its_error(be64: Backend) -> None:
@@ -315,6 +316,28 @@ def test_an_activation_alone(be64: Backend, name: str) -> None:
     x = layer.input.get().copy()
     close(layer.forward(), f(x))
     np.testing.assert_array_equal(layer.input.get(), x)
+    check_gradients(layer)
+
+
+def test_the_gradient_before_an_activation_alone_is_the_inputs(be64: Backend) -> None:
+    bp = be64.blueprints.activation((5, N), "swish")
+    layer = filled(bp.build())
+    layer.forward()
+    before = layer.backward_activation().get().copy()
+    assert layer.diff_z is layer.diff_input and bp.inf_workspace_bytes == 0
+    layer.diff_input.fill(np.nan)
+    layer.backward()
+    close(layer.diff_input, before)
+
+
+def test_an_identity_is_a_copy(be64: Backend) -> None:
+    layer = run(filled(be64.blueprints.activation((5, N), None).build()))
+    close(layer.output, layer.input.get())
+    close(layer.diff_input, layer.diff_output.get())
+
+
+def test_a_transform_that_leaves_its_derivative_to_costs_does_so_behind_cross_entropy_alone(be64: Backend) -> None:
+    layer = filled(be64.blueprints.fully_connected((6, N), 5, Logistic(shortcut=True)).build())
     check_gradients(layer)
 
 
@@ -359,6 +382,23 @@ def test_a_layer_built_for_inference_has_no_gradients(be: Backend) -> None:
     assert layer.diff_output is layer.diff_input is layer.diff_weights is None
     assert layer.workspace.nbytes == layer.blueprint.inf_workspace_bytes == 128
     assert layer.blueprint.train_workspace_bytes == 0
+
+
+@pytest.mark.parametrize("kind", ["convolution", "batch_norm", "fully_connected", "rnn", "gru", "both ways"])
+def test_inference_takes_no_memory_for_gradients_of_parameters(be: Backend, kind: str) -> None:
+    make = be.blueprints
+    bp = {
+        "convolution": lambda: make.convolution((2, 4, 4, N), 3, 5),
+        "batch_norm": lambda: make.batch_norm((2, 4, 4, N)),
+        "fully_connected": lambda: make.fully_connected((6, N), 5),
+        "rnn": lambda: make.rnn((6, 3, N), 4),
+        "gru": lambda: make.rnn((6, 3, N), 4, activation="gru"),
+        "both ways": lambda: make.rnn((6, 3, N), 4, 2, "gru", direction="bidirectional_sum", src_iter=True),
+    }[kind]()
+    layer = bp.build(train=False)
+    assert layer.diff_weights is layer.diff_bias is None
+    assert all(gradient is None for (_, gradient), _ in layer.get_params())
+    assert np.isfinite(layer().get()).all()
 
 
 @pytest.mark.compiles(1)

@@ -85,6 +85,23 @@ class TestConvolution:
         np.testing.assert_allclose(layer.bprop(e, alpha=2.0, beta=3.0).get(), 2 * plain + 3, rtol=1e-12)
         np.testing.assert_allclose(layer.dW.get(), dW, rtol=1e-12)
 
+    @pytest.mark.parametrize("kind", [Convolution, Convolution_bias])
+    def test_dw_alpha_and_dw_beta_apply_to_the_gradient_of_the_weight_only(self, be64, rng, kind):
+        given = {"bias": Constant(0)} if kind is Convolution_bias else {}
+        layer = ready(kind((2, 2, 3), init=Gaussian(), **given), (2, 3, 4))
+        x, e = tensor(be64, rng.normal(size=(24, N))), tensor(be64, rng.normal(size=(18, N)))
+        layer.fprop(x)
+        plain, dW = layer.bprop(e).get().copy(), layer.dW.get().copy()
+        np.testing.assert_allclose(layer.bprop(e, dW_alpha=2.0, dW_beta=0.5).get(), plain, rtol=1e-12)
+        np.testing.assert_allclose(layer.dW.get(), 2.5 * dW, rtol=1e-12)
+
+    def test_a_layer_that_takes_no_gradients(self, be, rng):
+        layer = Convolution_bias((2, 2, 3), init=Gaussian(), bias=Constant(0)).configure((2, 3, 4))
+        layer.takes_gradients = False
+        layer.allocate()
+        assert layer.dW is layer.grad_bias is None
+        assert np.isfinite(layer.fprop(tensor(be, rng.normal(size=(24, N)))).get()).all()
+
     def test_bsum_sums_each_map_in_training(self, be, rng):
         layer = ready(Convolution((2, 2, 3), init=Gaussian(), bsum=True), (2, 3, 4))
         x = tensor(be, rng.normal(size=(24, N)))
