@@ -7,6 +7,7 @@ A variable is an op-tree and the variables it was made of; nothing is computed b
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from typing import Any
 
 from neonlike.autograd import lifetimes, passes, report
@@ -18,6 +19,7 @@ from neonlike.optree.dtypes import DType
 from neonlike.optree.keeping import compute
 from neonlike.optree.node import OpTreeNode
 from neonlike.optree.shapes import Shape
+from neonlike.optree.walk import ordered
 
 
 class FreedError(NeonlikeError, RuntimeError):
@@ -208,19 +210,20 @@ class Variable:
             )
         graph = upstream(self)
         wanted = [v for v in graph if v._wanted]
-        nodes = [v._expr for v in wanted if v._expr.__class__ is OpTreeNode]
-        gradients = self._differentiated(nodes, keep_graph)
+        more = any(v._expr.__class__ is OpTreeNode for v in wanted)
+        gradients = self._differentiated({id(v._expr) for v in wanted} if more else None, keep_graph)
         _gather(self.backend, wanted, gradients)
         if not keep_graph:
             for variable in graph:
                 variable._spend()
 
-    def _differentiated(self, nodes: list[OpTreeNode], keep_graph: bool) -> dict[int, Any]:
-        """Compute the value, unless it was, and gradients by the ids of parameters' tensors and of ``nodes``."""
+    def _differentiated(self, wanted: set[int] | None, keep_graph: bool) -> dict[int, Any]:
+        """Compute the value, unless it was, and gradients by the ids of the expressions ``wanted``: those of all
+        parameters if that is None."""
         be, expr = self.backend, self._expr
         is_tree = expr.__class__ is OpTreeNode
         fresh = is_tree and self._tensor is None
-        known = passes.repeat(be, expr, not fresh) if is_tree and not keep_graph and not nodes else None
+        known = passes.repeat(be, expr, not fresh) if is_tree and not keep_graph and wanted is None else None
         if known.__class__ is passes.Result:
             if fresh:
                 self._tensor = known.value  # type: ignore[union-attr]
@@ -231,8 +234,8 @@ class Variable:
         if fresh:
             self._tensor, walk = compute(expr, True, note)
         one = be.ones(expr.shape, dtype=expr.dtype) if recorder is None else recorder.one  # type: ignore[union-attr]
-        walk = None if nodes else walk
-        found = Backward(expr, one, keep_graph=keep_graph, also=nodes, walk=walk, note=note).gradients
+        walk = walk if wanted is None else None
+        found = Backward(expr, one, keep_graph=keep_graph, wanted=wanted, walk=walk, note=note).gradients
         if recorder is not None:
             recorder.finish(self._tensor if fresh else None, found)  # type: ignore[union-attr]
         return found
@@ -351,27 +354,21 @@ def leaf_of(tensor: Any) -> Any:
 
 
 def upstream(root: Variable, spent_too: bool = False) -> list[Variable]:
-    """``root`` and what it was made of, each once.
+    """``root`` and what it was made of, each once, users last.
 
     Raises
     ------
     GradientError
         If a backward pass has used some of it up.
     """
-    found: dict[int, Variable] = {id(root): root}
-    stack = [root]
-    while stack:
-        variable = stack.pop()
+    found: list[Variable] = ordered((root,), attrgetter("parents"), kind=Variable)
+    for variable in found:
         if variable._spent and not spent_too:
             raise GradientError(
                 f"backprop: what {variable!r} was made of was freed by an earlier backprop(); call that with "
                 "keep_graph=True to go through a graph twice"
             )
-        for parent in variable.parents:
-            if id(parent) not in found:
-                found[id(parent)] = parent
-                stack.append(parent)
-    return list(found.values())
+    return found
 
 
 def _gather(be: Any, variables: list[Variable], gradients: dict[int, Any]) -> None:

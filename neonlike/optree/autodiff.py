@@ -1,7 +1,7 @@
 """Reverse-mode differentiation of expressions. Gradients are expressions again, so they can be differentiated too.
 
-Each op's rule is in its row of the op table. What follows here is the bookkeeping: visiting shared nodes once,
-undoing broadcasting, and mapping the gradient of a view (slice, transpose, reshape) back to the tensor it views.
+Each op's rule is in its row of the op table, and :mod:`neonlike.optree.sweep` carries gradients through the rules. What
+follows here is neon's interface: objects that are found again, questions about tensors, and gradients through copies.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ from neonlike.errors import AliasError, GradientError, ShapeError
 from neonlike.optree import dialect, origin
 from neonlike.optree.dtypes import is_float
 from neonlike.optree.functions import F as Functions
-from neonlike.optree.moves import drop_axes
 from neonlike.optree.node import Expression, OpTreeNode
-from neonlike.optree.ops import NON_DIFFERENTIABLE, OPS
-from neonlike.optree.shapes import FREE, Shape
-from neonlike.optree.tape import inputs, rule_of
-from neonlike.optree.walk import leaves, postorder, structure
+from neonlike.optree.ops import OPS
+from neonlike.optree.shapes import FREE
+from neonlike.optree.sweep import GradNode, Sweep, Walk, of_memory
+from neonlike.optree.walk import leaves, structure
 
 F: Any = Functions
 
@@ -47,18 +46,11 @@ grad_map = _GradMap()
 """neon's table: op name -> gradient rule."""
 
 
-class GradNode:
-    """The gradient gathered at one node or tensor while its users are visited."""
+class _All:
+    """A container of every id: the gradient of each node and tensor is wanted."""
 
-    __slots__ = ("owner", "total")
-
-    def __init__(self, owner: Any) -> None:
-        self.owner = owner
-        self.total: Any = None
-
-    def add(self, increment: Any) -> None:
-        """Accumulate the contribution of one use."""
-        self.total = increment if self.total is None else self.total + increment
+    def __contains__(self, key: object) -> bool:
+        return True
 
 
 class Autodiff:
@@ -101,7 +93,7 @@ class Autodiff:
     op_tree: Any
     be: Any
     next_error: Any
-    _found: dict[int, GradNode] | None
+    _found: list[GradNode] | None
     _bases: dict[int, Any]
     _key: tuple[Any, ...]
 
@@ -176,12 +168,12 @@ class Autodiff:
         totals = [gradient.total for gradient in gathered.get(id(node.attrs), ())]
         return functools.reduce(operator.add, totals) if totals else None
 
-    def _differentiated(self) -> dict[int, GradNode]:
-        """The gradient at every node and tensor of the expression, by id."""
+    def _differentiated(self) -> list[GradNode]:
+        """The gradients at every node and tensor of the expression."""
         if self.op_tree is None:
             raise GradientError("Autodiff: cleanup() was called; make a new one")
         if self._found is None:
-            self._found = _backward(self.op_tree, self._incoming())
+            self._found = _swept(self.op_tree, self._incoming())
             self._bases = {id(base): base for leaf in leaves(self.op_tree) for base in (leaf._original_base,)}
         return self._found
 
@@ -247,43 +239,12 @@ def _check(op_tree: Any, next_error: Any) -> None:
         )
 
 
-def _backward(root: Any, incoming: Any) -> dict[int, GradNode]:
-    """Gradient at every node and tensor below ``root``, by id."""
-    found: dict[int, GradNode] = {id(root): GradNode(root)}
-    found[id(root)].add(incoming)
-    for node in reversed(postorder(root)):
-        mine = found.get(id(node))
-        own = rule_of(node)
-        grad: Any = node.spec.grad if own is None else own.grad
-        if mine is None or grad is NON_DIFFERENTIABLE:
-            continue
-        goes_to = inputs(node)
-        increments = grad(F, mine.total, node, *goes_to)
-        for operand, increment in zip(goes_to, increments):
-            if increment is None or not isinstance(operand, Expression) or not is_float(operand.dtype):
-                continue
-            if operand.shape is FREE:
-                continue
-            gathered = found.setdefault(id(operand), GradNode(operand))
-            gathered.add(unbroadcast(increment, operand.shape))
-    return found
-
-
-def unbroadcast(gradient: Any, shape: Shape) -> Any:
-    """``gradient`` summed (or stretched) to ``shape``, undoing the broadcasting of an operand of that shape."""
-    if gradient.shape == shape:
-        return gradient
-    extra = len(gradient.shape) - len(shape)
-    if extra > 0:
-        axes = tuple(range(extra)) + tuple(
-            axis + extra for axis, size in enumerate(shape) if size == 1 and gradient.shape[axis + extra] != 1
-        )
-        summed = F.sum(gradient, axis=axes)
-        return unbroadcast(drop_axes(summed, extra), shape)
-    axes = tuple(axis for axis, size in enumerate(shape) if size == 1 and gradient.shape[axis] != 1)
-    if axes:
-        gradient = F.sum(gradient, axis=axes)
-    return gradient if gradient.shape == shape else F.broadcast_to(gradient, shape)
+def _swept(root: Any, incoming: Any) -> list[GradNode]:
+    """Gradients at every node and tensor below ``root``, those of ``root`` and others near it first."""
+    walk = Walk([root], _All())
+    nodes = walk.order[::-1]
+    Sweep(root, incoming, walk)
+    return [gathered for gathered in (*nodes, *walk.leaves.values()) if gathered.total is not None]
 
 
 def _check_tensor(tensor: Any) -> None:
@@ -292,7 +253,7 @@ def _check_tensor(tensor: Any) -> None:
 
 
 def _by_base(
-    found: dict[int, GradNode], bases: dict[int, Any], wanted: set[int], mark: dict[str, Any] | None = None
+    found: list[GradNode], bases: dict[int, Any], wanted: set[int], mark: dict[str, Any] | None = None
 ) -> tuple[dict[int, list[GradNode]], set[int]]:
     """Gradients by the id of the tensor that owns the memory, and the ids of all owners that the expression reads.
 
@@ -303,18 +264,18 @@ def _by_base(
 
     def add(gradients: Iterable[GradNode]) -> None:
         for gradient in gradients:
-            if not isinstance(gradient.owner, OpTreeNode):
-                gathered.setdefault(id(gradient.owner._original_base), []).append(gradient)
-            elif mark is not None and gradient.owner.attrs is mark:
+            if not isinstance(gradient.node, OpTreeNode):
+                gathered.setdefault(id(gradient.node._original_base), []).append(gradient)
+            elif mark is not None and gradient.node.attrs is mark:
                 gathered.setdefault(id(mark), []).append(gradient)
 
-    add(found.values())
+    add(found)
     known = set(bases)
     for tensor in origin.on_the_way(bases.values(), wanted):
         known.update(id(base) for base in tensor.origin.bases())
         mine = gathered.get(id(tensor))
         if mine:
-            add(_backward(origin.current_expression(tensor), of_memory(tensor, mine)).values())
+            add(_swept(origin.current_expression(tensor), of_memory(tensor, mine)))
     return gathered, known
 
 
@@ -331,38 +292,6 @@ def _of_tensor(tensor: Any, related: list[GradNode], be: Any) -> Any:
     if not is_float(tensor.dtype):
         raise GradientError(f"Autodiff: no gradient with respect to a tensor of {tensor.dtype.name}: {shown(tensor)}")
     return of_memory(tensor, related) if related else be.zeros(tensor.shape, dtype=tensor.dtype)
-
-
-def of_memory(tensor: Any, related: list[GradNode]) -> Any:
-    """Gradient with respect to ``tensor`` from those of tensors that see its memory."""
-    total = None
-    for gathered in related:
-        part = _as_seen_by(tensor, gathered.owner, gathered.total)
-        if part is None:
-            return _through_base(tensor, tensor._original_base, related)
-        total = part if total is None else total + part
-    return total
-
-
-def _as_seen_by(tensor: Any, leaf: Any, gradient: Any) -> Any:
-    """Gradient of ``leaf`` for a ``tensor`` of the same elements, in the same or transposed order; else None."""
-    if leaf is tensor or leaf.layout == tensor.layout:
-        return gradient
-    return F.transpose(gradient) if leaf.T.layout == tensor.layout else None
-
-
-def _through_base(tensor: Any, base: Any, related: list[GradNode]) -> Any:
-    """Place the gradients of all views in the tensor they view, then look at ``tensor``'s part of it."""
-    if not base.is_contiguous or any(g.owner.dtype != base.dtype for g in related):
-        raise GradientError(f"Autodiff: cannot map the gradient of views to {base}: it is strided or reinterpreted")
-    total = None
-    for gathered in related:
-        part = _as_seen_by(base, gathered.owner, gathered.total)
-        if part is None:
-            part = F.unview(gathered.total, base.shape, gathered.owner.layout)
-        total = part if total is None else total + part
-    seen = _as_seen_by(tensor, base, total)
-    return F.view(total, tensor.layout) if seen is None else seen
 
 
 class GradUtil:

@@ -5,39 +5,30 @@ See :mod:`neonlike.optree.tape`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container
 from typing import Any
 
-from neonlike.optree.autodiff import GradNode, of_memory, unbroadcast
-from neonlike.optree.dtypes import is_float
-from neonlike.optree.functions import F as Functions
-from neonlike.optree.joining import joined
+from neonlike.optree.keeping import Entry, TapeWalk
 from neonlike.optree.node import OpTreeNode
-from neonlike.optree.tape import BROADCAST, Entry, Note, Walk, kept, leads, rule_of, stand_in
+from neonlike.optree.sweep import GradNode, Sweep, by_memory, of_memory
+from neonlike.optree.tape import Note, kept, stand_in
 
-F: Any = Functions
 _CHAIN = 12
 """Ops of a gradient that goes two ways, above which it is computed once; the planner's own limit within a plan."""
 
 
-class Backward:
-    """One backward pass from ``root``, whose gradient is ``incoming``.
+class Backward(Sweep):
+    """A sweep from ``root``, whose gradient is ``incoming``, that computes the gradients.
 
     Parameters
     ----------
     root : expression
-    incoming : expression of its shape
-    lazy : bool
-        Compute nothing: :attr:`gradients` are expressions.
+    incoming : tensor of its shape
     keep_graph : bool
         Leave kept values to a further pass.
-    also : nodes
-        Whose gradients are wanted besides those of parameters.
-    only : set of int, optional
-        The ids of the tensors of those parameters whose gradients are wanted; None: all.
-    stop : bool
-        Pass no gradient on from the nodes in ``also``.
-    walk : Walk, optional
+    wanted : container of ids, optional
+        The nodes and parameters' tensors whose gradients are wanted; None: those of all parameters.
+    walk : TapeWalk, optional
         All below ``root``, where that was listed before; it is used up.
     note : callable, optional
         Is told what was assigned.
@@ -45,109 +36,74 @@ class Backward:
     Attributes
     ----------
     gradients : dict
-        Gradients by the ids of parameters' tensors and of the nodes in ``also``.
+        Tensors by the ids of the nodes and parameters' tensors wanted.
     """
 
     def __init__(
         self,
         root: Any,
         incoming: Any,
-        lazy: bool = False,
         keep_graph: bool = False,
-        also: Iterable[Any] = (),
-        only: set[int] | None = None,
-        stop: bool = False,
-        walk: Walk | None = None,
+        wanted: Container[int] | None = None,
+        walk: TapeWalk | None = None,
         note: Note | None = None,
     ) -> None:
-        self.note = note
-        self.lazy, self.keep_graph, self.stop = lazy, keep_graph or lazy, stop
-        self.be = incoming.backend
+        self.note, self.keep_graph, self.be = note, keep_graph, incoming.backend
+        self.wanted = () if wanted is None else wanted
         self.gradients: dict[int, Any] = {}
-        self.also = {id(node) for node in also}
-        self.pending: dict[int, dict[int, GradNode]] = {}  # by parameter, then by the view of it
-        self.parameters: dict[int, Any] = {}
-        walk = walk or Walk([root], True, only, self.also)
-        if not (lazy or walk.is_resolved):
+        self.pending: dict[int, GradNode] = {}  # tensors whose gradients were not computed yet
+        walk = walk or TapeWalk([root], True, wanted)
+        if not walk.is_resolved:
             walk.resolve()
-        order, entries = walk.order, walk.entries
-        self._give(entries.get(id(root), root), incoming, False, 0)
-        entries.clear()
-        while order:
-            entry = order.pop()
-            self._step(entry)
-            if not self.keep_graph:
-                kept.pop(id(entry.node), None)
+        super().__init__(root, incoming, walk)
         self._flush(None)
 
-    def _step(self, entry: Entry) -> None:
-        """Pass the gradient of an entry on to its inputs."""
-        if entry.total is None or not entry.lead:
-            return
-        entry.total = joined(entry.total)
-        wanted = id(entry.node) in self.also
-        if not self.lazy and entry.total.__class__ is OpTreeNode and (wanted or self._worth_computing(entry)):
+    def visit(self, entry: Entry) -> None:
+        """Compute the gradient gathered at ``entry``, where that is to be done here, and pass it on."""
+        node = entry.node
+        wanted = id(node) in self.wanted
+        if entry.total.__class__ is OpTreeNode and (wanted or _worth_computing(entry)):
             self._flush(entry)
         if wanted:
-            self.gradients[id(entry.node)] = entry.total
-            if self.stop:
-                return
-        self._pass_on(entry)
+            self.gradients[id(node)] = entry.total
+        saved = kept.get(id(node))
+        if saved is not None:
+            z = stand_in(node, saved.tensor, *saved.parts)
+        else:
+            z = entry.now if entry.now.__class__ is OpTreeNode else stand_in(node, entry.now)
+        forms = tuple([b.now if b.__class__ is Entry else o for o, b in zip(entry.inputs, entry.below)])
+        d, entry.total = entry.total, None
+        self.pass_on(entry, d, z, forms)
 
-    def _worth_computing(self, entry: Entry) -> bool:
-        """Whether the gradient would be computed several times if it stayed an expression, or hold up memory."""
-        if not entry.deep:
-            return False
-        deep = sum(one.deep for one in entry.below if one.__class__ is Entry)
-        return deep > 0 if entry.heavy else deep > 1 and (entry.unfinished or entry.length > _CHAIN)
-
-    def _pass_on(self, entry: Entry) -> None:
-        node = entry.node
-        rule = rule_of(node) if node.spec is BROADCAST else None
-        grad: Any = node.spec.grad if rule is None else rule.grad
-        z, forms = node, entry.inputs
-        if not self.lazy:
-            saved = kept.get(id(node))
-            if saved is not None:
-                z = stand_in(node, saved.tensor, *saved.parts)
-            else:
-                z = entry.now if entry.now.__class__ is OpTreeNode else stand_in(node, entry.now)
-            forms = tuple([b.now if b.__class__ is Entry else o for o, b in zip(forms, entry.below)])
-        unfinished, length = entry.unfinished or entry.heavy, entry.length + 1
-        increments = grad(F, entry.total, z, *forms)
-        entry.total = None
-        for goes_to, operand, increment in zip(entry.below, entry.inputs, increments):
-            if increment is not None and leads(goes_to) and is_float(operand.dtype):
-                if increment.shape != operand.shape:
-                    increment = unbroadcast(increment, operand.shape)
-                self._give(goes_to, increment, unfinished, length)
-
-    def _give(self, to: Any, increment: Any, unfinished: bool, length: int) -> None:
+    def give(self, to: Any, increment: Any, giver: Entry | None) -> None:
         """Add to the gradient at an entry, or at a parameter's tensor."""
-        if to.__class__ is Entry:
-            to.total = increment if to.total is None else to.total + increment
-            to.unfinished, to.length = to.unfinished or unfinished, to.length + length
-            return
-        parameter = to._original_base
-        self.parameters[id(parameter)] = parameter
-        views = self.pending.setdefault(id(parameter), {})
-        views.setdefault(id(to), GradNode(to)).add(increment)
+        to.add(increment)
+        if to.__class__ is not Entry:
+            self.pending[id(to)] = to
+        elif giver is not None:
+            to.unfinished = to.unfinished or giver.unfinished or giver.heavy
+            to.length += giver.length + 1
+
+    def leave(self, entry: Entry) -> None:
+        """Let go of what was kept for the visit of ``entry``."""
+        if not self.keep_graph:
+            kept.pop(id(entry.node), None)
 
     def _flush(self, entry: Entry | None) -> None:
         """Compute the derivatives of parameters that are pending, and the gradient of an entry, by one plan."""
         pairs = []
         if entry is not None:
             pairs.append((self.be.fresh(entry.node.shape, entry.node.dtype), entry.total))
-        for key, views in self.pending.items():
-            parameter, before = self.parameters[key], self.gradients.get(key)
-            gradient = of_memory(parameter, list(views.values()))
-            if self.lazy:
-                self.gradients[key] = gradient
-            elif before is None:
+        for key, views in by_memory(self.pending.values()).items():
+            parameter, before = views[0].node._original_base, self.gradients.get(key)
+            gradient = of_memory(parameter, views)
+            if before is None:
                 self.gradients[key] = self.be.fresh(parameter.shape, parameter.dtype)
                 pairs.append((self.gradients[key], gradient))
             else:
                 pairs.append((before, before + gradient))
+        for leaf in self.pending.values():
+            leaf.total = None
         self.pending.clear()
         if pairs:
             self.be.assign_fresh(pairs)
@@ -155,3 +111,11 @@ class Backward:
                 self.note(pairs)
         if entry is not None:
             entry.total, entry.unfinished, entry.length = pairs[0][0], False, 0
+
+
+def _worth_computing(entry: Entry) -> bool:
+    """Whether the gradient would be computed several times if it stayed an expression, or hold up memory."""
+    if not entry.deep:
+        return False
+    deep = sum(one.deep for one in entry.below if one.__class__ is Entry)
+    return deep > 0 if entry.heavy else deep > 1 and (entry.unfinished or entry.length > _CHAIN)

@@ -5,7 +5,7 @@ See :mod:`neonlike.optree.tape` for why.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 from neonlike.errors import GradientError
@@ -14,16 +14,17 @@ from neonlike.optree.functions import F as Functions
 from neonlike.optree.node import Expression, OpTreeNode
 from neonlike.optree.ops import Kind, OpSpec
 from neonlike.optree.shapes import FREE
+from neonlike.optree.sweep import GradNode, Step, Walk
 from neonlike.optree.tape import (
     BROADCAST,
     CHEAP_MOVES,
-    Entry,
     Note,
-    Walk,
+    current,
+    empty_like,
     inputs,
+    is_dear,
     keep,
     kept,
-    leads,
     node_bytes,
     order_of,
     rule_of,
@@ -53,14 +54,10 @@ def reads(node: OpTreeNode) -> tuple[tuple[int, ...], ...]:
 def _asked(node: OpTreeNode, grad: Any, operands: tuple[Any, ...]) -> tuple[tuple[int, ...], ...]:
     """The answer of ``grad`` for operands, of which no two are the same, that stand for those of ``node``."""
     backend = node.backend
-    stand_ins = tuple(
-        OpTreeNode(BROADCAST, (), {"shape": o.shape}, o.shape, o.dtype, backend)
-        if isinstance(o, Expression)
-        else OpTreeNode(BROADCAST, (), {"shape": (1, 1)}, (1, 1), node.dtype, backend)
-        for o in operands
-    )
+    number = OpTreeNode(BROADCAST, (), {"shape": (1, 1)}, (1, 1), node.dtype, backend)
+    stand_ins = tuple(empty_like(o if isinstance(o, Expression) else number, backend) for o in operands)
     z = OpTreeNode(node.spec, stand_ins, node.attrs, node.shape, node.dtype, backend)
-    d = OpTreeNode(BROADCAST, (), {"shape": node.shape}, node.shape, node.dtype, backend)
+    d = empty_like(node, backend)
     names = {id(z): -1, **{id(stand_in): place for place, stand_in in enumerate(stand_ins)}}
     found = []
     try:
@@ -76,17 +73,115 @@ def _asked(node: OpTreeNode, grad: Any, operands: tuple[Any, ...]) -> tuple[tupl
     return tuple(found)
 
 
+# What values cost -----------------------------------------------------------------------------------------------------
+
+_ELEMENTWISE = Kind.ELEMENTWISE
+_MANY = 1 << 40
+"""Costs are counted up to this; a node that is used twice counts twice, so they may double with each node."""
+
+
+class Entry(Step):
+    """A step of the tape's sweep, with what is known of its value.
+
+    Attributes
+    ----------
+    now : expression or tensor
+        The node as it is best computed now, from kept tensors and views of them.
+    dear, heavy, deep : bool
+        Whether its value is a stage of its own; whether its gradient is; and whether such a one passes a gradient on,
+        here or below.
+    weight, forced : int
+        Flops an element to compute it again from tensors and dear nodes, and these nodes' bytes.
+    reached : bool
+        Whether a root is computed from it.
+    soft, hard : bool, int
+        Whether elementwise rules read its value, which share a kernel; how many dear ones do, each in a kernel.
+    why : str
+        Why its value is kept; or how it will be had again, or that nothing reads it.
+    unfinished, length
+        Whether a dear op of the gradient gathered so far was not computed yet; how many ops it has.
+    """
+
+    __slots__ = (
+        "dear", "deep", "forced", "hard", "heavy", "length", "now", "reached", "soft", "unfinished", "weight", "why",
+    )  # fmt: skip
+
+    now: Any
+    why: str
+
+    def __init__(self, node: OpTreeNode) -> None:
+        self.node = self.now = node
+        self.total = None
+        self.dear = self.heavy = self.soft = self.reached = self.unfinished = False
+        self.hard = self.length = 0
+        self.why = ""
+
+
+class TapeWalk(Walk):
+    """A walk that counts what values cost.
+
+    Parameters
+    ----------
+    roots, wanted
+        See :class:`.Walk`.
+    through_kept : bool
+        Whether to list what kept nodes were computed from, too.
+
+    Attributes
+    ----------
+    complete : bool
+        Whether no kept node was met, below which there is more.
+    """
+
+    step_type = Entry
+
+    def __init__(self, roots: Iterable[Any], through_kept: bool, wanted: Container[int] | None = None) -> None:
+        self.complete, self.is_resolved = True, False
+        super().__init__(roots, wanted, () if through_kept else kept)
+
+    def _leaf(self, one: Any) -> GradNode | None:
+        if one.__class__ is not OpTreeNode:
+            return super()._leaf(one)
+        self.complete = False
+        return GradNode(one) if kept[id(one)].leads else None
+
+    def _step(self, node: OpTreeNode) -> Entry:
+        entry: Entry = super()._step(node)
+        spec, rule = node.spec, entry.rule
+        deep, weight, forced = False, spec.flops, 0
+        for below in entry.below:
+            if below.__class__ is Entry:
+                deep = deep or below.deep
+                weight += below.weight
+                forced += below.forced
+        if spec.kind is not _ELEMENTWISE and is_dear(node):
+            entry.dear = True
+            entry.heavy = spec.kind is not Kind.REDUCTION if rule is None else rule.heavy
+            weight, forced = 0, node_bytes(node)
+        entry.deep = entry.lead and (deep or entry.heavy)
+        entry.weight, entry.forced = weight if weight < _MANY else _MANY, forced if forced < _MANY else _MANY
+        return entry
+
+    def resolve(self) -> None:
+        """Set ``now`` of each entry."""
+        now: dict[int, Any] = {}
+        self.is_resolved = True
+        for key, entry in self.steps.items():
+            saved = kept.get(key)
+            entry.now = now[key] = current(entry.node, now) if saved is None else saved.tensor
+
+
 # What is worth keeping ------------------------------------------------------------------------------------------------
 
 FURTHER = -2
 AGAIN = "computed again in the kernels that read it"
 
 
-def choose(walk: Walk, roots: Iterable[Any], valued: set[int] | None = None) -> list[Entry]:
+def choose(walk: TapeWalk, roots: Iterable[Any], valued: set[int] | None = None) -> list[Entry]:
     """The entries whose values the backward pass will read and that are worth keeping, ``why`` says why; ``roots`` are
     computed in any case. To ``valued`` are added the ids of nodes whose first result is read."""
     valued = set() if valued is None else valued
-    entries = walk.entries
+    entries = walk.steps
     own = {id(root) for root in roots}
     for key in own & entries.keys():
         entries[key].reached = True
@@ -115,7 +210,7 @@ def choose(walk: Walk, roots: Iterable[Any], valued: set[int] | None = None) -> 
 def _note_reads(entry: Entry, valued: set[int]) -> None:
     """Note which values the gradient rule of ``entry`` reads."""
     for goes_to, needed in zip(entry.below, reads(entry.node)):
-        if not needed or not leads(goes_to):
+        if not needed or goes_to is None or not goes_to.lead:
             continue
         for place in needed:
             read = entry if place < 0 else entry.below[place]
@@ -146,7 +241,7 @@ def _worth_keeping(entry: Entry) -> bool:
 # Values ---------------------------------------------------------------------------------------------------------------
 
 
-def compute(root: OpTreeNode, differentiable: bool, note: Note | None = None) -> tuple[Any, Walk | None]:
+def compute(root: OpTreeNode, differentiable: bool, note: Note | None = None) -> tuple[Any, TapeWalk | None]:
     """Tensor of the value of ``root``, by one plan that also computes what is to be kept.
 
     Values that were kept are not computed again. With ``differentiable`` that of the root is kept too. The walk that
@@ -157,9 +252,9 @@ def compute(root: OpTreeNode, differentiable: bool, note: Note | None = None) ->
         if entry.tensor.__class__ is not OpTreeNode:
             return entry.tensor, None
         del kept[id(root)]  # the value was not worth keeping, and is computed with the rest once more
-    walk = Walk([root], through_kept=False)
+    walk = TapeWalk([root], through_kept=False)
     walk.resolve()
-    wanted, valued = [walk.entries[id(root)]], {id(root)}
+    wanted, valued = [walk.steps[id(root)]], {id(root)}
     if differentiable:
         wanted[0].why = "asked for"
         wanted += choose(walk, [root], valued)

@@ -1,30 +1,44 @@
-"""Iterative walks over expression graphs; chains of thousands of nodes need no recursion."""
+"""Iterative walks over graphs; chains of thousands of nodes need no recursion."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Container, Iterable, Iterator
+from operator import attrgetter
 from typing import Any
 
 from neonlike.optree.node import Expression, OpTreeNode
 
 
+def ordered(
+    roots: Iterable[Any], below: Callable[[Any], Iterable[Any]], stop: Container[int] = (), kind: type = OpTreeNode
+) -> list[Any]:
+    """Objects of ``kind`` among ``roots`` and those ``below`` them, each once, in topological order: users come last.
+
+    Those whose ids are in ``stop`` are left out, with all that is reached through them alone.
+    """
+    order: list[Any] = []
+    met: set[int] = set()
+    path: list[tuple[Any, Iterator[Any]]] = [(None, iter(roots))]
+    while path:
+        node, rest = path[-1]
+        for one in rest:
+            if isinstance(one, kind) and id(one) not in met and id(one) not in stop:
+                met.add(id(one))
+                path.append((one, iter(below(one))))
+                break
+        else:
+            order.append(node)
+            path.pop()
+    order.pop()  # what stands above the roots
+    return order
+
+
+_operands = attrgetter("operands")
+
+
 def postorder(root: Any) -> list[OpTreeNode]:
     """Distinct nodes of ``root``, operands before users."""
-    order: list[OpTreeNode] = []
-    done: set[int] = set()
-    stack = [root] if isinstance(root, OpTreeNode) else []
-    while stack:
-        node = stack[-1]
-        if id(node) in done:
-            stack.pop()
-            continue
-        waiting = [o for o in node.operands[::-1] if isinstance(o, OpTreeNode) and id(o) not in done]
-        if waiting:
-            stack.extend(waiting)
-            continue
-        stack.pop()
-        done.add(id(node))
-        order.append(node)
-    return order
+    return ordered((root,), _operands)
 
 
 def leaves(root: Any) -> list[Any]:

@@ -1,0 +1,273 @@
+"""The reverse sweep: carries gradients from an expression down to what it was made of. All of reverse mode is here.
+
+* *Order and need.* A :class:`Walk` lists the nodes below a root, operands before users, and notes at each node what its
+  gradient goes to, and whether it leads to something that a gradient is wanted of.
+* *Rules.* A :class:`Sweep` visits these nodes in reverse. It calls the gradient rule of each (a :class:`~.tape.Rule` of
+  its own, or that of its row in the op table) with the gradient gathered there, and gets an increment for each input.
+* *Accumulation.* An increment is summed to the shape of its input where that was broadcast, and added to what other
+  users gave. The gradients of views are placed in the tensor they view (:func:`of_memory`).
+
+Rules build expressions, so gradients are expressions and can be differentiated again: nothing else is needed for second
+derivatives. Three front ends begin a sweep, and have beside it only what is theirs. :class:`.Autodiff` wants the
+gradient of every tensor and keeps them for later questions. :class:`.Backward` computes on the way, in stages, and lets
+go of kept values. Variables ask either of these, and add what comes to ``partial_derivative``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Sequence
+from typing import Any
+
+from neonlike.errors import GradientError
+from neonlike.optree.calls import sources
+from neonlike.optree.dtypes import is_float
+from neonlike.optree.functions import F as Functions
+from neonlike.optree.joining import joined
+from neonlike.optree.moves import drop_axes
+from neonlike.optree.node import Expression, OpTreeNode
+from neonlike.optree.ops import NON_DIFFERENTIABLE
+from neonlike.optree.shapes import FREE, Shape
+from neonlike.optree.tape import BROADCAST, Rule, empty_like, order_of, replaced, rule_of
+
+F: Any = Functions
+
+
+class GradNode:
+    """The gradient gathered at one node or tensor while its users are visited."""
+
+    __slots__ = ("node", "total")
+
+    lead: bool = True
+    """Whether a gradient has to come here."""
+
+    def __init__(self, node: Any) -> None:
+        self.node = node
+        self.total: Any = None
+
+    def add(self, increment: Any) -> None:
+        """Accumulate the contribution of one use."""
+        self.total = increment if self.total is None else self.total + increment
+
+
+class Step(GradNode):
+    """A node that is visited.
+
+    Attributes
+    ----------
+    rule : Rule or None
+        Its own gradient rule; None: that of the op table.
+    inputs : tuple
+        The nodes, tensors and numbers that it passes its gradient on to.
+    below : list of GradNode or None
+        Where the increment of each input is gathered; None: it is a constant.
+    """
+
+    __slots__ = ("below", "inputs", "lead", "rule")
+
+    below: list[Any]
+    inputs: tuple[Any, ...]
+    lead: bool
+    rule: Rule | None
+
+
+class Walk:
+    """The nodes below ``roots`` in topological order, operands before users.
+
+    Parameters
+    ----------
+    roots : expressions
+    wanted : container of ids, optional
+        The nodes whose gradients are wanted, and tensors, which stand for all views of theirs. None: all parameters.
+    stop : container of ids
+        Nodes to end at: neither they nor what only they need is listed.
+
+    Attributes
+    ----------
+    steps, leaves : dict
+        By ids: the nodes that are listed; the tensors, and nodes to end at, whose gradients are wanted.
+    order : list of Step
+    """
+
+    step_type: type[Step] = Step
+
+    def __init__(self, roots: Iterable[Any], wanted: Container[int] | None = None, stop: Container[int] = ()) -> None:
+        self.wanted = wanted
+        self.steps: dict[int, Any] = {}
+        self.leaves: dict[int, GradNode] = {}
+        for node in order_of(roots, stop):
+            self.steps[id(node)] = self._step(node)
+        self.order = list(self.steps.values())
+
+    def _step(self, node: OpTreeNode) -> Any:
+        step = self.step_type(node)
+        step.rule = rule = rule_of(node) if node.spec is BROADCAST else None
+        step.inputs = sources(node) if rule is None else rule.parents
+        step.below = below = []
+        lead = False
+        for operand in step.inputs:
+            to = None
+            if operand.__class__ is not float and isinstance(operand, Expression):
+                to = self.steps.get(id(operand)) or self._leaf(operand)
+                lead = lead or (to is not None and to.lead)
+            below.append(to)
+        if node.spec.grad is NON_DIFFERENTIABLE and rule is None:
+            lead, step.below = False, [None] * len(below)
+        if not lead:
+            lead = self.wanted is not None and id(node) in self.wanted
+        step.lead = lead and node.shape is not FREE and is_float(node.dtype)
+        return step
+
+    def _leaf(self, one: Any) -> GradNode | None:
+        """Where the gradient at a tensor, or a node to end at, is gathered; None if it is not wanted."""
+        found = self.leaves.get(id(one))
+        if found is None and is_float(one.dtype) and self._wants(one):
+            found = self.leaves[id(one)] = GradNode(one)
+        return found
+
+    def _wants(self, one: Any) -> bool:
+        is_whole = one.__class__ is OpTreeNode or one.base is None
+        whole = one if is_whole else one._original_base
+        return whole.is_parameter if self.wanted is None else id(whole) in self.wanted
+
+    def at(self, one: Any) -> GradNode | None:
+        """Where the gradient at ``one`` is gathered; None if none comes there."""
+        step = self.steps.get(id(one))
+        if step is None:
+            return self._leaf(one)
+        return step if step.lead else None  # type: ignore[no-any-return]
+
+
+class Sweep:
+    """Visits the nodes of ``walk``, users before operands; ``incoming`` is the gradient at ``root``.
+
+    The gradients stay expressions, and are left in ``walk``.
+    """
+
+    def __init__(self, root: Any, incoming: Any, walk: Walk) -> None:
+        start = walk.at(root)
+        if start is not None:
+            self.give(start, incoming, None)
+        order = walk.order
+        while order:
+            step = order.pop()
+            if step.total is not None:
+                step.total = joined(step.total)
+                self.visit(step)
+            self.leave(step)
+
+    def visit(self, step: Any) -> None:
+        """Pass the gradient gathered at ``step`` on."""
+        self.pass_on(step, step.total, step.node, step.inputs)
+
+    def pass_on(self, step: Any, d: Any, z: Any, forms: Sequence[Any]) -> None:
+        """Give each input of ``step`` the increment that its rule makes of the gradient ``d``.
+
+        The rule reads ``z`` for the value, and ``forms`` for those of the inputs.
+        """
+        grad: Any = step.node.spec.grad if step.rule is None else step.rule.grad
+        if grad is NON_DIFFERENTIABLE:
+            return
+        for to, operand, increment in zip(step.below, step.inputs, grad(F, d, z, *forms)):
+            if increment is not None and to is not None and to.lead:
+                if increment.shape != operand.shape:
+                    increment = unbroadcast(increment, operand.shape)
+                self.give(to, increment, step)
+
+    def give(self, to: Any, increment: Any, giver: Any) -> None:
+        """Add to the gradient at ``to``; ``giver`` is the step it comes from, None: it is the incoming one."""
+        to.add(increment)
+
+    def leave(self, step: Any) -> None:
+        """The visit of a step is over, or no gradient came to it."""
+
+
+def gradients(root: Any, incoming: Any, wanted: Iterable[Any], stop: bool = False) -> dict[int, Any]:
+    """Gradients of ``root`` as expressions, by the ids of those nodes and tensors ``wanted`` that it depends on.
+
+    With ``stop`` they are partial derivatives: no gradient goes on from the nodes wanted to what these were made of.
+    """
+    by_id = {id(one): one for one in wanted}
+    walk = Walk([root], by_id.keys(), by_id if stop else ())
+    Sweep(root, incoming, walk)
+    found = {key: of_memory(by_id[key], views) for key, views in by_memory(walk.leaves.values()).items()}
+    found |= {key: walk.steps[key].total for key in by_id.keys() & walk.steps.keys()}
+    return {key: gradient for key, gradient in found.items() if gradient is not None}
+
+
+def differentiated(define: Callable[..., Any], d: Any, operands: Sequence[Any]) -> tuple[Any, ...]:
+    """Increments for ``operands`` of the gradient ``d`` at the expression ``define(*operands)``.
+
+    The gradient rule of what has none of its own: of the expression that says what it computes. Only that is walked,
+    not what its operands were made of.
+
+    Parameters
+    ----------
+    define : callable
+        Builds the expression of expressions like the operands; it is not computed.
+    d : expression of its shape
+    operands : expressions
+        Those that it does not depend on get None.
+    """
+    given = (d, *operands)
+    empty = [empty_like(one, d.backend) for one in given]
+    found = gradients(define(*empty[1:]), empty[0], empty[1:], stop=True)
+    increments = replaced([found.get(id(one)) for one in empty[1:]], dict(zip(map(id, empty), given)))
+    return tuple(increments)
+
+
+# Accumulation ---------------------------------------------------------------------------------------------------------
+
+
+def unbroadcast(gradient: Any, shape: Shape) -> Any:
+    """``gradient`` summed (or stretched) to ``shape``, undoing the broadcasting of an operand of that shape."""
+    extra = len(gradient.shape) - len(shape)
+    axes = tuple(range(extra)) + tuple(
+        axis for axis, size in enumerate(shape, max(extra, 0)) if size == 1 and gradient.shape[axis] != 1
+    )
+    if axes:
+        gradient = F.sum(gradient, axis=axes)
+    if extra > 0:
+        gradient = drop_axes(gradient, extra)
+    return gradient if gradient.shape == shape else F.broadcast_to(gradient, shape)
+
+
+def by_memory(leaves: Iterable[GradNode]) -> dict[int, list[GradNode]]:
+    """``leaves`` that got a gradient, by the id of the tensor that owns their memory; of a node, by its own."""
+    found: dict[int, list[GradNode]] = {}
+    for leaf in leaves:
+        if leaf.total is not None:
+            one = leaf.node
+            found.setdefault(id(one if one.__class__ is OpTreeNode else one._original_base), []).append(leaf)
+    return found
+
+
+def of_memory(tensor: Any, related: Sequence[GradNode]) -> Any:
+    """Gradient with respect to ``tensor`` from those of tensors that see its memory."""
+    total = None
+    for gathered in related:
+        part = _as_seen_by(tensor, gathered.node, gathered.total)
+        if part is None:
+            return _through_base(tensor, tensor._original_base, related)
+        total = part if total is None else total + part
+    return total
+
+
+def _as_seen_by(tensor: Any, leaf: Any, gradient: Any) -> Any:
+    """Gradient of ``leaf`` for a ``tensor`` of the same elements, in the same or transposed order; else None."""
+    if leaf is tensor or leaf.layout == tensor.layout:
+        return gradient
+    return F.transpose(gradient) if leaf.T.layout == tensor.layout else None
+
+
+def _through_base(tensor: Any, base: Any, related: Sequence[GradNode]) -> Any:
+    """Place the gradients of all views in the tensor they view, then look at ``tensor``'s part of it."""
+    if not base.is_contiguous or any(gathered.node.dtype != base.dtype for gathered in related):
+        raise GradientError(f"Autodiff: cannot map the gradient of views to {base}: it is strided or reinterpreted")
+    total = None
+    for gathered in related:
+        part = _as_seen_by(base, gathered.node, gathered.total)
+        if part is None:
+            part = F.unview(gathered.total, base.shape, gathered.node.layout)
+        total = part if total is None else total + part
+    seen = _as_seen_by(tensor, base, total)
+    return F.view(total, tensor.layout) if seen is None else seen
