@@ -7,7 +7,6 @@ A variable is an op-tree and the variables it was made of; nothing is computed b
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from operator import attrgetter
 from typing import Any
 
 from neonlike.autograd import lifetimes, passes, report
@@ -19,7 +18,6 @@ from neonlike.optree.dtypes import DType
 from neonlike.optree.keeping import compute
 from neonlike.optree.node import OpTreeNode
 from neonlike.optree.shapes import Shape
-from neonlike.optree.walk import ordered
 
 
 class FreedError(NeonlikeError, RuntimeError):
@@ -354,21 +352,27 @@ def leaf_of(tensor: Any) -> Any:
 
 
 def upstream(root: Variable, spent_too: bool = False) -> list[Variable]:
-    """``root`` and what it was made of, each once, users last.
+    """``root`` and what it was made of, each once.
 
     Raises
     ------
     GradientError
         If a backward pass has used some of it up.
     """
-    found: list[Variable] = ordered((root,), attrgetter("parents"), kind=Variable)
-    for variable in found:
+    found: dict[int, Variable] = {id(root): root}
+    stack = [root]
+    while stack:
+        variable = stack.pop()
         if variable._spent and not spent_too:
             raise GradientError(
                 f"backprop: what {variable!r} was made of was freed by an earlier backprop(); call that with "
                 "keep_graph=True to go through a graph twice"
             )
-    return found
+        for parent in variable.parents:
+            if id(parent) not in found:
+                found[id(parent)] = parent
+                stack.append(parent)
+    return list(found.values())
 
 
 def _gather(be: Any, variables: list[Variable], gradients: dict[int, Any]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import operator
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -27,6 +27,7 @@ from neonlike.optree.sweep import GradNode, Sweep, Walk, of_memory
 from neonlike.optree.walk import leaves, structure
 
 F: Any = Functions
+__all__ = ["Autodiff", "GradNode", "GradUtil", "grad_map"]
 
 
 class _GradMap(Mapping[str, Any]):
@@ -94,7 +95,6 @@ class Autodiff:
     be: Any
     next_error: Any
     _found: list[GradNode] | None
-    _bases: dict[int, Any]
     _key: tuple[Any, ...]
 
     def __new__(cls, op_tree: Any, be: Any, next_error: Any = None) -> Autodiff:
@@ -104,7 +104,6 @@ class Autodiff:
         if found is None:
             found = super().__new__(cls)
             found.op_tree, found.be, found.next_error, found._found, found._key = op_tree, be, next_error, None, key
-            found._bases = {}
             cls._forget_dead()
             cls._living[key] = weakref.ref(found)
         return found
@@ -148,12 +147,13 @@ class Autodiff:
             raise GradientError(f"Autodiff: expected a list of tensors, got {type(tensors).__name__}")
         for tensor in tensors:
             _check_tensor(tensor)
-        found = self._differentiated()
-        gathered, known = _by_base(found, self._bases, {id(tensor._original_base) for tensor in tensors})
+        gathered, known = _by_base(self._differentiated(), {id(tensor._original_base) for tensor in tensors})
         for tensor in tensors:
             if absent == "error" and id(tensor._original_base) not in known:
                 raise _not_there(tensor, self.op_tree)
-        return [_of_tensor(tensor, gathered.get(id(tensor._original_base), []), self.be) for tensor in tensors]
+        related = [gathered.get(id(tensor._original_base), ()) for tensor in tensors]
+        found = [of_memory(tensor, views) for tensor, views in zip(tensors, related)]
+        return [self.be.zeros(t.shape, dtype=t.dtype) if one is None else one for t, one in zip(tensors, found)]
 
     def gradient_at(self, node: OpTreeNode) -> Any:
         """Gradient as a lazy expression with respect to ``node``, a part of the expression; None if it is not one.
@@ -164,17 +164,16 @@ class Autodiff:
         if not isinstance(node, OpTreeNode):
             raise GradientError(f"Autodiff: expected a part of the expression, got {type(node).__name__}")
         wanted = {id(leaf._original_base) for leaf in leaves(node)}
-        gathered, _ = _by_base(self._differentiated(), self._bases, wanted, node.attrs)
+        gathered, _ = _by_base(self._differentiated(), wanted, node.attrs)
         totals = [gradient.total for gradient in gathered.get(id(node.attrs), ())]
         return functools.reduce(operator.add, totals) if totals else None
 
     def _differentiated(self) -> list[GradNode]:
-        """The gradients at every node and tensor of the expression."""
+        """What is gathered at every node and tensor of the expression."""
         if self.op_tree is None:
             raise GradientError("Autodiff: cleanup() was called; make a new one")
         if self._found is None:
             self._found = _swept(self.op_tree, self._incoming())
-            self._bases = {id(base): base for leaf in leaves(self.op_tree) for base in (leaf._original_base,)}
         return self._found
 
     def get_grad_tensor(self, tensors: Sequence[Any], *, absent: str = "zeros") -> list[Any]:
@@ -218,7 +217,6 @@ class Autodiff:
         if self._alive(self._key) is self:
             self._living.pop(self._key, None)
         self.op_tree = self.next_error = self._found = None
-        self._bases = {}
 
     def _incoming(self) -> Any:
         if self.next_error is not None:
@@ -240,20 +238,22 @@ def _check(op_tree: Any, next_error: Any) -> None:
 
 
 def _swept(root: Any, incoming: Any) -> list[GradNode]:
-    """Gradients at every node and tensor below ``root``, those of ``root`` and others near it first."""
+    """What is gathered at every node below ``root``, users first, and at every tensor of floats."""
     walk = Walk([root], _All())
     nodes = walk.order[::-1]
     Sweep(root, incoming, walk)
-    return [gathered for gathered in (*nodes, *walk.leaves.values()) if gathered.total is not None]
+    return [*nodes, *walk.leaves.values()]
 
 
 def _check_tensor(tensor: Any) -> None:
     if not isinstance(tensor, Expression) or isinstance(tensor, OpTreeNode):
         raise GradientError(f"Autodiff: gradients are taken with respect to tensors, got {shown(tensor)}")
+    if not is_float(tensor.dtype):
+        raise GradientError(f"Autodiff: no gradient with respect to a tensor of {tensor.dtype.name}: {shown(tensor)}")
 
 
 def _by_base(
-    found: list[GradNode], bases: dict[int, Any], wanted: set[int], mark: dict[str, Any] | None = None
+    found: list[GradNode], wanted: set[int], mark: dict[str, Any] | None = None
 ) -> tuple[dict[int, list[GradNode]], set[int]]:
     """Gradients by the id of the tensor that owns the memory, and the ids of all owners that the expression reads.
 
@@ -261,17 +261,23 @@ def _by_base(
     computed from. Gradients of nodes whose attributes are ``mark`` are listed too, by the id of ``mark``.
     """
     gathered: dict[int, list[GradNode]] = {}
+    bases: dict[int, Any] = {}
 
-    def add(gradients: Iterable[GradNode]) -> None:
-        for gradient in gradients:
-            if not isinstance(gradient.node, OpTreeNode):
-                gathered.setdefault(id(gradient.node._original_base), []).append(gradient)
-            elif mark is not None and gradient.node.attrs is mark:
-                gathered.setdefault(id(mark), []).append(gradient)
+    def add(found: list[GradNode]) -> None:
+        for one in found:
+            key = id(mark)
+            if not isinstance(one.node, OpTreeNode):
+                base = one.node._original_base
+                key = id(base)
+                bases[key] = base
+            elif mark is None or one.node.attrs is not mark:
+                continue
+            if one.total is not None:
+                gathered.setdefault(key, []).append(one)
 
     add(found)
     known = set(bases)
-    for tensor in origin.on_the_way(bases.values(), wanted):
+    for tensor in origin.on_the_way(list(bases.values()), wanted):
         known.update(id(base) for base in tensor.origin.bases())
         mine = gathered.get(id(tensor))
         if mine:
@@ -285,13 +291,6 @@ def _not_there(tensor: Any, op_tree: Any) -> GradientError:
         "respect to it; values that were assigned to another tensor, or went through the host, are constants. "
         "Differentiate the expression before it is assigned"
     )
-
-
-def _of_tensor(tensor: Any, related: list[GradNode], be: Any) -> Any:
-    """Gradient with respect to ``tensor``, from those of the tensors that share its memory."""
-    if not is_float(tensor.dtype):
-        raise GradientError(f"Autodiff: no gradient with respect to a tensor of {tensor.dtype.name}: {shown(tensor)}")
-    return of_memory(tensor, related) if related else be.zeros(tensor.shape, dtype=tensor.dtype)
 
 
 class GradUtil:

@@ -56,6 +56,7 @@ class Backward(Sweep):
         if not walk.is_resolved:
             walk.resolve()
         super().__init__(root, incoming, walk)
+        self.pending = walk.leaves
         self._flush(None)
 
     def visit(self, entry: Entry) -> None:
@@ -74,18 +75,16 @@ class Backward(Sweep):
         forms = tuple([b.now if b.__class__ is Entry else o for o, b in zip(entry.inputs, entry.below)])
         d, entry.total = entry.total, None
         self.pass_on(entry, d, z, forms)
-
-    def give(self, to: Any, increment: Any, giver: Entry | None) -> None:
-        """Add to the gradient at an entry, or at a parameter's tensor."""
-        to.add(increment)
-        if to.__class__ is not Entry:
-            self.pending[id(to)] = to
-        elif giver is not None:
-            to.unfinished = to.unfinished or giver.unfinished or giver.heavy
-            to.length += giver.length + 1
+        unfinished, length = entry.unfinished or entry.heavy, entry.length + 1
+        for to in entry.below:
+            if to.__class__ is Entry:
+                to.unfinished, to.length = to.unfinished or unfinished, to.length + length
+            elif to is not None:
+                self.pending[id(to)] = to
 
     def leave(self, entry: Entry) -> None:
         """Let go of what was kept for the visit of ``entry``."""
+        entry.now = None
         if not self.keep_graph:
             kept.pop(id(entry.node), None)
 
@@ -104,7 +103,7 @@ class Backward(Sweep):
                 pairs.append((before, before + gradient))
         for leaf in self.pending.values():
             leaf.total = None
-        self.pending.clear()
+        self.pending = {}
         if pairs:
             self.be.assign_fresh(pairs)
             if self.note is not None:

@@ -108,6 +108,9 @@ class Entry(Step):
 
     now: Any
     why: str
+    deep: bool
+    weight: int
+    forced: int
 
     def __init__(self, node: OpTreeNode) -> None:
         self.node = self.now = node
@@ -134,6 +137,8 @@ class TapeWalk(Walk):
     """
 
     step_type = Entry
+    steps: dict[int, Entry]  # type: ignore[assignment]
+    order: list[Entry]  # type: ignore[assignment]
 
     def __init__(self, roots: Iterable[Any], through_kept: bool, wanted: Container[int] | None = None) -> None:
         self.complete, self.is_resolved = True, False
@@ -146,7 +151,7 @@ class TapeWalk(Walk):
         return GradNode(one) if kept[id(one)].leads else None
 
     def _step(self, node: OpTreeNode) -> Entry:
-        entry: Entry = super()._step(node)
+        entry: Any = super()._step(node)
         spec, rule = node.spec, entry.rule
         deep, weight, forced = False, spec.flops, 0
         for below in entry.below:
@@ -160,7 +165,7 @@ class TapeWalk(Walk):
             weight, forced = 0, node_bytes(node)
         entry.deep = entry.lead and (deep or entry.heavy)
         entry.weight, entry.forced = weight if weight < _MANY else _MANY, forced if forced < _MANY else _MANY
-        return entry
+        return entry  # type: ignore[no-any-return]
 
     def resolve(self) -> None:
         """Set ``now`` of each entry."""

@@ -64,6 +64,7 @@ class Step(GradNode):
 
     __slots__ = ("below", "inputs", "lead", "rule")
 
+    node: OpTreeNode
     below: list[Any]
     inputs: tuple[Any, ...]
     lead: bool
@@ -92,29 +93,29 @@ class Walk:
 
     def __init__(self, roots: Iterable[Any], wanted: Container[int] | None = None, stop: Container[int] = ()) -> None:
         self.wanted = wanted
-        self.steps: dict[int, Any] = {}
+        self.steps: dict[int, Step] = {}
         self.leaves: dict[int, GradNode] = {}
         for node in order_of(roots, stop):
             self.steps[id(node)] = self._step(node)
         self.order = list(self.steps.values())
 
-    def _step(self, node: OpTreeNode) -> Any:
+    def _step(self, node: OpTreeNode) -> Step:
         step = self.step_type(node)
         step.rule = rule = rule_of(node) if node.spec is BROADCAST else None
         step.inputs = sources(node) if rule is None else rule.parents
         step.below = below = []
         lead = False
         for operand in step.inputs:
-            to = None
-            if operand.__class__ is not float and isinstance(operand, Expression):
+            to: GradNode | None = None
+            if operand.__class__ is OpTreeNode:
                 to = self.steps.get(id(operand)) or self._leaf(operand)
-                lead = lead or (to is not None and to.lead)
+            elif isinstance(operand, Expression):
+                to = self._leaf(operand)
             below.append(to)
+            lead = lead or (to is not None and to.lead)
         if node.spec.grad is NON_DIFFERENTIABLE and rule is None:
             lead, step.below = False, [None] * len(below)
-        if not lead:
-            lead = self.wanted is not None and id(node) in self.wanted
-        step.lead = lead and node.shape is not FREE and is_float(node.dtype)
+        step.lead = (lead or self._wants(node)) and node.shape is not FREE and is_float(node.dtype)
         return step
 
     def _leaf(self, one: Any) -> GradNode | None:
@@ -125,16 +126,17 @@ class Walk:
         return found
 
     def _wants(self, one: Any) -> bool:
-        is_whole = one.__class__ is OpTreeNode or one.base is None
-        whole = one if is_whole else one._original_base
-        return whole.is_parameter if self.wanted is None else id(whole) in self.wanted
+        is_node = one.__class__ is OpTreeNode
+        if not is_node and one.base is not None:
+            one = one._original_base
+        return id(one) in self.wanted if self.wanted is not None else not is_node and one.is_parameter
 
     def at(self, one: Any) -> GradNode | None:
         """Where the gradient at ``one`` is gathered; None if none comes there."""
         step = self.steps.get(id(one))
         if step is None:
             return self._leaf(one)
-        return step if step.lead else None  # type: ignore[no-any-return]
+        return step if step.lead else None
 
 
 class Sweep:
@@ -146,7 +148,7 @@ class Sweep:
     def __init__(self, root: Any, incoming: Any, walk: Walk) -> None:
         start = walk.at(root)
         if start is not None:
-            self.give(start, incoming, None)
+            start.add(incoming)
         order = walk.order
         while order:
             step = order.pop()
@@ -171,11 +173,7 @@ class Sweep:
             if increment is not None and to is not None and to.lead:
                 if increment.shape != operand.shape:
                     increment = unbroadcast(increment, operand.shape)
-                self.give(to, increment, step)
-
-    def give(self, to: Any, increment: Any, giver: Any) -> None:
-        """Add to the gradient at ``to``; ``giver`` is the step it comes from, None: it is the incoming one."""
-        to.add(increment)
+                to.add(increment)
 
     def leave(self, step: Any) -> None:
         """The visit of a step is over, or no gradient came to it."""

@@ -1,7 +1,7 @@
 """The tape: values and derivatives of op-trees that are built, asked for and differentiated piece by piece.
 
 A tape is no list of its own: the nodes of an op-tree are its entries, their gradient rules (the op table's, those of
-compound primitives, a user's) its operations, and reverse post-order the order to play it in. Two things are added.
+compound primitives, a user's) its operations, and :mod:`.sweep` plays it. Two things are added.
 
 * *Kept values* (:mod:`.keeping`). When a value is asked for that will be differentiated, one plan computes it and all
   that the backward pass will read and is dear to compute again: products, primitives, reductions, gathers, and chains
@@ -14,7 +14,7 @@ compound primitives, a user's) its operations, and reverse post-order the order 
   Of a value that was read in parts, which are all of it, the gradient is a concatenation (:mod:`.joining`).
 
 A chain of elementwise ops is thus one kernel forward and one backward; a multi-layer perceptron has a plan a layer. A
-lazy pass computes nothing: its gradients are expressions of the original nodes, and can be differentiated themselves.
+sweep alone (:func:`.sweep.gradients`) computes nothing: its gradients are expressions of the original nodes.
 """
 
 from __future__ import annotations
@@ -155,18 +155,16 @@ def keep(node: OpTreeNode, tensors: Sequence[Any], why: str, leads: bool) -> Non
 
 
 def order_of(roots: Iterable[Any], stop: Container[int] = ()) -> list[OpTreeNode]:
-    """Distinct nodes below ``roots``, by operands and by what gradients go to, users last; see :func:`.walk.ordered`.
-
-    Of the operands of a node the last comes first, so that gradients reach the first one's first.
-    """
+    """Distinct nodes below ``roots``, by operands and by what gradients go to; see :func:`~.walk.ordered`."""
     return ordered(roots, _below, stop)
 
 
 def _below(node: OpTreeNode) -> tuple[Any, ...]:
+    operands = node.operands
     if node.spec is BROADCAST or node.spec is PART:
-        found = inputs(node)
-        return node.operands[::-1] if found is node.operands else (*found[::-1], *node.operands[::-1])
-    return node.operands[::-1]
+        passed_to = inputs(node)
+        return operands if passed_to is operands else (*operands, *passed_to)
+    return operands
 
 
 # What stands for a node ---------------------------------------------------------------------------------------------

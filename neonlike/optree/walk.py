@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator
-from operator import attrgetter
+from collections.abc import Callable, Container, Iterable
 from typing import Any
 
 from neonlike.optree.node import Expression, OpTreeNode
@@ -14,31 +13,28 @@ def ordered(
 ) -> list[Any]:
     """Objects of ``kind`` among ``roots`` and those ``below`` them, each once, in topological order: users come last.
 
-    Those whose ids are in ``stop`` are left out, with all that is reached through them alone.
+    Of several objects the last and what is below it come first. Those whose ids are in ``stop`` are left out, with all
+    that is reached through them alone.
     """
     order: list[Any] = []
     met: set[int] = set()
-    path: list[tuple[Any, Iterator[Any]]] = [(None, iter(roots))]
-    while path:
-        node, rest = path[-1]
-        for one in rest:
-            if isinstance(one, kind) and id(one) not in met and id(one) not in stop:
-                met.add(id(one))
-                path.append((one, iter(below(one))))
-                break
-        else:
-            order.append(node)
-            path.pop()
-    order.pop()  # what stands above the roots
+    path: list[Any] = []
+    stack = [one for one in roots if isinstance(one, kind)]
+    while stack:
+        one = stack.pop()
+        if one is None:  # all below the last of the path is listed
+            order.append(path.pop())
+        elif id(one) not in met and id(one) not in stop:
+            met.add(id(one))
+            path.append(one)
+            stack.append(None)
+            stack += [under for under in below(one) if isinstance(under, kind)]
     return order
-
-
-_operands = attrgetter("operands")
 
 
 def postorder(root: Any) -> list[OpTreeNode]:
     """Distinct nodes of ``root``, operands before users."""
-    return ordered((root,), _operands)
+    return ordered((root,), lambda node: node.operands[::-1])
 
 
 def leaves(root: Any) -> list[Any]:

@@ -19,13 +19,17 @@ def fault(name: str, file: str, old: str, new: str) -> Mutant:
 
 
 MUTANTS = (
-    fault("constants of a parameter's tensor get derivatives", SWEEP, "return whole.is_parameter if self.wanted is None else", "return True if self.wanted is None else"),
-    fault("all parameters are differentiated by", SWEEP, "return whole.is_parameter if self.wanted is None else id(whole) in self.wanted", "return whole.is_parameter"),
+    fault("constants of a parameter's tensor get derivatives", SWEEP, "else not is_node and one.is_parameter", "else not is_node"),
+    fault("all parameters are differentiated by", SWEEP, "return id(one) in self.wanted if self.wanted is not None else", "return"),
     fault("a gradient of its own is not used", SWEEP, "grad: Any = step.node.spec.grad if step.rule is None else step.rule.grad", "grad: Any = step.node.spec.grad"),
     fault("broadcasting is not undone", SWEEP, "if increment.shape != operand.shape:", "if increment.shape != operand.shape and False:"),
     fault("the last use of a value counts alone", SWEEP, "self.total = increment if self.total is None else self.total + increment", "self.total = increment"),
     fault("a parameter used in two stages gets the last one's derivative", BACKWARD, "pairs.append((before, before + gradient))", "pairs.append((before, gradient))"),
     fault("kept values stay after the pass", BACKWARD, "            kept.pop(id(entry.node), None)\n", "            pass\n"),
+    fault("entries hold on to kept values", BACKWARD, "        entry.now = None\n", ""),
+    fault("constants beside the way are visited", SWEEP, "if increment is not None and to is not None and to.lead:", "if increment is not None and to is not None:"),
+    fault("the gradient at an op that passes none on is 0", SWEEP, "(lead or self._wants(node)) and node.shape", "lead and node.shape"),
+    fault("rules lead nowhere beside the value", TAPE, "(*operands, *passed_to)", "operands"),
     fault("gradients pass through the ends of a block", SWEEP, "by_id if stop else ()", "()"),
     fault("nothing is computed on the way", BACKWARD, "    return deep > 0 if entry.heavy else", "    return False if entry.heavy else"),
     fault("products are kept besides what is cheap above them", KEEPING, "    elif entry.forced and entry.forced >= node_bytes(entry.node):", "    elif False:"),
