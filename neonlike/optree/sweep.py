@@ -114,7 +114,7 @@ class Walk:
             below.append(to)
             lead = lead or (to is not None and to.lead)
         if node.spec.grad is NON_DIFFERENTIABLE and rule is None:
-            lead, step.below = False, [None] * len(below)
+            lead = False
         step.lead = (lead or self._wants(node)) and node.shape is not FREE and is_float(node.dtype)
         return step
 

@@ -110,6 +110,17 @@ def test_products_are_computed_once_and_cheap_values_not_kept(be: Any, monkeypat
     assert cheap.memory_report().intermediate_bytes == 4
 
 
+def test_ops_without_a_gradient_cost_what_is_below_them(be: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mask of a product is kept: to compute it again would take the product."""
+    w, y, x = ag.param(numbers(5, 6)), ag.param(numbers(4, 6, seed=1)), ag.const(numbers(4, 5))
+    root = ag.op(lambda a, h: be.sum(a * (h > 0)))(y, x @ w)
+    assert [line.split()[0] for line in root.explain().splitlines() if "will be kept" in line] == ["gt"]
+    with stages_of(be, monkeypatch) as plans:
+        root.backprop()
+    assert [plan.count("contraction") for plan in plans] == [1, 0]
+    assert (y.partial_derivative.get() == (x.get() @ w.get() > 0)).all()
+
+
 @pytest.mark.parametrize("function", [ag.gelu, ag.silu, ag.hard_swish])
 def test_of_activations_of_several_ops_the_operand_is_kept(be: Any, function: Any) -> None:
     w, b, v, x = ag.param(numbers(5, 6)), ag.param(numbers(1, 6)), ag.param(numbers(6, 2)), ag.const(numbers(4, 5))
