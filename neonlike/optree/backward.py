@@ -18,7 +18,7 @@ _CHAIN = 12
 
 
 class Backward(Sweep):
-    """A sweep from ``root``, whose gradient is ``incoming``, that computes the gradients.
+    """Sweeps from ``root``, with the gradient ``incoming``, and computes gradients on the way.
 
     Parameters
     ----------

@@ -81,7 +81,7 @@ _MANY = 1 << 40
 
 
 class Entry(Step):
-    """A step of the tape's sweep, with what is known of its value.
+    """A step of the tape's sweep, with the costs of its value.
 
     Attributes
     ----------

@@ -1,16 +1,16 @@
-"""The reverse sweep: carries gradients from an expression down to what it was made of. All of reverse mode is here.
+"""Reverse-mode sweep: carries gradients from an expression to its operands, for all front ends.
 
-* *Order and need.* A :class:`Walk` lists the nodes below a root, operands before users, and notes at each node what its
-  gradient goes to, and whether it leads to something that a gradient is wanted of.
+* *Order and need.* A :class:`Walk` lists the nodes below a root, operands before users. It notes where the gradient of
+  each goes, and whether it leads to a node or tensor that is wanted.
 * *Rules.* A :class:`Sweep` visits these nodes in reverse. It calls the gradient rule of each (a :class:`~.tape.Rule` of
   its own, or that of its row in the op table) with the gradient gathered there, and gets an increment for each input.
-* *Accumulation.* An increment is summed to the shape of its input where that was broadcast, and added to what other
-  users gave. The gradients of views are placed in the tensor they view (:func:`of_memory`).
+* *Accumulation.* An increment is summed to the shape of its input where that was broadcast, and added to those of other
+  users. The gradients of views are placed in the tensor they view (:func:`of_memory`).
 
-Rules build expressions, so gradients are expressions and can be differentiated again: nothing else is needed for second
-derivatives. Three front ends begin a sweep, and have beside it only what is theirs. :class:`.Autodiff` wants the
-gradient of every tensor and keeps them for later questions. :class:`.Backward` computes on the way, in stages, and lets
-go of kept values. Variables ask either of these, and add what comes to ``partial_derivative``.
+Rules build expressions, so gradients are expressions and can be differentiated again: second derivatives need nothing
+else. Each front end begins a sweep and adds what is its own. :class:`.Autodiff` wants the gradient of every tensor and
+keeps them for later questions. :class:`.Backward` computes gradients in stages and lets go of kept values. Variables
+ask either, and add the results to ``partial_derivative``.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ class GradNode:
 
 
 class Step(GradNode):
-    """A node that is visited.
+    """A node of a sweep, with the targets of its gradient.
 
     Attributes
     ----------
     rule : Rule or None
         Its own gradient rule; None: that of the op table.
     inputs : tuple
-        The nodes, tensors and numbers that it passes its gradient on to.
+        The operands of its rule: nodes, tensors and numbers.
     below : list of GradNode or None
-        Where the increment of each input is gathered; None: it is a constant.
+        Where the increment of each input is gathered; None: the input is a constant.
     """
 
     __slots__ = ("below", "inputs", "lead", "rule")
@@ -72,20 +72,22 @@ class Step(GradNode):
 
 
 class Walk:
-    """The nodes below ``roots`` in topological order, operands before users.
+    """Lists the nodes below ``roots`` in topological order, operands before users.
 
     Parameters
     ----------
     roots : expressions
     wanted : container of ids, optional
-        The nodes whose gradients are wanted, and tensors, which stand for all views of theirs. None: all parameters.
+        Nodes and tensors to differentiate by; a tensor includes its views. None: all parameters.
     stop : container of ids
-        Nodes to end at: neither they nor what only they need is listed.
+        Nodes where the walk ends: they are not listed, nor operands of theirs alone.
 
     Attributes
     ----------
-    steps, leaves : dict
-        By ids: the nodes that are listed; the tensors, and nodes to end at, whose gradients are wanted.
+    steps : dict
+        The nodes that are listed, by id.
+    leaves : dict
+        The tensors that are wanted, and the nodes in ``stop`` that are, by id.
     order : list of Step
     """
 
@@ -119,7 +121,7 @@ class Walk:
         return step
 
     def _leaf(self, one: Any) -> GradNode | None:
-        """Where the gradient at a tensor, or a node to end at, is gathered; None if it is not wanted."""
+        """Where the gradient at a tensor, or at a node in ``stop``, is gathered; None if it is not wanted."""
         found = self.leaves.get(id(one))
         if found is None and is_float(one.dtype) and self._wants(one):
             found = self.leaves[id(one)] = GradNode(one)
@@ -140,9 +142,9 @@ class Walk:
 
 
 class Sweep:
-    """Visits the nodes of ``walk``, users before operands; ``incoming`` is the gradient at ``root``.
+    """Visits the nodes of ``walk`` in reverse, users before operands, with the gradient ``incoming`` at ``root``.
 
-    The gradients stay expressions, and are left in ``walk``.
+    The gradients stay expressions, and are found in ``walk`` afterwards.
     """
 
     def __init__(self, root: Any, incoming: Any, walk: Walk) -> None:
@@ -180,9 +182,9 @@ class Sweep:
 
 
 def gradients(root: Any, incoming: Any, wanted: Iterable[Any], stop: bool = False) -> dict[int, Any]:
-    """Gradients of ``root`` as expressions, by the ids of those nodes and tensors ``wanted`` that it depends on.
+    """Gradients of ``root`` as expressions, by the ids of the nodes and tensors ``wanted``; constants have none.
 
-    With ``stop`` they are partial derivatives: no gradient goes on from the nodes wanted to what these were made of.
+    With ``stop`` they are partial derivatives: the nodes ``wanted`` pass no gradient on to their own operands.
     """
     by_id = {id(one): one for one in wanted}
     walk = Walk([root], by_id.keys(), by_id if stop else ())
@@ -195,8 +197,7 @@ def gradients(root: Any, incoming: Any, wanted: Iterable[Any], stop: bool = Fals
 def differentiated(define: Callable[..., Any], d: Any, operands: Sequence[Any]) -> tuple[Any, ...]:
     """Increments for ``operands`` of the gradient ``d`` at the expression ``define(*operands)``.
 
-    The gradient rule of what has none of its own: of the expression that says what it computes. Only that is walked,
-    not what its operands were made of.
+    It is the gradient rule of a primitive without one: ``define`` says in ops what the primitive computes.
 
     Parameters
     ----------

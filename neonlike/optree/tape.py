@@ -235,5 +235,5 @@ def stand_in(node: OpTreeNode, *results: Any) -> Any:
 
 
 def empty_like(one: Any, backend: Any) -> OpTreeNode:
-    """A node without operands of the shape and dtype of ``one``: what a rule is asked about in its place."""
+    """A node without operands, of the shape and dtype of ``one``; stands for it where a rule is asked."""
     return OpTreeNode(BROADCAST, (), {"shape": one.shape}, one.shape, one.dtype, backend)

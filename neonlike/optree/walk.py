@@ -11,10 +11,9 @@ from neonlike.optree.node import Expression, OpTreeNode
 def ordered(
     roots: Iterable[Any], below: Callable[[Any], Iterable[Any]], stop: Container[int] = (), kind: type = OpTreeNode
 ) -> list[Any]:
-    """Objects of ``kind`` among ``roots`` and those ``below`` them, each once, in topological order: users come last.
+    """Lists the objects of ``kind`` reached from ``roots`` by ``below``, each once, in topological order, users last.
 
-    Of several objects the last and what is below it come first. Those whose ids are in ``stop`` are left out, with all
-    that is reached through them alone.
+    Of siblings the last one comes first. Objects whose ids are in ``stop`` are left out, and are not gone through.
     """
     order: list[Any] = []
     met: set[int] = set()
