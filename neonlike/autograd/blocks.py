@@ -15,7 +15,7 @@ from neonlike.backends.families.grad_check import Case, compare, replayed
 from neonlike.checks import brief, number
 from neonlike.errors import DTypeError, GradientError, ShapeError
 from neonlike.optree import tape
-from neonlike.optree.backward import Backward
+from neonlike.optree.backward import TapeSweep
 from neonlike.optree.dtypes import F64, is_float
 from neonlike.optree.node import OpTreeNode
 from neonlike.optree.sweep import gradients
@@ -106,7 +106,7 @@ def _derivatives(root: Variable, inputs: list[Variable], error: Variable, lazy: 
     if lazy:
         return gradients(root._expr, error._expr, wanted)
     root.value  # noqa: B018  computes it, and what is worth keeping
-    return Backward(root._expr, error.value, keep_graph=True, wanted={id(one) for one in wanted}).gradients
+    return TapeSweep(root._expr, True, {id(one) for one in wanted}).compute(error.value, keep_graph=True)
 
 
 # Computing again ------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from neonlike.autograd import lifetimes, passes, report
 from neonlike.backends.tensor import put
 from neonlike.errors import GradientError, MissingAttribute, NeonlikeError, ShapeError
 from neonlike.optree import tape
-from neonlike.optree.backward import Backward
+from neonlike.optree.backward import TapeSweep
 from neonlike.optree.dtypes import DType
 from neonlike.optree.keeping import compute
 from neonlike.optree.node import OpTreeNode
@@ -228,12 +228,13 @@ class Variable:
             return known.gradients  # type: ignore[union-attr, no-any-return]
         recorder = known if known.__class__ is passes.Recorder else None
         note = None if recorder is None else recorder.note  # type: ignore[union-attr]
-        walk = None
+        sweep = None
         if fresh:
-            self._tensor, walk = compute(expr, True, note)
+            self._tensor, sweep = compute(expr, True, note)
         one = be.ones(expr.shape, dtype=expr.dtype) if recorder is None else recorder.one  # type: ignore[union-attr]
-        walk = walk if wanted is None else None
-        found = Backward(expr, one, keep_graph=keep_graph, wanted=wanted, walk=walk, note=note).gradients
+        if sweep is None or wanted is not None:
+            sweep = TapeSweep(expr, True, wanted)
+        found = sweep.compute(one, keep_graph, note)
         if recorder is not None:
             recorder.finish(self._tensor if fresh else None, found)  # type: ignore[union-attr]
         return found

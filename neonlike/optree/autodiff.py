@@ -23,7 +23,7 @@ from neonlike.optree.functions import F as Functions
 from neonlike.optree.node import Expression, OpTreeNode
 from neonlike.optree.ops import OPS
 from neonlike.optree.shapes import FREE
-from neonlike.optree.sweep import GradNode, Sweep, Walk, of_memory
+from neonlike.optree.sweep import GradNode, Sweep, by_memory, memory_of, of_memory
 from neonlike.optree.walk import leaves, structure
 
 F: Any = Functions
@@ -45,13 +45,6 @@ class _GradMap(Mapping[str, Any]):
 
 grad_map = _GradMap()
 """neon's table: op name -> gradient rule."""
-
-
-class _All:
-    """A container of every id: the gradient of each node and tensor is wanted."""
-
-    def __contains__(self, key: object) -> bool:
-        return True
 
 
 class Autodiff:
@@ -147,13 +140,14 @@ class Autodiff:
             raise GradientError(f"Autodiff: expected a list of tensors, got {type(tensors).__name__}")
         for tensor in tensors:
             _check_tensor(tensor)
-        gathered, known = _by_base(self._differentiated(), {id(tensor._original_base) for tensor in tensors})
-        for tensor in tensors:
-            if absent == "error" and id(tensor._original_base) not in known:
+        owners = [id(memory_of(tensor)) for tensor in tensors]
+        found, known = self._gathered(set(owners))
+        for tensor, owner in zip(tensors, owners):
+            if absent == "error" and owner not in known:
                 raise _not_there(tensor, self.op_tree)
-        related = [gathered.get(id(tensor._original_base), ()) for tensor in tensors]
-        found = [of_memory(tensor, views) for tensor, views in zip(tensors, related)]
-        return [self.be.zeros(t.shape, dtype=t.dtype) if one is None else one for t, one in zip(tensors, found)]
+        views = by_memory(found)
+        gradients = [of_memory(tensor, views.get(owner, ())) for tensor, owner in zip(tensors, owners)]
+        return [self.be.zeros(t.shape, dtype=t.dtype) if one is None else one for t, one in zip(tensors, gradients)]
 
     def gradient_at(self, node: OpTreeNode) -> Any:
         """Gradient as a lazy expression with respect to ``node``, a part of the expression; None if it is not one.
@@ -163,18 +157,30 @@ class Autodiff:
         """
         if not isinstance(node, OpTreeNode):
             raise GradientError(f"Autodiff: expected a part of the expression, got {type(node).__name__}")
-        wanted = {id(leaf._original_base) for leaf in leaves(node)}
-        gathered, _ = _by_base(self._differentiated(), wanted, node.attrs)
-        totals = [gradient.total for gradient in gathered.get(id(node.attrs), ())]
+        found, _ = self._gathered({id(memory_of(leaf)) for leaf in leaves(node)})
+        alike = [one for one in found if isinstance(one.node, OpTreeNode) and one.node.attrs is node.attrs]
+        totals = [one.total for one in alike if one.total is not None and (node.attrs is not None or one.node is node)]
         return functools.reduce(operator.add, totals) if totals else None
 
-    def _differentiated(self) -> list[GradNode]:
-        """What is gathered at every node and tensor of the expression."""
+    def _gathered(self, wanted: set[int]) -> tuple[list[GradNode], set[int]]:
+        """What is gathered at every node and tensor of the expression, and the ids of all tensors that it reads.
+
+        Where the origins of its tensors lead to one that is ``wanted``, gradients go on to what these were computed
+        from.
+        """
         if self.op_tree is None:
             raise GradientError("Autodiff: cleanup() was called; make a new one")
         if self._found is None:
             self._found = _swept(self.op_tree, self._incoming())
-        return self._found
+        found = list(self._found)
+        read = [memory_of(one.node) for one in found if not isinstance(one.node, OpTreeNode)]
+        known = {id(base) for base in read}
+        for tensor in origin.on_the_way(read, wanted):
+            known.update(id(base) for base in tensor.origin.bases())
+            mine = by_memory(found).get(id(tensor))
+            if mine:
+                found += _swept(origin.current_expression(tensor), of_memory(tensor, mine))
+        return found, known
 
     def get_grad_tensor(self, tensors: Sequence[Any], *, absent: str = "zeros") -> list[Any]:
         """Gradients in newly allocated tensors, of their tensors' dtypes; see :meth:`get_grad_op_tree`."""
@@ -239,10 +245,9 @@ def _check(op_tree: Any, next_error: Any) -> None:
 
 def _swept(root: Any, incoming: Any) -> list[GradNode]:
     """What is gathered at every node below ``root``, users first, and at every tensor of floats."""
-    walk = Walk([root], _All())
-    nodes = walk.order[::-1]
-    Sweep(root, incoming, walk)
-    return [*nodes, *walk.leaves.values()]
+    sweep = Sweep(root)
+    sweep.run(incoming)
+    return [*reversed(sweep.steps.values()), *sweep.leaves.values()]
 
 
 def _check_tensor(tensor: Any) -> None:
@@ -250,39 +255,6 @@ def _check_tensor(tensor: Any) -> None:
         raise GradientError(f"Autodiff: gradients are taken with respect to tensors, got {shown(tensor)}")
     if not is_float(tensor.dtype):
         raise GradientError(f"Autodiff: no gradient with respect to a tensor of {tensor.dtype.name}: {shown(tensor)}")
-
-
-def _by_base(
-    found: list[GradNode], wanted: set[int], mark: dict[str, Any] | None = None
-) -> tuple[dict[int, list[GradNode]], set[int]]:
-    """Gradients by the id of the tensor that owns the memory, and the ids of all owners that the expression reads.
-
-    Where the origins of its tensors lead to one that is ``wanted``, gradients are propagated to what these were
-    computed from. Gradients of nodes whose attributes are ``mark`` are listed too, by the id of ``mark``.
-    """
-    gathered: dict[int, list[GradNode]] = {}
-    bases: dict[int, Any] = {}
-
-    def add(found: list[GradNode]) -> None:
-        for one in found:
-            key = id(mark)
-            if not isinstance(one.node, OpTreeNode):
-                base = one.node._original_base
-                key = id(base)
-                bases[key] = base
-            elif mark is None or one.node.attrs is not mark:
-                continue
-            if one.total is not None:
-                gathered.setdefault(key, []).append(one)
-
-    add(found)
-    known = set(bases)
-    for tensor in origin.on_the_way(list(bases.values()), wanted):
-        known.update(id(base) for base in tensor.origin.bases())
-        mine = gathered.get(id(tensor))
-        if mine:
-            add(_swept(origin.current_expression(tensor), of_memory(tensor, mine)))
-    return gathered, known
 
 
 def _not_there(tensor: Any, op_tree: Any) -> GradientError:

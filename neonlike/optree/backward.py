@@ -1,4 +1,4 @@
-"""The backward pass over a tape, in stages that each compute what is pending and let go of what was kept for it.
+"""The tape's sweep: what values cost, and the backward pass in stages, which computes gradients and frees kept values.
 
 See :mod:`neonlike.optree.tape`.
 """
@@ -8,61 +8,142 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Any
 
-from neonlike.optree.keeping import Entry, TapeWalk
 from neonlike.optree.node import OpTreeNode
-from neonlike.optree.sweep import GradNode, Sweep, by_memory, of_memory
-from neonlike.optree.tape import Note, kept, stand_in
+from neonlike.optree.ops import Kind
+from neonlike.optree.sweep import GradNode, Step, Sweep, by_memory, memory_of, of_memory
+from neonlike.optree.tape import Note, current, is_dear, kept, node_bytes, stand_in
 
+_ELEMENTWISE = Kind.ELEMENTWISE
+_MANY = 1 << 40
+"""Costs are counted up to this; a node that is used twice counts twice, so they may double with each node."""
 _CHAIN = 12
 """Ops of a gradient that goes two ways, above which it is computed once; the planner's own limit within a plan."""
 
 
-class Backward(Sweep):
-    """Sweeps from ``root``, with the gradient ``incoming``, and computes gradients on the way.
+class Entry(Step):
+    """A node of the tape, with the costs of its value.
+
+    Attributes
+    ----------
+    now : expression or tensor
+        The node as it is best computed now, from kept tensors and views of them.
+    dear, heavy, deep : bool
+        Whether its value is a stage of its own; whether its gradient is; and whether such a one passes a gradient on,
+        here or below.
+    weight, forced : int
+        Flops an element to compute it again from tensors and dear nodes, and these nodes' bytes.
+    reached : bool
+        Whether the root is computed from it.
+    soft, hard : bool, int
+        Whether elementwise rules read its value, which share a kernel; how many dear ones do, each in a kernel.
+    why : str
+        Why its value is kept; or how it will be had again, or that nothing reads it.
+    unfinished, length
+        Whether a dear op of the gradient gathered so far was not computed yet; how many ops it has.
+    """
+
+    __slots__ = (
+        "dear", "deep", "forced", "hard", "heavy", "length", "now", "reached", "soft", "unfinished", "weight", "why",
+    )  # fmt: skip
+
+    now: Any
+    deep: bool
+    weight: int
+    forced: int
+
+    def __init__(self, node: OpTreeNode) -> None:
+        self.node = self.now = node
+        self.total = None
+        self.dear = self.heavy = self.soft = self.reached = self.unfinished = False
+        self.hard = self.length = 0
+        self.why = ""
+
+
+class TapeSweep(Sweep):
+    """A sweep that counts what values cost, and computes gradients by few plans.
 
     Parameters
     ----------
     root : expression
-    incoming : tensor of its shape
-    keep_graph : bool
-        Leave kept values to a further pass.
+    through_kept : bool
+        Whether to list what kept nodes were computed from, too.
     wanted : container of ids, optional
-        The nodes and parameters' tensors whose gradients are wanted; None: those of all parameters.
-    walk : TapeWalk, optional
-        All below ``root``, where that was listed before; it is used up.
-    note : callable, optional
-        Is told what was assigned.
+        Nodes and parameters' tensors to differentiate by. None: all parameters.
 
     Attributes
     ----------
-    gradients : dict
-        Tensors by the ids of the nodes and parameters' tensors wanted.
+    complete : bool
+        Whether no kept node was met, below which there is more.
     """
 
-    def __init__(
-        self,
-        root: Any,
-        incoming: Any,
-        keep_graph: bool = False,
-        wanted: Container[int] | None = None,
-        walk: TapeWalk | None = None,
-        note: Note | None = None,
-    ) -> None:
-        self.note, self.keep_graph, self.be = note, keep_graph, incoming.backend
-        self.wanted = () if wanted is None else wanted
+    step_type = Entry
+
+    def __init__(self, root: Any, through_kept: bool, wanted: Container[int] | None = None) -> None:
+        self.complete, self.is_resolved = True, False
+        super().__init__(root, wanted, () if through_kept else kept)
+
+    def _wants(self, one: Any) -> bool:
+        if self.wanted is None:
+            return one.__class__ is not OpTreeNode and memory_of(one).is_parameter
+        return id(memory_of(one)) in self.wanted
+
+    def _leaf(self, one: Any) -> GradNode | None:
+        if one.__class__ is not OpTreeNode:
+            return super()._leaf(one)
+        self.complete = False
+        return GradNode(one) if kept[id(one)].leads else None
+
+    def _step(self, node: OpTreeNode) -> Entry:
+        entry: Entry = super()._step(node)
+        spec, rule = node.spec, entry.rule
+        deep, weight, forced = False, spec.flops, 0
+        for below in entry.below:
+            if below.__class__ is Entry:
+                deep = deep or below.deep
+                weight += below.weight
+                forced += below.forced
+        if spec.kind is not _ELEMENTWISE and is_dear(node):
+            entry.dear = True
+            entry.heavy = spec.kind is not Kind.REDUCTION if rule is None else rule.heavy
+            weight, forced = 0, node_bytes(node)
+        entry.deep = entry.lead and (deep or entry.heavy)
+        entry.weight, entry.forced = weight if weight < _MANY else _MANY, forced if forced < _MANY else _MANY
+        return entry
+
+    def resolve(self) -> None:
+        """Set ``now`` of each entry."""
+        now: dict[int, Any] = {}
+        self.is_resolved = True
+        for key, entry in self.steps.items():
+            saved = kept.get(key)
+            entry.now = now[key] = current(entry.node, now) if saved is None else saved.tensor
+
+    def compute(self, incoming: Any, keep_graph: bool = False, note: Note | None = None) -> dict[int, Any]:
+        """Tensors of the gradients, by the ids of the nodes and parameters' tensors wanted; once for each sweep.
+
+        Parameters
+        ----------
+        incoming : tensor
+            The gradient at the root.
+        keep_graph : bool
+            Leave kept values to a further pass.
+        note : callable, optional
+            Is told what was assigned.
+        """
+        self.be, self.keep_graph, self.note = incoming.backend, keep_graph, note
         self.gradients: dict[int, Any] = {}
         self.pending: dict[int, GradNode] = {}  # tensors whose gradients were not computed yet
-        walk = walk or TapeWalk([root], True, wanted)
-        if not walk.is_resolved:
-            walk.resolve()
-        super().__init__(root, incoming, walk)
-        self.pending = walk.leaves
+        if not self.is_resolved:
+            self.resolve()
+        self.run(incoming)
+        self.pending = self.leaves
         self._flush(None)
+        return self.gradients
 
-    def visit(self, entry: Entry) -> None:
+    def _visit(self, entry: Entry) -> None:
         """Compute the gradient gathered at ``entry``, where that is to be done here, and pass it on."""
         node = entry.node
-        wanted = id(node) in self.wanted
+        wanted = self.wanted is not None and id(node) in self.wanted
         if entry.total.__class__ is OpTreeNode and (wanted or _worth_computing(entry)):
             self._flush(entry)
         if wanted:
@@ -74,7 +155,7 @@ class Backward(Sweep):
             z = entry.now if entry.now.__class__ is OpTreeNode else stand_in(node, entry.now)
         forms = tuple([b.now if b.__class__ is Entry else o for o, b in zip(entry.inputs, entry.below)])
         d, entry.total = entry.total, None
-        self.pass_on(entry, d, z, forms)
+        self._pass_on(entry, d, z, forms)
         unfinished, length = entry.unfinished or entry.heavy, entry.length + 1
         for to in entry.below:
             if to.__class__ is Entry:
@@ -82,7 +163,7 @@ class Backward(Sweep):
             elif to is not None:
                 self.pending[id(to)] = to
 
-    def leave(self, entry: Entry) -> None:
+    def _leave(self, entry: Entry) -> None:
         """Let go of what was kept for the visit of ``entry``."""
         entry.now = None
         if not self.keep_graph:
@@ -94,7 +175,7 @@ class Backward(Sweep):
         if entry is not None:
             pairs.append((self.be.fresh(entry.node.shape, entry.node.dtype), entry.total))
         for key, views in by_memory(self.pending.values()).items():
-            parameter, before = views[0].node._original_base, self.gradients.get(key)
+            parameter, before = memory_of(views[0].node), self.gradients.get(key)
             gradient = of_memory(parameter, views)
             if before is None:
                 self.gradients[key] = self.be.fresh(parameter.shape, parameter.dtype)

@@ -5,24 +5,22 @@ See :mod:`neonlike.optree.tape` for why.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from neonlike.errors import GradientError
+from neonlike.optree.backward import Entry, TapeSweep
 from neonlike.optree.calls import PART, part
 from neonlike.optree.functions import F as Functions
 from neonlike.optree.node import Expression, OpTreeNode
 from neonlike.optree.ops import Kind, OpSpec
 from neonlike.optree.shapes import FREE
-from neonlike.optree.sweep import GradNode, Step, Walk
 from neonlike.optree.tape import (
     BROADCAST,
     CHEAP_MOVES,
     Note,
-    current,
     empty_like,
     inputs,
-    is_dear,
     keep,
     kept,
     node_bytes,
@@ -73,125 +71,20 @@ def _asked(node: OpTreeNode, grad: Any, operands: tuple[Any, ...]) -> tuple[tupl
     return tuple(found)
 
 
-# What values cost -----------------------------------------------------------------------------------------------------
-
-_ELEMENTWISE = Kind.ELEMENTWISE
-_MANY = 1 << 40
-"""Costs are counted up to this; a node that is used twice counts twice, so they may double with each node."""
-
-
-class Entry(Step):
-    """A step of the tape's sweep, with the costs of its value.
-
-    Attributes
-    ----------
-    now : expression or tensor
-        The node as it is best computed now, from kept tensors and views of them.
-    dear, heavy, deep : bool
-        Whether its value is a stage of its own; whether its gradient is; and whether such a one passes a gradient on,
-        here or below.
-    weight, forced : int
-        Flops an element to compute it again from tensors and dear nodes, and these nodes' bytes.
-    reached : bool
-        Whether a root is computed from it.
-    soft, hard : bool, int
-        Whether elementwise rules read its value, which share a kernel; how many dear ones do, each in a kernel.
-    why : str
-        Why its value is kept; or how it will be had again, or that nothing reads it.
-    unfinished, length
-        Whether a dear op of the gradient gathered so far was not computed yet; how many ops it has.
-    """
-
-    __slots__ = (
-        "dear", "deep", "forced", "hard", "heavy", "length", "now", "reached", "soft", "unfinished", "weight", "why",
-    )  # fmt: skip
-
-    now: Any
-    why: str
-    deep: bool
-    weight: int
-    forced: int
-
-    def __init__(self, node: OpTreeNode) -> None:
-        self.node = self.now = node
-        self.total = None
-        self.dear = self.heavy = self.soft = self.reached = self.unfinished = False
-        self.hard = self.length = 0
-        self.why = ""
-
-
-class TapeWalk(Walk):
-    """A walk that counts what values cost.
-
-    Parameters
-    ----------
-    roots, wanted
-        See :class:`.Walk`.
-    through_kept : bool
-        Whether to list what kept nodes were computed from, too.
-
-    Attributes
-    ----------
-    complete : bool
-        Whether no kept node was met, below which there is more.
-    """
-
-    step_type = Entry
-    steps: dict[int, Entry]  # type: ignore[assignment]
-    order: list[Entry]  # type: ignore[assignment]
-
-    def __init__(self, roots: Iterable[Any], through_kept: bool, wanted: Container[int] | None = None) -> None:
-        self.complete, self.is_resolved = True, False
-        super().__init__(roots, wanted, () if through_kept else kept)
-
-    def _leaf(self, one: Any) -> GradNode | None:
-        if one.__class__ is not OpTreeNode:
-            return super()._leaf(one)
-        self.complete = False
-        return GradNode(one) if kept[id(one)].leads else None
-
-    def _step(self, node: OpTreeNode) -> Entry:
-        entry: Any = super()._step(node)
-        spec, rule = node.spec, entry.rule
-        deep, weight, forced = False, spec.flops, 0
-        for below in entry.below:
-            if below.__class__ is Entry:
-                deep = deep or below.deep
-                weight += below.weight
-                forced += below.forced
-        if spec.kind is not _ELEMENTWISE and is_dear(node):
-            entry.dear = True
-            entry.heavy = spec.kind is not Kind.REDUCTION if rule is None else rule.heavy
-            weight, forced = 0, node_bytes(node)
-        entry.deep = entry.lead and (deep or entry.heavy)
-        entry.weight, entry.forced = weight if weight < _MANY else _MANY, forced if forced < _MANY else _MANY
-        return entry  # type: ignore[no-any-return]
-
-    def resolve(self) -> None:
-        """Set ``now`` of each entry."""
-        now: dict[int, Any] = {}
-        self.is_resolved = True
-        for key, entry in self.steps.items():
-            saved = kept.get(key)
-            entry.now = now[key] = current(entry.node, now) if saved is None else saved.tensor
-
-
 # What is worth keeping ------------------------------------------------------------------------------------------------
 
 FURTHER = -2
 AGAIN = "computed again in the kernels that read it"
 
 
-def choose(walk: TapeWalk, roots: Iterable[Any], valued: set[int] | None = None) -> list[Entry]:
-    """The entries whose values the backward pass will read and that are worth keeping, ``why`` says why; ``roots`` are
+def choose(sweep: TapeSweep, valued: set[int]) -> list[Entry]:
+    """The entries whose values the backward pass will read and that are worth keeping, ``why`` says why; the root is
     computed in any case. To ``valued`` are added the ids of nodes whose first result is read."""
-    valued = set() if valued is None else valued
-    entries = walk.steps
-    own = {id(root) for root in roots}
-    for key in own & entries.keys():
-        entries[key].reached = True
+    root = sweep.steps.get(id(sweep.root))
+    if root is not None:
+        root.reached = True
     found = []
-    for entry in reversed(walk.order):
+    for entry in reversed(sweep.steps.values()):
         if not entry.reached:
             continue
         below = [one for one in entry.below if one.__class__ is Entry]
@@ -199,7 +92,7 @@ def choose(walk: TapeWalk, roots: Iterable[Any], valued: set[int] | None = None)
             one.reached = True
         if entry.lead:
             _note_reads(entry, valued)
-        if id(entry.node) in own or not (entry.soft or entry.hard):
+        if entry is root or not (entry.soft or entry.hard):
             continue
         if _worth_keeping(entry):
             found.append(entry)
@@ -246,26 +139,26 @@ def _worth_keeping(entry: Entry) -> bool:
 # Values ---------------------------------------------------------------------------------------------------------------
 
 
-def compute(root: OpTreeNode, differentiable: bool, note: Note | None = None) -> tuple[Any, TapeWalk | None]:
+def compute(root: OpTreeNode, differentiable: bool, note: Note | None = None) -> tuple[Any, TapeSweep | None]:
     """Tensor of the value of ``root``, by one plan that also computes what is to be kept.
 
-    Values that were kept are not computed again. With ``differentiable`` that of the root is kept too. The walk that
-    was taken is returned for the backward pass, if it listed all that this needs. ``note`` is told what was assigned.
+    Values that were kept are not computed again. With ``differentiable`` that of the root is kept too. The sweep
+    is returned for the backward pass, if it lists all that this needs. ``note`` is told what was assigned.
     """
     entry = kept.get(id(root))
     if entry is not None:
         if entry.tensor.__class__ is not OpTreeNode:
             return entry.tensor, None
         del kept[id(root)]  # the value was not worth keeping, and is computed with the rest once more
-    walk = TapeWalk([root], through_kept=False)
-    walk.resolve()
-    wanted, valued = [walk.steps[id(root)]], {id(root)}
+    sweep = TapeSweep(root, through_kept=False)
+    sweep.resolve()
+    wanted, valued = [sweep.steps[id(root)]], {id(root)}
     if differentiable:
         wanted[0].why = "asked for"
-        wanted += choose(walk, [root], valued)
-        walk.is_resolved = len(wanted) == 1
+        wanted += choose(sweep, valued)
+        sweep.is_resolved = len(wanted) == 1
     value = _computed(root.backend, wanted, differentiable, valued, note)
-    return value, walk if walk.complete else None
+    return value, sweep if sweep.complete else None
 
 
 def _computed(be: Any, wanted: Sequence[Entry], keeping: bool, valued: set[int], note: Note | None) -> Any:

@@ -1,16 +1,15 @@
 """Reverse-mode sweep: carries gradients from an expression to its operands, for all front ends.
 
-* *Order and need.* A :class:`Walk` lists the nodes below a root, operands before users. It notes where the gradient of
-  each goes, and whether it leads to a node or tensor that is wanted.
-* *Rules.* A :class:`Sweep` visits these nodes in reverse. It calls the gradient rule of each (a :class:`~.tape.Rule` of
-  its own, or that of its row in the op table) with the gradient gathered there, and gets an increment for each input.
-* *Accumulation.* An increment is summed to the shape of its input where that was broadcast, and added to those of other
-  users. The gradients of views are placed in the tensor they view (:func:`of_memory`).
+A :class:`Sweep` lists the nodes below its root in topological order. It notes where the gradient of each goes, and
+whether it leads to something wanted. Then it visits them in reverse. The gradient rule of a node (a
+:class:`~.tape.Rule` of its own, or that of its row in the op table) makes an increment for each input of the gradient
+gathered there. An increment is summed to the shape of its input where that was broadcast, and added to those of other
+users. The gradients of views are placed in the tensor they view (:func:`of_memory`).
 
 Rules build expressions, so gradients are expressions and can be differentiated again: second derivatives need nothing
-else. Each front end begins a sweep and adds what is its own. :class:`.Autodiff` wants the gradient of every tensor and
-keeps them for later questions. :class:`.Backward` computes gradients in stages and lets go of kept values. Variables
-ask either, and add the results to ``partial_derivative``.
+else. Each front end begins a sweep and adds what is its own. :class:`.Autodiff` keeps the gradients of all tensors for
+later questions. :class:`.TapeSweep` computes gradients in stages and lets go of kept values. Variables ask either, and
+add the results to ``partial_derivative``.
 """
 
 from __future__ import annotations
@@ -71,16 +70,16 @@ class Step(GradNode):
     rule: Rule | None
 
 
-class Walk:
-    """Lists the nodes below ``roots`` in topological order, operands before users.
+class Sweep:
+    """Lists the nodes below ``root``, operands before users, and carries a gradient down to them.
 
     Parameters
     ----------
-    roots : expressions
+    root : expression
     wanted : container of ids, optional
-        Nodes and tensors to differentiate by; a tensor includes its views. None: all parameters.
+        Nodes and tensors to differentiate by; a tensor includes its views. None: all of them.
     stop : container of ids
-        Nodes where the walk ends: they are not listed, nor operands of theirs alone.
+        Nodes where the list ends: they are not in it, nor operands of theirs alone.
 
     Attributes
     ----------
@@ -88,20 +87,18 @@ class Walk:
         The nodes that are listed, by id.
     leaves : dict
         The tensors that are wanted, and the nodes in ``stop`` that are, by id.
-    order : list of Step
     """
 
     step_type: type[Step] = Step
 
-    def __init__(self, roots: Iterable[Any], wanted: Container[int] | None = None, stop: Container[int] = ()) -> None:
-        self.wanted = wanted
-        self.steps: dict[int, Step] = {}
+    def __init__(self, root: Any, wanted: Container[int] | None = None, stop: Container[int] = ()) -> None:
+        self.root, self.wanted = root, wanted
+        self.steps: dict[int, Any] = {}
         self.leaves: dict[int, GradNode] = {}
-        for node in order_of(roots, stop):
+        for node in order_of([root], stop):
             self.steps[id(node)] = self._step(node)
-        self.order = list(self.steps.values())
 
-    def _step(self, node: OpTreeNode) -> Step:
+    def _step(self, node: OpTreeNode) -> Any:
         step = self.step_type(node)
         step.rule = rule = rule_of(node) if node.spec is BROADCAST else None
         step.inputs = sources(node) if rule is None else rule.parents
@@ -128,42 +125,25 @@ class Walk:
         return found
 
     def _wants(self, one: Any) -> bool:
-        is_node = one.__class__ is OpTreeNode
-        if not is_node and one.base is not None:
-            one = one._original_base
-        return id(one) in self.wanted if self.wanted is not None else not is_node and one.is_parameter
+        return self.wanted is None or id(memory_of(one)) in self.wanted
 
-    def at(self, one: Any) -> GradNode | None:
-        """Where the gradient at ``one`` is gathered; None if none comes there."""
-        step = self.steps.get(id(one))
-        if step is None:
-            return self._leaf(one)
-        return step if step.lead else None
-
-
-class Sweep:
-    """Visits the nodes of ``walk`` in reverse, users before operands, with the gradient ``incoming`` at ``root``.
-
-    The gradients stay expressions, and are found in ``walk`` afterwards.
-    """
-
-    def __init__(self, root: Any, incoming: Any, walk: Walk) -> None:
-        start = walk.at(root)
-        if start is not None:
+    def run(self, incoming: Any) -> None:
+        """Visit the nodes in reverse, with the gradient ``incoming`` at the root, and leave theirs in them."""
+        order = list(self.steps.values())
+        start = order[-1] if order else self._leaf(self.root)
+        if start is not None and start.lead:
             start.add(incoming)
-        order = walk.order
         while order:
             step = order.pop()
             if step.total is not None:
                 step.total = joined(step.total)
-                self.visit(step)
-            self.leave(step)
+                self._visit(step)
+            self._leave(step)
 
-    def visit(self, step: Any) -> None:
-        """Pass the gradient gathered at ``step`` on."""
-        self.pass_on(step, step.total, step.node, step.inputs)
+    def _visit(self, step: Any) -> None:
+        self._pass_on(step, step.total, step.node, step.inputs)
 
-    def pass_on(self, step: Any, d: Any, z: Any, forms: Sequence[Any]) -> None:
+    def _pass_on(self, step: Any, d: Any, z: Any, forms: Sequence[Any]) -> None:
         """Give each input of ``step`` the increment that its rule makes of the gradient ``d``.
 
         The rule reads ``z`` for the value, and ``forms`` for those of the inputs.
@@ -177,7 +157,7 @@ class Sweep:
                     increment = unbroadcast(increment, operand.shape)
                 to.add(increment)
 
-    def leave(self, step: Any) -> None:
+    def _leave(self, step: Any) -> None:
         """The visit of a step is over, or no gradient came to it."""
 
 
@@ -187,10 +167,10 @@ def gradients(root: Any, incoming: Any, wanted: Iterable[Any], stop: bool = Fals
     With ``stop`` they are partial derivatives: the nodes ``wanted`` pass no gradient on to their own operands.
     """
     by_id = {id(one): one for one in wanted}
-    walk = Walk([root], by_id.keys(), by_id if stop else ())
-    Sweep(root, incoming, walk)
-    found = {key: of_memory(by_id[key], views) for key, views in by_memory(walk.leaves.values()).items()}
-    found |= {key: walk.steps[key].total for key in by_id.keys() & walk.steps.keys()}
+    sweep = Sweep(root, by_id, by_id if stop else ())
+    sweep.run(incoming)
+    found = {key: of_memory(by_id[key], views) for key, views in by_memory(sweep.leaves.values()).items()}
+    found |= {key: sweep.steps[key].total for key in by_id.keys() & sweep.steps.keys()}
     return {key: gradient for key, gradient in found.items() if gradient is not None}
 
 
@@ -230,13 +210,17 @@ def unbroadcast(gradient: Any, shape: Shape) -> Any:
     return gradient if gradient.shape == shape else F.broadcast_to(gradient, shape)
 
 
+def memory_of(one: Any) -> Any:
+    """The tensor that owns the memory of ``one``; of a node itself."""
+    return one if one.__class__ is OpTreeNode or one.base is None else one._original_base
+
+
 def by_memory(leaves: Iterable[GradNode]) -> dict[int, list[GradNode]]:
-    """``leaves`` that got a gradient, by the id of the tensor that owns their memory; of a node, by its own."""
+    """``leaves`` that got a gradient, by the id of the tensor that owns their memory."""
     found: dict[int, list[GradNode]] = {}
     for leaf in leaves:
         if leaf.total is not None:
-            one = leaf.node
-            found.setdefault(id(one if one.__class__ is OpTreeNode else one._original_base), []).append(leaf)
+            found.setdefault(id(memory_of(leaf.node)), []).append(leaf)
     return found
 
 

@@ -14,7 +14,7 @@ from neonlike.optree import walk
 from neonlike.optree.functions import F
 from neonlike.optree.node import OpTreeNode
 from neonlike.optree.ops import OPS
-from neonlike.optree.sweep import Sweep, Walk, gradients
+from neonlike.optree.sweep import Sweep, gradients
 from neonlike.optree.tape import Rule, ruled
 from tests.support.trees import Grower
 
@@ -58,7 +58,7 @@ def test_all_front_ends_agree(be64: Any, name: str) -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_operands_are_listed_before_their_users(be64: Any, seed: int) -> None:
     root = Grower(be64, np.random.default_rng(seed)).grow(30).node
-    listed = Walk([root], ()).order
+    listed = Sweep(root).steps.values()
     seen: set[int] = set()
     for step in listed:
         assert seen.issuperset(id(one) for one in (*step.node.operands, *step.inputs) if isinstance(one, OpTreeNode))
@@ -73,11 +73,11 @@ def test_only_what_leads_to_something_wanted_is_visited(be64: Any) -> None:
     visited = []
 
     class Noting(Sweep):
-        def visit(self, step: Any) -> None:
+        def _visit(self, step: Any) -> None:
             visited.append(step.node.spec.name)
-            super().visit(step)
+            super()._visit(step)
 
-    Noting(root, be64.ones((1, 1)), Walk([root], {id(x)}))
+    Noting(root, {id(x)}).run(be64.ones((1, 1)))
     assert visited == ["sum", "add", "mul", "sin"]
 
 
