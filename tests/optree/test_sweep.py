@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-
 from neonlike import autograd as ag
 from neonlike.backends import Autodiff
 from neonlike.optree import walk
