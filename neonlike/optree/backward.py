@@ -10,7 +10,7 @@ from typing import Any
 
 from neonlike.optree.node import OpTreeNode
 from neonlike.optree.ops import Kind
-from neonlike.optree.sweep import GradNode, Step, Sweep, by_memory, memory_of, of_memory
+from neonlike.optree.sweep import GradNode, Sweep, by_memory, memory_of, of_memory
 from neonlike.optree.tape import Note, current, is_dear, kept, node_bytes, stand_in
 
 _ELEMENTWISE = Kind.ELEMENTWISE
@@ -20,7 +20,7 @@ _CHAIN = 12
 """Ops of a gradient that goes two ways, above which it is computed once; the planner's own limit within a plan."""
 
 
-class Entry(Step):
+class Entry(GradNode):
     """A node of the tape, with the costs of its value.
 
     Attributes
@@ -76,7 +76,7 @@ class TapeSweep(Sweep):
         Whether no kept node was met, below which there is more.
     """
 
-    step_type = Entry
+    node_type = Entry
 
     def __init__(self, root: Any, through_kept: bool, wanted: Container[int] | None = None) -> None:
         self.complete, self.is_resolved = True, False

@@ -32,42 +32,35 @@ F: Any = Functions
 
 
 class GradNode:
-    """The gradient gathered at one node or tensor while its users are visited."""
+    """A node or tensor of a sweep, with the gradient gathered at it while its users are visited.
 
-    __slots__ = ("node", "total")
+    Attributes
+    ----------
+    total : expression or None
+        The gradient so far.
+    lead : bool
+        Whether a gradient has to come here.
+    rule : Rule or None
+        A node's own gradient rule; None: that of the op table.
+    inputs : tuple
+        The operands of the rule: nodes, tensors and numbers.
+    below : list of GradNode or None
+        Where the increment of each input is gathered; None: the input is a constant.
+    """
 
-    lead: bool = True
-    """Whether a gradient has to come here."""
+    __slots__ = ("below", "inputs", "lead", "node", "rule", "total")
+
+    rule: Rule | None
+    inputs: tuple[Any, ...]
+    below: list[Any]
 
     def __init__(self, node: Any) -> None:
-        self.node = node
+        self.node, self.lead = node, True
         self.total: Any = None
 
     def add(self, increment: Any) -> None:
         """Accumulate the contribution of one use."""
         self.total = increment if self.total is None else self.total + increment
-
-
-class Step(GradNode):
-    """A node of a sweep, with the targets of its gradient.
-
-    Attributes
-    ----------
-    rule : Rule or None
-        Its own gradient rule; None: that of the op table.
-    inputs : tuple
-        The operands of its rule: nodes, tensors and numbers.
-    below : list of GradNode or None
-        Where the increment of each input is gathered; None: the input is a constant.
-    """
-
-    __slots__ = ("below", "inputs", "lead", "rule")
-
-    node: OpTreeNode
-    below: list[Any]
-    inputs: tuple[Any, ...]
-    lead: bool
-    rule: Rule | None
 
 
 class Sweep:
@@ -89,7 +82,7 @@ class Sweep:
         The tensors that are wanted, and the nodes in ``stop`` that are, by id.
     """
 
-    step_type: type[Step] = Step
+    node_type: type[GradNode] = GradNode
 
     def __init__(self, root: Any, wanted: Container[int] | None = None, stop: Container[int] = ()) -> None:
         self.root, self.wanted = root, wanted
@@ -99,7 +92,7 @@ class Sweep:
             self.steps[id(node)] = self._step(node)
 
     def _step(self, node: OpTreeNode) -> Any:
-        step = self.step_type(node)
+        step = self.node_type(node)
         step.rule = rule = rule_of(node) if node.spec is BROADCAST else None
         step.inputs = sources(node) if rule is None else rule.parents
         step.below = below = []
