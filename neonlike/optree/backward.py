@@ -46,6 +46,7 @@ class Entry(GradNode):
         "dear", "deep", "forced", "hard", "heavy", "length", "now", "reached", "soft", "unfinished", "weight", "why",
     )  # fmt: skip
 
+    node: OpTreeNode
     now: Any
     deep: bool
     weight: int
@@ -83,15 +84,13 @@ class TapeSweep(Sweep):
         super().__init__(root, wanted, () if through_kept else kept)
 
     def _wants(self, one: Any) -> bool:
-        if self.wanted is None:
-            return one.__class__ is not OpTreeNode and memory_of(one).is_parameter
-        return id(memory_of(one)) in self.wanted
+        if self.wanted is not None:
+            return id(memory_of(one)) in self.wanted
+        return one.__class__ is not OpTreeNode and (one if one.base is None else memory_of(one)).is_parameter
 
-    def _leaf(self, one: Any) -> GradNode | None:
-        if one.__class__ is not OpTreeNode:
-            return super()._leaf(one)
+    def _unlisted(self, node: OpTreeNode) -> GradNode | None:
         self.complete = False
-        return GradNode(one) if kept[id(one)].leads else None
+        return GradNode(node) if kept[id(node)].leads else None
 
     def _step(self, node: OpTreeNode) -> Entry:
         entry: Entry = super()._step(node)

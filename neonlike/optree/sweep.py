@@ -100,7 +100,7 @@ class Sweep:
         for operand in step.inputs:
             to: GradNode | None = None
             if operand.__class__ is OpTreeNode:
-                to = self.steps.get(id(operand)) or self._leaf(operand)
+                to = self.steps.get(id(operand)) or self._unlisted(operand)
             elif isinstance(operand, Expression):
                 to = self._leaf(operand)
             below.append(to)
@@ -116,6 +116,9 @@ class Sweep:
         if found is None and is_float(one.dtype) and self._wants(one):
             found = self.leaves[id(one)] = GradNode(one)
         return found
+
+    def _unlisted(self, node: OpTreeNode) -> GradNode | None:
+        return self._leaf(node)
 
     def _wants(self, one: Any) -> bool:
         return self.wanted is None or id(memory_of(one)) in self.wanted

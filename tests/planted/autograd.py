@@ -19,8 +19,8 @@ def fault(name: str, file: str, old: str, new: str) -> Mutant:
 
 
 MUTANTS = (
-    fault("constants of a parameter's tensor get derivatives", BACKWARD, "and memory_of(one).is_parameter", ""),
-    fault("all parameters are differentiated by", BACKWARD, "        return id(memory_of(one)) in self.wanted\n", "        return one.__class__ is not OpTreeNode and memory_of(one).is_parameter\n"),
+    fault("constants of a parameter's tensor get derivatives", BACKWARD, " and (one if one.base is None else memory_of(one)).is_parameter", ""),
+    fault("all parameters are differentiated by", BACKWARD, "            return id(memory_of(one)) in self.wanted\n", "            pass\n"),
     fault("a gradient of its own is not used", SWEEP, "grad: Any = step.node.spec.grad if step.rule is None else step.rule.grad", "grad: Any = step.node.spec.grad"),
     fault("broadcasting is not undone", SWEEP, "if increment.shape != operand.shape:", "if increment.shape != operand.shape and False:"),
     fault("the last use of a value counts alone", SWEEP, "self.total = increment if self.total is None else self.total + increment", "self.total = increment"),
