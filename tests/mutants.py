@@ -136,7 +136,7 @@ TESTS = {
         "scratch": "backends: rest_memory",
         "activation": "backends: rest_helpers families transforms: input_activations",
         "lazy": "optree: gradients lazy_primitives",
-        "autograd": "autograd: autograd memory graphs ops joining",
+        "autograd": "autograd: autograd memory graphs ops joining optree: sweep",
         "optimizers": "optimizers: schedules optimizers optimizer_states adam_counts",
         "loss_scaling": "optimizers: loss_scaling",
         "initializers": "initializers: initializers",

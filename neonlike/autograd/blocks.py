@@ -15,9 +15,10 @@ from neonlike.backends.families.grad_check import Case, compare, replayed
 from neonlike.checks import brief, number
 from neonlike.errors import DTypeError, GradientError, ShapeError
 from neonlike.optree import tape
-from neonlike.optree.backward import Backward
+from neonlike.optree.backward import TapeSweep
 from neonlike.optree.dtypes import F64, is_float
 from neonlike.optree.node import OpTreeNode
+from neonlike.optree.sweep import gradients
 
 
 def grad(
@@ -101,12 +102,11 @@ def _incoming(root: Variable, incoming: Any) -> Variable:
 
 def _derivatives(root: Variable, inputs: list[Variable], error: Variable, lazy: bool) -> dict[int, Any]:
     """Gradients by the ids of the inputs' expressions."""
-    nodes = [v._expr for v in inputs if v._expr.__class__ is OpTreeNode]
-    leaves = {id(v._expr) for v in inputs if v._expr.__class__ is not OpTreeNode}
-    if not lazy:
-        root.value  # noqa: B018  computes it, and what is worth keeping
-    incoming = error._expr if lazy else error.value
-    return Backward(root._expr, incoming, lazy=lazy, keep_graph=True, also=nodes, only=leaves).gradients
+    wanted = [v._expr for v in inputs]
+    if lazy:
+        return gradients(root._expr, error._expr, wanted)
+    root.value  # noqa: B018  computes it, and what is worth keeping
+    return TapeSweep(root._expr, True, {id(one) for one in wanted}).compute(error.value, keep_graph=True)
 
 
 # Computing again ------------------------------------------------------------------------------------------------------
@@ -165,12 +165,10 @@ class _Again:
         self.value, self.parents = value, parents
 
     def __call__(self, F: Any, d: Any, z: Any, *forms: Any) -> tuple[Any, ...]:
-        nodes = [p for p in self.parents if p.__class__ is OpTreeNode]
-        leaves = {id(p) for p in self.parents if p.__class__ is not OpTreeNode}
-        found = Backward(self.value, d, lazy=True, also=nodes, only=leaves, stop=True).gradients
-        gradients = [found.get(id(parent)) for parent in self.parents]
+        found = gradients(self.value, d, self.parents, stop=True)
+        increments = [found.get(id(parent)) for parent in self.parents]
         changed = {id(p): form for p, form in zip(self.parents, forms) if p is not form}
-        return tuple(tape.replaced(gradients, changed)) if changed else tuple(gradients)
+        return tuple(tape.replaced(increments, changed)) if changed else tuple(increments)
 
 
 # Checking -------------------------------------------------------------------------------------------------------------
@@ -224,15 +222,15 @@ def check_gradient(function: Callable[..., Any], *args: Any, rtol: float = 1e-5,
     wanted = [inputs[n] for n in points]
     if value.needs_grad:
         error = const(value.backend.array(weights, dtype=F64))
-        gradients = [g.get() for g in grad(value, wanted, error, absent="zeros")]
+        slopes = [g.get() for g in grad(value, wanted, error, absent="zeros")]
     else:
-        gradients = [np.zeros(one.shape) for one in wanted]
+        slopes = [np.zeros(one.shape) for one in wanted]
 
     def compute() -> float:
         return float((drawing(*inputs).get() * weights).sum())
 
-    case = Case(name, compute, points, gradients)
-    return max(compare(case, place, gradient, tolerance, rng) for place, gradient in zip(points, gradients))
+    case = Case(name, compute, points, slopes)
+    return max(compare(case, place, slope, tolerance, rng) for place, slope in zip(points, slopes))
 
 
 def _float64(value: Any) -> Variable:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from neonlike.autograd import lifetimes
 from neonlike.optree import tape
+from neonlike.optree.backward import Entry, TapeSweep
 from neonlike.optree.keeping import AGAIN, choose
 from neonlike.optree.node import OpTreeNode
 
@@ -79,13 +80,13 @@ def explain(variable: Any) -> str:
     root = variable._expr
     if not variable.needs_grad or root.__class__ is not OpTreeNode:
         return f"{variable!r}: nothing is kept, since no derivative flows through it"
-    walk = tape.Walk([root], through_kept=False)
-    choose(walk, [root])
+    sweep = TapeSweep(root, through_kept=False)
+    choose(sweep, set())
     lines = [f"{variable!r}: what its value and its backward pass keep"]
     total = 0
-    for whole in tape.Walk([root], through_kept=True).order:
+    for whole in TapeSweep(root, through_kept=True).steps.values():
         node = whole.node
-        what, nbytes = _fate(node, walk.entries.get(id(node)), node is root)
+        what, nbytes = _fate(node, sweep.steps.get(id(node)), node is root)
         total += nbytes
         if nbytes or (what and whole.lead):
             lines.append(f"  {_name(node):20} {'x'.join(map(str, node.shape)):14} {what}")
@@ -98,7 +99,7 @@ def _name(node: OpTreeNode) -> str:
     return node.spec.name if rule is None else rule.name
 
 
-def _fate(node: OpTreeNode, entry: tape.Entry | None, is_root: bool) -> tuple[str, int]:
+def _fate(node: OpTreeNode, entry: Entry | None, is_root: bool) -> tuple[str, int]:
     """What becomes of the value of ``node``, and the bytes that are kept of it; nothing of what is inside an op."""
     found = tape.kept.get(id(node))
     if found is not None:

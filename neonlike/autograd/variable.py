@@ -14,7 +14,7 @@ from neonlike.autograd import lifetimes, passes, report
 from neonlike.backends.tensor import put
 from neonlike.errors import GradientError, MissingAttribute, NeonlikeError, ShapeError
 from neonlike.optree import tape
-from neonlike.optree.backward import Backward
+from neonlike.optree.backward import TapeSweep
 from neonlike.optree.dtypes import DType
 from neonlike.optree.keeping import compute
 from neonlike.optree.node import OpTreeNode
@@ -209,19 +209,20 @@ class Variable:
             )
         graph = upstream(self)
         wanted = [v for v in graph if v._wanted]
-        nodes = [v._expr for v in wanted if v._expr.__class__ is OpTreeNode]
-        gradients = self._differentiated(nodes, keep_graph)
+        more = any(v._expr.__class__ is OpTreeNode for v in wanted)
+        gradients = self._differentiated({id(v._expr) for v in wanted} if more else None, keep_graph)
         _gather(self.backend, wanted, gradients)
         if not keep_graph:
             for variable in graph:
                 variable._spend()
 
-    def _differentiated(self, nodes: list[OpTreeNode], keep_graph: bool) -> dict[int, Any]:
-        """Compute the value, unless it was, and gradients by the ids of parameters' tensors and of ``nodes``."""
+    def _differentiated(self, wanted: set[int] | None, keep_graph: bool) -> dict[int, Any]:
+        """Compute the value, unless it was, and gradients by the ids of the expressions ``wanted``: those of all
+        parameters if that is None."""
         be, expr = self.backend, self._expr
         is_tree = expr.__class__ is OpTreeNode
         fresh = is_tree and self._tensor is None
-        known = passes.repeat(be, expr, not fresh) if is_tree and not keep_graph and not nodes else None
+        known = passes.repeat(be, expr, not fresh) if is_tree and not keep_graph and wanted is None else None
         if known.__class__ is passes.Result:
             if fresh:
                 self._tensor = known.value  # type: ignore[union-attr]
@@ -229,11 +230,12 @@ class Variable:
         recording = known if known.__class__ is passes.Recording else None
         one = be.ones(expr.shape, dtype=expr.dtype) if recording is None else recording.one  # type: ignore[union-attr]
         with recording or nullcontext():  # type: ignore[union-attr]
-            walk = None
+            sweep = None
             if fresh:
-                self._tensor, walk = compute(expr, True)
-            walk = None if nodes else walk
-            found = Backward(expr, one, keep_graph=keep_graph, also=nodes, walk=walk).gradients
+                self._tensor, sweep = compute(expr, True)
+            if sweep is None or wanted is not None:
+                sweep = TapeSweep(expr, True, wanted)
+            found = sweep.compute(one, keep_graph)
         if recording is not None:
             recording.finish(self._tensor if fresh else None, found)  # type: ignore[union-attr]
         return found

@@ -1,7 +1,7 @@
 """Reverse-mode differentiation of expressions. Gradients are expressions again, so they can be differentiated too.
 
-Each op's rule is in its row of the op table. What follows here is the bookkeeping: visiting shared nodes once,
-undoing broadcasting, and mapping the gradient of a view (slice, transpose, reshape) back to the tensor it views.
+Each op's rule is in its row of the op table, and :mod:`neonlike.optree.sweep` carries gradients through the rules. What
+follows here is neon's interface: objects that are found again, questions about tensors, and gradients through copies.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import operator
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,14 +20,14 @@ from neonlike.errors import AliasError, GradientError, ShapeError
 from neonlike.optree import dialect, origin
 from neonlike.optree.dtypes import is_float
 from neonlike.optree.functions import F as Functions
-from neonlike.optree.moves import drop_axes
 from neonlike.optree.node import Expression, OpTreeNode
-from neonlike.optree.ops import NON_DIFFERENTIABLE, OPS
-from neonlike.optree.shapes import FREE, Shape
-from neonlike.optree.tape import inputs, rule_of
-from neonlike.optree.walk import leaves, postorder, structure
+from neonlike.optree.ops import OPS
+from neonlike.optree.shapes import FREE
+from neonlike.optree.sweep import GradNode, Sweep, by_memory, memory_of, of_memory
+from neonlike.optree.walk import leaves, structure
 
 F: Any = Functions
+__all__ = ["Autodiff", "GradNode", "GradUtil", "grad_map"]
 
 
 class _GradMap(Mapping[str, Any]):
@@ -45,20 +45,6 @@ class _GradMap(Mapping[str, Any]):
 
 grad_map = _GradMap()
 """neon's table: op name -> gradient rule."""
-
-
-class GradNode:
-    """The gradient gathered at one node or tensor while its users are visited."""
-
-    __slots__ = ("owner", "total")
-
-    def __init__(self, owner: Any) -> None:
-        self.owner = owner
-        self.total: Any = None
-
-    def add(self, increment: Any) -> None:
-        """Accumulate the contribution of one use."""
-        self.total = increment if self.total is None else self.total + increment
 
 
 class Autodiff:
@@ -101,8 +87,7 @@ class Autodiff:
     op_tree: Any
     be: Any
     next_error: Any
-    _found: dict[int, GradNode] | None
-    _bases: dict[int, Any]
+    _found: list[GradNode] | None
     _key: tuple[Any, ...]
 
     def __new__(cls, op_tree: Any, be: Any, next_error: Any = None) -> Autodiff:
@@ -112,7 +97,6 @@ class Autodiff:
         if found is None:
             found = super().__new__(cls)
             found.op_tree, found.be, found.next_error, found._found, found._key = op_tree, be, next_error, None, key
-            found._bases = {}
             cls._forget_dead()
             cls._living[key] = weakref.ref(found)
         return found
@@ -156,12 +140,14 @@ class Autodiff:
             raise GradientError(f"Autodiff: expected a list of tensors, got {type(tensors).__name__}")
         for tensor in tensors:
             _check_tensor(tensor)
-        found = self._differentiated()
-        gathered, known = _by_base(found, self._bases, {id(tensor._original_base) for tensor in tensors})
-        for tensor in tensors:
-            if absent == "error" and id(tensor._original_base) not in known:
+        owners = [id(memory_of(tensor)) for tensor in tensors]
+        found, known = self._gathered(set(owners))
+        for tensor, owner in zip(tensors, owners):
+            if absent == "error" and owner not in known:
                 raise _not_there(tensor, self.op_tree)
-        return [_of_tensor(tensor, gathered.get(id(tensor._original_base), []), self.be) for tensor in tensors]
+        views = by_memory(found)
+        gradients = [of_memory(tensor, views.get(owner, ())) for tensor, owner in zip(tensors, owners)]
+        return [self.be.zeros(t.shape, dtype=t.dtype) if one is None else one for t, one in zip(tensors, gradients)]
 
     def gradient_at(self, node: OpTreeNode) -> Any:
         """Gradient as a lazy expression with respect to ``node``, a part of the expression; None if it is not one.
@@ -171,19 +157,30 @@ class Autodiff:
         """
         if not isinstance(node, OpTreeNode):
             raise GradientError(f"Autodiff: expected a part of the expression, got {type(node).__name__}")
-        wanted = {id(leaf._original_base) for leaf in leaves(node)}
-        gathered, _ = _by_base(self._differentiated(), self._bases, wanted, node.attrs)
-        totals = [gradient.total for gradient in gathered.get(id(node.attrs), ())]
+        found, _ = self._gathered({id(memory_of(leaf)) for leaf in leaves(node)})
+        alike = [one for one in found if isinstance(one.node, OpTreeNode) and one.node.attrs is node.attrs]
+        totals = [one.total for one in alike if one.total is not None and (node.attrs is not None or one.node is node)]
         return functools.reduce(operator.add, totals) if totals else None
 
-    def _differentiated(self) -> dict[int, GradNode]:
-        """The gradient at every node and tensor of the expression, by id."""
+    def _gathered(self, wanted: set[int]) -> tuple[list[GradNode], set[int]]:
+        """What is gathered at every node and tensor of the expression, and the ids of all tensors that it reads.
+
+        Where the origins of its tensors lead to one that is ``wanted``, gradients go on to what these were computed
+        from.
+        """
         if self.op_tree is None:
             raise GradientError("Autodiff: cleanup() was called; make a new one")
         if self._found is None:
-            self._found = _backward(self.op_tree, self._incoming())
-            self._bases = {id(base): base for leaf in leaves(self.op_tree) for base in (leaf._original_base,)}
-        return self._found
+            self._found = _swept(self.op_tree, self._incoming())
+        found = list(self._found)
+        read = [memory_of(one.node) for one in found if not isinstance(one.node, OpTreeNode)]
+        known = {id(base) for base in read}
+        for tensor in origin.on_the_way(read, wanted):
+            known.update(id(base) for base in tensor.origin.bases())
+            mine = by_memory(found).get(id(tensor))
+            if mine:
+                found += _swept(origin.current_expression(tensor), of_memory(tensor, mine))
+        return found, known
 
     def get_grad_tensor(self, tensors: Sequence[Any], *, absent: str = "zeros") -> list[Any]:
         """Gradients in newly allocated tensors, of their tensors' dtypes; see :meth:`get_grad_op_tree`."""
@@ -226,7 +223,6 @@ class Autodiff:
         if self._alive(self._key) is self:
             self._living.pop(self._key, None)
         self.op_tree = self.next_error = self._found = None
-        self._bases = {}
 
     def _incoming(self) -> Any:
         if self.next_error is not None:
@@ -247,75 +243,18 @@ def _check(op_tree: Any, next_error: Any) -> None:
         )
 
 
-def _backward(root: Any, incoming: Any) -> dict[int, GradNode]:
-    """Gradient at every node and tensor below ``root``, by id."""
-    found: dict[int, GradNode] = {id(root): GradNode(root)}
-    found[id(root)].add(incoming)
-    for node in reversed(postorder(root)):
-        mine = found.get(id(node))
-        own = rule_of(node)
-        grad: Any = node.spec.grad if own is None else own.grad
-        if mine is None or grad is NON_DIFFERENTIABLE:
-            continue
-        goes_to = inputs(node)
-        increments = grad(F, mine.total, node, *goes_to)
-        for operand, increment in zip(goes_to, increments):
-            if increment is None or not isinstance(operand, Expression) or not is_float(operand.dtype):
-                continue
-            if operand.shape is FREE:
-                continue
-            gathered = found.setdefault(id(operand), GradNode(operand))
-            gathered.add(unbroadcast(increment, operand.shape))
-    return found
-
-
-def unbroadcast(gradient: Any, shape: Shape) -> Any:
-    """``gradient`` summed (or stretched) to ``shape``, undoing the broadcasting of an operand of that shape."""
-    if gradient.shape == shape:
-        return gradient
-    extra = len(gradient.shape) - len(shape)
-    if extra > 0:
-        axes = tuple(range(extra)) + tuple(
-            axis + extra for axis, size in enumerate(shape) if size == 1 and gradient.shape[axis + extra] != 1
-        )
-        summed = F.sum(gradient, axis=axes)
-        return unbroadcast(drop_axes(summed, extra), shape)
-    axes = tuple(axis for axis, size in enumerate(shape) if size == 1 and gradient.shape[axis] != 1)
-    if axes:
-        gradient = F.sum(gradient, axis=axes)
-    return gradient if gradient.shape == shape else F.broadcast_to(gradient, shape)
+def _swept(root: Any, incoming: Any) -> list[GradNode]:
+    """What is gathered at every node below ``root``, users first, and at every tensor of floats."""
+    sweep = Sweep(root)
+    sweep.run(incoming)
+    return [*reversed(sweep.steps.values()), *sweep.leaves.values()]
 
 
 def _check_tensor(tensor: Any) -> None:
     if not isinstance(tensor, Expression) or isinstance(tensor, OpTreeNode):
         raise GradientError(f"Autodiff: gradients are taken with respect to tensors, got {shown(tensor)}")
-
-
-def _by_base(
-    found: dict[int, GradNode], bases: dict[int, Any], wanted: set[int], mark: dict[str, Any] | None = None
-) -> tuple[dict[int, list[GradNode]], set[int]]:
-    """Gradients by the id of the tensor that owns the memory, and the ids of all owners that the expression reads.
-
-    Where the origins of its tensors lead to one that is ``wanted``, gradients are propagated to what these were
-    computed from. Gradients of nodes whose attributes are ``mark`` are listed too, by the id of ``mark``.
-    """
-    gathered: dict[int, list[GradNode]] = {}
-
-    def add(gradients: Iterable[GradNode]) -> None:
-        for gradient in gradients:
-            if not isinstance(gradient.owner, OpTreeNode):
-                gathered.setdefault(id(gradient.owner._original_base), []).append(gradient)
-            elif mark is not None and gradient.owner.attrs is mark:
-                gathered.setdefault(id(mark), []).append(gradient)
-
-    add(found.values())
-    known = set(bases)
-    for tensor in origin.on_the_way(bases.values(), wanted):
-        known.update(id(base) for base in tensor.origin.bases())
-        mine = gathered.get(id(tensor))
-        if mine:
-            add(_backward(origin.current_expression(tensor), of_memory(tensor, mine)).values())
-    return gathered, known
+    if not is_float(tensor.dtype):
+        raise GradientError(f"Autodiff: no gradient with respect to a tensor of {tensor.dtype.name}: {shown(tensor)}")
 
 
 def _not_there(tensor: Any, op_tree: Any) -> GradientError:
@@ -324,45 +263,6 @@ def _not_there(tensor: Any, op_tree: Any) -> GradientError:
         "respect to it; values that were assigned to another tensor, or went through the host, are constants. "
         "Differentiate the expression before it is assigned"
     )
-
-
-def _of_tensor(tensor: Any, related: list[GradNode], be: Any) -> Any:
-    """Gradient with respect to ``tensor``, from those of the tensors that share its memory."""
-    if not is_float(tensor.dtype):
-        raise GradientError(f"Autodiff: no gradient with respect to a tensor of {tensor.dtype.name}: {shown(tensor)}")
-    return of_memory(tensor, related) if related else be.zeros(tensor.shape, dtype=tensor.dtype)
-
-
-def of_memory(tensor: Any, related: list[GradNode]) -> Any:
-    """Gradient with respect to ``tensor`` from those of tensors that see its memory."""
-    total = None
-    for gathered in related:
-        part = _as_seen_by(tensor, gathered.owner, gathered.total)
-        if part is None:
-            return _through_base(tensor, tensor._original_base, related)
-        total = part if total is None else total + part
-    return total
-
-
-def _as_seen_by(tensor: Any, leaf: Any, gradient: Any) -> Any:
-    """Gradient of ``leaf`` for a ``tensor`` of the same elements, in the same or transposed order; else None."""
-    if leaf is tensor or leaf.layout == tensor.layout:
-        return gradient
-    return F.transpose(gradient) if leaf.T.layout == tensor.layout else None
-
-
-def _through_base(tensor: Any, base: Any, related: list[GradNode]) -> Any:
-    """Place the gradients of all views in the tensor they view, then look at ``tensor``'s part of it."""
-    if not base.is_contiguous or any(g.owner.dtype != base.dtype for g in related):
-        raise GradientError(f"Autodiff: cannot map the gradient of views to {base}: it is strided or reinterpreted")
-    total = None
-    for gathered in related:
-        part = _as_seen_by(base, gathered.owner, gathered.total)
-        if part is None:
-            part = F.unview(gathered.total, base.shape, gathered.owner.layout)
-        total = part if total is None else total + part
-    seen = _as_seen_by(tensor, base, total)
-    return F.view(total, tensor.layout) if seen is None else seen
 
 
 class GradUtil:

@@ -5,10 +5,11 @@ See :mod:`neonlike.optree.tape` for why.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from neonlike.errors import GradientError
+from neonlike.optree.backward import Entry, TapeSweep
 from neonlike.optree.calls import PART, part
 from neonlike.optree.functions import F as Functions
 from neonlike.optree.node import Expression, OpTreeNode
@@ -17,13 +18,10 @@ from neonlike.optree.shapes import FREE
 from neonlike.optree.tape import (
     BROADCAST,
     CHEAP_MOVES,
-    Entry,
-    Note,
-    Walk,
+    empty_like,
     inputs,
     keep,
     kept,
-    leads,
     node_bytes,
     order_of,
     rule_of,
@@ -53,14 +51,10 @@ def reads(node: OpTreeNode) -> tuple[tuple[int, ...], ...]:
 def _asked(node: OpTreeNode, grad: Any, operands: tuple[Any, ...]) -> tuple[tuple[int, ...], ...]:
     """The answer of ``grad`` for operands, of which no two are the same, that stand for those of ``node``."""
     backend = node.backend
-    stand_ins = tuple(
-        OpTreeNode(BROADCAST, (), {"shape": o.shape}, o.shape, o.dtype, backend)
-        if isinstance(o, Expression)
-        else OpTreeNode(BROADCAST, (), {"shape": (1, 1)}, (1, 1), node.dtype, backend)
-        for o in operands
-    )
+    number = OpTreeNode(BROADCAST, (), {"shape": (1, 1)}, (1, 1), node.dtype, backend)
+    stand_ins = tuple(empty_like(o if isinstance(o, Expression) else number, backend) for o in operands)
     z = OpTreeNode(node.spec, stand_ins, node.attrs, node.shape, node.dtype, backend)
-    d = OpTreeNode(BROADCAST, (), {"shape": node.shape}, node.shape, node.dtype, backend)
+    d = empty_like(node, backend)
     names = {id(z): -1, **{id(stand_in): place for place, stand_in in enumerate(stand_ins)}}
     found = []
     try:
@@ -82,16 +76,14 @@ FURTHER = -2
 AGAIN = "computed again in the kernels that read it"
 
 
-def choose(walk: Walk, roots: Iterable[Any], valued: set[int] | None = None) -> list[Entry]:
-    """The entries whose values the backward pass will read and that are worth keeping, ``why`` says why; ``roots`` are
+def choose(sweep: TapeSweep, valued: set[int]) -> list[Entry]:
+    """The entries whose values the backward pass will read and that are worth keeping, ``why`` says why; the root is
     computed in any case. To ``valued`` are added the ids of nodes whose first result is read."""
-    valued = set() if valued is None else valued
-    entries = walk.entries
-    own = {id(root) for root in roots}
-    for key in own & entries.keys():
-        entries[key].reached = True
+    root = sweep.steps.get(id(sweep.root))
+    if root is not None:
+        root.reached = True
     found = []
-    for entry in reversed(walk.order):
+    for entry in reversed(sweep.steps.values()):
         if not entry.reached:
             continue
         below = [one for one in entry.below if one.__class__ is Entry]
@@ -99,7 +91,7 @@ def choose(walk: Walk, roots: Iterable[Any], valued: set[int] | None = None) -> 
             one.reached = True
         if entry.lead:
             _note_reads(entry, valued)
-        if id(entry.node) in own or not (entry.soft or entry.hard):
+        if entry is root or not (entry.soft or entry.hard):
             continue
         if _worth_keeping(entry):
             found.append(entry)
@@ -115,7 +107,7 @@ def choose(walk: Walk, roots: Iterable[Any], valued: set[int] | None = None) -> 
 def _note_reads(entry: Entry, valued: set[int]) -> None:
     """Note which values the gradient rule of ``entry`` reads."""
     for goes_to, needed in zip(entry.below, reads(entry.node)):
-        if not needed or not leads(goes_to):
+        if not needed or goes_to is None or not goes_to.lead:
             continue
         for place in needed:
             read = entry if place < 0 else entry.below[place]
@@ -146,29 +138,29 @@ def _worth_keeping(entry: Entry) -> bool:
 # Values ---------------------------------------------------------------------------------------------------------------
 
 
-def compute(root: OpTreeNode, differentiable: bool, note: Note | None = None) -> tuple[Any, Walk | None]:
+def compute(root: OpTreeNode, differentiable: bool) -> tuple[Any, TapeSweep | None]:
     """Tensor of the value of ``root``, by one plan that also computes what is to be kept.
 
-    Values that were kept are not computed again. With ``differentiable`` that of the root is kept too. The walk that
-    was taken is returned for the backward pass, if it listed all that this needs. ``note`` is told what was assigned.
+    Values that were kept are not computed again. With ``differentiable`` that of the root is kept too. The sweep
+    is returned for the backward pass, if it lists all that this needs.
     """
     entry = kept.get(id(root))
     if entry is not None:
         if entry.tensor.__class__ is not OpTreeNode:
             return entry.tensor, None
         del kept[id(root)]  # the value was not worth keeping, and is computed with the rest once more
-    walk = Walk([root], through_kept=False)
-    walk.resolve()
-    wanted, valued = [walk.entries[id(root)]], {id(root)}
+    sweep = TapeSweep(root, through_kept=False)
+    sweep.resolve()
+    wanted, valued = [sweep.steps[id(root)]], {id(root)}
     if differentiable:
         wanted[0].why = "asked for"
-        wanted += choose(walk, [root], valued)
-        walk.is_resolved = len(wanted) == 1
-    value = _computed(root.backend, wanted, differentiable, valued, note)
-    return value, walk if walk.complete else None
+        wanted += choose(sweep, valued)
+        sweep.is_resolved = len(wanted) == 1
+    value = _computed(root.backend, wanted, differentiable, valued)
+    return value, sweep if sweep.complete else None
 
 
-def _computed(be: Any, wanted: Sequence[Entry], keeping: bool, valued: set[int], note: Note | None) -> Any:
+def _computed(be: Any, wanted: Sequence[Entry], keeping: bool, valued: set[int]) -> Any:
     """Compute the values of ``wanted`` into new tensors; returns the first.
 
     Of primitives that are not ``valued`` the further results are kept, and their call in place of the first.
@@ -181,8 +173,6 @@ def _computed(be: Any, wanted: Sequence[Entry], keeping: bool, valued: set[int],
         pairs += zip(tensors, results)
         made.append((entry, tensors))
     be.assign_fresh(pairs)
-    if note is not None:
-        note(pairs)
     value = made[0][1][0]
     for entry, tensors in made if keeping else ():
         if len(tensors) > 1 and id(entry.node) not in valued:

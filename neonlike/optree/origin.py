@@ -24,7 +24,7 @@ from neonlike.errors import GradientError
 from neonlike.optree import moves, windows
 from neonlike.optree.dtypes import is_float
 from neonlike.optree.node import Expression, OpTreeNode
-from neonlike.optree.walk import postorder
+from neonlike.optree.walk import ordered, postorder
 
 KEPT_BYTES = 1 << 16
 """Most bytes that one origin keeps alive: indices and arrays to which nothing but the expression may refer."""
@@ -180,24 +180,17 @@ def _taken_apart(root: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
 def on_the_way(bases: Iterable[Any], wanted: set[int]) -> list[Any]:
     """The tensors among ``bases``, and those that they were computed from, whose origins lead to one in ``wanted``,
     given by ids. Each stands before what it was computed from."""
+    sources = {}
     leads: dict[int, bool] = {}
-    order: list[Any] = []
-    stack = [base for base in bases if base.origin is not None]
-    while stack:
-        base = stack[-1]
-        if id(base) in leads:
-            stack.pop()
-            continue
-        below = [source for source in base.origin.bases() if source is not base]
-        waiting = [source for source in below if source.origin is not None and id(source) not in leads]
-        if waiting:
-            stack.extend(waiting)
-            continue
-        stack.pop()
-        leads[id(base)] = any(id(source) in wanted or leads.get(id(source), False) for source in below)
-        if leads[id(base)]:
-            order.append(base)
-    return order[::-1]
+
+    def below(base: Any) -> list[Any]:
+        sources[id(base)] = found = [source for source in base.origin.bases() if source is not base]
+        return [source for source in found if source.origin is not None]
+
+    order = ordered((base for base in bases if base.origin is not None), below, kind=Expression)
+    for base in order:
+        leads[id(base)] = any(id(source) in wanted or leads.get(id(source), False) for source in sources[id(base)])
+    return [base for base in reversed(order) if leads[id(base)]]
 
 
 def current_expression(tensor: Any) -> Any:

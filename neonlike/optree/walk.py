@@ -1,30 +1,39 @@
-"""Iterative walks over expression graphs; chains of thousands of nodes need no recursion."""
+"""Iterative walks over graphs; chains of thousands of nodes need no recursion."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Container, Iterable
 from typing import Any
 
 from neonlike.optree.node import Expression, OpTreeNode
 
 
+def ordered(
+    roots: Iterable[Any], below: Callable[[Any], Iterable[Any]], stop: Container[int] = (), kind: type = OpTreeNode
+) -> list[Any]:
+    """Lists the objects of ``kind`` reached from ``roots`` by ``below``, each once, in topological order, users last.
+
+    Of siblings the last one comes first. Objects whose ids are in ``stop`` are left out, and are not gone through.
+    """
+    order: list[Any] = []
+    met: set[int] = set()
+    path: list[Any] = []
+    stack = [one for one in roots if isinstance(one, kind)]
+    while stack:
+        one = stack.pop()
+        if one is None:  # all below the last of the path is listed
+            order.append(path.pop())
+        elif id(one) not in met and id(one) not in stop:
+            met.add(id(one))
+            path.append(one)
+            stack.append(None)
+            stack += [under for under in below(one) if isinstance(under, kind)]
+    return order
+
+
 def postorder(root: Any) -> list[OpTreeNode]:
     """Distinct nodes of ``root``, operands before users."""
-    order: list[OpTreeNode] = []
-    done: set[int] = set()
-    stack = [root] if isinstance(root, OpTreeNode) else []
-    while stack:
-        node = stack[-1]
-        if id(node) in done:
-            stack.pop()
-            continue
-        waiting = [o for o in node.operands[::-1] if isinstance(o, OpTreeNode) and id(o) not in done]
-        if waiting:
-            stack.extend(waiting)
-            continue
-        stack.pop()
-        done.add(id(node))
-        order.append(node)
-    return order
+    return ordered((root,), lambda node: node.operands[::-1])
 
 
 def leaves(root: Any) -> list[Any]:

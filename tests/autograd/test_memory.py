@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -109,6 +110,17 @@ def test_products_are_computed_once_and_cheap_values_not_kept(be: Any, monkeypat
     assert cheap.memory_report().intermediate_bytes == 4
 
 
+def test_ops_without_a_gradient_cost_what_is_below_them(be: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mask of a product is kept: to compute it again would take the product."""
+    w, y, x = ag.param(numbers(5, 6)), ag.param(numbers(4, 6, seed=1)), ag.const(numbers(4, 5))
+    root = ag.op(lambda a, h: be.sum(a * (h > 0)))(y, x @ w)
+    assert [line.split()[0] for line in root.explain().splitlines() if "will be kept" in line] == ["gt"]
+    with stages_of(be, monkeypatch) as plans:
+        root.backprop()
+    assert [plan.count("contraction") for plan in plans] == [1, 0]
+    assert (y.partial_derivative.get() == (x.get() @ w.get() > 0)).all()
+
+
 @pytest.mark.parametrize("function", [ag.gelu, ag.silu, ag.hard_swish])
 def test_of_activations_of_several_ops_the_operand_is_kept(be: Any, function: Any) -> None:
     w, b, v, x = ag.param(numbers(5, 6)), ag.param(numbers(1, 6)), ag.param(numbers(6, 2)), ag.const(numbers(4, 5))
@@ -166,6 +178,30 @@ def test_memory_falls_while_the_pass_goes_on(be: Any, monkeypatch: pytest.Monkey
     assert held[0] == 5 and held[-1] == 0
     assert held == sorted(held, reverse=True)
     assert tape.kept == {}
+
+
+def test_what_was_kept_is_gone_once_it_is_read(be: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not only from the table of kept values: nothing else holds on to the tensors, nor to gradients on the way."""
+    weights = [ag.param(numbers(8, 8, seed=n) / 3) for n in range(6)]
+    h = ag.const(numbers(4, 8))
+    for w in weights:
+        h = ag.tanh(h @ w)
+    root = h.sum()
+    root.get()
+    del h
+    tensors = [weakref.ref(tensor) for entry in tape.kept.values() for tensor in entry.tensors]
+    alive = []
+    assign_fresh = type(be).assign_fresh
+
+    def noted(self: Any, pairs: Any) -> Any:
+        alive.append(sum(one() is not None for one in tensors))
+        tensors.extend(weakref.ref(target) for target, _ in pairs if target.shape == (4, 8))
+        return assign_fresh(self, pairs)
+
+    monkeypatch.setattr(type(be), "assign_fresh", noted)
+    root.backprop()
+    assert alive[0] == len(weights) + 1 and alive[-1] <= 4, alive
+    assert alive[1:] == sorted(alive[1:], reverse=True), alive
 
 
 def test_values_asked_for_on_the_way_are_not_computed_again(be: Any, monkeypatch: pytest.MonkeyPatch) -> None:

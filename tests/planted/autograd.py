@@ -7,7 +7,7 @@ from __future__ import annotations
 from tests.planted.table import OPTREE, Mutant
 
 AUTOGRAD = "neonlike/autograd/"
-TAPE, KEEPING, BACKWARD = (OPTREE + name for name in ("tape.py", "keeping.py", "backward.py"))
+TAPE, KEEPING, BACKWARD, SWEEP = (OPTREE + name for name in ("tape.py", "keeping.py", "backward.py", "sweep.py"))
 VARIABLE, BLOCKS, SCOPES, OP = (AUTOGRAD + name for name in ("variable.py", "blocks.py", "lifetimes.py", "op.py"))
 JOINING, FUNCTIONS, RULES = OPTREE + "joining.py", OPTREE + "functions.py", OPTREE + "ops.py"
 ELEMENTWISE, SHAPE, REDUCTION, LOSS = (AUTOGRAD + f"ops/{name}.py" for name in ("elementwise", "shape", "reduction", "loss"))
@@ -19,15 +19,19 @@ def fault(name: str, file: str, old: str, new: str) -> Mutant:
 
 
 MUTANTS = (
-    fault("constants of a parameter's tensor get derivatives", TAPE, "return base.is_parameter and (self.only is None or id(base) in self.only)", "return self.only is None or id(base) in self.only"),
-    fault("all parameters are differentiated by", TAPE, "return base.is_parameter and (self.only is None or id(base) in self.only)", "return base.is_parameter"),
-    fault("a gradient of its own is not used", BACKWARD, "grad: Any = node.spec.grad if rule is None else rule.grad", "grad: Any = node.spec.grad"),
-    fault("broadcasting is not undone", BACKWARD, "if increment.shape != operand.shape:", "if increment.shape != operand.shape and False:"),
-    fault("the last use of a value counts alone", BACKWARD, "to.total = increment if to.total is None else to.total + increment", "to.total = increment"),
+    fault("constants of a parameter's tensor get derivatives", BACKWARD, " and (one if one.base is None else memory_of(one)).is_parameter", ""),
+    fault("all parameters are differentiated by", BACKWARD, "            return id(memory_of(one)) in self.wanted\n", "            pass\n"),
+    fault("a gradient of its own is not used", SWEEP, "grad: Any = step.node.spec.grad if step.rule is None else step.rule.grad", "grad: Any = step.node.spec.grad"),
+    fault("broadcasting is not undone", SWEEP, "if increment.shape != operand.shape:", "if increment.shape != operand.shape and False:"),
+    fault("the last use of a value counts alone", SWEEP, "self.total = increment if self.total is None else self.total + increment", "self.total = increment"),
     fault("a parameter used in two stages gets the last one's derivative", BACKWARD, "pairs.append((before, before + gradient))", "pairs.append((before, gradient))"),
-    fault("kept values stay after the pass", BACKWARD, "                kept.pop(id(entry.node), None)\n", "                pass\n"),
-    fault("gradients pass through the ends of a block", BACKWARD, "            if self.stop:\n                return\n", ""),
-    fault("nothing is computed on the way", BACKWARD, "        return deep > 0 if entry.heavy else", "        return False if entry.heavy else"),
+    fault("kept values stay after the pass", BACKWARD, "            kept.pop(id(entry.node), None)\n", "            pass\n"),
+    fault("entries hold on to kept values", BACKWARD, "        entry.now = None\n", ""),
+    fault("constants beside the way are visited", SWEEP, "if increment is not None and to is not None and to.lead:", "if increment is not None and to is not None:"),
+    fault("the gradient at an op that passes none on is 0", SWEEP, "(lead or self._wants(node)) and node.shape", "lead and node.shape"),
+    fault("rules lead nowhere beside the value", TAPE, "(*operands, *passed_to)", "operands"),
+    fault("gradients pass through the ends of a block", SWEEP, "by_id if stop else ()", "()"),
+    fault("nothing is computed on the way", BACKWARD, "    return deep > 0 if entry.heavy else", "    return False if entry.heavy else"),
     fault("products are kept besides what is cheap above them", KEEPING, "    elif entry.forced and entry.forced >= node_bytes(entry.node):", "    elif False:"),
     fault("parts that lie at one place are joined", JOINING, "            and offset == start * strides[axis]\n", ""),
     fault("parts are joined in the order of their use", JOINING, "    terms.sort(key=_offset)\n", ""),
@@ -36,7 +40,7 @@ MUTANTS = (
     fault("further results of primitives are not kept", KEEPING, "    return [part(entry.now, position) for position in range(count)]", "    return [part(entry.now, position) for position in range(min(count, 1))]"),
     fault("views are copied and kept", KEEPING, "(entry.node.spec.name in CHEAP_MOVES and rule_of(entry.node) is None)", "False"),
     fault("everything is kept", KEEPING, '    return entry.why != ""', "    return True"),
-    fault("linear rules count as readers", KEEPING, "        if not needed or not leads(goes_to):\n            continue\n", "        needed = needed or (-1,)\n"),
+    fault("linear rules count as readers", KEEPING, "        if not needed or goes_to is None or not goes_to.lead:\n            continue\n", "        needed = needed or (-1,)\n"),
     fault("a graph can be used twice", VARIABLE, "            self._spent = True\n", ""),
     fault("derivatives do not accumulate", VARIABLE, "        if variable._derivative is None:\n            first", "        if variable._derivative is not gradient:\n            first"),
     fault("assigned values reach back", VARIABLE, "        tensor = be.fresh(self.shape, self.dtype)\n", "        tensor = self.value\n"),

@@ -30,7 +30,7 @@ MUTANTS = tuple(
         ("squares of large float64 overflow", FUNCTIONS, "F.where(F.less(found, 2.0**-450), small, found), large)", "F.where(F.less(found, 2.0**-450), small, found), found)"),
         ("squares of small float64 are 0", FUNCTIONS, "F.where(F.less(found, 2.0**-450), small, found), large)", "found, large)"),
         ("sums of integers wrap", FUNCTIONS, "return F.div(F.sum(F.cast(a), axes), count)", "return F.div(F.cast(F.sum(a, axes)), count)"),
-        ("an own gradient does not count", OPTREE + "autodiff.py", "node.spec.grad if own is None else own.grad", "node.spec.grad"),
+        ("an own gradient does not count", OPTREE + "sweep.py", "node.spec.grad if step.rule is None else step.rule.grad", "node.spec.grad"),
         ("a long row's rest is that of its first part", MOMENTS, "            left += part[k].t{{ m.deviations }} + count * shift;", "            left = part[k].t{{ m.deviations }} + count * shift;"),
         ("what the sum's rounding took stays lost", DEFINITION, "np.where(rounded, true, stored)", "stored"),
         ("what the sum's rounding took stays lost in C", BACKWARD, "g->flags & OWN_SUM ? all.left : NAN", "g->flags & OWN_SUM ? NAN : NAN"),

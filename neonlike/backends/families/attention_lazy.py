@@ -19,8 +19,8 @@ from neonlike.errors import ShapeError
 from neonlike.optree.calls import Request, call, call_spec, of_result, part
 from neonlike.optree.dtypes import DType
 from neonlike.optree.functions import F as Functions
-from neonlike.optree.higher import differentiated
 from neonlike.optree.node import common_backend, expression
+from neonlike.optree.sweep import differentiated
 from neonlike.optree.tape import rule_key
 
 F: Any = Functions

@@ -15,8 +15,8 @@ from neonlike.optree.calls import Request, call, call_spec, of_result, part
 from neonlike.optree.dtypes import DType, compute_dtype
 from neonlike.optree.functions import F as Functions
 from neonlike.optree.functions import moments
-from neonlike.optree.higher import differentiated
 from neonlike.optree.node import OpTreeNode
+from neonlike.optree.sweep import differentiated
 
 F: Any = Functions
 

@@ -20,8 +20,8 @@ from neonlike.errors import GradientError
 from neonlike.optree.calls import Request, call, call_spec, of_result, part
 from neonlike.optree.dtypes import DType
 from neonlike.optree.functions import F as Functions
-from neonlike.optree.higher import differentiated
 from neonlike.optree.shapes import Shape, stretches_to
+from neonlike.optree.sweep import differentiated
 
 F: Any = Functions
 
