@@ -81,11 +81,8 @@ def pytest_configure(config: pytest.Config) -> None:
             raise pytest.UsageError(f"--require-gpu: {error}") from error
     config.pluginmanager.import_plugin("tests.support.backend_fixtures")
     from tests.support.engines import sampling
-    from tests.support.few_tiles import use_few_tiles
 
     sampling.on = bool(config.getoption("--cases") or config.getoption("--c-cases"))
-    if sampling.on:
-        use_few_tiles()
 
 
 def pytest_unconfigure() -> None:
