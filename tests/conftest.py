@@ -220,7 +220,9 @@ def deselect(config: pytest.Config, items: list[pytest.Item], reasons: dict[pyte
 def pytest_runtest_setup(item: pytest.Item) -> None:
     from tests.support.engines import asking
     from tests.support.optimizing import choose_for
+    from tests.support.peers import find_peers
 
+    find_peers(item)
     choose_for(item)
     asking.allowed = any(item.get_closest_marker(name) for name in ("backend", "cpu_only", "gpu"))
 
