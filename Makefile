@@ -4,6 +4,7 @@
 #   make test    the whole test suite: on every engine, then on the GPU backend  (PYTEST_ARGS="-k name" narrows it)
 #   make test-all    the same with all cases of each test on C and on the GPU: several times as long
 #   make test-gpu    every test of a backend, all cases, with the GPU backend in place of the CPU's
+#   make test-peers  the tests that compare with PyTorch and JAX, in an environment of its own with these (.venv-peers)
 #   make gpu-setup   what the GPU tests need without a GPU: PyCUDA and an emulated driver (make test runs this first)
 #   make gpu-first   the first minutes on a GPU: everything tried, nothing stops the rest, facts in gpu-check/ or $OUT
 #   make gpu-again   what failed in it, once more          (FAILED=NAME,NAME or FAILED=the folder of its facts)
@@ -23,6 +24,7 @@
 
 PYTHON ?= python3
 VENV ?= .venv
+PEERS_VENV ?= .venv-peers
 DEMO_ARGS ?=
 PYTEST_ARGS ?=
 BENCH_ARGS ?= --quick
@@ -54,7 +56,7 @@ PYTEST = $(PY) -m pytest $(SIDE_BY_SIDE)
 INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check --editable
 
 .NOTPARALLEL:
-.PHONY: help demo test test-all test-gpu gpu-setup gpu-first gpu-again gpu-results gpu-check gpu-wheels check bench fuzz fuzz-sanitize mutants vectors docs clean
+.PHONY: help demo test test-all test-gpu test-peers compare-with-peers gpu-setup gpu-first gpu-again gpu-results gpu-check gpu-wheels check bench fuzz fuzz-sanitize mutants vectors docs clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -74,6 +76,13 @@ test-all:
 
 test-gpu: $(VENV)/.ready-test gpu-setup
 	$(PYTEST) --backend gpu $(PYTEST_ARGS)
+
+# The environment is apart from the other tests': the libraries are large, and tests shall not come to need them.
+test-peers:
+	@$(MAKE) --no-print-directory VENV=$(PEERS_VENV) compare-with-peers
+
+compare-with-peers: $(VENV)/.ready-peers
+	NEONLIKE_REQUIRE_PEERS=1 $(PYTEST) -m peers $(PYTEST_ARGS)
 
 # Quick once all is there. Where it cannot be done the GPU tests say why they are skipped, or fail with
 # NEONLIKE_REQUIRE_GPU_TESTS=1.
@@ -131,7 +140,7 @@ docs: $(VENV)/.ready-test
 	$(PY) benchmarks/front_page.py --write
 
 clean:
-	rm -rf $(VENV) build dist neonlike.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PEERS_VENV) build dist neonlike.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # One marker a set of extras, older than pyproject.toml when the dependencies may have changed. The editable
@@ -153,6 +162,11 @@ $(VENV)/.ready-demo: pyproject.toml $(PY)
 $(VENV)/.ready-test: pyproject.toml $(PY)
 	@echo "Installing what the tests need (once)"
 	@$(INSTALL) ".[test]"
+	@touch $@
+
+$(VENV)/.ready-peers: pyproject.toml $(PY)
+	@echo "Installing what the tests compare with (once; a large download)"
+	@$(INSTALL) ".[test-peers]"
 	@touch $@
 
 $(VENV)/.ready-dev: pyproject.toml $(PY)

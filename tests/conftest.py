@@ -21,6 +21,8 @@ LEFT_OUT = pytest.StashKey[Counter[str]]()
 """Why tests were left out, and how many."""
 ENGINE_BEFORE = pytest.StashKey["str | None"]()
 """NEONLIKE_CPU_JIT when the tests began."""
+KERNELS = pytest.StashKey[str]()
+"""Where compiled kernels are kept, in words."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -58,7 +60,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell starts what is to run in the background so
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    from tests.support.kept_kernels import keep_kernels
+
     config.stash[ENGINE_BEFORE] = os.environ.get("NEONLIKE_CPU_JIT")
+    config.stash[KERNELS] = keep_kernels()
     if config.getoption("--backend") == "gpu":
         os.environ["NEONLIKE_TEST_BACKEND"] = "gpu"
     else:  # scripts too, which take a GPU that is there, as the emulated one is for some tests
@@ -76,11 +81,19 @@ def pytest_configure(config: pytest.Config) -> None:
             raise pytest.UsageError(f"--require-gpu: {error}") from error
     config.pluginmanager.import_plugin("tests.support.backend_fixtures")
     from tests.support.engines import sampling
-    from tests.support.few_tiles import use_few_tiles
 
     sampling.on = bool(config.getoption("--cases") or config.getoption("--c-cases"))
-    if sampling.on:
-        use_few_tiles()
+
+
+def pytest_unconfigure() -> None:
+    from tests.support.kept_kernels import remove_folder_of_this_run
+
+    remove_folder_of_this_run()
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """Say where kernels are kept."""
+    return config.stash[KERNELS]
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -207,7 +220,9 @@ def deselect(config: pytest.Config, items: list[pytest.Item], reasons: dict[pyte
 def pytest_runtest_setup(item: pytest.Item) -> None:
     from tests.support.engines import asking
     from tests.support.optimizing import choose_for
+    from tests.support.peers import find_peers
 
+    find_peers(item)
     choose_for(item)
     asking.allowed = any(item.get_closest_marker(name) for name in ("backend", "cpu_only", "gpu"))
 

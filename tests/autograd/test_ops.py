@@ -89,12 +89,14 @@ def test_elementwise_ops_as_one_kernel(be: Any) -> None:
             np.testing.assert_allclose(slope, (ends[0] - ends[1]) / 2e-6, rtol=1e-4, atol=1e-4, err_msg=title(case))
 
 
+@pytest.mark.peers("torch")
 @pytest.mark.parametrize("case", [case for case in CASES if case.torch is not None], ids=title)
 @pytest.mark.cpu_only("compares with PyTorch on the CPU")
 def test_pytorch_agrees(be64: Any, case: Case) -> None:
     compare_with_pytorch(case, "float64", (1e-10, 1e-12), (1e-8, 1e-10))
 
 
+@pytest.mark.peers("torch")
 @pytest.mark.parametrize("case", [case for case in CASES if case.torch is not None], ids=title)
 @pytest.mark.cpu_only("compares with PyTorch on the CPU")
 def test_pytorch_agrees_in_float32(be: Any, case: Case) -> None:
@@ -102,7 +104,8 @@ def test_pytorch_agrees_in_float32(be: Any, case: Case) -> None:
 
 
 def compare_with_pytorch(case: Case, dtype: str, of_values: Any, of_slopes: Any) -> None:
-    torch = pytest.importorskip("torch", exc_type=ImportError)
+    import torch
+
     hosts = [host.astype(dtype) for host in case.operands(seed=2)]
     ours = [ag.param(host, dtype=dtype) for host in hosts]
     theirs = [torch.tensor(host, requires_grad=True) for host in hosts]

@@ -89,10 +89,9 @@ def test_derivatives_of_chains_are_those_of_the_formula(bench: SimpleNamespace, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("library", ["torch", "jax"])
+@pytest.mark.parametrize("library", [pytest.param(name, marks=pytest.mark.peers(name)) for name in ("torch", "jax")])
 @pytest.mark.parametrize("name", ["mlp", "encoder", "chain", "chain of products"])
 def test_all_train_the_same_network(bench: SimpleNamespace, be: Backend, name: str, library: str) -> None:
-    pytest.importorskip(library, exc_type=ImportError)
     net, steps = bench._trained.TRAINED[name][0], bench.autograd.STEPS
     ours, theirs = bench._trainers.Ours(net, 2, be), bench.autograd.PEERS[library](net, 2)
     error = bench.harness.error(ours.result(steps), theirs.result(steps))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import json
 import sys
 from collections.abc import Iterator
@@ -294,7 +293,7 @@ def test_parts_alone_are_those_of_the_whole(bench: SimpleNamespace, name: str) -
         assert all(np.isfinite(array).all() for array in made.result())
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed")
+@pytest.mark.peers("torch")
 @pytest.mark.parametrize("name", ["mlp", "calls", "conv", "rnn"])
 def test_pytorch_computes_the_same(bench: SimpleNamespace, name: str) -> None:
     sequence, steps = bench._sequences.SEQUENCES[name], bench._sequences_torch

@@ -71,17 +71,21 @@ def test_ours_learns_its_minibatch(bench: SimpleNamespace, be: Backend, name: st
 
 
 @pytest.mark.slow
+@pytest.mark.peers("torch")
 @pytest.mark.parametrize("name", ["mlp", "images", "letters"])
 @pytest.mark.parametrize("way", ["torch", "torch NHWC", "reference"])
 def test_both_train_the_same_network(bench: SimpleNamespace, be: Backend, name: str, way: str) -> None:
-    pytest.importorskip("torch", exc_type=ImportError)
+    import torch
+
     if way == "torch NHWC" and name != "images":
         pytest.skip("channels last is a layout of images")
     ours = bench._nets_ours.Training(be, name)
     theirs = bench._nets_torch.Training(bench._sequences_torch.Way(way, double=way == "reference"), name)
-    for _ in range(2):
-        ours.step()
-        theirs.step()
+    # In this layout oneDNN (PyTorch 2.13 and 2.14, AVX2) has a wrong gradient of 1 x 1 filters with strides.
+    with torch.backends.mkldnn.flags(enabled=way != "torch NHWC"):
+        for _ in range(2):
+            ours.step()
+            theirs.step()
     results = list(zip(ours.result(), theirs.result(), strict=True))
     assert max(bench.harness.error([a], [b]) for a, b in results) < bench.models.TOLERANCE
 

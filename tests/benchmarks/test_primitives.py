@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import importlib.util
 import json
 import re
 import subprocess
@@ -380,7 +379,7 @@ def test_a_long_call_is_not_made_more_often_than_needed(bench: SimpleNamespace, 
 # With PyTorch itself --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed")
+@pytest.mark.peers("torch")
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_pytorchs_contenders_are_right(bench: SimpleNamespace, name: str) -> None:
     import torch

@@ -24,6 +24,7 @@ from tests.layers.layering import ready, tensor
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
+pytestmark = pytest.mark.peers("torch")
 N = 4
 
 

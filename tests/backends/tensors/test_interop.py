@@ -486,8 +486,10 @@ def test_dlpack_refuses_what_has_no_such_memory(be: Backend) -> None:
         be.from_dlpack(np.ones((2, 2), complex))
 
 
+@pytest.mark.peers("torch")
 def test_torch_shares_memory_both_ways(be: Backend) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     if ON_GPU and not torch.cuda.is_available():
         pytest.skip("PyTorch sees no GPU")
     for dtype in ("float32", "bfloat16"):

@@ -17,6 +17,7 @@ from tests.kernels.c.vecmath_loops import (
     EXACT,
     FLAGS,
     FLOAT,
+    HEADERS,
     INCLUDES,
     INTEGERS,
     LIMIT,
@@ -34,6 +35,7 @@ from tests.kernels.c.vecmath_loops import (
     sample,
     specials,
 )  # fmt: skip
+from tests.support.kept_runs import run_kept
 
 pytestmark = pytest.mark.cpu_only("the C compiler and its cache")
 
@@ -229,7 +231,7 @@ def test_every_loop_is_vectorised(tmp_path: Path) -> None:
     lines_of_c = ['#include "vecmath_more.h"', *(line for _, line in text)]
     (tmp_path / "v.c").write_text("\n".join(lines_of_c), encoding="utf-8")
     command = [compiler(), *FLAGS, *native_flag(tmp_path), "-fopt-info-vec-optimized", "-c", "v.c", "-o", "v.o"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    done = run_kept(command, tmp_path, headers=HEADERS)
     assert done.returncode == 0, done.stderr
     lines = {int(n) for n in re.findall(r"^v\.c:(\d+):\d+: optimized: loop vectorized", done.stderr, re.M)}
     assert [name for number, (name, _) in enumerate(text, 2) if number not in lines] == []

@@ -11,6 +11,7 @@ from neonlike.backends import Backend, gen_backend
 from neonlike.kernels.c.toolchain import Compiler, find_compiler
 from tests.kernels.c import vector_code
 from tests.kernels.c.vector_code import Chain, Tree
+from tests.support.kept_runs import run_kept
 
 pytestmark = [pytest.mark.cpu_only("the C compiler"), pytest.mark.optimized]
 
@@ -36,6 +37,12 @@ GCC_LEFT = "NL_FN float planted(float a, float b) { return a >= b || a != a ? a 
 """The larger of two, in words of which gcc makes no vectors beside exp."""
 ALL_LEAVE = "__attribute__((noinline)) static float planted(float a) { return a < 0 ? 0.5f : a; }"
 """A function that is called for each element."""
+
+
+@pytest.fixture(autouse=True)
+def reports_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports of the compiler are those of an earlier run, if the kernels are the same."""
+    monkeypatch.setattr(vector_code, "run", run_kept)
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from tests import ROOT
+from tests.support.kept_runs import run_kept
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -134,8 +135,8 @@ def build(folder: Path, *flags: str) -> Path:
     includes = '#include "vecmath_array.h"\n#include "vecmath_more.h"'
     source.write_text("\n".join((includes, text, ARRAYS, references(), "")), encoding="utf-8")
     library = folder / "loops.so"
-    command = [compiler(), *FLAGS, *flags, "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", str(source)]
-    done = subprocess.run([*command, "-o", str(library), "-lm"], capture_output=True, text=True, timeout=300)
+    command = [compiler(), *FLAGS, *flags, "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", source.name]
+    done = run_kept([*command, "-o", library.name, "-lm"], folder, library.name, headers=HEADERS)
     assert done.returncode == 0, done.stderr
     return library
 

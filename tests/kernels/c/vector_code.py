@@ -213,7 +213,7 @@ def one_file(chains: Sequence[Chain], folder: Path) -> str:
         (folder / f"k{position}.c").write_text(source)
         for name, header in dict(chain.kernel.headers).items():
             (folder / name).write_text(header)
-        own = {name for pair in _OWN_NAMES.findall(source) for name in pair if name}
+        own = sorted({name for pair in _OWN_NAMES.findall(source) for name in pair if name})  # alike in every process
         body += [f"#define {name} {name}_{position}" for name in own]
         body.append(f'#include "k{position}.c"')
         body += [f"#undef {name}" for name in (*own, *_DEFINED.findall(source))]
@@ -225,6 +225,11 @@ def macros(compiler: Compiler) -> str:
     flags = [flag for flag in compiler.flags if flag != "-shared"]
     command = [*compiler.command, *flags, "-dM", "-E", "-x", "c", os.devnull]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def run(command: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run the compiler in a folder; its words are English."""
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"})
 
 
 def scalar_loops(chains: Sequence[Chain], compiler: Compiler) -> list[str]:
@@ -241,7 +246,7 @@ def scalar_loops(chains: Sequence[Chain], compiler: Compiler) -> list[str]:
         report = REPORTS["clang" if "__clang__" in macros(compiler) else "gcc"]
         command = [*compiler.command, *compiler.flags, *report, "-I.", "-S", "all.c", "-o", os.devnull]
         command.remove("-shared")
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"})
+        done = run(command, folder)
     if done.returncode or not VECTORS.search(done.stderr):
         raise RuntimeError(f"{' '.join(command)} reports no loop (status {done.returncode}):\n{done.stderr[-2000:]}")
     scalar, vectors = by_kernel(SCALAR.findall(done.stderr)), by_kernel(VECTORS.findall(done.stderr))

@@ -6,7 +6,6 @@ import ctypes
 import itertools
 import os
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import pytest
 
 from neonlike.optree.ops import Kind, OpSpec
 from tests.support.float64.reference import domains, rows, sample
+from tests.support.kept_runs import run_kept
 
 pytestmark = pytest.mark.cpu_only("the C compiler and its cache")
 
@@ -79,7 +79,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Any:
         "rows.so",
         "-lm",
     ]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    done = run_kept(command, folder, "rows.so")
     assert done.returncode == 0, done.stderr
     return ctypes.CDLL(str(folder / "rows.so"))
 

@@ -31,6 +31,7 @@ from tests.cudaemu.toolkit import has_nvrtc
 from tests.support.engines import use_threads
 from tests.support.gpu.cuda_backends import assert_near, gpu
 from tests.support.gpu.sass import ARCHITECTURES, NO_NVRTC, NVCC, beside_nvrtc
+from tests.support.kept_runs import run_kept
 
 __all__ = ["gpu"]
 TEXT = '#include "types.h"\nextern "C" __global__ void twice(float *x) { x[threadIdx.x] *= 2; }\n'
@@ -296,19 +297,17 @@ def test_hot_kernels_spill_nothing_and_use_wide_accesses(gpu: Backend, tmp_path:
     for name, text in texts.items():
         (tmp_path / "k.cu").write_text(text)
         assert NVCC is not None
-        made = subprocess.run(
-            [NVCC, "-ptx", f"-arch={arch}", *compile_cuda.FLAGS, "-I.", "k.cu", "-o", "k.ptx"],
-            cwd=tmp_path, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        command = [NVCC, "-ptx", f"-arch={arch}", *compile_cuda.FLAGS, "-I.", "k.cu", "-o", "k.ptx"]
+        made = run_kept(command, tmp_path, "k.ptx")
         assert made.returncode == 0, f"{name}: {made.stderr}"
         ptx = (tmp_path / "k.ptx").read_text()
         loads, stores = VECTORS.get(name, (0, 0))
         assert len(re.findall(r"ld\.global(?:\.nc)?\.v4\.", ptx)) >= loads, name
         assert len(re.findall(r"st\.global\.v4\.", ptx)) >= stores, name
-        used = subprocess.run(
-            [NVCC, "-cubin", f"-arch={arch}", "--resource-usage", "k.ptx", "-o", "k.cubin"],
-            cwd=tmp_path, capture_output=True, text=True, check=True,
-        ).stderr  # fmt: skip
+        command = [NVCC, "-cubin", f"-arch={arch}", "--resource-usage", "k.ptx", "-o", os.devnull]
+        assembled = run_kept(command, tmp_path)
+        used = assembled.stderr
+        assert assembled.returncode == 0, used
         assert "0 bytes spill stores, 0 bytes spill loads" in used, f"{name}: {used}"
         assert not re.search(r"[1-9]\d* bytes spill", used), f"{name}: {used}"
 
@@ -345,10 +344,8 @@ def test_kernels_of_whole_operands_compile_and_spill_nothing(gpu: Any, tmp_path:
     for name, kernel in whole_kernels(gpu).items():
         (tmp_path / "k.cu").write_text(str(kernel.source))
         assert NVCC is not None
-        made = subprocess.run(
-            [NVCC, "-cubin", f"-arch={arch}", "--resource-usage", *compile_cuda.FLAGS, "-I.", "k.cu", "-o", "k.cubin"],
-            cwd=tmp_path, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        flags = [f"-arch={arch}", "--resource-usage", *compile_cuda.FLAGS]
+        made = run_kept([NVCC, "-cubin", *flags, "-I.", "k.cu", "-o", os.devnull], tmp_path)
         assert made.returncode == 0, f"{name}: {made.stderr}"
         assert "0 bytes spill stores, 0 bytes spill loads" in made.stderr, f"{name}: {made.stderr}"
 
@@ -372,7 +369,7 @@ except KernelCompileError as error:
 
 
 @pytest.mark.skipif(not has_nvrtc(), reason=NO_NVRTC)
-def test_nvrtc_compiles_what_nvcc_compiles(gpu: Backend, cache: Path, tmp_path: Path) -> None:
+def test_nvrtc_compiles_what_nvcc_compiles(gpu: Backend, tmp_path: Path) -> None:
     paths = []
     for position, pair in enumerate(hot_kernels(gpu).values()):
         graph = linearize((pair,))

@@ -20,6 +20,7 @@ from neonlike.kernels.cuda.routine import CudaRoutine
 from tests.cudaemu.toolkit import has_nvrtc
 from tests.support.gpu.cuda_backends import gpu
 from tests.support.gpu.sass import ARCHITECTURES, NO_NVRTC, NVCC, beside_nvrtc
+from tests.support.kept_runs import run_kept
 from tests.support.primitive_calls import CALLS
 
 __all__ = ["gpu"]
@@ -70,7 +71,7 @@ def compiled(folder: Path, text: str, arch: str) -> tuple[dict[str, str], dict[s
     (folder / "k.cu").write_text(text)
     assert NVCC is not None
     keep = ["-keep", "-cubin", f"-arch={arch}", "--resource-usage", *compile_cuda.FLAGS, "-I.", "k.cu", "-o", "k.cubin"]
-    done = subprocess.run([NVCC, *keep], cwd=folder, capture_output=True, text=True, check=False)
+    done = run_kept([NVCC, *keep], folder, "k.ptx")
     assert done.returncode == 0, done.stderr
     ptx = re.split(r"\.entry (\w+)\(", (folder / "k.ptx").read_text())
     said = re.split(r"Compiling entry function '(\w+)'", done.stderr)
@@ -134,9 +135,8 @@ print(build_cubin(kernel, "sm_90", CudaCompiler(f"NVRTC {nvrtc.version(library)}
 @pytest.mark.skipif(not has_nvrtc(), reason=NO_NVRTC)
 def test_nvrtc_compiles_them(forms: dict[str, Form], tmp_path: Path) -> None:
     (tmp_path / "k.cu").write_text(joined(forms)[0])
-    environment = beside_nvrtc(NEONLIKE_CACHE_DIR=str(tmp_path / "cache"))
     command = [sys.executable, "-c", WITH_NVRTC, str(tmp_path / "k.cu")]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, env=beside_nvrtc(), capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["True"], (done.returncode, done.stderr)
 
 

@@ -17,7 +17,7 @@ NIN, NOUT, T, N = 4, 3, 5, 6
 LENGTHS = [5, 3, 2, 1, 5, 4]
 ORDER = {1: [0], 4: [0, 1, 3, 2]}
 """Where each of PyTorch's gates, i f g o, is among ours, i f o g."""
-pytestmark = pytest.mark.samples(N)
+pytestmark = [pytest.mark.samples(N), pytest.mark.peers("torch")]
 
 
 def in_columns(x: Any) -> Any:

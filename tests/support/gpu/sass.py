@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 from neonlike.kernels.codegen.render import template_text
 from neonlike.kernels.cuda import compile as compile_cuda
 from tests.cudaemu.toolkit import disassembler, nvrtc_site, real_nvcc
+from tests.support.kept_runs import run_kept
 
 NVCC, NVDISASM = real_nvcc(), disassembler()
 NO_NVRTC = "NVRTC could not be fetched: make gpu-setup says why"
@@ -40,7 +40,7 @@ def compiled(folder: Path, arch: str, kernels: Mapping[str, Any]) -> dict[str, s
         parts += [f"#undef {name}" for name in re.findall(r"^#define (\w+)", text, re.MULTILINE)]
     (folder / "k.cu").write_text("\n".join(parts))
     command = [NVCC, "-cubin", f"-arch={arch}", "--resource-usage", *compile_cuda.FLAGS, "-I.", "k.cu", "-o", "k.cubin"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)  # type: ignore[arg-type]
+    done = run_kept(command, folder, "k.cubin")  # type: ignore[arg-type]
     assert done.returncode == 0, done.stderr
     said = re.split(r"Compiling entry function '(\w+)'", done.stderr)
     words = dict(zip(said[1::2], said[2::2]))
@@ -60,7 +60,9 @@ def registers(words: str) -> int:
 def disassembled(folder: Path) -> str:
     """The module as text."""
     command = [str(NVDISASM), "-c", "k.cubin"]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
+    done = run_kept(command, folder)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def instructions(text: str, name: str) -> list[tuple[str, str]]:

@@ -28,7 +28,6 @@ from tests.backends.primitives.conv.conv_compiled import (
     with_vectors,
 )
 from tests.support.engines import sampled, use_threads
-from tests.support.few_tiles import all_tiles
 from tests.support.float64.conv_loops import (
     Sizes,
     backward,
@@ -42,7 +41,7 @@ from tests.support.float64.conv_loops import (
 )
 
 pytestmark = [pytest.mark.engines("c"), pytest.mark.cpu_only("the compiled kernels of the CPU")]
-__all__ = ["all_tiles", "guarded"]
+__all__ = ["guarded"]
 
 Array = np.ndarray[Any, Any]
 # The definition -----------------------------------------------------------------------------------------------------
@@ -96,7 +95,7 @@ def test_kernels_agree_with_the_definition_on_large_layers(
 @pytest.mark.parametrize("nbytes", VECTORS)
 @pytest.mark.parametrize("kind", ["f4", "f8"])
 def test_small_sizes_in_all_vectors(
-    be: Backend, guarded: Guarded, all_tiles: None, nbytes: int, kind: str, monkeypatch: pytest.MonkeyPatch
+    be: Backend, guarded: Guarded, nbytes: int, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every number of maps around the tiles', against loops that are exact."""
     with_vectors(monkeypatch, nbytes)
