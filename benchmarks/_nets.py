@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
-from _references import Array
+from _libraries import Array
 
 MOMENTUM = 0.9
 EPS, RHO = 1e-5, 0.9

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from _libraries import Array
 from _nets import EPS, MOMENTUM, NETS, RHO, Conv, Dense, Drawn, Inception, Lstm, Pool, Residual, data
-from _references import Array
 from _sequences_torch import Way
 
 

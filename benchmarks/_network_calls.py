@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import _primitives
 from _layers import Conv, Maps, Pool, Product
 from _networks import BatchNorm, Relu, Residual, Split
+from _primitives import values
 
 Calls = dict[str, Callable[[], object]]
 """Pass -> what it calls; a layer has no update that has no weights, no fprop that hands on what it got."""
@@ -25,19 +25,16 @@ ASCALE, BPOWER = 1e-4, 0.75
 """Of LRN, as AlexNet has them."""
 
 
-def _random(be: Any, *shape: int) -> Any:
-    """Normal values. They come from the host: a kernel that makes them would be in the report."""
-    return be.array(_primitives.values(shape, seed=sum(shape)))
+def _random(be: Any, *shapes: Any) -> Any:
+    """Normal values for each shape. They come from the host: a kernel that makes them would be in the report."""
+    return [be.array(values(shape, seed=sum(shape))) for shape in shapes]
 
 
 def convolution(be: Any, layer: Conv, N: int) -> Calls:
     """Convolution without bias."""
-    geometry = be.conv_layer(
-        None, N, layer.C, layer.K, H=layer.H, W=layer.W, R=layer.R, S=layer.S,
-        pad_h=layer.pad, pad_w=layer.pad, str_h=layer.stride, str_w=layer.stride,
-    )  # fmt: skip
-    inputs, errors = _random(be, *geometry.dimI2), _random(be, *geometry.dimO2)
-    filters = _random(be, *geometry.dimF2)
+    how = (*layer.size, *layer.window, *layer.pad, *layer.stride)
+    geometry = be.conv_layer(None, N, layer.C, layer.K, *how)
+    inputs, errors, filters = _random(be, geometry.dimI2, geometry.dimO2, geometry.dimF2)
     outputs, deltas, gradient = (be.empty(made.shape) for made in (errors, inputs, filters))
     return {
         "fprop": lambda: be.fprop_conv(geometry, inputs, filters, outputs),
@@ -52,7 +49,7 @@ def pooling(be: Any, layer: Pool, N: int) -> Calls:
         None, layer.op, N, layer.C, H=layer.H, W=layer.W, R=layer.window, S=layer.window,
         pad_h=layer.pad, pad_w=layer.pad, str_h=layer.stride, str_w=layer.stride,
     )  # fmt: skip
-    inputs, errors = _random(be, *geometry.dimI2), _random(be, *geometry.dimO2)
+    inputs, errors = _random(be, geometry.dimI2, geometry.dimO2)
     outputs, deltas = be.empty(errors.shape), be.empty(inputs.shape)
     positions = be.empty(errors.shape, dtype=geometry.argmax_dtype) if layer.op == "max" else None
     return {
@@ -63,7 +60,7 @@ def pooling(be: Any, layer: Pool, N: int) -> Calls:
 
 def fully_connected(be: Any, layer: Product, N: int) -> Calls:
     """Products with weights, without bias."""
-    inputs, errors, weights = _random(be, layer.k, N), _random(be, layer.m, N), _random(be, layer.m, layer.k)
+    inputs, errors, weights = _random(be, (layer.k, N), (layer.m, N), (layer.m, layer.k))
     outputs, deltas, gradient = (be.empty(made.shape) for made in (errors, inputs, weights))
     return {
         "fprop": lambda: be.compound_dot(weights, inputs, outputs),
@@ -74,10 +71,10 @@ def fully_connected(be: Any, layer: Product, N: int) -> Calls:
 
 def batchnorm(be: Any, layer: BatchNorm, N: int) -> Calls:
     """A map a row; the gradients of gamma and beta come with that of the data."""
-    rows = layer.C, layer.H * layer.W * N
-    inputs, errors, outputs, deltas = _random(be, *rows), _random(be, *rows), be.empty(rows), be.empty(rows)
-    gamma, beta = be.ones((layer.C, 1)), be.zeros((layer.C, 1))
-    sums, variances, mean, variance, d_gamma, d_beta = (be.zeros((layer.C, 1)) for _ in range(6))
+    rows, C = (layer.C, layer.H * layer.W * N), (layer.C, 1)
+    inputs, errors = _random(be, rows, rows)
+    outputs, deltas, gamma, beta = be.empty(rows), be.empty(rows), be.ones(C), be.zeros(C)
+    sums, variances, mean, variance, d_gamma, d_beta = (be.zeros(C) for _ in range(6))
     result = outputs if layer.relu else None
     return {
         "fprop": lambda: be.compound_fprop_bn(
@@ -92,23 +89,22 @@ def batchnorm(be: Any, layer: BatchNorm, N: int) -> Calls:
 def lrn(be: Any, layer: Maps, N: int) -> Calls:
     """Local response normalization across maps."""
     geometry = be.lrn_layer(None, N, layer.C, H=layer.H, W=layer.W, J=layer.window)
-    inputs, errors = _random(be, *geometry.dimI2), _random(be, *geometry.dimI2)
+    how = {"ascale": ASCALE, "bpower": BPOWER}
+    inputs, errors = _random(be, geometry.dimI2, geometry.dimI2)
     outputs, denominators, deltas = (be.empty(inputs.shape) for _ in range(3))
     return {
-        "fprop": lambda: be.fprop_lrn(geometry, inputs, outputs, denominators, ascale=ASCALE, bpower=BPOWER),
-        "bprop": lambda: be.bprop_lrn(
-            geometry, inputs, outputs, errors, deltas, denominators, ascale=ASCALE, bpower=BPOWER
-        ),
+        "fprop": lambda: be.fprop_lrn(geometry, inputs, outputs, denominators, **how),
+        "bprop": lambda: be.bprop_lrn(geometry, inputs, outputs, errors, deltas, denominators, **how),
     }
 
 
-def _dims(layer: Maps, N: int) -> tuple[int, int]:
-    return layer.C * layer.H * layer.W, N
+def _maps(be: Any, layer: Maps, N: int, count: int) -> Any:
+    return _random(be, *[(layer.C * layer.H * layer.W, N)] * count)
 
 
 def relu(be: Any, layer: Relu, N: int) -> Calls:
     """In place, as expressions."""
-    outputs, errors = _random(be, *_dims(layer, N)), _random(be, *_dims(layer, N))
+    outputs, errors = _maps(be, layer, N, 2)
     return {
         "fprop": lambda: be.assign(outputs, be.maximum(outputs, 0)),
         "bprop": lambda: be.assign(errors, be.greater(outputs, 0) * errors),
@@ -117,7 +113,7 @@ def relu(be: Any, layer: Relu, N: int) -> Calls:
 
 def residual(be: Any, layer: Residual, N: int) -> Calls:
     """The sum of two branches and its rectifier are one expression."""
-    first, second, errors = (_random(be, *_dims(layer, N)) for _ in range(3))
+    first, second, errors = _maps(be, layer, N, 3)
     outputs = be.empty(first.shape)
     return {
         "fprop": lambda: be.assign(outputs, be.maximum(first + second, 0)),
@@ -127,7 +123,7 @@ def residual(be: Any, layer: Residual, N: int) -> Calls:
 
 def split(be: Any, layer: Split, N: int) -> Calls:
     """Errors of all branches are added in one expression."""
-    first, *others = (_random(be, *_dims(layer, N)) for _ in range(layer.branches))
+    first, *others = _maps(be, layer, N, layer.branches)
     deltas = be.empty(first.shape)
     return {"bprop": lambda: be.assign(deltas, sum(others, first))}
 

@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from _references import Array
-from _sequences import some
+from _libraries import Array
+from _steps import some
 from _trained import MOMENTUM, RATE, Trained
 
 
