@@ -1,4 +1,4 @@
-"""What one layer of a network calls on the way forward, on the way back, and for the gradient of its weights.
+"""Calls of one layer of a network: forward, backward, and for the gradient of its weights.
 
 Written with the public methods of the backend, as a library of layers would. Tensors have neon's layout, (maps, N).
 """
@@ -9,8 +9,13 @@ from collections.abc import Callable
 from typing import Any
 
 from _layers import Conv, Maps, Pool, Product
+from _libraries import Neonlike
 from _networks import BatchNorm, Relu, Residual, Split
-from _primitives import values
+from _primitives import Problem, values
+from conv import Convolution
+from gemm import Multiplication
+from lrn import Lrn
+from pool import Pooling
 
 Calls = dict[str, Callable[[], object]]
 """Pass -> what it calls; a layer has no update that has no weights, no fprop that hands on what it got."""
@@ -19,10 +24,7 @@ PASSES = ("fprop", "bprop", "update")
 """Forward, gradient of the data, gradient of the weights."""
 
 EPS, RHO = 1e-5, 0.9
-"""Of batch normalization: what is added to variances, and how much running statistics keep of the past."""
-
-ASCALE, BPOWER = 1e-4, 0.75
-"""Of LRN, as AlexNet has them."""
+"""Batch normalization adds the first to variances; its running statistics keep the second of the past."""
 
 
 def _random(be: Any, *shapes: Any) -> Any:
@@ -30,43 +32,9 @@ def _random(be: Any, *shapes: Any) -> Any:
     return [be.array(values(shape, seed=sum(shape))) for shape in shapes]
 
 
-def convolution(be: Any, layer: Conv, N: int) -> Calls:
-    """Convolution without bias."""
-    how = (*layer.size, *layer.window, *layer.pad, *layer.stride)
-    geometry = be.conv_layer(None, N, layer.C, layer.K, *how)
-    inputs, errors, filters = _random(be, geometry.dimI2, geometry.dimO2, geometry.dimF2)
-    outputs, deltas, gradient = (be.empty(made.shape) for made in (errors, inputs, filters))
-    return {
-        "fprop": lambda: be.fprop_conv(geometry, inputs, filters, outputs),
-        "bprop": lambda: be.bprop_conv(geometry, filters, errors, deltas),
-        "update": lambda: be.update_conv(geometry, inputs, errors, gradient),
-    }
-
-
-def pooling(be: Any, layer: Pool, N: int) -> Calls:
-    """Max pooling keeps the positions of the maxima for the way back."""
-    geometry = be.pool_layer(
-        None, layer.op, N, layer.C, H=layer.H, W=layer.W, R=layer.window, S=layer.window,
-        pad_h=layer.pad, pad_w=layer.pad, str_h=layer.stride, str_w=layer.stride,
-    )  # fmt: skip
-    inputs, errors = _random(be, geometry.dimI2, geometry.dimO2)
-    outputs, deltas = be.empty(errors.shape), be.empty(inputs.shape)
-    positions = be.empty(errors.shape, dtype=geometry.argmax_dtype) if layer.op == "max" else None
-    return {
-        "fprop": lambda: be.fprop_pool(geometry, inputs, outputs, positions),
-        "bprop": lambda: be.bprop_pool(geometry, errors, deltas, positions),
-    }
-
-
-def fully_connected(be: Any, layer: Product, N: int) -> Calls:
-    """Products with weights, without bias."""
-    inputs, errors, weights = _random(be, (layer.k, N), (layer.m, N), (layer.m, layer.k))
-    outputs, deltas, gradient = (be.empty(made.shape) for made in (errors, inputs, weights))
-    return {
-        "fprop": lambda: be.compound_dot(weights, inputs, outputs),
-        "bprop": lambda: be.compound_dot(weights.T, errors, deltas),
-        "update": lambda: be.compound_dot(errors, inputs.T, gradient),
-    }
+def of_problems(problem: type[Problem], *passes: str) -> Callable[[Any, Any, int], Calls]:
+    """The calls that a script of primitives measures, each on operands of its own."""
+    return lambda be, layer, N: {name: problem(layer, N, name).ours(Neonlike(be)).run for name in passes}
 
 
 def batchnorm(be: Any, layer: BatchNorm, N: int) -> Calls:
@@ -83,18 +51,6 @@ def batchnorm(be: Any, layer: BatchNorm, N: int) -> Calls:
         "bprop": lambda: be.compound_bprop_bn(
             deltas, d_gamma, d_beta, errors, inputs, sums, variances, gamma, EPS, y=result
         ),
-    }
-
-
-def lrn(be: Any, layer: Maps, N: int) -> Calls:
-    """Local response normalization across maps."""
-    geometry = be.lrn_layer(None, N, layer.C, H=layer.H, W=layer.W, J=layer.window)
-    how = {"ascale": ASCALE, "bpower": BPOWER}
-    inputs, errors = _random(be, geometry.dimI2, geometry.dimI2)
-    outputs, denominators, deltas = (be.empty(inputs.shape) for _ in range(3))
-    return {
-        "fprop": lambda: be.fprop_lrn(geometry, inputs, outputs, denominators, **how),
-        "bprop": lambda: be.bprop_lrn(geometry, inputs, outputs, errors, deltas, denominators, **how),
     }
 
 
@@ -129,8 +85,9 @@ def split(be: Any, layer: Split, N: int) -> Calls:
 
 
 CALLS: dict[type, Callable[[Any, Any, int], Calls]] = {
-    Conv: convolution, Pool: pooling, Product: fully_connected, BatchNorm: batchnorm, Maps: lrn, Relu: relu,
-    Residual: residual, Split: split,
+    Conv: of_problems(Convolution, *PASSES), Pool: of_problems(Pooling, *PASSES[:2]),
+    Product: of_problems(Multiplication, *PASSES), Maps: of_problems(Lrn, *PASSES[:2]),
+    BatchNorm: batchnorm, Relu: relu, Residual: residual, Split: split,
 }  # fmt: skip
 KINDS = {
     Conv: "convolution", Pool: "pooling", Product: "fully connected", BatchNorm: "batch normalization", Maps: "LRN",

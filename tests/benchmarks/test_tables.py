@@ -12,65 +12,6 @@ from tests.benchmarks.modules import bench  # noqa: F401
 # The tables -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("network", "giga", "layers"),
-    # Multiplications of all convolutions for one image, in 1e9: AlexNet 55^2*64*363 + 27^2*192*1600 + 13^2*(384*1728 +
-    # 256*3456 + 256*2304), and the figures published with the others.
-    [("alexnet", 0.656, 5), ("vgg_a", 7.49, 8), ("overfeat", 2.67, 5), ("googlenet", 1.58, 57), ("resnet50", 4.09, 53)],
-)
-def test_a_network_has_as_many_layers_and_multiplications_as_published(
-    bench: Any, network: str, giga: float, layers: int
-) -> None:
-    here = [conv for conv in bench._layers.CONVOLUTIONS if conv.network == network]
-    assert sum(conv.count for conv in here) == layers
-    assert sum(conv.count * conv.flops(1) for conv in here) / 2e9 == pytest.approx(giga, rel=0.005)
-
-
-@pytest.mark.parametrize(
-    ("title", "K", "size"),
-    [
-        ("alexnet conv1", 64, 55), ("alexnet conv2", 192, 27), ("alexnet conv5", 256, 13),
-        ("overfeat conv1", 96, 56), ("overfeat conv2", 256, 24), ("overfeat conv5", 1024, 12),
-        ("vgg_a conv1", 64, 224), ("vgg_a conv7", 512, 14),
-        ("googlenet conv1", 64, 112), ("googlenet conv2", 192, 56), ("googlenet 5b 3x3", 384, 7),
-        ("resnet50 conv1", 64, 112), ("resnet50 res3a 3x3", 128, 28), ("resnet50 res5a shortcut", 2048, 7),
-    ],
-)  # fmt: skip
-def test_published_output_sizes_of_convolutions(bench: Any, title: str, K: int, size: int) -> None:
-    (conv,) = [conv for conv in bench._layers.CONVOLUTIONS if conv.title == title]
-    assert conv.maps_out == (K, size, size)
-
-
-@pytest.mark.parametrize(
-    ("network", "sizes"),
-    [
-        ("alexnet", [27, 13, 6]), ("overfeat", [28, 12, 6]), ("vgg_a", [112, 56, 28, 14, 7]),
-        ("googlenet", [56, 28, 14, 7, 28, 28, 14, 14, 14, 7, 1]), ("resnet50", [56, 1]),
-    ],
-)  # fmt: skip
-def test_published_output_sizes_of_pools(bench: Any, network: str, sizes: list[int]) -> None:
-    pools = [pool for pool in bench._layers.POOLS if pool.network == network]
-    assert [pool.P for pool in pools] == [pool.Q for pool in pools] == sizes
-
-
-def test_layers_follow_each_other(bench: Any) -> None:
-    """What a pool or a norm takes is what some convolution or inception module gives."""
-    layers = bench._layers
-    made = {(conv.network, *conv.maps_out[:2]) for conv in layers.CONVOLUTIONS}
-    outputs = {name: (s[2] + s[4] + s[6] + s[7], s[1]) for name, s in layers.INCEPTION.items()}
-    made |= {("googlenet", C, size) for C, size in outputs.values()}
-    made |= {("googlenet", 192, 28), ("googlenet", 480, 14), ("googlenet", 832, 7)}  # after a pool, into a module
-    for pool in layers.POOLS:
-        assert (pool.network, pool.C, pool.H) in made, pool.title
-    for before, after in zip(list(outputs)[:-1], list(outputs)[1:]):
-        assert layers.INCEPTION[after][0] == outputs[before][0], "a module takes what the one before gives"
-    assert sum(norm.count for norm in layers.BATCHNORMS) == 53
-    assert {("resnet50", norm.C, norm.H) for norm in layers.BATCHNORMS} == {m for m in made if m[0] == "resnet50"}
-    flat = {layer.network: layer.k for layer in layers.FULLY_CONNECTED if layer.name in ("fc6", "fc")}
-    last = {pool.network: pool.C * pool.P * pool.Q for pool in layers.POOLS if pool.name == "pool5"}
-    assert flat == last
-
-
 def test_equal_layers_are_merged_and_counted(bench: Any) -> None:
     Maps, merge = bench._layers.Maps, bench._layers.merge
     layers = [Maps("net", "a", 1, 8), Maps("net", "b", 2, 8), Maps("net", "c", 1, 9), Maps("other", "a", 1, 8)]
