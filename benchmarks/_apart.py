@@ -14,7 +14,6 @@ to it, a process is a contender as any other.
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import dataclasses
 import json
@@ -28,7 +27,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from _cases import Case, Contender, Result
+from _cases import Case, Contender, Result, nothing
 from harness import check, timed
 
 SHARED = ("name", "text", "size", "nbytes", "flops")
@@ -41,16 +40,11 @@ ENVIRONMENT = dict(os.environ)
 """As the user gave it: libraries add settings of their own to it when they are loaded, which are not for others."""
 
 
-def add_option(parser: argparse.ArgumentParser) -> None:
-    """The hidden option with which a script starts itself as the process of one contender."""
-    parser.add_argument("--child", metavar="NAME", help=argparse.SUPPRESS)
-
-
 # In the process of a contender ----------------------------------------------------------------------------------
 
 
 class Desk:
-    """What the process of a contender answers: a request is the name of a method and what it takes.
+    """Answers requests in the process of a contender; a request is the name of a method and its arguments.
 
     Parameters
     ----------
@@ -77,17 +71,22 @@ class Desk:
         case = self._make(*key)
         able, results = check(case)
         if able:  # what only the check needed is freed
-            self._able = Contender(able[0].name, able[0].run, list, elapsed=able[0].elapsed)
+            self._able = dataclasses.replace(able[0], result=list, reset=nothing, reference=None)
         return {
             "case": {name: getattr(case, name) for name in SHARED},
             "results": [dataclasses.asdict(result) for result in results],
-            "able": bool(able),
+            "verb": "" if not able else "sample" if able[0].sample else "elapsed",
         }
 
     def elapsed(self, loops: int) -> float:
         """Seconds that ``loops`` calls take."""
         assert self._able is not None, "the case is checked before it is measured"
         return timed(self._able, loops)
+
+    def sample(self) -> float:
+        """Seconds of a call, measured in the contender's own way."""
+        assert self._able is not None and self._able.sample is not None
+        return self._able.sample()
 
 
 def serve(desk: Any) -> int:
@@ -256,6 +255,10 @@ class Apart:
         for link in self._links.values():
             link.close()
 
+    def ask(self, name: str, verb: str, *given: Any) -> Any:
+        """The answer of one contender."""
+        return self._links[name].ask(verb, *given)
+
     def case(self, *key: Any) -> Case:
         """The case of ``key``, checked, its contenders being processes."""
         for link in self._links.values():
@@ -267,7 +270,6 @@ class Apart:
             said = link.ask("check", *key)
             made = said["case"]
             checked += [Result(**found) for found in said["results"]]
-            if said["able"]:
-                elapsed = partial(link.ask, "elapsed")
-                able.append(Contender(name, partial(elapsed, 1), list, elapsed=elapsed))
+            if verb := said["verb"]:
+                able.append(Contender(name, partial(link.ask, "elapsed", 1), list, **{verb: partial(link.ask, verb)}))
         return Case(contenders=able, reference=list, checked=checked, **made)

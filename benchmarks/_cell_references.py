@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from _layers import Cell
-
-Array = npt.NDArray[Any]
+from _libraries import Array
 
 
 def _sigmoid(x: Array) -> Array:

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from _layers import Cell
-from _references import Array
+from _libraries import Array
 
 
 class OwnCell:
@@ -64,7 +63,7 @@ class OwnCell:
         self.be.compound_dot(self.W_input, self.x, self.gates)
 
     def gradients(self, D: Any) -> None:
-        """Of everything but the recurrent weights."""
+        """Compute the gradients of everything but the recurrent weights."""
         self.be.compound_dot(D, self.x.T, self.dW_input)
         self.be.compound_dot(self.W_input.T, D, self.dx)
         self.be.sum(D, axis=1, out=self.db)
@@ -83,10 +82,9 @@ class OwnCell:
         self.e[:] = self.E
         self.backward()
 
-    def result(self, backward: bool) -> list[Array]:
+    def results(self, backward: bool) -> list[Any]:
         """[outputs], or gradients as ``_cell_references.unroll`` orders them."""
-        tensors = [self.dx, self.dW_input, self.dW_recur, self.db] if backward else [self.outputs]
-        return [np.asarray(tensor.get()) for tensor in tensors]
+        return [self.dx, self.dW_input, self.dW_recur, self.db] if backward else [self.outputs]
 
 
 class OwnRnn(OwnCell):

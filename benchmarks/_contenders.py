@@ -1,10 +1,10 @@
-"""The contenders of ``optree.py``: one expression at one size, in every library that is installed."""
+"""The contenders of ``optree.py`` and ``gpu.py``: one expression at one size, in every library that is installed."""
 
 from __future__ import annotations
 
-import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any
@@ -12,16 +12,11 @@ from typing import Any
 import _expressions
 import _machine
 import numpy as np
-from _cases import Case, Contender
+from _cases import LEFT_OUT, NOT_INSTALLED, Case, Contender, Refused
 from _expressions import Expression
-from _terms import LEFT_OUT, NOT_INSTALLED
+from _libraries import Jax, Library, Neonlike, Run, Torch, need
 
-Arrays = dict[str, Any]
 OURS = ASSIGN, PREPARED = "neonlike assign", "neonlike prepared"
-
-
-class Refused(Exception):
-    """A library does not take part in a case; the text says why."""
 
 
 class Problem:
@@ -42,32 +37,239 @@ class Problem:
 
     def reference(self) -> tuple[Any, ...]:
         """The definition in float64."""
-        xp = SimpleNamespace(erf=_erf() or np.vectorize(math.erf, [np.float64]), **_functions(np))
         wide = [array.astype(np.float64) for array in self.inputs.values()]
-        return _as_tuple(self.expression.array(xp)(*wide))
+        return _as_tuple(self.expression.array(functions(np, _erf() or np.vectorize(math.erf, [np.float64])))(*wide))
+
+    def case(self, found: list[Contender], refused: dict[str, str]) -> Case:
+        """The case of these contenders."""
+        nbytes = _expressions.nbytes(self.expression, self.size)
+        name, text = self.expression.name, self.expression.text
+        return Case(name, text, self.size, found, self.reference, nbytes, refused=refused)
 
 
-class State:
-    """What one contender writes: a result array, or copies of the operands that are replaced."""
+def functions(module: Any, erf: Any) -> SimpleNamespace:
+    """The functions of NumPy's namespace that the definitions call, and the error function."""
+    names = "exp log sqrt tanh max sum mean var where".split()
+    return SimpleNamespace(erf=erf, **{name: getattr(module, name) for name in names})
 
-    def __init__(self, problem: Problem) -> None:
-        names = problem.expression.targets
-        self.first = {name: problem.inputs[name] for name in names}
-        self.operands = problem.inputs | {name: array.copy() for name, array in self.first.items()}
-        self.targets = [self.operands[name] for name in names] or [np.zeros(problem.out_shape, np.float32)]
+
+def _as_tuple(result: Any) -> tuple[Any, ...]:
+    return result if isinstance(result, tuple) else (result,)
+
+
+class Place:
+    """Operands of a problem in a library, and its results where it can write into them."""
+
+    def __init__(self, problem: Problem, library: Library) -> None:
+        self.problem, self.library = problem, library
+        self.first = {name: problem.inputs[name] for name in problem.expression.targets}
+        self.operands = {name: library.put(array) for name, array in problem.inputs.items()}
+        self.targets = [self.operands[name] for name in self.first]
+        if not self.first and not library.returns:
+            self.targets.append(library.room(problem.out_shape))
 
     def reset(self) -> None:
-        """Restore the operands that a run replaces."""
-        for name, array in self.first.items():
-            self.operands[name][...] = array
+        """Restore replaced operands; if there are none, fill results with nan."""
+        for name, values in self.first.items():
+            self.library.set(self.operands[name], values)
+        for target in () if self.first else self.targets:
+            self.library.set(target, np.float32(np.nan))
 
     def arguments(self) -> list[Any]:
-        """What ``run`` takes: the target, unless operands are replaced, and the operands."""
+        """The target, unless operands are replaced, and the operands."""
         return [*([] if self.first else self.targets), *self.operands.values()]
 
-    def contender(self, name: str, run: Callable[[], object]) -> Contender:
-        """A contender whose ``run`` writes into this state."""
-        return Contender(name, run, lambda: self.targets, self.reset)
+
+@dataclass
+class Set:
+    """Operands and results of one run.
+
+    Parameters
+    ----------
+    run : callable
+    results : callable
+        The library's arrays that the last run left.
+    reset : callable
+        First values to operands that are replaced, nan to results.
+    """
+
+    run: Run
+    results: Callable[[], Sequence[Any]]
+    reset: Callable[[], None]
+
+
+# Sets of each library, and the functions that they run ----------------------------------------------------------
+
+
+def neonlike_set(problem: Problem, library: Any, prepared: bool) -> Set:
+    """Ours: an assignment, which builds the expression each time, or a prepared one."""
+    place, build = Place(problem, library), problem.expression.neonlike(library.be)
+    run = our_run(library.be, build, list(place.operands.values()), place.targets, prepared)
+    return Set(run, lambda: place.targets, place.reset)
+
+
+def our_run(be: Any, build: Callable[..., Any], operands: list[Any], targets: list[Any], prepared: bool) -> Run:
+    """Assign ``build(*operands)`` to ``targets``: prepared, or building the expression each time."""
+    if prepared:
+        return be.prepare(list(zip(targets, _as_tuple(build(*operands)))))
+    if len(targets) > 1:
+        return lambda: be.assign_many(list(zip(targets, build(*operands))))
+    (out,) = targets
+
+    def run() -> None:
+        out[:] = build(*operands)
+
+    return run
+
+
+def writing_set(problem: Problem, library: Library, function: Callable[..., Any]) -> Set:
+    """A function that writes into its target, or into operands."""
+    place = Place(problem, library)
+    arguments = place.arguments()
+    return Set(lambda: function(*arguments), lambda: place.targets, place.reset)
+
+
+def torch_set(problem: Problem, library: Library, function: Callable[..., Any]) -> Set:
+    """PyTorch, eager or compiled: what the function returns is the result."""
+    place, last = Place(problem, library), [None]
+    arguments = place.arguments()
+
+    def run() -> None:
+        last[0] = function(*arguments)
+
+    def results() -> list[Any]:
+        return place.targets if place.first else [last[0].reshape(problem.out_shape)]
+
+    return Set(run, results, place.reset)
+
+
+def cupy_set(problem: Problem, library: Library, function: Callable[..., Any]) -> Set:
+    """CuPy: results are new arrays, or replace the operands they belong to."""
+    place, last = Place(problem, library), list[Any]()
+    operands, targets = list(place.operands.values()), place.targets if place.first else []
+
+    def run() -> None:
+        last[:] = _as_tuple(function(*operands))
+        for target, value in zip(targets, last):
+            target[...] = value
+
+    return Set(run, lambda: targets or last, place.reset)
+
+
+def jax_set(problem: Problem, library: Any, function: Callable[..., Any]) -> Set:
+    """JAX: results are new arrays, in the memory of operands that are replaced; on a CPU they are waited for."""
+    count, last, operands = len(problem.expression.targets), list[Any](), list[Any]()
+    wait = library.jax.block_until_ready if library.device == "cpu" else lambda made: made
+
+    def reset() -> None:
+        operands[:] = [library.put(array) for array in problem.inputs.values()]
+
+    def run() -> None:
+        library.last = last[:] = _as_tuple(wait(function(*operands)))
+        operands[:count] = last[:count]
+
+    return Set(run, lambda: last, reset)
+
+
+def torch_function(problem: Problem, library: Any, compiled: bool = False) -> Callable[..., Any]:
+    """The expression in PyTorch; what it makes by itself is on the library's device."""
+    torch, expression = library.torch, problem.expression
+    with torch.device(library.device):
+        if not compiled:
+            return (expression.eager or expression.torch)(torch)
+        torch._dynamo.reset()  # or it would give up on a function that came with many sizes
+        return torch.compile(expression.torch(torch), dynamic=False)
+
+
+def cupy_function(problem: Problem, library: Any, fused: bool = False) -> Callable[..., Any]:
+    """The definition, and the same as one kernel where ``cupy.fuse`` can do it."""
+    from cupyx.scipy import special
+
+    function = problem.expression.array(functions(library.cupy, special.erf))
+    return library.cupy.fuse(function) if fused else function
+
+
+def jax_function(problem: Problem, library: Any) -> Callable[..., Any]:
+    """The expression, compiled."""
+    jax, expression = library.jax, problem.expression
+    formula = expression.jax(jax) if expression.jax else expression.array(functions(jax.numpy, jax.scipy.special.erf))
+    return jax.jit(formula, donate_argnums=tuple(range(len(expression.targets))))  # they come first
+
+
+# On a CPU -------------------------------------------------------------------------------------------------------
+
+
+def _erf() -> Callable[..., Any] | None:
+    """SciPy's error function, since NumPy has none."""
+    if _machine.peer_versions()["scipy"] == NOT_INSTALLED:
+        return None
+    from scipy.special import erf
+
+    return erf
+
+
+def plain_numpy(problem: Problem) -> Set:
+    """The formula as one writes it in NumPy, the last operation with ``out=``."""
+    xp: Any = np
+    if problem.expression.name == "gelu":
+        if (erf := _erf()) is None:
+            raise Refused("no erf in NumPy, and scipy, which has one, is missing")
+        xp = SimpleNamespace(erf=erf, multiply=np.multiply)
+    return writing_set(problem, Library(), problem.expression.numpy(xp))
+
+
+def numexpr(problem: Problem) -> Set:
+    """numexpr on all threads."""
+    need("numexpr")
+    import numexpr as ne
+
+    form = problem.expression.numexpr
+    if form is None:
+        raise Refused("not expressible: no erf, and reductions only outermost")
+    ne.set_num_threads(_machine.cores())
+    place = Place(problem, Library())
+    return Set(lambda: form(ne.evaluate, place.operands, place.targets[0]), lambda: place.targets, place.reset)
+
+
+@lru_cache(maxsize=1)
+def _torch() -> Torch:
+    """All threads; inference mode once for the process, as entering it takes a microsecond."""
+    library = Torch("cpu")
+    library.torch.set_num_threads(_machine.cores())
+    library.torch.inference_mode().__enter__()
+    return library
+
+
+def torch(problem: Problem, compiled: bool = False) -> Set:
+    """PyTorch on all threads, eager or compiled, without gradients."""
+    return torch_set(problem, _torch(), torch_function(problem, _torch(), compiled))
+
+
+def numba(problem: Problem) -> Set:
+    """Parallel loops compiled by Numba."""
+    need("numba")
+    import _numba_loops
+    from numba import set_num_threads
+
+    set_num_threads(_machine.cores())
+    return writing_set(problem, Library(), _numba_loops.loop(problem.expression.name))
+
+
+def jax(problem: Problem) -> Set:
+    """Compiled by JAX, on the CPU."""
+    library = Jax("cpu")
+    return jax_set(problem, library, jax_function(problem, library))
+
+
+PEERS: dict[str, Callable[[Problem], Set]] = {
+    "numpy": plain_numpy,
+    "numexpr": numexpr,
+    "torch": torch,
+    "torch.compile": lambda problem: torch(problem, compiled=True),
+    "numba": numba,
+    "jax": jax,
+}
+SLOW_TO_COMPILE = ("torch.compile", "numba")
 
 
 def names() -> list[str]:
@@ -78,191 +280,11 @@ def names() -> list[str]:
 def make_case(be: Any, expression: Expression, size: int, slow: bool, only: str) -> Case:
     """``expression`` at ``size`` with the contender ``only``; ``slow`` admits those that take seconds to compile."""
     problem = Problem(expression, size)
-    found: list[Contender] = []
-    refused: dict[str, str] = {}
     try:
         if not slow and only in SLOW_TO_COMPILE:
             raise Refused(f"{LEFT_OUT}, compiling takes seconds")
-        found.append(_neonlike(be, problem, only == PREPARED) if only in OURS else PEERS[only](problem))
+        made = neonlike_set(problem, Neonlike(be), only == PREPARED) if only in OURS else PEERS[only](problem)
     except Refused as why:
-        refused[only] = str(why)
-    nbytes = _expressions.nbytes(expression, size)
-    return Case(expression.name, expression.text, size, found, problem.reference, nbytes, refused=refused)
-
-
-def _functions(module: Any) -> dict[str, Any]:
-    """The functions of NumPy's namespace that the definitions call."""
-    return {name: getattr(module, name) for name in "exp log sqrt tanh max sum mean var where".split()}
-
-
-def _as_tuple(result: Any) -> tuple[Any, ...]:
-    return result if isinstance(result, tuple) else (result,)
-
-
-# Ours -----------------------------------------------------------------------------------------------------------
-
-
-def assignment(be: Any, problem: Problem) -> Contender:
-    """Ours as one writes it, which builds the expression each time."""
-    return _neonlike(be, problem, prepared=False)
-
-
-def _neonlike(be: Any, problem: Problem, prepared: bool) -> Contender:
-    build, names = problem.expression.neonlike(be), problem.expression.targets
-    tensors = {key: be.array(array) for key, array in problem.inputs.items()}
-    targets = [tensors[name] for name in names] or [be.zeros(problem.out_shape)]
-    operands = list(tensors.values())
-    run = our_run(be, build, operands, targets, prepared)
-
-    def reset() -> None:
-        for name in names:
-            tensors[name].set(problem.inputs[name])
-
-    name = PREPARED if prepared else ASSIGN
-    return Contender(name, run, lambda: [target.get() for target in targets], reset, ours=True)
-
-
-def our_run(
-    be: Any, build: Callable[..., Any], operands: list[Any], targets: list[Any], prepared: bool
-) -> Callable[[], object]:
-    """What assigns ``build(*operands)`` to ``targets``: prepared, or building the expression each time."""
-    if prepared:
-        prepared_step: Callable[[], object] = be.prepare(list(zip(targets, _as_tuple(build(*operands)))))
-        return prepared_step
-    if len(targets) > 1:
-        return lambda: be.assign_many(list(zip(targets, build(*operands))))
-    return _assignment(targets[0], build, operands)
-
-
-def _assignment(out: Any, build: Callable[..., Any], operands: list[Any]) -> Callable[[], object]:
-    def run() -> None:
-        out[:] = build(*operands)
-
-    return run
-
-
-# Peers ----------------------------------------------------------------------------------------------------------
-
-
-def _need(name: str) -> None:
-    if _machine.peer_versions()[name] == NOT_INSTALLED:
-        raise Refused(NOT_INSTALLED)
-
-
-def _erf() -> Callable[..., Any] | None:
-    """SciPy's error function, since NumPy has none."""
-    if _machine.peer_versions()["scipy"] == NOT_INSTALLED:
-        return None
-    from scipy.special import erf
-
-    return erf  # type: ignore[no-any-return]
-
-
-def plain_numpy(problem: Problem) -> Contender:
-    """The formula as one writes it in NumPy, the last operation with ``out=``."""
-    xp: Any = np
-    if problem.expression.name == "gelu":
-        erf = _erf()
-        if erf is None:
-            raise Refused("no erf in NumPy, and scipy, which has one, is missing")
-        xp = SimpleNamespace(erf=erf, multiply=np.multiply)
-    function, state = problem.expression.numpy(xp), State(problem)
-    arguments = state.arguments()
-    return state.contender("numpy", lambda: function(*arguments))
-
-
-def numexpr(problem: Problem) -> Contender:
-    """numexpr on all threads."""
-    _need("numexpr")
-    import numexpr as ne
-
-    form = problem.expression.numexpr
-    if form is None:
-        raise Refused("not expressible: no erf, and reductions only outermost")
-    ne.set_num_threads(_machine.cores())
-    state = State(problem)
-    target = state.targets[0]
-    return state.contender("numexpr", lambda: form(ne.evaluate, state.operands, target))
-
-
-def torch(problem: Problem, compiled: bool = False) -> Contender:
-    """PyTorch on all threads, eager or compiled, without gradients."""
-    _need("torch")
-    import torch
-
-    _set_torch_up()
-    state, expression = State(problem), problem.expression
-    tensors = [torch.from_numpy(array) for array in state.arguments()]
-    function = (expression.eager or expression.torch)(torch)
-    if compiled:
-        torch._dynamo.reset()  # or it would give up on a function that came with many sizes
-        function = torch.compile(expression.torch(torch), dynamic=False)
-    name, last = "torch.compile" if compiled else "torch", [None]
-
-    def run() -> None:
-        last[0] = function(*tensors)
-
-    def result() -> list[Any]:
-        if expression.targets:
-            return state.targets
-        return [np.asarray(last[0]).reshape(problem.out_shape)]
-
-    return Contender(name, run, result, state.reset)
-
-
-@lru_cache(maxsize=1)
-def _set_torch_up() -> None:
-    """All threads; inference mode once for the process, as entering it takes a microsecond."""
-    import torch
-
-    logging.getLogger("torch").setLevel(logging.ERROR)
-    torch.set_num_threads(_machine.cores())
-    torch.inference_mode().__enter__()
-
-
-def numba(problem: Problem) -> Contender:
-    """Parallel loops compiled by Numba."""
-    _need("numba")
-    import _numba_loops
-    from numba import set_num_threads
-
-    set_num_threads(_machine.cores())
-    function, state = _numba_loops.loop(problem.expression.name), State(problem)
-    arguments = state.arguments()
-    return state.contender("numba", lambda: function(*arguments))
-
-
-def jax(problem: Problem) -> Contender:
-    """Compiled by JAX, on the CPU; results are new arrays, but may take the place of operands that are replaced."""
-    _need("jax")
-    import jax
-    import jax.numpy as jnp
-
-    expression = problem.expression
-    xp = SimpleNamespace(erf=jax.scipy.special.erf, **_functions(jnp))
-    replaced = tuple(range(len(expression.targets)))  # they come first
-    formula = expression.jax(jax) if expression.jax else expression.array(xp)
-    function = jax.jit(formula, donate_argnums=replaced)
-    cpu, state = jax.devices("cpu")[0], list[Any]()
-    last: list[Any] = []
-
-    def reset() -> None:
-        state[:] = [jax.device_put(array.copy(), cpu) for array in problem.inputs.values()]
-
-    def run() -> None:
-        last[:] = _as_tuple(jax.block_until_ready(function(*state)))
-        for place in replaced:
-            state[place] = last[place]
-
-    return Contender("jax", run, lambda: last, reset)
-
-
-PEERS: dict[str, Callable[[Problem], Contender]] = {
-    "numpy": plain_numpy,
-    "numexpr": numexpr,
-    "torch": torch,
-    "torch.compile": lambda problem: torch(problem, compiled=True),
-    "numba": numba,
-    "jax": jax,
-}
-SLOW_TO_COMPILE = ("torch.compile", "numba")
+        return problem.case([], {only: str(why)})
+    result = lambda: [np.asarray(array.get() if only in OURS else array) for array in made.results()]  # noqa: E731
+    return problem.case([Contender(only, made.run, result, made.reset, only in OURS)], {})

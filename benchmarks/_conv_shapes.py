@@ -6,108 +6,33 @@ how others' shapes fare.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
-
-from _layers import Layer, output_size
-
-Triple = tuple[int, int, int]
-
-
-@dataclass(frozen=True)
-class Shape(Layer):
-    """Convolution of ``n`` images of C maps to K; triples are depth, height and width.
-
-    Transposed, it is from K maps of the output's size to C maps of ``size``.
-    """
-
-    n: int = 1
-    C: int = 1
-    K: int = 1
-    size: Triple = (1, 1, 1)
-    window: Triple = (1, 1, 1)
-    stride: Triple = (1, 1, 1)
-    pad: Triple = (0, 0, 0)
-    dilation: Triple = (1, 1, 1)
-    groups: int = 1
-    transposed: bool = False
-
-    def minibatch(self, N: int) -> int:
-        """Its own."""
-        return self.n
-
-    @property
-    def out(self) -> Triple:
-        """Size of the output."""
-        axes = zip(self.size, self.window, self.stride, self.pad, self.dilation)
-        depth, height, width = (output_size(x, (w - 1) * d + 1, s, p) for x, w, s, p, d in axes)
-        return depth, height, width
-
-    @property
-    def filters(self) -> tuple[int, ...]:
-        """Shape of the filters (C / groups, T, R, S, K)."""
-        return (self.C // self.groups, *self.window, self.K)
-
-    @property
-    def text(self) -> str:
-        """``N 1, 64 of 1x56x56 -> 128, 1x3x3`` and what is not usual about it."""
-        words = f"N {self.n}, {self.C} of {_by(self.size)} -> {self.K}, {_by(self.window)}"
-        words += f"/{_by(self.stride)}" if max(self.stride) > 1 else ""
-        words += f" p{_by(self.pad)}" if any(self.pad) else ""
-        words += f" dilation {_by(self.dilation)}" if max(self.dilation) > 1 else ""
-        return words + (f" groups {self.groups}" if self.groups > 1 else "") + (" transposed" * self.transposed)
-
-    def flops(self, N: int = 0) -> int:
-        """Of one direction; a multiplication and an addition are two."""
-        return 2 * self.n * self.K * math.prod(self.out) * math.prod(self.filters[:-1])
-
-    def nbytes(self, N: int = 0) -> int:
-        """float32 input, filter and output."""
-        maps = self.n * (self.C * math.prod(self.size) + self.K * math.prod(self.out))
-        return 4 * (maps + math.prod(self.filters))
-
-    def places(self) -> Iterator[tuple[Triple, Any]]:
-        """Each place in the window, and the slices of a padded (maps, D, H, W, N) array that all outputs read there."""
-        for t in range(self.window[0]):
-            for r in range(self.window[1]):
-                for s in range(self.window[2]):
-                    starts = [i * d for i, d in zip((t, r, s), self.dilation)]
-                    axes = zip(starts, self.out, self.stride)
-                    yield (t, r, s), (slice(None), *(slice(a, a + (n - 1) * by + 1, by) for a, n, by in axes))
-
-
-def _by(sizes: Triple) -> str:
-    """``3x3``: sizes from the first that is an axis of its own."""
-    return "x".join(map(str, sizes[1:] if sizes[0] <= 1 else sizes))
+from _layers import Conv, Triple, conv2d
 
 
 def _flat(
     network: str, n: int, C: int, size: int | tuple[int, int], K: int, window: int, stride: int = 1, pad: int = -1,
     dilation: int = 1, groups: int = 1, transposed: bool = False,
-) -> Shape:  # fmt: skip
+) -> Conv:  # fmt: skip
     """A convolution of pictures; padded to keep their size if not said otherwise."""
     H, W = (size, size) if isinstance(size, int) else size
     pad = (window - 1) * dilation // 2 if pad < 0 else pad
-    triple = lambda x, depth: (depth, x, x)  # noqa: E731
     name = f"{n} {C}-{K} {H}x{W} {window}/{stride}" + (f" d{dilation}" * (dilation > 1))
     name += (f" g{groups}" * (groups > 1)) + (" t" * transposed)
-    sizes = (1, H, W), triple(window, 1), triple(stride, 1), triple(pad, 0), triple(dilation, 1)
-    return Shape(network, name, 1, n, C, K, *sizes, groups, transposed)
+    return conv2d(network, name, C, (H, W), K, window, stride, pad, dilation, groups, transposed, n)
 
 
-def _line(network: str, n: int, C: int, W: int, K: int, window: int, stride: int = 1, dilation: int = 1) -> Shape:
+def _line(network: str, n: int, C: int, W: int, K: int, window: int, stride: int = 1, dilation: int = 1) -> Conv:
     """A 1-D convolution, padded to keep the length."""
     pad = (window - 1) * dilation // 2
     name = f"{n} {C}-{K} {W} {window}/{stride}" + (f" d{dilation}" * (dilation > 1))
-    return Shape(network, name, 1, n, C, K, (1, 1, W), (1, 1, window), (1, 1, stride), (0, 0, pad), (1, 1, dilation))
+    sizes = (1, 1, W), (1, 1, window), (1, 1, stride), (0, 0, pad), (1, 1, dilation)
+    return Conv(network, name, 1, C, K, *sizes, n=n)
 
 
-def _solid(network: str, n: int, C: int, size: Triple, K: int, window: int, stride: int = 1) -> Shape:
+def _solid(network: str, n: int, C: int, size: Triple, K: int, window: int, stride: int = 1) -> Conv:
     """A 3-D convolution, padded to keep the size."""
-    name = f"{n} {C}-{K} {_by(size)} {window}/{stride}"
-    return Shape(network, name, 1, n, C, K, size, (window,) * 3, (stride,) * 3, (window // 2,) * 3)
+    name = f"{n} {C}-{K} {'x'.join(map(str, size))} {window}/{stride}"
+    return Conv(network, name, 1, C, K, size, (window,) * 3, (stride,) * 3, (window // 2,) * 3, n=n)
 
 
 SHAPES = [

@@ -1,4 +1,4 @@
-"""A run of ``gpu.py``: the facts of the GPU, copies within its memory as the roofline, tables, targets."""
+"""A run of ``gpu.py``: the facts of the GPU, copies within its memory as the roofline, tables."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ from typing import Any
 
 import _machine
 import _report
-import _verdicts
-from _cases import Case, Contender, Effort, Result
-from _gpu_contenders import Set, contender
-from _gpu_libraries import Library, Neonlike
-from _gpu_targets import primitive_verdicts
-from _report import COLUMNS, Form
-from _terms import COPY, MEMORY_COPY, met, size_text, time_text
+from _cases import COPY, MEMORY_COPY, Case, Contender, Effort, Result, markdown, size_text, time_text
+from _contenders import Set
+from _gpu_cases import contender, sets_for
+from _libraries import Library, Neonlike
+from _report import Form
 from harness import Session, measure, run_case
 
 RESULTS = Path(__file__).resolve().parent / "RESULTS-gpu.md"
@@ -35,13 +33,6 @@ FULL = Effort(sample=2e-3, pause=0.0, min_rounds=7, max_rounds=31, budget=1.5)
 FACTS = ("date", "processor", "cores", "system", "python", "neonlike", "numpy")
 """Facts of the host that are shown."""
 
-BANDWIDTH_TARGET, BANDWIDTH_FROM = 0.9, 1 << 24
-ASSIGN_TARGET, PREPARED_TARGET = 6e-6, 2e-6
-"""Seconds of Python for one call."""
-PRODUCT_TARGET = 0.97
-"""Least share of the best rate that other callers of the same library reach."""
-PEER, PEER_TARGET = "torch.compile", 1.0
-
 
 def is_emulated(be: Any) -> bool:
     """Whether the GPU is emulated on the host's processor, so that its times say nothing."""
@@ -52,10 +43,6 @@ class GpuForm(Form):
     """Results beside PyTorch's; shares are those of copies within the GPU's memory."""
 
     baseline = "torch"
-
-    def heading(self, size: int) -> str:
-        """Heading of the cases of one size."""
-        return f"{size_text(size)} float32 elements ({size:,})\n{COLUMNS.replace('vs numpy', 'vs torch')}"
 
 
 class GpuSession(Session):
@@ -71,7 +58,7 @@ class GpuSession(Session):
     form = GpuForm()
 
     def __init__(self, options: argparse.Namespace, be: Any, peers: dict[str, Library]) -> None:
-        self.be, self.peers, self.ours = be, peers, Neonlike(be)
+        self.be, self.peers, self.ours = be, peers, Neonlike(be, "cuda")
         self.cache = l2_bytes(be)
         self._memory_copy: tuple[Contender, int] | None = None
         super().__init__("gpu", options, effort=QUICK if options.quick else FULL)
@@ -112,10 +99,8 @@ class GpuSession(Session):
             self._memory_copy = self._copy(MEMORY_COPY, nbytes, 1), nbytes
         return self._memory_copy
 
-    def copies(self, nbytes: int) -> dict[str, tuple[Contender, int]]:  # type: ignore[override]
-        """What runs beside a case that moves ``nbytes``: a copy of the same bytes, and a large one."""
-        from _gpu_contenders import sets_for
-
+    def copies(self, nbytes: int) -> dict[str, tuple[Contender, int]]:
+        """Copies that run beside a case that moves ``nbytes``: of the same bytes, and a large one."""
         same = self._copy(COPY, nbytes, sets_for(nbytes, self.cache))
         return {COPY: (same, nbytes), MEMORY_COPY: self._large_copy()}
 
@@ -203,7 +188,7 @@ def _rate(result: Result) -> str:
 
 def beside_lines(results: Sequence[Result]) -> list[str]:
     """A case as lines."""
-    shown = [r for r in results if not _report.is_absent(r)]
+    shown = [r for r in results if not r.absent]
     name = f"{results[0].text}, {size_text(results[0].size)}"
     return [name, *(f"  {r.contender:<20}{_rate(r)}{f'; error {r.error:.0e}' if r.error else ''}" for r in shown)]
 
@@ -211,77 +196,8 @@ def beside_lines(results: Sequence[Result]) -> list[str]:
 def beside_table(results: Sequence[Result]) -> list[str]:
     """Cases as Markdown, a column for each contender."""
     names = list(dict.fromkeys(r.contender for r in results if r.median is not None))
-    lines = ["| | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
+    rows = []
     for text, size in dict.fromkeys((r.text, r.size) for r in results):
         row = {r.contender: _rate(r) for r in results if (r.text, r.size) == (text, size)}
-        lines.append(f"| {text}, {size_text(size)} | " + " | ".join(row.get(name, "-") for name in names) + " |")
-    return lines
-
-
-# Targets --------------------------------------------------------------------------------------------------------
-
-
-def verdicts(session: GpuSession, dispatch: dict[str, dict[str, float]]) -> list[str]:
-    """Which of the targets this run met. ``dispatch``: expression -> contender -> seconds of Python for one call."""
-    sizes = sorted({r.size for r in session.results if r.size >= BANDWIDTH_FROM})
-    lines = [line for size in sizes for line in (*_bandwidth(session, size), *_peer(session, size))]
-    primitives = primitive_verdicts(session.beside, session.be.compute_capability[0])
-    return [*lines, *_dispatch(dispatch), *_products(session), *primitives]
-
-
-def _bandwidth(session: GpuSession, size: int) -> list[str]:
-    shares = {
-        r.case: r.of_memory_copy
-        for r in session.results
-        if r.size == size and r.contender == _verdicts.ASSIGN and r.of_memory_copy is not None
-    }
-    if not shares:
-        return []
-    under = [f"{case} {share:.0%}" for case, share in shares.items() if share < BANDWIDTH_TARGET]
-    lowest = min(shares, key=lambda case: shares[case])
-    shown = ", ".join(under) or f"lowest {lowest} {shares[lowest]:.0%}"
-    return [
-        f"{size_text(size)}, share of the bandwidth of a copy within the GPU: {shown} "
-        f"(target >= {BANDWIDTH_TARGET:.0%}): {met(not under)}"
-    ]
-
-
-def _peer(session: GpuSession, size: int) -> list[str]:
-    lines = []
-    for peer, by_case in _verdicts.speedups(session, size, _verdicts.ASSIGN).items():
-        mean = statistics.geometric_mean(by_case.values())
-        line = f"{size_text(size)}, geometric mean over {len(by_case)}: {peer} takes {mean:.2f} times as long"
-        if peer == PEER:
-            slower = [f"{case} {1 / value:.2f}" for case, value in by_case.items() if value < 1]
-            line += f"; slower than it: {', '.join(slower) or 'none'} (target: mean >= {PEER_TARGET:g}): "
-            line += met(mean >= PEER_TARGET)
-        lines.append(line)
-    return lines
-
-
-def _dispatch(dispatch: dict[str, dict[str, float]]) -> list[str]:
-    lines = []
-    for name, target in ((_verdicts.ASSIGN, ASSIGN_TARGET), (_verdicts.PREPARED, PREPARED_TARGET)):
-        times = {case: by_name[name] for case, by_name in dispatch.items() if name in by_name}
-        if times:
-            worst = max(times, key=lambda case: times[case])
-            lines.append(
-                f"Python for one call, {name.split()[1]}: at most {times[worst] * 1e6:.2f} us ({worst}; target "
-                f"< {target * 1e6:g}): {met(times[worst] < target)}"
-            )
-    return lines
-
-
-def _products(session: GpuSession) -> list[str]:
-    lines = []
-    for text, size in dict.fromkeys((r.text, r.size) for r in session.beside if r.gflop_per_s and title(r) == PRODUCTS):
-        found = [r for r in session.beside if (r.text, r.size) == (text, size)]
-        here = {r.contender: r.gflop_per_s for r in found if r.gflop_per_s}
-        ours, others = here.get(_verdicts.PREPARED), [rate for name, rate in here.items() if "neonlike" not in name]
-        if ours and others:
-            share = ours / max(others)
-            lines.append(
-                f"{text}: {share:.0%} of the library's best rate (target >= {PRODUCT_TARGET:.0%}): "
-                f"{met(share >= PRODUCT_TARGET)}"
-            )
-    return lines
+        rows.append([f"{text}, {size_text(size)}", *(row.get(name, "-") for name in names)])
+    return markdown(["", *names], rows)

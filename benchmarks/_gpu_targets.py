@@ -1,7 +1,7 @@
-"""What primitives are to reach on a GPU: beside PyTorch, which calls cuDNN, beside cuBLAS, and beside copies of memory.
+"""Targets on a GPU: expressions beside copies and torch.compile, calls, products and primitives beside their libraries.
 
-A target is of the geometric mean over the cases that ran: of how many times as long the other takes, or of the share of
-a copy's bandwidth. cuDNN's local response normalisation cannot be reached through PyTorch, whose own stands for it.
+A target of a primitive is of the geometric mean over the cases that ran: of the other's time divided by ours, or of the
+share of a copy's bandwidth. PyTorch's own local response normalisation stands for cuDNN's, which it does not call.
 """
 
 from __future__ import annotations
@@ -10,24 +10,32 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from _cases import Result, times
-from _gpu_conv import CUBLAS, PASSES
-from _gpu_conv import EMULATED_LAYERS as SMALL_LAYERS
-from _gpu_conv import LAYERS as CONVOLVED
-from _gpu_layers import WHOLE
-from _terms import met
+from _cases import OURS, Result, met, size_text, takes, times
+from _contenders import ASSIGN, PREPARED
+from _gpu_cases import CONVOLVED, CUBLAS, EMULATED, WHOLE, is_one, is_tiled
+from _gpu_session import PRODUCTS, GpuSession, title
+from conv import DIRECTIONS
+from optree import speedups
 
-OURS, TORCH = "neonlike", "torch"
+BANDWIDTH_TARGET, BANDWIDTH_FROM = 0.9, 1 << 24
+ASSIGN_TARGET, PREPARED_TARGET = 6e-6, 2e-6
+"""Seconds of Python for one call."""
+PRODUCT_TARGET = 0.97
+"""Least share of the best rate that other callers of the same library reach."""
+PEER, PEER_TARGET = "torch.compile", 1.0
+
+PASSES = tuple(DIRECTIONS)
+TORCH = "torch"
 COPY = "a copy"
 """Stands for the peer where a share of the bandwidth has a target."""
 NEWER = 9
 """Major compute capability from which on the first of two targets counts (H100), below it the second (A100)."""
-BY_NAME = {layer.name: layer for layer in (*CONVOLVED, *SMALL_LAYERS)}
+BY_NAME = {layer.name: layer for layer, _ in (*CONVOLVED, *EMULATED["convolutions"])}
 
 
 @dataclass(frozen=True)
 class Target:
-    """What cases of a kind are to reach.
+    """A target for cases of a kind.
 
     Attributes
     ----------
@@ -56,7 +64,7 @@ def _convolution(precision: str, kind: str = "", passes: Sequence[str] = PASSES)
         layer = BY_NAME.get(result.case.rpartition(" ")[0])
         if layer is None or words[0] != "convolution" or words[1] not in passes or precision not in ("", words[2]):
             return False
-        found = "1x1" if layer.window == layer.stride == layer.groups == 1 else "3x3" if layer.tiled else "others"
+        found = "1x1" if is_one(layer) else "3x3" if is_tiled(layer) else "others"
         return kind in ("", found)
 
     return chosen
@@ -109,11 +117,11 @@ def _words(target: Target, mean: float) -> str:
     if target.peer == COPY:
         return f"{mean:.0%} of a copy's bandwidth"
     who = "" if target.ours == OURS else f" as {target.ours}"
-    return f"{target.peer} takes {mean:.2f} times as long{who}"
+    return takes(target.peer, mean) + who
 
 
 def _reached(results: Sequence[Result], target: Target) -> list[float]:
-    """What each case reached."""
+    """Ratio or share of each case."""
     cases: dict[tuple[str, int], dict[str, Result]] = {}
     for result in results:
         cases.setdefault((result.text, result.size), {})[result.contender] = result
@@ -124,3 +132,72 @@ def _reached(results: Sequence[Result], target: Target) -> list[float]:
         if value:
             found.append(value)
     return found
+
+
+# Expressions, calls, products --------------------------------------------------------------------------------
+
+
+def verdicts(session: GpuSession, dispatch: dict[str, dict[str, float]]) -> list[str]:
+    """A line for each target of a run. ``dispatch``: expression -> contender -> seconds of Python for one call."""
+    sizes = sorted({r.size for r in session.results if r.size >= BANDWIDTH_FROM})
+    lines = [line for size in sizes for line in (*_bandwidth(session, size), *_peer(session, size))]
+    primitives = primitive_verdicts(session.beside, session.be.compute_capability[0])
+    return [*lines, *_dispatch(dispatch), *_products(session), *primitives]
+
+
+def _bandwidth(session: GpuSession, size: int) -> list[str]:
+    shares = {
+        r.case: r.of_memory_copy
+        for r in session.results
+        if r.size == size and r.contender == ASSIGN and r.of_memory_copy is not None
+    }
+    if not shares:
+        return []
+    under = [f"{case} {share:.0%}" for case, share in shares.items() if share < BANDWIDTH_TARGET]
+    lowest = min(shares, key=lambda case: shares[case])
+    shown = ", ".join(under) or f"lowest {lowest} {shares[lowest]:.0%}"
+    return [
+        f"{size_text(size)}, share of the bandwidth of a copy within the GPU: {shown} "
+        f"(target >= {BANDWIDTH_TARGET:.0%}): {met(not under)}"
+    ]
+
+
+def _peer(session: GpuSession, size: int) -> list[str]:
+    lines = []
+    for peer, by_case in speedups(session, size, ASSIGN).items():
+        mean = statistics.geometric_mean(by_case.values())
+        line = f"{size_text(size)}, geometric mean over {len(by_case)}: {peer} takes {mean:.2f} times as long"
+        if peer == PEER:
+            slower = [f"{case} {1 / value:.2f}" for case, value in by_case.items() if value < 1]
+            line += f"; slower than it: {', '.join(slower) or 'none'} (target: mean >= {PEER_TARGET:g}): "
+            line += met(mean >= PEER_TARGET)
+        lines.append(line)
+    return lines
+
+
+def _dispatch(dispatch: dict[str, dict[str, float]]) -> list[str]:
+    lines = []
+    for name, target in ((ASSIGN, ASSIGN_TARGET), (PREPARED, PREPARED_TARGET)):
+        times = {case: by_name[name] for case, by_name in dispatch.items() if name in by_name}
+        if times:
+            worst = max(times, key=lambda case: times[case])
+            lines.append(
+                f"Python for one call, {name.split()[1]}: at most {times[worst] * 1e6:.2f} us ({worst}; target "
+                f"< {target * 1e6:g}): {met(times[worst] < target)}"
+            )
+    return lines
+
+
+def _products(session: GpuSession) -> list[str]:
+    lines = []
+    for text, size in dict.fromkeys((r.text, r.size) for r in session.beside if r.gflop_per_s and title(r) == PRODUCTS):
+        found = [r for r in session.beside if (r.text, r.size) == (text, size)]
+        here = {r.contender: r.gflop_per_s for r in found if r.gflop_per_s}
+        ours, others = here.get(PREPARED), [rate for name, rate in here.items() if "neonlike" not in name]
+        if ours and others:
+            share = ours / max(others)
+            lines.append(
+                f"{text}: {share:.0%} of the library's best rate (target >= {PRODUCT_TARGET:.0%}): "
+                f"{met(share >= PRODUCT_TARGET)}"
+            )
+    return lines

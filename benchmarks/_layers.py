@@ -8,6 +8,7 @@ as in PyTorch). A layer that occurs more than once in a network is listed once, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,7 +27,7 @@ def output_size(size: int, window: int, stride: int, pad: int) -> int:
 
 @dataclass(frozen=True)
 class Layer:
-    """What all tables share: a network, a name within it, and how often the layer occurs there."""
+    """A layer of a network: its name within the network, and the number of its occurrences there."""
 
     network: str
     name: str
@@ -42,52 +43,86 @@ class Layer:
         return N
 
 
+Triple = tuple[int, int, int]
+"""Depth, height, width."""
+
+
+def _by(sizes: Triple) -> str:
+    """``3x3``: sizes from the first that is an axis of its own."""
+    return "x".join(map(str, sizes[1:] if sizes[0] <= 1 else sizes))
+
+
 @dataclass(frozen=True)
 class Conv(Layer):
-    """Convolution of C maps of H x W to K, by R x S windows; ``stride`` and ``pad`` are those of both axes."""
+    """Convolution of C maps to K, of one to three dimensions; ``n`` is its own minibatch, 0 stands for the run's.
+
+    Transposed, it is from K maps of the output's size to C maps of ``size``.
+    """
 
     C: int = 1
-    H: int = 1
-    W: int = 1
     K: int = 1
-    R: int = 1
-    S: int = 1
-    stride: int = 1
-    pad: int = 0
+    size: Triple = (1, 1, 1)
+    window: Triple = (1, 1, 1)
+    stride: Triple = (1, 1, 1)
+    pad: Triple = (0, 0, 0)
+    dilation: Triple = (1, 1, 1)
+    groups: int = 1
+    transposed: bool = False
+    n: int = 0
+
+    def minibatch(self, N: int) -> int:
+        """Its own if it has one."""
+        return self.n or N
 
     @property
-    def P(self) -> int:  # noqa: N802
-        """Height of the output."""
-        return output_size(self.H, self.R, self.stride, self.pad)
+    def out(self) -> Triple:
+        """Size of the output."""
+        axes = zip(self.size, self.window, self.stride, self.pad, self.dilation)
+        depth, height, width = (output_size(x, (w - 1) * d + 1, s, p) for x, w, s, p, d in axes)
+        return depth, height, width
 
     @property
-    def Q(self) -> int:  # noqa: N802
-        """Width of the output."""
-        return output_size(self.W, self.S, self.stride, self.pad)
+    def filters(self) -> tuple[int, ...]:
+        """Shape of the filters (C / groups, T, R, S, K)."""
+        return (self.C // self.groups, *self.window, self.K)
 
     @property
     def maps_in(self) -> Shape:
         """Shape of the input of one image."""
-        return self.C, self.H, self.W
+        return self.C, *self.size[1:]
 
     @property
     def maps_out(self) -> Shape:
         """Shape of the output of one image."""
-        return self.K, self.P, self.Q
+        return self.K, *self.out[1:]
 
     @property
     def text(self) -> str:
-        """``64x56x56 -> 128, 3x3/2 p1``."""
-        return f"{self.C}x{self.H}x{self.W} -> {self.K}, {self.R}x{self.S}/{self.stride} p{self.pad}"
+        """``64x56x56 -> 128, 3x3/2 p1``, with its minibatch and all that is unusual about it."""
+        words = f"N {self.n}, " * bool(self.n) + f"{self.C}x{_by(self.size)} -> {self.K}, {_by(self.window)}"
+        words += f"/{self.stride[-1]} p{self.pad[-1]}" + f" dilation {_by(self.dilation)}" * (max(self.dilation) > 1)
+        return words + f" groups {self.groups}" * (self.groups > 1) + " transposed" * self.transposed
 
     def flops(self, N: int) -> int:
-        """Of one direction; a multiplication and an addition are two."""
-        return 2 * N * self.K * self.P * self.Q * self.C * self.R * self.S
+        """Operations of one direction; a multiplication and an addition are two."""
+        return 2 * N * self.K * math.prod(self.out) * math.prod(self.filters[:-1])
 
     def nbytes(self, N: int) -> int:
         """float32 input, filter and output."""
-        maps = N * (self.C * self.H * self.W + self.K * self.P * self.Q)
-        return 4 * (maps + self.K * self.C * self.R * self.S)
+        maps = N * (self.C * math.prod(self.size) + self.K * math.prod(self.out))
+        return 4 * (maps + math.prod(self.filters))
+
+
+def conv2d(
+    network: str, name: str, C: int, size: int | tuple[int, int], K: int, window: int | tuple[int, int],
+    stride: int = 1, pad: int = 0, dilation: int = 1, groups: int = 1, transposed: bool = False, n: int = 0,
+    count: int = 1,
+) -> Conv:  # fmt: skip
+    """A convolution of pictures; one number stands for both axes."""
+    H, W = (size, size) if isinstance(size, int) else size
+    R, S = (window, window) if isinstance(window, int) else window
+    sizes = (1, H, W), (1, R, S), (1, stride, stride), (0, pad, pad), (1, dilation, dilation)
+    return Conv(network, name, count, C, K, *sizes, groups, transposed, n)
 
 
 @dataclass(frozen=True)
@@ -175,7 +210,7 @@ class Cell(Layer):
         return f"{self.kind} {self.features} -> {self.hidden}, {self.steps} steps"
 
     def flops(self, N: int) -> int:
-        """Of the matrix products of a forward pass."""
+        """Operations of the matrix products of a forward pass."""
         return 2 * N * self.steps * self.GATES[self.kind] * self.hidden * (self.hidden + self.features)
 
     def nbytes(self, N: int) -> int:
@@ -198,7 +233,7 @@ class Product(Layer):
 
     @property
     def maps_out(self) -> Shape:
-        """Of a fully connected layer, what it makes of an image."""
+        """Shape of the output of one image, of a fully connected layer."""
         return self.m, 1, 1
 
     @property
@@ -230,10 +265,6 @@ def merge(layers: Iterable[Any]) -> list[Any]:
 # Convolution ----------------------------------------------------------------------------------------------------
 
 
-def _square(network: str, name: str, C: int, size: int, K: int, window: int, stride: int = 1, pad: int = 0) -> Conv:
-    return Conv(network, name, 1, C, size, size, K, window, window, stride, pad)
-
-
 INCEPTION = {
     "3a": (192, 28, 64, 96, 128, 16, 32, 32),
     "3b": (256, 28, 128, 128, 192, 32, 96, 64),
@@ -262,47 +293,47 @@ def inception(module: str) -> list[Conv]:
         ("5x5", reduce5, five, 5),
         ("pool proj", C, pool, 1),
     ]
-    return [_square("googlenet", f"{module} {n}", c, size, k, w, 1, w // 2) for n, c, k, w in branches]
+    return [conv2d("googlenet", f"{module} {n}", c, size, k, w, 1, w // 2) for n, c, k, w in branches]
 
 
 def resnet50_convolutions() -> list[Conv]:
     """All 53 in the order of the network, the projections of shortcuts last in their blocks."""
-    found, C, size = [_square("resnet50", "conv1", 3, 224, 64, 7, 2, 3)], 64, 56
+    found, C, size = [conv2d("resnet50", "conv1", 3, 224, 64, 7, 2, 3)], 64, 56
     for stage, (width, blocks, out) in RESNET50.items():
         for block in range(blocks):
             name = f"{stage}{'abcdef'[block]}"
             stride = size // out
-            found.append(_square("resnet50", f"{name} narrow", C, size, width, 1))
-            found.append(_square("resnet50", f"{name} 3x3", width, size, width, 3, stride, 1))
-            found.append(_square("resnet50", f"{name} widen", width, out, 4 * width, 1))
+            found.append(conv2d("resnet50", f"{name} narrow", C, size, width, 1))
+            found.append(conv2d("resnet50", f"{name} 3x3", width, size, width, 3, stride, 1))
+            found.append(conv2d("resnet50", f"{name} widen", width, out, 4 * width, 1))
             if block == 0:
-                found.append(_square("resnet50", f"{name} shortcut", C, size, 4 * width, 1, stride))
+                found.append(conv2d("resnet50", f"{name} shortcut", C, size, 4 * width, 1, stride))
             C, size = 4 * width, out
     return found
 
 
 ALL_CONVOLUTIONS: list[Conv] = [
-    _square("alexnet", "conv1", 3, 224, 64, 11, 4, 2),
-    _square("alexnet", "conv2", 64, 27, 192, 5, 1, 2),
-    _square("alexnet", "conv3", 192, 13, 384, 3, 1, 1),
-    _square("alexnet", "conv4", 384, 13, 256, 3, 1, 1),
-    _square("alexnet", "conv5", 256, 13, 256, 3, 1, 1),
-    _square("overfeat", "conv1", 3, 231, 96, 11, 4),
-    _square("overfeat", "conv2", 96, 28, 256, 5),
-    _square("overfeat", "conv3", 256, 12, 512, 3, 1, 1),
-    _square("overfeat", "conv4", 512, 12, 1024, 3, 1, 1),
-    _square("overfeat", "conv5", 1024, 12, 1024, 3, 1, 1),
-    _square("vgg_a", "conv1", 3, 224, 64, 3, 1, 1),
-    _square("vgg_a", "conv2", 64, 112, 128, 3, 1, 1),
-    _square("vgg_a", "conv3", 128, 56, 256, 3, 1, 1),
-    _square("vgg_a", "conv4", 256, 56, 256, 3, 1, 1),
-    _square("vgg_a", "conv5", 256, 28, 512, 3, 1, 1),
-    _square("vgg_a", "conv6", 512, 28, 512, 3, 1, 1),
-    _square("vgg_a", "conv7", 512, 14, 512, 3, 1, 1),
-    _square("vgg_a", "conv8", 512, 14, 512, 3, 1, 1),
-    _square("googlenet", "conv1", 3, 224, 64, 7, 2, 3),
-    _square("googlenet", "conv2 reduce", 64, 56, 64, 1),
-    _square("googlenet", "conv2", 64, 56, 192, 3, 1, 1),
+    conv2d("alexnet", "conv1", 3, 224, 64, 11, 4, 2),
+    conv2d("alexnet", "conv2", 64, 27, 192, 5, 1, 2),
+    conv2d("alexnet", "conv3", 192, 13, 384, 3, 1, 1),
+    conv2d("alexnet", "conv4", 384, 13, 256, 3, 1, 1),
+    conv2d("alexnet", "conv5", 256, 13, 256, 3, 1, 1),
+    conv2d("overfeat", "conv1", 3, 231, 96, 11, 4),
+    conv2d("overfeat", "conv2", 96, 28, 256, 5),
+    conv2d("overfeat", "conv3", 256, 12, 512, 3, 1, 1),
+    conv2d("overfeat", "conv4", 512, 12, 1024, 3, 1, 1),
+    conv2d("overfeat", "conv5", 1024, 12, 1024, 3, 1, 1),
+    conv2d("vgg_a", "conv1", 3, 224, 64, 3, 1, 1),
+    conv2d("vgg_a", "conv2", 64, 112, 128, 3, 1, 1),
+    conv2d("vgg_a", "conv3", 128, 56, 256, 3, 1, 1),
+    conv2d("vgg_a", "conv4", 256, 56, 256, 3, 1, 1),
+    conv2d("vgg_a", "conv5", 256, 28, 512, 3, 1, 1),
+    conv2d("vgg_a", "conv6", 512, 28, 512, 3, 1, 1),
+    conv2d("vgg_a", "conv7", 512, 14, 512, 3, 1, 1),
+    conv2d("vgg_a", "conv8", 512, 14, 512, 3, 1, 1),
+    conv2d("googlenet", "conv1", 3, 224, 64, 7, 2, 3),
+    conv2d("googlenet", "conv2 reduce", 64, 56, 64, 1),
+    conv2d("googlenet", "conv2", 64, 56, 192, 3, 1, 1),
     *(conv for module in INCEPTION for conv in inception(module)),
     *resnet50_convolutions(),
 ]
@@ -368,7 +399,7 @@ LRNS: list[Maps] = [
 """AlexNet's are those of its first publication, whose maps were more."""
 
 BATCHNORMS: list[Maps] = merge(
-    Maps("resnet50", f"{conv.name} bn", 1, conv.K, conv.P, conv.Q) for conv in resnet50_convolutions()
+    Maps("resnet50", f"{conv.name} bn", 1, *conv.maps_out) for conv in resnet50_convolutions()
 )
 """One follows each convolution of ResNet-50."""
 

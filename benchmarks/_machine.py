@@ -1,4 +1,4 @@
-"""What a measurement ran on: processor, cores, load, and the versions of everything that took part."""
+"""Facts about the machine of a measurement: processor, cores, load, and versions of everything that took part."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from _terms import NOT_INSTALLED
+from _cases import NOT_INSTALLED
 
 if importlib.util.find_spec("neonlike") is None:  # a checkout needs no installation
     sys.path.append(str(Path(__file__).resolve().parent.parent))

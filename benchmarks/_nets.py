@@ -1,4 +1,4 @@
-"""What ``models.py`` trains: networks written once, as trees of layers, and the weights from which each way starts.
+"""Networks that ``models.py`` trains, written once as trees of layers, and the weights from which each way starts.
 
 ``_nets_ours.py`` builds them of our layers, ``_nets_torch.py`` of PyTorch's. A convolution is followed by batch
 normalisation or a bias, and by relu; weights are drawn in the order in which the tree names them.
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
-from _references import Array
+from _libraries import Array
 
 MOMENTUM = 0.9
 EPS, RHO = 1e-5, 0.9
@@ -213,6 +213,97 @@ class Drawn:
         """(channels * window * window, maps), as neon keeps them."""
         rows = channels * conv.window**2
         return self.matrix(rows, conv.maps, rows)
+
+
+class Builder:
+    """A network layer by layer: its weights are drawn on the way, sizes followed. A library makes the layers.
+
+    Parameters
+    ----------
+    shape : tuple
+        Of the input.
+
+    Attributes
+    ----------
+    channels, size : int
+        Of what the next layer gets: maps and their height, or features.
+    flat : bool
+        It gets features.
+    """
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.drawn, self.channels, self.size = Drawn(), shape[0], shape[-1]
+        self.flat = len(shape) != 3
+
+    def build(self, layers: Sequence[Node]) -> list[Any]:
+        """The library's layers in order."""
+        return [made for node in layers for made in getattr(self, type(node).__name__.lower())(node)]
+
+    def branch(self, layers: Sequence[Node], at: tuple[int, int]) -> tuple[list[Any], tuple[int, int]]:
+        """Layers of a branch whose input has so many channels and that size; and those of its output."""
+        self.channels, self.size = at
+        made = self.build(layers)
+        return made, (self.channels, self.size)
+
+    def conv(self, node: Conv) -> list[Any]:
+        """Convolution, batch normalisation or bias, relu."""
+        made = self.make_conv(node, self.drawn.filters(self.channels, node))
+        self.channels, self.size = node.maps, _output(self.size, node)
+        return made
+
+    def pool(self, node: Pool) -> list[Any]:
+        """Pooling."""
+        self.size = _output(self.size, node)
+        return self.make_pool(node)
+
+    def dense(self, node: Dense) -> list[Any]:
+        """Fully connected layer with a bias."""
+        inputs = self.channels if self.flat else self.channels * self.size**2
+        made = self.make_dense(node, self.drawn.matrix(node.outputs, inputs, inputs))
+        self.channels, self.flat = node.outputs, True
+        return made
+
+    def residual(self, node: Residual) -> list[Any]:
+        """Both ways around, and relu of their sum."""
+        before = self.channels, self.size
+        body, after = self.branch(node.body, before)
+        shortcut, _ = self.branch(node.shortcut, before)
+        self.channels, self.size = after
+        return self.make_residual(body, shortcut)
+
+    def inception(self, node: Inception) -> list[Any]:
+        """All branches on the same input."""
+        before = self.channels, self.size
+        made, ends = zip(*(self.branch(layers, before) for layers in node.branches))
+        self.channels = sum(channels for channels, _ in ends)
+        return self.make_inception(made)
+
+    def lstm(self, node: Lstm) -> list[Any]:
+        """Gates in the order input, forget, output, cell; rows are inputs, units and the bias, which is zero."""
+        inputs, units = self.channels, node.units
+        values = self.drawn.matrix(inputs + units + 1, 4 * units, units)
+        values[-1] = 0
+        self.channels = units
+        return self.make_lstm(node, values, inputs)
+
+    make_conv: Callable[..., list[Any]]
+    make_pool: Callable[..., list[Any]]
+    make_dense: Callable[..., list[Any]]
+    make_residual: Callable[..., list[Any]]
+    make_inception: Callable[..., list[Any]]
+    make_lstm: Callable[..., list[Any]]
+
+
+def _output(size: int, node: Conv | Pool) -> int:
+    return (size + 2 * node.pad - node.window) // node.stride + 1
+
+
+def torch_gates(values: Array, inputs: int) -> list[Array]:
+    """An LSTM's weights of inputs and of units, with gates in PyTorch's order: input, forget, cell, output."""
+    units = values.shape[1] // 4
+    order = np.concatenate([np.arange(units) + gate * units for gate in (0, 1, 3, 2)])
+    by_input = values[:inputs].reshape(4 * units, inputs)[order]
+    return [by_input, values[inputs:-1].reshape(4 * units, units)[order]]
 
 
 def data(net: Net) -> tuple[Array, Array]:

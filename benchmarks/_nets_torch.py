@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from _nets import EPS, MOMENTUM, NETS, RHO, Conv, Dense, Drawn, Inception, Lstm, Pool, Residual, data
-from _references import Array
+from _libraries import Array
+from _nets import EPS, MOMENTUM, NETS, RHO, Builder, Conv, Dense, Lstm, Pool, data, torch_gates
 from _sequences_torch import Way
 
 
-class Builder:
-    """Modules of one network, their weights drawn on the way.
+class TorchBuilder(Builder):
+    """Builds networks of PyTorch's modules.
 
     Parameters
     ----------
@@ -23,82 +23,44 @@ class Builder:
     """
 
     def __init__(self, way: Way, shape: tuple[int, ...]) -> None:
-        self.way, self.nn, self.drawn = way, way.torch.nn, Drawn()
-        self.channels, self.size = shape[0], shape[-1]
-        self.flat = len(shape) != 3
+        super().__init__(shape)
+        self.way, self.nn = way, way.torch.nn
 
-    def chain(self, layers: Sequence[Any]) -> Any:
-        """The modules of ``layers`` in order."""
-        return self.nn.Sequential(*[module for node in layers for module in self.modules(node)])
-
-    def modules(self, node: Any) -> list[Any]:
-        """Those of one layer."""
-        makers = {Conv: self.conv, Pool: self.pool, Dense: self.dense, Residual: self.residual, Lstm: self.lstm}
-        maker: Any = makers.get(type(node), self.inception)
-        made: list[Any] = maker(node)
-        return made
-
-    def conv(self, node: Conv) -> list[Any]:
-        """Convolution, batch normalisation or bias, relu."""
+    def make_conv(self, node: Conv, values: Array) -> list[Any]:
         nn, window = self.nn, node.window
-        values = self.drawn.filters(self.channels, node).reshape(self.channels, window, window, node.maps)
         made = nn.Conv2d(self.channels, node.maps, window, node.stride, node.pad, bias=not node.norm)
-        set_to(made.weight, values.transpose(3, 0, 1, 2))
+        set_to(made.weight, values.reshape(self.channels, window, window, node.maps).transpose(3, 0, 1, 2))
         if not node.norm:
             set_to(made.bias, np.zeros(node.maps))
-        self.channels, self.size = node.maps, (self.size + 2 * node.pad - window) // node.stride + 1
         norm = [nn.BatchNorm2d(node.maps, EPS, 1 - RHO)] if node.norm else []
         return [made, *norm, *([nn.ReLU(inplace=True)] if node.relu else [])]
 
-    def pool(self, node: Pool) -> list[Any]:
+    def make_pool(self, node: Pool) -> list[Any]:
         """Windows that go beyond the edge of the image count, as they do for neon."""
         kind = self.nn.MaxPool2d if node.op == "max" else self.nn.AvgPool2d
-        self.size = (self.size + 2 * node.pad - node.window) // node.stride + 1
         return [kind(node.window, node.stride, node.pad)]
 
-    def dense(self, node: Dense) -> list[Any]:
-        """Fully connected layer with a bias."""
-        before = [] if self.flat else [self.nn.Flatten()]
-        inputs = self.channels if self.flat else self.channels * self.size**2
-        made = self.nn.Linear(inputs, node.outputs)
-        set_to(made.weight, self.drawn.matrix(node.outputs, inputs, inputs))
+    def make_dense(self, node: Dense, values: Array) -> list[Any]:
+        made = self.nn.Linear(values.shape[1], node.outputs)
+        set_to(made.weight, values)
         set_to(made.bias, np.zeros(node.outputs))
-        self.channels, self.flat = node.outputs, True
+        before = [] if self.flat else [self.nn.Flatten()]
         return [*before, made, *([self.nn.ReLU(inplace=True)] if node.relu else [])]
 
-    def residual(self, node: Residual) -> list[Any]:
-        """Both ways around, and relu of their sum."""
-        channels, size = self.channels, self.size
-        body = self.chain(node.body)
-        after = self.channels, self.size
-        self.channels, self.size = channels, size
-        shortcut = self.chain(node.shortcut) if node.shortcut else self.nn.Identity()
-        self.channels, self.size = after
-        return [_sum_of(self.way, body, shortcut)]
+    def make_residual(self, body: list[Any], shortcut: list[Any]) -> list[Any]:
+        around = self.nn.Sequential(*shortcut) if shortcut else self.nn.Identity()
+        return [_sum_of(self.way, self.nn.Sequential(*body), around)]
 
-    def inception(self, node: Inception) -> list[Any]:
-        """All branches on the same input."""
-        channels, size, made, maps = self.channels, self.size, [], 0
-        for branch in node.branches:
-            self.channels, self.size = channels, size
-            made.append(self.chain(branch))
-            maps += self.channels
-        self.channels = maps
-        return [_joined(self.way, made)]
+    def make_inception(self, branches: Sequence[list[Any]]) -> list[Any]:
+        return [_joined(self.way, [self.nn.Sequential(*branch) for branch in branches])]
 
-    def lstm(self, node: Lstm) -> list[Any]:
-        """Gates are in another order here: input, forget, cell, output."""
-        inputs, units = self.channels, node.units
-        weights = self.drawn.matrix(inputs + units + 1, 4 * units, units)
-        weights[-1] = 0
-        made = self.nn.LSTM(inputs, units)
-        order = np.concatenate([np.arange(units) + gate * units for gate in (0, 1, 3, 2)])
-        set_to(made.weight_ih_l0, weights[:inputs].reshape(4 * units, inputs)[order])
-        set_to(made.weight_hh_l0, weights[inputs:-1].reshape(4 * units, units)[order])
+    def make_lstm(self, node: Lstm, values: Array, inputs: int) -> list[Any]:
+        made = self.nn.LSTM(inputs, node.units)
+        for parameter, weights in zip((made.weight_ih_l0, made.weight_hh_l0), torch_gates(values, inputs)):
+            set_to(parameter, weights)
         for bias in (made.bias_ih_l0, made.bias_hh_l0):
-            set_to(bias, np.zeros(4 * units))
+            set_to(bias, np.zeros(4 * node.units))
         made.bias_hh_l0.requires_grad_(False)  # two biases that are added are one
-        self.channels = units
         return [_outputs_of(self.way, made)]
 
 
@@ -160,7 +122,7 @@ class Training:
     def __init__(self, way: Way, name: str) -> None:
         torch, net = way.torch, NETS[name]
         self.way, self.net = way, net
-        model = Builder(way, net.shape).chain(net.layers).to(way.device, way.dtype)
+        model = way.torch.nn.Sequential(*TorchBuilder(way, net.shape).build(net.layers)).to(way.device, way.dtype)
         self.model = model.to(memory_format=torch.channels_last) if way.channels_last else model
         self.first = {name: value.detach().clone() for name, value in self.model.named_parameters()}
         trained = [value for value in self.model.parameters() if value.requires_grad]

@@ -1,168 +1,63 @@
-"""What the benchmarks of the compound primitives share: their command line, PyTorch as a peer, operands, a run.
+"""Suites of compound primitives: layers in several directions, beside PyTorch in its faster layout.
 
-A script describes a :class:`Subject`: layers of ``_layers.py``, directions, and a function that makes the case of one
-layer, minibatch and direction. :func:`main` measures all that the command line asks for.
+A script describes a :class:`Problem`: the operands of one layer, minibatch and direction, what they must give, and how
+our backend and PyTorch compute it. A :class:`Primitives` measures a table of layers; ``gpu.py`` uses the problems too.
 """
 
 from __future__ import annotations
 
 import argparse
-import ctypes
-import importlib.util
-import os
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import statistics
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import _apart
-import _machine
+import _pictures
 import numpy as np
-import numpy.typing as npt
-from _apart import Apart, Child, Desk, Link
-from _cases import Case, Contender, Effort
+from _cases import (
+    COPIES,
+    NOT_BUILT,
+    OURS,
+    Case,
+    Effort,
+    Record,
+    Refused,
+    Result,
+    fastest,
+    geometric_mean,
+    markdown,
+    met,
+    text,
+    time_text,
+    times,
+)  # fmt: skip
 from _layers import BATCHES
-from _rates import Rates
-from _terms import NOT_BUILT, OURS
-from harness import Session, arguments
+from _libraries import Array, Library, Made, Neonlike, Torch, contender, set_torch_up
+from _report import Form
+from _suite import Key, Suite, lacks_memory, numbers
+from harness import Session
 
 from neonlike.kernels.run.threads import thread_count
-
-Array = npt.NDArray[Any]
-Peers = dict[str, Callable[[Any, str], Contender]]
 
 QUICK = Effort(sample=2e-3, min_rounds=3, max_rounds=7, budget=0.3, long=0.05)
 FULL = Effort(sample=4e-3, min_rounds=3, max_rounds=9, budget=0.8, long=0.1)
 """A call of a large layer takes a second: three of each contender are enough."""
 
-NO_TORCH = 2
-"""Exit status without PyTorch."""
+NEED = 6
+"""Estimated memory of a case as a multiple of its operands: everyone's."""
 
-SPARE = 0.85
-"""Share of the free memory that a case may take."""
-
-SGEMM_EVERY = 8
-"""Cases between two samples of NumPy's matrix product."""
+SGEMM_SIZE, SGEMM_EVERY = 2048, 8
+"""NumPy's matrix product is sampled before every eighth case."""
 
 VALUES = 1_000_003
 """Random values that operands repeat; a prime, so that no two rows of an operand are alike."""
 
+TITLE = 46
+"""Characters of a line before its figures."""
 
-@dataclass(frozen=True)
-class Subject:
-    """What a script measures.
-
-    Parameters
-    ----------
-    name, text : str
-        Section of RESULTS.md, and what the script says of itself.
-    layers : list of Layer
-    make_case : callable (be, layer, N, direction, peers)
-        Without a backend, ours is left out.
-    peers : dict
-        Name -> what makes that contender of a problem.
-    directions : dict
-        Direction -> least geometric mean over the layers of torch's time divided by ours, None where no target is set.
-    quick : list of str
-        Titles of the layers that ``--quick`` measures, at the first minibatch.
-    batches : tuple of int
-    directions_of : callable
-        Directions of a layer, if not all.
-    remarks : callable
-        More lines at the end of a run, from the rates.
-    compute : bool
-        Rates are GFLOP/s beside that of SGEMM, not GB/s beside a copy's.
-    """
-
-    name: str
-    text: str
-    layers: Sequence[Any]
-    make_case: Callable[[Any, Any, int, str, Peers], Case]
-    peers: Peers
-    directions: dict[str, float | None]
-    quick: Sequence[str]
-    batches: tuple[int, ...] = BATCHES
-    directions_of: Callable[[Any], Sequence[str]] | None = None
-    remarks: Callable[[Rates], list[str]] = field(default=lambda rates: [])
-    compute: bool = True
-
-
-# Contenders -----------------------------------------------------------------------------------------------------
-
-
-class NotBuilt(Exception):
-    """A primitive that this version does not have."""
-
-
-def need(be: Any, *names: str) -> None:
-    """Raise :class:`NotBuilt` unless ``be`` has all methods ``names``."""
-    missing = [name for name in names if not hasattr(be, name)]
-    if missing:
-        raise NotBuilt(f"{NOT_BUILT}: {', '.join(missing)}")
-
-
-def make(
-    be: Any,
-    layer: Any,
-    N: int,
-    problem: Any,
-    ours: Callable[[Any, Any], Contender],
-    peers: Peers,
-    **more: Any,
-) -> Case:
-    """The case of ``problem``: ours where there is a backend, and ``peers``; ``more`` are more of Case's arguments."""
-    found, refused = [], {}
-    try:
-        found += [ours(be, problem)] if be is not None else []
-    except NotBuilt as why:
-        refused[OURS] = str(why)
-    except NotImplementedError as why:  # a primitive that runs while another is prepared
-        refused[OURS] = f"{NOT_BUILT}: {why}".rstrip(": ")
-    found += [maker(problem, name) for name, maker in peers.items()]
-    named = f"{layer.title}: {problem.direction}"
-    return Case(named, layer.text, N, found, problem.reference, refused=refused, **more)
-
-
-def own(run: Callable[[], object], result: Callable[[], Sequence[Any]]) -> Contender:
-    """Our contender."""
-    return Contender(OURS, run, result, ours=True)
-
-
-def peer(name: str, function: Callable[[], Any], sample: Callable[[Any], Sequence[Any]]) -> Contender:
-    """A contender that returns new arrays; the last ones are given up first, so that their memory can be used again."""
-    last: list[Any] = []
-
-    def run() -> None:
-        last.clear()
-        last.append(function())
-
-    return Contender(name, run, lambda: sample(last[0]))
-
-
-def layouts(torch: Any) -> dict[str, Any]:
-    """Contender -> memory format."""
-    return {"torch NCHW": torch.contiguous_format, "torch NHWC": torch.channels_last}
-
-
-def to_torch(torch: Any, maps: Array, memory_format: Any) -> Any:
-    """Maps (C, H, W, N) as a tensor (N, C, H, W) of its own memory in this format."""
-    tensor = torch.from_numpy(maps).permute(3, 0, 1, 2)
-    return tensor.clone(memory_format=memory_format)
-
-
-def from_torch(tensor: Any) -> Array:
-    """Maps (C, H, W, N) of a tensor (N, C, H, W); a view."""
-    array: Array = tensor.detach().permute(1, 2, 3, 0).numpy()
-    return array
-
-
-def view(tensor: Any, *dims: int) -> Array:
-    """Our tensor as an array, without a copy."""
-    array: Array = tensor.asnumpyarray().reshape(dims)
-    return array
+LAYOUTS = ("torch NCHW", "torch NHWC")
 
 
 def values(shape: Sequence[int], seed: int, scale: float = 1.0) -> Array:
@@ -171,155 +66,358 @@ def values(shape: Sequence[int], seed: int, scale: float = 1.0) -> Array:
     return np.resize(pool * np.float32(scale), tuple(shape))
 
 
-# PyTorch --------------------------------------------------------------------------------------------------------
+def some(count: int) -> list[int]:
+    """Indices that a check looks at: both ends, one beside, one in the middle."""
+    return sorted({0, min(1, count - 1), count // 2, count - 1})
 
 
-def has_torch() -> bool:
-    """Nothing is imported."""
-    return importlib.util.find_spec("torch") is not None
+class Problem:
+    """One direction of one layer at one minibatch.
 
-
-def say_what_is_missing(script: str) -> int:
-    """Say that ``script`` needs PyTorch; the exit status."""
-    print(
-        f"benchmarks/{script}.py compares with PyTorch, which is not installed: pip install .[bench-torch]",
-        file=sys.stderr,
-    )
-    return NO_TORCH
-
-
-def set_torch_up(keep_memory: bool = True) -> None:
-    """Set up PyTorch: our number of threads, no gradients unless asked for, memory reused (:func:`reuse_memory`)."""
-    if keep_memory:
-        os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # large pages, which NumPy asks for too
-        reuse_memory()
-    import torch
-
-    torch.set_num_threads(thread_count())
-    torch.set_grad_enabled(False)
-
-
-def reuse_memory() -> bool:
-    """Have the C library keep freed memory of any size for the next call; False where it cannot.
-
-    Else each result that PyTorch makes comes from the system anew and page by page, which takes longer than pooling
-    it. Ours writes into memory it has, as a peer with an allocator that caches would.
+    Attributes
+    ----------
+    needs : sequence of str
+        Methods of the backend, without which it is not built.
+    tolerance : float
+        Largest error of ours.
+    nbytes, flops : int
+        Of the case.
     """
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError, TypeError):
-        return False
-    m_trim_threshold, m_mmap_max = -1, -4
-    return bool(mallopt(m_mmap_max, 0) and mallopt(m_trim_threshold, 2**31 - 1))
+
+    needs: Sequence[str] = ()
+    tolerance = 1e-5
+    flops = 0
+
+    def __init__(self, layer: Any, N: int, direction: str) -> None:
+        self.layer, self.N, self.direction = layer, N, direction
+        self.nbytes = layer.nbytes(N)
+
+    def cast(self, dtype: Any) -> None:
+        """Store the operands in another data type."""
+        for name, value in vars(self).items():
+            if isinstance(value, np.ndarray):
+                setattr(self, name, value.astype(dtype))
+
+    def reference(self) -> list[Array]:
+        """The results that are compared, in float64."""
+        raise NotImplementedError
+
+    def reference_of(self, who: str) -> Callable[[], list[Array]] | None:
+        """Another reference, of a contender that defines the primitive in another way."""
+        return None
+
+    def sample(self, *made: Array) -> list[Array]:
+        """Those that are compared of results in our layout: some images of maps (.., N)."""
+        return [maps[..., some(self.N)] for maps in made]
+
+    def ours(self, library: Any) -> Made:
+        """Our call."""
+        raise NotImplementedError
+
+    def peer(self, library: Any, who: str) -> Made:
+        """The call of the contender ``who``, which is PyTorch in a layout."""
+        raise NotImplementedError
 
 
-# A run ----------------------------------------------------------------------------------------------------------
+@dataclass
+class Row:
+    """One layer, minibatch and direction, with what was found about every contender."""
+
+    layer: Any
+    N: int
+    direction: str
+    results: dict[str, Result] = field(default_factory=dict)
+
+    @property
+    def ours(self) -> Result | None:
+        """Our result; None if it was not measured."""
+        return fastest(r for name, r in self.results.items() if name == OURS)
+
+    @property
+    def best(self) -> Result | None:
+        """The fastest of PyTorch's layouts; None if none was measured."""
+        return fastest(r for name, r in self.results.items() if name.startswith("torch"))
+
+    @property
+    def ratio(self) -> float | None:
+        """PyTorch's faster time divided by ours."""
+        return times(self.ours, self.best)
 
 
-def parse(subject: Subject, argv: list[str] | None) -> argparse.Namespace:
-    """The command line."""
-    parser = arguments(subject.text.partition("\n")[0], bench=True)
-    parser.add_argument("--only", metavar="TEXT,TEXT", help="layers whose title has one of these in it")
-    parser.add_argument("--batches", type=numbers, metavar="N,N", help=f"default {subject.batches}")
-    parser.add_argument("--directions", metavar="NAME,NAME", help=f"some of {', '.join(subject.directions)}")
-    _apart.add_option(parser)
-    parser.add_argument(
-        "--fresh-memory", action="store_true", help="PyTorch gets its results' memory anew from the system each time"
-    )
-    options = parser.parse_args(argv)
-    chosen = options.directions.split(",") if options.directions else list(subject.directions)
-    if unknown := [name for name in chosen if name not in subject.directions]:
-        parser.error(f"no direction {', '.join(unknown)}; there are {', '.join(subject.directions)}")
-    options.directions = chosen
-    if not schedule(subject, options):
-        parser.error(f"no layer has {options.only} in its title")
-    return options
+class Rates(Form):
+    """The rows of a run in order, and how they are shown.
 
-
-def numbers(text: str) -> tuple[int, ...]:
-    """The type of an option that takes sizes of minibatches, with commas between them."""
-    found = tuple(int(part) for part in text.split(","))
-    if min(found) < 1:
-        raise argparse.ArgumentTypeError(f"a minibatch has at least one sample, got {text}")
-    return found
-
-
-def schedule(subject: Subject, options: argparse.Namespace) -> list[tuple[Any, int, str]]:
-    """(layer, minibatch, direction) to measure; the minibatch is 0 for layers that have none."""
-    layers = [layer for layer in subject.layers if _chosen(subject, options, layer)]
-    batches = options.batches or (subject.batches[:1] if options.quick else subject.batches)
-    planned: dict[tuple[Any, int, str], None] = {}
-    for N in batches:
-        for layer in layers:
-            for direction in subject.directions_of(layer) if subject.directions_of else subject.directions:
-                if direction in options.directions:
-                    planned[layer, layer.minibatch(N), direction] = None
-    return sorted(planned, key=lambda case: case[1])
-
-
-def _chosen(subject: Subject, options: argparse.Namespace, layer: Any) -> bool:
-    if options.only:
-        return any(text in layer.title for text in options.only.split(","))
-    return not options.quick or layer.title in subject.quick
-
-
-def fits(layer: Any, N: int, nbytes: int, times: int = 6) -> str:
-    """Why a case is left out; empty if there is memory for ``times`` as much, or nobody can tell.
-
-    The default is for everyone's operands.
+    Parameters
+    ----------
+    layers : sequence of Layer
+    targets : dict
+        Direction -> least geometric mean of the ratios, or None.
+    compute : bool
+        Rates are GFLOP/s and shares are SGEMM's; otherwise GB/s and a memory copy's.
     """
-    need, free = times * nbytes, _machine.free_memory()
-    if free is None or need <= SPARE * free:
-        return ""
-    sizes = f"{need / 2**30:.0f} GiB of memory, and {free / 2**30:.0f} are free"
-    return f"{layer.title} at N = {N}: left out, as it needs {sizes}"
+
+    baseline = OURS
+
+    def __init__(self, layers: Sequence[Any], targets: dict[str, float | None], compute: bool = True) -> None:
+        self.layers = {layer.title: layer for layer in layers}
+        self.targets, self.compute, self.unit = targets, compute, "GFLOP/s" if compute else "GB/s"
+        self.rows: list[Row] = []
+        self.sgemm_samples: list[float] = []
+
+    def sample_sgemm(self) -> None:
+        """Measure NumPy's product of two square float32 matrices: the best of three, after one that does not count."""
+        a, b, out = (np.ones((SGEMM_SIZE, SGEMM_SIZE), np.float32) for _ in range(3))
+        seconds = []
+        for _ in range(4):
+            start = time.perf_counter()
+            np.matmul(a, b, out)
+            seconds.append(time.perf_counter() - start)
+        self.sgemm_samples.append(2 * SGEMM_SIZE**3 / min(seconds[1:]) / 1e9)
+
+    @property
+    def sgemm(self) -> float:
+        """GFLOP/s, the median of the samples in this run."""
+        return statistics.median(self.sgemm_samples) if self.sgemm_samples else float("nan")
+
+    def share(self, row: Row) -> float | None:
+        """Our rate as a share of SGEMM's, or of a memory copy's."""
+        if row.ours is None:
+            return None
+        if not self.compute:
+            return row.ours.of_memory_copy
+        return (row.ours.rate or 0.0) / self.sgemm if self.sgemm_samples else None
+
+    def title(self, size: int) -> str:
+        """Name of a minibatch: the heading of its table."""
+        return f"N = {size}" if size else "Without minibatch"
+
+    def heading(self, size: int) -> str:
+        """Heading of the lines of a minibatch, with the columns."""
+        columns = f"{'ours':>10}{self.unit:>9}{'error':>8}{'of SGEMM' if self.compute else 'of copy':>10}"
+        return f"{self.title(size):<{TITLE}}{columns}{'torch/ours':>12}  torch's time and {self.unit} by layout"
+
+    def case(self, results: list[Result]) -> str:
+        """One line, and another for each contender that could not be measured."""
+        title, _, direction = results[0].case.rpartition(": ")
+        found = {r.contender: r for r in results if r.contender not in COPIES}
+        row = Row(self.layers[title], results[0].size, direction, found)
+        self.rows.append(row)
+        ours = row.ours or Result("", "", 0, OURS)
+        peers = [
+            f"{name.removeprefix('torch ')} {time_text(r.median)} {text(r.rate, '.1f')}"
+            for name, r in found.items()
+            if name != OURS and r.median is not None
+        ]
+        line = f"{f'{title}, {direction}'[: TITLE - 1]:<{TITLE}}{time_text(ours.median):>10}{text(ours.rate, '.1f'):>9}"
+        line += f"{text(ours.error, '.0e'):>8}{text(self.share(row), '.0%'):>10}{text(row.ratio, '.2f', 'x'):>12}"
+        notes = [f"  {name}: {r.note or 'not measured'}" for name, r in found.items() if r.median is None]
+        return "\n".join([f"{line}  {', '.join(peers)}", *notes])
+
+    def table(self, record: Record, size: int) -> list[str]:
+        """A line a layer: a cell for each direction."""
+        here = [row for row in self.rows if row.N == size]
+        directions = [d for d in self.targets if any(row.direction == d for row in here)]
+        by_layer: dict[Any, dict[str, Row]] = {}
+        for row in here:
+            by_layer.setdefault(row.layer, {})[row.direction] = row
+        share = "of SGEMM" if self.compute else "of a memory copy"
+        words = f"Ours and PyTorch's faster layout in {self.unit}; its time divided by ours; ours as a share {share}."
+        lines = [
+            [layer.title, layer.text, str(layer.count), *(self._cell(rows.get(direction)) for direction in directions)]
+            for layer, rows in by_layer.items()
+        ]
+        return [words, "", *markdown(["layer", "", "times", *directions], lines)]
+
+    def _cell(self, row: Row | None) -> str:
+        if row is None:
+            return ""
+        if row.ours is None:
+            return row.results[OURS].note.partition(":")[0] if OURS in row.results else "-"
+        rates = f"{text(row.ours.rate, '.1f')} / {text(row.best.rate if row.best else None, '.1f')}"
+        return f"{rates}; {text(row.ratio, '.2f', 'x')}; {text(self.share(row), '.0%')}"
+
+    def draw(self, record: Record, path: Path) -> None:
+        """Draw the ratios of all layers."""
+        _pictures.draw_ratios(self.rows, self.targets, record, path)
+
+    # Verdicts ---------------------------------------------------------------------------------------------------
+
+    def of(self, **wanted: Any) -> list[Row]:
+        """The rows with these attributes."""
+        return [row for row in self.rows if all(getattr(row, name) == value for name, value in wanted.items())]
+
+    def summary(self) -> list[str]:
+        """Geometric means by direction with their targets, the same by minibatch, and times of whole networks."""
+        lines = [f"SGEMM of NumPy at {SGEMM_SIZE}: {self.sgemm:.1f} GFLOP/s"] if self.sgemm_samples else []
+        for direction, target in self.targets.items():
+            lines += self._mean(direction, self.of(direction=direction), target)
+        return lines + self._networks()
+
+    def _mean(self, direction: str, rows: Sequence[Row], target: float | None) -> list[str]:
+        found = geometric_mean(row.ratio for row in rows)
+        if found is None:
+            return [f"{direction}: nothing to compare"] if rows else []
+        mean, count = found
+        by_batch = []
+        for N in sorted({row.N for row in rows}):
+            part = geometric_mean(row.ratio for row in rows if row.N == N)
+            by_batch += [f"{part[0]:.2f} {f'at {self.title(N)}' if N else 'without minibatch'}"] if part else []
+        worst = min((row for row in rows if row.ratio is not None), key=lambda row: row.ratio or 0.0)
+        line = f"{direction}, geometric mean over {count}: PyTorch takes {mean:.2f} times as long"
+        line += f" ({', '.join(by_batch)}; lowest {worst.ratio:.2f}, {worst.layer.title}"
+        missing = f", {len(rows) - count} not measured" if count < len(rows) else ""
+        return [line + missing + (f"; target {target:g}): {met(mean >= target)}" if target else ")")]
+
+    def means_by(self, what: Callable[[Row], Any], words: str, kinds: Iterable[Any] = ()) -> list[str]:
+        """``3x3 filters, PyTorch's time / ours: fprop 1.20, bprop 1.30``: geometric means by a property of rows."""
+        lines = []
+        for kind in kinds or dict.fromkeys(map(what, self.rows)):
+            means = []
+            for direction in self.targets:
+                here = [row.ratio for row in self.rows if (what(row), row.direction) == (kind, direction)]
+                if found := geometric_mean(here):
+                    means.append(f"{direction} {found[0]:.2f}")
+            lines += [f"{words.format(kind)}, PyTorch's time / ours: {', '.join(means)}"] if means else []
+        return lines
+
+    def _networks(self) -> list[str]:
+        """Times of all layers of a network together, each as often as it occurs."""
+        lines = []
+        for N in sorted({row.N for row in self.rows}):
+            for network in dict.fromkeys(row.layer.network for row in self.of(N=N)):
+                here = [row for row in self.of(N=N) if row.layer.network == network]
+                parts = [p for d in self.targets for p in _total(d, (row for row in here if row.direction == d))]
+                if parts:
+                    where = f"{network}, {self.title(N)}" if N else network
+                    lines.append(f"{where}, ours / torch: {', '.join(parts)}")
+        return lines
 
 
-@contextmanager
-def desk(subject: Subject, options: argparse.Namespace, name: str) -> Iterator[Desk]:
-    """The desk of the process of contender ``name``: it makes, checks and times cases."""
-    from neonlike.backends import gen_backend
-
-    layers = {layer.title: layer for layer in subject.layers}
-    if name == OURS:
-        with gen_backend("cpu", rng_seed=0) as be:
-            make = lambda title, N, direction: subject.make_case(be, layers[title], N, direction, {})  # noqa: E731
-            yield Desk(make, {"engine": be.engine.name})
-        return
-    if name.startswith("torch"):
-        set_torch_up(keep_memory=not options.fresh_memory)
-    peers = {name: subject.peers[name]}
-    yield Desk(lambda title, N, direction: subject.make_case(None, layers[title], N, direction, peers))
+def _total(direction: str, rows: Iterable[Row]) -> list[str]:
+    """``fprop 12.3 / 14.5 ms``, of the layers that both were measured on."""
+    ours = theirs = 0.0
+    for row in rows:
+        if row.ours is not None and row.best is not None:
+            ours += row.layer.count * (row.ours.median or 0.0)
+            theirs += row.layer.count * (row.best.median or 0.0)
+    return [f"{direction} {time_text(ours)} / {time_text(theirs)}"] if ours else []
 
 
-def start(subject: Subject, options: argparse.Namespace, argv: Sequence[str], name: str) -> Link:
-    """The process of the contender ``name``."""
-    return Child(name, Path(__file__).with_name(f"{subject.name}.py"), argv)
+class Primitives(Suite):
+    """A table of layers.
 
+    Parameters
+    ----------
+    name, doc : str
+    problem : class of Problem
+    layers : sequence of Layer
+    directions : dict
+        Direction -> least geometric mean over the layers of PyTorch's time divided by ours, None without a target.
+    quick : sequence of str
+        Titles of the layers that ``--quick`` measures, at the first minibatch.
+    batches : tuple of int
+    peers : sequence of str
+    compute : bool
+        Rates are GFLOP/s beside that of SGEMM, not GB/s beside a copy's.
+    directions_of : callable, optional
+        Directions of a layer, if not all.
+    remarks : callable, optional
+        More lines at the end of a run, from the rates.
+    """
 
-def main(subject: Subject, argv: list[str] | None = None) -> int:
-    """Run what the command line asks for; the status is 1 if a result of ours was wrong, 2 without PyTorch."""
-    options = parse(subject, argv)
-    if options.child:
-        with desk(subject, options, options.child) as answers:
-            return _apart.serve(answers)
-    if not has_torch():
-        return say_what_is_missing(subject.name)
-    rates = Rates(subject.directions, subject.compute)
-    effort = QUICK if options.quick else FULL
-    link = partial(start, subject, options, sys.argv[1:] if argv is None else argv)
-    with Apart([OURS, *subject.peers], link) as apart:
-        facts = apart.facts | {"threads": f"{thread_count()} for everyone"}
-        facts["PyTorch's results"] = "in fresh memory" if options.fresh_memory else "in memory used before"
-        session = Session(subject.name, options, facts, rates, effort)
-        for index, (layer, N, direction) in enumerate(schedule(subject, options)):
-            if index % SGEMM_EVERY == 0:
-                rates.sample_sgemm()
-            if why := fits(layer, N, layer.nbytes(N)):
-                session.skip(why)
-                continue
-            rates.add(layer, N, direction)
-            session.run(apart.case(layer.title, N, direction))
-    session.machine["SGEMM 2048, NumPy"] = f"{rates.sgemm:.1f} GFLOP/s"
-    session.more["sgemm_gflop_per_s"] = rates.sgemm_samples
-    return session.finish([*rates.summary(session.results), *subject.remarks(rates)])
+    needs_torch = True
+    efforts = (QUICK, FULL)
+
+    def __init__(
+        self, name: str, doc: str | None, problem: type[Problem], layers: Sequence[Any],
+        directions: dict[str, float | None], quick: Sequence[str], batches: tuple[int, ...] = BATCHES,
+        peers: Sequence[str] = LAYOUTS, compute: bool = True,
+        directions_of: Callable[[Any], Iterable[str]] | None = None,
+        remarks: Callable[[Rates], list[str]] = lambda rates: [],
+    ) -> None:  # fmt: skip
+        self.name, self.text, self.problem, self.layers, self.directions = name, doc or "", problem, layers, directions
+        self.quick, self.batches, self.peers, self.compute = quick, batches, peers, compute
+        self.directions_of, self.remarks = directions_of or (lambda layer: directions), remarks
+        self.contenders = (OURS, *peers)
+
+    def options(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--only", metavar="TEXT,TEXT", help="layers whose title has one of these in it")
+        parser.add_argument("--batches", type=numbers, metavar="N,N", help=f"default {self.batches}")
+        parser.add_argument("--directions", metavar="NAME,NAME", help=f"some of {', '.join(self.directions)}")
+        text = "PyTorch gets its results' memory anew from the system each time"
+        parser.add_argument("--fresh-memory", action="store_true", help=text)
+
+    def settle(self, options: argparse.Namespace) -> str:
+        chosen = options.directions.split(",") if options.directions else list(self.directions)
+        if unknown := [name for name in chosen if name not in self.directions]:
+            return f"no direction {', '.join(unknown)}; there are {', '.join(self.directions)}"
+        options.directions = chosen
+        return super().settle(options)
+
+    def plan(self, options: argparse.Namespace) -> list[Key]:
+        """(title of the layer, minibatch, direction); the minibatch is 0 for layers that have none."""
+        planned: dict[Key, None] = {}
+        for N in options.batches or (self.batches[:1] if options.quick else self.batches):
+            for layer in (layer for layer in self.layers if self._chosen(options, layer)):
+                for direction in self.directions_of(layer):
+                    if direction in options.directions:
+                        planned[layer.title, layer.minibatch(N), direction] = None
+        return sorted(planned, key=lambda case: case[1])
+
+    def _chosen(self, options: argparse.Namespace, layer: Any) -> bool:
+        if options.only:
+            return any(part in layer.title for part in options.only.split(","))
+        return not options.quick or layer.title in self.quick
+
+    def layer(self, title: str) -> Any:
+        """The layer of this title."""
+        return next(layer for layer in self.layers if layer.title == title)
+
+    def fits(self, title: str, N: int, direction: str) -> str:
+        return lacks_memory(f"{title} at N = {N}", NEED * self.layer(title).nbytes(N))
+
+    def set_up(self, who: str, options: argparse.Namespace) -> None:
+        if who.startswith("torch"):
+            set_torch_up(thread_count(), keep_memory=not options.fresh_memory)
+
+    def make(self, be: Any, who: str, title: str, N: int, direction: str) -> Case:
+        problem = self.problem(self.layer(title), N, direction)
+        found, refused = [], {}
+        try:
+            found = [self.contender(problem, be, who)]
+        except Refused as why:
+            refused[who] = str(why)
+        except NotImplementedError as why:  # a primitive that runs while another is prepared
+            refused[who] = f"{NOT_BUILT}: {why}".rstrip(": ")
+        return Case(
+            f"{title}: {direction}", problem.layer.text, N, found, problem.reference, problem.nbytes,
+            problem.tolerance, refused, problem.flops,
+        )  # fmt: skip
+
+    def contender(self, problem: Problem, be: Any, who: str) -> Any:
+        """One contender of a problem."""
+        if who == OURS:
+            if missing := [name for name in problem.needs if not hasattr(be, name)]:
+                raise Refused(f"{NOT_BUILT}: {', '.join(missing)}")
+            library = Neonlike(be)
+            return contender(library, who, problem.ours(library), problem.sample, ours=True)
+        peer: Library = Torch("cpu") if who.startswith("torch") else Library()
+        made = problem.peer(peer, who)
+        return contender(peer, who, made, problem.sample, reference=problem.reference_of(who))
+
+    def form(self, options: argparse.Namespace) -> Rates:
+        return Rates(self.layers, self.directions, self.compute)
+
+    def facts(self, options: argparse.Namespace) -> dict[str, str]:
+        memory = "in fresh memory" if options.fresh_memory else "in memory used before"
+        return {"threads": f"{thread_count()} for everyone", "PyTorch's results": memory}
+
+    def before(self, session: Session, index: int) -> None:
+        if index % SGEMM_EVERY == 0:
+            session.form.sample_sgemm()
+
+    def verdicts(self, session: Session) -> list[str]:
+        rates = session.form
+        session.machine["SGEMM 2048, NumPy"] = f"{rates.sgemm:.1f} GFLOP/s"
+        session.more["sgemm_gflop_per_s"] = rates.sgemm_samples
+        return [*rates.summary(), *self.remarks(rates)]

@@ -1,76 +1,18 @@
-"""What a measurement looks like: text for the terminal, JSON, a section of RESULTS.md."""
+"""How a measurement is shown: text for the terminal, JSON, a section of RESULTS.md."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import _picture
-from _cases import Record, Result
-from _terms import COPIES, LEFT_OUT, NOT_BUILT, NOT_INSTALLED, size_text, time_text
+import _pictures
+from _cases import COPIES, Record, Result, markdown, size_text, text, time_text
 
 RESULTS = Path(__file__).resolve().parent / "RESULTS.md"
-COLUMNS = f"{'':20}{'time':>10}{'spread':>8}{'vs numpy':>10}{'GB/s':>8}{'of copy':>9}{'of memory':>11}"
-COLUMNS += f"{'error':>10}{'first call':>12}"
-
-
-def machine_text(machine: dict[str, str]) -> str:
-    """One fact a line."""
-    width = max(map(len, machine)) + 2
-    return "\n".join(f"{name:<{width}}{value}" for name, value in machine.items())
-
-
-def size_heading(size: int) -> str:
-    """Heading of all cases of one size, with the columns."""
-    return f"{size_text(size)} float32 elements ({size:,})\n{COLUMNS}"
-
-
-def case_text(results: list[Result]) -> str:
-    """One case: its expression, then a line for each contender."""
-    lines = [f"{results[0].case}: {results[0].text}"]
-    return "\n".join([*lines, *(row_text(r) for r in results if r.contender not in COPIES and not is_absent(r))])
-
-
-def is_absent(result: Result) -> bool:
-    """True if a contender is missing for a reason that has nothing to do with the case; told once, at the end."""
-    return result.note.startswith((NOT_INSTALLED, LEFT_OUT, NOT_BUILT))
-
-
-def absences(results: list[Result]) -> dict[str, list[str]]:
-    """Reason -> contenders that took no part, wholly or in some cases."""
-    found: dict[str, list[str]] = {}
-    for result in results:
-        if is_absent(result) and result.contender not in found.setdefault(result.note, []):
-            found[result.note].append(result.contender)
-    return found
-
-
-def row_text(result: Result) -> str:
-    """One contender's line, or why there are no figures."""
-    name = f"  {result.contender:<18}"
-    if result.median is None:
-        return f"{name}  {result.note or 'not measured'}"
-    assert result.low is not None and result.high is not None
-    half = (result.high - result.low) / 2 / result.median if result.median else 0.0
-    in_memory = result.of_memory_copy is not None
-    cells = [
-        f"{time_text(result.median):>10}",
-        f"{f'±{half:.0%}':>8}",
-        f"{_or_dash(result.ratio, '{:.2f}x'):>10}",
-        f"{_or_dash(result.gb_per_s if in_memory else None, '{:.1f}'):>8}",
-        f"{_or_dash(result.of_copy, '{:.0%}'):>9}",
-        f"{_or_dash(result.of_memory_copy, '{:.0%}'):>11}",
-        f"{_or_dash(result.error, '{:.0e}'):>10}",
-        f"{time_text(result.first_call) if result.first_call else '-':>12}",
-    ]
-    return name + "".join(cells)
-
-
-def _or_dash(value: float | None, form: str) -> str:
-    return "-" if value is None else form.format(value)
 
 
 class Form:
@@ -80,29 +22,89 @@ class Form:
     ----------
     baseline : str
         The contender whose time the others' are divided by.
+    by_size : bool
+        Results are shown and tabulated by ``Case.size``; else :meth:`tables` arranges them.
+    copies : bool
+        Memory copies run beside large cases.
     """
 
     baseline = "numpy"
+    by_size = copies = True
 
     def heading(self, size: int) -> str:
-        """Heading of the cases of one size."""
-        return size_heading(size)
+        """Heading of the cases of one size, with the columns."""
+        columns = f"{'':20}{'time':>10}{'spread':>8}{f'vs {self.baseline}':>10}{'GB/s':>8}{'of copy':>9}"
+        columns += f"{'of memory':>11}{'error':>10}{'first call':>12}"
+        return f"{size_text(size)} float32 elements ({size:,})\n{columns}"
 
     def case(self, results: list[Result]) -> str:
-        """The lines of one case."""
-        return case_text(results)
+        """One case: its expression, then a line for each contender."""
+        shown = [r for r in results if r.contender not in COPIES and not r.absent]
+        return "\n".join([f"{results[0].case}: {results[0].text}", *map(row_text, shown)])
 
     def title(self, size: int) -> str:
         """Heading of a table of RESULTS.md."""
         return f"{size_text(size)} elements"
 
     def table(self, record: Record, size: int) -> list[str]:
-        """The lines of the table of one size."""
-        return _table(record, size)
+        """The lines of the table of one size: a row for each expression, a column for each contender."""
+        here = [r for r in record.results if r.size == size and r.contender not in COPIES]
+        order = dict.fromkeys(r.contender for r in sorted(here, key=lambda r: r.median is None))
+        names = [name for name in order if any(r.median is not None for r in here if r.contender == name)]
+        cells = {(r.case, r.contender): _cell(r) for r in here}
+        rows = {r.case: r.text for r in here}
+        return markdown(
+            ["expression", *names],
+            [[f"`{shown}`", *(cells.get((case, name), "") for name in names)] for case, shown in rows.items()],
+        )
+
+    def tables(self, results: Sequence[Result]) -> dict[str, list[str]]:
+        """Tables by heading, where results are not shown by size."""
+        return {}
 
     def draw(self, record: Record, path: Path) -> None:
         """Draw the picture of a run."""
-        _picture.draw(record, path)
+        _pictures.draw_bandwidth(record, path)
+
+
+def row_text(result: Result) -> str:
+    """One contender's line, or why there are no figures."""
+    name = f"  {result.contender:<18}"
+    if result.median is None:
+        return f"{name}  {result.note or 'not measured'}"
+    half = ((result.high or 0.0) - (result.low or 0.0)) / 2 / result.median if result.median else 0.0
+    in_memory = result.of_memory_copy is not None
+    return name + "".join((
+        f"{time_text(result.median):>10}",
+        f"{f'±{half:.0%}':>8}",
+        f"{text(result.ratio, '.2f', 'x'):>10}",
+        f"{text(result.gb_per_s if in_memory else None, '.1f'):>8}",
+        f"{text(result.of_copy, '.0%'):>9}",
+        f"{text(result.of_memory_copy, '.0%'):>11}",
+        f"{text(result.error, '.0e'):>10}",
+        f"{time_text(result.first_call or None):>12}",
+    ))  # fmt: skip
+
+
+def _cell(result: Result) -> str:
+    """Time, bandwidth and its share of the memory copy's, ratio to NumPy."""
+    if result.median is None:
+        return "-"
+    parts = [time_text(result.median)]
+    if result.of_memory_copy is not None and result.gb_per_s is not None:
+        parts.append(f"{result.gb_per_s:.1f} GB/s, {result.of_memory_copy:.0%}")
+    if result.ratio is not None and result.contender != "numpy":
+        parts.append(f"{result.ratio:.2f}x")
+    return "; ".join(parts)
+
+
+def absences(results: Sequence[Result]) -> list[str]:
+    """``not installed: torch, jax``: a line for each reason why contenders took no part, wholly or in some cases."""
+    found: dict[str, dict[str, None]] = {}
+    for result in results:
+        if result.absent:
+            found.setdefault(result.note, {})[result.contender] = None
+    return [f"{why}: {', '.join(names)}" for why, names in found.items()]
 
 
 # Files ----------------------------------------------------------------------------------------------------------
@@ -132,57 +134,27 @@ def write_json(record: Record, path: Path) -> None:
 
 
 def section(record: Record, form: Form) -> str:
-    """This run as Markdown: machine, command, verdicts, one table a size."""
+    """This run as Markdown: the command that makes it, machine, verdicts, one table a size."""
     lines = [f"## {record.subject}", "", f"    {record.command}", "", "| | |", "|---|---|"]
     lines += [f"| {name} | {value} |" for name, value in record.machine.items()]
     lines += [f"| {name} | {rate:.1f} GB/s |" for name, rate in record.copy.items()]
-    remarks = [
-        *record.verdicts,
-        *record.skipped,
-        *(f"{why}: {', '.join(who)}" for why, who in absences([*record.results, *record.beside]).items()),
-    ]
+    remarks = [*record.verdicts, *record.skipped, *absences([*record.results, *record.beside])]
     if remarks:
         lines += ["", *[f"* {remark}" for remark in remarks]]
-    for size in dict.fromkeys(result.size for result in record.results):
-        lines += ["", f"### {form.title(size)}", "", *form.table(record, size)]
-    for heading, table in record.tables.items():
+    tables = {form.title(size): form.table(record, size) for size in dict.fromkeys(r.size for r in record.results)}
+    for heading, table in (tables | record.tables).items():
         lines += ["", f"### {heading}", "", *table]
     return "\n".join(lines) + "\n\n"
 
 
-def _table(record: Record, size: int) -> list[str]:
-    here = [r for r in record.results if r.size == size and r.contender not in COPIES]
-    order = {r.contender: None for r in sorted(here, key=lambda r: r.median is None)}
-    contenders = [name for name in order if any(r.median is not None for r in here if r.contender == name)]
-    cells = {(r.case, r.contender): _cell(r) for r in here}
-    texts = {r.case: r.text for r in here}
-    header = ["expression", *contenders]
-    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    for case, text in texts.items():
-        row = [cells.get((case, name), "") for name in contenders]
-        lines.append(f"| `{text}` | " + " | ".join(row) + " |")
-    return lines
-
-
-def _cell(result: Result) -> str:
-    """Time, bandwidth and its share of the memory copy's, ratio to NumPy."""
-    if result.median is None:
-        return "-"
-    parts = [time_text(result.median)]
-    if result.of_memory_copy is not None and result.gb_per_s is not None:
-        parts.append(f"{result.gb_per_s:.1f} GB/s, {result.of_memory_copy:.0%}")
-    if result.ratio is not None and result.contender != "numpy":
-        parts.append(f"{result.ratio:.2f}x")
-    return "; ".join(parts)
-
-
-def update_results(record: Record, form: Form, path: Path = RESULTS) -> None:
-    """Replace this subject's section of ``path``, or add it at the end."""
-    text = path.read_text(encoding="utf-8") if path.exists() else "# Results\n"
+def update_results(record: Record, form: Form, path: Path | None = None) -> None:
+    """Replace this subject's section of ``path`` (default: RESULTS.md), or add it at the end."""
+    path = path or RESULTS
+    whole = path.read_text(encoding="utf-8") if path.exists() else "# Results\n"
     pattern = re.compile(rf"^## {re.escape(record.subject)}\n.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
     made = section(record, form)
-    if pattern.search(text):
-        text = pattern.sub(lambda _: made, text)
+    if pattern.search(whole):
+        whole = pattern.sub(lambda _: made, whole)
     else:
-        text = text.rstrip("\n") + "\n\n" + made
-    path.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
+        whole = whole.rstrip("\n") + "\n\n" + made
+    path.write_text(whole.rstrip("\n") + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What ``company.py`` measures: sequences of calls as networks make them, ours in parts, PyTorch's as one step.
+"""Sequences of calls that ``company.py`` measures, as networks make them: ours in parts, PyTorch's as one step.
 
 Every sequence starts from the same operands in each process, and changes what it is to change, such as weights. The
 steps of PyTorch are in ``_sequences_torch.py``.
@@ -12,10 +12,10 @@ from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
-import _primitives
 import numpy as np
 from _layers import Cell
-from _references import Array
+from _libraries import Array
+from _primitives import values
 
 Operands = dict[str, Array]
 Call = Callable[[], object]
@@ -58,12 +58,6 @@ class Made:
         return step
 
 
-def some(array: Any, most: int = 2000) -> list[float]:
-    """Values spread over all of ``array``."""
-    flat = np.asarray(array, np.float64).ravel()
-    return [float(value) for value in flat[:: -(-flat.size // most)]]
-
-
 # A training step by the layers ----------------------------------------------------------------------------------
 
 
@@ -72,13 +66,13 @@ def mlp_operands() -> Operands:
     sizes, N = MLP.sizes, MLP.N
     labels = np.random.default_rng(9).integers(sizes[-1], size=N)
     weights = {
-        f"W{i}": _primitives.values((m, n), i + 2, n**-0.5) for i, (n, m) in enumerate(pairwise(sizes))
+        f"W{i}": values((m, n), i + 2, n**-0.5) for i, (n, m) in enumerate(pairwise(sizes))
     }
-    return {"x": _primitives.values((sizes[0], N), 1), "t": np.eye(sizes[-1], dtype=np.float32)[labels].T, **weights}
+    return {"x": values((sizes[0], N), 1), "t": np.eye(sizes[-1], dtype=np.float32)[labels].T, **weights}
 
 
 def mlp(be: Any, operands: Operands) -> Made:
-    """What ``Model.fit`` does for a minibatch."""
+    """A step as ``Model.fit`` makes it of a minibatch."""
     from neonlike.layers import Affine, GeneralizedCost
     from neonlike.models import Model
     from neonlike.optimizers import GradientDescentMomentum
@@ -107,12 +101,12 @@ def mlp(be: Any, operands: Operands) -> Made:
 
 
 def calls_operands() -> Operands:
-    """Of one layer of the network above."""
+    """Operands of one layer of the network above."""
     n, m = MLP.sizes[:2]
     return {
-        "x": _primitives.values((n, MLP.N), 1),
-        "W": _primitives.values((m, n), 2, n**-0.5),
-        "b": _primitives.values((m, 1), 3, 0.1),
+        "x": values((n, MLP.N), 1),
+        "W": values((m, n), 2, n**-0.5),
+        "b": values((m, 1), 3, 0.1),
     }
 
 
@@ -149,12 +143,12 @@ def conv_operands() -> Operands:
     p = CONV
     flat = p.K * p.pooled**2
     return {
-        "I": _primitives.values((p.C, p.size, p.size, p.N), 1),
-        "F": _primitives.values((p.C, p.window, p.window, p.K), 2, (p.C * p.window**2) ** -0.5),
-        "gamma": 1 + _primitives.values((p.K, 1), 3, 0.1),
-        "beta": _primitives.values((p.K, 1), 4, 0.1),
-        "V": _primitives.values((p.out, flat), 5, flat**-0.5),
-        "E": _primitives.values((p.out, p.N), 6),
+        "I": values((p.C, p.size, p.size, p.N), 1),
+        "F": values((p.C, p.window, p.window, p.K), 2, (p.C * p.window**2) ** -0.5),
+        "gamma": 1 + values((p.K, 1), 3, 0.1),
+        "beta": values((p.K, 1), 4, 0.1),
+        "V": values((p.out, flat), 5, flat**-0.5),
+        "E": values((p.out, p.N), 6),
     }
 
 
@@ -207,12 +201,12 @@ def rnn_operands() -> Operands:
     """As ``rnn.py`` has them, weights (out, hidden) of the product, and errors (out, steps * N) of its results."""
     cell, columns = RNN.cell, RNN.cell.steps * RNN.N
     return {
-        "W_input": _primitives.values((cell.hidden, cell.features), 1, cell.features**-0.5),
-        "W_recur": _primitives.values((cell.hidden, cell.hidden), 2, cell.hidden**-0.5),
-        "b": _primitives.values((cell.hidden, 1), 3, 0.1),
-        "x": _primitives.values((cell.features, columns), 4),
-        "V": _primitives.values((RNN.out, cell.hidden), 5, cell.hidden**-0.5),
-        "E": _primitives.values((RNN.out, columns), 6),
+        "W_input": values((cell.hidden, cell.features), 1, cell.features**-0.5),
+        "W_recur": values((cell.hidden, cell.hidden), 2, cell.hidden**-0.5),
+        "b": values((cell.hidden, 1), 3, 0.1),
+        "x": values((cell.features, columns), 4),
+        "V": values((RNN.out, cell.hidden), 5, cell.hidden**-0.5),
+        "E": values((RNN.out, columns), 6),
     }
 
 
@@ -235,7 +229,7 @@ def rnn(be: Any, operands: Operands) -> Made:
         "weights of the product": lambda: be.compound_dot(E, outputs.T, dV),
         "product, unroll back, gradients": backward,
     }
-    return Made(parts, lambda: [out.get(), dV.get(), *cell.result(backward=True)])
+    return Made(parts, lambda: [out.get(), dV.get(), *(made.get() for made in cell.results(backward=True))])
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from _references import Array
+from _libraries import Array
 from _sequences import BARE_RATE, CONV, EPS, MLP, MOMENTUM, RATE, RHO, RNN, Made, Operands
 
 COMPILED, CHANNELS_LAST = "torch.compile", "torch NHWC"

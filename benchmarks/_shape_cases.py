@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -50,70 +51,51 @@ class ShapeCase:
         return max(map(math.prod, self.inputs))
 
 
-def _sum(shape: tuple[int, ...], axes: int | tuple[int, ...], dtype: str = "float32") -> ShapeCase:
-    """Sums of integers are int64, everybody's."""
+def _powers(x: Any, axis: int) -> Any:
+    return np.exp(x - np.max(x, axis=axis, keepdims=True))
+
+
+REDUCTIONS: dict[str, tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]] = {
+    "sum": (
+        lambda be, x, axis: be.sum(x, axis=axis), lambda x, axis: np.sum(x, axis=axis, keepdims=True),
+        lambda t, out, x, axis: t.sum(x, dim=axis, keepdim=True, out=out),
+    ),
+    "max": (
+        lambda be, x, axis: be.max(x, axis=axis), lambda x, axis: np.max(x, axis=axis, keepdims=True),
+        lambda t, out, x, axis: t.amax(x, dim=axis, keepdim=True, out=out),
+    ),
+    "argmax": (
+        lambda be, x, axis: be.argmax(x, axis=axis), lambda x, axis: np.argmax(x, axis=axis, keepdims=True),
+        lambda t, out, x, axis: t.argmax(x, dim=axis, keepdim=True, out=out),
+    ),
+    "softmax": (
+        lambda be, x, axis: be.fprop_softmax(x, axis),
+        lambda x, axis: _powers(x, axis) / np.sum(_powers(x, axis), axis=axis, keepdims=True),
+        lambda t, out, x, axis: t.softmax(x, axis, out=out),
+    ),
+    "norm": (
+        lambda be, x, axis: be.norm2(x, axis), lambda x, axis: np.sqrt(np.sum(x * x, axis=axis, keepdims=True)),
+        lambda t, out, x, axis: t.linalg.vector_norm(x, dim=axis, keepdim=True, out=out),
+    ),
+    "std": (
+        lambda be, x, axis: be.std(x, axis), lambda x, axis: np.std(x, axis=axis, keepdims=True),
+        lambda t, out, x, axis: t.std(x, dim=axis, correction=0, keepdim=True, out=out),
+    ),
+}  # fmt: skip
+"""Name -> our function, NumPy's and PyTorch's. Sums of integers are int64; ``std`` is not corrected by n / (n - 1)."""
+
+
+def _reduces(name: str, shape: tuple[int, ...], axes: Any, dtype: str = "float32") -> ShapeCase:
+    """A reduction over ``axes``; None stands for all."""
+    ours, numpy, torch = REDUCTIONS[name]
     return ShapeCase(
-        f"sum of {_by(shape)} over {axes}", (shape,),
-        lambda be: lambda x: be.sum(x, axis=axes),
-        lambda x: np.sum(x, axis=axes, keepdims=True),
-        lambda t: lambda out, x: t.sum(x, dim=axes, keepdim=True, out=out),
-        dtype,
+        f"{name} of {_by(shape)} over {'all' if axes is None else axes}", (shape,),
+        lambda be: lambda x: ours(be, x, axes), lambda x: numpy(x, axes),
+        lambda t: lambda out, x: torch(t, out, x, axes), dtype,
     )  # fmt: skip
 
 
-def _extreme(shape: tuple[int, ...], axis: int, dtype: str = "float32") -> ShapeCase:
-    return ShapeCase(
-        f"max of {_by(shape)} over {axis}", (shape,),
-        lambda be: lambda x: be.max(x, axis=axis),
-        lambda x: np.max(x, axis=axis, keepdims=True),
-        lambda t: lambda out, x: t.amax(x, dim=axis, keepdim=True, out=out),
-        dtype,
-    )  # fmt: skip
-
-
-def _argmax(shape: tuple[int, ...], axis: int, dtype: str = "float32") -> ShapeCase:
-    return ShapeCase(
-        f"argmax of {_by(shape)} over {axis}", (shape,),
-        lambda be: lambda x: be.argmax(x, axis=axis),
-        lambda x: np.argmax(x, axis=axis, keepdims=True),
-        lambda t: lambda out, x: t.argmax(x, dim=axis, keepdim=True, out=out),
-        dtype,
-    )  # fmt: skip
-
-
-def _softmax(shape: tuple[int, ...], axis: int, dtype: str = "float32") -> ShapeCase:
-    def reference(x: Any) -> Any:
-        powers = np.exp(x - np.max(x, axis=axis, keepdims=True))
-        return powers / np.sum(powers, axis=axis, keepdims=True)
-
-    return ShapeCase(
-        f"softmax of {_by(shape)} over {axis}", (shape,),
-        lambda be: lambda x: be.fprop_softmax(x, axis),
-        reference,
-        lambda t: lambda out, x: t.softmax(x, axis, out=out),
-        dtype,
-    )  # fmt: skip
-
-
-def _norm(shape: tuple[int, ...], axis: Any, dtype: str = "float32") -> ShapeCase:
-    return ShapeCase(
-        f"norm of {_by(shape)} over {'all' if axis is None else axis}", (shape,),
-        lambda be: lambda x: be.norm2(x, axis),
-        lambda x: np.sqrt(np.sum(x * x, axis=axis, keepdims=True)),
-        lambda t: lambda out, x: t.linalg.vector_norm(x, dim=axis, keepdim=True, out=out),
-        dtype,
-    )  # fmt: skip
-
-
-def _deviation(shape: tuple[int, ...], axis: Any, dtype: str = "float32") -> ShapeCase:
-    """Not corrected by n / (n - 1)."""
-    return ShapeCase(
-        f"std of {_by(shape)} over {'all' if axis is None else axis}", (shape,),
-        lambda be: lambda x: be.std(x, axis),
-        lambda x: np.std(x, axis=axis, keepdims=True),
-        lambda t: lambda out, x: t.std(x, dim=axis, correction=0, keepdim=True, out=out),
-        dtype,
-    )  # fmt: skip
+_sum, _extreme, _argmax, _softmax, _norm, _deviation = (partial(_reduces, name) for name in REDUCTIONS)
 
 
 def _fma(

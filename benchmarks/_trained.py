@@ -1,4 +1,4 @@
-"""What ``autograd.py`` trains: each network is one function of a library's operations, so that all compute the same.
+"""Networks that ``autograd.py`` trains: one function of a library's operations each, so that all compute the same.
 
 A library (``_trainers.py``) has the operations that these functions call: the best of its own under these names.
 """
@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar, Protocol
 
-import _primitives
 import numpy as np
-from _references import Array
+from _libraries import Array
+from _primitives import values
 
 Data = dict[str, Array]
 
@@ -43,7 +43,7 @@ class Trained(Protocol):
         """Its sizes."""
 
     def weights(self) -> Data:
-        """What the derivatives are of, as they are at first."""
+        """First values of the parameters."""
 
     def inputs(self, N: int) -> Data:
         """A minibatch of N samples."""
@@ -57,7 +57,7 @@ def _labels(classes: int, N: int) -> Array:
 
 
 def _matrix(seed: int, rows: int, columns: int) -> Array:
-    return _primitives.values((rows, columns), seed, rows**-0.5)
+    return values((rows, columns), seed, rows**-0.5)
 
 
 def _zeros(columns: int) -> Array:
@@ -84,7 +84,7 @@ class Mlp:
 
     def inputs(self, N: int) -> Data:
         """``images`` (N, pixels) and ``labels`` (N,)."""
-        images = _primitives.values((N, self.sizes[0]), 99, PIXELS)
+        images = values((N, self.sizes[0]), 99, PIXELS)
         return {"images": images, "labels": _labels(self.sizes[-1], N)}
 
     def loss(self, o: Any, w: Mapping[str, Any], x: Mapping[str, Any]) -> Any:
@@ -117,10 +117,10 @@ class Encoder:
         return f"{self.blocks} blocks of width {self.width}, {self.heads} heads, {self.length} tokens"
 
     def weights(self) -> Data:
-        """Of the input, the positions, each block, and the output."""
+        """Weights of the input, the positions, each block, and the output."""
         d = self.width
         made = {"W": _matrix(1, self.features, d), "b": _zeros(d)}
-        made |= {"positions": _primitives.values((self.length, d), 2, 0.1)}
+        made |= {"positions": values((self.length, d), 2, 0.1)}
         for i in range(self.blocks):
             sizes = {"qkv": (d, 3 * d), "out": (d, d), "up": (d, 4 * d), "down": (4 * d, d)}
             for seed, (name, size) in enumerate(sizes.items(), 10 * (i + 1)):
@@ -132,7 +132,7 @@ class Encoder:
 
     def inputs(self, N: int) -> Data:
         """``tokens`` (N * length, features) and ``labels`` (N,)."""
-        return {"tokens": _primitives.values((N * self.length, self.features), 99), "labels": _labels(self.classes, N)}
+        return {"tokens": values((N * self.length, self.features), 99), "labels": _labels(self.classes, N)}
 
     def loss(self, o: Any, w: Mapping[str, Any], x: Mapping[str, Any]) -> Any:
         """Mean cross-entropy."""

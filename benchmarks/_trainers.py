@@ -9,13 +9,22 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from _references import Array
-from _sequences import some
+from _libraries import Array
+from _steps import some
 from _trained import MOMENTUM, RATE, Trained
 
 
 class Trainer:
-    """A network in training on one minibatch.
+    """A network in training on one minibatch; a library has the operations that networks call.
+
+    ======================================  ==========================================================================
+    ``linear(x, w, b)``                     x w + b
+    ``layer_norm(x, gamma, beta)``          of rows
+    ``cross_entropy(logits, labels)``       mean over rows
+    ``add_to_samples(tokens, positions)``   tokens (N * length, d), and what is added to each sample, (length, d)
+    ``mean_of_samples(tokens, length)``     (N * length, d) -> (N, d)
+    ``attention(qkv, length, heads)``       queries, keys and values side by side (N * length, 3 d) -> (N * length, d)
+    ======================================  ==========================================================================
 
     Parameters
     ----------
@@ -63,28 +72,22 @@ class Ours(Trainer):
 
     @staticmethod
     def linear(x: Any, w: Any, b: Any) -> Any:
-        """x w + b."""
         return x @ w + b
 
     def layer_norm(self, x: Any, gamma: Any, beta: Any) -> Any:
-        """Of rows."""
         return self.ag.layer_norm(x, 1, gamma, beta)
 
     def cross_entropy(self, logits: Any, labels: Any) -> Any:
-        """Mean over rows."""
         return self.ag.nll_loss(self.ag.log_softmax(logits), labels)
 
     def add_to_samples(self, tokens: Any, positions: Any) -> Any:
-        """Tokens (N * length, d) and what is added to each sample, (length, d)."""
         length, d = positions.shape
         return (tokens.reshape(-1, length, d) + positions.reshape(1, length, d)).reshape(-1, d)
 
     def mean_of_samples(self, tokens: Any, length: int) -> Any:
-        """Tokens (N * length, d) -> (N, d)."""
         return self.ag.mean(tokens.reshape(-1, length, tokens.shape[1]), 1, keepdims=False)
 
     def attention(self, qkv: Any, length: int, heads: int) -> Any:
-        """Queries, keys and values side by side (N * length, 3 d) -> (N * length, d)."""
         d = qkv.shape[1] // 3
         parts = qkv.reshape(-1, length, 3, heads, d // heads)
         q, k, v = (parts[:, :, i].transpose(1, 2) for i in range(3))
@@ -103,7 +106,6 @@ class Ours(Trainer):
         return float(loss.item())
 
     def changed(self) -> dict[str, Array]:
-        """Values or derivatives."""
         return {name: (w.value if self.net.learns else w.partial_derivative).get() for name, w in self.w.items()}
 
 
@@ -126,23 +128,18 @@ class Torch(Trainer):
         self.gelu, self.cross_entropy = functional.gelu, functional.cross_entropy
 
     def linear(self, x: Any, w: Any, b: Any) -> Any:
-        """x w + b."""
         return self.torch.addmm(b, x, w)
 
     def layer_norm(self, x: Any, gamma: Any, beta: Any) -> Any:
-        """Of rows."""
         return self.functional.layer_norm(x, x.shape[1:], gamma[0], beta[0])
 
     def add_to_samples(self, tokens: Any, positions: Any) -> Any:
-        """Tokens (N * length, d) and what is added to each sample, (length, d)."""
         return (tokens.view(-1, *positions.shape) + positions).view(tokens.shape)
 
     def mean_of_samples(self, tokens: Any, length: int) -> Any:
-        """Tokens (N * length, d) -> (N, d)."""
         return tokens.view(-1, length, tokens.shape[1]).mean(1)
 
     def attention(self, qkv: Any, length: int, heads: int) -> Any:
-        """Queries, keys and values side by side (N * length, 3 d) -> (N * length, d)."""
         d = qkv.shape[1] // 3
         q, k, v = qkv.view(-1, length, 3, heads, d // heads).permute(2, 0, 3, 1, 4)
         return self.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(-1, d)
@@ -157,7 +154,6 @@ class Torch(Trainer):
         return float(loss.item())
 
     def changed(self) -> dict[str, Array]:
-        """Values or gradients."""
         return {name: (w.detach() if self.net.learns else w.grad).numpy() for name, w in self.w.items()}
 
 
@@ -187,28 +183,22 @@ class Jax(Trainer):
 
     @staticmethod
     def linear(x: Any, w: Any, b: Any) -> Any:
-        """x w + b."""
         return x @ w + b
 
     def layer_norm(self, x: Any, gamma: Any, beta: Any) -> Any:
-        """Of rows."""
         away = x - x.mean(1, keepdims=True)
         return away * self.jax.lax.rsqrt((away * away).mean(1, keepdims=True) + 1e-5) * gamma + beta
 
     def cross_entropy(self, logits: Any, labels: Any) -> Any:
-        """Mean over rows."""
         return -self.jnp.take_along_axis(self.jax.nn.log_softmax(logits), labels[:, None], 1).mean()
 
     def add_to_samples(self, tokens: Any, positions: Any) -> Any:
-        """Tokens (N * length, d) and what is added to each sample, (length, d)."""
         return (tokens.reshape(-1, *positions.shape) + positions).reshape(tokens.shape)
 
     def mean_of_samples(self, tokens: Any, length: int) -> Any:
-        """Tokens (N * length, d) -> (N, d)."""
         return tokens.reshape(-1, length, tokens.shape[1]).mean(1)
 
     def attention(self, qkv: Any, length: int, heads: int) -> Any:
-        """Queries, keys and values side by side (N * length, 3 d) -> (N * length, d)."""
         d = qkv.shape[1] // 3
         q, k, v = self.jnp.moveaxis(qkv.reshape(-1, length, 3, heads, d // heads), 2, 0)
         return self.jax.nn.dot_product_attention(q, k, v).reshape(-1, d)
@@ -222,5 +212,4 @@ class Jax(Trainer):
         return float(loss)
 
     def changed(self) -> dict[str, Array]:
-        """Values or gradients."""
         return {name: np.asarray(array) for name, array in (self.w if self.net.learns else self.gradients).items()}

@@ -9,12 +9,10 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-import _primitives
 import numpy as np
-from _cases import Case, Contender
 from _layers import Layer
-from _primitives import Peers, Subject, need, own, peer, view
-from _references import Array
+from _libraries import Array, Made, returns, writes
+from _primitives import Primitives, Problem, values
 
 BOTH = "fprop+bprop"
 DIRECTIONS: dict[str, float | None] = {"fprop": 1.0, BOTH: 1.0}
@@ -22,6 +20,8 @@ ONE_SAMPLE_FROM = 2048
 """Queries from which there is one sample: more take seconds a call."""
 BAND = 512
 """Queries whose weights the reference has at a time."""
+PLACES = ((0, 0), (-1, -1))
+"""Sample and head that are compared: the first and the last."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Heads(Layer):
         return f"{sizes}, causal" if self.causal else sizes
 
     def flops(self, N: int) -> int:
-        """Of the two products of a forward pass; those that are causal have half of them."""
+        """Operations of the two products of a forward pass; causal heads have half of them."""
         return 4 * N * self.heads * self.queries * self.keys * self.size // (2 if self.causal else 1)
 
     def nbytes(self, N: int) -> int:
@@ -54,7 +54,7 @@ class Heads(Layer):
 
 
 def heads(count: int, size: int, *lengths: int, causal: bool = False) -> list[Heads]:
-    """Of all these lengths, with as many keys as queries."""
+    """Heads of all these lengths, with as many keys as queries."""
     kind = "causal " if causal else ""
     return [Heads(f"{count}x{size}", f"{kind}{n}", 1, count, size, n, n, causal) for n in lengths]
 
@@ -67,110 +67,91 @@ LAYERS = [
 QUICK = "8x64 256", "8x64 1024", "8x64 causal 1024", "8x128 300", "8x32 300"
 
 
-class Problem:
-    """Operands of one size at one minibatch.
+class Attention(Problem):
+    """Q, K, V and errors E.
 
     Attributes
     ----------
     Q, K, V, E : float32 arrays (N, heads, length, size)
     """
 
-    def __init__(self, layer: Heads, N: int, direction: str) -> None:
-        self.layer, self.N, self.direction = layer, N, direction
-        dims = (N, layer.heads, layer.queries, layer.size)
-        of_keys = (N, layer.heads, layer.keys, layer.size)
-        self.Q, self.E = _primitives.values(dims, 1), _primitives.values(dims, 4)
-        self.K, self.V = _primitives.values(of_keys, 2), _primitives.values(of_keys, 3)
+    needs = ("fprop_attention", "bprop_attention")
 
-    def sample(self, *found: Array) -> list[Array]:
-        """The first and the last head of outputs or gradients, as matrices."""
-        return [whole[place] for whole in found for place in ((0, 0), (-1, -1))]
+    def __init__(self, layer: Heads, N: int, direction: str) -> None:
+        super().__init__(layer, N, direction)
+        self.backward = direction == BOTH
+        self.flops = 7 * layer.flops(N) // 2 if self.backward else layer.flops(N)  # backward computes the scores again
+        dims, of_keys = ((N, layer.heads, length, layer.size) for length in (layer.queries, layer.keys))
+        self.Q, self.E = values(dims, 1), values(dims, 4)
+        self.K, self.V = values(of_keys, 2), values(of_keys, 3)
+
+    def sample(self, *made: Array) -> list[Array]:
+        """Two heads of outputs or gradients, as matrices."""
+        return [whole[place] for whole in made for place in PLACES]
 
     def reference(self) -> list[Array]:
-        """These in float64."""
-        pairs = [_reference(self, place) for place in ((0, 0), (-1, -1))]
-        return [result for results in zip(*pairs) for result in results]
+        return [result for results in zip(*map(self._head, PLACES)) for result in results]
+
+    def _head(self, place: tuple[int, int]) -> list[Array]:
+        """The output of one head; with backward its output and the gradients of queries, keys and values."""
+        q, k, v, e = (a[place].astype(np.float64) for a in (self.Q, self.K, self.V, self.E))
+        scale = self.layer.size**-0.5
+        outputs, dq, dk, dv = np.empty_like(q), np.empty_like(q), np.zeros_like(k), np.zeros_like(v)
+        for first in range(0, len(q), BAND):
+            rows = slice(first, first + BAND)
+            scores = scale * (q[rows] @ k.T)
+            if self.layer.causal:
+                scores[np.arange(len(k)) > np.arange(len(q))[rows, None]] = -np.inf
+            weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+            weights /= weights.sum(axis=1, keepdims=True)
+            outputs[rows] = weights @ v
+            of_weights = e[rows] @ v.T
+            slopes = weights * (of_weights - (weights * of_weights).sum(axis=1, keepdims=True))
+            dq[rows] = scale * (slopes @ k)
+            dk += scale * (slopes.T @ q[rows])
+            dv += weights.T @ e[rows]
+        return [outputs, dq, dk, dv] if self.backward else [outputs]
+
+    def ours(self, library: Any) -> Made:
+        """One call of the primitive, or one each way."""
+        be, what = library.be, self.layer
+        layer = be.attention_layer(
+            self.Q.dtype, self.N, what.heads, what.queries, what.size, keys=what.keys, causal=what.causal
+        )
+        Q, K, V, E = (library.put(array) for array in (self.Q, self.K, self.V, self.E))
+        out, lse = be.zeros(layer.dimO, dtype=E.dtype), be.zeros(layer.dimL)
+        if not self.backward:
+            return writes(lambda: be.fprop_attention(layer, Q, K, V, out), out, shapes=[layer.dimO])
+        gradients = [be.zeros(tensor.shape, dtype=E.dtype) for tensor in (Q, K, V)]
+
+        def both() -> None:
+            be.fprop_attention(layer, Q, K, V, out, lse)
+            be.bprop_attention(layer, Q, K, V, out, lse, E, *gradients)
+
+        return writes(both, out, *gradients)
+
+    def peer(self, library: Any, who: str) -> Made:
+        """Backward by its graph, made anew each time."""
+        torch, causal = library.torch, self.layer.causal
+        attention = torch.nn.functional.scaled_dot_product_attention
+        with library.gradients(self.backward):
+            Q, K, V, E = (library.put(array) for array in (self.Q, self.K, self.V, self.E))
+            for tensor in (Q, K, V):
+                tensor.requires_grad_(self.backward)
+        if not self.backward:
+            return returns(lambda: attention(Q, K, V, is_causal=causal))
+
+        def both() -> Any:
+            with library.gradients():
+                out = attention(Q, K, V, is_causal=causal)
+                return out, *torch.autograd.grad(out, (Q, K, V), E)
+
+        return returns(both)
 
 
-def _reference(problem: Problem, place: tuple[int, int]) -> list[Array]:
-    """The output of one head; with backward its output and the gradients of queries, keys and values."""
-    q, k, v, e = (a[place].astype(np.float64) for a in (problem.Q, problem.K, problem.V, problem.E))
-    scale = problem.layer.size**-0.5
-    outputs, dq, dk, dv = np.empty_like(q), np.empty_like(q), np.zeros_like(k), np.zeros_like(v)
-    for first in range(0, len(q), BAND):
-        rows = slice(first, first + BAND)
-        scores = scale * (q[rows] @ k.T)
-        if problem.layer.causal:
-            scores[np.arange(len(k)) > np.arange(len(q))[rows, None]] = -np.inf
-        weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-        weights /= weights.sum(axis=1, keepdims=True)
-        outputs[rows] = weights @ v
-        of_weights = e[rows] @ v.T
-        slopes = weights * (of_weights - (weights * of_weights).sum(axis=1, keepdims=True))
-        dq[rows] = scale * (slopes @ k)
-        dk += scale * (slopes.T @ q[rows])
-        dv += weights.T @ e[rows]
-    return [outputs] if problem.direction == "fprop" else [outputs, dq, dk, dv]
-
-
-def ours(be: Any, problem: Problem) -> Contender:
-    """One call of the primitive, or one each way."""
-    need(be, "fprop_attention", "bprop_attention")
-    layer = be.attention_layer(
-        np.float32, problem.N, problem.layer.heads, problem.layer.queries, problem.layer.size,
-        keys=problem.layer.keys, causal=problem.layer.causal,
-    )  # fmt: skip
-    Q, K, V, E = (be.array(array) for array in (problem.Q, problem.K, problem.V, problem.E))
-    out = be.zeros(layer.dimO)
-    if problem.direction == "fprop":
-        run = lambda: be.fprop_attention(layer, Q, K, V, out)  # noqa: E731
-        return own(run, lambda: problem.sample(view(out, *layer.dimO)))
-    lse, gradients = be.zeros(layer.dimL), [be.zeros(tensor.shape) for tensor in (Q, K, V)]
-
-    def both() -> None:
-        be.fprop_attention(layer, Q, K, V, out, lse)
-        be.bprop_attention(layer, Q, K, V, out, lse, E, *gradients)
-
-    return own(both, lambda: problem.sample(*(view(tensor, *tensor.shape) for tensor in (out, *gradients))))
-
-
-def torch_peer(problem: Problem, name: str) -> Contender:
-    """PyTorch's function, which chooses among its kernels; backward by its graph, made anew each time."""
-    import torch
-
-    backward = problem.direction == BOTH
-    arrays = problem.Q, problem.K, problem.V
-    Q, K, V = (torch.from_numpy(array).requires_grad_(backward) for array in arrays)
-    E, causal = torch.from_numpy(problem.E), problem.layer.causal
-    attention = torch.nn.functional.scaled_dot_product_attention
-    if not backward:
-        return peer(name, lambda: attention(Q, K, V, is_causal=causal), lambda made: problem.sample(made.numpy()))
-
-    def both() -> Any:
-        with torch.enable_grad():
-            out = attention(Q, K, V, is_causal=causal)
-        return out, *torch.autograd.grad(out, (Q, K, V), E)
-
-    return peer(name, both, lambda made: problem.sample(*(tensor.detach().numpy() for tensor in made)))
-
-
-PEERS: Peers = {"torch": torch_peer}
-
-
-def make_case(be: Any, layer: Heads, N: int, direction: str, peers: Peers = PEERS) -> Case:
-    """The case of one direction of one size: ours if there is a backend, and ``peers``."""
-    problem = Problem(layer, N, direction)
-    flops = layer.flops(N) if direction == "fprop" else 7 * layer.flops(N) // 2  # backward computes the scores again
-    return _primitives.make(be, layer, N, problem, ours, peers, nbytes=layer.nbytes(N), flops=flops)
-
-
-SUBJECT = Subject("attention", f"{__doc__}", LAYERS, make_case, PEERS, DIRECTIONS, QUICK, batches=(1, 8))
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Run what the command line asks for; the exit status is 1 if a result of ours was wrong, 2 without PyTorch."""
-    return _primitives.main(SUBJECT, argv)
-
+SUITE = Primitives(
+    "attention", __doc__, Attention, LAYERS, DIRECTIONS, QUICK, batches=(1, 8), peers=("torch",)
+)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(SUITE.main())

@@ -9,28 +9,25 @@ float64 before anything is timed. ``--quick``: a size of each, under a minute. L
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-import _apart
-import _primitives
-import _trained_report as report
+import _suite
 import _trainers
 import numpy as np
-from _apart import Apart, Child, Desk, Link
-from _cases import Case, Contender, Effort, Result
-from _primitives import numbers
-from _terms import NOT_INSTALLED, OURS
+from _cases import OURS, Case, Contender, Effort, Result, geometric_mean, met, takes, time_text
+from _libraries import set_torch_up
+from _report import Form
+from _steps import Steps, StepSuite, groups, ours
+from _suite import Key, Suite, numbers
 from _trained import TRAINED
-from harness import Session, arguments, run_case, some_of
+from harness import Session, some_of
 
 from neonlike.kernels.run.threads import thread_count
 
-REFERENCE = "reference"
 PEERS: dict[str, Callable[..., Any]] = {"torch": _trainers.Torch, "jax": _trainers.Jax}
 STEPS = 4
 """Steps whose losses are compared, after a first one; the later ones use the momentum that the earlier made."""
@@ -43,152 +40,157 @@ Rounding decides about rectifiers whose argument is close to 0: of the perceptro
 """
 
 QUICK_BATCHES = {"mlp": 64, "small mlp": 64, "encoder 64": 8, "chain": 1}
-FULL = Effort(sample=0.1, min_rounds=5, max_rounds=11, budget=5.0, long=0.2)
-QUICK = Effort(sample=0.03, min_rounds=3, max_rounds=5, budget=1.0, long=0.2)
+EAGER = "torch"
+"""The peer that targets are about: it is defined by running too."""
 
+LARGE, EACH_LARGE, EACH_SMALL = 64, 1.2, 1.0
+"""Time of PyTorch eager divided by ours, at least, in minibatches of so many samples or more, and in others."""
 
-# In the process of a contender ----------------------------------------------------------------------------------
-
-
-def make_case(who: str, make: Callable[..., Any], name: str, N: int, expected: Any = None) -> Case:
-    """A network's step by the contender ``who``.
-
-    ``expected`` is what :meth:`_trainers.Trainer.result` is to be after a first step; without it, variables in float64
-    say so.
-    """
-    net, _ = TRAINED[name]
-    made = make(net, N)
-    contender = Contender(who, made.step, lambda: made.result(STEPS), ours=who == OURS)
-
-    def reference() -> list[Any]:
-        if expected is not None:
-            return [np.asarray(array, np.float64) for array in expected]
-        with in_float64() as own:
-            return after_a_step(own, name, N)
-
-    return Case(name, net.text, N, [contender], reference, 0, TOLERANCE)
-
-
-def after_a_step(make: Callable[..., Any], name: str, N: int) -> list[Any]:
-    """What :meth:`_trainers.Trainer.result` is then."""
-    made = make(TRAINED[name][0], N)
-    made.step()
-    found: list[Any] = made.result(STEPS)
-    return found
+OVERHEAD = 10e-6
+"""Seconds that an operation on a few elements may take, forward and backward together."""
 
 
 @contextmanager
 def in_float64() -> Iterator[Callable[..., Any]]:
-    """What makes trainers of variables in float64."""
+    """A maker of trainers of variables in float64."""
     from neonlike.backends import gen_backend
 
     with gen_backend("cpu", rng_seed=0, datatype=np.float64) as be:
         yield partial(_trainers.Ours, be=be)
 
 
-class Reference:
-    """The desk of the process that says what is right.
-
-    Parameters
-    ----------
-    make : callable
-        Makes a trainer in float64.
-    """
-
-    def __init__(self, make: Callable[..., Any]) -> None:
-        self._make = make
-
-    def result(self, name: str, N: int) -> list[list[float]]:
-        """Losses and changes, after a first step."""
-        return [array.tolist() for array in after_a_step(self._make, name, N)]
+def after_a_step(make: Callable[..., Any], name: str, N: int) -> list[Any]:
+    """Losses and changes, after a first step."""
+    made = make(TRAINED[name][0], N)
+    made.step()
+    found: list[Any] = made.result(STEPS)
+    return found
 
 
-@contextmanager
-def desk(name: str) -> Iterator[Any]:
-    """The desk of the process of contender ``name``, or of the reference: PyTorch where it is installed, else ours."""
-    from neonlike.backends import gen_backend
+def operations(result: Result) -> int:
+    """How many operations a step has, in cases that are about these; else 0."""
+    return TRAINED[result.case][0].operations
 
-    if name.startswith("torch") or (name == REFERENCE and installed("torch")):
-        _primitives.set_torch_up()
-    if name in PEERS:
-        yield Desk(partial(make_case, name, PEERS[name]))
-    elif name == REFERENCE and installed("torch"):
-        yield Reference(partial(PEERS["torch"], double=True))
-    elif name == REFERENCE:
+
+class Autograd(StepSuite):
+    """A key is a network and a minibatch; a step is timed as any call, and contenders keep their processes."""
+
+    name, text = "autograd", f"{__doc__}"
+    contenders, libraries = (OURS, *PEERS), tuple(PEERS)
+    efforts = (
+        Effort(sample=0.03, min_rounds=3, max_rounds=5, budget=1.0, long=0.2),
+        Effort(sample=0.1, min_rounds=5, max_rounds=11, budget=5.0, long=0.2),
+    )
+    keeps_reference = True
+    effort = Suite.effort
+
+    def options(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--only", type=some_of(TRAINED), metavar="NAME,NAME", help=f"some of {', '.join(TRAINED)}")
+        parser.add_argument("--batches", type=numbers, metavar="N,N", help="of the networks; default: some of each")
+
+    settle = Suite.settle
+
+    def plan(self, options: argparse.Namespace) -> list[Key]:
+        planned = []
+        for name in options.only or (QUICK_BATCHES if options.quick else TRAINED):
+            known = TRAINED[name][1]
+            if options.quick and name in QUICK_BATCHES:
+                known = (QUICK_BATCHES[name],)
+            planned += [(name, N) for N in (options.batches if options.batches and known != (1,) else known)]
+        return planned
+
+    def set_up(self, who: str, options: argparse.Namespace) -> None:
+        if who.startswith("torch"):
+            set_torch_up(thread_count())
+
+    def truth(self, options: argparse.Namespace, *key: Any) -> list[list[float]]:
+        """By PyTorch where it is installed, else by variables."""
+        if _suite.installed("torch"):
+            set_torch_up(thread_count())
+            return [array.tolist() for array in after_a_step(partial(_trainers.Torch, double=True), *key)]
         with in_float64() as own:
-            yield Reference(own)
-    else:
-        with gen_backend("cpu", rng_seed=0) as be:
-            yield Desk(partial(make_case, OURS, partial(_trainers.Ours, be=be)), {"engine": be.engine.name})
+            return [array.tolist() for array in after_a_step(own, *key)]
 
+    def make(self, be: Any, who: str, name: str, N: int, expected: Any = None) -> Case:
+        """A network's step; without results that are expected, variables in float64 say what is right."""
+        net = TRAINED[name][0]
+        made = self.trainer(be, who)(net, N)
+        contender = Contender(who, made.step, lambda: made.result(STEPS), ours=who == OURS)
 
-# A run ----------------------------------------------------------------------------------------------------------
+        def reference() -> list[Any]:
+            if expected is not None:
+                return [np.asarray(array, np.float64) for array in expected]
+            with in_float64() as own:
+                return after_a_step(own, name, N)
 
+        return Case(name, net.text, N, [contender], reference, tolerance=TOLERANCE)
 
-def installed(name: str) -> bool:
-    """Whether there is a library of this name; nothing is imported."""
-    return importlib.util.find_spec(name) is not None
+    def trainer(self, be: Any, who: str) -> Callable[..., Any]:
+        """The class of trainers of a contender."""
+        return partial(_trainers.Ours, be=be) if who == OURS else PEERS[who]
 
+    def also(self, argv: Sequence[str], key: Key) -> Key:
+        return (self.expected(argv, key),)
 
-def schedule(options: argparse.Namespace) -> list[tuple[str, int]]:
-    """(network, minibatch) to measure."""
-    chosen = options.only or (QUICK_BATCHES if options.quick else TRAINED)
-    planned = []
-    for name in chosen:
-        known = TRAINED[name][1]
-        if options.quick and name in QUICK_BATCHES:
-            known = (QUICK_BATCHES[name],)
-        planned += [(name, N) for N in (options.batches if options.batches and known != (1,) else known)]
-    return planned
+    def measure(self, session: Session, argv: Sequence[str]) -> None:
+        try:
+            Suite.measure(self, session, argv)
+        finally:
+            self.close()
 
-
-def measure(session: Session, apart: Apart, reference: Link, name: str, N: int, absent: Sequence[str]) -> None:
-    """Check, measure and show one case."""
-    case = apart.case(name, N, reference.ask("result", name, N))
-    results = run_case(case, session.effort, baseline=OURS, copies=lambda nbytes: {})
-    results += [Result(case.name, case.text, N, who, note=NOT_INSTALLED) for who in absent]
-    session.beside += results
-    session.say(report.case_text(results))
-
-
-def parse(argv: list[str] | None = None) -> argparse.Namespace:
-    """The command line."""
-    parser = arguments(f"{__doc__}".partition("\n")[0], bench=True)
-    _apart.add_option(parser)
-    parser.add_argument("--only", type=some_of(TRAINED), metavar="NAME,NAME", help=f"some of {', '.join(TRAINED)}")
-    parser.add_argument("--batches", type=numbers, metavar="N,N", help="of the networks; default: some of each")
-    return parser.parse_args(argv)
-
-
-def start(argv: Sequence[str], name: str) -> Link:
-    """The process of the contender ``name``, or of the reference."""
-    return Child(name, __file__, argv)
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Run what the command line asks for; the exit status is 1 if a result of ours was wrong."""
-    options = parse(argv)
-    if options.child:
-        with desk(options.child) as answers:
-            return _apart.serve(answers)
-    absent = [name for name in PEERS if not installed(name)]
-    link = partial(start, sys.argv[1:] if argv is None else argv)
-    with Apart([OURS, *(name for name in PEERS if name not in absent)], link) as apart:
-        facts = apart.facts | {
+    def facts(self, options: argparse.Namespace) -> dict[str, str]:
+        return {
             "threads": f"{thread_count()} for everyone",
             "PyTorch's results": "in memory used before",
-            "checked against": f"{'PyTorch' if installed('torch') else 'variables'} in float64",
+            "checked against": f"{'PyTorch' if _suite.installed('torch') else 'variables'} in float64",
         }
-        session = Session("autograd", options, facts, effort=QUICK if options.quick else FULL)
-        reference = link(REFERENCE)
-        try:
-            for name, N in schedule(options):
-                measure(session, apart, reference, name, N, absent)
-        finally:
-            reference.close()
-    session.tables = report.tables(session.beside)
-    return session.finish(report.verdicts(session.beside))
 
+    def form(self, options: argparse.Namespace) -> Form:
+        tables = ("A training step", "Operations on 4x4 elements, forward and backward")
+        each = lambda r: time_text(r.median / operations(r)) if operations(r) and r.median else ""  # noqa: E731
+        return Steps(
+            about=lambda r: f"{r.case}, N = {r.size}: {r.text}",
+            table_of=lambda r: tables[bool(operations(r))],
+            titles=("", "N"),
+            row=lambda r: (f"{r.case}: {r.text}", str(r.size)),
+            more={"an operation": each},
+        )
+
+    def verdicts(self, session: Session) -> list[str]:
+        return verdicts(session.beside)
+
+
+def verdicts(results: Sequence[Result]) -> list[str]:
+    """All targets that this run says something about."""
+    cases = groups(results, lambda r: (r.case, r.size))
+    steps = {key: cells for key, cells in cases.items() if not operations(cells[0])}
+    lines = []
+    for (name, N), cells in steps.items():
+        if ratio := next((cell.ratio for cell in cells if cell.contender == EAGER), None):
+            lines.append(f"{name}, N = {N}: {takes(EAGER, ratio, EACH_LARGE if N >= LARGE else EACH_SMALL)}")
+    for large, words in ((True, f"N >= {LARGE}"), (False, f"N < {LARGE}")):
+        here = [r for (_, N), cells in steps.items() if (N >= LARGE) == large for r in cells if r.contender != OURS]
+        for who, cells in groups(here, lambda r: r.contender).items():
+            if found := geometric_mean(r.ratio for r in cells):
+                mean, count = found
+                lines.append(f"training steps, {words}, geometric mean over {count}: {takes(who, mean)}")
+    return lines + [line for cells in cases.values() if operations(cells[0]) for line in _operation(cells)]
+
+
+def _operation(cells: Sequence[Result]) -> list[str]:
+    first, count = ours(cells), operations(cells[0])
+    if first is None or first.median is None:
+        return []
+    each = first.median / count
+    peers = [cell for cell in cells if cell is not first]
+    others = [f", {cell.contender} {time_text(cell.median / count)}" for cell in peers if cell.median is not None]
+    return [
+        f"{first.case}: {time_text(each)} an operation, forward and backward{''.join(others)} "
+        f"(target < {time_text(OVERHEAD)}): {met(each < OVERHEAD)}"
+    ]
+
+
+SUITE = Autograd()
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(SUITE.main())

@@ -9,13 +9,10 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-import _primitives
-import _references
 import numpy as np
-from _cases import Case, Contender
 from _layers import BATCHNORMS, Maps
-from _primitives import Peers, Subject, layouts, need, own, peer, view
-from _references import Array, some
+from _libraries import Array, Made, from_images, returns, writes
+from _primitives import Primitives, Problem, some, values
 
 DIRECTIONS: dict[str, float | None] = {"fprop": 1.5, "bprop": 1.5}
 EPS, RHO = 1e-5, 0.9
@@ -26,8 +23,8 @@ QUICK = (
 )  # fmt: skip
 
 
-class Problem:
-    """Operands of one layer at one minibatch.
+class BatchNorm(Problem):
+    """In training, followed by relu.
 
     Attributes
     ----------
@@ -35,112 +32,98 @@ class Problem:
     gamma, beta : float32 arrays (C, 1)
     """
 
+    needs = ("compound_fprop_bn", "compound_bprop_bn")
+    relu = True
+    """Whether relu's gradient is part of the way back."""
+
     def __init__(self, layer: Maps, N: int, direction: str) -> None:
-        self.layer, self.N, self.direction = layer, N, direction
-        self.I = _primitives.values((layer.C, layer.H, layer.W, N), 1) + np.float32(0.5)
-        self.E = _primitives.values((layer.C, layer.H, layer.W, N), 2)
-        self.gamma = 1 + _primitives.values((layer.C, 1), 3, 0.1)
-        self.beta = _primitives.values((layer.C, 1), 4, 0.1)
-        if direction == "bprop":
-            self._clear_edges()
+        super().__init__(layer, N, direction)
+        dims = (layer.C, layer.H, layer.W, N)
+        self.I, self.E = values(dims, 1) + np.float32(0.5), values(dims, 2)
+        self.gamma, self.beta = 1 + values((layer.C, 1), 3, 0.1), values((layer.C, 1), 4, 0.1)
+        # Forward: maps in and out; backward: those, errors and gradients.
+        self.nbytes = (2 if direction == "fprop" else 3 + self.relu) * self.I.nbytes
+        if direction == "bprop" and self.relu:
+            # No errors, in what is looked at, where relu's argument is so near to 0 that rounding decides its sign.
+            _, _, before = self._normalised()
+            self.E[self.channels] *= (np.abs(before) > EDGE).reshape(self.E[self.channels].shape)
 
-    def _clear_edges(self) -> None:
-        """No errors, in what is looked at, where relu's argument is so near to 0 that rounding decides its sign."""
-        channels = some(self.layer.C)
-        x = self.I[channels].reshape(len(channels), -1)
-        before = _references.before_relu(x, self.gamma[channels], self.beta[channels], EPS)
-        self.E[channels] *= (np.abs(before) > EDGE).reshape(self.E[channels].shape)
+    @property
+    def channels(self) -> list[int]:
+        """Channels that are compared."""
+        return some(self.layer.C)
 
-    def sample(self, maps: Array, *gradients: Array) -> list[Array]:
-        """Some channels of maps (C, H, W, N) as rows, and of gradients (C,)."""
-        channels = some(self.layer.C)
-        return [maps[channels].reshape(len(channels), -1), *(g.reshape(-1, 1)[channels] for g in gradients)]
+    def _normalised(self) -> tuple[Array, Array, Array]:
+        """1 / deviation, normalised values and relu's argument, of some channels as rows, in float64."""
+        x = self.I[self.channels].reshape(len(self.channels), -1).astype(float)
+        scale = 1 / np.sqrt(x.var(axis=1, keepdims=True) + EPS)
+        unit = (x - x.mean(axis=1, keepdims=True)) * scale
+        return scale, unit, self.gamma[self.channels] * unit + self.beta[self.channels]
+
+    def sample(self, *made: Array) -> list[Array]:
+        """Some channels of maps (C, H, W, N), and of gradients (C, 1), as rows."""
+        return [array[self.channels].reshape(len(self.channels), -1) for array in made]
 
     def reference(self) -> list[Array]:
-        """Results of the channels that are compared, in float64."""
-        channels = some(self.layer.C)
-        x, errors = (array[channels].reshape(len(channels), -1) for array in (self.I, self.E))
-        given = errors if self.direction == "bprop" else None
-        return _references.batchnorm(x, self.gamma[channels], self.beta[channels], EPS, given)
+        """Outputs, or gradients of x, gamma and beta."""
+        scale, unit, before = self._normalised()
+        if self.direction == "fprop":
+            return [np.maximum(before, 0)]
+        error = self.E[self.channels].reshape(len(self.channels), -1).astype(float)
+        delta = np.where(before > 0, error, 0.0) if self.relu else error
+        grad_gamma, grad_beta = (unit * delta).sum(axis=1, keepdims=True), delta.sum(axis=1, keepdims=True)
+        dx = self.gamma[self.channels] * scale * (delta - (unit * grad_gamma + grad_beta) / unit.shape[1])
+        return [dx, grad_gamma, grad_beta]
+
+    def ours(self, library: Any) -> Made:
+        """One call of the primitive; backward is relu's, one expression, and one call."""
+        be, C = library.be, self.layer.C
+        x, E = (library.put(maps.reshape(C, -1)) for maps in (self.I, self.E))
+        gamma, beta, y, delta = library.put(self.gamma), library.put(self.beta), be.empty_like(x), be.empty_like(x)
+        xsum, xvar, gmean, gvar, grad_gamma, grad_beta = (be.zeros((C, 1)) for _ in range(6))
+
+        def forward() -> None:
+            be.compound_fprop_bn(
+                x, xsum, xvar, gmean, gvar, gamma, beta, y, eps=EPS, rho=RHO, compute_batch_sum=True, relu=True
+            )
+
+        def backward() -> None:
+            delta[:] = be.greater(y, 0) * E
+            be.compound_bprop_bn(delta, grad_gamma, grad_beta, delta, x, xsum, xvar, gamma, eps=EPS)
+
+        def backward_alone() -> None:
+            be.compound_bprop_bn(delta, grad_gamma, grad_beta, E, x, xsum, xvar, gamma, eps=EPS)
+
+        if self.direction == "fprop":
+            return writes(forward, y, shapes=[self.I.shape])
+        forward()
+        made = (self.I.shape, (C, 1), (C, 1))
+        return writes(backward if self.relu else backward_alone, delta, grad_gamma, grad_beta, shapes=made)
+
+    def peer(self, library: Any, who: str) -> Made:
+        """Backward through its graph, which is kept."""
+        torch, form, back = library.torch, library.layout(who), self.direction == "bprop"
+        with library.gradients(back):
+            x = library.images(self.I, form).requires_grad_(back)
+            gamma, beta = (library.put(a.ravel()).requires_grad_(back) for a in (self.gamma, self.beta))
+            gmean, gvar = (library.put(np.zeros(self.layer.C, np.float32)) for _ in range(2))
+
+            def forward() -> Any:
+                made = torch.nn.functional.batch_norm(x, gmean, gvar, gamma, beta, True, 1 - RHO, EPS)
+                return torch.relu_(made)
+
+            if not back:
+                return returns(forward, from_images)
+            y, g = forward(), library.images(self.E, form)
+        return returns(lambda: torch.autograd.grad(y, (x, gamma, beta), g, retain_graph=True), gradients)
 
 
-def ours(be: Any, problem: Problem) -> Contender:
-    """One call of the primitive; backward is relu's, one expression, and one call."""
-    need(be, "compound_fprop_bn", "compound_bprop_bn")
-    C, dims = problem.layer.C, (problem.layer.C, problem.I.size // problem.layer.C)
-    x, y = be.array(problem.I.reshape(dims)), be.zeros(dims)
-    gamma, beta = be.array(problem.gamma), be.array(problem.beta)
-    xsum, xvar, gmean, gvar, grad_gamma, grad_beta = (be.zeros((C, 1)) for _ in range(6))
-
-    def forward() -> None:
-        be.compound_fprop_bn(
-            x, xsum, xvar, gmean, gvar, gamma, beta, y, eps=EPS, rho=RHO, compute_batch_sum=True, relu=True
-        )
-
-    if problem.direction == "fprop":
-        return own(forward, lambda: problem.sample(view(y, *problem.I.shape)))
-    forward()
-    E, delta = be.array(problem.E.reshape(dims)), be.zeros(dims)
-
-    def backward() -> None:
-        delta[:] = be.greater(y, 0) * E
-        be.compound_bprop_bn(delta, grad_gamma, grad_beta, delta, x, xsum, xvar, gamma, eps=EPS)
-
-    made = lambda: problem.sample(view(delta, *problem.I.shape), view(grad_gamma, C), view(grad_beta, C))  # noqa: E731
-    return own(backward, made)
+def gradients(maps: Array, *others: Array) -> list[Array]:
+    """Gradients of PyTorch's maps and parameters, in our layout."""
+    return [*from_images(maps), *(other.reshape(-1, 1) for other in others)]
 
 
-def torch_peer(problem: Problem, name: str) -> Contender:
-    """PyTorch in the layout ``name``; backward through its graph, which is kept."""
-    import torch
-
-    form, backward = layouts(torch)[name], problem.direction == "bprop"
-    x = _primitives.to_torch(torch, problem.I, form).requires_grad_(backward)
-    gamma, beta = (torch.from_numpy(a.ravel().copy()).requires_grad_(backward) for a in (problem.gamma, problem.beta))
-    gmean, gvar = torch.zeros(problem.layer.C), torch.zeros(problem.layer.C)
-
-    def forward() -> Any:
-        normalised = torch.nn.functional.batch_norm(x, gmean, gvar, gamma, beta, True, 1 - RHO, EPS)
-        return torch.relu_(normalised)
-
-    if not backward:
-        return peer(name, forward, lambda y: problem.sample(_primitives.from_torch(y)))
-    g = _primitives.to_torch(torch, problem.E, form)
-    with torch.enable_grad():
-        y = forward()
-    return peer(
-        name,
-        lambda: torch.autograd.grad(y, (x, gamma, beta), g, retain_graph=True),
-        lambda made: problem.sample(_primitives.from_torch(made[0]), made[1].numpy(), made[2].numpy()),
-    )
-
-
-PEERS: Peers = {"torch NCHW": torch_peer, "torch NHWC": torch_peer}
-
-
-def make_case(be: Any, layer: Maps, N: int, direction: str, peers: Peers = PEERS) -> Case:
-    """The case of one direction of one layer: ours if there is a backend, and ``peers``."""
-    problem = Problem(layer, N, direction)
-    # Forward: maps in and out; backward: those, errors and gradients.
-    arrays = 2 if direction == "fprop" else 4
-    return _primitives.make(
-        be,
-        layer,
-        N,
-        problem,
-        ours,
-        peers,
-        nbytes=arrays * problem.I.nbytes,
-    )
-
-
-SUBJECT = Subject("batchnorm", f"{__doc__}", BATCHNORMS, make_case, PEERS, DIRECTIONS, QUICK, compute=False)
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Run what the command line asks for; the exit status is 1 if a result of ours was wrong, 2 without PyTorch."""
-    return _primitives.main(SUBJECT, argv)
-
+SUITE = Primitives("batchnorm", __doc__, BatchNorm, BATCHNORMS, DIRECTIONS, QUICK, compute=False)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(SUITE.main())

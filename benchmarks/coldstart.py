@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import _machine
+from _cases import NOT_INSTALLED, markdown, met, time_text
 from _expressions import EXPRESSIONS
 from _first_primitives import PRIMITIVES
-from _terms import NOT_INSTALLED, time_text
-from harness import Session, arguments
+from harness import Session, arguments, some_of
 
 CHILD = Path(__file__).resolve().parent / "_first_calls.py"
 COMPILE_TARGET, LOAD_TARGET, PRIMITIVE_TARGET = 0.5, 5e-3, 2.5
@@ -37,17 +37,14 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = arguments(f"{__doc__}".partition("\n")[0])
     known = [*(e.name for e in EXPRESSIONS), *PRIMITIVES]
-    parser.add_argument("--only", metavar="NAME,NAME", help=f"some of {', '.join(known)}")
+    parser.add_argument("--only", type=some_of(known), metavar="NAME,NAME", help=f"some of {', '.join(known)}")
     options = parser.parse_args(argv)
-    names = options.only.split(",") if options.only else known
-    if unknown := set(names) - set(known):
-        parser.error(f"no expression {', '.join(sorted(unknown))}")
-    options.chosen = [name for name in known if name in names]
+    options.chosen = [name for name in known if name in (options.only or known)]
     return options
 
 
 def child(cache: str, *words: str) -> dict[str, Any]:
-    """What ``_first_calls.py`` measured in a new process that keeps compiled kernels in ``cache``.
+    """Measurements of ``_first_calls.py`` in a new process that keeps compiled kernels in ``cache``.
 
     Raises
     ------
@@ -98,40 +95,29 @@ def measure_torch(repeats: int) -> dict[str, Any]:
 
 
 def verdicts(found: list[dict[str, Any]]) -> list[str]:
-    """The targets, and whether this run met them."""
-    lines = []
-    for name, target, what in (
-        ("compile", COMPILE_TARGET, "first call of a new expression"),
-        ("load", LOAD_TARGET, "first call of a cached one in a new process"),
-    ):
-        worst = max(found, key=lambda row: row[name])
-        late = sum(row[name] >= target for row in found)
-        lines.append(
-            f"{what}: at most {time_text(worst[name])} ({worst['expression']}), median "
-            f"{time_text(statistics.median(row[name] for row in found))} (target < {time_text(target)}): "
-            + (f"MISSED by {late} of {len(found)}" if late else "met")
-        )
-    return lines
+    """The targets of expressions, and those of primitives, whose kernels are larger."""
+    expressions = [row for row in found if row["expression"] not in PRIMITIVES]
+    primitives = [row for row in found if row["expression"] in PRIMITIVES]
+    return [
+        *_verdict(expressions, "compile", COMPILE_TARGET, "first call of a new expression"),
+        *_verdict(expressions, "load", LOAD_TARGET, "first call of a cached one in a new process"),
+        *_verdict(primitives, "compile", PRIMITIVE_TARGET, "first call of a primitive"),
+    ]
 
 
-def primitive_verdicts(found: list[dict[str, Any]]) -> list[str]:
-    """The same of compound primitives, whose kernels are larger; none if none was measured."""
+def _verdict(found: list[dict[str, Any]], name: str, target: float, what: str) -> list[str]:
     if not found:
         return []
-    worst, late = max(found, key=lambda row: row["compile"]), sum(row["compile"] >= PRIMITIVE_TARGET for row in found)
-    return [
-        f"first call of a primitive: at most {time_text(worst['compile'])} ({worst['expression']}) "
-        f"(target < {time_text(PRIMITIVE_TARGET)}): " + (f"MISSED by {late} of {len(found)}" if late else "met")
-    ]
+    worst, late = max(found, key=lambda row: row[name]), sum(row[name] >= target for row in found)
+    median = time_text(statistics.median(row[name] for row in found))
+    words = f"{what}: at most {time_text(worst[name])} ({worst['expression']}), median {median}"
+    return [f"{words} (target < {time_text(target)}): {met(not late)}" + f" by {late} of {len(found)}" * bool(late)]
 
 
 def table(rows: list[dict[str, Any]], columns: tuple[str, ...]) -> list[str]:
     """Markdown: a line for each expression."""
-    lines = ["| expression | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
-    for row in rows:
-        cells = [time_text(row[name]) if name in row else "-" for name in columns]
-        lines.append(f"| {row['expression']} | " + " | ".join(cells) + " |")
-    return lines
+    cells = [[row["expression"], *(time_text(row.get(name)) for name in columns)] for row in rows]
+    return markdown(["expression", *columns], cells)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -144,8 +130,7 @@ def main(argv: list[str] | None = None) -> int:
     for name in options.chosen:
         rows.append(measure(name, repeats))
         session.say(_line(rows[-1]))
-    lines = verdicts([row for row in rows if row["expression"] not in PRIMITIVES] or rows)
-    lines += primitive_verdicts([row for row in rows if row["expression"] in PRIMITIVES])
+    lines = verdicts(rows)
     first = rows[0]
     lines.append(
         f"not counted: import {time_text(first['import'])} (NumPy's aside), gen_backend {time_text(first['backend'])}, "

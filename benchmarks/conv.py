@@ -7,17 +7,14 @@ options.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import Any
 
-import _primitives
-import _references
 import numpy as np
-from _cases import Case, Contender
+from _cases import met
 from _layers import CONVOLUTIONS, Conv
-from _primitives import Peers, Subject, layouts, need, own, peer, view
-from _rates import Rates
-from _references import Array, some
-from _rows import Row, geometric_mean
+from _libraries import Array, Made, from_images, returns, writes
+from _primitives import Primitives, Problem, Rates, Row, some, values
 
 DIRECTIONS: dict[str, float | None] = {"fprop": 1.0, "bprop": 1.0, "update": 1.0}
 SGEMM_TARGET = 0.7
@@ -30,105 +27,120 @@ QUICK = (
 )  # fmt: skip
 
 
-class Problem:
-    """Operands of one layer at one minibatch, and which outputs are looked at.
+class Convolution(Problem):
+    """Convolution of one to three dimensions, with groups and dilation, or transposed.
 
     Attributes
     ----------
-    I, F, E : float32 arrays (C, H, W, N), (C, R, S, K), (K, P, Q, N)
+    I, F, E : float32 arrays (C, D, H, W, N), (C / groups, T, R, S, K), (K, M, P, Q, N)
+    direction : str
+        Of the convolution that the layer is the transpose of, where it is one: that one's data gradient is forward.
     """
 
-    def __init__(self, layer: Conv, N: int, direction: str) -> None:
-        self.layer, self.N, self.direction = layer, N, direction
-        fan_in = layer.C * layer.R * layer.S
-        self.I = _primitives.values((layer.C, layer.H, layer.W, N), 1)
-        self.F = _primitives.values((layer.C, layer.R, layer.S, layer.K), 2, fan_in**-0.5)
-        self.E = _primitives.values((layer.K, layer.P, layer.Q, N), 3)
+    tolerance = 1e-4  # of sums of up to millions of products in float32
 
-    def sample(self, maps: Array) -> list[Array]:
-        """Some images of maps (.., N), or filter gradients (C, R, S, K) between some of the maps."""
+    def __init__(self, layer: Conv, N: int, direction: str) -> None:
+        super().__init__(layer, N, direction)
+        self.flops, self.forward = layer.flops(N), direction == "fprop"
+        if layer.transposed:
+            self.direction = {"fprop": "bprop", "bprop": "fprop"}.get(direction, direction)
+        self.needs = ("conv_layer", f"{self.direction}_conv")
+        self.I = values((layer.C, *layer.size, N), 1)
+        self.F = values(layer.filters, 2, float(np.prod(layer.filters[:-1])) ** -0.5)
+        self.E = values((layer.K, *layer.out, N), 3)
+
+    def sample(self, *made: Array) -> list[Array]:
+        """Some images of maps (.., N), or filter gradients (C, T, R, S, K) between some of the maps."""
         if self.direction == "update":
-            return [maps[some(self.layer.C)][..., some(self.layer.K)]]
-        return [maps[..., some(self.N)]]
+            return [maps[some(len(maps))][..., some(self.layer.K)] for maps in made]
+        return super().sample(*made)
 
     def reference(self) -> list[Array]:
-        """The outputs that are compared, in float64."""
+        """By the definition, one place of the window after the other."""
         layer, images = self.layer, some(self.N)
+        if self.direction == "update":
+            return [self._update()]
+        read = self._padded(self.I[..., images])
+        F, E = self.F.astype(float), self.E[..., images].astype(float)
+        dI, O = np.zeros_like(read), np.zeros_like(E)  # noqa: E741
+        channels, maps = layer.C // layer.groups, layer.K // layer.groups
+        for place, at in self._places():
+            for group in range(layer.groups):
+                cs, ks = (slice(group * count, (group + 1) * count) for count in (channels, maps))
+                w = F[(slice(None), *place, ks)]
+                if self.direction == "fprop":
+                    O[ks] += np.tensordot(w, read[(cs, *at)], (0, 0))
+                else:
+                    dI[(cs, *at)] += np.tensordot(w, E[ks], (1, 0))
+        inner = (slice(None), *(slice(p, p + x) for p, x in zip(layer.pad, layer.size)))
+        return [O if self.direction == "fprop" else dI[inner]]
+
+    def _update(self) -> Array:
+        """Between some of the maps, over all images."""
+        layer = self.layer
+        channels, maps, of_group = layer.C // layer.groups, layer.K // layer.groups, some(layer.C // layer.groups)
+        found = np.zeros((len(of_group), *layer.window, len(some(layer.K))))
+        for index, k in enumerate(some(layer.K)):
+            read = self._padded(self.I[[k // maps * channels + c for c in of_group]])
+            error = self.E[k].astype(float)
+            for place, at in self._places():
+                found[(slice(None), *place, index)] = np.tensordot(read[(slice(None), *at)], error, 4)
+        return found
+
+    def _padded(self, maps: Array) -> Array:
+        return np.pad(maps.astype(float), ((0, 0), *((p, p) for p in self.layer.pad), (0, 0)))
+
+    def _places(self) -> Iterator[tuple[tuple[int, ...], Any]]:
+        """Each place in the window, and the slices of padded (D, H, W) that all outputs read there."""
+        layer = self.layer
+        for place in np.ndindex(*layer.window):
+            axes = zip(place, layer.dilation, layer.out, layer.stride)
+            yield place, tuple(slice(i * d, i * d + (n - 1) * by + 1, by) for i, d, n, by in axes)
+
+    def ours(self, library: Any) -> Made:
+        """One call of the primitive."""
+        be, s = library.be, self.layer
+        more = (*s.window, *s.pad, *s.stride, *s.dilation, s.groups)
+        if s.transposed:
+            geometry = be.deconv_layer(self.I.dtype, self.N, s.C, s.K, *s.out, *more)
+        else:
+            geometry = be.conv_layer(self.I.dtype, self.N, s.C, s.K, *s.size, *more)
+        I, F, E = (library.put(x.reshape(-1, x.shape[-1])) for x in (self.I, self.F, self.E))  # noqa: E741
         if self.direction == "fprop":
-            return [_references.conv_fprop(layer, self.I[..., images], self.F)]
+            return writes(lambda: be.fprop_conv(geometry, I, F, E), E, shapes=[self.E.shape])
         if self.direction == "bprop":
-            return [_references.conv_bprop(layer, self.F, self.E[..., images])]
-        return [_references.conv_update(layer, self.I[some(layer.C)], self.E[some(layer.K)])]
+            return writes(lambda: be.bprop_conv(geometry, F, E, I), I, shapes=[self.I.shape])
+        return writes(lambda: be.update_conv(geometry, I, E, F), F, shapes=[self.F.shape])
 
+    def peer(self, library: Any, who: str) -> Made:
+        """With as many axes as the layer has, at least two."""
+        torch, layer = library.torch, self.layer
+        flat = layer.size[0] == layer.window[0] == 1
+        form = library.layout(who, 4 if flat else 5)
+        x, W, g = (library.images(maps[:, 0] if flat else maps, form) for maps in (self.I, self.F, self.E))
+        stride, pad, dilation = (list(t[1 if flat else 0 :]) for t in (layer.stride, layer.pad, layer.dilation))
 
-def ours(be: Any, problem: Problem) -> Contender:
-    """One call of the primitive."""
-    need(be, "conv_layer", f"{problem.direction}_conv")
-    layer, N = problem.layer, problem.N
-    geometry = be.conv_layer(
-        np.float32, N, layer.C, layer.K, 1, layer.H, layer.W, 1, layer.R, layer.S,
-        0, layer.pad, layer.pad, 1, layer.stride, layer.stride,
-    )  # fmt: skip
-    filters = (layer.C * layer.R * layer.S, layer.K)
-    maps_in, maps_out = (layer.C * layer.H * layer.W, N), (layer.K * layer.P * layer.Q, N)
-    if problem.direction == "fprop":
-        I, F, O = be.array(problem.I.reshape(maps_in)), be.array(problem.F.reshape(filters)), be.zeros(maps_out)  # noqa: E741
-        dims = (layer.K, layer.P, layer.Q, N)
-        return own(lambda: be.fprop_conv(geometry, I, F, O), lambda: problem.sample(view(O, *dims)))
-    E = be.array(problem.E.reshape(maps_out))
-    if problem.direction == "bprop":
-        F, dI = be.array(problem.F.reshape(filters)), be.zeros(maps_in)
-        return own(lambda: be.bprop_conv(geometry, F, E, dI), lambda: problem.sample(view(dI, *problem.I.shape)))
-    I, dF = be.array(problem.I.reshape(maps_in)), be.zeros(filters)  # noqa: E741
-    return own(lambda: be.update_conv(geometry, I, E, dF), lambda: problem.sample(view(dF, *problem.F.shape)))
+        def back(made: Array) -> list[Array]:
+            (maps,) = from_images(made)
+            return [maps[:, None] if flat else maps]
 
+        if self.forward:
+            names = torch.nn.functional
+            if layer.transposed:
+                transpose = names.conv_transpose2d if flat else names.conv_transpose3d
+                return returns(lambda: transpose(g, W, None, stride, pad, 0, layer.groups, dilation), back)
+            conv = names.conv2d if flat else names.conv3d
+            return returns(lambda: conv(x, W, None, stride, pad, dilation, layer.groups), back)
+        update, none = self.direction == "update", [0] * len(stride)
+        source, errors = (g, x) if layer.transposed else (x, g)
 
-def torch_peer(problem: Problem, name: str) -> Contender:
-    """PyTorch in the layout ``name``."""
-    import torch
+        def backward() -> Any:
+            return torch.ops.aten.convolution_backward(
+                errors, source, W, None, stride, pad, dilation, layer.transposed, none, layer.groups,
+                [not update, update, False],
+            )[update]  # fmt: skip
 
-    layer, form = problem.layer, layouts(torch)[name]
-    stride, pad = [layer.stride] * 2, [layer.pad] * 2
-    W = torch.from_numpy(problem.F).permute(3, 0, 1, 2).clone(memory_format=form)
-    if problem.direction == "fprop":
-        x = _primitives.to_torch(torch, problem.I, form)
-        forward = lambda: torch.nn.functional.conv2d(x, W, None, stride, pad)  # noqa: E731
-        return peer(name, forward, lambda y: problem.sample(_primitives.from_torch(y)))
-    g = _primitives.to_torch(torch, problem.E, form)
-    data = problem.direction == "bprop"
-    # Of the other operand only the shape is read.
-    x = (
-        torch.empty(problem.N, layer.C, layer.H, layer.W, memory_format=form)
-        if data
-        else _primitives.to_torch(torch, problem.I, form)
-    )
-    mask = [data, not data, False]
-
-    def backward() -> Any:
-        made = torch.ops.aten.convolution_backward(g, x, W, None, stride, pad, [1, 1], False, [0, 0], 1, mask)
-        return made[0 if data else 1]
-
-    # Filters (K, C, R, S) are permuted to (C, R, S, K) as images are to (C, H, W, N).
-    return peer(name, backward, lambda d: problem.sample(_primitives.from_torch(d)))
-
-
-PEERS: Peers = {"torch NCHW": torch_peer, "torch NHWC": torch_peer}
-
-
-def make_case(be: Any, layer: Conv, N: int, direction: str, peers: Peers = PEERS) -> Case:
-    """The case of one direction of one layer: ours if there is a backend, and ``peers``."""
-    problem = Problem(layer, N, direction)
-    return _primitives.make(
-        be,
-        layer,
-        N,
-        problem,
-        ours,
-        peers,
-        nbytes=layer.nbytes(N),
-        flops=layer.flops(N),
-        tolerance=1e-4,  # of sums of up to millions of products in float32
-    )
+        return returns(backward, back)
 
 
 def of_sgemm(rates: Rates) -> list[str]:
@@ -141,37 +153,21 @@ def of_sgemm(rates: Rates) -> list[str]:
     shown = ", ".join(under) or f"lowest {shares[0][1]} {shares[0][3]} {shares[0][0]:.0%}"
     return [
         f"3x3 on {MANY_MAPS} maps and more, share of SGEMM's rate: {len(shares) - len(under)} of {len(shares)} reach "
-        f"{SGEMM_TARGET:.0%}; {shown}: {'MISSED' if under else 'met'}"
+        f"{SGEMM_TARGET:.0%}; {shown}: {met(not under)}"
     ]
 
 
-def by_window(rates: Rates) -> list[str]:
-    """Geometric means by the size of the filters: what to work on next."""
-    lines = []
-    for window in sorted({row.layer.R for row in rates.rows}):
-        means = []
-        for direction in DIRECTIONS:
-            rows = [row for row in rates.rows if (row.layer.R, row.direction) == (window, direction)]
-            if found := geometric_mean(rows):
-                means.append(f"{direction} {found[0]:.2f}")
-        lines += [f"{window}x{window} filters, PyTorch's time / ours: {', '.join(means)}"] if means else []
-    return lines
-
-
 def _counts(row: Row) -> bool:
-    return row.layer.R == 3 and min(row.layer.C, row.layer.K) >= MANY_MAPS
+    return row.layer.window[1] == 3 and min(row.layer.C, row.layer.K) >= MANY_MAPS
 
 
-SUBJECT = Subject(
-    "conv", f"{__doc__}", CONVOLUTIONS, make_case, PEERS, DIRECTIONS, QUICK,
-    remarks=lambda rates: [*by_window(rates), *of_sgemm(rates)],
-)  # fmt: skip
+def remarks(rates: Rates) -> list[str]:
+    """Means by the size of the filters, the next thing to work on; the target beside SGEMM."""
+    windows = sorted({row.layer.window[1] for row in rates.rows})
+    return [*rates.means_by(lambda row: row.layer.window[1], "{0}x{0} filters", windows), *of_sgemm(rates)]
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run what the command line asks for; the exit status is 1 if a result of ours was wrong, 2 without PyTorch."""
-    return _primitives.main(SUBJECT, argv)
-
+SUITE = Primitives("conv", __doc__, Convolution, CONVOLUTIONS, DIRECTIONS, QUICK, remarks=remarks)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(SUITE.main())

@@ -15,6 +15,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import _pictures
+
 HERE = Path(__file__).resolve().parent
 RESULTS, README = HERE / "RESULTS.md", HERE.parent / "README.md"
 BEGIN, END = "<!-- speed: made by benchmarks/front_page.py -->\n", "<!-- end of speed -->\n"
@@ -73,7 +75,7 @@ LINES = (
 
 
 def sections(text: str) -> dict[str, str]:
-    """Of RESULTS.md, by subject."""
+    """Sections of RESULTS.md by subject."""
     parts = re.split(r"^## (.+)$", text, flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2]))
 
@@ -151,42 +153,6 @@ def bars(text: str) -> Iterator[list[tuple[str, float]]]:
         yield [(who, float(value)) for who, values in of.items() for value in values]
 
 
-def draw(text: str, path: Path) -> None:
-    """A bar for each ratio, on a logarithmic scale.
-
-    Raises
-    ------
-    SystemExit
-        Without matplotlib.
-    """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise SystemExit("--picture needs matplotlib: pip install matplotlib") from None
-    figure = Figure(figsize=(9.0, 4.2), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots()
-    axes.axvline(1.0, color="#d62728", linewidth=1.6)
-    colors = dict(zip(PEERS, ("#555555", "#1f77b4", "#17becf", "#2ca02c", "#9467bd")))
-    for place, here in enumerate(bars(text)):
-        for step, (who, ratio) in enumerate(here):
-            height = place + 0.7 * ((step + 0.5) / len(here) - 0.5)
-            axes.barh(height, ratio - 1, 0.6 / len(here), left=1.0, color=colors[who])
-    names = [line.text for line in recorded(sections(text))]
-    axes.set_yticks(range(len(names)), names, fontsize="small")
-    axes.invert_yaxis()
-    axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_formatter("{x:g}")
-    axes.set_xlabel("time others take / time neonlike takes", fontsize="small")
-    for who, name in PEERS.items():
-        axes.barh(0, 0, color=colors[who], label=name)
-    axes.legend(fontsize="x-small", frameon=False)
-    axes.spines[["top", "right"]].set_visible(False)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Do what the command line asks for; the exit status is 1 if RESULTS.md lacks a figure."""
     parser = argparse.ArgumentParser(description=f"{__doc__}".partition("\n")[0])
@@ -202,7 +168,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(why, file=sys.stderr)
         return 1
     if options.picture:
-        draw(text, options.picture)
+        _pictures.draw_bars([line.text for line in recorded(sections(text))], bars(text), PEERS, options.picture)
     if not options.write:
         print("\n".join(made))
     return 0

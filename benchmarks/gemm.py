@@ -9,120 +9,86 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-import _primitives
 import numpy as np
-from _cases import Case, Contender
 from _layers import FULLY_CONNECTED, SQUARES, Product
-from _primitives import Peers, Subject, need, own, peer, view
-from _references import Array, some
+from _libraries import Array, Made, writes
+from _primitives import Primitives, Problem, some, values
 
 DIRECTIONS: dict[str, float | None] = {"fprop": None, "bprop": None, "update": None}
 QUICK = (
     "alexnet fc6", "alexnet fc7", "alexnet fc8", "vgg_a fc6", "googlenet fc", "resnet50 fc",
     *(layer.title for layer in SQUARES),
 )  # fmt: skip
+PEERS = ("torch (features, N)", "torch (N, features)", "numpy")
 
 
-class Problem:
-    """The weights and activations of one layer at one minibatch.
+class Multiplication(Problem):
+    """The weights and activations of a fully connected layer.
 
     Attributes
     ----------
     W, X, E : float32 arrays (m, k), (k, n), (m, n)
-    factors : the two arrays whose product is wanted, views of these
     """
 
+    needs = ("compound_dot",)
+
     def __init__(self, layer: Product, N: int, direction: str) -> None:
-        n = layer.n or N
-        self.direction = direction
-        self.W = _primitives.values((layer.m, layer.k), 1, layer.k**-0.5)
-        self.X, self.E = _primitives.values((layer.k, n), 2), _primitives.values((layer.m, n), 3)
-        self.factors = self.of(self.W, self.X, self.E)
+        super().__init__(layer, N, direction)
+        n, self.flops = layer.n or N, layer.flops(N)
+        self.W = values((layer.m, layer.k), 1, layer.k**-0.5)
+        self.X, self.E = values((layer.k, n), 2), values((layer.m, n), 3)
 
     def of(self, W: Any, X: Any, E: Any) -> tuple[Any, Any]:
         """Factors of this direction, of arrays or tensors."""
         return {"fprop": (W, X), "bprop": (W.T, E), "update": (E, X.T)}[self.direction]
 
     @property
+    def factors(self) -> tuple[Array, Array]:
+        """The two arrays that are multiplied."""
+        return self.of(self.W, self.X, self.E)
+
+    @property
     def dims(self) -> tuple[int, int]:
         """Shape of the product."""
         return self.factors[0].shape[0], self.factors[1].shape[1]
 
-    def sample(self, product: Array) -> list[Array]:
-        """The rows and columns that are compared; between them they use every part of both factors."""
+    def sample(self, *made: Array) -> list[Array]:
+        """Rows and columns that use every part of both factors."""
+        (product,) = made
         return [product[some(self.dims[0])], product[:, some(self.dims[1])]]
 
     def reference(self) -> list[Array]:
-        """Some rows and columns, in float64."""
-        rows, columns = some(self.dims[0]), some(self.dims[1])
-        a, b = self.factors
-        return [_product(a[rows], b), _product(a, b[:, columns])]
+        a, b = (factor.astype(float) for factor in self.factors)
+        return [a[some(len(a))] @ b, a @ b[:, some(b.shape[1])]]
+
+    def ours(self, library: Any) -> Made:
+        """One call of the primitive."""
+        A, B = self.of(*(library.put(array) for array in (self.W, self.X, self.E)))
+        C = library.be.zeros(self.dims, dtype=self.W.dtype)
+        return writes(lambda: library.be.compound_dot(A, B, C), C)
+
+    def peer(self, library: Any, who: str) -> Made:
+        """Into an existing tensor: on our layout, and on PyTorch's own, in which each image is a row."""
+        if who == "numpy":
+            out = np.zeros(self.dims, np.float32)
+            return writes(lambda: np.matmul(*self.factors, out), out)
+        torch, W = library.torch, library.put(self.W)
+        if not who.endswith("(N, features)"):
+            A, B = self.of(W, library.put(self.X), library.put(self.E))
+            C = torch.zeros(self.dims, dtype=W.dtype, device=W.device)
+            return writes(lambda: torch.addmm(C, A, B, beta=0, out=C), C)
+        X, E = library.put(self.X.T), library.put(self.E.T)
+        A, B = {"fprop": (X, W.T), "bprop": (E, W), "update": (E.T, X)}[self.direction]
+        C = torch.zeros(len(A), B.shape[1])
+        turned = self.direction != "update"  # of weights there is one layout
+        made = writes(lambda: torch.addmm(C, A, B, beta=0, out=C), C)
+        return Made(made.run, made.results, lambda c: [c.T if turned else c])
 
 
-def _product(a: Array, b: Array) -> Array:
-    wide: Array = a.astype(np.float64) @ b.astype(np.float64)
-    return wide
-
-
-def ours(be: Any, problem: Problem) -> Contender:
-    """One call of the primitive."""
-    need(be, "compound_dot")
-    A, B = problem.of(*(be.array(array) for array in (problem.W, problem.X, problem.E)))
-    C = be.zeros(problem.dims)
-    return own(lambda: be.compound_dot(A, B, C), lambda: problem.sample(view(C, *problem.dims)))
-
-
-def torch_peer(problem: Problem, name: str) -> Contender:
-    """PyTorch, into an existing tensor: on our layout, and on its own, in which each image is a row."""
-    import torch
-
-    W = torch.from_numpy(problem.W)
-    if name == "torch (features, N)":
-        A, B = problem.of(W, torch.from_numpy(problem.X), torch.from_numpy(problem.E))
-        C = torch.zeros(problem.dims)
-        return peer(name, lambda: torch.addmm(C, A, B, beta=0, out=C), lambda c: problem.sample(c.numpy()))
-    X, E = (torch.from_numpy(np.ascontiguousarray(array.T)) for array in (problem.X, problem.E))
-    A, B = {"fprop": (X, W.T), "bprop": (E, W), "update": (E.T, X)}[problem.direction]
-    C = torch.zeros(len(A), B.shape[1])
-    turned = problem.direction != "update"  # of weights there is one layout
-    sample = lambda c: problem.sample(c.numpy().T if turned else c.numpy())  # noqa: E731
-    return peer(name, lambda: torch.addmm(C, A, B, beta=0, out=C), sample)
-
-
-def numpy_peer(problem: Problem, name: str) -> Contender:
-    """NumPy, into an existing array."""
-    out = np.zeros(problem.dims, np.float32)
-    return peer(name, lambda: np.matmul(*problem.factors, out), lambda c: problem.sample(c))
-
-
-PEERS: Peers = {"torch (features, N)": torch_peer, "torch (N, features)": torch_peer, "numpy": numpy_peer}
-
-
-def make_case(be: Any, layer: Product, N: int, direction: str, peers: Peers = PEERS) -> Case:
-    """The case of one direction of one layer: ours if there is a backend, and ``peers``."""
-    problem = Problem(layer, N, direction)
-    return _primitives.make(
-        be,
-        layer,
-        N,
-        problem,
-        ours,
-        peers,
-        nbytes=layer.nbytes(N),
-        flops=layer.flops(N),
-    )
-
-
-SUBJECT = Subject(
-    "gemm", f"{__doc__}", [*FULLY_CONNECTED, *SQUARES], make_case, PEERS, DIRECTIONS, QUICK,
-    directions_of=lambda layer: ["fprop"] if layer.n else list(DIRECTIONS),
+SUITE = Primitives(
+    "gemm", __doc__, Multiplication, [*FULLY_CONNECTED, *SQUARES], DIRECTIONS, QUICK, peers=PEERS,
+    directions_of=lambda layer: ["fprop"] if layer.n else DIRECTIONS,
 )  # fmt: skip
 
-
-def main(argv: list[str] | None = None) -> int:
-    """Run what the command line asks for; the exit status is 1 if a result of ours was wrong, 2 without PyTorch."""
-    return _primitives.main(SUBJECT, argv)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(SUITE.main())

@@ -2,7 +2,7 @@
 
 It needs a GPU and PyCUDA, and ends with status 2 without them. ``--quick`` stays under two minutes, ``--results``
 writes RESULTS-gpu.md. Peers that are not installed are named at the end. ``python benchmarks/gpu.py --help`` lists the
-options; the targets are in ``_gpu_session.py`` and ``_gpu_targets.py``.
+options; the targets are in ``_gpu_targets.py``.
 """
 
 from __future__ import annotations
@@ -19,16 +19,23 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import optree
+from _cases import markdown, size_text
 from _expressions import EXPRESSIONS, Expression
-from _gpu_attention import PASSES as ATTENDED
-from _gpu_attention import attention_case, heads
-from _gpu_contenders import Field, copy_case, expression_case, product_case
-from _gpu_conv import METHODS, PASSES, conv_case, layers
-from _gpu_images import DTYPES, image_case, images
-from _gpu_layers import layer_case
-from _gpu_layers import layers as other_layers
-from _gpu_libraries import Library, Neonlike, find_peers
+from _gpu_cases import (
+    BOTH,
+    METHODS,
+    Field,
+    attention_case,
+    conv_case,
+    copy_case,
+    expression_case,
+    image_case,
+    layer_case,
+    layers,
+    passes,
+    passes_of,
+    product_case,
+)  # fmt: skip
 from _gpu_session import (
     ATTENTION,
     CONVOLUTIONS,
@@ -39,10 +46,11 @@ from _gpu_session import (
     TRANSFERS,
     GpuSession,
     is_emulated,
-    verdicts,
-)
-from _terms import parse_size, size_text
-from harness import arguments, check, measure
+)  # fmt: skip
+from _gpu_targets import PASSES, verdicts
+from _libraries import Library, Neonlike, find_peers
+from harness import arguments, check, measure, some_of
+from optree import SUITE, named, sizes
 
 SECTIONS = ("dispatch", "products", "convolutions", "images", "attention", "layers", "optree", "copies")
 SIZES = (64, 1 << 12, 1 << 16, 1 << 20, 1 << 24, 1 << 26)
@@ -53,7 +61,8 @@ COMPILED = ("sigmoid", "softmax0", "softmax1", "sum_squares", "adam")
 DISPATCHED, DISPATCH_SIZE = ("sigmoid", "softmax1", "adam"), 64
 CONVOLVED = ("float32", "tf32", "float16")
 PRECISIONS = (*CONVOLVED, "bfloat16")
-"""Of products and attention; convolutions of bfloat16 run on the kernels of float16."""
+"""Products and attention have all of them; convolutions of bfloat16 run on the kernels of float16."""
+IMAGE_PRECISIONS = ("float32", "float16")
 EDGES, QUICK_EDGES = (1024, 4096, 8192), (4096,)
 COPIED, QUICK_COPIED = (1 << 18, 1 << 22, 1 << 26), (1 << 22,)
 NO_GPU = 2
@@ -63,26 +72,16 @@ NO_GPU = 2
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = arguments(f"{__doc__}".partition("\n")[0], bench=True)
-    parser.add_argument("--sizes", type=_sizes, metavar="N,N", help="elements of expressions, such as 64,4k,16M")
-    parser.add_argument("--edges", type=_sizes, metavar="N,N", help="of the square matrices multiplied")
-    parser.add_argument("--copied", type=_sizes, metavar="N,N", help="elements copied between host and GPU")
-    names = ", ".join(e.name for e in EXPRESSIONS)
-    parser.add_argument("--only", type=optree._chosen, metavar="NAME,NAME", help=f"some of {names}")
+    parser.add_argument("--sizes", type=sizes, metavar="N,N", help="elements of expressions, such as 64,4k,16M")
+    parser.add_argument("--edges", type=sizes, metavar="N,N", help="of the square matrices multiplied")
+    parser.add_argument("--copied", type=sizes, metavar="N,N", help="elements copied between host and GPU")
+    names = [e.name for e in EXPRESSIONS]
+    parser.add_argument("--only", type=some_of(names), metavar="NAME,NAME", help=f"some of {', '.join(names)}")
     parser.add_argument("--shapes", action="store_true", help="every layer, with --quick too")
     parser.add_argument("--seconds", type=float, help="leave out the cases that have not begun after so many")
-    parser.add_argument("--sections", type=_sections, metavar="NAME,NAME", default=SECTIONS, help=", ".join(SECTIONS))
+    text = ", ".join(SECTIONS)
+    parser.add_argument("--sections", type=some_of(SECTIONS), metavar="NAME,NAME", default=SECTIONS, help=text)
     return parser.parse_args(argv)
-
-
-def _sizes(text: str) -> list[int]:
-    return [parse_size(part) for part in text.split(",")]
-
-
-def _sections(text: str) -> tuple[str, ...]:
-    chosen = tuple(text.split(","))
-    if unknown := set(chosen) - set(SECTIONS):
-        raise argparse.ArgumentTypeError(f"no section {', '.join(unknown)}; there are {', '.join(SECTIONS)}")
-    return chosen
 
 
 class Run:
@@ -92,7 +91,6 @@ class Run:
         self.session, self.field, self.options = session, field, session.options
         self.dispatch_seconds: dict[str, dict[str, float]] = {}
         self.start = time.monotonic()
-        self.few = self.options.quick and not self.options.shapes
 
     def _late(self, case: str) -> bool:
         """Whether the time limit has passed; then ``case`` is skipped with a note."""
@@ -101,10 +99,14 @@ class Run:
         self.session.skip(f"{case}: left out, {self.options.seconds:.0f} seconds are over")
         return True
 
+    def _layers(self, section: str) -> Sequence[tuple[Any, int]]:
+        few = self.options.quick and not self.options.shapes
+        return layers(section, few, is_emulated(self.session.be))
+
     def _expressions(self, quick: Sequence[str]) -> list[Expression]:
-        """What the options select; in a quick run ``quick``, unless the options name others."""
-        chosen = self.options.only or [e for e in EXPRESSIONS if not self.options.quick or e.name in quick]
-        return list(chosen)
+        """Expressions that the options select; in a quick run ``quick``, unless the options name others."""
+        names = self.options.only or [e.name for e in EXPRESSIONS if not self.options.quick or e.name in quick]
+        return [named(name) for name in names]
 
     def optree(self) -> None:
         """Measure the expressions, size by size."""
@@ -114,7 +116,7 @@ class Run:
             for expression in self._expressions(QUICK):
                 if self._late(f"{expression.name} at {size_text(size)}"):
                     continue
-                if why := optree.fits(expression, size, 8):
+                if why := SUITE.fits(expression.name, size):
                     self.session.skip(why)
                     continue
                 slow = not quick or (expression.name in COMPILED and size == max(sizes))
@@ -123,7 +125,7 @@ class Run:
     def dispatch(self) -> None:
         """Measure the host time of a call, on so few elements that the GPU never falls behind."""
         self.session.say(f"\n{DISPATCH}, {DISPATCH_SIZE} elements, the GPU not waited for")
-        chosen = self.options.only or [e for e in EXPRESSIONS if e.name in DISPATCHED]
+        chosen = [named(name) for name in self.options.only or DISPATCHED]
         for expression in chosen:
             slow = not self.options.quick or expression.name == chosen[0].name
             able, results = check(expression_case(expression, DISPATCH_SIZE, self.field, slow))
@@ -133,11 +135,11 @@ class Run:
             self.dispatch_seconds[expression.name] = times
             self.session.say(f"{expression.name}: " + ", ".join(f"{n} {s * 1e6:.2f}" for n, s in times.items()))
         names = list(dict.fromkeys(n for times in self.dispatch_seconds.values() for n in times))
-        lines = ["| | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
-        for case, times in self.dispatch_seconds.items():
-            cells = [f"{times[n] * 1e6:.2f}" if n in times else "-" for n in names]
-            lines.append(f"| {case}, {DISPATCH_SIZE} elements | " + " | ".join(cells) + " |")
-        self.session.tables[DISPATCH] = lines
+        rows = [
+            [f"{case}, {DISPATCH_SIZE} elements", *(f"{times[n] * 1e6:.2f}" if n in times else "-" for n in names)]
+            for case, times in self.dispatch_seconds.items()
+        ]
+        self.session.tables[DISPATCH] = markdown(["", *names], rows)
         self.session.more["dispatch_seconds"] = self.dispatch_seconds
 
     def _library(self, contender: str) -> Library:
@@ -155,41 +157,39 @@ class Run:
 
     def convolutions(self) -> None:
         """Measure the passes of convolutions in each precision."""
-        chosen = layers(self.few, is_emulated(self.session.be))
         for precision in CONVOLVED:
             with ExitStack() as stack:
                 be = self.session.be
                 ways = {m: stack.enter_context(_precise(precision, be, *how)) for m, how in METHODS.items()}
-                for layer, which in itertools.product(chosen, PASSES):
+                for (layer, N), which in itertools.product(self._layers("convolutions"), PASSES):
                     if not self._late(f"{precision} {layer.name} {which}"):
-                        self.session.run_beside(conv_case(layer, which, precision, self.field, ways), CONVOLUTIONS)
+                        case = conv_case(layer, N, which, precision, self.field, ways)
+                        self.session.run_beside(case, CONVOLUTIONS)
 
     def images(self) -> None:
         """Measure pooling and local response normalisation in each dtype."""
-        for precision in DTYPES:
-            for what in images(self.few, is_emulated(self.session.be)):
-                for which in what.passes:
-                    if not self._late(f"{precision} {what.name} {which}"):
-                        case = image_case(what, which, precision, self.field)
-                        self.session.run_beside(case, IMAGES, beside_copies=True)
+        for precision, (layer, N) in itertools.product(IMAGE_PRECISIONS, self._layers("images")):
+            for which in passes(layer):
+                if not self._late(f"{precision} {layer.name} {which}"):
+                    case = image_case(layer, N, which, precision, self.field)
+                    self.session.run_beside(case, IMAGES, beside_copies=True)
 
     def attention(self) -> None:
         """Measure attention forward, and with its gradients, in each precision."""
-        chosen = heads(self.few, is_emulated(self.session.be))
         for precision in PRECISIONS:
             with _precise(precision, self.session.be) as ours:
                 field = replace(self.field, ours=ours)
-                for (what, N), which in itertools.product(chosen, ATTENDED):
+                for (what, N), which in itertools.product(self._layers("attention"), BOTH):
                     if not self._late(f"{precision} attention of {what.text} {which}"):
                         self.session.run_beside(attention_case(what, N, which, precision, field), ATTENTION)
 
     def layers(self) -> None:
         """Measure batch normalization, lookup tables and recurrent unrolls."""
         with _precise("float32", self.session.be, recurrent_method="persistent") as whole:
-            for what in other_layers(self.few, is_emulated(self.session.be)):
-                for which in what.passes:
-                    if not self._late(f"{what.name} {which}"):
-                        case = layer_case(what, which, self.field, whole)
+            for layer, N in self._layers("layers"):
+                for which in passes_of(layer):
+                    if not self._late(f"{layer.name} {which}"):
+                        case = layer_case(layer, N, which, self.field, whole)
                         self.session.run_beside(case, LAYERS, beside_copies=True)
 
     def copies(self) -> None:
@@ -208,7 +208,7 @@ def _precise(
     with type(be)(rng_seed=0, device_id=be.device_id, bench=False) as made:
         made.product_precision = "tf32" if precision == "tf32" else "float32"
         made.conv_method, made.enable_winograd, made.recurrent_method = conv_method, winograd, recurrent_method
-        yield Neonlike(made)
+        yield Neonlike(made, "cuda")
 
 
 def run_sections(run: Run, sections: Sequence[str]) -> bool:

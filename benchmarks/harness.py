@@ -1,4 +1,4 @@
-"""What every benchmark shares: check first, then measure all contenders in turns, beside a memory copy.
+"""The harness of all benchmarks: check first, then measure all contenders in turns, beside a memory copy.
 
 A subject (``optree.py``, ...) describes :class:`_cases.Case` objects, each with the contenders that compute the same.
 Before anything is timed, each contender's result is compared with a float64 reference. Then they run round-robin, so
@@ -18,17 +18,17 @@ import shlex
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import _machine
 import _report
 import numpy as np
-from _cases import Case, Contender, Effort, Record, Result, times
+from _cases import COPY, MEMORY_COPY, NOT_BUILT, Case, Contender, Effort, Record, Result, times
 from _report import Form
-from _terms import COPY, MEMORY_COPY, NOT_BUILT
 
 from neonlike.kernels.bench.machine_rates import copier
 
@@ -76,7 +76,7 @@ def check(case: Case, clock: Clock = time.perf_counter) -> tuple[list[Contender]
         if result.error <= allowed:
             able.append(contender)
         else:
-            result.note = f"not timed, because it is wrong: error {result.error:.1e}, allowed {allowed:.0e}"
+            result.refuse(result.error, allowed)
             result.wrong = contender.ours
     results += [Result(case.name, case.text, case.size, name, note=why) for name, why in case.refused.items()]
     return able, results
@@ -120,7 +120,7 @@ def measure(
 
 def _loops(contender: Contender, effort: Effort, clock: Clock) -> int:
     """Calls a sample needs to last as long as ``effort.sample``."""
-    if _elapsed(contender, 1, clock) >= max(effort.long, effort.sample):
+    if contender.sample is not None or _elapsed(contender, 1, clock) >= max(effort.long, effort.sample):
         return 1
     count = 1
     while (elapsed := _sample(contender, count, clock, 0.0) * count) < effort.sample and count < 1 << 20:
@@ -141,6 +141,8 @@ def _elapsed(contender: Contender, loops: int, clock: Clock) -> float:
 def _sample(contender: Contender, loops: int, clock: Clock, pause: float, warm: bool = True) -> float:
     """Seconds a call, averaged over ``loops`` calls."""
     time.sleep(pause)
+    if contender.sample is not None:
+        return contender.sample()
     if warm:
         contender.run()  # what ran before has filled the caches with its own data and code
     return timed(contender, loops, clock) / loops
@@ -175,7 +177,7 @@ def run_case(
     measured = measure(able, effort, clock)
     found = {r.contender: r for r in results if r.contender in measured}
     for name, result in found.items():
-        _fill(result, *measured[name], moved[name], case.flops)
+        _fill(result, *measured[name], moved[name], case.flops, effort.extremes)
     for result in found.values():
         result.ratio = times(found.get(baseline), result)
         result.of_copy = times(result, found.get(COPY))
@@ -184,10 +186,11 @@ def run_case(
     return results
 
 
-def _fill(result: Result, loops: int, samples: list[float], nbytes: int, flops: int) -> None:
+def _fill(result: Result, loops: int, samples: list[float], nbytes: int, flops: int, extremes: bool) -> None:
     result.loops, result.rounds, result.samples = loops, len(samples), samples
-    result.median = statistics.median(samples)
-    result.low, _, result.high = statistics.quantiles(samples, n=4) if len(samples) > 1 else samples * 3
+    result.median, result.low, result.high = statistics.median(samples), min(samples), max(samples)
+    if not extremes and len(samples) > 1:
+        result.low, _, result.high = statistics.quantiles(samples, n=4)
     result.gb_per_s = nbytes / result.median / 1e9 if result.median else None
     result.gflop_per_s = flops / result.median / 1e9 if result.median and flops else None
 
@@ -258,13 +261,13 @@ def arguments(description: str, bench: bool = False) -> argparse.ArgumentParser:
     return parser
 
 
-def some_of(known: Iterable[str]) -> Callable[[str], list[str]]:
+def some_of(known: Iterable[str], kind: str = "") -> Callable[[str], list[str]]:
     """The type of an option that takes some of ``known``, with commas between them."""
 
     def chosen(text: str) -> list[str]:
         names = text.split(",")
         if unknown := [name for name in names if name not in known]:
-            raise argparse.ArgumentTypeError(f"no {', '.join(unknown)}; there are {', '.join(known)}")
+            raise argparse.ArgumentTypeError(f"no {kind}{', '.join(unknown)}; there are {', '.join(known)}")
         return names
 
     return chosen
@@ -298,8 +301,8 @@ class Session(Record):
         self.options, self.form = options, form or self.form
         effort = effort or (QUICK if options.quick else Effort())
         command = shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
-        super().__init__(subject, command, effort, self.describe() | (facts or {}))
-        self.say(_report.machine_text(self.machine))
+        super().__init__(subject, command, effort)
+        self.tell(self.describe() | (facts or {}))
         self.others = _machine.Others()
         self.copy = self.roofline()
         self.say("\n" + "\n".join(f"{name}: {rate:.1f} GB/s" for name, rate in self.copy.items()))
@@ -326,23 +329,40 @@ class Session(Record):
         self.skipped.append(why)
         self.say(f"\n{why}")
 
-    def run(self, case: Case) -> None:
-        """Check, measure and show one case."""
-        if not self.results or self.results[-1].size != case.size:
+    def tell(self, facts: Mapping[str, str]) -> None:
+        """Add facts to the description of the machine, and show them."""
+        self.machine |= facts
+        width = max(map(len, self.machine)) + 2
+        self.say("\n".join(f"{name:<{width}}{value}" for name, value in facts.items()))
+
+    def run(
+        self, case: Case, absent: Mapping[str, str] = MappingProxyType({}),
+        finish: Callable[[list[Result]], object] = list,
+    ) -> list[Result]:  # fmt: skip
+        """Check, measure and show one case.
+
+        ``absent`` says of contenders why they take no part; ``finish`` adds to the results before they are shown.
+        """
+        copies = self.copies if self.form.copies else lambda nbytes: {}
+        results = run_case(case, self.effort, baseline=self.form.baseline, copies=copies)
+        results += [Result(case.name, case.text, case.size, who, note=why) for who, why in absent.items()]
+        finish(results)
+        if self.form.by_size and (not self.results or self.results[-1].size != case.size):
             self.say("\n" + self.form.heading(case.size))
-        results = run_case(case, self.effort, baseline=self.form.baseline, copies=self.copies)
-        self.results += results
+        (self.results if self.form.by_size else self.beside).extend(results)
         self.say(self.form.case(results))
+        return results
 
     def finish(self, verdicts: Sequence[str] = ()) -> int:
         """Show the verdicts, write the files asked for; returns the exit status, 1 if a result of ours was wrong."""
         self.verdicts = list(verdicts)
+        self.tables |= self.form.tables(self.beside)
         share = self.others.share()
         self.machine["other programs"] = "unknown" if share is None else f"{share:.0%} of the processors"
         for line in ["", *self.verdicts, *self.skipped]:
             self.say(line)
-        for why, names in _report.absences([*self.results, *self.beside]).items():
-            self.say(f"{why}: {', '.join(names)}")
+        for line in _report.absences([*self.results, *self.beside]):
+            self.say(line)
         if share is not None and share > BUSY:
             self.say(
                 f"Other programs took {share:.0%} of the processors during this run: its figures are rough."

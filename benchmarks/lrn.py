@@ -9,107 +9,74 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-import _primitives
-import _references
 import numpy as np
-from _cases import Case, Contender
 from _layers import LRNS, Maps
-from _primitives import Peers, Subject, layouts, need, own, peer, view
-from _references import Array, some
+from _libraries import Array, Made, from_images, returns, writes
+from _primitives import Primitives, Problem, some, values
 
 DIRECTIONS: dict[str, float | None] = {"fprop": 4.0, "bprop": 4.0}
 ASCALE, BPOWER = 0.5, 0.75
 """alpha is larger than the networks' 1e-4, with which the output would be the input and nothing would be checked."""
 
 
-class Problem:
-    """Operands of one layer at one minibatch.
+class Lrn(Problem):
+    """Over ``layer.window`` channels.
 
     Attributes
     ----------
     I, E : float32 arrays (C, H, W, N)
     """
 
-    def __init__(self, layer: Maps, N: int, direction: str) -> None:
-        self.layer, self.N, self.direction = layer, N, direction
-        self.I = _primitives.values((layer.C, layer.H, layer.W, N), 1)
-        self.E = _primitives.values((layer.C, layer.H, layer.W, N), 2)
+    needs = ("lrn_layer", "fprop_lrn", "bprop_lrn")
 
-    def sample(self, maps: Array) -> list[Array]:
-        """The images of maps (.., N) that are compared."""
-        return [maps[..., some(self.N)]]
+    def __init__(self, layer: Maps, N: int, direction: str) -> None:
+        super().__init__(layer, N, direction)
+        self.I, self.E = (values((layer.C, layer.H, layer.W, N), seed) for seed in (1, 2))
+        # Forward: maps in, out and denominators; backward: those, errors and gradients.
+        self.nbytes = (3 if direction == "fprop" else 5) * self.I.nbytes
 
     def reference(self) -> list[Array]:
-        """Results of the images that are compared, in float64."""
-        images = some(self.N)
-        errors = self.E[..., images] if self.direction == "bprop" else None
-        return [_references.lrn(self.I[..., images], self.layer.window, ASCALE, BPOWER, errors)]
+        J, x = self.layer.window, self.I[..., some(self.N)].astype(float)
+        denom = 1 + ASCALE / J * channel_sums(x * x, J)
+        out = x * denom**-BPOWER
+        if self.direction == "fprop":
+            return [out]
+        E = self.E[..., some(self.N)].astype(float)
+        return [E * denom**-BPOWER - 2 * BPOWER * ASCALE / J * x * channel_sums(out * E / denom, J)]
+
+    def ours(self, library: Any) -> Made:
+        """One call of the primitive; backward follows a forward call that is not timed."""
+        be, layer, how = library.be, self.layer, {"ascale": ASCALE, "bpower": BPOWER}
+        geometry = be.lrn_layer(self.I.dtype, self.N, layer.C, 1, layer.H, layer.W, layer.window)
+        I, E = (library.put(maps.reshape(-1, self.N)) for maps in (self.I, self.E))  # noqa: E741
+        O, denom = be.empty_like(I), be.empty_like(I)  # noqa: E741
+        forward = lambda: be.fprop_lrn(geometry, I, O, denom, **how)  # noqa: E731
+        if self.direction == "fprop":
+            return writes(forward, O, shapes=[self.I.shape])
+        forward()
+        delta = be.empty_like(I)
+        return writes(lambda: be.bprop_lrn(geometry, I, O, E, delta, denom, **how), delta, shapes=[self.I.shape])
+
+    def peer(self, library: Any, who: str) -> Made:
+        """Backward through its graph, which is kept."""
+        torch, form, backward = library.torch, library.layout(who), self.direction == "bprop"
+        with library.gradients(backward):
+            x = library.images(self.I, form).requires_grad_(backward)
+            forward = lambda: torch.nn.functional.local_response_norm(x, self.layer.window, ASCALE, BPOWER, 1.0)  # noqa: E731
+            if not backward:
+                return returns(forward, from_images)
+            y, g = forward(), library.images(self.E, form)
+        return returns(lambda: torch.autograd.grad(y, x, g, retain_graph=True), from_images)
 
 
-def ours(be: Any, problem: Problem) -> Contender:
-    """One call of the primitive; backward follows a forward call that is not timed."""
-    need(be, "lrn_layer", "fprop_lrn", "bprop_lrn")
-    layer, N = problem.layer, problem.N
-    geometry = be.lrn_layer(np.float32, N, layer.C, 1, layer.H, layer.W, layer.window)
-    dims = (layer.C * layer.H * layer.W, N)
-    I, O, denom = be.array(problem.I.reshape(dims)), be.zeros(dims), be.zeros(dims)  # noqa: E741
-    forward = lambda: be.fprop_lrn(geometry, I, O, denom, ascale=ASCALE, bpower=BPOWER)  # noqa: E731
-    if problem.direction == "fprop":
-        return own(forward, lambda: problem.sample(view(O, *problem.I.shape)))
-    forward()
-    E, delta = be.array(problem.E.reshape(dims)), be.zeros(dims)
-    return own(
-        lambda: be.bprop_lrn(geometry, I, O, E, delta, denom, ascale=ASCALE, bpower=BPOWER),
-        lambda: problem.sample(view(delta, *problem.I.shape)),
-    )
-
-
-def torch_peer(problem: Problem, name: str) -> Contender:
-    """PyTorch in the layout ``name``; backward through its graph, which is kept."""
-    import torch
-
-    form, backward = layouts(torch)[name], problem.direction == "bprop"
-    x = _primitives.to_torch(torch, problem.I, form).requires_grad_(backward)
-    sample = lambda y: problem.sample(_primitives.from_torch(y))  # noqa: E731
-
-    def forward() -> Any:
-        return torch.nn.functional.local_response_norm(x, problem.layer.window, ASCALE, BPOWER, 1.0)
-
-    if not backward:
-        return peer(name, forward, sample)
-    g = _primitives.to_torch(torch, problem.E, form)
-    with torch.enable_grad():
-        y = forward()
-    return peer(name, lambda: torch.autograd.grad(y, x, g, retain_graph=True)[0], sample)
-
-
-PEERS: Peers = {"torch NCHW": torch_peer, "torch NHWC": torch_peer}
-
-
-def make_case(be: Any, layer: Maps, N: int, direction: str, peers: Peers = PEERS) -> Case:
-    """The case of one direction of one layer: ours if there is a backend, and ``peers``."""
-    problem = Problem(layer, N, direction)
-    # Forward: maps in, out and denominators; backward: those, errors and gradients.
-    arrays = 3 if direction == "fprop" else 5
-    return _primitives.make(
-        be,
-        layer,
-        N,
-        problem,
-        ours,
-        peers,
-        nbytes=arrays * problem.I.nbytes,
-    )
+def channel_sums(maps: Array, J: int) -> Array:
+    """Sums over J channels around each."""
+    padded = np.pad(maps, ((J // 2, J // 2), *((0, 0),) * (maps.ndim - 1)))
+    return np.sum([padded[j : j + len(maps)] for j in range(J)], axis=0)
 
 
 QUICK = [layer.title for layer in LRNS]
-SUBJECT = Subject("lrn", f"{__doc__}", LRNS, make_case, PEERS, DIRECTIONS, QUICK, compute=False)
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Run what the command line asks for; the exit status is 1 if a result of ours was wrong, 2 without PyTorch."""
-    return _primitives.main(SUBJECT, argv)
-
+SUITE = Primitives("lrn", __doc__, Lrn, LRNS, DIRECTIONS, QUICK, compute=False)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(SUITE.main())

@@ -5,335 +5,414 @@ written for neon build them, and of PyTorch's modules with the same weights. A s
 read), backward and the optimizer. PyTorch is eager, with channels last, and compiled. Every contender is a process of
 its own, which stands still while another is measured. Without PyTorch the exit status is 2.
 
-With ``--backend gpu`` all of that runs on a GPU, with and without TF32; ours alone, checked against the CPU, where no
-PyTorch sees it. Then the exit status is 2 without a GPU.
+With ``--backend gpu`` all of that runs on a GPU, twice: with products of float32, and with factors rounded to TF32.
+Ours alone, checked against the CPU, where no PyTorch sees the GPU. Then the exit status is 2 without a GPU.
 """
 
 from __future__ import annotations
 
 import argparse
-import logging
-import random
-import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import _apart
-import _models_gpu as gpu
-import _models_outside as outside
-import _models_report as report
-import _primitives
+import _machine
+import _outside as outside
 import numpy as np
-from _apart import Child, Link
-from _cases import Result
+from _apart import Apart, Desk
+from _cases import LEFT_OUT, NOT_INSTALLED, OURS, Case, Result, geometric_mean, met, takes, times
 from _contenders import SLOW_TO_COMPILE
-from _models_report import TF32, TRAINING, is_training
-from _nets import NETS, ON_GPU_ALONE
-from _sequences import some
+from _libraries import set_torch_up
+from _nets import NETS, ON_GPU_ALONE, TINY
+from _report import Form
 from _sequences_torch import CHANNELS_LAST, COMPILED
-from _terms import LEFT_OUT, OURS
-from harness import Session, arguments, error, some_of
+from _steps import REFERENCE, STEPS, Step, Steps, StepSuite, best_peer, drop_wrong, groups, in_steps, ours, sample, some
+from _suite import Key, installed
+from harness import Session, some_of
 
-TOLERANCE, TIMES = 2e-3, 3
+TOLERANCE, TIMES, MOST = 2e-3, 3, 0.05
 """Largest relative error of costs and of what steps change; or so many times that of PyTorch in float32, if that is
-larger: in deep networks rectifiers close to 0 turn rounding into errors of some percent."""
-
-MOST = 0.05
-"""An error of PyTorch's that is larger explains nothing."""
+larger: in deep networks rectifiers close to 0 turn rounding into errors of some percent. But an error of PyTorch's of
+more than ``MOST`` explains nothing."""
 ROUNDED_TOLERANCE, ROUNDED_MOST = 2e-2, 0.3
 """The same where factors are rounded to TF32, to 11 bits."""
 
-STEPS = 2
-"""Steps before results are compared: the second uses the momentum that the first made."""
-
-REFERENCE = "reference"
 PEERS = ("torch", CHANNELS_LAST, COMPILED)
 IMAGES = 3
 """Axes of the input of networks that PyTorch may run with channels last."""
 
-ROUNDS, QUICK_ROUNDS = 7, 3
-SECONDS, QUICK_SECONDS = 1.0, 0.3
-"""Length of a sample, which is the median of the steps made in this time."""
-
 LEAST = 2
 """Fewest steps of a sample."""
 
+LIMIT = 540.0
+"""Seconds after which no further network is begun on a GPU."""
+
 QUICK = ("mlp", "digits", "char-lstm 256")
+
+TRAINING, INFERENCE, TF32 = "training", "inference", ", TF32"
+"""Modes; the last ends one in which factors of products are rounded."""
+MODES = {
+    TRAINING: "A training step", INFERENCE: "One sample forward",
+    TRAINING + TF32: "A training step, factors of products in TF32",
+    INFERENCE + TF32: "One sample forward, factors of products in TF32",
+}  # fmt: skip
+
+EACH, ALL, FORWARD = 1.05, 1.25, 1.0
+"""Time of the fastest of PyTorch's ways divided by ours, at least: a network's step, all of them on the geometric
+mean, and one sample forward."""
+EAGER = {("resnet50", TRAINING): 0.8}
+"""Time of eager PyTorch's step divided by ours, at least, by network and mode: a target on a GPU."""
+
+OUTSIDE = 0.05
+"""Largest share of a step that is outside of kernels."""
+
+
+def is_training(mode: str) -> bool:
+    """Whether steps are taken in a mode, in whichever precision."""
+    return mode.startswith(TRAINING)
 
 
 # In the process of a contender ----------------------------------------------------------------------------------
 
 
-class Desk:
-    """What the process of a contender answers; ``reference`` is PyTorch in float64."""
-
-    def __init__(self, name: str, backend: str = "cpu") -> None:
-        self.name, self.backend = name, backend
-        self._step: Callable[[], object] = list
-        self._made: Any = None
-
-    def make(self, net: str, mode: str, threads: int) -> list[list[float]]:
-        """Set the network up, make some steps; some values of each array that they changed."""
-        if self.backend == "gpu":
-            return self._make_on_gpu(net, mode, threads)
-        load(self.name)
-        before = memory()
-        made = make_ours(net, threads) if self.name == OURS else make_torch(self.name, net, threads)
-        if not is_training(mode):
-            self._step = made.inference()
-            self._step()
-            return []
-        step: Callable[[], object] = made.step
-        for _ in range(STEPS):
-            step()
-        found = [some(array) for array in made.result()]
-        step()
-        self._step, self._bytes, self._made = step, memory() - before, made
-        return found
-
-    def _make_on_gpu(self, net: str, mode: str, threads: int) -> list[list[float]]:
-        """See :meth:`make`; each step is waited for, as it is when its cost is read."""
-        if self.name == OURS:
-            made = gpu.make_ours(net, mode)
-        elif self.name == REFERENCE and not _primitives.has_torch():
-            made = gpu.make_host(net)
-        else:
-            gpu.allow_tf32(mode)
-            made = make_torch(self.name, net, threads, self.backend)
-        step = made.step if is_training(mode) else made.inference()
-        for _ in range(STEPS):
-            step()
-        found = [some(array) for array in made.result()] if is_training(mode) else []
-        self._step, self._bytes = gpu.waiting(made, step), gpu.memory(made)
-        return found
-
-    def memory(self) -> int:
-        """Bytes by which the process has grown at most while it set the network up and made its first steps."""
-        return self._bytes
-
-    def outside(self, seconds: float) -> list[float] | None:
-        """The part of a step of ours in which no kernel runs; None where that cannot be told."""
-        alone = None if self._made is None else outside.kernels_of(self._made)
-        return None if alone is None else outside.shares(self._step, alone, seconds)
-
-    def sample(self, seconds: float) -> float:
-        """The median time of a step, of those that ``seconds`` have time for."""
-        taken: list[float] = []
-        self._step()
-        end = time.perf_counter() + seconds
-        while len(taken) < LEAST or time.perf_counter() < end:
-            start = time.perf_counter()
-            self._step()
-            taken.append(time.perf_counter() - start)
-        return statistics.median(taken)
-
-
-def load(name: str) -> None:
-    """Import what the contender is made of, whose size does not count."""
-    if name == OURS:
-        import _nets_ours  # noqa: F401
-
-        import neonlike.backends  # noqa: F401
-    else:
-        _primitives.set_torch_up()
-        import _nets_torch  # noqa: F401
-        import torch  # noqa: F401
-
-
-def memory() -> int:
+def host_memory() -> int:
     """The most memory that this process has had at a time, in bytes."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) << 10
 
 
-def make_ours(net: str, threads: int) -> Any:
+def load(who: str, threads: int) -> None:
+    """Import the contender's modules, whose size does not count."""
+    if who == OURS:
+        import _nets_ours  # noqa: F401
+
+        import neonlike.backends  # noqa: F401
+    else:
+        set_torch_up(threads, gradients=True)
+        import _nets_torch  # noqa: F401
+
+
+def make_ours(net: str, threads: int, backend: str = "cpu", mode: str = "") -> Any:
     """The network of our layers."""
     from _nets_ours import Training
 
     from neonlike.backends import gen_backend
 
-    be = gen_backend("cpu", rng_seed=0, batch_size=NETS[net].N)
-    be.num_threads = threads
+    be = gen_backend(backend, rng_seed=0, batch_size=NETS[net].N)
+    if backend == "gpu":
+        be.product_precision = "tf32" if mode.endswith(TF32) else "float32"
+    elif threads:
+        be.num_threads = threads
     return Training(be, net)
 
 
-def make_torch(name: str, net: str, threads: int, backend: str = "cpu") -> Any:
-    """The network of PyTorch's modules."""
-    _primitives.set_torch_up()
+def make_torch(who: str, net: str, threads: int, backend: str = "cpu", mode: str = "") -> Any:
+    """The network of PyTorch's modules; on a GPU in TF32 if the mode says so, as it does convolutions of itself."""
+    set_torch_up(threads, gradients=True)
     import torch
     from _nets_torch import Training
     from _sequences_torch import Way
 
-    logging.getLogger("torch").setLevel(logging.ERROR)
-    torch.set_num_threads(threads)
-    torch.set_grad_enabled(True)
-    double = name == REFERENCE
-    return Training(Way(name, double, gpu.torch_device(backend, double)), net)
+    double = who == REFERENCE
+    device = "cpu"
+    if backend == "gpu":
+        device = "cuda" if torch.cuda.is_available() or not double else "cpu"
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = mode.endswith(TF32)
+    return Training(Way(who, double, device), net)
+
+
+def waiting(made: Any, step: Step) -> Step:
+    """``step``, and until the GPU has done it, as when its cost is read."""
+    if hasattr(made, "be"):
+        wait = made.be.synchronize
+    else:
+        import torch
+
+        wait = torch.cuda.synchronize
+
+    def run() -> None:
+        step()
+        wait()
+
+    return run
+
+
+def device_memory(made: Any) -> int:
+    """The most of the GPU's memory that arrays have taken at a time, in bytes."""
+    if hasattr(made, "be"):
+        return int(made.be.memory_stats().used_peak)
+    import torch
+
+    return int(torch.cuda.max_memory_allocated()) if torch.cuda.is_available() else 0
+
+
+class ModelDesk(Desk):
+    """The desk of a contender, who also tells its memory and what of a step is outside of kernels.
+
+    Parameters
+    ----------
+    who, backend : str
+    seconds : float
+        Length of a sample.
+    """
+
+    def __init__(self, who: str, backend: str, seconds: float) -> None:
+        super().__init__(self.network)
+        self.who, self.backend, self.seconds = who, backend, seconds
+        self.made: Any = None
+        self.step: Step = list
+        self.bytes = 0
+
+    def network(self, net: str, mode: str, threads: int, expected: Any = None) -> Case:
+        """Set the network up; its steps are made when it is checked."""
+        load(self.who, threads)
+        before = host_memory()
+        maker = make_ours if self.who == OURS else partial(make_torch, self.who)
+        made = self.made = maker(net, threads, self.backend, mode)
+        on_gpu = self.backend == "gpu"
+
+        def weigh() -> None:
+            self.bytes = device_memory(made) if on_gpu else host_memory() - before
+
+        self.step = made.step if is_training(mode) else made.inference()
+        timed = waiting(made, self.step) if on_gpu else self.step
+        changed = made.result if is_training(mode) else lambda: []
+        contender = in_steps(self.who, self.step, changed, partial(sample, timed, self.seconds, LEAST), weigh)
+        reference = lambda: [np.asarray(array) for array in expected or ()]  # noqa: E731
+        return Case(net, mode, threads, [contender], reference, tolerance=float("inf"))
+
+    def memory(self) -> int:
+        """Bytes by which the process has grown at most while it set the network up and made its first steps."""
+        return self.bytes
+
+    def outside(self, seconds: float) -> list[float] | None:
+        """Share of a step of ours in which no kernel runs; None where that cannot be told."""
+        alone = outside.kernels_of(self.made)
+        return None if alone is None else outside.shares(self.step, alone, seconds)
 
 
 # A run ----------------------------------------------------------------------------------------------------------
 
 
-class Run:
-    """Measures what the command line asks for.
+class Models(StepSuite):
+    """A key is a network, a mode, and a number of threads."""
 
-    Parameters
-    ----------
-    session : Session
-    link : callable
-        Makes the link to the process of a contender.
-    """
+    name, text = "models", f"{__doc__}"
+    contenders = (OURS, *PEERS)
+    rounds, seconds = (3, 7), (0.3, 1.0)
 
-    def __init__(self, session: Session, link: Callable[[str], Link]) -> None:
-        self.session, self.link, self.options = session, link, session.options
-        self.absent = gpu.why_absent() if self.options.backend == "gpu" else ""
+    def options(self, parser: argparse.ArgumentParser) -> None:
+        super().options(parser)
+        kinds, text = (TRAINING, INFERENCE), f"begin no network after so long (on a GPU {LIMIT:.0f}, else never)"
+        parser.add_argument("--only", type=some_of(NETS), metavar="NAME,NAME", help=f"some of {', '.join(NETS)}")
+        parser.add_argument("--modes", type=some_of(kinds), help=f"{', '.join(kinds)}; default both")
+        parser.add_argument("--threads", type=int, default=_machine.cores(), metavar="N", help="default: the cores")
+        parser.add_argument("--outside", action="store_true", help="only what part of our steps is outside of kernels")
+        parser.add_argument("-b", "--backend", choices=("cpu", "gpu"), default="cpu", help="where all of them compute")
+        parser.add_argument("--tiny", action="store_true", help="small networks instead, for an emulated GPU")
+        parser.add_argument("--limit", type=float, metavar="SECONDS", help=text)
 
-    def network(self, name: str, mode: str) -> None:
-        """Measure every contender on one network."""
-        able = [who for who in (OURS, *PEERS) if who != CHANNELS_LAST or len(NETS[name].shape) == IMAGES]
-        cells = [Result(name, mode, self.options.threads, who) for who in able]
-        for cell in cells:
-            if cell.contender != OURS and self.absent:
-                cell.note = self.absent
-            elif cell.contender in SLOW_TO_COMPILE and self.options.quick:
-                cell.note = f"{LEFT_OUT}, compiling takes seconds"
-        self.measure(cells)
-        self.session.beside += cells
-        self.session.say(report.group_text(cells))
+    def settle(self, options: argparse.Namespace) -> str:
+        on_gpu = options.backend == "gpu"
+        if options.tiny:
+            NETS.clear()
+            NETS.update(TINY)
+        every = sorted(NETS, key=lambda name: name not in ON_GPU_ALONE)  # which have a target: before the time is up
+        every = [name for name in every if on_gpu or name not in ON_GPU_ALONE]
+        options.only = [name for name in options.only or (QUICK if options.quick else every) if name in NETS]
+        options.modes = options.modes or [TRAINING, INFERENCE]
+        if on_gpu:
+            options.modes = [mode + how for how in ("", TF32) for mode in options.modes]
+        if options.limit is None:
+            options.limit = LIMIT if on_gpu else float("inf")
+        return "--threads: at least one" if options.threads < 1 else super().settle(options)
 
-    def outside(self, name: str) -> list[str]:
-        """Measure ours alone: how much of a training step is outside of kernels."""
-        cell = Result(name, TRAINING, self.options.threads, OURS)
-        link = self.link(OURS)
-        try:
-            link.ask("make", cell.case, cell.text, cell.size)
-            cell.outside = link.ask("outside", self.options.seconds * self.options.rounds)
-        finally:
-            link.close()
-        return report.outside_lines(cell) or [f"{name}: not all that a step does can be started apart"]
+    def plan(self, options: argparse.Namespace) -> list[Key]:
+        return [(name, mode, options.threads) for name in options.only for mode in options.modes]
 
-    def measure(self, cells: Sequence[Result]) -> None:
-        """Fill ``cells``, which are of one network and mode."""
-        expected = self.reference(cells[0]) if is_training(cells[0].text) else []
-        links: dict[str, Link] = {}
-        with ExitStack() as ending:
-            for cell in (cell for cell in cells if not cell.note):
-                link = links[cell.contender] = self.link(cell.contender)
-                ending.callback(link.close)
-                made = link.ask("make", cell.case, cell.text, cell.size)
-                if is_training(cell.text):
-                    cell.memory, cell.error = link.ask("memory"), worst(made, expected)
-            check(cells)
-            able = [cell for cell in cells if not cell.note]
-            for turn in range(self.options.rounds):
-                for cell in random.Random(turn).sample(able, len(able)):
-                    cell.samples.append(links[cell.contender].ask("sample", self.options.seconds))
-            for cell in able:
-                if cell.contender == OURS and is_training(cell.text) and self.options.backend == "cpu":
-                    cell.outside = links[OURS].ask("outside", self.options.seconds)
-        for cell in able:
-            cell.rounds, cell.median = len(cell.samples), statistics.median(cell.samples)
-            cell.low, cell.high = min(cell.samples), max(cell.samples)
+    def same(self, key: Key) -> Key:
+        return (key[0], TRAINING, key[2]) if is_training(key[1]) else ()
 
-    def reference(self, cell: Result) -> list[Any]:
-        """What two steps change, computed by PyTorch in float64."""
-        link = self.link(REFERENCE)
-        try:
-            return [np.asarray(array) for array in link.ask("make", cell.case, TRAINING, cell.size)]
-        finally:
-            link.close()
+    def truth(self, options: argparse.Namespace, *key: Any) -> list[list[float]]:
+        net, _, threads = key
+        host = options.backend == "gpu" and not installed("torch")
+        made = make_ours(net, 0) if host else make_torch(REFERENCE, net, threads, options.backend)
+        for _ in range(STEPS):
+            made.step()
+        return [some(array) for array in made.result()]
+
+    @contextmanager
+    def desk(self, options: argparse.Namespace, who: str) -> Iterator[Any]:
+        if who == REFERENCE:
+            with super().desk(options, who) as desk:
+                yield desk
+        else:
+            yield ModelDesk(who, options.backend, options.seconds)
+
+    def taking_part(self, key: Key, options: argparse.Namespace) -> tuple[list[str], dict[str, str]]:
+        absent = {}
+        for who in PEERS:
+            if why := why_absent() if options.backend == "gpu" else "":
+                absent[who] = why
+            elif options.quick and who in SLOW_TO_COMPILE:
+                absent[who] = f"{LEFT_OUT}, compiling takes seconds"
+        able = [who for who in self.contenders if who != CHANNELS_LAST or len(NETS[key[0]].shape) == IMAGES]
+        return [who for who in able if who not in absent], {who: absent[who] for who in able if who in absent}
+
+    def judge(self, case: Case) -> None:
+        """Leave out who is wrong: by more than the tolerance, and by more than PyTorch's own float32 explains."""
+        least, most = (ROUNDED_TOLERANCE, ROUNDED_MOST) if case.text.endswith(TF32) else (TOLERANCE, MOST)
+        eager = next((r.error for r in case.checked or () if r.contender == PEERS[0] and r.error is not None), 0.0)
+        drop_wrong(case, lambda result: max(least, TIMES * min(eager, most)))
+
+    def afterwards(self, apart: Apart, session: Session, results: list[Result]) -> None:
+        for result in (r for r in results if r.median is not None and is_training(r.text)):
+            result.memory = apart.ask(result.contender, "memory")
+            if result.contender == OURS and session.options.backend == "cpu":
+                result.outside = apart.ask(OURS, "outside", session.options.seconds)
+
+    def measure_case(
+        self, session: Session, argv: Sequence[str], key: Key, names: Sequence[str], absent: Mapping[str, str]
+    ) -> list[Result]:
+        if time.monotonic() - self.began < session.options.limit:
+            return super().measure_case(session, argv, key, names, absent)
+        session.skip(f"{key[0]}, {key[1]}: left out, {session.options.limit:.0f} seconds are over")
+        return []
+
+    def measure(self, session: Session, argv: Sequence[str]) -> None:
+        self.began = time.monotonic()
+        if not session.options.outside:
+            super().measure(session, argv)
+            return
+        for name in session.options.only:
+            with Apart([OURS], partial(self.start, argv)) as apart:
+                apart.case(name, TRAINING, session.options.threads)
+                options = session.options
+                result = Result(name, TRAINING, options.threads, OURS)
+                result.outside = apart.ask(OURS, "outside", options.seconds * options.rounds)
+                self.alone += outside_lines(result) or [f"{name}: not all that a step does can be started apart"]
+
+    def facts(self, options: argparse.Namespace) -> dict[str, str]:
+        found = {"threads": f"{options.threads}", "checked against": "PyTorch in float64"}
+        if options.backend == "gpu" and not installed("torch"):
+            found["checked against"] = "ours on the CPU"
+        return found | self.gpu
+
+    def form(self, options: argparse.Namespace) -> Form:
+        size = lambda r: NETS[r.case].N if is_training(r.text) else 1  # noqa: E731
+        return Steps(
+            about=lambda r: f"{r.case}, {r.text}: {NETS[r.case].text}, N = {size(r)}",
+            table_of=lambda r: MODES[r.text],
+            titles=("network", "N"),
+            row=lambda r: (r.case, str(size(r))),
+            more={"memory": memory_text, "outside": outside_text},
+            besides=lambda r: (f", {memory_text(r)}" if is_training(r.text) else "")
+            + (f", {outside_text(r)} outside kernels" if r.outside else ""),
+        )
+
+    def verdicts(self, session: Session) -> list[str]:
+        return [*self.alone, *verdicts(session.beside)]
+
+    def subject(self, options: argparse.Namespace) -> str:
+        return f"models{' gpu' * (options.backend == 'gpu')}"
+
+    def ready(self, options: argparse.Namespace) -> bool:
+        self.gpu, self.alone, self.needs_torch = {}, [], options.backend == "cpu" and not options.outside
+        if options.backend == "cpu":
+            return super().ready(options)
+        found = gpu_facts()
+        self.gpu = found or {}
+        if "cuemu" in self.gpu.get("GPU", ""):  # whose times say nothing
+            options.results = False
+        return found is not None
 
 
-def worst(made: list[list[float]], expected: list[Any]) -> float:
-    """The largest error of costs, and of what steps changed, each relative to its array's largest value."""
-    if len(made) != len(expected):
-        return float("inf")
-    return max(error([np.asarray(array)], [right]) for array, right in zip(made, expected))
+def why_absent() -> str:
+    """Why PyTorch does not take part on a GPU; empty if it does."""
+    if not installed("torch"):
+        return NOT_INSTALLED
+    import torch
+
+    return "" if torch.cuda.is_available() else f"{NOT_INSTALLED} with support for this GPU"
 
 
-def check(cells: Sequence[Result]) -> None:
-    """Leave out who is wrong: by more than the tolerance, and by more than PyTorch's own float32 explains."""
-    rounded = any(cell.text.endswith(TF32) for cell in cells)
-    least, most = (ROUNDED_TOLERANCE, ROUNDED_MOST) if rounded else (TOLERANCE, MOST)
-    eager = next((cell.error for cell in cells if cell.contender == PEERS[0] and cell.error is not None), 0.0)
-    allowed = max(least, TIMES * min(eager, most))
-    for cell in cells:
-        if cell.error is not None and not cell.error <= allowed:
-            cell.note = f"not timed, because it is wrong: error {cell.error:.1e}, allowed {allowed:.0e}"
-            cell.wrong = cell.contender == OURS
+def gpu_facts() -> dict[str, str] | None:
+    """The GPU, for the reader; None, with a line for the user, if there is none that can be used."""
+    from neonlike.backends import gen_backend
+    from neonlike.errors import BackendUnavailable
+
+    try:
+        with gen_backend("gpu", rng_seed=0) as be:
+            major, minor = be.compute_capability
+            return {"GPU": f"{be.device.name}, {be.sm_count} multiprocessors, capability {major}.{minor}"}
+    except BackendUnavailable as why:
+        print(f"benchmarks/models.py: {why}")
+        return None
 
 
-def parse(argv: list[str] | None = None) -> argparse.Namespace:
-    """The command line."""
-    parser = arguments(f"{__doc__}".partition("\n")[0], bench=True)
-    _apart.add_option(parser)
-    parser.add_argument("--only", type=some_of(NETS), metavar="NAME,NAME", help=f"some of {', '.join(NETS)}")
-    kinds = TRAINING, report.INFERENCE
-    parser.add_argument("--modes", type=some_of(kinds), help=f"{', '.join(kinds)}; default both")
-    parser.add_argument("--threads", type=int, default=report.cores(), metavar="N", help="default: the cores")
-    parser.add_argument("--outside", action="store_true", help="only what part of our steps is outside of kernels")
-    parser.add_argument("-b", "--backend", choices=("cpu", "gpu"), default="cpu", help="where all of them compute")
-    parser.add_argument("--tiny", action="store_true", help="small networks instead, for an emulated GPU")
-    text = f"begin no network after so long (on a GPU {gpu.LIMIT:.0f}, else never)"
-    parser.add_argument("--limit", type=float, metavar="SECONDS", help=text)
-    parser.add_argument("--rounds", type=int, metavar="N", help=f"default {ROUNDS}, {QUICK_ROUNDS} with --quick")
-    options = parser.parse_args(argv)
-    if options.tiny:
-        gpu.use_tiny()
-    every = sorted(NETS, key=lambda name: name not in ON_GPU_ALONE)  # which have a target: before the time is up
-    if options.backend == "cpu":
-        every = [name for name in every if name not in ON_GPU_ALONE]
-    options.only = [name for name in options.only or (QUICK if options.quick else every) if name in NETS]
-    options.modes = options.modes or [*kinds]
-    if options.backend == "gpu":
-        options.modes = [mode + how for how in ("", TF32) for mode in options.modes]
-    if options.limit is None:
-        options.limit = gpu.LIMIT if options.backend == "gpu" else float("inf")
-    options.seconds = QUICK_SECONDS if options.quick else SECONDS
-    if options.rounds is None:
-        options.rounds = QUICK_ROUNDS if options.quick else ROUNDS
-    if options.rounds < 1 or options.threads < 1:
-        parser.error("--rounds, --threads: at least one")
-    return options
+def memory_text(result: Result) -> str:
+    """How much a process has grown by training."""
+    return f"{result.memory / (1 << 20):.0f} MiB" if result.memory else "-"
 
 
-def start(argv: Sequence[str], name: str) -> Link:
-    """The process of the contender ``name``."""
-    return Child(name, __file__, argv)
+def outside_text(result: Result) -> str:
+    """The part of a step that is outside of kernels."""
+    return f"{100 * result.outside[0]:.1f} %" if result.outside else "-"
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run what the command line asks for; the exit status is 1 if a result of ours was wrong, 2 without PyTorch."""
-    options = parse(argv)
-    if options.child:
-        return _apart.serve(Desk(options.child, options.backend))
-    facts = {"threads": f"{options.threads}", "checked against": "PyTorch in float64"}
-    if options.backend == "gpu":
-        found = gpu.facts()
-        if found is None:
-            return _primitives.NO_TORCH
-        options.results = options.results and "cuemu" not in found["GPU"]  # whose times say nothing
-        facts |= found if _primitives.has_torch() else found | {"checked against": "ours on the CPU"}
-    elif not options.outside and not _primitives.has_torch():
-        return _primitives.say_what_is_missing("models")
-    session = Session(f"models{' gpu' * (options.backend == 'gpu')}", options, facts)
-    run, began = Run(session, partial(start, sys.argv[1:] if argv is None else argv)), time.monotonic()
-    if options.outside:
-        return session.finish([line for name in options.only for line in run.outside(name)])
-    for name in options.only:
-        for mode in options.modes:
-            if time.monotonic() - began < options.limit:
-                run.network(name, mode)
-            else:
-                session.skip(f"{name}, {mode}: left out, {options.limit:.0f} seconds are over")
-    session.tables = report.tables(session.beside)
-    return session.finish(report.verdicts(session.beside))
+# Verdicts -------------------------------------------------------------------------------------------------------
 
+
+def verdicts(results: Sequence[Result]) -> list[str]:
+    """All targets that this run says something about."""
+    lines = []
+    for mode in MODES:
+        target, ratios = EACH if is_training(mode) else FORWARD, []
+        for network, cells in groups([r for r in results if r.text == mode], lambda r: r.case).items():
+            first, best = ours(cells), best_peer(cells)
+            if best is None or (ratio := times(first, best)) is None:
+                continue
+            ratios.append(ratio)
+            lines += [f"{network}, {mode}: {takes(best.contender, ratio, target)}", *_eager(network, mode, cells)]
+            if first is not None and is_training(mode):
+                lines += [*_memory(network, first, cells), *outside_lines(first)]
+        if is_training(mode) and len(ratios) > 1:
+            mean, _ = geometric_mean(ratios) or (0.0, 0)
+            words = f"{mean:.2f} on the geometric mean (target >= {ALL:g}): {met(mean >= ALL)}"
+            lines.append(f"{len(ratios)} networks, {mode}: {words}")
+    return lines
+
+
+def _eager(network: str, mode: str, cells: Sequence[Result]) -> list[str]:
+    """The target of a network beside PyTorch's eager way alone, if it has one."""
+    target, eager = EAGER.get((network, mode)), next((cell for cell in cells if cell.contender == "torch"), None)
+    ratio = times(ours(cells), eager)
+    return [] if target is None or ratio is None else [f"{network}, {mode}: {takes('torch', ratio, target)}"]
+
+
+def outside_lines(result: Result) -> list[str]:
+    """Whether kernels take nearly all of a step's time."""
+    if not result.outside:
+        return []
+    by_clock, by_thread = (f"{100 * share:.1f} %" for share in result.outside)
+    words = f"{by_clock} of a step, {by_thread} of its thread's time (target < {100 * OUTSIDE:.0f} %)"
+    return [f"{result.case}, outside kernels: {words}: {met(result.outside[0] < OUTSIDE)}"]
+
+
+def _memory(network: str, first: Result, cells: Sequence[Result]) -> list[str]:
+    """Whether ours takes no more memory than the most sparing of PyTorch's eager ways."""
+    peers = [cell.memory for cell in cells if cell.contender != OURS and cell.memory]
+    if not first.memory or not peers:
+        return []
+    share = first.memory / min(peers)
+    return [f"{network}, memory: {share:.2f} of PyTorch's (target <= 1): {met(share <= 1)}"]
+
+
+SUITE = Models()
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(SUITE.main())

@@ -9,15 +9,15 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
-import _network_report as report
-import _primitives
-from _network_calls import CALLS, PASSES
-from _network_report import COLUMNS, TOTALS, Figure, Layout, Line, markdown, totals
+from _cases import markdown
+from _network_calls import CALLS, KINDS, PASSES
 from _networks import BATCH, distinct
-from harness import Session, arguments
+from _suite import NOT_READY, lacks_memory
+from harness import Session, arguments, some_of
 
 ITERATIONS, QUICK_ITERATIONS = 5, 3
 """Timed calls of each pass; the table shows their median."""
@@ -29,14 +29,133 @@ QUICK_BATCH = 8
 OPERANDS = 3
 """Estimated memory of a layer as a multiple of its input and output: these, their errors, and their initial values."""
 
-NO_BACKEND = 2
-"""Exit status where the backend that was asked for is not available."""
+SUMS = {"forward": PASSES[:1], "backward": PASSES[1:], "both": PASSES}
+"""Passes summed in each total: backward is the gradient of the data and that of the weights."""
+
+COLUMNS = ("layer", "geometry", "times", *(column for name in PASSES for column in (f"{name} ms", "rate")))
+TOTALS = ("kind", "layers", *(column for name in SUMS for column in (f"{name} ms", "rate")))
+FIGURE, RATE = 8, 14
+"""Widths of a time and of a rate with its unit."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One pass of a layer, from the backend's records.
+
+    Attributes
+    ----------
+    seconds : float
+        Of the median call.
+    nbytes, flops : int
+        Of one call.
+    product : bool
+        Its rate is in FLOP/s, as of all that multiplies matrices; else in bytes a second.
+    """
+
+    seconds: float
+    nbytes: int
+    flops: int
+    product: bool
+
+    @property
+    def rate(self) -> str:
+        """``81.3 GFLOP/s`` or ``40.1 GB/s``."""
+        return _rate(self.flops if self.product else self.nbytes, self.seconds, "GFLOP/s" if self.product else "GB/s")
+
+
+@dataclass(frozen=True)
+class Line:
+    """A layer of a network and the figures of its passes; ``layer.count`` says how often it occurs."""
+
+    layer: Any
+    figures: dict[str, Figure]
+
+    def seconds(self, passes: Sequence[str] = PASSES) -> float:
+        """Seconds of these passes, of all layers like this one."""
+        return self.layer.count * sum(figure.seconds for name, figure in self.figures.items() if name in passes)
+
+    def flops(self, passes: Sequence[str] = PASSES) -> int:
+        """Operations of the matrix products, of all layers like this one."""
+        figures = [figure for name, figure in self.figures.items() if name in passes and figure.product]
+        return int(self.layer.count * sum(figure.flops for figure in figures))
+
+    def cells(self) -> list[str]:
+        """Cells of the columns."""
+        found = [self.layer.name, self.layer.text, str(self.layer.count)]
+        for name in PASSES:
+            figure = self.figures.get(name)
+            found += [f"{1e3 * figure.seconds:.3f}", figure.rate] if figure else ["-", "-"]
+        return found
+
+    def as_json(self) -> dict[str, Any]:
+        """The same for programs; times in seconds."""
+        layer, figures = self.layer, {name: asdict(figure) for name, figure in self.figures.items()}
+        facts = {"layer": layer.name, "kind": KINDS[type(layer)], "geometry": layer.text, "times": layer.count}
+        return facts | figures
+
+
+def _rate(total: float, seconds: float, unit: str) -> str:
+    return f"{total / seconds / 1e9:.1f} {unit}" if seconds else "-"
+
+
+def totals(lines: Sequence[Line]) -> list[list[str]]:
+    """All layers together, each as often as it occurs: a row a kind, then everything."""
+    kinds = {kind: [line for line in lines if KINDS[type(line.layer)] == kind] for kind in KINDS.values()}
+    return [*(_total(kind, some) for kind, some in kinds.items() if some), _total("total", lines)]
+
+
+def _total(name: str, lines: Sequence[Line]) -> list[str]:
+    cells = [name, str(sum(line.layer.count for line in lines))]
+    for passes in SUMS.values():
+        seconds, flops = sum(line.seconds(passes) for line in lines), sum(line.flops(passes) for line in lines)
+        cells += [f"{1e3 * seconds:.3f}", _rate(flops, seconds, "GFLOP/s") if flops else "-"]
+    return cells
+
+
+def speed(lines: Sequence[Line], N: int) -> str:
+    """Images a second, the optimizer's step left out."""
+    seconds = sum(line.seconds() for line in lines)
+    rate = f": {N / seconds:.1f} a second" if seconds else ""
+    return f"{N} images forward and backward in {1e3 * seconds:.1f} ms{rate}"
+
+
+class Layout:
+    """Rows as lines of text, words on the left, figures on the right; a column called "rate" has room for its unit.
+
+    Parameters
+    ----------
+    titles : sequence of str
+        Of the columns.
+    words : sequence of sequence of str
+        All that will stand in each of the first columns.
+    """
+
+    def __init__(self, titles: Sequence[str], words: Sequence[Iterable[str]]) -> None:
+        self.titles, self.words = titles, len(words)
+        self.widths = [max(map(len, (title, *column))) for title, column in zip(titles, words)]
+        self.widths += [max(len(t), FIGURE, RATE * (t == "rate")) for t in titles[len(words) :]]
+
+    def heading(self) -> str:
+        """The titles, and a line below them."""
+        titles = self.line(self.titles)
+        return f"{titles}\n{'-' * len(titles)}"
+
+    def line(self, cells: Sequence[str]) -> str:
+        """One row."""
+        pairs = list(zip(cells, self.widths))
+        left = [cell.ljust(width) for cell, width in pairs[: self.words]]
+        return "  ".join(left + [cell.rjust(width) for cell, width in pairs[self.words :]])
+
+
+# A run ----------------------------------------------------------------------------------------------------------
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = arguments(f"{__doc__}".partition("\n")[0])
-    parser.add_argument("--network", type=_networks, default=list(BATCH), metavar="NAME,NAME", help=", ".join(BATCH))
+    parser.add_argument(
+        "--network", type=some_of(BATCH, "network "), default=list(BATCH), metavar="NAME,NAME", help=", ".join(BATCH)
+    )
     default = ", ".join(f"{name} {N}" for name, N in BATCH.items())
     parser.add_argument("-n", "--batch", type=_count, metavar="N", help=f"images; default {default}")
     parser.add_argument("-b", "--backend", choices=("cpu", "gpu"), default="cpu", help="default cpu")
@@ -55,13 +174,6 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     return options
 
 
-def _networks(text: str) -> list[str]:
-    names = text.split(",")
-    if unknown := [name for name in names if name not in BATCH]:
-        raise argparse.ArgumentTypeError(f"no network {', '.join(unknown)}; there are {', '.join(BATCH)}")
-    return names
-
-
 def _count(text: str) -> int:
     if (number := int(text)) < 1:
         raise argparse.ArgumentTypeError(f"expected 1 or more, got {text}")
@@ -69,7 +181,7 @@ def _count(text: str) -> int:
 
 
 def figure(recorder: Any, label: str, iterations: int) -> Figure:
-    """What ``recorder`` has of the latest calls of the block ``label``: the kernels and primitives that ran in it."""
+    """The latest calls of the block ``label`` by ``recorder``: the kernels and primitives that ran in it."""
     rows = recorder.rows()
     (block,) = [row for row in rows if row.name == label and not row.inside]
     parts = [row for row in rows if row.inside == label]
@@ -102,7 +214,7 @@ def network(be: Any, session: Session, name: str, N: int) -> None:
     session.say(f"\n{heading}\n\n{shown.heading()}")
     lines: list[Line] = []
     for layer in found:
-        if why := _primitives.fits(layer, N, layer.nbytes(N), OPERANDS):
+        if why := lacks_memory(f"{layer.title} at N = {N}", OPERANDS * layer.nbytes(N)):
             session.skip(why)
             continue
         # Nobody asks for the gradient of the images.
@@ -110,12 +222,12 @@ def network(be: Any, session: Session, name: str, N: int) -> None:
         lines.append(measure(be, layer, N, passes, session.options.iterations))
         session.say(shown.line(lines[-1].cells()))
     if lines:
-        together, speed = totals(lines), report.speed(lines, N)
+        together, words = totals(lines), speed(lines, N)
         shown = Layout(TOTALS, [[row[0] for row in together]])
-        session.say("\n".join(["", shown.heading(), *map(shown.line, together), speed]))
+        session.say("\n".join(["", shown.heading(), *map(shown.line, together), words]))
         tables = markdown(COLUMNS, [line.cells() for line in lines]), markdown(TOTALS, together)
-        session.tables[heading] = [*tables[0], "", *tables[1], "", speed]
-    session.more[name] = {"N": N, "layers": report.as_json(lines)}
+        session.tables[heading] = [*tables[0], "", *tables[1], "", words]
+    session.more[name] = {"N": N, "layers": [line.as_json() for line in lines]}
 
 
 def run(be: Any, options: argparse.Namespace) -> int:
@@ -140,7 +252,7 @@ def main(argv: list[str] | None = None) -> int:
             be.num_threads = options.threads
     except (ArgumentError, BackendUnavailable) as why:
         print(f"benchmarks/networks.py: {why}", file=sys.stderr)
-        return NO_BACKEND
+        return NOT_READY
     with be:
         try:
             return run(be, options)

@@ -8,28 +8,35 @@ from __future__ import annotations
 
 import argparse
 import math
-import statistics
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
-import _apart
-import _contenders
-import _machine
-import _primitives
 import numpy as np
-from _apart import Apart, Child, Desk, Link
-from _cases import Case, Contender, Effort, Record, Result
+from _cases import (
+    OURS,
+    Case,
+    Contender,
+    Effort,
+    Record,
+    Refused,
+    Result,
+    geometric_mean,
+    markdown,
+    met,
+    text,
+    time_text,
+)
+from _contenders import our_run
+from _libraries import Library, Made, Neonlike, Torch, returns, set_torch_up
 from _report import Form
 from _shape_cases import CASES, INTEGERS, ShapeCase, operands
-from _terms import OURS, met, time_text
-from harness import Session, arguments
+from _suite import Key, Suite
+from harness import Session
+
+from neonlike.kernels.run.threads import thread_count
 
 NUMPY, TORCH = "numpy", "torch"
-FULL = Effort(sample=4e-3, min_rounds=5, max_rounds=15, budget=0.8, long=0.1)
-QUICK = Effort(sample=2e-3, min_rounds=3, max_rounds=7, budget=0.2, long=0.05)
 QUICK_STEP = 4
 """A quick run takes each case whose position is a multiple of this."""
 
@@ -40,48 +47,9 @@ TARGET = 1.0
 """Least ratio of PyTorch's time to ours, in any case."""
 
 
-def parse(argv: list[str] | None = None) -> argparse.Namespace:
-    """The command line."""
-    parser = arguments(f"{__doc__}".partition("\n")[0], bench=True)
-    parser.add_argument("--only", metavar="TEXT;TEXT", help="cases whose name has one of these in it")
-    _apart.add_option(parser)
-    options = parser.parse_args(argv)
-    if not schedule(options):
-        parser.error(f"no case has {options.only} in its name")
-    return options
-
-
-def schedule(options: argparse.Namespace) -> list[ShapeCase]:
-    """The cases to measure."""
-    if options.only:
-        return [case for case in CASES if any(text in title(case) for text in options.only.split(";"))]
-    return list(CASES[::QUICK_STEP] if options.quick else CASES)
-
-
 def title(case: ShapeCase) -> str:
     """Name of a case, with its data type unless that is float32 or in the name."""
     return case.name if case.dtype == "float32" or case.dtype in case.name else f"{case.name}, {case.dtype}"
-
-
-def make_case(be: Any, shown: str, name: str) -> Case:
-    """The case of that title with the contender ``name``."""
-    case = next(case for case in CASES if title(case) == shown)
-    arrays = operands(case)
-    rounded = [_rounded(array, case.dtype) for array in arrays]
-
-    def reference() -> list[Any]:
-        return [case.numpy(*[array.astype(np.float64) for array in rounded])]
-
-    shape = case.numpy(*[np.broadcast_to(np.int8(0), array.shape) for array in arrays]).shape
-    itemsize = {"float64": 8, "float32": 4, "int32": 4, "int8": 1}.get(case.dtype, 2)
-    nbytes = itemsize * (sum(math.prod(shape) for shape in case.inputs) + math.prod(shape))
-    found, refused = [], {}
-    try:
-        found = [MAKERS[name](be, case, arrays, shape)]
-    except _contenders.Refused as why:
-        refused[name] = str(why)
-    tolerance = TOLERANCE.get(case.dtype, 1e-5)
-    return Case(shown, case.dtype, 1, found, reference, nbytes, tolerance, refused)
 
 
 def _rounded(array: Any, dtype: str) -> Any:
@@ -93,56 +61,47 @@ def _rounded(array: Any, dtype: str) -> Any:
 
 
 def _result_dtype(case: ShapeCase) -> str:
-    """Of the target: positions and sums of integers are int64."""
+    """Data type of the target: positions and sums of integers are int64."""
     word = case.name.partition(" ")[0]
     return "int64" if word == "argmax" or (word == "sum" and case.dtype in INTEGERS) else case.dtype
 
 
-def ours(be: Any, case: ShapeCase, arrays: Sequence[Any], shape: tuple[int, ...]) -> Contender:
+def _ours(be: Any, case: ShapeCase, arrays: Sequence[Any], shape: tuple[int, ...]) -> tuple[Library, Made]:
     """An assignment, which builds the expression each time, of views that are made each time too."""
     tensors = [be.array(array, dtype=case.dtype) for array in arrays]
     out = be.zeros(shape, dtype=_result_dtype(case))
-    run = _contenders.our_run(be, case.ours(be), tensors, [out], prepared=False)
-    return Contender(OURS, run, lambda: [out.astype("float64").get()], ours=True)
+    return Neonlike(be), Made(our_run(be, case.ours(be), tensors, [out], False), lambda: [out.astype("float64")])
 
 
-def plain_numpy(be: Any, case: ShapeCase, arrays: Sequence[Any], shape: tuple[int, ...]) -> Contender:
+def _numpy(be: Any, case: ShapeCase, arrays: Sequence[Any], shape: tuple[int, ...]) -> tuple[Library, Made]:
     """The expression in NumPy, which has no bfloat16."""
     if case.dtype == "bfloat16":
-        raise _contenders.Refused("no bfloat16")
+        raise Refused("no bfloat16")
     own = [array.astype(case.dtype) for array in arrays]
-    last: list[Any] = [None]
-
-    def run() -> None:
-        last[0] = np.ascontiguousarray(case.numpy(*own))
-
-    return Contender(NUMPY, run, lambda: last)
+    return Library(), returns(lambda: np.ascontiguousarray(case.numpy(*own)))
 
 
-def eager(be: Any, case: ShapeCase, arrays: Sequence[Any], shape: tuple[int, ...]) -> Contender:
+def _torch(be: Any, case: ShapeCase, arrays: Sequence[Any], shape: tuple[int, ...]) -> tuple[Library, Made]:
     """PyTorch without its compiler, into a result that is there already wherever it can."""
-    if not _primitives.has_torch():
-        raise _contenders.Refused("not installed")
-    _primitives.set_torch_up()
-    import torch
-
+    library = Torch("cpu")
+    torch = library.torch
     tensors = [torch.from_numpy(array).to(getattr(torch, case.dtype)) for array in arrays]
-    out = torch.zeros(shape, dtype=getattr(torch, _result_dtype(case)))
-    function, last = case.torch(torch), [None]
+    out, function = torch.zeros(shape, dtype=getattr(torch, _result_dtype(case))), case.torch(torch)
+    made: list[Any] = [None]
 
     def run() -> None:
-        last[0] = function(out, *tensors)
+        made[0] = function(out, *tensors)
 
-    return Contender(TORCH, run, lambda: [last[0].double().numpy()])  # type: ignore[attr-defined]
+    return library, Made(run, lambda: [made[0].double()])
 
 
-MAKERS = {OURS: ours, NUMPY: plain_numpy, TORCH: eager}
+MAKERS = {OURS: _ours, NUMPY: _numpy, TORCH: _torch}
 
 
 class Ratios(Form):
-    """A line a case: times, and those of the others divided by ours."""
+    """A line a case: times, and those of the others divided by ours. What bounds cases is seldom memory: no copies."""
 
-    baseline = OURS
+    baseline, copies = OURS, False
 
     def heading(self, size: int) -> str:
         """Titles of the columns."""
@@ -150,8 +109,10 @@ class Ratios(Form):
 
     def case(self, results: list[Result]) -> str:
         """One case: a line of times and ratios."""
+        times, ratios = _columns(results)
         notes = [f"{r.contender}: {r.note}" for r in results if r.note and r.median is None]
-        return "  ".join([f"{results[0].case:44}", *_columns(results), *notes])
+        shown = [f"{cell:>9}" for cell in times] + [f"{cell:>6}" for cell in ratios]
+        return "  ".join([f"{results[0].case:44}", *shown, *notes])
 
     def title(self, size: int) -> str:
         """Heading of the only table."""
@@ -159,70 +120,81 @@ class Ratios(Form):
 
     def table(self, record: Record, size: int) -> list[str]:
         """Markdown of all cases."""
-        lines = ["| | neonlike | NumPy | PyTorch | NumPy / ours | PyTorch / ours |", "|---|---|---|---|---|---|"]
+        rows = []
         for name in dict.fromkeys(r.case for r in record.results):
-            cells = _columns([r for r in record.results if r.case == name])
-            lines.append(f"| {' | '.join([name, *(cell.strip() for cell in cells)])} |")
-        return lines
+            times, ratios = _columns([r for r in record.results if r.case == name])
+            rows.append([name, *times, *ratios])
+        return markdown(["", "neonlike", "NumPy", "PyTorch", "NumPy / ours", "PyTorch / ours"], rows)
 
 
-def _columns(results: Sequence[Result]) -> list[str]:
+def _columns(results: Sequence[Result]) -> tuple[list[str], list[str]]:
     found = {r.contender: r for r in results}
-    times = [getattr(found.get(name), "median", None) for name in (OURS, NUMPY, TORCH)]
-    ratios = [getattr(found.get(name), "ratio", None) for name in (NUMPY, TORCH)]
-    shown = ["-" if seconds is None else time_text(seconds) for seconds in times]
-    return [f"{text:>9}" for text in shown] + ["     -" if ratio is None else f"{ratio:6.2f}" for ratio in ratios]
+    times = [time_text(found[name].median) if name in found else "-" for name in MAKERS]
+    return times, [text(found[name].ratio, ".2f") if name in found else "-" for name in (NUMPY, TORCH)]
 
 
-class Shapes(Session):
-    """No copy runs beside the cases: what bounds them is seldom memory."""
+class Shapes(Suite):
+    """A key is the title of a case."""
 
-    copies = staticmethod(lambda nbytes: {})
+    name, text, contenders = "optree_shapes", f"{__doc__}", tuple(MAKERS)
+    efforts = (
+        Effort(sample=2e-3, min_rounds=3, max_rounds=7, budget=0.2, long=0.05),
+        Effort(sample=4e-3, min_rounds=5, max_rounds=15, budget=0.8, long=0.1),
+    )
+
+    def options(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--only", metavar="TEXT;TEXT", help="cases whose name has one of these in it")
+
+    def plan(self, options: argparse.Namespace) -> list[Key]:
+        titles = [title(case) for case in CASES]
+        if options.only:
+            return [(name,) for name in titles if any(part in name for part in options.only.split(";"))]
+        return [(name,) for name in (titles[::QUICK_STEP] if options.quick else titles)]
+
+    def set_up(self, who: str, options: argparse.Namespace) -> None:
+        if who == TORCH:
+            try:
+                set_torch_up(thread_count())
+            except ImportError:
+                return  # which its first case tells
+
+    def make(self, be: Any, who: str, shown: str) -> Case:
+        case = next(case for case in CASES if title(case) == shown)
+        arrays = operands(case)
+        rounded = [_rounded(array, case.dtype) for array in arrays]
+        shape = case.numpy(*[np.broadcast_to(np.int8(0), array.shape) for array in arrays]).shape
+        itemsize = {"float64": 8, "float32": 4, "int32": 4, "int8": 1}.get(case.dtype, 2)
+        nbytes = itemsize * (sum(math.prod(shape) for shape in case.inputs) + math.prod(shape))
+        found, refused = [], {}
+        try:
+            library, made = MAKERS[who](be, case, arrays, shape)
+            result = lambda: [library.get(array) for array in made.results()]  # noqa: E731
+            found = [Contender(who, made.run, result, ours=who == OURS)]
+        except Refused as why:
+            refused[who] = str(why)
+        reference = lambda: [case.numpy(*[array.astype(np.float64) for array in rounded])]  # noqa: E731
+        return Case(shown, case.dtype, 1, found, reference, nbytes, TOLERANCE.get(case.dtype, 1e-5), refused)
+
+    def form(self, options: argparse.Namespace) -> Form:
+        return Ratios()
+
+    def verdicts(self, session: Session) -> list[str]:
+        return verdicts(session.results)
 
 
 def verdicts(results: Sequence[Result]) -> list[str]:
     """Geometric mean of PyTorch's time divided by ours, and the cases that miss the target."""
     ratios = {r.case: r.ratio for r in results if r.contender == TORCH and r.ratio}
-    if not ratios:
+    if not (found := geometric_mean(ratios.values())):
         return ["PyTorch was not measured."]
     slower = {name: ratio for name, ratio in sorted(ratios.items(), key=lambda item: item[1]) if ratio < TARGET}
-    lines = [
-        f"PyTorch's time divided by ours: {statistics.geometric_mean(ratios.values()):.2f} on the geometric mean "
-        f"of {len(ratios)} cases; nothing under {TARGET:.1f} {met(not slower)}"
+    line = f"PyTorch's time divided by ours: {found[0]:.2f} on the geometric mean of {found[1]} cases"
+    return [
+        f"{line}; nothing under {TARGET:.1f} {met(not slower)}", *(f"    {name}: {r:.2f}" for name, r in slower.items())
     ]
-    return lines + [f"    {name}: {ratio:.2f}" for name, ratio in slower.items()]
 
 
-@contextmanager
-def desk(name: str) -> Iterator[Desk]:
-    """The desk of the process of contender ``name``: it makes, checks and times cases."""
-    if name != OURS:
-        yield Desk(lambda shown: make_case(None, shown, name))
-        return
-    from neonlike.backends import gen_backend
-
-    with gen_backend("cpu", rng_seed=0) as be:
-        yield Desk(lambda shown: make_case(be, shown, name), {"engine": be.engine.name})
-
-
-def start(argv: Sequence[str], name: str) -> Link:
-    """The process of the contender ``name``."""
-    return Child(name, __file__, argv)
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Run what the command line asks for; the exit status is 1 if a result of ours was wrong."""
-    options = parse(argv)
-    if options.child:
-        with desk(options.child) as answers:
-            return _apart.serve(answers)
-    with Apart(tuple(MAKERS), partial(start, sys.argv[1:] if argv is None else argv)) as apart:
-        facts = apart.facts | {"threads": f"{_machine.cores()} for everyone"}
-        session = Shapes("optree_shapes", options, facts, Ratios(), QUICK if options.quick else FULL)
-        for case in schedule(options):
-            session.run(apart.case(title(case)))
-    return session.finish(verdicts(session.results))
-
+SUITE = Shapes()
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(SUITE.main())

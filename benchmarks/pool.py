@@ -7,15 +7,13 @@ options.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import Any
 
-import _primitives
-import _references
 import numpy as np
-from _cases import Case, Contender
 from _layers import POOLS, Pool
-from _primitives import Peers, Subject, layouts, need, own, peer, view
-from _references import Array, some
+from _libraries import Array, Made, from_images, returns, writes
+from _primitives import Primitives, Problem, some, values
 
 DIRECTIONS: dict[str, float | None] = {"fprop": 1.2, "bprop": 1.2}
 QUICK = (
@@ -24,103 +22,77 @@ QUICK = (
 )  # fmt: skip
 
 
-class Problem:
-    """Operands of one layer at one minibatch.
+class Pooling(Problem):
+    """Max pooling keeps positions, mean pooling leaves the padding out.
 
     Attributes
     ----------
     I, E : float32 arrays (C, H, W, N), (C, P, Q, N)
     """
 
-    def __init__(self, layer: Pool, N: int, direction: str) -> None:
-        self.layer, self.N, self.direction = layer, N, direction
-        self.I = _primitives.values((layer.C, layer.H, layer.W, N), 1)
-        self.E = _primitives.values((layer.C, layer.P, layer.Q, N), 2)
+    needs = ("pool_layer", "fprop_pool", "bprop_pool")
 
-    def sample(self, maps: Array) -> list[Array]:
-        """The images of maps (.., N) that are compared."""
-        return [maps[..., some(self.N)]]
+    def __init__(self, layer: Pool, N: int, direction: str) -> None:
+        super().__init__(layer, N, direction)
+        self.I, self.E = values((layer.C, layer.H, layer.W, N), 1), values((layer.C, layer.P, layer.Q, N), 2)
 
     def reference(self) -> list[Array]:
-        """Results of the images that are compared, in float64."""
-        images = some(self.N)
+        """Outputs; or gradients, which go to the first largest value of a window, or to all in equal parts."""
+        layer, images, pad = self.layer, some(self.N), self.layer.pad
+        around = ((0, 0), (pad, pad), (pad, pad), (0, 0))
+        padded = np.pad(self.I[..., images].astype(float), around, constant_values=np.nan)
+        windows = np.stack([padded[at] for at in self._places()])  # (places of the window, C, P, Q, n)
         if self.direction == "fprop":
-            return [_references.pool_fprop(self.layer, self.I[..., images])]
-        return [_references.pool_bprop(self.layer, self.I[..., images], self.E[..., images])]
-
-
-def ours(be: Any, problem: Problem) -> Contender:
-    """One call of the primitive; backward follows a forward call that is not timed."""
-    need(be, "pool_layer", "fprop_pool", "bprop_pool")
-    layer, N = problem.layer, problem.N
-    window, stride, pad = layer.window, layer.stride, layer.pad
-    geometry = be.pool_layer(
-        np.float32, layer.op, N, layer.C, 1, layer.H, layer.W, J=1, T=1, R=window, S=window,
-        pad_h=pad, pad_w=pad, str_c=1, str_d=1, str_h=stride, str_w=stride,
-    )  # fmt: skip
-    maps_in, maps_out = (layer.C * layer.H * layer.W, N), (layer.C * layer.P * layer.Q, N)
-    I, O = be.array(problem.I.reshape(maps_in)), be.zeros(maps_out)  # noqa: E741
-    argmax = be.empty(maps_out, dtype=np.uint8) if layer.op == "max" else None
-    forward = lambda: be.fprop_pool(geometry, I, O, argmax=argmax)  # noqa: E731
-    if problem.direction == "fprop":
-        return own(forward, lambda: problem.sample(view(O, *problem.E.shape)))
-    forward()
-    E, delta = be.array(problem.E.reshape(maps_out)), be.zeros(maps_in)
-    return own(
-        lambda: be.bprop_pool(geometry, E, delta, argmax=argmax),
-        lambda: problem.sample(view(delta, *problem.I.shape)),
-    )
-
-
-def torch_peer(problem: Problem, name: str) -> Contender:
-    """PyTorch in the layout ``name``."""
-    import torch
-
-    layer, form, aten = problem.layer, layouts(torch)[name], torch.ops.aten
-    window, stride, pad = ([n] * 2 for n in (layer.window, layer.stride, layer.pad))
-    x = _primitives.to_torch(torch, problem.I, form)
-    sample = lambda y: problem.sample(_primitives.from_torch(y))  # noqa: E731
-    if problem.direction == "fprop":
+            return [np.nanmax(windows, axis=0) if layer.op == "max" else np.nanmean(windows, axis=0)]
+        there = np.isfinite(windows)
         if layer.op == "max":
-            forward = lambda: aten.max_pool2d_with_indices(x, window, stride, pad)[0]  # noqa: E731
+            shares = np.arange(len(windows))[:, None, None, None, None] == np.nanargmax(windows, axis=0)
         else:
-            forward = lambda: aten.avg_pool2d(x, window, stride, pad, False, False)  # noqa: E731
-        return peer(name, forward, sample)
-    g = _primitives.to_torch(torch, problem.E, form)
-    if layer.op == "max":
-        indices = aten.max_pool2d_with_indices(x, window, stride, pad)[1]
-        backward = lambda: aten.max_pool2d_with_indices_backward(  # noqa: E731
-            g, x, window, stride, pad, [1, 1], False, indices
+            shares = there / there.sum(axis=0)
+        gradients = np.zeros_like(padded)
+        for share, at in zip(shares, self._places()):
+            gradients[at] += share * self.E[..., images].astype(float)
+        return [gradients[:, pad : pad + layer.H, pad : pad + layer.W]]
+
+    def _places(self) -> Iterator[Any]:
+        """The slices of padded maps that all outputs read at each place of the window."""
+        layer, step = self.layer, self.layer.stride
+        for r, s in np.ndindex(layer.window, layer.window):
+            yield np.s_[:, r : r + step * layer.P : step, s : s + step * layer.Q : step]
+
+    def ours(self, library: Any) -> Made:
+        """One call of the primitive; backward follows a forward call that is not timed."""
+        be, layer, N = library.be, self.layer, self.N
+        window, stride, pad = layer.window, layer.stride, layer.pad
+        geometry = be.pool_layer(
+            self.I.dtype, layer.op, N, layer.C, 1, layer.H, layer.W, J=1, T=1, R=window, S=window,
+            pad_h=pad, pad_w=pad, str_c=1, str_d=1, str_h=stride, str_w=stride,
+        )  # fmt: skip
+        I, E = (library.put(maps.reshape(-1, N)) for maps in (self.I, self.E))  # noqa: E741
+        argmax = be.empty(E.shape, dtype=np.uint8) if layer.op == "max" else None
+        if self.direction == "fprop":
+            return writes(lambda: be.fprop_pool(geometry, I, E, argmax=argmax), E, shapes=[self.E.shape])
+        be.fprop_pool(geometry, I, be.empty_like(E), argmax=argmax)
+        return writes(lambda: be.bprop_pool(geometry, E, I, argmax=argmax), I, shapes=[self.I.shape])
+
+    def peer(self, library: Any, who: str) -> Made:
+        torch, layer, form = library.torch, self.layer, library.layout(who)
+        aten, how = torch.ops.aten, [[n] * 2 for n in (layer.window, layer.stride, layer.pad)]
+        x = library.images(self.I, form)
+        if self.direction == "fprop" and layer.op == "max":
+            return returns(lambda: aten.max_pool2d_with_indices(x, *how)[0], from_images)
+        if self.direction == "fprop":
+            return returns(lambda: aten.avg_pool2d(x, *how, False, False), from_images)
+        g = library.images(self.E, form)
+        if layer.op == "avg":
+            return returns(lambda: aten.avg_pool2d_backward(g, x, *how, False, False, None), from_images)
+        indices = aten.max_pool2d_with_indices(x, *how)[1]
+        return returns(
+            lambda: aten.max_pool2d_with_indices_backward(g, x, *how, [1, 1], False, indices), from_images
         )
-    else:
-        backward = lambda: aten.avg_pool2d_backward(g, x, window, stride, pad, False, False, None)  # noqa: E731
-    return peer(name, backward, sample)
 
 
-PEERS: Peers = {"torch NCHW": torch_peer, "torch NHWC": torch_peer}
-
-
-def make_case(be: Any, layer: Pool, N: int, direction: str, peers: Peers = PEERS) -> Case:
-    """The case of one direction of one layer: ours if there is a backend, and ``peers``."""
-    problem = Problem(layer, N, direction)
-    return _primitives.make(
-        be,
-        layer,
-        N,
-        problem,
-        ours,
-        peers,
-        nbytes=layer.nbytes(N),
-    )
-
-
-SUBJECT = Subject("pool", f"{__doc__}", POOLS, make_case, PEERS, DIRECTIONS, QUICK, compute=False)
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Run what the command line asks for; the exit status is 1 if a result of ours was wrong, 2 without PyTorch."""
-    return _primitives.main(SUBJECT, argv)
-
+SUITE = Primitives("pool", __doc__, Pooling, POOLS, DIRECTIONS, QUICK, compute=False)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(SUITE.main())

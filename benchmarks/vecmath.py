@@ -15,7 +15,8 @@ from typing import Any
 
 import _machine  # noqa: F401 (makes neonlike importable from a checkout)
 import numpy as np
-from harness import Case, Contender, Session, arguments
+from _cases import Case, Contender
+from harness import Session, arguments, some_of
 
 HEADERS = Path(__file__).resolve().parent.parent / "neonlike" / "kernels" / "templates" / "c"
 SIZE = 4096
@@ -145,12 +146,9 @@ def summary(session: Session, names: list[str], errors: dict[str, str]) -> list[
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = arguments(f"{__doc__}".partition("\n")[0])
-    parser.add_argument("--only", metavar="NAME,NAME", help=f"some of {', '.join(FUNCTIONS)}")
-    options = parser.parse_args(argv)
-    options.names = options.only.split(",") if options.only else list(FUNCTIONS)
-    if unknown := [name for name in options.names if name not in FUNCTIONS]:
-        parser.error(f"no function {', '.join(unknown)}; there are {', '.join(FUNCTIONS)}")
-    return options
+    text = f"some of {', '.join(FUNCTIONS)}"
+    parser.add_argument("--only", type=some_of(FUNCTIONS), default=list(FUNCTIONS), metavar="NAME,NAME", help=text)
+    return parser.parse_args(argv)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -166,7 +164,7 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     session = Session("vecmath", options)
     rng = np.random.default_rng(0)
-    cases = [(name, kind) for kind in TYPES for name in options.names]
+    cases = [(name, kind) for kind in TYPES for name in options.only]
     for name, kind in cases:
         session.run(make_case(library, name, kind, rng))
     errors = {f"{name}_{kind}": largest_error(library, name, kind, rng) for name, kind in cases}

@@ -25,25 +25,23 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import _contenders
-import _primitives
-import autograd
-import optree
-import optree_shapes
 from _apart import Apart, Child
-from _cases import Effort
+from _cases import OURS, Effort, time_text
 from _machine import commit_of
 from _report import Form
-from _terms import OURS, time_text
+from _suite import HERE, NOT_READY
 from harness import QUICK, Session, arguments, run_case
 
-HERE = Path(__file__).resolve().parent
 NOW, BEFORE = "now", "before"
 LEAST = 0.97
 """A case counts as slower if its time before divided by its time now is below this."""
 AGAIN = 2
-PRIMITIVES = ("conv", "conv_shapes", "pool", "pool_shapes", "batchnorm", "lrn", "rnn", "gemm", "attention")
-SUBJECTS = ("optree", "optree_shapes", "autograd", *PRIMITIVES)
+SUBJECTS = (
+    "optree", "optree_shapes", "autograd", "conv", "conv_shapes", "pool", "pool_shapes", "batchnorm", "lrn", "rnn",
+    "gemm", "attention",
+)  # fmt: skip
+SIZES = {"optree": ["--sizes", "64,4k,64k,1M,16M"]}
+"""Options of a subject in a run that is not quick."""
 FULL = Effort(sample=4e-3, min_rounds=5, max_rounds=15, budget=0.5, long=0.1)
 
 
@@ -111,22 +109,11 @@ def schedule(options: argparse.Namespace) -> Iterator[Planned]:
 
 
 def _of(subject: str, options: argparse.Namespace) -> Iterator[Planned]:
-    quick = ["--quick"] if options.quick else []
-    if subject == "optree":
-        sizes = [] if options.quick else ["--sizes", "64,4k,64k,1M,16M"]
-        for contender in _contenders.OURS:
-            for expression, size in optree.schedule(optree.parse(quick + sizes)):
-                yield Planned(subject, contender, (expression.name, size, False))
-    elif subject == "optree_shapes":
-        for case in optree_shapes.schedule(optree_shapes.parse(quick)):
-            yield Planned(subject, OURS, (optree_shapes.title(case),))
-    elif subject == "autograd":
-        for network, N in autograd.schedule(autograd.parse(quick)):
-            yield Planned(subject, OURS, (network, N))
-    else:
-        of = importlib.import_module(subject).SUBJECT
-        for layer, N, direction in _primitives.schedule(of, _primitives.parse(of, quick)):
-            yield Planned(subject, OURS, (layer.title, N, direction))
+    suite = importlib.import_module(subject).SUITE
+    keys = suite.plan(suite.parse(["--quick"] if options.quick else SIZES.get(subject, [])))
+    for contender in (name for name in suite.contenders if name.startswith(OURS)):
+        for key in keys:
+            yield Planned(subject, contender, key)
 
 
 def compare(session: Session, apart: Apart, planned: Planned) -> float | None:
@@ -166,7 +153,8 @@ def run(session: Session) -> dict[Planned, float]:
 
 def start(options: argparse.Namespace, planned: Planned, name: str) -> Side:
     """The process of the version ``name``."""
-    return Side(name, HERE.parent, planned, {}) if name == NOW else Side(name, options.folder, planned, options.before)
+    folder, more = (HERE.parent, {}) if name == NOW else (options.folder, options.before)
+    return Side(name, folder, planned, more)
 
 
 def verdicts(ratios: dict[Planned, float]) -> list[str]:
@@ -225,7 +213,7 @@ def main(argv: list[str] | None = None) -> int:
         ratios = run(session)
     except RuntimeError as why:
         print(f"nothing to compare: {why}", file=sys.stderr)
-        return 2
+        return NOT_READY
     return session.finish(verdicts(ratios))
 
 

@@ -1,13 +1,13 @@
-"""Fixtures of the tests of the benchmarks: their modules, with the shortest of measurements and few peers."""
+"""Fixtures of the tests of the benchmarks: their modules, and runs in this process with the shortest measurements."""
 
 from __future__ import annotations
 
 import importlib
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
-from types import SimpleNamespace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,10 +15,18 @@ import pytest
 from tests import ROOT
 
 FOLDER = ROOT / "benchmarks"
-MODULES = (
-    "_terms", "_machine", "_report", "_cases", "_picture", "harness", "_apart", "_expressions", "_contenders",
-    "_verdicts", "optree", "coldstart",
-)  # fmt: skip
+
+
+class Modules:
+    """The modules of the benchmarks folder, imported when they are asked for."""
+
+    def __getattr__(self, name: str) -> Any:
+        return importlib.import_module(name)
+
+    @property
+    def shortest(self) -> Any:
+        """Two samples of one call each."""
+        return self._cases.Effort(sample=0.0, pause=0.0, min_rounds=2, max_rounds=2, budget=0.0)
 
 
 class Here:
@@ -39,32 +47,25 @@ class Here:
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
-    """The modules of the benchmarks folder, with the shortest of measurements and a small copy."""
+def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Modules]:
+    """The modules of the benchmarks folder, with a small copy."""
     monkeypatch.syspath_prepend(str(FOLDER))
-    found = SimpleNamespace(**{name: importlib.import_module(name) for name in MODULES})
-    shortest = found.harness.Effort(sample=0.0, pause=0.0, min_rounds=2, max_rounds=2, budget=0.0)
-    monkeypatch.setattr(found.harness, "QUICK", shortest)
-    monkeypatch.setattr(found.harness, "Effort", lambda: shortest)
+    found = Modules()
     monkeypatch.setattr(found.harness, "MEMORY_BYTES", 1 << 16)
-    monkeypatch.setattr(found.optree, "start", lambda argv, name: Here(found.optree.desk(name)))
     yield found
-    for name in MODULES:
+    monkeypatch.undo()
+    for name in [name for name, module in sys.modules.items() if _is_of(module)]:
         sys.modules.pop(name)
 
 
+def _is_of(module: Any) -> bool:
+    path = getattr(module, "__file__", None)
+    return path is not None and Path(path).parent == FOLDER
+
+
 @pytest.fixture
-def few_peers(bench: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
-    """NumPy and a stand-in for a library that is not there, whatever this machine has."""
-
-    def absent(problem: Any) -> Any:
-        raise bench._contenders.Refused(bench._terms.NOT_INSTALLED)
-
-    monkeypatch.setattr(bench._contenders, "PEERS", {"numpy": bench._contenders.plain_numpy, "torch": absent})
-
-
-def run_optree(bench: Any, *argv: str) -> tuple[int, Any]:
-    """Exit status and session of the script with these options."""
+def run(bench: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, Any]]:
+    """Runs a suite with the shortest of measurements, its contenders in this process: exit status and session."""
     sessions: list[Any] = []
 
     class Kept(bench.harness.Session):  # type: ignore[misc, name-defined]
@@ -72,5 +73,12 @@ def run_optree(bench: Any, *argv: str) -> tuple[int, Any]:
             super().__init__(*arguments)
             sessions.append(self)
 
-    bench.optree.Session = Kept
-    return bench.optree.main(list(argv)), sessions[0]
+    monkeypatch.setattr(bench._suite, "Session", Kept)
+
+    def runner(suite: Any, *argv: str) -> tuple[int, Any]:
+        suite.efforts = (bench.shortest, bench.shortest)
+        if "start" not in vars(suite):
+            suite.start = lambda given, who: Here(suite.desk(suite.parse(given), who))
+        return suite.main([*argv]), sessions[-1]
+
+    return runner

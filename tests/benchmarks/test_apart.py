@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -40,7 +39,7 @@ sys.exit(_apart.serve(_apart.Desk(make, {{name: f"{{before}} {{option}}"}})))
 
 
 @pytest.fixture
-def child(bench: SimpleNamespace, tmp_path: Path) -> Iterator[Callable[[str], Any]]:
+def child(bench: Any, tmp_path: Path) -> Iterator[Callable[[str], Any]]:
     """Starts the processes of contenders."""
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
@@ -61,21 +60,21 @@ def state(process: Any) -> str:
     return text.rpartition(")")[2].split()[0]
 
 
-def test_processes_are_checked_and_measured(bench: SimpleNamespace, child: Any) -> None:
+def test_processes_are_checked_and_measured(bench: Any, child: Any) -> None:
     with bench._apart.Apart(["we", "they", "wrong"], child) as apart:
         assert apart.facts == {name: "['--quick'] --child" for name in ("we", "they", "wrong")}
         case = apart.case(64, 1.0)
         assert (case.name, case.text, case.size, case.nbytes) == ("ones", "1 x 64", 64, 8)
         assert all(contender.elapsed(3) >= 0 for contender in case.contenders)
-        found = {r.contender: r for r in bench.harness.run_case(case, bench.harness.QUICK, baseline="they")}
+        found = {r.contender: r for r in bench.harness.run_case(case, bench.shortest, baseline="they")}
         assert list(found) == ["we", "they", "wrong"]
         assert all(len(r.samples) == 2 and r.ratio > 0 for r in found.values())
-        wrong = bench.harness.run_case(apart.case(64, 1.1), bench.harness.QUICK)
+        wrong = bench.harness.run_case(apart.case(64, 1.1), bench.shortest)
         assert all("wrong: error 1.0e-01" in r.note and r.median is None for r in wrong)
         assert [r.wrong for r in wrong] == [True, False, False]
 
 
-def test_what_failed_in_a_process_is_told(bench: SimpleNamespace, child: Any) -> None:
+def test_what_failed_in_a_process_is_told(bench: Any, child: Any) -> None:
     with bench._apart.Apart(["we"], child) as apart:
         with pytest.raises(RuntimeError, match=r"(?s)we could not check \(64, 0\).*ValueError: no factor"):
             apart.case(64, 0)
@@ -84,7 +83,7 @@ def test_what_failed_in_a_process_is_told(bench: SimpleNamespace, child: Any) ->
             apart.case(64, -1)
 
 
-def test_all_end_where_one_does_not_start(bench: SimpleNamespace, child: Any) -> None:
+def test_all_end_where_one_does_not_start(bench: Any, child: Any) -> None:
     started: list[Any] = []
 
     def start(name: str) -> Any:
@@ -116,7 +115,7 @@ def test_who_is_not_asked_stands_still(child: Any) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks /proc")
-def test_the_busy_process_runs_only_when_it_is_let_go_on(bench: SimpleNamespace) -> None:
+def test_the_busy_process_runs_only_when_it_is_let_go_on(bench: Any) -> None:
     busy = bench._apart.Busy()
     try:
         assert becomes(busy, "T")
@@ -162,7 +161,7 @@ def alive(pid: str) -> bool:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks /proc")
 def test_a_process_gets_the_environment_of_the_user(
-    bench: SimpleNamespace, child: Any, monkeypatch: pytest.MonkeyPatch
+    bench: Any, child: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not what a library set in the process that measures."""
     monkeypatch.setitem(bench._apart.ENVIRONMENT, "GIVEN_BY_THE_USER", "1")
@@ -178,7 +177,7 @@ def test_a_process_gets_the_environment_of_the_user(
     assert "SET_BY_A_LIBRARY" not in environ
 
 
-def test_a_case_is_given_up_before_the_next_one(bench: SimpleNamespace) -> None:
+def test_a_case_is_given_up_before_the_next_one(bench: Any) -> None:
     """Else everyone's operands of two cases are in memory."""
     order: list[str] = []
     desks = {}

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import sys
-from collections.abc import Iterator
-from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,58 +14,40 @@ import pytest
 from neonlike.backends import gen_backend
 from neonlike.backends.current import release
 from neonlike.nervanaobject import NervanaObject
-from tests.benchmarks.modules import FOLDER, Here
-
-MODULES = (
-    "_terms", "_machine", "_report", "_cases", "harness", "_apart", "_layers", "_references", "_rows", "_rates",
-    "_expressions", "_contenders", "_verdicts", "_primitives", "_cells", "_sequences", "_sequences_torch",
-    "_company_report", "company",
-)  # fmt: skip
+from tests.benchmarks.modules import bench as modules  # noqa: F401
+from tests.benchmarks.modules import (
+    run,  # noqa: F401
+)
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
-    """The modules of the benchmarks folder, with small sequences and the shortest of measurements."""
-    monkeypatch.syspath_prepend(str(FOLDER))
-    found = SimpleNamespace(**{name: importlib.import_module(name) for name in MODULES})
-    sequences = found._sequences
+def bench(modules: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The modules, with small sequences."""
+    sequences = modules._sequences
     monkeypatch.setattr(sequences, "MLP", SimpleNamespace(N=3, sizes=(7, 5, 6, 4)))
     conv = SimpleNamespace(N=2, C=3, K=4, size=6, window=3, pooled=3, out=5)
     monkeypatch.setattr(sequences, "CONV", conv)
-    cell = found._layers.Cell("net", "rnn", 1, "rnn", 5, 4, 3)
+    cell = modules._layers.Cell("net", "rnn", 1, "rnn", 5, 4, 3)
     monkeypatch.setattr(sequences, "RNN", SimpleNamespace(N=2, out=3, cell=cell))
     for name in ("MLP", "CONV", "RNN"):
-        monkeypatch.setattr(found._sequences_torch, name, getattr(sequences, name))
-    monkeypatch.setattr(found.company, "QUICK_SECONDS", 0.0)
-    monkeypatch.setattr(found.harness, "MEMORY_BYTES", 1 << 16)
-    yield found
-    for name in MODULES:
-        sys.modules.pop(name)
+        monkeypatch.setattr(modules._sequences_torch, name, getattr(sequences, name))
+    modules.company.SUITE.seconds = (0.0, 0.0)
+    return modules
 
 
-class FakeDesk:
-    """Has the right result, or one that is off, and takes whatever time it is told to."""
+class FakeMade:
+    """A sequence that has the right result, or one that is off."""
 
-    seconds = 1.0
-    log: list[tuple[Any, ...]]
+    def __init__(self, off: float) -> None:
+        self.parts, self.off = {"one": list, "two": list}, off
 
-    def __init__(self, name: str, off: float = 0.0) -> None:
-        self.name, self.off = name, off
+    def call(self, part: str | None = None) -> Any:
+        """A part, or all."""
+        return partial(str, part or "")
 
-    def make(self, *given: Any) -> list[list[float]]:
-        """The results of a step."""
-        self.log.append((self.name, *given))
-        self.part = given[1]
-        return [[1.0, 2.0 + self.off]]
-
-    def parts(self) -> list[str]:
-        """Names of the parts."""
-        return ["one", "two"]
-
-    def sample(self, seconds: float) -> float:
-        """Seconds of a step."""
-        self.log.append((self.name, self.part))
-        return self.seconds if self.part is None else self.seconds / 4
+    def result(self) -> list[Any]:
+        """An array."""
+        return [np.array([1.0, 2.0 + self.off])]
 
 
 class FakeBusy:
@@ -94,14 +73,32 @@ class FakeBusy:
 
 
 @pytest.fixture
-def fake(bench: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """Runs with contenders that are made up: ``off`` has the errors of their results."""
-    made = SimpleNamespace(off={}, log=[], bench=bench)
-    monkeypatch.setattr(FakeDesk, "log", made.log, raising=False)
-    monkeypatch.setattr(bench._primitives, "has_torch", lambda: True)
-    monkeypatch.setattr(bench.company, "Busy", FakeBusy)
-    start = lambda argv, name: Here(nullcontext(FakeDesk(name, made.off.get(name, 0.0))))  # noqa: E731
-    monkeypatch.setattr(bench.company, "start", start)
+def fake(bench: Any, run: Any, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Runs with contenders that are made up: ``off`` has the errors of their results, a part takes a quarter second."""
+    company, suite = bench.company, bench.company.SUITE
+    made = SimpleNamespace(off={}, log=[], bench=bench, run=partial(run, suite))
+
+    def ours(sequence: str, threads: int) -> FakeMade:
+        return FakeMade(made.off.get("neonlike", 0.0))
+
+    def torch(name: str, sequence: str, threads: int) -> FakeMade:
+        if name == "reference":
+            made.log.append((name, sequence, threads))
+        return FakeMade(made.off.get(name, 0.0))
+
+    def make(seconds: float, who: str, name: str, scenario: str, threads: int, expected: Any) -> Any:
+        made.log.append((who, name, threads))
+        return company.Company.make(suite, seconds, who, name, scenario, threads, expected)
+
+    def sample(step: Any, seconds: float, least: int, before: Any, warm: int) -> float:
+        made.log.append("sampled after something" if before else "sampled")
+        return 0.25 if step() else 1.0
+
+    for name, value in (("make_ours", ours), ("make_torch", torch), ("sample", sample), ("Busy", FakeBusy)):
+        monkeypatch.setattr(company, name, value)
+    monkeypatch.setattr(company, "FOREIGNERS", {"after NumPy": lambda: list})
+    monkeypatch.setattr(bench._suite, "installed", lambda name: True)
+    monkeypatch.setattr(suite, "make", make, raising=False)
     return made
 
 
@@ -109,19 +106,19 @@ def test_everybody_is_measured_in_turns_and_written(
     fake: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "run.json"
-    argv = ["--quick", "--only", "mlp", "--threads", "2", "--json", str(path)]
-    assert fake.bench.company.main(argv) == 0
+    assert fake.run("--quick", "--only", "mlp", "--threads", "2", "--json", str(path))[0] == 0
     written = json.loads(path.read_text())["beside"]
     cells = {(r["text"], r["size"], r["contender"]): r["median"] for r in written}
-    peers = ("neonlike", "torch", "torch.compile")
+    cores, alone = fake.bench._machine.cores(), fake.bench.company.PARTS
     assert cells == {
-        **{(scenario, 2, who): 1.0 for scenario in ("alone", "busy") for who in peers},
-        ("alone", fake.bench._machine.cores(), "neonlike: whole"): 1.0,
-        **{("alone", fake.bench._machine.cores(), f"neonlike: {part}"): 0.25 for part in ("one", "two")},
+        **{(how, 2, who): 1.0 for how in ("alone", "busy") for who in ("neonlike", "torch", "torch.compile")},
+        (alone, cores, "neonlike: whole"): 1.0,
+        **{(alone, cores, f"neonlike: {part}"): 0.25 for part in ("one", "two")},
     }
-    assert all(len(r["samples"]) == fake.bench.company.QUICK_ROUNDS for r in written)
+    rounds = fake.bench.company.SUITE.rounds[0]
+    assert all(len(r["samples"]) == rounds for r in written)
     # Before the busy scenario nobody is let go on; there, once a sample; in the end all is over.
-    assert FakeBusy.last.log.count("on") == 3 * fake.bench.company.QUICK_ROUNDS
+    assert FakeBusy.last.log.count("on") == 3 * rounds
     assert FakeBusy.last.log[-2:] == ["off", "end"]
     out = capsys.readouterr().out
     assert "mlp, alone, 2 threads: torch takes 1.00 times as long (target >= 1.15): MISSED" in out
@@ -129,54 +126,42 @@ def test_everybody_is_measured_in_turns_and_written(
 
 
 def test_processes_are_asked_for_what_they_are_to_do(fake: SimpleNamespace) -> None:
-    fake.bench.company.main(["--only", "rnn", "--threads", "1,4", "--scenarios", "after NumPy", "--rounds", "1"])
+    fake.run("--only", "rnn", "--threads", "1,4", "--scenarios", "after NumPy", "--rounds", "1")
     cores = fake.bench._machine.cores()
-    made = [entry for entry in fake.log if len(entry) == 5]
+    made = [entry for entry in fake.log if not isinstance(entry, str)]
     assert made == [
-        ("neonlike", "rnn", None, 1, "after NumPy"),
-        ("reference", "rnn", None, cores, "alone"),
-        *((who, "rnn", None, 1, "after NumPy") for who in ("torch", "torch.compile")),
-        *((who, "rnn", None, 4, "after NumPy") for who in ("neonlike", "torch", "torch.compile")),
-        *(("neonlike", "rnn", part, cores, "alone") for part in (None, None, "one", "two")),
+        ("reference", "rnn", cores),
+        *((who, "rnn", threads) for threads in (1, 4) for who in ("neonlike", "torch", "torch.compile")),
+        *((f"neonlike: {part}", "rnn", cores) for part in ("whole", "one", "two")),
     ]
+    assert fake.log.count("sampled after something") == 6 and fake.log.count("sampled") == 3
 
 
 def test_a_wrong_result_is_not_timed_and_ours_fails_the_run(
     fake: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    argv = ["--quick", "--only", "calls", "--no-parts"]
+    argv = ["--quick", "--only", "calls", "--no-parts", "--scenarios", "alone", "--threads", "2"]
     fake.off["torch"] = 0.1
-    assert fake.bench.company.main(argv) == 0
-    assert ("torch", None) not in fake.log
-    assert ("neonlike", None) in fake.log
+    status, session = fake.run(*argv)
+    assert (status, [r.contender for r in session.beside if r.samples]) == (0, ["neonlike"])
     fake.off["neonlike"] = float("nan")
-    fake.log.clear()
-    assert fake.bench.company.main(argv) == 1
-    assert ("neonlike", None) not in fake.log
-    assert "calls at 2, neonlike: not timed, because it is wrong" in capsys.readouterr().err.replace(
-        f"at {fake.bench._machine.cores()},", "at 2,"
-    )
+    status, session = fake.run(*argv)
+    assert (status, [r.contender for r in session.beside if r.samples]) == (1, [])
+    assert "calls at 2, neonlike: not timed, because it is wrong" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     "argv", [["--only", "nonsense"], ["--scenarios", "nowhere"], ["--threads", "0"], ["--rounds", "0"]]
 )
-def test_bad_options_are_refused(bench: SimpleNamespace, argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as exit_info:
-        bench.company.parse(argv)
-    assert exit_info.value.code == 2
-    assert argv[0] in capsys.readouterr().err
+def test_bad_options_are_refused(bench: Any, argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    for suite in (bench.company.SUITE, *([bench.models.SUITE] if argv[0] in ("--only", "--rounds") else [])):
+        with pytest.raises(SystemExit) as exit_info:
+            suite.parse(argv)
+        assert exit_info.value.code == 2
+        assert argv[0] in capsys.readouterr().err
 
 
-def test_without_pytorch_it_says_what_to_install(
-    bench: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(bench._primitives, "has_torch", lambda: False)
-    assert bench.company.main(["--quick"]) == 2
-    assert "benchmarks/company.py compares with PyTorch, which is not installed" in capsys.readouterr().err
-
-
-def test_a_sample_counts_the_steps_and_not_what_is_before_them(bench: SimpleNamespace) -> None:
+def test_a_sample_counts_the_steps_and_not_what_is_before_them(bench: Any) -> None:
     now, log = [0.0], []
 
     def step() -> None:
@@ -187,10 +172,10 @@ def test_a_sample_counts_the_steps_and_not_what_is_before_them(bench: SimpleName
         log.append("before")
         now[0] += 10.0
 
-    assert bench.company.sample(step, before, 40.0, lambda: now[0]) == 1.0
+    assert bench._steps.sample(step, 40.0, 3, before, 3, lambda: now[0]) == 1.0
     assert log == ["step"] * 3 + ["before", "step"] * 4
     log.clear()
-    assert bench.company.sample(step, before, 0.0, lambda: now[0]) == 1.0
+    assert bench._steps.sample(step, 0.0, 3, before, 3, lambda: now[0]) == 1.0
     assert log == ["step"] * 3 + ["before", "step"] * 3, "a long step has a median too"
 
 
@@ -198,9 +183,9 @@ def test_a_sample_counts_the_steps_and_not_what_is_before_them(bench: SimpleName
     ("threads", "cores", "expected"), [(1, 2, 1.0), (2, 2, 1.5), (4, 2, 1.25), (1, 1, 2.0), (4, 8, 1.0), (8, 8, 9 / 8)]
 )
 def test_the_fair_share_beside_one_more_thread(
-    bench: SimpleNamespace, threads: int, cores: int, expected: float
+    bench: Any, threads: int, cores: int, expected: float
 ) -> None:
-    assert bench._company_report.fair(threads, cores) == pytest.approx(expected)
+    assert bench.company.fair(threads, cores) == pytest.approx(expected)
 
 
 def result(bench: Any, case: str, scenario: str, who: str, *samples: float) -> Any:
@@ -211,21 +196,21 @@ def result(bench: Any, case: str, scenario: str, who: str, *samples: float) -> A
     )
 
 
-def test_verdicts(bench: SimpleNamespace) -> None:
+def test_verdicts(bench: Any) -> None:
     results = [
         result(bench, "mlp", "alone", "neonlike", 1.0, 10.0, 2.0),
         result(bench, "mlp", "alone", "torch", 2.0, 30.0, 4.0),
         result(bench, "mlp", "alone", "torch.compile", 1.2, 12.0, 2.4),
         result(bench, "mlp", "busy", "neonlike", 6.0, 6.0, 6.0),
         result(bench, "mlp", "busy", "torch", 3.0, 3.0, 3.0),
-        result(bench, "mlp", "alone", "neonlike: whole", 1.05),
-        result(bench, "mlp", "alone", "neonlike: fprop", 0.4),
-        result(bench, "mlp", "alone", "neonlike: bprop", 0.6),
+        result(bench, "mlp", bench.company.PARTS, "neonlike: whole", 1.05),
+        result(bench, "mlp", bench.company.PARTS, "neonlike: fprop", 0.4),
+        result(bench, "mlp", bench.company.PARTS, "neonlike: bprop", 0.6),
         result(bench, "rnn", "after NumPy", "neonlike", 1.0),
         result(bench, "rnn", "after NumPy", "torch", 1.5),
         result(bench, "rnn", "alone", "neonlike", 0.8),
     ]
-    assert bench._company_report.verdicts(results, 2) == [
+    assert bench.company.verdicts(results, 2) == [
         "mlp, alone, 2 threads: torch.compile takes 1.20 times as long (target >= 1.15): met",
         "mlp, busy, 2 threads: torch takes 0.50 times as long (target >= 1): MISSED",
         "rnn, after NumPy, 2 threads: torch takes 1.50 times as long",
@@ -235,7 +220,10 @@ def test_verdicts(bench: SimpleNamespace) -> None:
         "MISSED",
         "rnn, after NumPy, 2 threads: ours takes 1.25 times as long as alone",
     ]
-    tables = bench._company_report.tables(results)
+    ours = {(r.case, r.text): r for r in results if r.contender == "neonlike"}
+    for r in results:
+        r.ratio = bench._cases.times(ours.get((r.case, r.text)), r)
+    tables = bench.company.SUITE.form(None).tables(results)
     assert tables["Alone"][2] == (
         "| mlp | 2 | 2.00 s (1.00 s to 10.0 s) | 4.00 s (2.00 s to 30.0 s); 2.00x | 2.40 s (1.20 s to 12.0 s); 1.20x |"
     )
@@ -273,7 +261,7 @@ def plain_mlp(bench: Any, operands: Any) -> list[Any]:
     return [W - operands[f"W{i}"] for i, W in enumerate(weights)]
 
 
-def test_the_training_step_is_one_of_gradient_descent(bench: SimpleNamespace) -> None:
+def test_the_training_step_is_one_of_gradient_descent(bench: Any) -> None:
     operands = bench._sequences.mlp_operands()
     with gen_backend("cpu", rng_seed=0) as be:
         made = two_steps(bench._sequences.mlp(be, operands))
@@ -281,7 +269,7 @@ def test_the_training_step_is_one_of_gradient_descent(bench: SimpleNamespace) ->
 
 
 @pytest.mark.parametrize("name", ["mlp", "calls", "conv", "rnn"])
-def test_parts_alone_are_those_of_the_whole(bench: SimpleNamespace, name: str) -> None:
+def test_parts_alone_are_those_of_the_whole(bench: Any, name: str) -> None:
     """They can be called again and again after a step, and give finite values."""
     sequence = bench._sequences.SEQUENCES[name]
     with gen_backend("cpu", rng_seed=0) as be:
@@ -295,7 +283,7 @@ def test_parts_alone_are_those_of_the_whole(bench: SimpleNamespace, name: str) -
 
 @pytest.mark.peers("torch")
 @pytest.mark.parametrize("name", ["mlp", "calls", "conv", "rnn"])
-def test_pytorch_computes_the_same(bench: SimpleNamespace, name: str) -> None:
+def test_pytorch_computes_the_same(bench: Any, name: str) -> None:
     sequence, steps = bench._sequences.SEQUENCES[name], bench._sequences_torch
     expected = two_steps(steps.STEPS[name](steps.Way("torch", double=True), sequence.operands()))
     with gen_backend("cpu", rng_seed=0) as be:
@@ -307,26 +295,21 @@ def test_pytorch_computes_the_same(bench: SimpleNamespace, name: str) -> None:
         assert bench.harness.error(arrays, expected) < bench.company.TOLERANCE, who
 
 
-def test_a_desk_makes_two_steps_and_samples_a_part(bench: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_steps_are_compared_before_a_part_is_sampled(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     log: list[str] = []
     parts = {name: lambda name=name: log.append(name) for name in ("one", "two")}
-    asked: list[Any] = []
-
-    def maker(sequence: str, threads: int) -> Any:
-        asked.append((sequence, threads))
-        return bench._sequences.Made(parts, lambda: [np.arange(6.0).reshape(2, 3)])
-
-    monkeypatch.setattr(bench.company, "make_ours", maker)
-    desk = bench.company.Desk("neonlike")
-    assert desk.make("mlp", "two", 3, "alone") == [[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]]
-    assert (asked, log, desk.parts()) == ([("mlp", 3)], ["one", "two"] * 2, ["one", "two"])
+    made = bench._sequences.Made(parts, lambda: [np.arange(6.0).reshape(2, 3) * (log == ["one", "two"] * 2)])
+    monkeypatch.setattr(bench.company, "make_ours", lambda sequence, threads: made)
+    case = bench.company.SUITE.make(0.0, "neonlike: two", "mlp", "alone", 3, [[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]])
+    (able,), (result,) = bench.harness.check(case)
+    assert result.error == 0
     log.clear()
-    assert desk.sample(0.0) >= 0
+    assert able.sample() >= 0
     assert log == ["two"] * 6
-    assert len(bench.company.some(np.zeros((100, 100)), most=7)) <= 7
+    assert len(bench._steps.some(np.zeros((100, 100)), most=7)) <= 7
 
 
-def test_ours_has_as_many_threads_as_it_is_told(bench: SimpleNamespace) -> None:
+def test_ours_has_as_many_threads_as_it_is_told(bench: Any) -> None:
     bench.company.make_ours("calls", 3)
     be = NervanaObject.be
     try:

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
-import sys
-from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,35 +13,26 @@ import pytest
 from neonlike.errors import BackendUnavailable
 from tests.benchmarks.modules import bench  # noqa: F401
 
-MODULES = (
-    "_gpu_libraries", "_gpu_contenders", "_gpu_targets", "_gpu_session", "_gpu_conv", "_gpu_images", "_gpu_attention",
-    "_gpu_layers", "gpu",
-)  # fmt: skip
-
 
 @pytest.fixture
-def gpu(bench: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[SimpleNamespace]:
-    """The modules of the benchmark, with the shortest of measurements, small copies and no peers."""
-    found = SimpleNamespace(**{name: importlib.import_module(name) for name in MODULES}, base=bench)
-    shortest = bench.harness.QUICK
+def gpu(bench: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """The modules, with the shortest of measurements, small copies and no peers."""
     for name in ("QUICK", "FULL"):
-        monkeypatch.setattr(found._gpu_session, name, shortest)
-    monkeypatch.setattr(found._gpu_session, "MEMORY_BYTES", 1 << 16)
-    monkeypatch.setattr(found._gpu_session, "RESULTS", tmp_path / "RESULTS-gpu.md")
+        monkeypatch.setattr(bench._gpu_session, name, bench.shortest)
+    monkeypatch.setattr(bench._gpu_session, "MEMORY_BYTES", 1 << 16)
+    monkeypatch.setattr(bench._gpu_session, "RESULTS", tmp_path / "RESULTS-gpu.md")
     monkeypatch.setattr(bench.harness, "ROOFLINE_BYTES", 1 << 14)
-    monkeypatch.setattr(found._gpu_contenders, "ROTATE_FROM", 1 << 14)
-    monkeypatch.setattr(found._gpu_contenders, "MOST_SETS", 3)
-    monkeypatch.setattr(found.gpu, "find_peers", lambda: ({}, dict.fromkeys(("torch", "cupy", "jax"), "not installed")))
-    yield found
-    for name in MODULES:
-        sys.modules.pop(name)
+    monkeypatch.setattr(bench._gpu_cases, "ROTATE_FROM", 1 << 14)
+    monkeypatch.setattr(bench._gpu_cases, "MOST_SETS", 3)
+    monkeypatch.setattr(bench.gpu, "find_peers", lambda: ({}, dict.fromkeys(("torch", "cupy", "jax"), "not installed")))
+    return bench
 
 
 TINY = ["--quick", "--sizes", "64,4k", "--edges", "16", "--copied", "64", "--only", "sigmoid,softmax0,variance,adam"]
 
 
 @pytest.mark.usefixtures("gpu_driver")
-def test_a_run_with_every_section(gpu: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_with_every_section(gpu: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "run.json"
     assert gpu.gpu.main([*TINY, "--json", str(path)]) == 0
     said, written = capsys.readouterr().out, json.loads(path.read_text())
@@ -56,11 +43,13 @@ def test_a_run_with_every_section(gpu: SimpleNamespace, tmp_path: Path, capsys: 
         (case, size) for case in ("sigmoid", "softmax0", "variance", "adam") for size in (64, 4096)
     }
     assert ("sigmoid", 4096, "memory copy") in timed, "a copy runs beside cases that move much"
-    convolved = {f"{layer.name} {which}" for layer in gpu._gpu_conv.EMULATED_LAYERS for which in gpu._gpu_conv.PASSES}
-    convolved |= {f"{what.name} {which}" for what in gpu._gpu_images.EMULATED_IMAGES for which in what.passes}
-    convolved |= {f"{what.name} {which}" for what in gpu._gpu_layers.EMULATED for which in what.passes}
-    attended = gpu._gpu_attention
-    convolved |= {f"{what.text} {which}" for what, _ in attended.EMULATED for which in attended.PASSES}
+    cases, passes = gpu._gpu_cases, gpu._gpu_targets.PASSES
+    small = cases.EMULATED
+    convolved = {f"{layer.name} {which}" for layer, _ in small["convolutions"] for which in passes}
+    convolved |= {f"{layer.name} {which}" for layer, _ in small["images"] for which in cases.passes(layer)}
+    convolved |= {f"{layer.text} {which}" for layer, _ in small["attention"] for which in cases.BOTH}
+    convolved |= {f"{layer.name} {which}" for layer, _ in small["layers"][:2] for which in ("fprop", "bprop")}
+    convolved |= {f"{layer.text}, N = {N} {which}" for layer, N in small["layers"][2:] for which in cases.BOTH}
     ways = [r for r in written["beside"] if r["case"] == "small 3x3/2 fprop" and r["text"].startswith("convolution")]
     assert [r["contender"] for r in ways] == ["neonlike", "neonlike columns", "neonlike implicit", "torch"] * 3
     assert all(r["median"] for r in ways if r["contender"] != "torch")
@@ -68,7 +57,7 @@ def test_a_run_with_every_section(gpu: SimpleNamespace, tmp_path: Path, capsys: 
     both = ["neonlike winograd 2x2", "neonlike winograd 4x4"]
     assert [name for name in tiled if "winograd" in name] == both, "in float32 alone"
     products = [r["case"] for r in written["beside"] if r["contender"] == "cublas" and r["median"]]
-    assert products == [f"small 1x1 {which}" for which in gpu._gpu_conv.PASSES] * 3
+    assert products == [f"small 1x1 {which}" for which in passes] * 3
     unrolled = [r for r in written["beside"] if r["case"].startswith("lstm") and r["median"]]
     assert [r["contender"] for r in unrolled] == ["neonlike", "neonlike persistent"] * 2
     shown = [line for line in said.splitlines() if "of a copy's" in line and "neonlike" in line]
@@ -76,7 +65,7 @@ def test_a_run_with_every_section(gpu: SimpleNamespace, tmp_path: Path, capsys: 
     others = {"float32", "tf32", "float16", "bfloat16", "to the GPU", "to the host"}
     assert {r["case"] for r in written["beside"]} == convolved | others
     of_each = [r["text"].split()[:3] for r in written["beside"] if r["text"].startswith("attention") and r["median"]]
-    assert of_each == [["attention", which, f"{kind},"] for kind in gpu.gpu.PRECISIONS for which in attended.PASSES]
+    assert of_each == [["attention", which, f"{kind},"] for kind in gpu.gpu.PRECISIONS for which in cases.BOTH]
     assert not [line for line in written["verdicts"] if "convolution" in line], "targets of products are of products"
     assert set(written["dispatch_seconds"]["adam"]) == {"neonlike assign", "neonlike prepared"}
     assert any(line.startswith("Python for one call, prepared: at most") for line in written["verdicts"])
@@ -85,7 +74,7 @@ def test_a_run_with_every_section(gpu: SimpleNamespace, tmp_path: Path, capsys: 
 @pytest.mark.usefixtures("gpu_driver")
 @pytest.mark.parametrize("emulated", [True, False])
 def test_results_are_recorded_of_real_gpus_only(
-    gpu: SimpleNamespace, emulated: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    gpu: Any, emulated: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(gpu._gpu_session, "is_emulated", lambda be: emulated)
     sizes = ["--sizes", "64", "--edges", "16", "--copied", "64", "--only", "sigmoid"]
@@ -103,7 +92,7 @@ def test_results_are_recorded_of_real_gpus_only(
 
 
 @pytest.mark.usefixtures("gpu_driver")
-def test_the_emulated_gpu_is_known_as_such(gpu: SimpleNamespace) -> None:
+def test_the_emulated_gpu_is_known_as_such(gpu: Any) -> None:
     from neonlike.backends import gen_backend
 
     with gen_backend("gpu") as be:
@@ -111,7 +100,7 @@ def test_the_emulated_gpu_is_known_as_such(gpu: SimpleNamespace) -> None:
 
 
 def test_without_a_gpu_it_says_so(
-    gpu: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    gpu: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refuse(*arguments: Any, **options: Any) -> Any:
         raise BackendUnavailable("no GPU here")
@@ -122,7 +111,7 @@ def test_without_a_gpu_it_says_so(
 
 
 @pytest.mark.usefixtures("gpu_driver")
-def test_cases_are_left_out_when_the_time_is_up(gpu: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
+def test_cases_are_left_out_when_the_time_is_up(gpu: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert gpu.gpu.main([*TINY, "--seconds", "0"]) == 0
     said = capsys.readouterr().out
     for case in ("softmax0 at 4k", "tf32 product at 16", "copies of 64"):
@@ -135,7 +124,7 @@ def test_cases_are_left_out_when_the_time_is_up(gpu: SimpleNamespace, capsys: py
     [(RuntimeError, "RuntimeError: no more", 2), (KeyboardInterrupt, "interrupted", 1)],
 )
 def test_what_was_measured_is_written_when_a_section_breaks_off(
-    gpu: SimpleNamespace,
+    gpu: Any,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     failure: type[BaseException],
@@ -157,27 +146,27 @@ def test_what_was_measured_is_written_when_a_section_breaks_off(
     assert [line for line in written["skipped"] if said in line]
 
 
-def test_a_library_that_does_not_load_is_left_out(gpu: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_that_does_not_load_is_left_out(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse() -> Any:
         raise ImportError("libfoo.so.3: cannot open shared object file")
 
-    monkeypatch.setattr(gpu._gpu_libraries, "PEERS", {"torch": refuse})
-    found, absent = gpu._gpu_libraries.find_peers()
+    monkeypatch.setattr(gpu._libraries, "GPU_PEERS", {"torch": refuse})
+    found, absent = gpu._libraries.find_peers()
     assert (found, absent) == ({}, {"torch": "does not load: ImportError: libfoo.so.3: cannot open shared object file"})
 
 
-def test_unknown_sections_are_refused(gpu: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_sections_are_refused(gpu: Any, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         gpu.gpu.parse(["--sections", "optree,nonsense"])
-    assert "no section nonsense" in capsys.readouterr().err
+    assert "no nonsense; there are dispatch" in capsys.readouterr().err
 
 
 # Sets of operands -----------------------------------------------------------------------------------------------
 
 
-def test_large_cases_take_turns_so_that_the_cache_does_not_hold_them(gpu: SimpleNamespace) -> None:
-    sets_for = gpu._gpu_contenders.sets_for
-    gpu._gpu_contenders.ROTATE_FROM, gpu._gpu_contenders.MOST_SETS = 1 << 20, 16
+def test_large_cases_take_turns_so_that_the_cache_does_not_hold_them(gpu: Any) -> None:
+    sets_for = gpu._gpu_cases.sets_for
+    gpu._gpu_cases.ROTATE_FROM, gpu._gpu_cases.MOST_SETS = 1 << 20, 16
     cache = 50 << 20
     assert sets_for(1024, cache) == 1, "what calling costs does not depend on where the data is"
     assert sets_for(16 << 20, cache) == 13
@@ -200,7 +189,7 @@ class FakeLibrary:
         return 1.0 * loops
 
 
-def fake_sets(gpu: SimpleNamespace, *values: float) -> tuple[list[Any], list[int]]:
+def fake_sets(gpu: Any, *values: float) -> tuple[list[Any], list[int]]:
     """Sets that compute these values, and the order in which they ran."""
     order: list[int] = []
     sets = []
@@ -211,13 +200,13 @@ def fake_sets(gpu: SimpleNamespace, *values: float) -> tuple[list[Any], list[int
             out[:] = value
             order.append(number)
 
-        sets.append(gpu._gpu_contenders.Set(run, lambda out=out: [out], lambda out=out: out.fill(np.nan)))
+        sets.append(gpu._contenders.Set(run, lambda out=out: [out], lambda out=out: out.fill(np.nan)))
     return sets, order
 
 
-def test_sets_are_run_in_turns(gpu: SimpleNamespace) -> None:
+def test_sets_are_run_in_turns(gpu: Any) -> None:
     sets, order = fake_sets(gpu, 1.0, 1.0, 1.0)
-    made = gpu._gpu_contenders.contender(FakeLibrary(), "we", sets, ours=True)
+    made = gpu._gpu_cases.contender(FakeLibrary(), "we", sets, ours=True)
     made.reset()
     made.run()
     assert made.result()[0].tolist() == [1.0, 1.0]
@@ -225,21 +214,21 @@ def test_sets_are_run_in_turns(gpu: SimpleNamespace) -> None:
     assert order == [0, 1, 2, 0, 1, 2, 0]
 
 
-def test_sets_of_ours_that_differ_are_a_failure(gpu: SimpleNamespace) -> None:
+def test_sets_of_ours_that_differ_are_a_failure(gpu: Any) -> None:
     sets, _ = fake_sets(gpu, 1.0, 1.0, 1.5)
-    made = gpu._gpu_contenders.contender(FakeLibrary(), "we", sets, ours=True)
-    case = gpu.base._cases.Case("ones", "1", 2, [made], lambda: [np.ones(2)], 8)
-    able, (result,) = gpu.base.harness.check(case)
+    made = gpu._gpu_cases.contender(FakeLibrary(), "we", sets, ours=True)
+    case = gpu._cases.Case("ones", "1", 2, [made], lambda: [np.ones(2)], 8)
+    able, (result,) = gpu.harness.check(case)
     assert able == []
     assert result.wrong
     assert "another result" in result.note
 
 
-def test_times_of_a_device_are_asked_of_it(gpu: SimpleNamespace) -> None:
+def test_times_of_a_device_are_asked_of_it(gpu: Any) -> None:
     sets, _ = fake_sets(gpu, 1.0)
-    made = gpu._gpu_contenders.contender(FakeLibrary(), "we", sets, ours=True)
-    effort = gpu.base._cases.Effort(sample=3.0, pause=0.0, min_rounds=2, max_rounds=2)
-    ((loops, samples),) = gpu.base.harness.measure([made], effort).values()
+    made = gpu._gpu_cases.contender(FakeLibrary(), "we", sets, ours=True)
+    effort = gpu._cases.Effort(sample=3.0, pause=0.0, min_rounds=2, max_rounds=2)
+    ((loops, samples),) = gpu.harness.measure([made], effort).values()
     assert loops >= 3
     assert samples == [1.0, 1.0]
 
@@ -247,9 +236,9 @@ def test_times_of_a_device_are_asked_of_it(gpu: SimpleNamespace) -> None:
 # Targets --------------------------------------------------------------------------------------------------------
 
 
-def fake_session(gpu: SimpleNamespace, shares: dict[str, float], compiled: dict[str, float]) -> Any:
+def fake_session(gpu: Any, shares: dict[str, float], compiled: dict[str, float]) -> Any:
     """Results at 16M: ours takes 1 s, torch.compile what ``compiled`` says."""
-    make, size = gpu.base._cases.Result, 1 << 24
+    make, size = gpu._cases.Result, 1 << 24
     results = [
         make(case, case, size, "neonlike assign", 1.0, samples=[1.0], of_memory_copy=share)
         for case, share in shares.items()
@@ -262,13 +251,13 @@ def fake_session(gpu: SimpleNamespace, shares: dict[str, float], compiled: dict[
     return argparse.Namespace(results=results, beside=beside, be=argparse.Namespace(compute_capability=(9, 0)))
 
 
-def test_the_targets(gpu: SimpleNamespace) -> None:
+def test_the_targets(gpu: Any) -> None:
     session = fake_session(gpu, {"axpy": 0.95, "adam": 0.85}, {"axpy": 2.0, "adam": 0.8})
     dispatch = {
         "adam": {"neonlike assign": 16e-6, "neonlike prepared": 1.5e-6, "torch": 9e-6},
         "axpy": {"neonlike assign": 5e-6, "neonlike prepared": 1e-6},
     }
-    assert gpu._gpu_session.verdicts(session, dispatch) == [
+    assert gpu._gpu_targets.verdicts(session, dispatch) == [
         "16M, share of the bandwidth of a copy within the GPU: adam 85% (target >= 90%): MISSED",
         "16M, geometric mean over 2: torch.compile takes 1.26 times as long; slower than it: adam 1.25 "
         "(target: mean >= 1): met",
@@ -296,8 +285,8 @@ MEASURED = {
 
 
 @pytest.mark.parametrize(("major", "missed"), [(9, {2, 8, 9}), (8, {2, 4, 5, 8, 9})])
-def test_the_targets_of_primitives(gpu: SimpleNamespace, major: int, missed: set[int]) -> None:
-    make, results = gpu.base._cases.Result, []
+def test_the_targets_of_primitives(gpu: Any, major: int, missed: set[int]) -> None:
+    make, results = gpu._cases.Result, []
     for text, seconds in MEASURED.items():
         kind, _, name = text.partition(", ")
         share = None if kind.startswith("convolution") else 0.82
@@ -325,17 +314,30 @@ def test_the_targets_of_primitives(gpu: SimpleNamespace, major: int, missed: set
     assert gpu._gpu_targets.primitive_verdicts([], major) == []
 
 
-def test_every_target_is_of_cases_that_are_measured(gpu: SimpleNamespace) -> None:
+def test_every_target_is_of_cases_that_are_measured(gpu: Any) -> None:
     """Each has a layer in a full run."""
-    text, make = [], gpu.base._cases.Result
+    text, make, cases = [], gpu._cases.Result, gpu._gpu_cases
     for precision in gpu.gpu.PRECISIONS:
-        for layer in gpu._gpu_conv.LAYERS:
-            for which in gpu._gpu_conv.PASSES:
+        for layer, _ in cases.CONVOLVED:
+            for which in gpu._gpu_targets.PASSES:
                 text.append((f"{layer.name} {which}", f"convolution {which} {precision}, {layer.name}"))
-    text += [(what.name, f"images, {what.name} fprop float32") for what in gpu._gpu_images.IMAGES]
-    text += [(f"{what.name} fprop", f"layer, {what.name} fprop") for what in gpu._gpu_layers.LAYERS]
+    text += [(layer.name, f"images, {layer.name} fprop float32") for layer, _ in cases.IMAGES]
+    for layer, N in cases.OTHERS:
+        name = f"{layer.text}, N = {N}" if isinstance(layer, gpu._layers.Cell) else layer.name
+        text.append((f"{name} fprop", f"layer, {name} fprop"))
     results = [make(case, words, 1, "neonlike", 1.0) for case, words in text]
     assert all(any(map(target.chosen, results)) for target in gpu._gpu_targets.TARGETS)
+
+
+def test_problems_are_as_right_in_other_precisions(gpu: Any) -> None:
+    """Operands are rounded before the reference is computed of them."""
+    layer = gpu._layers.conv2d("gpu", "small", 3, 5, 4, 3, 1, 1)
+    problem = gpu.conv.Convolution(layer, 2, "fprop")
+    (before,) = problem.reference()
+    problem.cast(np.float16)
+    assert {problem.I.dtype, problem.F.dtype, problem.E.dtype} == {np.dtype("float16")}
+    (after,) = problem.reference()
+    assert 1e-6 < np.abs(after - before).max() < 1e-2 and after.dtype == np.float64
 
 
 def test_peers_are_imported_before_the_backend_loads_its_libraries(

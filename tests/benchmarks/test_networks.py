@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import json
 import math
 import re
-import sys
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,16 +15,12 @@ import pytest
 from neonlike.backends import Backend
 from neonlike.kernels.bench.recorder import Bench
 from neonlike.nervanaobject import NervanaObject
-from tests.benchmarks.modules import FOLDER
+from tests.benchmarks.modules import bench  # noqa: F401
 from tests.support.engines import BACKEND, ON_GPU, backend, ready
 from tests.support.recording import Clock, known_rates, shown  # noqa: F401
 
 pytestmark = [pytest.mark.engines("numpy", "c"), pytest.mark.backend]
 
-MODULES = (
-    "_terms", "_machine", "_report", "_cases", "harness", "_apart", "_layers", "_rows", "_rates", "_ratio_picture",
-    "_primitives", "_networks", "_network_calls", "_network_report", "networks",
-)  # fmt: skip
 NAMES = ("alexnet", "overfeat", "vgg_a", "googlenet", "resnet50")
 
 MULTIPLICATIONS = {"alexnet": 0.71e9, "overfeat": 2.81e9, "vgg_a": 7.61e9, "googlenet": 1.58e9, "resnet50": 4.09e9}
@@ -37,23 +30,12 @@ WEIGHTS = {"alexnet": 61.1e6, "overfeat": 145e6, "vgg_a": 132.9e6, "googlenet": 
 """Parameters, from the same tables; biases and batch normalization, which are in these, are less than 1%."""
 
 
-@pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
-    """The modules of the benchmarks folder, with a small copy."""
-    monkeypatch.syspath_prepend(str(FOLDER))
-    found = SimpleNamespace(**{name: importlib.import_module(name) for name in MODULES})
-    monkeypatch.setattr(found.harness, "MEMORY_BYTES", 1 << 16)
-    yield found
-    for name in MODULES:
-        sys.modules.pop(name)
-
-
 def tiny(bench: Any) -> list[Any]:
     """A layer of every kind, of odd sizes; the first and the last ones occur more than once."""
     layers, networks = bench._layers, bench._networks
     return [
-        layers.Conv("net", "conv", 2, 3, 7, 6, 5, 3, 3, 2, 1),
-        layers.Conv("net", "conv2", 1, 4, 5, 5, 2, 1, 1),
+        layers.conv2d("net", "conv", 3, (7, 6), 5, 3, 2, 1, count=2),
+        layers.conv2d("net", "conv2", 4, 5, 2, 1),
         networks.Relu("net", "relu", 1, 3, 5, 4),
         networks.BatchNorm("net", "bn", 1, 4, 3, 5, relu=True),
         networks.BatchNorm("net", "bn plain", 1, 4, 3, 5),
@@ -87,12 +69,12 @@ def follow(bench: Any, parts: Any, maps: tuple[int, ...]) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_each_layer_reads_what_the_one_before_made(bench: SimpleNamespace, name: str) -> None:
+def test_each_layer_reads_what_the_one_before_made(bench: Any, name: str) -> None:
     parts = bench._networks.NETWORKS[name]
     assert follow(bench, parts, (3, 231, 231) if name == "overfeat" else (3, 224, 224)) == (1000, 1, 1)
 
 
-def test_a_layer_of_another_size_would_be_noticed(bench: SimpleNamespace) -> None:
+def test_a_layer_of_another_size_would_be_noticed(bench: Any) -> None:
     parts = list(bench._networks.NETWORKS["vgg_a"])
     del parts[2]  # the first pooling
     with pytest.raises(AssertionError, match="vgg_a conv2"):
@@ -100,14 +82,14 @@ def test_a_layer_of_another_size_would_be_noticed(bench: SimpleNamespace) -> Non
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_networks_do_the_published_work(bench: SimpleNamespace, name: str) -> None:
+def test_the_networks_do_the_published_work(bench: Any, name: str) -> None:
     layers = bench._layers
     found = bench._networks.distinct(name)
     products = [layer for layer in found if isinstance(layer, (layers.Conv, layers.Product))]
     done = sum(layer.count * layer.flops(1) for layer in products)
     assert done / 2 == pytest.approx(MULTIPLICATIONS[name], rel=0.006)
     weights = [
-        layer.m * layer.k if isinstance(layer, layers.Product) else layer.C * layer.K * layer.R * layer.S
+        layer.m * layer.k if isinstance(layer, layers.Product) else math.prod(layer.filters)
         for layer in products
     ]
     total = sum(layer.count * number for layer, number in zip(products, weights))
@@ -115,7 +97,7 @@ def test_the_networks_do_the_published_work(bench: SimpleNamespace, name: str) -
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_layer_of_the_tables_is_in_its_network_as_often(bench: SimpleNamespace, name: str) -> None:
+def test_every_layer_of_the_tables_is_in_its_network_as_often(bench: Any, name: str) -> None:
     layers, networks = bench._layers, bench._networks
     here = networks.distinct(name)
     assert len({layer.title for layer in here}) == len(here)
@@ -131,7 +113,7 @@ def test_every_layer_of_the_tables_is_in_its_network_as_often(bench: SimpleNames
     assert norms == {layer.maps_in: layer.count for layer in layers.BATCHNORMS if layer.network == name}
 
 
-def test_layers_that_occur_again_are_counted(bench: SimpleNamespace) -> None:
+def test_layers_that_occur_again_are_counted(bench: Any) -> None:
     found = {layer.name: layer.count for layer in bench._networks.distinct("resnet50")}
     assert (found["res4b narrow"], found["res4b split"], found["res2a sum"]) == (5, 6, 3)
     assert found["res4a narrow bn"] == 1 and found["res4a 3x3 bn"] == 11
@@ -142,7 +124,7 @@ def test_layers_that_occur_again_are_counted(bench: SimpleNamespace) -> None:
 # Figures ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_figure_is_the_median_of_the_calls_that_count(bench: SimpleNamespace) -> None:
+def test_a_figure_is_the_median_of_the_calls_that_count(bench: Any) -> None:
     recorder = Bench(clock=Clock())
     for seconds in (9.0, 9.0, 0.5, 0.125, 0.25):  # two to warm up
         with recorder.measure("net conv: fprop"):
@@ -152,12 +134,12 @@ def test_a_figure_is_the_median_of_the_calls_that_count(bench: SimpleNamespace) 
         with recorder.measure("net other: fprop"):
             recorder.record("conv", [(3, 4)], 99.0, 10, 40, "product", "float32")
     found = bench.networks.figure(recorder, "net conv: fprop", 3)
-    assert found == bench._network_report.Figure(2 * 0.25 + 0.25 / 8, 120, 87, True)
+    assert found == bench.networks.Figure(2 * 0.25 + 0.25 / 8, 120, 87, True)
     recorder.clear()
 
 
-def test_rates_are_of_products_or_of_memory(bench: SimpleNamespace) -> None:
-    made = bench._network_report.Figure
+def test_rates_are_of_products_or_of_memory(bench: Any) -> None:
+    made = bench.networks.Figure
     assert made(0.5, 4_000_000_000, 30_000_000_000, True).rate == "60.0 GFLOP/s"
     assert made(0.5, 4_000_000_000, 30_000_000_000, False).rate == "8.0 GB/s"
     assert made(0.0, 4, 3, False).rate == "-"
@@ -173,7 +155,7 @@ def clocked(engine: str) -> Iterator[Backend]:
         be.bench.clear()
 
 
-def test_every_kind_of_layer_is_measured_by_the_backends_records(bench: SimpleNamespace, clocked: Backend) -> None:
+def test_every_kind_of_layer_is_measured_by_the_backends_records(bench: Any, clocked: Backend) -> None:
     N, passes = 3, bench._network_calls.PASSES
     for layer in tiny(bench):
         line = bench.networks.measure(clocked, layer, N, passes, 2)
@@ -193,7 +175,7 @@ def test_every_kind_of_layer_is_measured_by_the_backends_records(bench: SimpleNa
                 assert figure.seconds == pytest.approx(1e-3)
 
 
-def test_expressions_move_what_they_read_and_write(bench: SimpleNamespace, clocked: Backend) -> None:
+def test_expressions_move_what_they_read_and_write(bench: Any, clocked: Backend) -> None:
     size = 4 * 2 * 3 * 5 * 4  # bytes of one tensor
     found = {}
     for layer in tiny(bench):
@@ -221,7 +203,7 @@ def around(bench: Any, be: Backend, name: str, direction: str) -> tuple[dict[str
     return before, values()
 
 
-def test_expressions_are_what_the_layers_compute(bench: SimpleNamespace, be: Backend) -> None:
+def test_expressions_are_what_the_layers_compute(bench: Any, be: Backend) -> None:
     given, made = around(bench, be, "relu", "fprop")
     np.testing.assert_array_equal(made["outputs"], np.maximum(given["outputs"], 0))
     given, made = around(bench, be, "sum", "fprop")
@@ -238,7 +220,7 @@ def test_expressions_are_what_the_layers_compute(bench: SimpleNamespace, be: Bac
 
 
 @pytest.fixture
-def run(engine: str, bench: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Any:
+def run(engine: str, bench: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Runs the script on a tiny network: its exit status and session."""
     monkeypatch.setattr(bench.networks, "distinct", lambda name: tiny(bench))
     sessions: list[Any] = []
@@ -258,7 +240,7 @@ def run(engine: str, bench: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) ->
     return runner
 
 
-def test_a_table_a_network(run: Any, bench: SimpleNamespace, capsys: Any, shown: list[str]) -> None:
+def test_a_table_a_network(run: Any, bench: Any, capsys: Any, shown: list[str]) -> None:
     status, session = run("--network", "vgg_a,alexnet", "-n", "2", "--threads", "1")
     assert status == 0
     assert session.machine["threads"] == "1"
@@ -275,7 +257,7 @@ def test_a_table_a_network(run: Any, bench: SimpleNamespace, capsys: Any, shown:
     assert shown == [], "the backend's own report was not asked for"
 
 
-def test_totals_count_each_layer_as_often_as_it_occurs(run: Any, bench: SimpleNamespace) -> None:
+def test_totals_count_each_layer_as_often_as_it_occurs(run: Any, bench: Any) -> None:
     _, session = run("--network", "vgg_a")
     facts = session.more["vgg_a"]
     assert facts["N"] == bench.networks.QUICK_BATCH
@@ -296,9 +278,9 @@ def test_totals_count_each_layer_as_often_as_it_occurs(run: Any, bench: SimpleNa
             assert float(found[kind][column]) == pytest.approx(1e3 * expected, abs=6e-4)
 
 
-def test_a_section_of_the_results_is_written(run: Any, bench: SimpleNamespace, monkeypatch: Any, tmp_path: Any) -> None:
-    path, write = tmp_path / "RESULTS.md", bench._report.update_results
-    monkeypatch.setattr(bench._report, "update_results", lambda session, form: write(session, form, path))
+def test_a_section_of_the_results_is_written(run: Any, bench: Any, monkeypatch: Any, tmp_path: Any) -> None:
+    path = tmp_path / "RESULTS.md"
+    monkeypatch.setattr(bench._report, "RESULTS", path)
     if ON_GPU:
         with pytest.raises(SystemExit):
             run("--results")
@@ -331,20 +313,20 @@ def test_the_report_of_all_kernels_is_there_if_asked_for(run: Any, tmp_path: Any
         (["-b", "gpu", "--results"], "--results: RESULTS.md is for the cpu backend"),
     ],
 )
-def test_options_that_make_no_sense(bench: SimpleNamespace, capsys: Any, argv: list[str], words: str) -> None:
+def test_options_that_make_no_sense(bench: Any, capsys: Any, argv: list[str], words: str) -> None:
     with pytest.raises(SystemExit) as ended:
         bench.networks.main(argv)
     assert ended.value.code == 2
     assert words in capsys.readouterr().err
 
 
-def test_a_backend_that_cannot_be_made_is_an_error_of_one_line(bench: SimpleNamespace, capsys: Any) -> None:
+def test_a_backend_that_cannot_be_made_is_an_error_of_one_line(bench: Any, capsys: Any) -> None:
     ready()
     assert bench.networks.main(["-b", BACKEND, "--bench", "report.xml"]) == 2
     assert "networks.py: bench: expected" in capsys.readouterr().err
 
 
-def test_layers_that_do_not_fit_into_memory_are_left_out(run: Any, bench: SimpleNamespace, monkeypatch: Any) -> None:
+def test_layers_that_do_not_fit_into_memory_are_left_out(run: Any, bench: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(bench._machine, "free_memory", lambda: 20_000)
     _, session = run("--network", "alexnet")
     assert any("net conv at N = 8: left out" in line for line in session.skipped)

@@ -14,41 +14,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.benchmarks.modules import FOLDER, bench, few_peers, run_optree  # noqa: F401
+from tests.benchmarks.modules import FOLDER, bench  # noqa: F401
 
-# Options and reports --------------------------------------------------------------------------------------------
-
-
-def test_the_schedule(bench: SimpleNamespace) -> None:
-    def planned(*argv: str) -> list[tuple[str, int]]:
-        return [(e.name, size) for e, size in bench.optree.schedule(bench.optree.parse(list(argv)))]
-
-    everything = [e.name for e in bench._expressions.EXPRESSIONS]
-    assert planned("--only", "adam,axpy", "--sizes", "2,4k") == [
-        ("adam", 2), ("axpy", 2), ("adam", 4096), ("axpy", 4096),
-    ]  # fmt: skip
-    assert {size for _, size in planned()} == {64, 4096, 1 << 16, 1 << 20, 1 << 24, 1 << 26}
-    assert planned("--quick")[: len(everything)] == [(name, 64) for name in everything]
-    assert planned("--quick")[-1] == ("sigmoid", 1 << 24), "the targets are measured in a quick run too"
+# Reports --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "argv", [["--only", "nonsense"], ["--sizes", "0"], ["--sizes", "4x"], ["--sizes", ""]]
-)
-def test_bad_options_are_refused(
-    bench: SimpleNamespace, argv: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as exit_info:
-        bench.optree.parse(argv)
-    assert exit_info.value.code == 2
-    assert argv[0] in capsys.readouterr().err
-
-
-def test_sizes_and_times_as_text(bench: SimpleNamespace) -> None:
+def test_sizes_and_times_as_text(bench: Any) -> None:
     for text, size in {"64": 64, "4k": 4096, "16M": 1 << 24, "1000": 1000}.items():
-        assert bench._terms.parse_size(text) == size
-        assert bench._terms.size_text(size) == text
-    shown = [bench._terms.time_text(seconds) for seconds in (5e-9, 1.234e-6, 56.78e-6, 0.123456, 2.0)]
+        assert bench._cases.parse_size(text) == size
+        assert bench._cases.size_text(size) == text
+    shown = [bench._cases.time_text(seconds) for seconds in (5e-9, 1.234e-6, 56.78e-6, 0.123456, 2.0)]
     assert shown == ["5 ns", "1.23 us", "56.8 us", "123 ms", "2.00 s"]
 
 
@@ -60,7 +35,8 @@ def fake_session(bench: Any, tmp_path: Path, assign: float, prepared: float, rat
     session.options = argparse.Namespace(json=tmp_path / "made" / "run.json", picture=None, results=False)
     session.machine, session.copy, session.verdicts = {"processor": "a|b"}, {"copy on 1 thread": 10.0}, []
     session.skipped, session.tables, session.more, session.beside = [], {}, {}, []
-    session.effort, session.others = bench.harness.QUICK, SimpleNamespace(share=lambda: 0.5)
+    session.effort, session.others = bench.shortest, SimpleNamespace(share=lambda: 0.5)
+    session.form = bench._report.Form()
     spread = {"low": assign, "high": assign, "rounds": 5, "loops": 9}
     memory = {"gb_per_s": 26.8, "of_memory_copy": 0.9}
     session.results = [
@@ -94,22 +70,22 @@ def seconds(assign: float, **peers: float) -> dict[str, float]:
     return {"neonlike assign": assign, "neonlike prepared": assign / 2, **named}
 
 
-def test_the_targets_at_64_elements(bench: SimpleNamespace, tmp_path: Path) -> None:
+def test_the_targets_at_64_elements(bench: Any, tmp_path: Path) -> None:
     ours = {"neonlike assign": 6.9e-6, "neonlike prepared": 2.1e-6, "numpy": 2.5e-6}
-    assert bench._verdicts.verdicts(run_of(bench, tmp_path, ("sigmoid", 64, ours, 0.0))) == [
+    assert bench.optree.verdicts(run_of(bench, tmp_path, ("sigmoid", 64, ours, 0.0))) == [
         "64 elements, sigmoid, assign: 6.90 us, 2.76 of NumPy's time (target < 2.8): met",
         "64 elements, sigmoid, prepared: 2.10 us, 0.84 of NumPy's time (target < 0.8): MISSED",
     ]
 
 
-def test_the_targets_of_large_cases(bench: SimpleNamespace, tmp_path: Path) -> None:
+def test_the_targets_of_large_cases(bench: Any, tmp_path: Path) -> None:
     session = run_of(
         bench, tmp_path,
         ("axpy", 1 << 20, seconds(1.0, numpy=4.0, torch_compile=2.0, jax=0.8), 0.95),
         ("mask", 1 << 20, seconds(1.0, numpy=9.0, torch_compile=0.95), 0.85),
         ("axpy", 1 << 24, seconds(1.0, numpy=4.0, torch_compile=3.0), 0.95),
     )  # fmt: skip
-    assert bench._verdicts.verdicts(session) == [
+    assert bench.optree.verdicts(session) == [
         "1M, geometric mean over 2: numpy takes 6.00 times as long (12.00 prepared; target 5): met",
         "1M, geometric mean over 2: torch.compile takes 1.38 times as long (2.76 prepared; target 1.7): MISSED",
         "1M, geometric mean over 1: jax takes 0.80 times as long (1.60 prepared)",
@@ -124,18 +100,7 @@ def test_the_targets_of_large_cases(bench: SimpleNamespace, tmp_path: Path) -> N
     ]  # fmt: skip
 
 
-def test_cases_that_do_not_fit_are_left_out_and_told(
-    bench: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(bench._machine, "free_memory", lambda: 100)
-    status, session = run_optree(bench, "--only", "axpy", "--sizes", "64")
-    assert (status, session.results) == (0, [])
-    assert "axpy at 64: left out, as it needs about 0 GiB of memory and 0 GiB are free" in capsys.readouterr().out
-    monkeypatch.setattr(bench._machine, "free_memory", lambda: None)
-    assert bench.optree.fits(bench._expressions.EXPRESSIONS[0], 1 << 40, 8) == ""
-
-
-def test_the_end_of_a_run(bench: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_end_of_a_run(bench: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     session = fake_session(bench, tmp_path, 1e-5, 1e-6, 0.3)
     assert session.finish(["a verdict"]) == 0
     out = capsys.readouterr().out
@@ -162,32 +127,8 @@ def test_the_end_of_a_run(bench: SimpleNamespace, tmp_path: Path, capsys: pytest
     assert written["results"][0]["median"] == 1e-5
 
 
-@pytest.mark.usefixtures("few_peers")
-def test_what_a_run_shows_and_writes(
-    bench: SimpleNamespace,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(bench._report, "RESULTS", tmp_path / "RESULTS.md")
-    monkeypatch.setattr(bench._report.update_results, "__defaults__", (tmp_path / "RESULTS.md",))
-    files = ["--json", str(tmp_path / "run.json"), "--picture", str(tmp_path / "run.png"), "--results"]
-    status, _ = run_optree(bench, "--only", "sigmoid,variance", "--sizes", "64", *files)
-    assert status == 0
-    out = capsys.readouterr().out
-    for expected in (r"^processor +\S", r"^numpy +\d", r"^engine +\w", r"^copy on 1 thread: [\d.]+ GB/s",
-                     r"^64 float32 elements \(64\)", r"^sigmoid: sig\(a\*b \+ c\)$", r"^  neonlike assign +\d",
-                     r"^  neonlike prepared +\d", r"^  numpy +\d.* 1\.00x", r"^not installed: torch"):  # fmt: skip
-        assert re.search(expected, out, re.MULTILINE), expected
-    written = json.loads((tmp_path / "run.json").read_text())
-    assert {r["case"] for r in written["results"]} == {"sigmoid", "variance"}
-    assert written["machine"]["engine"]
-    assert (tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")
-    assert "### 64 elements" in (tmp_path / "RESULTS.md").read_text()
-
-
 def test_a_section_of_the_results_is_replaced_and_the_rest_stays(
-    bench: SimpleNamespace, tmp_path: Path
+    bench: Any, tmp_path: Path
 ) -> None:
     path = tmp_path / "RESULTS.md"
     path.write_text("# Results\n\nHow.\n\n## conv\n\nkept\n\n## optree\n\nold\n\n## pool\n\nkept too\n")
@@ -209,14 +150,14 @@ def test_a_section_of_the_results_is_replaced_and_the_rest_stays(
 
 
 def test_a_picture_without_matplotlib_says_what_to_install(
-    bench: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(SystemExit, match="pip install matplotlib"):
-        bench._picture.draw(fake_session(bench, tmp_path, 1e-5, 1e-6, 0.3), tmp_path / "run.png")
+        bench._pictures.draw_bandwidth(fake_session(bench, tmp_path, 1e-5, 1e-6, 0.3), tmp_path / "run.png")
 
 
-def test_the_machine_is_described(bench: SimpleNamespace) -> None:
+def test_the_machine_is_described(bench: Any) -> None:
     facts = bench._machine.describe()
     assert set(facts) >= {"date", "processor", "cores", "memory", "python", "neonlike", *bench._machine.PEERS}
     assert facts["numpy"] == np.__version__
@@ -226,7 +167,7 @@ def test_the_machine_is_described(bench: SimpleNamespace) -> None:
 
 
 def test_the_harness_by_itself_shows_the_roofline(
-    bench: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    bench: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["harness.py", "--quick"])
     assert bench.harness.main() == 0
@@ -245,7 +186,7 @@ def test_every_subject_has_a_section_of_results() -> None:
 
 
 def test_first_calls_are_measured_in_processes_of_their_own(
-    bench: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    bench: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bench.coldstart, "QUICK_REPEATS", 1)
     path = tmp_path / "cold.json"
@@ -266,32 +207,29 @@ def test_every_part_of_a_first_call_is_found() -> None:
     assert json.loads(said.stdout) == []
 
 
-def test_verdicts_of_first_calls(bench: SimpleNamespace) -> None:
+def test_verdicts_of_first_calls(bench: Any) -> None:
     rows = [
         {"expression": "axpy", "compile": 0.2, "load": 0.004},
         {"expression": "adam", "compile": 0.4, "load": 0.006},
+        {"expression": "fprop_bn", "compile": 0.4, "load": 1.0},
+        {"expression": "fprop_conv", "compile": 2.6, "load": 1.0},
     ]
-    assert bench.coldstart.verdicts(rows) == [
+    words = [
         "first call of a new expression: at most 400 ms (adam), median 300 ms (target < 500 ms): met",
         "first call of a cached one in a new process: at most 6.00 ms (adam), median 5.00 ms (target < 5.00 ms): "
         "MISSED by 1 of 2",
+        "first call of a primitive: at most 2.60 s (fprop_conv), median 1.50 s (target < 2.50 s): MISSED by 1 of 2",
     ]
+    assert bench.coldstart.verdicts(rows) == words
+    assert bench.coldstart.verdicts(rows[:2]) == words[:2] and bench.coldstart.verdicts(rows[2:]) == words[2:]
 
 
-def test_first_calls_of_primitives_have_a_verdict_of_their_own(bench: SimpleNamespace) -> None:
-    rows = [{"expression": "fprop_bn", "compile": 0.4}, {"expression": "fprop_conv", "compile": 2.6}]
-    assert bench.coldstart.primitive_verdicts(rows) == [
-        "first call of a primitive: at most 2.60 s (fprop_conv) (target < 2.50 s): MISSED by 1 of 2"
-    ]
-    assert bench.coldstart.primitive_verdicts([]) == []
-
-
-def test_a_first_call_of_a_primitive_is_measured(bench: SimpleNamespace, tmp_path: Path) -> None:
+def test_a_first_call_of_a_primitive_is_measured(bench: Any, tmp_path: Path) -> None:
     found = bench.coldstart.child(str(tmp_path), "neonlike", "fprop_pool max")
     assert found["first"] > found["second"] > 0
     assert "fprop_pool max" in bench.coldstart.parse([]).chosen
 
 
-def test_a_failing_first_call_says_why(bench: SimpleNamespace, tmp_path: Path) -> None:
+def test_a_failing_first_call_says_why(bench: Any, tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="StopIteration"):
         bench.coldstart.child(str(tmp_path), "neonlike", "nonsense")

@@ -2,93 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
-from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests import ROOT
-
-FOLDER = ROOT / "benchmarks"
-MODULES = ("_layers", "_references", "_cell_references")
-
-
-@pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
-    """These modules of the benchmarks folder."""
-    monkeypatch.syspath_prepend(str(FOLDER))
-    yield SimpleNamespace(**{name: importlib.import_module(name) for name in MODULES})
-    for name in MODULES:
-        sys.modules.pop(name)
-
+from tests.benchmarks.modules import bench  # noqa: F401
 
 # The tables -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("network", "giga", "layers"),
-    # Multiplications of all convolutions for one image, in 1e9: AlexNet 55^2*64*363 + 27^2*192*1600 + 13^2*(384*1728 +
-    # 256*3456 + 256*2304), and the figures published with the others.
-    [("alexnet", 0.656, 5), ("vgg_a", 7.49, 8), ("overfeat", 2.67, 5), ("googlenet", 1.58, 57), ("resnet50", 4.09, 53)],
-)
-def test_a_network_has_as_many_layers_and_multiplications_as_published(
-    bench: SimpleNamespace, network: str, giga: float, layers: int
-) -> None:
-    here = [conv for conv in bench._layers.CONVOLUTIONS if conv.network == network]
-    assert sum(conv.count for conv in here) == layers
-    assert sum(conv.count * conv.flops(1) for conv in here) / 2e9 == pytest.approx(giga, rel=0.005)
-
-
-@pytest.mark.parametrize(
-    ("title", "K", "size"),
-    [
-        ("alexnet conv1", 64, 55), ("alexnet conv2", 192, 27), ("alexnet conv5", 256, 13),
-        ("overfeat conv1", 96, 56), ("overfeat conv2", 256, 24), ("overfeat conv5", 1024, 12),
-        ("vgg_a conv1", 64, 224), ("vgg_a conv7", 512, 14),
-        ("googlenet conv1", 64, 112), ("googlenet conv2", 192, 56), ("googlenet 5b 3x3", 384, 7),
-        ("resnet50 conv1", 64, 112), ("resnet50 res3a 3x3", 128, 28), ("resnet50 res5a shortcut", 2048, 7),
-    ],
-)  # fmt: skip
-def test_published_output_sizes_of_convolutions(bench: SimpleNamespace, title: str, K: int, size: int) -> None:
-    (conv,) = [conv for conv in bench._layers.CONVOLUTIONS if conv.title == title]
-    assert (conv.K, conv.P, conv.Q) == (K, size, size)
-
-
-@pytest.mark.parametrize(
-    ("network", "sizes"),
-    [
-        ("alexnet", [27, 13, 6]), ("overfeat", [28, 12, 6]), ("vgg_a", [112, 56, 28, 14, 7]),
-        ("googlenet", [56, 28, 14, 7, 28, 28, 14, 14, 14, 7, 1]), ("resnet50", [56, 1]),
-    ],
-)  # fmt: skip
-def test_published_output_sizes_of_pools(bench: SimpleNamespace, network: str, sizes: list[int]) -> None:
-    pools = [pool for pool in bench._layers.POOLS if pool.network == network]
-    assert [pool.P for pool in pools] == [pool.Q for pool in pools] == sizes
-
-
-def test_layers_follow_each_other(bench: SimpleNamespace) -> None:
-    """What a pool or a norm takes is what some convolution or inception module gives."""
-    layers = bench._layers
-    made = {(conv.network, conv.K, conv.P) for conv in layers.CONVOLUTIONS}
-    outputs = {name: (s[2] + s[4] + s[6] + s[7], s[1]) for name, s in layers.INCEPTION.items()}
-    made |= {("googlenet", C, size) for C, size in outputs.values()}
-    made |= {("googlenet", 192, 28), ("googlenet", 480, 14), ("googlenet", 832, 7)}  # after a pool, into a module
-    for pool in layers.POOLS:
-        assert (pool.network, pool.C, pool.H) in made, pool.title
-    for before, after in zip(list(outputs)[:-1], list(outputs)[1:]):
-        assert layers.INCEPTION[after][0] == outputs[before][0], "a module takes what the one before gives"
-    assert sum(norm.count for norm in layers.BATCHNORMS) == 53
-    assert {("resnet50", norm.C, norm.H) for norm in layers.BATCHNORMS} == {m for m in made if m[0] == "resnet50"}
-    flat = {layer.network: layer.k for layer in layers.FULLY_CONNECTED if layer.name in ("fc6", "fc")}
-    last = {pool.network: pool.C * pool.P * pool.Q for pool in layers.POOLS if pool.name == "pool5"}
-    assert flat == last
-
-
-def test_equal_layers_are_merged_and_counted(bench: SimpleNamespace) -> None:
+def test_equal_layers_are_merged_and_counted(bench: Any) -> None:
     Maps, merge = bench._layers.Maps, bench._layers.merge
     layers = [Maps("net", "a", 1, 8), Maps("net", "b", 2, 8), Maps("net", "c", 1, 9), Maps("other", "a", 1, 8)]
     assert [(m.title, m.count) for m in merge(layers)] == [("net a", 3), ("net c", 1), ("other a", 1)]
@@ -111,30 +35,55 @@ def numeric(function: Any, x: Any) -> Any:
     return gradient
 
 
-@pytest.mark.parametrize(("R", "S", "stride", "pad"), [(3, 3, 1, 1), (3, 2, 2, 1), (1, 1, 2, 0), (4, 5, 3, 2)])
-def test_the_reference_of_convolution(bench: SimpleNamespace, R: int, S: int, stride: int, pad: int) -> None:
-    layer = bench._layers.Conv("net", "a", 1, 2, 6, 7, 3, R, S, stride, pad)
-    I, F = normal(2, 6, 7, 2), normal(2, R, S, 3)  # noqa: E741
-    made, expected = bench._references.conv_fprop(layer, I, F), np.zeros((3, layer.P, layer.Q, 2))
-    for k, p, q, n, c, r, s in np.ndindex(3, layer.P, layer.Q, 2, 2, R, S):
-        y, x = p * stride - pad + r, q * stride - pad + s
+def problem(made: Any, direction: str, **arrays: Any) -> Any:
+    """The reference of a problem with these operands, of everything."""
+    made.direction = direction
+    for name, value in arrays.items():
+        setattr(made, name, value)
+    return made.reference()
+
+
+@pytest.fixture
+def everything(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """References of all images, channels and filters."""
+    for module in (bench._primitives, bench.conv, bench.pool, bench.lrn, bench.batchnorm):
+        monkeypatch.setattr(module, "some", lambda count: list(range(count)))
+
+
+@pytest.mark.usefixtures("everything")
+@pytest.mark.parametrize(
+    ("window", "stride", "pad", "dilation", "groups"),
+    [((3, 3), 1, 1, 1, 1), ((3, 2), 2, 1, 1, 1), ((1, 1), 2, 0, 1, 1), ((4, 5), 3, 2, 1, 1), ((2, 3), 1, 2, 2, 2)],
+)
+def test_the_reference_of_convolution(
+    bench: Any, window: tuple[int, int], stride: int, pad: int, dilation: int, groups: int
+) -> None:
+    layer = bench._layers.conv2d("net", "a", 2, (6, 7), 4, window, stride, pad, dilation, groups)
+    conv = bench.conv.Convolution(layer, 2, "fprop")
+    I, F = normal(2, 1, 6, 7, 2), normal(*layer.filters)  # noqa: E741
+    (made,) = problem(conv, "fprop", I=I, F=F)
+    _, P, Q = layer.out
+    expected = np.zeros((4, 1, P, Q, 2))
+    for k, p, q, n, c, r, s in np.ndindex(4, P, Q, 2, 2 // groups, *window):
+        y, x = p * stride - pad + r * dilation, q * stride - pad + s * dilation
         if 0 <= y < 6 and 0 <= x < 7:
-            expected[k, p, q, n] += F[c, r, s, k] * I[c, y, x, n]
+            expected[k, 0, p, q, n] += F[c, 0, r, s, k] * I[k // (4 // groups) * (2 // groups) + c, 0, y, x, n]
     np.testing.assert_allclose(made, expected, atol=1e-12)
     E = normal(*made.shape)
-    fprop = bench._references.conv_fprop
-    of_data = numeric(lambda maps: float(np.sum(E * fprop(layer, maps, F))), I)
-    of_filters = numeric(lambda filters: float(np.sum(E * fprop(layer, I, filters))), F)
-    np.testing.assert_allclose(bench._references.conv_bprop(layer, F, E), of_data, atol=1e-6)
-    np.testing.assert_allclose(bench._references.conv_update(layer, I, E), of_filters, atol=1e-6)
+    loss = lambda **changed: float(np.sum(E * problem(conv, "fprop", **{"I": I, "F": F} | changed)[0]))  # noqa: E731
+    of_data, of_filters = numeric(lambda maps: loss(I=maps), I), numeric(lambda filters: loss(F=filters), F)
+    np.testing.assert_allclose(problem(conv, "bprop", I=I, F=F, E=E)[0], of_data, atol=1e-6)
+    np.testing.assert_allclose(problem(conv, "update", I=I, F=F, E=E)[0], of_filters, atol=1e-6)
 
 
+@pytest.mark.usefixtures("everything")
 @pytest.mark.parametrize("op", ["max", "avg"])
 @pytest.mark.parametrize(("window", "stride", "pad"), [(2, 2, 0), (3, 2, 1), (3, 1, 1), (3, 3, 0)])
-def test_the_reference_of_pooling(bench: SimpleNamespace, op: str, window: int, stride: int, pad: int) -> None:
+def test_the_reference_of_pooling(bench: Any, op: str, window: int, stride: int, pad: int) -> None:
     layer = bench._layers.Pool("net", "a", 1, op, 2, 6, 5, window, stride, pad)
-    I = normal(2, 6, 5, 2)  # noqa: E741
-    made, expected = bench._references.pool_fprop(layer, I), np.zeros((2, layer.P, layer.Q, 2))
+    pool, I = bench.pool.Pooling(layer, 2, "fprop"), normal(2, 6, 5, 2)  # noqa: E741
+    (made,) = problem(pool, "fprop", I=I)
+    expected = np.zeros((2, layer.P, layer.Q, 2))
     for c, p, q, n in np.ndindex(*expected.shape):
         rows = [y for y in range(p * stride - pad, p * stride - pad + window) if 0 <= y < 6]
         columns = [x for x in range(q * stride - pad, q * stride - pad + window) if 0 <= x < 5]
@@ -142,42 +91,46 @@ def test_the_reference_of_pooling(bench: SimpleNamespace, op: str, window: int, 
         expected[c, p, q, n] = max(values) if op == "max" else sum(values) / len(values)
     np.testing.assert_allclose(made, expected)
     E = normal(*made.shape)
-    of_data = numeric(lambda maps: float(np.sum(E * bench._references.pool_fprop(layer, maps))), I)
-    np.testing.assert_allclose(bench._references.pool_bprop(layer, I, E), of_data, atol=1e-6)
+    of_data = numeric(lambda maps: float(np.sum(E * problem(pool, "fprop", I=maps)[0])), I)
+    np.testing.assert_allclose(problem(pool, "bprop", I=I, E=E)[0], of_data, atol=1e-6)
 
 
-def test_the_reference_of_lrn(bench: SimpleNamespace) -> None:
-    I, lrn = normal(7, 1, 2, 2), bench._references.lrn  # noqa: E741
-    made, expected = lrn(I, 5, 0.5, 0.75), np.zeros_like(I)
+@pytest.mark.usefixtures("everything")
+def test_the_reference_of_lrn(bench: Any) -> None:
+    I, lrn = normal(7, 1, 2, 2), bench.lrn.Lrn(bench._layers.Maps("net", "a", 1, 7, 1, 2, 5), 2, "fprop")  # noqa: E741
+    (made,) = problem(lrn, "fprop", I=I)
+    expected = np.zeros_like(I)
     for c, n, x in np.ndindex(7, 2, 2):
         window = sum(I[j, 0, x, n] ** 2 for j in range(max(c - 2, 0), min(c + 3, 7)))
         expected[c, 0, x, n] = I[c, 0, x, n] * (1 + 0.5 / 5 * window) ** -0.75
     np.testing.assert_allclose(made, expected)
     E = normal(*I.shape) + 1
-    of_data = numeric(lambda maps: float(np.sum(E * lrn(maps, 5, 0.5, 0.75))), I)
-    np.testing.assert_allclose(lrn(I, 5, 0.5, 0.75, E), of_data, atol=1e-6)
+    of_data = numeric(lambda maps: float(np.sum(E * problem(lrn, "fprop", I=maps)[0])), I)
+    np.testing.assert_allclose(problem(lrn, "bprop", I=I, E=E)[0], of_data, atol=1e-6)
 
 
-def test_the_reference_of_batchnorm(bench: SimpleNamespace) -> None:
-    x, gamma, beta, batchnorm = normal(2, 6), normal(2, 1), normal(1, 2).T, bench._references.batchnorm
-    (made,) = batchnorm(x, gamma, beta, 0.01)
+@pytest.mark.usefixtures("everything")
+@pytest.mark.parametrize("relu", [True, False])
+def test_the_reference_of_batchnorm(bench: Any, monkeypatch: pytest.MonkeyPatch, relu: bool) -> None:
+    monkeypatch.setattr(bench.batchnorm, "EPS", 0.01)
+    norm = bench.batchnorm.BatchNorm(bench._layers.Maps("net", "a", 1, 2, 2, 1), 3, "fprop")
+    given = {"I": normal(2, 2, 1, 3), "gamma": normal(2, 1), "beta": normal(1, 2).T + 9 * (not relu)}
+    norm.relu = relu  # without it nothing is below 0
+    (made,) = problem(norm, "fprop", **given)
     for c in range(2):
-        mean = sum(x[c]) / 6
-        var = sum((v - mean) ** 2 for v in x[c]) / 6
-        row = [max(gamma[c, 0] * (v - mean) / (var + 0.01) ** 0.5 + beta[c, 0], 0) for v in x[c]]
+        x = given["I"][c].ravel()
+        mean, var = sum(x) / 6, sum((v - sum(x) / 6) ** 2 for v in x) / 6
+        row = [max(given["gamma"][c, 0] * (v - mean) / (var + 0.01) ** 0.5 + given["beta"][c, 0], 0) for v in x]
         np.testing.assert_allclose(made[c], row)
-    E = normal(2, 6) + 1
-    wanted = [
-        numeric(lambda v: float(np.sum(E * batchnorm(v, gamma, beta, 0.01)[0])), x),
-        numeric(lambda v: float(np.sum(E * batchnorm(x, v, beta, 0.01)[0])), gamma),
-        numeric(lambda v: float(np.sum(E * batchnorm(x, gamma, v, 0.01)[0])), beta),
-    ]
-    for got, expected in zip(batchnorm(x, gamma, beta, 0.01, E), wanted, strict=True):
-        np.testing.assert_allclose(got, expected, atol=1e-6)
+    E = normal(2, 2, 1, 3) + 1
+    loss = lambda **changed: float(np.sum(E.reshape(2, 6) * problem(norm, "fprop", **given | changed)[0]))  # noqa: E731
+    wanted = [numeric(lambda v, name=name: loss(**{name: v}), value) for name, value in given.items()]
+    for got, expected in zip(problem(norm, "bprop", E=E, **given), wanted, strict=True):
+        np.testing.assert_allclose(got, expected.reshape(got.shape), atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["rnn", "lstm", "gru"])
-def test_the_reference_of_cells(bench: SimpleNamespace, kind: str) -> None:
+def test_the_reference_of_cells(bench: Any, kind: str) -> None:
     cell, unroll = bench._layers.Cell("net", "a", 1, kind, 3, 2, 4), bench._cell_references.unroll
     rows, N = 3 * cell.GATES[kind], 2
     operands = [normal(rows, 2), normal(rows, 3), normal(rows, 1), normal(2, 4 * N)]
@@ -193,7 +146,7 @@ def test_the_reference_of_cells(bench: SimpleNamespace, kind: str) -> None:
         np.testing.assert_allclose(got, wanted, atol=1e-6)
 
 
-def test_the_formulas_of_cells_at_one_step(bench: SimpleNamespace) -> None:
+def test_the_formulas_of_cells_at_one_step(bench: Any) -> None:
     """From a state that is not zero."""
     h, c, x = 0.5, 0.25, 0.3
     sig, tanh = lambda v: 1 / (1 + np.exp(-v)), np.tanh

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,11 +12,10 @@ from tests.benchmarks.modules import FOLDER, bench  # noqa: F401
 
 
 @pytest.fixture
-def versus(bench: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def versus(bench: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The script, with the shortest of measurements."""
-    module = importlib.import_module("versus")
-    monkeypatch.setattr(module, "QUICK", bench.harness.QUICK)
-    yield module
+    monkeypatch.setattr(bench.versus, "QUICK", bench.shortest)
+    return bench.versus
 
 
 class TimesOf:
@@ -45,10 +42,10 @@ class TimesOf:
     [([1.5], 1.5, 1), ([0.98], 0.98, 1), ([0.5, 1.2, 1.1], 1.1, 3), ([0.5, 0.9, 1.1], 0.9, 3), ([None], None, 1)],
 )
 def test_what_seems_slower_is_measured_again(
-    bench: SimpleNamespace, versus: Any, before: list[float | None], ratio: float | None, checks: int,
+    bench: Any, versus: Any, before: list[float | None], ratio: float | None, checks: int,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    session = SimpleNamespace(effort=bench.harness.QUICK, beside=[], say=print)
+    session = SimpleNamespace(effort=bench.shortest, beside=[], say=print)
     times = TimesOf(bench, before)
     planned = versus.Planned("conv", "neonlike", ("alexnet conv1", 32, "fprop"))
     found = versus.compare(session, times, planned)

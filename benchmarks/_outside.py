@@ -1,4 +1,4 @@
-"""What share of a training step of ours is outside of kernels: steps, and the kernels of a step alone, in turns.
+"""Share of a training step of ours outside of kernels: steps, and the kernels of a step alone, in turns.
 
 A step is what ``Model.fit`` does for a minibatch that it was given: both passes, the cost, which is read, and the
 optimizer. The kernels alone are started by the extension of CPython one after the other, without a look at anything.
@@ -17,7 +17,7 @@ LEAST = 15
 
 
 def kernels_of(made: Any) -> Callable[[], object] | None:
-    """What starts the kernels of a step of ``made``, a ``Training``; None where not all of them can be written down."""
+    """A call that starts the kernels of a step of ``made``, a ``Training``; None where some cannot be written down."""
     from neonlike.kernels.c import fastpath
     from neonlike.kernels.run.recorded import recording
     from neonlike.optimizers.optimizer import get_param_list
