@@ -17,17 +17,18 @@ import numpy as np
 from neonlike.backends.cpu.primitives.compiled import STREAMED_RESULT_BYTES, CompiledFamily, in_lines
 from neonlike.backends.cpu.primitives.pool_few import (
     SIZES,
-    WIDEST_VECTOR,
     Kernel,
     few_backward,
     few_forward,
+    lanes_of,
     number_bits,
+    types,
 )
 from neonlike.backends.families.operands import Array
 from neonlike.backends.families.pool import PoolFamily, PoolPass, backward_arrays, forward_arrays
 from neonlike.backends.families.pool_definition import share_of_norm
-from neonlike.backends.geometry.pool import LINE_BYTES, META, PoolGeometry
-from neonlike.kernels.c.routine import INSTRUCTIONS, POINTER, REAL_TYPES, Routine, address, threads_for, words
+from neonlike.backends.geometry.pool import LINE_BYTES, PoolGeometry
+from neonlike.kernels.c.routine import INSTRUCTIONS, POINTER, Routine, address, threads_for, words
 from neonlike.kernels.c.toolchain import Compiler
 from neonlike.kernels.run.calls import KernelCall
 from neonlike.kernels.run.memory import LINE
@@ -38,8 +39,9 @@ BACKWARD = Routine("c/pooling/backward.c.j2", [POINTER] * 6, "pooling, backward"
 FEW_IMAGES = {FORWARD: 3, BACKWARD: 7}
 """Most images for which lanes are images of neighbouring positions of a row; with more, short vectors are faster."""
 
-PACKED_IMAGES, PACKED_LANES = 15, 32
-"""Most images whose channels are packed innermost, and lanes that channels and images then fill (16 channels or more).
+PACKED_IMAGES, PACKED_LEAST, PACKED_LANES = 15, 16, 32
+"""Most images whose channels are packed innermost; fewest channels and images, and how many are packed together (16
+channels or more).
 
 N = 1, 64 maps of 112x112, 3x3: 0.1 of the time with lanes of neighbouring positions.
 """
@@ -146,33 +148,27 @@ def _general(
     routine: Routine, compiler: Compiler | None, layer: PoolGeometry, dtype: DType, argmax: Any, beta: float
 ) -> Kernel:
     """The kernel for windows of any kind; ``narrow``: lanes are the few images of neighbouring positions."""
-    most, bits = WIDEST_VECTOR // dtype.itemsize, number_bits(layer, argmax)
+    most, bits = lanes_of(compiler, dtype), number_bits(layer, argmax)
     packed = _packs(layer, beta)
     narrow = not packed and layer.N <= FEW_IMAGES[routine] and layer.Q * layer.N >= most
     lanes = most if narrow or packed else min(most, 1 << max(layer.N, 1).bit_length() - 1)
     run = routine.variant(
         compiler,
-        op=layer.op,
-        real=REAL_TYPES[dtype],
-        integer=f"int{8 * dtype.itemsize}_t",
-        number=f"int{8 * dtype.itemsize}_t" if packed else f"uint{bits}_t",
         signed=f"int{8 * dtype.itemsize if packed else bits}_t",
         memory_number=f"uint{bits}_t" if packed else "",
         packed=packed,
         images=layer.N if packed else 0,
         channels=_channels(layer) if packed else 0,
-        bytes=dtype.itemsize,
         lanes=lanes,
         narrow=narrow,
-        meta=META,
-        sizes=SIZES,
+        **types(layer, dtype, f"int{8 * dtype.itemsize}_t" if packed else f"uint{bits}_t"),
     )
     return Kernel(run, *_room(layer, routine, dtype, beta))
 
 
 def _packs(layer: PoolGeometry, beta: float) -> bool:
     """Whether channels are packed innermost: pooled each for itself, with few images and beta 0."""
-    fills = layer.C * layer.N >= WIDEST_VECTOR // 4
+    fills = layer.C * layer.N >= PACKED_LEAST and not layer.whole
     return bool(layer.alone and fills and layer.op != "l2" and layer.N <= PACKED_IMAGES and beta == 0)
 
 

@@ -13,14 +13,14 @@ import numpy as np
 from neonlike.backends.geometry.counts import power_of_two
 from neonlike.backends.geometry.pool import META, PoolGeometry
 from neonlike.kernels.c.routine import INSTRUCTIONS, POINTER, REAL_TYPES, Routine
+from neonlike.kernels.c.simd import vector_bytes
 from neonlike.kernels.c.toolchain import Compiler
 from neonlike.kernels.run.memory import LINE
 from neonlike.optree.dtypes import DType
 
-ROWS = Routine("c/pooling/rows.c.j2", [POINTER] * 5, "pooling of one image, forward", INSTRUCTIONS)
+ROWS = Routine("c/pooling/rows.c.j2", [POINTER] * 5, "pooling of few images, forward", INSTRUCTIONS)
 WHOLE_FORWARD = Routine("c/pooling/whole.c.j2", [POINTER] * 5, "pooling of whole channels, forward")
 WHOLE_BACKWARD = Routine("c/pooling/whole.c.j2", [POINTER] * 6, "pooling of whole channels, backward")
-APART = Routine("c/pooling/apart.c.j2", [POINTER] * 5, "pooling of few images in windows apart, forward", INSTRUCTIONS)
 SCATTER = Routine("c/pooling/scatter.c.j2", [POINTER] * 6, "max pooling of few images, backward")
 GATHER = Routine("c/pooling/gather.c.j2", [POINTER] * 6, "max pooling of few images, backward, by rows", INSTRUCTIONS)
 
@@ -43,18 +43,14 @@ SIZES = (
     ("threads", "int64_t"),
 )
 """Fields of the struct that kernels take, and their C types."""
-WIDEST_VECTOR = 64
-"""Bytes of the kernels' vectors; compilers split them where the processor's are shorter."""
-
-ROW_WINDOWS, ROW_SIDE = 6, 8
-"""Fewest windows of a row whose lanes are the windows; longest sides and strides that loops are unrolled for."""
+ROW_SIDE, ROW_LINES, ROW_BYTES = 8, 64, 1 << 14
+"""Where rows are reduced columns first: widest windows and strides, which loops are unrolled for; most rows of a
+window; most bytes of the results of columns, which stay in the L1 cache."""
 WHOLE_IMAGES = 16
-"""Most images for the kernels of channels that are one window (global pooling); lanes of images are as fast above."""
+"""Most images whose gradients of whole channels (global pooling) are stored in blocks of vectors."""
 SCATTERED_IMAGES, SCATTERED_CHANNELS, SCATTERED_WINDOW = 31, 8, 16
 """Where errors are scattered to their maxima one by one: most images; fewest channels, which threads share; smallest
 window with stride 1. An error takes about 8 cycles; gathering takes half a cycle for each window of a vector."""
-APART_IMAGES, APART_BYTES = 15, 1 << 14
-"""Where windows share no columns: most images; most bytes of the results of columns, which stay in the L1 cache."""
 GATHERED_IMAGES, GATHERED_WINDOW, GATHERED_SIDE, GATHERED_PHASES = 31, 16, 8, 9
 """Where gradients are gathered from the windows around a vector of elements: most images; smallest window, unless
 images divide a vector evenly; widest window and most phases of the strides that loops are unrolled for."""
@@ -92,25 +88,14 @@ class Kernel(NamedTuple):
 
 def few_forward(compiler: Compiler | None, layer: PoolGeometry, dtype: DType, argmax: Any) -> Kernel | None:
     """The kernel for few images and arrays of ``dtype``; None if none fits."""
+    lanes = lanes_of(compiler, dtype)
     if layer.N == 0:
         return None
-    if layer.whole and layer.op != "l2" and layer.N <= WHOLE_IMAGES:
+    if layer.whole and layer.op != "l2" and layer.N <= lanes:
         return Kernel(_whole(WHOLE_FORWARD, compiler, layer, dtype, argmax))
-    if _apart(layer, dtype):
-        return _columns_first(compiler, layer, dtype, argmax)
-    if not _in_rows(layer):
-        return None
-    run = ROWS.variant(
-        compiler,
-        op=layer.op,
-        integer=f"int{8 * dtype.itemsize}_t",
-        columns=layer.JTRS[3],
-        stride=layer.strides[3],
-        lines=layer.JTRS[1] * layer.JTRS[2],
-        lanes=WIDEST_VECTOR // dtype.itemsize,
-        **_types(layer, dtype, argmax),
-    )
-    return Kernel(run, _row_room(layer, dtype.itemsize))
+    if _in_rows(layer, lanes):
+        return _rows(compiler, layer, dtype, argmax)
+    return None
 
 
 def few_backward(
@@ -123,12 +108,17 @@ def few_backward(
         return Kernel(_whole(WHOLE_BACKWARD, compiler, layer, dtype, None))
     if layer.op != "max" or alpha != 1 or beta != 0:
         return None
-    if _gathers(layer, dtype):
+    if _gathers(layer, lanes_of(compiler, dtype)):
         return _gather(compiler, layer, dtype, argmax)
     if _scatters(layer):
         apart = all(step >= size for step, size in zip(layer.strides, layer.JTRS))
-        return Kernel(SCATTER.variant(compiler, apart=apart, **_types(layer, dtype, argmax)))
+        return Kernel(SCATTER.variant(compiler, apart=apart, lanes=1, **_types(layer, dtype, argmax)))
     return None
+
+
+def lanes_of(compiler: Compiler | None, dtype: DType) -> int:
+    """Values of ``dtype`` in a register; of wider vectors, compilers take comparisons apart, lane by lane."""
+    return vector_bytes(compiler) // dtype.itemsize
 
 
 def number_bits(layer: PoolGeometry, argmax: Any) -> int:
@@ -139,22 +129,32 @@ def number_bits(layer: PoolGeometry, argmax: Any) -> int:
     return 8 * int((argmax.dtype if fits else layer.argmax_dtype).itemsize)
 
 
+def types(layer: PoolGeometry, dtype: DType, number: str) -> dict[str, Any]:
+    """Template arguments of all kernels; ``number`` is the C type of a position in a window."""
+    bits = 8 * dtype.itemsize
+    return {
+        "op": layer.op,
+        "real": REAL_TYPES[dtype],
+        "bytes": dtype.itemsize,
+        "integer": f"int{bits}_t",
+        "number": number,
+        "number_bytes": int(number.strip("uint_")) // 8,
+        "meta": META,
+        "sizes": SIZES,
+    }
+
+
 def _types(layer: PoolGeometry, dtype: DType, argmax: Any) -> dict[str, Any]:
-    """Template arguments of all kernels."""
-    number = f"uint{number_bits(layer, argmax)}_t"
-    return {"real": REAL_TYPES[dtype], "number": number, "meta": META, "sizes": SIZES}
+    """Template arguments of the kernels for few images."""
+    return types(layer, dtype, f"uint{number_bits(layer, argmax)}_t")
 
 
 def _whole(routine: Routine, compiler: Compiler | None, layer: PoolGeometry, dtype: DType, argmax: Any) -> Any:
     """The kernel for channels that are one window each (global pooling)."""
-    lanes = WIDEST_VECTOR // dtype.itemsize
-    if layer.op == "avg" and layer.N > lanes:
-        lanes *= 2  # the images of one position are one vector, which compilers make of two
+    lanes = lanes_of(compiler, dtype)
     return routine.variant(
         compiler,
-        op=layer.op,
         backward=routine is WHOLE_BACKWARD,
-        integer=f"int{8 * dtype.itemsize}_t",
         images=layer.N,
         lanes=lanes,
         vectors=math.lcm(layer.N, lanes) // lanes,
@@ -162,52 +162,41 @@ def _whole(routine: Routine, compiler: Compiler | None, layer: PoolGeometry, dty
     )
 
 
-def _in_rows(layer: PoolGeometry) -> bool:
-    """Whether the windows of a row of one image fill vectors."""
-    small = max(layer.JTRS[3], layer.strides[3], layer.JTRS[1] * layer.JTRS[2]) <= ROW_SIDE
-    filled = layer.alone and not layer.caffe  # every window has some input
-    return layer.N == 1 and filled and layer.op != "l2" and layer.Q >= ROW_WINDOWS and small
+def _in_rows(layer: PoolGeometry, lanes: int) -> bool:
+    """Whether the windows of a row of few images fill vectors, and none is empty."""
+    (_, T, R, S), step = layer.JTRS, layer.strides[3]
+    small = max(S, step) <= ROW_SIDE and T * R <= ROW_LINES and layer.N <= lanes
+    return layer.alone and not layer.caffe and small and 2 * layer.Q * layer.N >= lanes
 
 
-def _row_room(layer: PoolGeometry, itemsize: int) -> int:
-    """Bytes of a thread's workspace: a row of results, and their positions or the sums of columns."""
-    lanes = WIDEST_VECTOR // itemsize
-    results = layer.Q + lanes
-    sums = max(results * layer.strides[3] + layer.JTRS[3], layer.W + lanes + layer.padding[3])
-    return _rounded((results + max(2 * results, results + sums + lanes)) * itemsize) + LINE
-
-
-def _apart(layer: PoolGeometry, dtype: DType) -> bool:
-    """Whether windows share no columns and lie within the input, and the columns of a row fill vectors."""
-    (_, T, R, S), lanes = layer.JTRS, WIDEST_VECTOR // dtype.itemsize
-    within = layer.alone and layer.D == layer.M == T == 1 and not any(layer.padding) and not layer.caffe
-    small = S <= layer.strides[3] <= ROW_SIDE and R <= ROW_SIDE and layer.N <= min(APART_IMAGES, lanes)
-    return within and small and layer.op != "l2" and ((layer.Q - 1) * layer.strides[3] + S) * layer.N >= lanes
-
-
-def _columns_first(compiler: Compiler | None, layer: PoolGeometry, dtype: DType, argmax: Any) -> Kernel:
-    """The kernel for windows that share no columns, and its workspace: the results of columns, and their positions."""
-    step, lanes = layer.strides[3], WIDEST_VECTOR // dtype.itemsize
-    row = layer.Q * step * layer.N
-    held = dtype.itemsize * (2 if layer.op == "max" else 1)
-    band = max(1, APART_BYTES // (row * held))
-    most = _rounded(band * row, lanes) + (step + 1) * lanes  # vectors that start in the last windows extend past them
-    run = APART.variant(
+def _rows(compiler: Compiler | None, layer: PoolGeometry, dtype: DType, argmax: Any) -> Kernel:
+    """The kernel of windows of columns, and its workspace: the results of columns, and their numbers or counts."""
+    (_, T, R, S), step, images, lanes = layer.JTRS, layer.strides[3], layer.N, lanes_of(compiler, dtype)
+    padded, maxima = any(layer.padding), layer.op == "max"
+    tight = S <= step and not padded
+    group = lanes if step == 1 or images <= (lanes // 2 if maxima else 2) else power_of_two(images)
+    pitch = layer.Q * step * images if tight else ((layer.Q - 1) * step + S) * images
+    band = max(1, ROW_BYTES // (pitch * dtype.itemsize * (2 if maxima else 1)))
+    most = _rounded(band * pitch, lanes) + (step + 1) * lanes  # vectors that start in the last windows extend past them
+    counts = layer.Q * images + group if padded and not maxima else 0
+    run = ROWS.variant(
         compiler,
-        op=layer.op,
-        integer=f"int{8 * dtype.itemsize}_t",
-        images=layer.N,
-        rows=layer.JTRS[2],
-        columns=layer.JTRS[3],
+        images=images,
+        lines=T * R,
+        columns=S,
         step=step,
         lanes=lanes,
-        group=lanes if layer.N <= (lanes // 2 if layer.op == "max" else 2) else power_of_two(layer.N),
+        group=group,
+        each=group if step == 1 else group // images * images,
+        joined=step > 1 and group >= 2 * images,
+        tight=tight,
+        padded=padded,
         **_types(layer, dtype, argmax),
     )
-    return Kernel(run, _rounded(most * held) + LINE, band, most)
+    return Kernel(run, _rounded((most * (2 if maxima else 1) + counts) * dtype.itemsize) + LINE, band, most, pitch)
 
 
-def _gathers(layer: PoolGeometry, dtype: DType) -> bool:
+def _gathers(layer: PoolGeometry, lanes: int) -> bool:
     """Whether gathering from the windows around vectors of elements is faster than scattering errors one by one.
 
     Windows have to overlap, and the strides to give several phases: else scattering or the kernel for windows of any
@@ -217,19 +206,19 @@ def _gathers(layer: PoolGeometry, dtype: DType) -> bool:
     planar = layer.alone and layer.D == layer.M == layer.JTRS[1] == 1
     small = layer.JTRS[3] <= GATHERED_SIDE and 1 < steps <= GATHERED_PHASES
     overlap = steps < layer.window <= GATHERED_WINDOWS * steps
-    filled = layer.window >= GATHERED_WINDOW or _side_by_side(layer, dtype)
+    filled = layer.window >= GATHERED_WINDOW or _side_by_side(layer, lanes)
     shared = layer.C * -(-layer.H // layer.strides[2]) >= GATHERED_ROWS
     return planar and small and overlap and filled and shared and layer.N <= GATHERED_IMAGES
 
 
-def _side_by_side(layer: PoolGeometry, dtype: DType) -> bool:
+def _side_by_side(layer: PoolGeometry, lanes: int) -> bool:
     """Whether vectors of several phases can be interleaved into a row by shuffles of lanes alone."""
-    return layer.strides[3] == 1 or WIDEST_VECTOR // dtype.itemsize % layer.N == 0
+    return layer.strides[3] == 1 or lanes % layer.N == 0
 
 
 def _gather(compiler: Compiler | None, layer: PoolGeometry, dtype: DType, argmax: Any) -> Kernel:
     """The kernel of bands of rows of the gradient, and its workspace: their windows, and their results by phase."""
-    (_, _, high, wide), lanes, bits = layer.strides, WIDEST_VECTOR // dtype.itemsize, number_bits(layer, argmax)
+    (_, _, high, wide), lanes, bits = layer.strides, lanes_of(compiler, dtype), number_bits(layer, argmax)
     shifts = {shift for shift, _ in _taps(layer, 3)}
     before, after = max(0, -min(shifts)), max(0, *shifts)
     pitch = max(layer.Q + before, -(-layer.W // wide) + after) * layer.N
@@ -240,7 +229,6 @@ def _gather(compiler: Compiler | None, layer: PoolGeometry, dtype: DType, argmax
     held = (band + rows[-1] - rows[0]) * pitch + (after + before) * layer.N + 3 * lanes
     run = GATHER.variant(
         compiler,
-        integer=f"int{8 * dtype.itemsize}_t",
         images=layer.N,
         steps=(high, wide),
         rows=(rows[0], rows[-1]),
@@ -248,7 +236,7 @@ def _gather(compiler: Compiler | None, layer: PoolGeometry, dtype: DType, argmax
         left=before * layer.N,
         window=layer.window,
         taps=_window_taps(layer),
-        side_by_side=_side_by_side(layer, dtype),
+        side_by_side=_side_by_side(layer, lanes),
         **_types(layer, dtype, argmax),
     )
     results = high * wide * _rounded(band * pitch, lanes)

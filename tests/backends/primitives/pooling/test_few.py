@@ -17,7 +17,17 @@ from tests.support.float64.pool_loops import layer_of, steps
 
 pytestmark = [pytest.mark.engines("c"), pytest.mark.checked]
 
-BLENDS = (("max", (1.0, 0.0)), ("max", (0.5, 2.0)), ("avg", (-2.0, 0.0)), ("avg", (1.0, 1.0)))
+WIDTHS = (16, 32, 64)
+"""Bytes of registers: kernels for others than the machine's are slower, and as right."""
+
+
+def use_registers(monkeypatch: pytest.MonkeyPatch, width: int, dtype: Any = np.float32) -> int:
+    """Have kernels made for registers of so many bytes; returns how many values of ``dtype`` these hold."""
+    monkeypatch.setattr(few, "vector_bytes", lambda compiler: width)
+    return width // np.dtype(dtype).itemsize
+
+
+BLENDS = (("max", (1.0, 0.0)), ("max", (0.5, 2.0)), ("avg", (-2.0, 0.0)), ("avg", (1.0, 1.0)), ("l2", (1.0, 0.0)))
 """Operations with alpha and beta, plain and with old values."""
 FEW = [
     {"C": 19, "H": 9, "W": 8, "R": 3, "S": 3, "pad_h": 1, "pad_w": 1, "str_h": 2, "str_w": 2},
@@ -38,7 +48,7 @@ def test_channels_of_few_images_are_packed(be: Backend, N: int, band: int, monke
     for case, given in sampled(be, enumerate(FEW), 2, N + band % 2):
         kinds = (("max", np.float32), ("avg", np.float32), ("max", np.float64))
         for op, dtype in sampled(be, kinds, 1, N + case):
-            assert kernels._packs(layer_of(be, op, N, dtype, **given), beta=0.0)
+            assert kernels._packs(layer_of(be, op, N, dtype, **given), beta=0.0) != (given["H"] == given["R"])
             check(be, op, given, N, dtype, 0.5, 0.0, seed=case)
 
 
@@ -91,11 +101,12 @@ def test_elements_of_few_images_ask_the_windows_beside_them(
 ) -> None:
     """In bands of one row and of all, on one thread and on two."""
     monkeypatch.setattr(kernels, "SERIAL", 1)
-    assert not few._gathers(layer_of(be, "max", N, dtype, **GATHERED[-1]), np.dtype(dtype)), "too few rows to share"
+    lanes = use_registers(monkeypatch, WIDTHS[N % 3], dtype)
+    assert not few._gathers(layer_of(be, "max", N, dtype, **GATHERED[-1]), lanes), "too few rows to share"
     monkeypatch.setattr(few, "GATHERED_ROWS", 1)
     for case, given in sampled(be, enumerate(GATHERED), 4, N):
         layer = layer_of(be, "max", N, dtype, **given)
-        assert few._gathers(layer, np.dtype(dtype)) == (N in (1, 2, 16) or layer.window >= 16 or case == 4)
+        assert few._gathers(layer, lanes) == (lanes % N == 0 or layer.window >= 16 or case == 4)
         monkeypatch.setattr(few, "GATHERED_BYTES", (1, 1 << 15)[(case + N) % 2])
         for threads in "12":
             use_threads(monkeypatch, threads)
@@ -146,7 +157,8 @@ def test_windows_of_one_image_fill_vectors(
 ) -> None:
     monkeypatch.setattr(kernels, "SERIAL", 1)
     use_threads(monkeypatch, "2")
-    assert few._in_rows(layer_of(be, "max", 1, dtype, **ROWED[case]))
+    lanes = use_registers(monkeypatch, WIDTHS[case % 3], dtype)
+    assert few._in_rows(layer_of(be, "max", 1, dtype, **ROWED[case]), lanes)
     for op, (alpha, beta) in BLENDS:
         check(be, op, ROWED[case], 1, dtype, alpha, beta, seed=case)
 
@@ -187,21 +199,25 @@ APART = [
 
 
 @pytest.mark.compiles(2)
+@pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize(
     ("N", "dtype"), [(1, np.float32), (2, np.float32), (3, np.float64), (7, np.float32), (12, np.float32)]
 )
-def test_windows_apart_of_few_images(be: Backend, N: int, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_windows_apart_of_few_images(
+    be: Backend, N: int, dtype: Any, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In bands of one row and of many, on one thread and on two."""
     monkeypatch.setattr(kernels, "SERIAL", 1)
+    lanes = use_registers(monkeypatch, width, dtype)
     for case, given in sampled(be, enumerate(APART), 3, N):
-        monkeypatch.setattr(few, "APART_BYTES", (1, 1 << 14)[(case + N) % 2])
+        monkeypatch.setattr(few, "ROW_BYTES", (1, 1 << 14)[(case + N) % 2])
         for op, (alpha, beta) in BLENDS:
-            assert few._apart(layer_of(be, op, N, dtype, **given), np.dtype(dtype))
+            assert few._in_rows(layer_of(be, op, N, dtype, **given), lanes) == (N <= lanes)
             for threads in "12":
                 use_threads(monkeypatch, threads)
                 check(be, op, given, N, dtype, alpha, beta, seed=case)
     if be.engine.name == "c":
-        assert None not in few.APART.variants.values()
+        assert None not in few.ROWS.variants.values()
 
 
 @pytest.mark.compiles(3)
@@ -235,6 +251,7 @@ def test_whole_channels(be: Backend, N: int, dtype: Any, monkeypatch: pytest.Mon
     monkeypatch.setattr(kernels, "SERIAL", 1)
     for case, sizes in enumerate(WHOLE):
         use_threads(monkeypatch, 1 + case % 2)
+        use_registers(monkeypatch, WIDTHS[(case + N) % 3])
         given = {**sizes, "T": sizes.get("D", 1), "R": sizes["H"], "S": sizes["W"]}
         assert layer_of(be, "max", N, dtype, **given).whole
         for op, (alpha, beta) in BLENDS:
