@@ -36,8 +36,8 @@ from neonlike.optree.dtypes import DType, compute_dtype
 
 FORWARD = Routine("c/pooling/forward.c.j2", [POINTER] * 5, "pooling, forward", INSTRUCTIONS)
 BACKWARD = Routine("c/pooling/backward.c.j2", [POINTER] * 6, "pooling, backward", (*INSTRUCTIONS, "stream.h"))
-FEW_IMAGES = {FORWARD: 3, BACKWARD: 7}
-"""Most images for which lanes are images of neighbouring positions of a row; with more, short vectors are faster."""
+FEW_IMAGES = 7
+"""Most images for which lanes are errors of neighbouring positions of a row; with more, short vectors are faster."""
 
 PACKED_IMAGES, PACKED_LEAST, PACKED_LANES = 15, 16, 32
 """Most images whose channels are packed innermost; fewest channels and images, and how many are packed together (16
@@ -149,8 +149,8 @@ def _general(
 ) -> Kernel:
     """The kernel for windows of any kind; ``narrow``: lanes are the few images of neighbouring positions."""
     most, bits = lanes_of(compiler, dtype), number_bits(layer, argmax)
-    packed = _packs(layer, beta)
-    narrow = not packed and layer.N <= FEW_IMAGES[routine] and layer.Q * layer.N >= most
+    packed = routine is BACKWARD and _packs(layer, beta)
+    narrow = routine is BACKWARD and not packed and layer.N <= FEW_IMAGES and layer.Q * layer.N >= most
     lanes = most if narrow or packed else min(most, 1 << max(layer.N, 1).bit_length() - 1)
     run = routine.variant(
         compiler,
@@ -179,7 +179,7 @@ def _channels(layer: PoolGeometry) -> int:
 
 def _room(layer: PoolGeometry, routine: Routine, dtype: DType, beta: float) -> tuple[int, int]:
     """Bytes of a thread's workspace for packed blocks, and rows of a band; 0 and 1 where nothing is packed."""
-    if not _packs(layer, beta):
+    if routine is FORWARD or not _packs(layer, beta):
         return 0, 1
     width, (_, _, R, _), step = _channels(layer) * layer.N * dtype.itemsize, layer.JTRS, layer.strides[2]
     row_in, row_out = layer.W * width, 2 * layer.Q * width  # bytes of a row of input, and of output with its argmax

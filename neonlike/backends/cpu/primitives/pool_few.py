@@ -43,9 +43,9 @@ SIZES = (
     ("threads", "int64_t"),
 )
 """Fields of the struct that kernels take, and their C types."""
-ROW_SIDE, ROW_LINES, ROW_BYTES = 8, 64, 1 << 14
-"""Where rows are reduced columns first: widest windows and strides, which loops are unrolled for; most rows of a
-window; most bytes of the results of columns, which stay in the L1 cache."""
+ROW_STEP, ROW_LINES, ROW_BYTES = 8, 512, 1 << 14
+"""Where columns are reduced before windows: longest stride at which several windows are shuffled into a vector; most
+rows of a window; most bytes of the results of columns, which stay in the L1 cache."""
 WHOLE_IMAGES = 16
 """Most images whose gradients of whole channels (global pooling) are stored in blocks of vectors."""
 SCATTERED_IMAGES, SCATTERED_CHANNELS, SCATTERED_WINDOW = 31, 8, 16
@@ -106,11 +106,11 @@ def few_backward(
         return None
     if layer.whole and layer.op == "avg" and layer.N <= WHOLE_IMAGES and beta == 0:
         return Kernel(_whole(WHOLE_BACKWARD, compiler, layer, dtype, None))
-    if layer.op != "max" or alpha != 1 or beta != 0:
+    if beta != 0 or layer.op == "l2" or (layer.op == "max" and alpha != 1):
         return None
     if _gathers(layer, lanes_of(compiler, dtype)):
         return _gather(compiler, layer, dtype, argmax)
-    if _scatters(layer):
+    if layer.op == "max" and _scatters(layer):
         apart = all(step >= size for step, size in zip(layer.strides, layer.JTRS))
         return Kernel(SCATTER.variant(compiler, apart=apart, lanes=1, **_types(layer, dtype, argmax)))
     return None
@@ -163,18 +163,17 @@ def _whole(routine: Routine, compiler: Compiler | None, layer: PoolGeometry, dty
 
 
 def _in_rows(layer: PoolGeometry, lanes: int) -> bool:
-    """Whether the windows of a row of few images fill vectors, and none is empty."""
-    (_, T, R, S), step = layer.JTRS, layer.strides[3]
-    small = max(S, step) <= ROW_SIDE and T * R <= ROW_LINES and layer.N <= lanes
-    return layer.alone and not layer.caffe and small and 2 * layer.Q * layer.N >= lanes
+    """Whether images do not fill a vector, so that those of several windows of a row do; no window may be empty."""
+    return layer.N <= lanes and math.prod(layer.JTRS[:3]) <= ROW_LINES and bool(layer.counts.min())
 
 
 def _rows(compiler: Compiler | None, layer: PoolGeometry, dtype: DType, argmax: Any) -> Kernel:
     """The kernel of windows of columns, and its workspace: the results of columns, and their numbers or counts."""
-    (_, T, R, S), step, images, lanes = layer.JTRS, layer.strides[3], layer.N, lanes_of(compiler, dtype)
-    padded, maxima = any(layer.padding), layer.op == "max"
+    (J, T, R, S), step, images, lanes = layer.JTRS, layer.strides[3], layer.N, lanes_of(compiler, dtype)
+    padded, maxima = any(layer.padding) or layer.caffe, layer.op == "max"
     tight = S <= step and not padded
-    group = lanes if step == 1 or images <= (lanes // 2 if maxima else 2) else power_of_two(images)
+    joined = 1 < step <= ROW_STEP and images <= (lanes // 2 if maxima else min(2, lanes // 2))
+    group = lanes if step == 1 or joined else power_of_two(images)
     pitch = layer.Q * step * images if tight else ((layer.Q - 1) * step + S) * images
     band = max(1, ROW_BYTES // (pitch * dtype.itemsize * (2 if maxima else 1)))
     most = _rounded(band * pitch, lanes) + (step + 1) * lanes  # vectors that start in the last windows extend past them
@@ -182,13 +181,15 @@ def _rows(compiler: Compiler | None, layer: PoolGeometry, dtype: DType, argmax: 
     run = ROWS.variant(
         compiler,
         images=images,
-        lines=T * R,
+        lines=J * T * R,
+        deep=T,
+        rows=R,
         columns=S,
         step=step,
         lanes=lanes,
         group=group,
         each=group if step == 1 else group // images * images,
-        joined=step > 1 and group >= 2 * images,
+        joined=joined,
         tight=tight,
         padded=padded,
         **_types(layer, dtype, argmax),
@@ -204,7 +205,7 @@ def _gathers(layer: PoolGeometry, lanes: int) -> bool:
     """
     steps = math.prod(layer.strides)
     planar = layer.alone and layer.D == layer.M == layer.JTRS[1] == 1
-    small = layer.JTRS[3] <= GATHERED_SIDE and 1 < steps <= GATHERED_PHASES
+    small = layer.JTRS[3] <= GATHERED_SIDE and steps <= GATHERED_PHASES
     overlap = steps < layer.window <= GATHERED_WINDOWS * steps
     filled = layer.window >= GATHERED_WINDOW or _side_by_side(layer, lanes)
     shared = layer.C * -(-layer.H // layer.strides[2]) >= GATHERED_ROWS
@@ -240,7 +241,8 @@ def _gather(compiler: Compiler | None, layer: PoolGeometry, dtype: DType, argmax
         **_types(layer, dtype, argmax),
     )
     results = high * wide * _rounded(band * pitch, lanes)
-    bytes_ = results * dtype.itemsize + 2 * before * layer.N * dtype.itemsize + held * (dtype.itemsize + bits // 8)
+    shares = 0 if layer.op == "max" else layer.Q * layer.N + lanes
+    bytes_ = (results + shares) * dtype.itemsize + 2 * before * layer.N * dtype.itemsize + held * (dtype.itemsize + bits // 8)
     return Kernel(run, _rounded(bytes_) + LINE, band, held, pitch)
 
 
