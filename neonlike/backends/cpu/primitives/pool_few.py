@@ -43,9 +43,8 @@ SIZES = (
     ("threads", "int64_t"),
 )
 """Fields of the struct that kernels take, and their C types."""
-ROW_STEP, ROW_LINES, ROW_BYTES = 8, 512, 1 << 14
-"""Where columns are reduced before windows: longest stride at which several windows are shuffled into a vector; most
-rows of a window; most bytes of the results of columns, which stay in the L1 cache."""
+ROW_BYTES = 1 << 14
+"""Most bytes of the results of columns, which stay in the L1 cache."""
 WHOLE_IMAGES = 16
 """Most images whose gradients of whole channels (global pooling) are stored in blocks of vectors."""
 SCATTERED_IMAGES, SCATTERED_CHANNELS, SCATTERED_WINDOW = 31, 8, 16
@@ -164,7 +163,7 @@ def _whole(routine: Routine, compiler: Compiler | None, layer: PoolGeometry, dty
 
 def _in_rows(layer: PoolGeometry, lanes: int) -> bool:
     """Whether images do not fill a vector, so that those of several windows of a row do; no window may be empty."""
-    return layer.N <= lanes and math.prod(layer.JTRS[:3]) <= ROW_LINES and bool(layer.counts.min())
+    return layer.N <= lanes and bool(layer.counts.min())
 
 
 def _rows(compiler: Compiler | None, layer: PoolGeometry, dtype: DType, argmax: Any) -> Kernel:
@@ -172,7 +171,7 @@ def _rows(compiler: Compiler | None, layer: PoolGeometry, dtype: DType, argmax: 
     (J, T, R, S), step, images, lanes = layer.JTRS, layer.strides[3], layer.N, lanes_of(compiler, dtype)
     padded, maxima = any(layer.padding) or layer.caffe, layer.op == "max"
     tight = S <= step and not padded
-    joined = 1 < step <= ROW_STEP and images <= (lanes // 2 if maxima else min(2, lanes // 2))
+    joined = step > 1 and images <= (lanes // 2 if maxima else min(2, lanes // 2))
     group = lanes if step == 1 or joined else power_of_two(images)
     pitch = layer.Q * step * images if tight else ((layer.Q - 1) * step + S) * images
     band = max(1, ROW_BYTES // (pitch * dtype.itemsize * (2 if maxima else 1)))
