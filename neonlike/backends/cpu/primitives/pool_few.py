@@ -22,7 +22,7 @@ ROWS = Routine("c/pooling/rows.c.j2", [POINTER] * 5, "pooling of few images, for
 WHOLE_FORWARD = Routine("c/pooling/whole.c.j2", [POINTER] * 5, "pooling of whole channels, forward")
 WHOLE_BACKWARD = Routine("c/pooling/whole.c.j2", [POINTER] * 6, "pooling of whole channels, backward")
 SCATTER = Routine("c/pooling/scatter.c.j2", [POINTER] * 6, "max pooling of few images, backward")
-GATHER = Routine("c/pooling/gather.c.j2", [POINTER] * 6, "max pooling of few images, backward, by rows", INSTRUCTIONS)
+GATHER = Routine("c/pooling/gather.c.j2", [POINTER] * 6, "pooling of few images, backward", INSTRUCTIONS)
 
 SIZES = (
     ("first", "int64_t"),
@@ -199,12 +199,13 @@ def _rows(compiler: Compiler | None, layer: PoolGeometry, dtype: DType, argmax: 
 def _gathers(layer: PoolGeometry, lanes: int) -> bool:
     """Whether gathering from the windows around vectors of elements is faster than scattering errors one by one.
 
-    Windows have to overlap, and the strides to give several phases: else scattering or the kernel for windows of any
-    kind is as fast.
+    Windows have to overlap, and maxima of one image to have several phases: else scattering or the kernel for windows
+    of any kind is as fast.
     """
     steps = math.prod(layer.strides)
     planar = layer.alone and layer.D == layer.M == layer.JTRS[1] == 1
     small = layer.JTRS[3] <= GATHERED_SIDE and steps <= GATHERED_PHASES
+    small &= steps > 1 or layer.N > 1 or layer.op == "avg"
     overlap = steps < layer.window <= GATHERED_WINDOWS * steps
     filled = layer.window >= GATHERED_WINDOW or _side_by_side(layer, lanes)
     shared = layer.C * -(-layer.H // layer.strides[2]) >= GATHERED_ROWS
@@ -241,8 +242,8 @@ def _gather(compiler: Compiler | None, layer: PoolGeometry, dtype: DType, argmax
     )
     results = high * wide * _rounded(band * pitch, lanes)
     shares = 0 if layer.op == "max" else layer.Q * layer.N + lanes
-    bytes_ = (results + shares) * dtype.itemsize + 2 * before * layer.N * dtype.itemsize + held * (dtype.itemsize + bits // 8)
-    return Kernel(run, _rounded(bytes_) + LINE, band, held, pitch)
+    values = results + shares + 2 * before * layer.N + held
+    return Kernel(run, _rounded(values * dtype.itemsize + held * bits // 8) + LINE, band, held, pitch)
 
 
 def _taps(layer: PoolGeometry, axis: int) -> list[tuple[int, list[tuple[int, int]]]]:
@@ -271,9 +272,13 @@ def _window_taps(layer: PoolGeometry) -> tuple[Any, ...]:
 
 
 def _scatters(layer: PoolGeometry) -> bool:
-    """Whether scattering errors to their maxima is faster than gathering from all windows around each element."""
+    """Whether scattering errors to their maxima is faster than gathering from all windows around each element.
+
+    It is for whole channels of any number of images: nothing but the maxima is written, after a clearing.
+    """
     few = layer.N <= SCATTERED_IMAGES and layer.C >= SCATTERED_CHANNELS and layer.sizeI < 1 << 31
-    return layer.alone and few and (layer.window >= SCATTERED_WINDOW or math.prod(layer.strides) > 1)
+    sparse = layer.window >= SCATTERED_WINDOW or math.prod(layer.strides) > 1
+    return layer.alone and (layer.whole or few) and sparse
 
 
 def _rounded(size: int, step: int = LINE) -> int:

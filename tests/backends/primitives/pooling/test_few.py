@@ -48,7 +48,7 @@ def test_channels_of_few_images_are_packed(be: Backend, N: int, band: int, monke
     for case, given in sampled(be, enumerate(FEW), 2, N + band % 2):
         kinds = (("max", np.float32), ("avg", np.float32), ("max", np.float64))
         for op, dtype in sampled(be, kinds, 1, N + case):
-            assert kernels._packs(layer_of(be, op, N, dtype, **given), beta=0.0) != (given["H"] == given["R"])
+            assert kernels._packs(layer_of(be, op, N, dtype, **given), beta=0.0)
             check(be, op, given, N, dtype, 0.5, 0.0, seed=case)
 
 
@@ -89,7 +89,7 @@ GATHERED = [
     {"C": 2, "H": 8, "W": 33, "R": 5, "S": 4, "str_h": 1, "str_w": 5, "pad_w": 3},
     {"C": 1, "H": 3, "W": 3, "R": 5, "S": 5, "str_h": 2, "str_w": 2, "pad_h": 4, "pad_w": 4},
 ]
-"""Max pooling whose elements ask the windows beside them: odd sizes, wide padding, rows and columns in no window."""
+"""Pooling whose elements ask the windows beside them: odd sizes, wide padding, rows and columns in no window."""
 
 
 @pytest.mark.compiles(3, "[1-float32", "[2-float64", "[7-float32")
@@ -111,8 +111,10 @@ def test_elements_of_few_images_ask_the_windows_beside_them(
         for threads in "12":
             use_threads(monkeypatch, threads)
             check(be, "max", given, N, dtype, 1.0, 0.0, seed=case)
+            check(be, "avg", given, N, dtype, -2.0, 0.0, seed=case)
     if be.engine.name == "c":
         assert None not in few.GATHER.variants.values()
+        assert {dict(key)["op"] for key in few.GATHER.variants} == {"max", "avg"}
 
 
 @pytest.mark.compiles(5)
@@ -145,8 +147,11 @@ ROWED = [
     {"C": 2, "H": 8, "W": 64, "R": 8, "S": 8, "str_h": 1, "str_w": 8, "pad_h": 7, "pad_w": 7},
     {"C": 2, "H": 3, "W": 70, "R": 1, "S": 1, "str_h": 2, "str_w": 7},
     {"C": 1, "H": 1, "W": 6, "R": 1, "S": 2, "str_w": 1, "pad_w": 1},
+    {"C": 5, "D": 3, "H": 4, "W": 9, "J": 3, "T": 2, "R": 2, "S": 2, "pad_c": 1, "str_c": 2, "str_d": 1, "str_w": 1},
+    {"C": 4, "H": 5, "W": 41, "J": 2, "R": 2, "S": 12, "str_w": 13},
+    {"C": 2, "H": 14, "W": 31, "R": 12, "S": 11, "str_h": 1, "str_w": 1},
 ]
-"""One image, whose windows fill vectors along a row: every stride, wide padding, ends of the input."""
+"""Windows that fill vectors along a row: every stride, wide padding, ends of the input, several channels."""
 
 
 @pytest.mark.compiles(3, "[1-float32", "[4-float32", "[2-float64")
