@@ -34,7 +34,7 @@ MUTANTS = (
     fault("C forward: positions of maxima without padding", FORWARD, "(c - k * m[STR_C] + m[PAD_C]) * m[T]", "(c - k * m[STR_C]) * m[T]"),
     fault("C forward: beta ignored", FORWARD, "y += g->beta * *(const loose *)out;", "y += *(const loose *)out;"),
     fault("C forward: last lanes blended twice", FORWARD, "if (from > 0 && g->beta != 0) {", "if (0) {"),
-    fault("C forward: images past the last whole vectors left out", FORWARD, "    if (n < all)\n        block(g, in + all - LANES", "    if (0)\n        block(g, in + all - LANES"),
+    fault("C forward: images past the last whole vectors left out", FORWARD, "    else if (n < all)\n", "    else if (0)\n"),
     fault("C: numbers of maxima in the wrong lanes", C + "pooling/common.j2", "i // number_bytes * bytes + i % number_bytes", "i % number_bytes"),
     fault("C forward: nan is no maximum", FORWARD, "if (__builtin_expect(any(nans[v] != nans[v]), 0)) {", "if (0) {"),
     fault("C forward: thread partition off by one", FORWARD, "windows(g, g->lines + me * g->most, lo, hi);", "windows(g, g->lines + me * g->most, lo + (lo > 0), hi);"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import subprocess
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,8 @@ from neonlike.backends import Backend
 from neonlike.backends.cpu.primitives import pool as kernels
 from neonlike.backends.cpu.primitives import pool_few as few
 from neonlike.backends.families.pool import PoolFamily, PoolPass
+from neonlike.kernels.build.source import KernelSource
+from neonlike.kernels.c import routine
 from tests.backends.primitives.pooling.test_pool import check
 from tests.support.engines import sampled, use_threads
 from tests.support.float64.pool_loops import layer_of, steps
@@ -25,6 +29,31 @@ def use_registers(monkeypatch: pytest.MonkeyPatch, width: int, dtype: Any = np.f
     """Have kernels made for registers of so many bytes; returns how many values of ``dtype`` these hold."""
     monkeypatch.setattr(few, "vector_bytes", lambda compiler: width)
     return width // np.dtype(dtype).itemsize
+
+
+@pytest.mark.parametrize("N", [1, 3, 16, 40])
+def test_kernels_for_wider_registers_are_valid(compiled: Backend, N: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a compiler for a processor with AVX-512 reads them."""
+    command = (*compiled.compiler.command, "-march=x86-64-v4", "-std=gnu11", "-fsyntax-only", "-Werror", "-x", "c", "-")
+    if subprocess.run(command, input="", text=True, capture_output=True).returncode:
+        pytest.skip("the compiler knows no processor with AVX-512")
+    use_registers(monkeypatch, 64)
+    sources: list[KernelSource] = []
+    monkeypatch.setattr(routine, "load_function", lambda source, *rest: sources.append(source))
+    for kind in (kernels.FORWARD, kernels.BACKWARD, few.ROWS, few.WHOLE_FORWARD, few.WHOLE_BACKWARD, few.GATHER):
+        monkeypatch.setattr(kind, "variants", {})
+    monkeypatch.setattr(few.SCATTER, "variants", {})
+    for dtype, op, given in itertools.product((np.float32, np.float64), ("max", "avg", "l2"), [*FEW[:2], *APART[:1]]):
+        layer = layer_of(compiled, op, N, dtype, **given)
+        argmax = np.empty(0, np.uint8) if op == "max" else None
+        for backward in (False, True):
+            kernels._kernel(compiled.compiler, PoolPass(layer, backward), np.dtype(dtype), argmax)
+    for source in sources:
+        text = str(source.source)
+        for name, header in source.headers.items():
+            text = text.replace(f'#include "{name}"', header)
+        done = subprocess.run(command, input=text, text=True, capture_output=True)
+        assert done.returncode == 0, done.stderr
 
 
 BLENDS = (("max", (1.0, 0.0)), ("max", (0.5, 2.0)), ("avg", (-2.0, 0.0)), ("avg", (1.0, 1.0)), ("l2", (1.0, 0.0)))
