@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import subprocess
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,7 @@ def test_kernels_for_wider_registers_are_valid(compiled: Backend, N: int, monkey
         for backward in (False, True):
             kernels._kernel(compiled.compiler, PoolPass(layer, backward), np.dtype(dtype), argmax)
     for source in sources:
+        assert isinstance(source.headers, Mapping)
         text = str(source.source)
         for name, header in source.headers.items():
             text = text.replace(f'#include "{name}"', header)
