@@ -17,17 +17,18 @@ import numpy as np
 from neonlike.backends.cpu.primitives.compiled import STREAMED_RESULT_BYTES, CompiledFamily, in_lines
 from neonlike.backends.cpu.primitives.pool_few import (
     SIZES,
-    WIDEST_VECTOR,
     Kernel,
     few_backward,
     few_forward,
+    lanes_of,
     number_bits,
+    types,
 )
 from neonlike.backends.families.operands import Array
 from neonlike.backends.families.pool import PoolFamily, PoolPass, backward_arrays, forward_arrays
 from neonlike.backends.families.pool_definition import share_of_norm
-from neonlike.backends.geometry.pool import LINE_BYTES, META, PoolGeometry
-from neonlike.kernels.c.routine import INSTRUCTIONS, POINTER, REAL_TYPES, Routine, address, threads_for, words
+from neonlike.backends.geometry.pool import LINE_BYTES, PoolGeometry
+from neonlike.kernels.c.routine import INSTRUCTIONS, POINTER, Routine, address, threads_for, words
 from neonlike.kernels.c.toolchain import Compiler
 from neonlike.kernels.run.calls import KernelCall
 from neonlike.kernels.run.memory import LINE
@@ -35,14 +36,12 @@ from neonlike.optree.dtypes import DType, compute_dtype
 
 FORWARD = Routine("c/pooling/forward.c.j2", [POINTER] * 5, "pooling, forward", INSTRUCTIONS)
 BACKWARD = Routine("c/pooling/backward.c.j2", [POINTER] * 6, "pooling, backward", (*INSTRUCTIONS, "stream.h"))
-FEW_IMAGES = {FORWARD: 3, BACKWARD: 7}
-"""Most images for which lanes are images of neighbouring positions of a row; with more, short vectors are faster."""
+FEW_IMAGES = 7
+"""Most images for which lanes are errors of neighbouring positions of a row; with more, short vectors are faster."""
 
-PACKED_IMAGES, PACKED_LANES = 15, 32
-"""Most images whose channels are packed innermost, and lanes that channels and images then fill (16 channels or more).
-
-N = 1, 64 maps of 112x112, 3x3: 0.1 of the time with lanes of neighbouring positions.
-"""
+PACKED_IMAGES, PACKED_LEAST, PACKED_LANES = 15, 16, 32
+"""Gradients with channels packed innermost: most images; fewest channels times images; how many are packed together, of
+16 channels or more."""
 PACKED_BYTES = 1 << 18
 """Most bytes of a packed band of rows, input and output: it stays in a core's own cache."""
 
@@ -138,41 +137,43 @@ def _kernel(compiler: Compiler | None, request: PoolPass, dtype: DType, argmax: 
     layer, beta = request.geometry, request.beta
     if request.backward:
         few = few_backward(compiler, layer, dtype, argmax, request.alpha, beta)
-        return few or _general(BACKWARD, compiler, layer, dtype, argmax, beta)
-    return few_forward(compiler, layer, dtype, argmax) or _general(FORWARD, compiler, layer, dtype, argmax, beta)
+        return few or _backward(compiler, layer, dtype, argmax, beta)
+    few = few_forward(compiler, layer, dtype, argmax)
+    if few is not None:
+        return few
+    number = f"uint{number_bits(layer, argmax)}_t"
+    return Kernel(
+        FORWARD.variant(compiler, lanes=_lanes_of_images(compiler, layer, dtype), **types(layer, dtype, number))
+    )
 
 
-def _general(
-    routine: Routine, compiler: Compiler | None, layer: PoolGeometry, dtype: DType, argmax: Any, beta: float
-) -> Kernel:
-    """The kernel for windows of any kind; ``narrow``: lanes are the few images of neighbouring positions."""
-    most, bits = WIDEST_VECTOR // dtype.itemsize, number_bits(layer, argmax)
+def _lanes_of_images(compiler: Compiler | None, layer: PoolGeometry, dtype: DType) -> int:
+    """Lanes of vectors that images fill."""
+    return min(lanes_of(compiler, dtype), 1 << max(layer.N, 1).bit_length() - 1)
+
+
+def _backward(compiler: Compiler | None, layer: PoolGeometry, dtype: DType, argmax: Any, beta: float) -> Kernel:
+    """The kernel of gradients for windows of any kind; ``narrow``: lanes are few images of neighbouring positions."""
+    most, bits = lanes_of(compiler, dtype), number_bits(layer, argmax)
     packed = _packs(layer, beta)
-    narrow = not packed and layer.N <= FEW_IMAGES[routine] and layer.Q * layer.N >= most
-    lanes = most if narrow or packed else min(most, 1 << max(layer.N, 1).bit_length() - 1)
-    run = routine.variant(
+    narrow = not packed and layer.N <= FEW_IMAGES and layer.Q * layer.N >= most
+    run = BACKWARD.variant(
         compiler,
-        op=layer.op,
-        real=REAL_TYPES[dtype],
-        integer=f"int{8 * dtype.itemsize}_t",
-        number=f"int{8 * dtype.itemsize}_t" if packed else f"uint{bits}_t",
         signed=f"int{8 * dtype.itemsize if packed else bits}_t",
         memory_number=f"uint{bits}_t" if packed else "",
         packed=packed,
         images=layer.N if packed else 0,
         channels=_channels(layer) if packed else 0,
-        bytes=dtype.itemsize,
-        lanes=lanes,
+        lanes=most if narrow or packed else _lanes_of_images(compiler, layer, dtype),
         narrow=narrow,
-        meta=META,
-        sizes=SIZES,
+        **types(layer, dtype, f"int{8 * dtype.itemsize}_t" if packed else f"uint{bits}_t"),
     )
-    return Kernel(run, *_room(layer, routine, dtype, beta))
+    return Kernel(run, *(_room(layer, dtype) if packed else ()))
 
 
 def _packs(layer: PoolGeometry, beta: float) -> bool:
-    """Whether channels are packed innermost: pooled each for itself, with few images and beta 0."""
-    fills = layer.C * layer.N >= WIDEST_VECTOR // 4
+    """Whether the gradient packs channels innermost: pooled each for itself, with few images and beta 0."""
+    fills = layer.C * layer.N >= PACKED_LEAST
     return bool(layer.alone and fills and layer.op != "l2" and layer.N <= PACKED_IMAGES and beta == 0)
 
 
@@ -181,19 +182,13 @@ def _channels(layer: PoolGeometry) -> int:
     return max(PACKED_LANES // layer.N // 16, 1) * 16
 
 
-def _room(layer: PoolGeometry, routine: Routine, dtype: DType, beta: float) -> tuple[int, int]:
-    """Bytes of a thread's workspace for packed blocks, and rows of a band; 0 and 1 where nothing is packed."""
-    if not _packs(layer, beta):
-        return 0, 1
+def _room(layer: PoolGeometry, dtype: DType) -> tuple[int, int]:
+    """Bytes of a thread's workspace for packed blocks, and rows of a band."""
     width, (_, _, R, _), step = _channels(layer) * layer.N * dtype.itemsize, layer.JTRS, layer.strides[2]
     row_in, row_out = layer.W * width, 2 * layer.Q * width  # bytes of a row of input, and of output with its argmax
-    rows = layer.P if routine is FORWARD else layer.H
     if layer.D * layer.M > 1:
-        band, bytes_ = rows, layer.D * layer.H * row_in + layer.M * layer.P * row_out
-    elif routine is FORWARD:
-        band = max(1, min(rows, (PACKED_BYTES - R * row_in) // (step * row_in + row_out)))
-        bytes_ = min(layer.H, (band - 1) * step + R) * row_in + band * row_out
+        band, bytes_ = layer.H, layer.D * layer.H * row_in + layer.M * layer.P * row_out
     else:
-        band = max(1, min(rows, (PACKED_BYTES - (R // step + 2) * row_out) // (row_in + row_out // step)))
+        band = max(1, min(layer.H, (PACKED_BYTES - (R // step + 2) * row_out) // (row_in + row_out // step)))
         bytes_ = band * row_in + min(layer.P, (band + R) // step + 2) * row_out
     return -(-bytes_ // LINE) * LINE + 2 * LINE, band  # the last vectors may extend past the end

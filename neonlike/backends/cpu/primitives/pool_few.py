@@ -13,16 +13,16 @@ import numpy as np
 from neonlike.backends.geometry.counts import power_of_two
 from neonlike.backends.geometry.pool import META, PoolGeometry
 from neonlike.kernels.c.routine import INSTRUCTIONS, POINTER, REAL_TYPES, Routine
+from neonlike.kernels.c.simd import vector_bytes
 from neonlike.kernels.c.toolchain import Compiler
 from neonlike.kernels.run.memory import LINE
 from neonlike.optree.dtypes import DType
 
-ROWS = Routine("c/pooling/rows.c.j2", [POINTER] * 5, "pooling of one image, forward", INSTRUCTIONS)
+ROWS = Routine("c/pooling/rows.c.j2", [POINTER] * 5, "pooling of few images, forward", INSTRUCTIONS)
 WHOLE_FORWARD = Routine("c/pooling/whole.c.j2", [POINTER] * 5, "pooling of whole channels, forward")
 WHOLE_BACKWARD = Routine("c/pooling/whole.c.j2", [POINTER] * 6, "pooling of whole channels, backward")
-APART = Routine("c/pooling/apart.c.j2", [POINTER] * 5, "pooling of few images in windows apart, forward", INSTRUCTIONS)
 SCATTER = Routine("c/pooling/scatter.c.j2", [POINTER] * 6, "max pooling of few images, backward")
-GATHER = Routine("c/pooling/gather.c.j2", [POINTER] * 6, "max pooling of few images, backward, by rows", INSTRUCTIONS)
+GATHER = Routine("c/pooling/gather.c.j2", [POINTER] * 6, "pooling of few images, backward", INSTRUCTIONS)
 
 SIZES = (
     ("first", "int64_t"),
@@ -43,18 +43,13 @@ SIZES = (
     ("threads", "int64_t"),
 )
 """Fields of the struct that kernels take, and their C types."""
-WIDEST_VECTOR = 64
-"""Bytes of the kernels' vectors; compilers split them where the processor's are shorter."""
-
-ROW_WINDOWS, ROW_SIDE = 6, 8
-"""Fewest windows of a row whose lanes are the windows; longest sides and strides that loops are unrolled for."""
+ROW_BYTES = 1 << 14
+"""Most bytes of the results of columns, which stay in the L1 cache."""
 WHOLE_IMAGES = 16
-"""Most images for the kernels of channels that are one window (global pooling); lanes of images are as fast above."""
+"""Most images whose gradients of whole channels (global pooling) are stored in blocks of vectors."""
 SCATTERED_IMAGES, SCATTERED_CHANNELS, SCATTERED_WINDOW = 31, 8, 16
 """Where errors are scattered to their maxima one by one: most images; fewest channels, which threads share; smallest
 window with stride 1. An error takes about 8 cycles; gathering takes half a cycle for each window of a vector."""
-APART_IMAGES, APART_BYTES = 15, 1 << 14
-"""Where windows share no columns: most images; most bytes of the results of columns, which stay in the L1 cache."""
 GATHERED_IMAGES, GATHERED_WINDOW, GATHERED_SIDE, GATHERED_PHASES = 31, 16, 8, 9
 """Where gradients are gathered from the windows around a vector of elements: most images; smallest window, unless
 images divide a vector evenly; widest window and most phases of the strides that loops are unrolled for."""
@@ -92,25 +87,14 @@ class Kernel(NamedTuple):
 
 def few_forward(compiler: Compiler | None, layer: PoolGeometry, dtype: DType, argmax: Any) -> Kernel | None:
     """The kernel for few images and arrays of ``dtype``; None if none fits."""
+    lanes = lanes_of(compiler, dtype)
     if layer.N == 0:
         return None
-    if layer.whole and layer.op != "l2" and layer.N <= WHOLE_IMAGES:
+    if layer.whole and layer.op != "l2" and layer.N <= lanes:
         return Kernel(_whole(WHOLE_FORWARD, compiler, layer, dtype, argmax))
-    if _apart(layer, dtype):
-        return _columns_first(compiler, layer, dtype, argmax)
-    if not _in_rows(layer):
-        return None
-    run = ROWS.variant(
-        compiler,
-        op=layer.op,
-        integer=f"int{8 * dtype.itemsize}_t",
-        columns=layer.JTRS[3],
-        stride=layer.strides[3],
-        lines=layer.JTRS[1] * layer.JTRS[2],
-        lanes=WIDEST_VECTOR // dtype.itemsize,
-        **_types(layer, dtype, argmax),
-    )
-    return Kernel(run, _row_room(layer, dtype.itemsize))
+    if _in_rows(layer, lanes):
+        return _rows(compiler, layer, dtype, argmax)
+    return None
 
 
 def few_backward(
@@ -121,14 +105,19 @@ def few_backward(
         return None
     if layer.whole and layer.op == "avg" and layer.N <= WHOLE_IMAGES and beta == 0:
         return Kernel(_whole(WHOLE_BACKWARD, compiler, layer, dtype, None))
-    if layer.op != "max" or alpha != 1 or beta != 0:
+    if beta != 0 or layer.op == "l2" or (layer.op == "max" and alpha != 1):
         return None
-    if _gathers(layer, dtype):
+    if _gathers(layer, lanes_of(compiler, dtype)):
         return _gather(compiler, layer, dtype, argmax)
-    if _scatters(layer):
+    if layer.op == "max" and _scatters(layer):
         apart = all(step >= size for step, size in zip(layer.strides, layer.JTRS))
-        return Kernel(SCATTER.variant(compiler, apart=apart, **_types(layer, dtype, argmax)))
+        return Kernel(SCATTER.variant(compiler, apart=apart, lanes=1, **_types(layer, dtype, argmax)))
     return None
+
+
+def lanes_of(compiler: Compiler | None, dtype: DType) -> int:
+    """Values of ``dtype`` in a register; of wider vectors, compilers take comparisons apart, lane by lane."""
+    return vector_bytes(compiler) // dtype.itemsize
 
 
 def number_bits(layer: PoolGeometry, argmax: Any) -> int:
@@ -139,22 +128,32 @@ def number_bits(layer: PoolGeometry, argmax: Any) -> int:
     return 8 * int((argmax.dtype if fits else layer.argmax_dtype).itemsize)
 
 
+def types(layer: PoolGeometry, dtype: DType, number: str) -> dict[str, Any]:
+    """Template arguments of all kernels; ``number`` is the C type of a position in a window."""
+    bits = 8 * dtype.itemsize
+    return {
+        "op": layer.op,
+        "real": REAL_TYPES[dtype],
+        "bytes": dtype.itemsize,
+        "integer": f"int{bits}_t",
+        "number": number,
+        "number_bytes": int(number.strip("uint_")) // 8,
+        "meta": META,
+        "sizes": SIZES,
+    }
+
+
 def _types(layer: PoolGeometry, dtype: DType, argmax: Any) -> dict[str, Any]:
-    """Template arguments of all kernels."""
-    number = f"uint{number_bits(layer, argmax)}_t"
-    return {"real": REAL_TYPES[dtype], "number": number, "meta": META, "sizes": SIZES}
+    """Template arguments of the kernels for few images."""
+    return types(layer, dtype, f"uint{number_bits(layer, argmax)}_t")
 
 
 def _whole(routine: Routine, compiler: Compiler | None, layer: PoolGeometry, dtype: DType, argmax: Any) -> Any:
     """The kernel for channels that are one window each (global pooling)."""
-    lanes = WIDEST_VECTOR // dtype.itemsize
-    if layer.op == "avg" and layer.N > lanes:
-        lanes *= 2  # the images of one position are one vector, which compilers make of two
+    lanes = lanes_of(compiler, dtype)
     return routine.variant(
         compiler,
-        op=layer.op,
         backward=routine is WHOLE_BACKWARD,
-        integer=f"int{8 * dtype.itemsize}_t",
         images=layer.N,
         lanes=lanes,
         vectors=math.lcm(layer.N, lanes) // lanes,
@@ -162,74 +161,65 @@ def _whole(routine: Routine, compiler: Compiler | None, layer: PoolGeometry, dty
     )
 
 
-def _in_rows(layer: PoolGeometry) -> bool:
-    """Whether the windows of a row of one image fill vectors."""
-    small = max(layer.JTRS[3], layer.strides[3], layer.JTRS[1] * layer.JTRS[2]) <= ROW_SIDE
-    filled = layer.alone and not layer.caffe  # every window has some input
-    return layer.N == 1 and filled and layer.op != "l2" and layer.Q >= ROW_WINDOWS and small
+def _in_rows(layer: PoolGeometry, lanes: int) -> bool:
+    """Whether images do not fill a vector, so that those of several windows of a row do; no window may be empty."""
+    return layer.N <= lanes and bool(layer.counts.min())
 
 
-def _row_room(layer: PoolGeometry, itemsize: int) -> int:
-    """Bytes of a thread's workspace: a row of results, and their positions or the sums of columns."""
-    lanes = WIDEST_VECTOR // itemsize
-    results = layer.Q + lanes
-    sums = max(results * layer.strides[3] + layer.JTRS[3], layer.W + lanes + layer.padding[3])
-    return _rounded((results + max(2 * results, results + sums + lanes)) * itemsize) + LINE
-
-
-def _apart(layer: PoolGeometry, dtype: DType) -> bool:
-    """Whether windows share no columns and lie within the input, and the columns of a row fill vectors."""
-    (_, T, R, S), lanes = layer.JTRS, WIDEST_VECTOR // dtype.itemsize
-    within = layer.alone and layer.D == layer.M == T == 1 and not any(layer.padding) and not layer.caffe
-    small = S <= layer.strides[3] <= ROW_SIDE and R <= ROW_SIDE and layer.N <= min(APART_IMAGES, lanes)
-    return within and small and layer.op != "l2" and ((layer.Q - 1) * layer.strides[3] + S) * layer.N >= lanes
-
-
-def _columns_first(compiler: Compiler | None, layer: PoolGeometry, dtype: DType, argmax: Any) -> Kernel:
-    """The kernel for windows that share no columns, and its workspace: the results of columns, and their positions."""
-    step, lanes = layer.strides[3], WIDEST_VECTOR // dtype.itemsize
-    row = layer.Q * step * layer.N
-    held = dtype.itemsize * (2 if layer.op == "max" else 1)
-    band = max(1, APART_BYTES // (row * held))
-    most = _rounded(band * row, lanes) + (step + 1) * lanes  # vectors that start in the last windows extend past them
-    run = APART.variant(
+def _rows(compiler: Compiler | None, layer: PoolGeometry, dtype: DType, argmax: Any) -> Kernel:
+    """The kernel of windows of columns, and its workspace: the results of columns, and their numbers or counts."""
+    (J, T, R, S), step, images, lanes = layer.JTRS, layer.strides[3], layer.N, lanes_of(compiler, dtype)
+    padded, maxima = any(layer.padding) or layer.caffe, layer.op == "max"
+    tight = S <= step and not padded
+    joined = step > 1 and images <= (lanes // 2 if maxima else min(2, lanes // 2))
+    group = lanes if step == 1 or joined else power_of_two(images)
+    pitch = layer.Q * step * images if tight else ((layer.Q - 1) * step + S) * images
+    band = max(1, ROW_BYTES // (pitch * dtype.itemsize * (2 if maxima else 1)))
+    most = _rounded(band * pitch, lanes) + (step + 1) * lanes  # vectors that start in the last windows extend past them
+    counts = layer.Q * images + group if padded and not maxima else 0
+    run = ROWS.variant(
         compiler,
-        op=layer.op,
-        integer=f"int{8 * dtype.itemsize}_t",
-        images=layer.N,
-        rows=layer.JTRS[2],
-        columns=layer.JTRS[3],
+        images=images,
+        lines=J * T * R,
+        deep=T,
+        rows=R,
+        columns=S,
         step=step,
         lanes=lanes,
-        group=lanes if layer.N <= (lanes // 2 if layer.op == "max" else 2) else power_of_two(layer.N),
+        group=group,
+        each=group if step == 1 else group // images * images,
+        joined=joined,
+        tight=tight,
+        padded=padded,
         **_types(layer, dtype, argmax),
     )
-    return Kernel(run, _rounded(most * held) + LINE, band, most)
+    return Kernel(run, _rounded((most * (2 if maxima else 1) + counts) * dtype.itemsize) + LINE, band, most, pitch)
 
 
-def _gathers(layer: PoolGeometry, dtype: DType) -> bool:
+def _gathers(layer: PoolGeometry, lanes: int) -> bool:
     """Whether gathering from the windows around vectors of elements is faster than scattering errors one by one.
 
-    Windows have to overlap, and the strides to give several phases: else scattering or the kernel for windows of any
-    kind is as fast.
+    Windows have to overlap, and maxima of one image to have several phases: else scattering or the kernel for windows
+    of any kind is as fast.
     """
     steps = math.prod(layer.strides)
     planar = layer.alone and layer.D == layer.M == layer.JTRS[1] == 1
-    small = layer.JTRS[3] <= GATHERED_SIDE and 1 < steps <= GATHERED_PHASES
+    small = layer.JTRS[3] <= GATHERED_SIDE and steps <= GATHERED_PHASES
+    small &= steps > 1 or layer.N > 1 or layer.op == "avg"
     overlap = steps < layer.window <= GATHERED_WINDOWS * steps
-    filled = layer.window >= GATHERED_WINDOW or _side_by_side(layer, dtype)
+    filled = layer.window >= GATHERED_WINDOW or _side_by_side(layer, lanes)
     shared = layer.C * -(-layer.H // layer.strides[2]) >= GATHERED_ROWS
     return planar and small and overlap and filled and shared and layer.N <= GATHERED_IMAGES
 
 
-def _side_by_side(layer: PoolGeometry, dtype: DType) -> bool:
+def _side_by_side(layer: PoolGeometry, lanes: int) -> bool:
     """Whether vectors of several phases can be interleaved into a row by shuffles of lanes alone."""
-    return layer.strides[3] == 1 or WIDEST_VECTOR // dtype.itemsize % layer.N == 0
+    return layer.strides[3] == 1 or lanes % layer.N == 0
 
 
 def _gather(compiler: Compiler | None, layer: PoolGeometry, dtype: DType, argmax: Any) -> Kernel:
     """The kernel of bands of rows of the gradient, and its workspace: their windows, and their results by phase."""
-    (_, _, high, wide), lanes, bits = layer.strides, WIDEST_VECTOR // dtype.itemsize, number_bits(layer, argmax)
+    (_, _, high, wide), lanes, bits = layer.strides, lanes_of(compiler, dtype), number_bits(layer, argmax)
     shifts = {shift for shift, _ in _taps(layer, 3)}
     before, after = max(0, -min(shifts)), max(0, *shifts)
     pitch = max(layer.Q + before, -(-layer.W // wide) + after) * layer.N
@@ -240,7 +230,6 @@ def _gather(compiler: Compiler | None, layer: PoolGeometry, dtype: DType, argmax
     held = (band + rows[-1] - rows[0]) * pitch + (after + before) * layer.N + 3 * lanes
     run = GATHER.variant(
         compiler,
-        integer=f"int{8 * dtype.itemsize}_t",
         images=layer.N,
         steps=(high, wide),
         rows=(rows[0], rows[-1]),
@@ -248,12 +237,13 @@ def _gather(compiler: Compiler | None, layer: PoolGeometry, dtype: DType, argmax
         left=before * layer.N,
         window=layer.window,
         taps=_window_taps(layer),
-        side_by_side=_side_by_side(layer, dtype),
+        side_by_side=_side_by_side(layer, lanes),
         **_types(layer, dtype, argmax),
     )
     results = high * wide * _rounded(band * pitch, lanes)
-    bytes_ = results * dtype.itemsize + 2 * before * layer.N * dtype.itemsize + held * (dtype.itemsize + bits // 8)
-    return Kernel(run, _rounded(bytes_) + LINE, band, held, pitch)
+    shares = 0 if layer.op == "max" else layer.Q * layer.N + lanes
+    values = results + shares + 2 * before * layer.N + held
+    return Kernel(run, _rounded(values * dtype.itemsize + held * bits // 8) + LINE, band, held, pitch)
 
 
 def _taps(layer: PoolGeometry, axis: int) -> list[tuple[int, list[tuple[int, int]]]]:
@@ -282,9 +272,13 @@ def _window_taps(layer: PoolGeometry) -> tuple[Any, ...]:
 
 
 def _scatters(layer: PoolGeometry) -> bool:
-    """Whether scattering errors to their maxima is faster than gathering from all windows around each element."""
+    """Whether scattering errors to their maxima is faster than gathering from all windows around each element.
+
+    It is for whole channels of any number of images: nothing but the maxima is written, after a clearing.
+    """
     few = layer.N <= SCATTERED_IMAGES and layer.C >= SCATTERED_CHANNELS and layer.sizeI < 1 << 31
-    return layer.alone and few and (layer.window >= SCATTERED_WINDOW or math.prod(layer.strides) > 1)
+    sparse = layer.window >= SCATTERED_WINDOW or math.prod(layer.strides) > 1
+    return layer.alone and (layer.whole or few) and sparse
 
 
 def _rounded(size: int, step: int = LINE) -> int:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import subprocess
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,13 +14,51 @@ from neonlike.backends import Backend
 from neonlike.backends.cpu.primitives import pool as kernels
 from neonlike.backends.cpu.primitives import pool_few as few
 from neonlike.backends.families.pool import PoolFamily, PoolPass
+from neonlike.kernels.build.source import KernelSource
+from neonlike.kernels.c import routine
 from tests.backends.primitives.pooling.test_pool import check
 from tests.support.engines import sampled, use_threads
 from tests.support.float64.pool_loops import layer_of, steps
 
 pytestmark = [pytest.mark.engines("c"), pytest.mark.checked]
 
-BLENDS = (("max", (1.0, 0.0)), ("max", (0.5, 2.0)), ("avg", (-2.0, 0.0)), ("avg", (1.0, 1.0)))
+WIDTHS = (16, 32, 64)
+"""Bytes of registers: kernels for others than the machine's are slower, and as right."""
+
+
+def use_registers(monkeypatch: pytest.MonkeyPatch, width: int, dtype: Any = np.float32) -> int:
+    """Have kernels made for registers of so many bytes; returns how many values of ``dtype`` these hold."""
+    monkeypatch.setattr(few, "vector_bytes", lambda compiler: width)
+    return width // np.dtype(dtype).itemsize
+
+
+@pytest.mark.parametrize("N", [1, 3, 16, 40])
+def test_kernels_for_wider_registers_are_valid(compiled: Backend, N: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a compiler for a processor with AVX-512 reads them."""
+    command = (*compiled.compiler.command, "-march=x86-64-v4", "-std=gnu11", "-fsyntax-only", "-Werror", "-x", "c", "-")
+    if subprocess.run(command, input="", text=True, capture_output=True).returncode:
+        pytest.skip("the compiler knows no processor with AVX-512")
+    use_registers(monkeypatch, 64)
+    sources: list[KernelSource] = []
+    monkeypatch.setattr(routine, "load_function", lambda source, *rest: sources.append(source))
+    for kind in (kernels.FORWARD, kernels.BACKWARD, few.ROWS, few.WHOLE_FORWARD, few.WHOLE_BACKWARD, few.GATHER):
+        monkeypatch.setattr(kind, "variants", {})
+    monkeypatch.setattr(few.SCATTER, "variants", {})
+    for dtype, op, given in itertools.product((np.float32, np.float64), ("max", "avg", "l2"), [*FEW[:2], *APART[:1]]):
+        layer = layer_of(compiled, op, N, dtype, **given)
+        argmax = np.empty(0, np.uint8) if op == "max" else None
+        for backward in (False, True):
+            kernels._kernel(compiled.compiler, PoolPass(layer, backward), np.dtype(dtype), argmax)
+    for source in sources:
+        assert isinstance(source.headers, Mapping)
+        text = str(source.source)
+        for name, header in source.headers.items():
+            text = text.replace(f'#include "{name}"', header)
+        done = subprocess.run(command, input=text, text=True, capture_output=True)
+        assert done.returncode == 0, done.stderr
+
+
+BLENDS = (("max", (1.0, 0.0)), ("max", (0.5, 2.0)), ("avg", (-2.0, 0.0)), ("avg", (1.0, 1.0)), ("l2", (1.0, 0.0)))
 """Operations with alpha and beta, plain and with old values."""
 FEW = [
     {"C": 19, "H": 9, "W": 8, "R": 3, "S": 3, "pad_h": 1, "pad_w": 1, "str_h": 2, "str_w": 2},
@@ -79,7 +120,7 @@ GATHERED = [
     {"C": 2, "H": 8, "W": 33, "R": 5, "S": 4, "str_h": 1, "str_w": 5, "pad_w": 3},
     {"C": 1, "H": 3, "W": 3, "R": 5, "S": 5, "str_h": 2, "str_w": 2, "pad_h": 4, "pad_w": 4},
 ]
-"""Max pooling whose elements ask the windows beside them: odd sizes, wide padding, rows and columns in no window."""
+"""Pooling whose elements ask the windows beside them: odd sizes, wide padding, rows and columns in no window."""
 
 
 @pytest.mark.compiles(3, "[1-float32", "[2-float64", "[7-float32")
@@ -91,17 +132,20 @@ def test_elements_of_few_images_ask_the_windows_beside_them(
 ) -> None:
     """In bands of one row and of all, on one thread and on two."""
     monkeypatch.setattr(kernels, "SERIAL", 1)
-    assert not few._gathers(layer_of(be, "max", N, dtype, **GATHERED[-1]), np.dtype(dtype)), "too few rows to share"
+    lanes = use_registers(monkeypatch, WIDTHS[N % 3], dtype)
+    assert not few._gathers(layer_of(be, "max", N, dtype, **GATHERED[-1]), lanes), "too few rows to share"
     monkeypatch.setattr(few, "GATHERED_ROWS", 1)
     for case, given in sampled(be, enumerate(GATHERED), 4, N):
         layer = layer_of(be, "max", N, dtype, **given)
-        assert few._gathers(layer, np.dtype(dtype)) == (N in (1, 2, 16) or layer.window >= 16 or case == 4)
+        assert few._gathers(layer, lanes) == (lanes % N == 0 or layer.window >= 16 or case == 4)
         monkeypatch.setattr(few, "GATHERED_BYTES", (1, 1 << 15)[(case + N) % 2])
         for threads in "12":
             use_threads(monkeypatch, threads)
             check(be, "max", given, N, dtype, 1.0, 0.0, seed=case)
+            check(be, "avg", given, N, dtype, -2.0, 0.0, seed=case)
     if be.engine.name == "c":
         assert None not in few.GATHER.variants.values()
+        assert {dict(key)["op"] for key in few.GATHER.variants} == {"max", "avg"}
 
 
 @pytest.mark.compiles(5)
@@ -134,8 +178,11 @@ ROWED = [
     {"C": 2, "H": 8, "W": 64, "R": 8, "S": 8, "str_h": 1, "str_w": 8, "pad_h": 7, "pad_w": 7},
     {"C": 2, "H": 3, "W": 70, "R": 1, "S": 1, "str_h": 2, "str_w": 7},
     {"C": 1, "H": 1, "W": 6, "R": 1, "S": 2, "str_w": 1, "pad_w": 1},
+    {"C": 5, "D": 3, "H": 4, "W": 9, "J": 3, "T": 2, "R": 2, "S": 2, "pad_c": 1, "str_c": 2, "str_d": 1, "str_w": 1},
+    {"C": 4, "H": 5, "W": 41, "J": 2, "R": 2, "S": 12, "str_w": 13},
+    {"C": 2, "H": 14, "W": 31, "R": 12, "S": 11, "str_h": 1, "str_w": 1},
 ]
-"""One image, whose windows fill vectors along a row: every stride, wide padding, ends of the input."""
+"""Windows that fill vectors along a row: every stride, wide padding, ends of the input, several channels."""
 
 
 @pytest.mark.compiles(3, "[1-float32", "[4-float32", "[2-float64")
@@ -146,7 +193,8 @@ def test_windows_of_one_image_fill_vectors(
 ) -> None:
     monkeypatch.setattr(kernels, "SERIAL", 1)
     use_threads(monkeypatch, "2")
-    assert few._in_rows(layer_of(be, "max", 1, dtype, **ROWED[case]))
+    lanes = use_registers(monkeypatch, WIDTHS[case % 3], dtype)
+    assert few._in_rows(layer_of(be, "max", 1, dtype, **ROWED[case]), lanes)
     for op, (alpha, beta) in BLENDS:
         check(be, op, ROWED[case], 1, dtype, alpha, beta, seed=case)
 
@@ -187,21 +235,25 @@ APART = [
 
 
 @pytest.mark.compiles(2)
+@pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize(
     ("N", "dtype"), [(1, np.float32), (2, np.float32), (3, np.float64), (7, np.float32), (12, np.float32)]
 )
-def test_windows_apart_of_few_images(be: Backend, N: int, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_windows_apart_of_few_images(
+    be: Backend, N: int, dtype: Any, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In bands of one row and of many, on one thread and on two."""
     monkeypatch.setattr(kernels, "SERIAL", 1)
+    lanes = use_registers(monkeypatch, width, dtype)
     for case, given in sampled(be, enumerate(APART), 3, N):
-        monkeypatch.setattr(few, "APART_BYTES", (1, 1 << 14)[(case + N) % 2])
+        monkeypatch.setattr(few, "ROW_BYTES", (1, 1 << 14)[(case + N) % 2])
         for op, (alpha, beta) in BLENDS:
-            assert few._apart(layer_of(be, op, N, dtype, **given), np.dtype(dtype))
+            assert few._in_rows(layer_of(be, op, N, dtype, **given), lanes) == (N <= lanes)
             for threads in "12":
                 use_threads(monkeypatch, threads)
                 check(be, op, given, N, dtype, alpha, beta, seed=case)
     if be.engine.name == "c":
-        assert None not in few.APART.variants.values()
+        assert None not in few.ROWS.variants.values()
 
 
 @pytest.mark.compiles(3)
@@ -235,6 +287,7 @@ def test_whole_channels(be: Backend, N: int, dtype: Any, monkeypatch: pytest.Mon
     monkeypatch.setattr(kernels, "SERIAL", 1)
     for case, sizes in enumerate(WHOLE):
         use_threads(monkeypatch, 1 + case % 2)
+        use_registers(monkeypatch, WIDTHS[(case + N) % 3])
         given = {**sizes, "T": sizes.get("D", 1), "R": sizes["H"], "S": sizes["W"]}
         assert layer_of(be, "max", N, dtype, **given).whole
         for op, (alpha, beta) in BLENDS:
