@@ -47,7 +47,7 @@ MUTANTS = (
     fault("an argument given twice is taken", CALLS, "looked == parameters || asked->at[next]", "looked == parameters"),
     fault("tensors that overlap are taken", CALLS, "if (apart->low < distance && distance < apart->high)", "if (distance == 0)"),
     fault("what the kernel refuses is done", PROGRAM, "while (next < self->steps && !*status) {", "while (next < self->steps) {"),
-    fault("any result is taken for a tensor", CALLS, "entry->answer = result == Py_None ? -1 : parameter_of(asked, result);", "entry->answer = -1;"),
+    fault("any result is taken for a tensor", CALLS, "entry->answer = parameter_of(asked, result);", "entry->answer = -1, result = Py_None;"),
     fault("a forked process starts threads", CALLS, "serial ? NULL : PyObject_GenericGetAttr(backend, name_replay)", "PyObject_GenericGetAttr(backend, name_replay)"),
     fault("a full table takes more", TABLE, "if (self->used >= TABLE / 2)", "if (self->used >= TABLE - 2)"),
     fault("names are not looked at", CHECKED, "for (Py_ssize_t k = 0; k < names && !value; k++)", "for (Py_ssize_t k = 0; k < 0 && !value; k++)"),

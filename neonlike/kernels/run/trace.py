@@ -117,7 +117,8 @@ class Trace:
         Beside assignments it did nothing else if that was one kernel, on the memory of its tensors.
         """
         started, self._started = self._started, 0
-        if started != 1 or operands is None or launch is None or not self._is_of(launch, operands):
+        queued = isinstance(operands, Pinned) and self.be is None  # the launch makes all of it again, whatever that is
+        if (started != 1 and not queued) or operands is None or launch is None or not self._is_of(launch, operands):
             self.is_whole = False
             return
         self.held += operands.tensors

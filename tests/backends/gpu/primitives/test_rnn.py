@@ -118,7 +118,8 @@ def test_a_step_is_a_product_and_a_kernel(gpu: Any, kernels: Any, kind: str, mon
     layer, views = made_layer(gpu, kind, 6, 3, 4), dict[Any, Any]()
     monkeypatch.setattr(layer, "cut", lambda t, first=None: kept_cut(views, layer, t, first))
     monkeypatch.setattr(layer.h, "get", lambda: None)
-    layer.forward()
+    for _ in range(2):  # the first looks at what the activations do
+        layer.forward()
     products, cells = PER_STEP[kind]
     for kept in (True, False):
         if not kept:
@@ -276,7 +277,8 @@ def test_precision_and_numbers_change_what_is_kept(
         gpu.compound_rnn_unroll_fprop(w, h[:1], ff, h[1:], None, 3, 1, 1, leaky)
         return float(h[1].get()[0, 0])
 
-    assert run() == pytest.approx(0.5 * (3 * 1.5 - 6), rel=1e-5)
+    for _ in range(2):  # the first looks at what the activation does
+        assert run() == pytest.approx(0.5 * (3 * 1.5 - 6), rel=1e-5)
     leaky.slope = 0.25
     assert run() == pytest.approx(0.25 * (3 * 1.5 - 6), rel=1e-5)
     assert gpu.executor.replay.table.calls == 1

@@ -213,7 +213,7 @@ static PyObject *start_call(Table *self, const Entry *entry, const Asked *asked)
         operands[k] = entry->parameter[k] < 0 ? NULL : asked->place[entry->parameter[k]]->address;
     if (!lie_alike(entry, operands))
         return NULL;
-    PyObject *answer = own(entry->answer < 0 ? Py_None : asked->at[entry->answer]);
+    PyObject *answer = own(entry->answer < 0 ? entry->returned : asked->at[entry->answer]);
     int done;
     if (is_python(program)) {
         PyObject *functions = functions_of(asked);
@@ -268,6 +268,17 @@ static PyObject *keepers(const Forwarding *self, const Asked *asked)
     return found;
 }
 
+/* Whether a call returns the same each time: None, or integers, such as a rate that was not measured. */
+static int is_constant(PyObject *result)
+{
+    if (!PyTuple_CheckExact(result))
+        return result == Py_None;
+    for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(result); k++)
+        if (!PyLong_CheckExact(PyTuple_GET_ITEM(result, k)))
+            return 0;
+    return 1;
+}
+
 /* What end_call() of c/replay.py says of a call that has returned `result`; NULL if it cannot be repeated here. */
 static Entry *learned_call(const Forwarding *self, const Asked *asked, PyObject *recipe, PyObject *result)
 {
@@ -284,9 +295,10 @@ static Entry *learned_call(const Forwarding *self, const Asked *asked, PyObject 
     if (!entry)
         return NULL;
     entry->program = (Program *)own(program);
-    entry->answer = result == Py_None ? -1 : parameter_of(asked, result);
+    entry->answer = parameter_of(asked, result);
+    entry->returned = entry->answer < 0 ? own(result) : NULL; /* a tensor is not held */
     entry->keep = keepers(self, asked);
-    int failed = (result != Py_None && entry->answer < 0) || !entry->keep;
+    int failed = (entry->answer < 0 && !is_constant(result)) || !entry->keep;
     for (Py_ssize_t k = 0; k < operands && !failed; k++) {
         PyObject *tensor = PyTuple_GET_ITEM(tensors, k);
         entry->parameter[k] = parameter_of(asked, tensor);

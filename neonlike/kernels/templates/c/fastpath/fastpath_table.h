@@ -23,7 +23,8 @@ typedef struct {
     uint64_t hash;
     int words, aparts, phases;
     int restarts; /* of an assignment: whether no target was read, so that all can be computed again after some steps */
-    int answer;   /* of a call: the parameter that is returned; -1: None */
+    int answer;   /* of a call: the parameter that is returned; -1: what it returned before */
+    PyObject *returned; /* None, or integers */
     Program *program; /* NULL: left to Python */
     PyObject *keep;   /* owners of what the key has addresses of, or NULL */
     int64_t *word;    /* the key; what follows lies behind it */
@@ -41,11 +42,12 @@ typedef struct {
 
 static void free_entry(Entry *entry)
 {
-    PyObject *keep = entry->keep, *program = (PyObject *)entry->program;
+    PyObject *keep = entry->keep, *program = (PyObject *)entry->program, *returned = entry->returned;
     PyMem_Free(entry->word);
     PyMem_Free(entry);
     Py_XDECREF(keep);
     Py_XDECREF(program);
+    Py_XDECREF(returned);
 }
 
 static void clear_table(Table *self)
