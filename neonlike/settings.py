@@ -1,8 +1,8 @@
-"""Every environment variable that the library reads: name, allowed values, default, effect. Read nowhere else.
+"""All environment variables of the library: name, allowed values, default, effect. No other module reads them.
 
-A variable of ours whose value makes no sense is an error, raised when a backend is made (:func:`check`); what belongs
-to others (``OMP_NUM_THREADS``) is ignored then, with a warning. An empty value is the same as none. Reading takes a
-microsecond: what runs again and again keeps what it read, see ``kernels/run/threads.py``.
+An invalid value of one of our variables is an error, raised when a backend is created (:func:`check`); an invalid value
+of a foreign variable (``OMP_NUM_THREADS``) is ignored with a warning. An empty value counts as unset. A read takes a
+microsecond, so frequent readers keep the value, see ``kernels/run/threads.py``.
 
 ``python -m neonlike doctor`` prints the table with its values, ``make docs`` writes docs/environment.md from it.
 """
@@ -23,7 +23,7 @@ T = TypeVar("T")
 PREFIX = "NEONLIKE_"
 MOST_THREADS = 4096
 REPORT_SUFFIXES = (".txt", ".json", ".csv")
-"""Of files that a report of bench mode is written to."""
+"""Suffixes of report files of bench mode."""
 
 
 @dataclass(frozen=True)
@@ -34,15 +34,15 @@ class Setting(Generic[T]):
     ----------
     name : str
     allowed : str
-        The values that make sense, in words.
+        Description of the valid values.
     default : str
-        What holds where it is not set, in words.
+        Description of the behaviour without a value.
     effect : str
         What it does.
     parse : callable
-        The value for a text; raises ValueError for one that makes no sense.
+        Converts a text to a value; raises ValueError for an invalid text.
     unset : object
-        The value where it is not set.
+        The value if the variable is not set.
     """
 
     name: str
@@ -54,21 +54,21 @@ class Setting(Generic[T]):
 
     @property
     def ours(self) -> bool:
-        """Whether nobody else reads it."""
+        """Whether the variable is read by this library alone."""
         return self.name.startswith(PREFIX)
 
     @property
     def text(self) -> str:
-        """As it is set; empty if it is not."""
+        """The text of the variable; empty if it is not set."""
         return os.environ.get(self.name, "").strip()
 
     def get(self) -> T:
-        """The value.
+        """Return the value.
 
         Raises
         ------
         ArgumentError
-            If it makes no sense; a variable of others is ignored then.
+            If it is invalid; an invalid foreign variable is ignored instead.
         """
         text = self.text
         if not text:
@@ -80,7 +80,7 @@ class Setting(Generic[T]):
         return self.parse(text)
 
     def fault(self) -> str:
-        """Say what is wrong with the value; empty if nothing is."""
+        """Describe the fault of the value; empty if it is valid."""
         text = self.text
         try:
             if text:
@@ -90,7 +90,7 @@ class Setting(Generic[T]):
         return ""
 
     def put(self, value: str) -> None:
-        """Set it, for a library that is loaded later, or for processes that are started."""
+        """Set the variable for libraries loaded later and for child processes."""
         os.environ[self.name] = value
 
 
@@ -104,7 +104,7 @@ def _threads(text: str) -> int:
 
 
 def _first_threads(text: str) -> int:
-    """OpenMP allows a number for each level of nesting."""
+    """Parse the first number: OpenMP allows one per level of nesting."""
     count = int(text.partition(",")[0])
     return min(count, MOST_THREADS) if count > 0 else _refuse()
 
@@ -250,17 +250,17 @@ SETTINGS: tuple[Setting[object], ...] = tuple(value for value in list(globals().
 """The table, in the order of this file."""
 
 OF_THE_SYSTEM = ("HOME", "PATH", "LOCALAPPDATA", "PROCESSOR_ARCHITECTURE", "PROCESSOR_IDENTIFIER")
-"""Variables that operating systems set for every program; their values are not checked."""
+"""Variables set by operating systems for every program; their values are not checked."""
 
 
 def of_the_system(name: str) -> str:
-    """One of :data:`OF_THE_SYSTEM`; empty if it is not set."""
+    """The text of one of :data:`OF_THE_SYSTEM`; empty if it is not set."""
     assert name in OF_THE_SYSTEM, name
     return os.environ.get(name, "")
 
 
 def for_a_child(*without: Setting[str], **values: str) -> dict[str, str]:
-    """The environment for a process: this one's, without some variables and with others."""
+    """The environment for a child process: this one's, without some variables and with others."""
     left_out = {setting.name for setting in without}
     return {name: value for name, value in os.environ.items() if name not in left_out} | values
 
@@ -269,14 +269,14 @@ _told: set[str] = set()
 
 
 def check() -> None:
-    """Look at all variables, as is done when a backend is made.
+    """Check all variables when a backend is created.
 
-    Others' that make no sense, and names that look like a misspelt one of ours, are warned of once.
+    Invalid foreign variables, and names that look like a misspelling of ours, are reported once in a warning.
 
     Raises
     ------
     ArgumentError
-        Ours that make no sense: each by its name, its value and what is allowed.
+        If one of our variables is invalid; the message has its name, its value and the allowed values.
     """
     faults = [(setting, fault) for setting in SETTINGS if (fault := setting.fault())]
     if ours := [fault for setting, fault in faults if setting.ours]:
@@ -288,7 +288,7 @@ def check() -> None:
 
 
 def misspelt() -> dict[str, str]:
-    """Variables that are set, of names close to ours -> ``"; did you mean ...?"``."""
+    """Map set variables with names close to ours to ``"; did you mean ...?"``."""
     known = {setting.name.removeprefix(PREFIX): setting.name for setting in SETTINGS if setting.ours}
     found = {}
     for name in os.environ:

@@ -1,4 +1,4 @@
-"""Callbacks of generative adversarial networks: their costs."""
+"""Callbacks that record the costs of generative adversarial networks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def require_gan(callback: Callback, model: Any) -> None:
 
 
 class GANCostCallback(Callback):
-    """Cost of the discriminator after each minibatch, into ``gan/cost_dis``; updates of the generator so far, into
+    """Record the discriminator's cost per minibatch in ``gan/cost_dis``, and the generator's updates in
     ``gan/gen_iter``.
     """
 

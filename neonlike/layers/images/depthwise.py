@@ -25,7 +25,7 @@ class DepthwiseConvolution(Convolution):
     def __init__(
         self,
         fshape: Any,
-        strides: Any = {},  # never modified; described only if replaced
+        strides: Any = {},  # noqa: B006  never modified; described only if replaced
         padding: Any = {},  # noqa: B006
         dilation: Any = {},  # noqa: B006
         init: Any = None,

@@ -47,7 +47,7 @@ class Pooling(Layer):
         self,
         fshape: Any,
         op: str = "max",
-        strides: Any = {},  # never modified; described only if replaced
+        strides: Any = {},  # noqa: B006  never modified; described only if replaced
         padding: Any = {},  # noqa: B006
         name: str | None = None,
     ) -> None:

@@ -16,7 +16,7 @@ __public_module__ = "neonlike.layers.layer"
 
 LARGE = 1 << 24
 """Size of the inputs in bytes from which statistics and results are computed in one kernel, block by block of samples.
-Larger inputs would otherwise be read from memory repeatedly. For inputs and errors that fit the caches, separate kernels
+Larger inputs would otherwise be read from memory repeatedly. While inputs and errors fit the caches, separate kernels
 take half the time (a Zen 4 with 32 MB, 768 features, 4,096 samples)."""
 
 
