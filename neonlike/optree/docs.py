@@ -1,7 +1,7 @@
-"""The op table as a page of documentation: ``python -m neonlike.optree.docs > docs/ops.md``.
+"""Documentation page of the op table: ``python -m neonlike.optree.docs > docs/ops.md``.
 
-Everything on the page is read from ``OPS`` and from the functions composed of its rows, so that adding a row and
-running this again documents it. A test compares the page with what this prints.
+All content comes from ``OPS`` and from the functions composed of its rows, so a new row is documented by running this
+again. A test compares the page with this module's output.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ ALSO: dict[str, tuple[str, ...]] = {
     "classes": ("be.onehot",),
     "take": ("be.take",),
 }
-"""What makes an op besides the builders of its row: operators, and methods that take more than operands."""
+"""Further ways to build an op besides its row's builders: operators, and methods with other arguments."""
 
 _RULES: dict[DTypeRule, str] = {
     DTypeRule.SAME: "floats and uint64 stay, other integers become int64",
@@ -92,14 +92,14 @@ arrays; all are lazy and have gradients, but for `be.argsort` and positions.
 
 
 def row(spec: OpSpec) -> str:
-    """One line of the table."""
+    """Format one line of the table."""
     operands = "any" if spec.arity == MANY else str(spec.arity)
     cells = (f"`{spec.name}`", _builders(spec), operands, spec.dtype.value, _gradient(spec), spec.doc)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def _builders(spec: OpSpec) -> str:
-    """Builder names and the operator, or that only gradients and other ops make this one."""
+    """Builder names and the operator, or a note that only gradients and other ops build this one."""
     names = [f"be.{name}" for name in spec.builders]
     if spec.symbol:
         names.append(f"a {spec.symbol} b")
@@ -112,13 +112,13 @@ def _gradient(spec: OpSpec) -> str:
 
 
 def table(rows: Iterable[OpSpec]) -> str:
-    """A Markdown table of ``rows``."""
+    """Format a Markdown table of ``rows``."""
     head = "| op | made by | operands | dtype | gradient | |\n|---|---|---|---|---|---|"
     return "\n".join([head, *map(row, rows)])
 
 
 def page(rows: Iterable[OpSpec]) -> str:
-    """The whole page."""
+    """Format the whole page."""
     parts = [_HEAD, "The column *dtype*:\n\n" + "\n".join(f"* {rule.value}: {text}" for rule, text in _RULES.items())]
     given = list(rows)
     for kind, (title, remark) in _KINDS.items():
@@ -131,7 +131,7 @@ def page(rows: Iterable[OpSpec]) -> str:
 
 
 def _composed() -> str:
-    """The functions that are no rows: expressions of several ops."""
+    """The functions without a row: expressions of several ops."""
     lines = ["| function | |", "|---|---|"]
     for name, function in COMPOSED.items():
         said = (inspect.getdoc(function) or "").partition("\n")[0].replace("``", "`").replace("|", "\\|")

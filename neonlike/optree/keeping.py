@@ -1,6 +1,6 @@
-"""Counts the costs of a variable: the values that the backward pass will read, those that are kept, computing both.
+"""Choice of the values kept for the backward pass, by the costs of keeping and of recomputing.
 
-See :mod:`neonlike.optree.tape` for why.
+See :mod:`neonlike.optree.tape` for the reasons.
 """
 
 from __future__ import annotations
@@ -31,27 +31,29 @@ from neonlike.optree.tape import (
 
 F: Any = Functions
 HEAVY = 8
-"""Flops an element from which a chain is kept that two or more kernels of the backward pass would repeat."""
+"""Flops per element from which a chain is kept if at least two kernels of the backward pass would repeat it."""
 
-# Which values a rule reads --------------------------------------------------------------------------------------------
+# Values read by a gradient rule ---------------------------------------------------------------------------------------
 
 _reads: dict[OpSpec, tuple[tuple[int, ...], ...]] = {}
 
 
 def reads(node: OpTreeNode) -> tuple[tuple[int, ...], ...]:
-    """For each input of ``node`` what its gradient reads: i for the value of input i, -1 for the node's own, and
-    ``FURTHER`` for the further results of a primitive."""
+    """Values read by the gradient of each input of ``node``.
+
+    i stands for the value of input i, -1 for the node's own, and ``FURTHER`` for a primitive's further results.
+    """
     rule = rule_of(node) if node.spec is BROADCAST else None
     if rule is None and (found := _reads.get(node.spec)) is not None:
         return found
     found = _asked(node, node.spec.grad if rule is None else rule.grad, inputs(node))
-    if rule is None and node.spec.kind is not Kind.CALL:  # of a primitive it depends on the request
+    if rule is None and node.spec.kind is not Kind.CALL:  # depends on a primitive's request
         _reads[node.spec] = found
     return found
 
 
 def _asked(node: OpTreeNode, grad: Any, operands: tuple[Any, ...]) -> tuple[tuple[int, ...], ...]:
-    """The answer of ``grad`` for operands, of which no two are the same, that stand for those of ``node``."""
+    """Trace ``grad`` with distinct stand-ins for the operands of ``node`` and return what it reads."""
     backend = node.backend
     stand_ins = tuple(
         OpTreeNode(BROADCAST, (), {"shape": o.shape}, o.shape, o.dtype, backend)
@@ -65,7 +67,7 @@ def _asked(node: OpTreeNode, grad: Any, operands: tuple[Any, ...]) -> tuple[tupl
     found = []
     try:
         increments = grad(F, d, z, *stand_ins)
-    except GradientError:  # there is none; the backward pass will say so
+    except GradientError:  # there is no gradient; the backward pass will report it
         increments = (None,) * len(operands)
     for increment in increments:
         below = order_of([increment], names) if increment.__class__ is OpTreeNode else []
@@ -83,8 +85,10 @@ AGAIN = "computed again in the kernels that read it"
 
 
 def choose(walk: Walk, roots: Iterable[Any], valued: set[int] | None = None) -> list[Entry]:
-    """The entries whose values the backward pass will read and that are worth keeping, ``why`` says why; ``roots`` are
-    computed in any case. To ``valued`` are added the ids of nodes whose first result is read."""
+    """Choose the entries to keep: the backward pass reads their values, and they are worth keeping (``why``).
+
+    ``roots`` are computed in any case. Ids of nodes whose first result is read are added to ``valued``.
+    """
     valued = set() if valued is None else valued
     entries = walk.entries
     own = {id(root) for root in roots}
@@ -113,7 +117,7 @@ def choose(walk: Walk, roots: Iterable[Any], valued: set[int] | None = None) -> 
 
 
 def _note_reads(entry: Entry, valued: set[int]) -> None:
-    """Note which values the gradient rule of ``entry`` reads."""
+    """Record the values read by the gradient rule of ``entry``."""
     for goes_to, needed in zip(entry.below, reads(entry.node)):
         if not needed or not leads(goes_to):
             continue
@@ -130,7 +134,7 @@ def _note_reads(entry: Entry, valued: set[int]) -> None:
 
 
 def _worth_keeping(entry: Entry) -> bool:
-    """Whether the value is kept; ``why`` has the reason then."""
+    """Whether to keep the value; if so, ``why`` states the reason."""
     uses = entry.hard + entry.soft
     if entry.node.shape is FREE or (entry.node.spec.name in CHEAP_MOVES and rule_of(entry.node) is None):
         return False
@@ -147,16 +151,17 @@ def _worth_keeping(entry: Entry) -> bool:
 
 
 def compute(root: OpTreeNode, differentiable: bool, note: Note | None = None) -> tuple[Any, Walk | None]:
-    """Tensor of the value of ``root``, by one plan that also computes what is to be kept.
+    """Compute the value of ``root`` as a tensor, by one plan that also computes the kept values.
 
-    Values that were kept are not computed again. With ``differentiable`` that of the root is kept too. The walk that
-    was taken is returned for the backward pass, if it listed all that this needs. ``note`` is told what was assigned.
+    Values kept earlier are not computed again. With ``differentiable`` the root's value is kept, too. The walk is
+    returned
+    for the backward pass, if it listed everything needed there. ``note`` is called with the assignments.
     """
     entry = kept.get(id(root))
     if entry is not None:
         if entry.tensor.__class__ is not OpTreeNode:
             return entry.tensor, None
-        del kept[id(root)]  # the value was not worth keeping, and is computed with the rest once more
+        del kept[id(root)]  # the value was not worth keeping, and is computed again with the rest
     walk = Walk([root], through_kept=False)
     walk.resolve()
     wanted, valued = [walk.entries[id(root)]], {id(root)}
@@ -169,9 +174,9 @@ def compute(root: OpTreeNode, differentiable: bool, note: Note | None = None) ->
 
 
 def _computed(be: Any, wanted: Sequence[Entry], keeping: bool, valued: set[int], note: Note | None) -> Any:
-    """Compute the values of ``wanted`` into new tensors; returns the first.
+    """Compute the values of ``wanted`` into new tensors and return the first.
 
-    Of primitives that are not ``valued`` the further results are kept, and their call in place of the first.
+    For primitives that are not ``valued`` the further results are kept, and their call in place of the first.
     """
     pairs: list[tuple[Any, Any]] = []
     made = []
@@ -199,7 +204,7 @@ def keep_results(node: OpTreeNode, results: list[Any], why: str, leads: bool) ->
 
 
 def _results(entry: Entry) -> list[Any]:
-    """What to compute of a node: all results of a primitive, since its gradient may read them."""
+    """List the values to compute for a node: all results of a primitive, since its gradient may read them."""
     node = entry.node
     if node.spec.kind is not Kind.CALL or node.spec is PART:
         return [entry.now]
