@@ -51,8 +51,8 @@ class Indexer:
 
         Raises
         ------
-        If the folder does not exist, or has no matching file.
-            If there is no such folder, or no file to list.
+        MissingData
+            If the folder does not exist, or has no matching file.
         """
         if not (found := self.files()):
             raise MissingData(f"Indexer: {self.repo_dir} has no file {os.path.join('<class>', self.pattern)}")

@@ -3,12 +3,12 @@
 A saved model stores it in the entry ``progress``::
 
     ndata, batch_size     of the training data, and
-        data_id               a checksum of some of it: with other data a new training starts, and the rest is void
-        data                  position of the data iterator at the start of the current epoch
-        minibatches           number of minibatches done in this epoch, and
-        total_cost            the sum of their costs
-        callbacks             state and records of the callbacks
-        counters              other counters of the model
+    data_id               a checksum of some of it: with other data a new training starts, and the rest is void
+    data                  position of the data iterator at the start of the current epoch
+    minibatches           number of minibatches done in this epoch, and
+    total_cost            the sum of their costs
+    callbacks             state and records of the callbacks
+    counters              other counters of the model
 """
 
 from __future__ import annotations

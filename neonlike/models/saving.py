@@ -6,7 +6,7 @@
     optimizer {type, config[, progress]},
     model {type, container, config {name, layers [{type, config[, params][, states]}, ...]}},
     epoch_index (completed epochs), train_input_shape (after set-up),
-        progress (after training; see neonlike.models.progress)
+    progress (after training; see neonlike.models.progress)
 """
 
 from __future__ import annotations

@@ -55,8 +55,8 @@ class Graph:
     """Distinct nodes in post-order, the leaves and numbers they use, and the assigned targets.
 
     Attributes
+    ----------
     nodes, args : lists, one entry per node
-    nodes, args : lists, one entry a node
         ``args[i]`` are references (see ``NUMBER_FLOAT``).
     leaves, numbers : lists
     roots : list of references, one per target
