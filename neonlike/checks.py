@@ -294,9 +294,8 @@ def check_by(faster: Callable[[Any], Any] | None) -> None:
     """Replace the checking methods by ``faster(method)``; None restores the Python functions.
 
     ``faster`` receives a function with the attributes ``__wrapped__``, called after the check, and ``looked_at``, a
-    list
-    of the checked parameters: (position, name, types admitted at once, default). Special methods are left alone, and so
-    are methods that were replaced elsewhere.
+    list of the checked parameters: (position, name, types admitted at once, default). Special methods are left alone,
+    and so are methods that were replaced elsewhere.
     """
     global _faster
     _faster = faster

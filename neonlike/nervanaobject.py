@@ -53,10 +53,8 @@ def load_class(name: str) -> type[Any]:
     """Find the class for a description by its dotted path, or by a bare name within this package.
 
     A leading ``neon.`` means this package, for descriptions written by neon. Descriptions may come from untrusted
-    files,
-    so nothing outside of this package is imported: user classes are found if they derive from :class:`NervanaObject`
-    and
-    their module is already imported.
+    files, so nothing outside of this package is imported: user classes are found if they derive from
+    :class:`NervanaObject` and their module is already imported.
 
     Raises
     ------
@@ -225,8 +223,7 @@ class NervanaObject:
         -------
         dict
             ``{"type": dotted path, "config": {argument: value}}``; values of this class, or lists of them, are
-            descriptions
-            themselves. An argument without an attribute of its name is left out with a warning.
+            descriptions themselves. An argument without an attribute of its name is left out with a warning.
         """
         config: dict[str, Any] = {}
         parameters = inspect.signature(type(self)).parameters

@@ -1,8 +1,7 @@
 """``TensorDesc``: shape, dtype and layout of a tensor that need not exist, and views of tensors in other layouts.
 
 A layout names the axes in memory order, one letter per axis: ``"NCHW"``, neon's ``"CDHWN"``, ``"TNC"`` for sequences. N
-is
-the batch. The letters have no meaning here, except that equal letters denote the same axis.
+is the batch. The letters have no meaning here, except that equal letters denote the same axis.
 """
 
 from __future__ import annotations

@@ -49,8 +49,8 @@ class DeconvCallback(Callback):
     """After training, find for feature maps of each convolution the image with the strongest response.
 
     Beside each image, the pixels behind the response are shown: only the response is propagated back, through
-    rectifiers
-    only where both it and their output are positive. Records go to ``deconv/``; the command ``nvis`` shows them.
+    rectifiers only where both it and their output are positive. Records go to ``deconv/``; the command ``nvis`` shows
+    them.
 
     Parameters
     ----------

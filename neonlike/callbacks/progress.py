@@ -64,8 +64,7 @@ class ProgressBarCallback(Callback):
 
     The cost is the mean of the last ten minibatches, or one mean per cost of a Multicost. A terminal shows one line,
     redrawn in place, with the training speed in samples per second and the remaining time. Other outputs get the
-    finished
-    line of an epoch, and one line per minute in long epochs.
+    finished line of an epoch, and one line per minute in long epochs.
 
     Parameters
     ----------

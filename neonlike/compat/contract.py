@@ -69,8 +69,7 @@ class _Fallback:
         """Names imported by ``from module import *``; None: all public names.
 
         In neon's dialect neon's names are included, and loaded submodules, as in neon's packages. The list is computed
-        on
-        demand, because homes may still be loading when the module is completed.
+        on demand, because homes may still be loading when the module is completed.
         """
         if not dialect.is_neon():
             return self.listed

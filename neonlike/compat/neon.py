@@ -2,8 +2,7 @@
 
 The same module objects appear under both names, so classes compare and pickle as one. If a real package called neon can
 be imported, it is not shadowed silently: the import raises, unless the environment variable ``NEONLIKE_COMPAT_FORCE``
-is
-set. Forms listed in :mod:`neonlike.optree.dialect` get neon's meaning, functions listed in
+is set. Forms listed in :mod:`neonlike.optree.dialect` get neon's meaning, functions listed in
 :mod:`neonlike.compat.calls` neon's arguments, and NumPy its dropped names.
 
 ``import nervanagpu``, neon's earlier GPU library, is answered, too. With ``NEONLIKE_BACKEND=cpu`` its programs run on

@@ -1,10 +1,9 @@
 """The table of neon's module paths and names, with the places of names that this library defines elsewhere.
 
 A key is a neon path without the leading ``neon.`` (``""`` is ``neon`` itself). A row lists the names that scripts
-import
-from there. The module ``neonlike.<key>`` provides them; ``homes`` are further modules of this library, searched in
-order
-for names that it does not define. Missing names are not listed: they are the names found in none of these modules.
+import from there. The module ``neonlike.<key>`` provides them; ``homes`` are further modules of this library, searched
+in order for names that it does not define. Missing names are not listed: they are the names found in none of these
+modules.
 """
 
 from __future__ import annotations

@@ -158,10 +158,8 @@ class ImageCaption(DrawsEachEpoch, _Captions):
     """Training batches ``(image, sentence), (targets, mask)``, one sample per sentence.
 
     The image is the first step of the sequence, followed by the words; the target of a step is the next word, or the
-    end
-    token. So targets have one step more than the sentence, like the result of
-    ``MergeMultistream([...], merge="recurrent")`` for the two inputs. Steps after the end do not count: their mask is
-    zero.
+    end token. So targets have one step more than the sentence, like the result of ``MergeMultistream([...],
+    merge="recurrent")`` for the two inputs. Steps after the end do not count: their mask is zero.
 
     Parameters
     ----------

@@ -20,8 +20,7 @@ class ImageFolder(DrawsEachEpoch, HostIterator, CyclicIterator):
     """Batches of images labelled by their folder, read and augmented on demand.
 
     Files are ``path/<class>/<image>``; classes are numbered in alphabetical order. Needs Pillow. A thread reads ahead
-    if
-    wrapped in :class:`neonlike.data.Prefetch`. Values are 0 to 255; the wrappers of
+    if wrapped in :class:`neonlike.data.Prefetch`. Values are 0 to 255; the wrappers of
     :mod:`neonlike.data.dataloader_transformers` convert them. Random draws follow the backend's seed.
 
     Parameters

@@ -19,15 +19,12 @@ class Prefetch(NervanaDataIterator):
 
     The thread runs the iterator's ``host_batches``: it reads files, and decodes and augments images. For a GPU it also
     starts the copies requested by the iterator's ``send_ahead``, from page-locked memory, during the training step of
-    the
-    previous batch. Buffers are filled in the training thread when their batch is requested. All other attributes are
-    the
-    iterator's: ``shape``, ``nclass``, ``reset()``. Batches and resumed trainings are identical to those without
+    the previous batch. Buffers are filled in the training thread when their batch is requested. All other attributes
+    are the iterator's: ``shape``, ``nclass``, ``reset()``. Batches and resumed trainings are identical to those without
     Prefetch.
 
     An error in the thread is raised when the batch is requested. The thread ends with the epoch, or when the loop over
-    the
-    batches is left early or interrupted; :meth:`close` ends it immediately.
+    the batches is left early or interrupted; :meth:`close` ends it immediately.
 
     Parameters
     ----------

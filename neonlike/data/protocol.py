@@ -156,10 +156,9 @@ class HostIterator(NervanaDataIterator):
     """Base of iterators that prepare batches on the host, and then copy them to the backend.
 
     A subclass defines :meth:`host_batches`, which may run in another thread (:class:`neonlike.data.Prefetch`) and must
-    not
-    touch the backend or the iterator's state, and :meth:`load`, which runs in the training thread. Buffers are
-    allocated in
-    :meth:`allocate_buffers`, which is called before an epoch whenever the backend or the batch size has changed.
+    not touch the backend or the iterator's state, and :meth:`load`, which runs in the training thread. Buffers are
+    allocated in :meth:`allocate_buffers`, which is called before an epoch whenever the backend or the batch size has
+    changed.
     """
 
     _made_for: tuple[Any, int] | None = None
@@ -185,8 +184,7 @@ class HostIterator(NervanaDataIterator):
         send : callable
             Takes a contiguous array, starts its copy, and returns an array with the same values, which must not be
             modified, nor kept after :meth:`load`. Call it, in the same order for each batch, for the arrays that
-            ``load``
-            copies entirely, unchanged and in the dtype of its buffer.
+            ``load`` copies entirely, unchanged and in the dtype of its buffer.
 
         Returns
         -------

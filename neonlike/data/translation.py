@@ -20,8 +20,7 @@ class TextNMT(TokenSequences):
     """Batches of sentence pairs from ``<path>/<dataset>-<split>.h5``.
 
     The file has token numbers of sentences in ``X`` and of their translations in ``y``, ``(sentences, steps)`` each,
-    and
-    the tokens in ``s_vocab`` and ``t_vocab``. Targets are the translations **reversed**, last word first. In neon's
+    and the tokens in ``s_vocab`` and ``t_vocab``. Targets are the translations **reversed**, last word first. In neon's
     dialect tokens are bytes, as in the file, and sample n of batch k is sentence n * nbatches + k.
 
     Parameters

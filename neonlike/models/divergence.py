@@ -17,8 +17,7 @@ def met(model: Any, epoch: int, minibatch: int, inputs: Any, callbacks: Any) -> 
     """Report the first nan or infinite cost of a training; return whether the training ends now.
 
     With ``Callbacks(stop_on_nan=True)`` it ends before the end of the epoch, so that files saved by callbacks still
-    hold
-    the last epoch with finite costs.
+    hold the last epoch with finite costs.
 
     Parameters
     ----------

@@ -19,9 +19,8 @@ def predictions(model: Any, dataset: Any) -> Iterator[tuple[Any, Any, int, int]]
     """Yield inference outputs of ``model`` for each batch of a data set, from its start.
 
     A batch may have fewer columns than the backend's batch size: the last batch of an iterator without padding.
-    (ArrayIterator
-    pads with samples from the start.) For sequences the missing columns are left out of each step; otherwise padding
-    columns come last.
+    (ArrayIterator pads with samples from the start.) For sequences the missing columns are left out of each step;
+    otherwise padding columns come last.
 
     Yields
     ------

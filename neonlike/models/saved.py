@@ -58,9 +58,7 @@ class Saved(NervanaObject):
         """Restore the model from a dictionary, into the existing layers (by position) if there are any.
 
         The number of completed epochs and the backend's compatibility mode are restored, too. Data position, callback
-        state
-        and random streams belong to a training: a ``fit`` that resumes it with the same data restores them. When a
-        callback
-        calls this during a training, only weights and optimizer states are restored.
+        state and random streams belong to a training: a ``fit`` that resumes it with the same data restores them. When
+        a callback calls this during a training, only weights and optimizer states are restored.
         """
         saving.restore(self, model_dict, load_states)

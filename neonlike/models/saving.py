@@ -5,8 +5,8 @@
     neon_version, backend {type, compat_mode, rng_seed, rng_state, rand_stream}, cost {type, config},
     optimizer {type, config[, progress]},
     model {type, container, config {name, layers [{type, config[, params][, states]}, ...]}},
-    epoch_index (completed epochs), train_input_shape (after set-up),
-    progress (after training; see neonlike.models.progress)
+    epoch_index (completed epochs), train_input_shape (after set-up), progress (after training; see
+    neonlike.models.progress)
 """
 
 from __future__ import annotations

@@ -27,13 +27,10 @@ class LossScaling(Optimizer):
     """Wraps an optimizer to update parameters from the gradients of a scaled loss.
 
     A step with non-finite gradients changes only the scale: parameters and states stay. The wrapped optimizer always
-    sees
-    the gradients of the unscaled loss, in its compute dtype: float32 for tensors of 16 bits. ``model.fit`` scales
-    errors
-    automatically; a custom loop calls :meth:`scale_errors`:
+    sees the gradients of the unscaled loss, in its compute dtype: float32 for tensors of 16 bits. ``model.fit`` scales
+    errors automatically; a custom loop calls :meth:`scale_errors`:
     ``model.bprop(optimizer.scale_errors(cost.get_errors(y, t)))``. Until the optimizer runs, gradients in layers are
-    those
-    of the scaled loss. Generative adversarial networks are not supported.
+    those of the scaled loss. Generative adversarial networks are not supported.
 
     Parameters
     ----------

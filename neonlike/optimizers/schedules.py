@@ -193,8 +193,7 @@ class WarmupSchedule(NervanaObject):
     """Linear warm-up over the first epochs, followed by another schedule that starts there.
 
     Epoch e has the rate lr · (e + 1) / (warmup_epochs + 1): the first epoch after the warm-up is the first with the
-    full
-    rate.
+    full rate.
 
     Parameters
     ----------

@@ -1,8 +1,7 @@
 """Joining, cutting and rearranging: new shapes of expressions without arithmetic.
 
 A part or a new shape of a tensor is a view if one exists; for an expression it is a lazy ``view`` node. Joining is the
-op
-``concat``: in an assignment to a tensor, each part is computed directly into its window.
+op ``concat``: in an assignment to a tensor, each part is computed directly into its window.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """Compound primitives as nodes: ``be.conv(x, w)`` can be part of an expression, as ``be.sig(x)`` can.
 
 A node of kind CALL holds a request: an object that describes its results and runs the primitive on tensors. The op
-table
-has no row for it, because it is not an elementwise formula: :func:`call_spec` creates its row, with a gradient rule
-like
-any other. Further results of a primitive (positions of maxima, sums of a normalisation) are nodes, too, created by
-:func:`part`.
+table has no row for it, because it is not an elementwise formula: :func:`call_spec` creates its row, with a gradient
+rule like any other. Further results of a primitive (positions of maxima, sums of a normalisation) are nodes, too,
+created by :func:`part`.
 """
 
 from __future__ import annotations

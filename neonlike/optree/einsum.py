@@ -2,9 +2,8 @@
 
 Operands are contracted from left to right, two at a time. Labels that both have and neither the result nor a later
 operand needs are summed over; the other shared labels are batch axes. Without a batch axis the contraction is one
-matrix
-product. With one it is a single kernel of products and sums, which stores no product in memory, or, for large products,
-one matrix product per batch element.
+matrix product. With one it is a single kernel of products and sums, which stores no product in memory, or, for large
+products, one matrix product per batch element.
 """
 
 from __future__ import annotations

@@ -89,8 +89,7 @@ def onehot(indices: Any, axis: int, backend: Any = None, checked: bool | None = 
     """1 where the position along ``axis`` (0 or 1) equals the index; takes the shape it is used at.
 
     ``indices`` is an integer vector of shape (1, n) or (n, 1). With ``checked`` (None: unless in neon's dialect), an
-    index
-    outside of the axis is an error at computation; otherwise it gives zeros.
+    index outside of the axis is an error at computation; otherwise it gives zeros.
     """
     backend = backend or getattr(indices, "backend", None)
     positions = builders.index_operand("onehot", indices, None, backend)
@@ -176,8 +175,7 @@ def moments(a: Any, axis: Any = None) -> tuple[Any, Any, Any]:
 
     The mean is rounded to the dtype of ``a``; the rest is the mean of a - mean (the corrected two-pass algorithm; Chan,
     Golub & LeVeque, "Algorithms for computing the sample variance", 1983). The rest has no gradient: its derivative is
-    0,
-    because the mean of a - mean(a) is 0 for all ``a``.
+    0, because the mean of a - mean(a) is 0 for all ``a``.
     """
     apart, total, axes, count = _deviations("moments", a, axis)
     return apart.operands[1], F.div(total, count), _spread(apart, total, axes, count)

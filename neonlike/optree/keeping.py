@@ -154,8 +154,7 @@ def compute(root: OpTreeNode, differentiable: bool, note: Note | None = None) ->
     """Compute the value of ``root`` as a tensor, by one plan that also computes the kept values.
 
     Values kept earlier are not computed again. With ``differentiable`` the root's value is kept, too. The walk is
-    returned
-    for the backward pass, if it listed everything needed there. ``note`` is called with the assignments.
+    returned for the backward pass, if it listed everything needed there. ``note`` is called with the assignments.
     """
     entry = kept.get(id(root))
     if entry is not None:

@@ -53,10 +53,8 @@ def astype(self: Any, dtype: Any) -> Any:
     """Convert the values to a new tensor of ``dtype``, even if they have that dtype already.
 
     Values are stored as in any assignment: conversion to integers rounds ties to even, saturates values out of range,
-    and
-    maps nan to 0; conversion to bool maps everything but 0 to True; narrower floats are rounded to nearest. Gradients
-    flow
-    through it if both dtypes are floats, see :mod:`.origin`.
+    and maps nan to 0; conversion to bool maps everything but 0 to True; narrower floats are rounded to nearest.
+    Gradients flow through it if both dtypes are floats, see :mod:`.origin`.
 
     Raises
     ------

@@ -1,9 +1,8 @@
 """Expression graphs, as built by ``a*b + c``.
 
 An :class:`OpTreeNode` is immutable and shared: using a node twice gives a DAG, not a copy. Shapes and dtypes are
-checked
-when a node is built. Tensors (in ``backends``) derive from :class:`Expression`, too, so both have the same operators.
-Comparisons build nodes, so neither is ever compared by value here: dictionaries are keyed by ``id``.
+checked when a node is built. Tensors (in ``backends``) derive from :class:`Expression`, too, so both have the same
+operators. Comparisons build nodes, so neither is ever compared by value here: dictionaries are keyed by ``id``.
 """
 
 from __future__ import annotations

@@ -4,12 +4,10 @@ Builders on ``Backend``, operators on tensors, planner, engines, autodiff, the d
 from ``OPS``. Adding an op means adding a row.
 
 A gradient rule is called as ``grad(F, d, z, *operands)``: ``F`` offers every builder (``F.sig(x)``), ``d`` is the
-gradient
-arriving at the node, ``z`` the node itself. It returns one expression per operand (None: no gradient flows there). The
-caller undoes broadcasting. On ties ``maximum``, ``minimum``, ``max`` and ``min`` give each tied operand an equal share
-of
-the gradient. Where no derivative exists but bounded slopes do, a rule returns one of these; it never multiplies 0 by
-infinity.
+gradient arriving at the node, ``z`` the node itself. It returns one expression per operand (None: no gradient flows
+there). The caller undoes broadcasting. On ties ``maximum``, ``minimum``, ``max`` and ``min`` give each tied operand an
+equal share of the gradient. Where no derivative exists but bounded slopes do, a rule returns one of these; it never
+multiplies 0 by infinity.
 """
 
 from __future__ import annotations

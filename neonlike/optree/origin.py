@@ -3,11 +3,9 @@
 ``E[[1, 1]]``, ``expression.astensor()``, ``t.astype(dtype)``, ``be.array(t)`` and computed gradients are separate
 tensors. Each remembers its expression, its *origin*. :class:`.Autodiff` continues through it as if the expression stood
 in the tensor's place. Both must still be equal: if the tensor, or one that it was computed from, was written to since,
-a
-gradient through it is an error. Values are compared when a gradient is requested, because kernels, views and other
+a gradient through it is an error. Values are compared when a gradient is requested, because kernels, views and other
 libraries write to memory, too; writing itself costs nothing. Tensors assigned to (``t[:] = ...``, ``out=``) and data
-from
-the host are constants.
+from the host are constants.
 
 An origin holds an expression's tensors by weak references, except for small constants (``KEPT_BYTES``). A collected
 tensor is recomputed from its own origin, if it had one, over at most ``GENERATIONS`` origins.

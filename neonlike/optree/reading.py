@@ -1,8 +1,7 @@
 """Python's value protocols on expressions: truth, numbers, rows, sizes. Using one computes the expression.
 
 A node is read as the tensor that it would be assigned to. In neon's dialect (:mod:`.dialect`) truth, length, members
-and
-iteration are those of neon's tuple ``(op_dict, left, right)``, see :mod:`.neonform`.
+and iteration are those of neon's tuple ``(op_dict, left, right)``, see :mod:`.neonform`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Expressions from texts, such as ``"sig(a*b + c)"``, as in numexpr.
 
 The text is parsed by Python's own parser (``ast``), translated to a list of steps for a stack machine, and cached;
-Python
-executes nothing of it. It may contain operand names, numbers, operators, comparisons (also chained), windows
+Python executes nothing of it. It may contain operand names, numbers, operators, comparisons (also chained), windows
 (``a[:, 1]``) and calls of the functions in :func:`functions`; everything else is refused.
 """
 

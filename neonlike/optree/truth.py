@@ -3,10 +3,8 @@ values.
 
 Truth values are 0 or 1 in the float type of the compared operands, so that ``be.sum(a > 0)`` counts and ``(a > 0) * b``
 masks without a conversion. So ``(a > 0) & (b < 1)`` has float operands, and their source determines the op:
-comparisons,
-logic, tests such as ``isnan``, bool tensors, and moves of these (transposes, gathers, ...) are truth values. Other
-floats
-are refused, since 0.5 has no bits to combine.
+comparisons, logic, tests such as ``isnan``, bool tensors, and moves of these (transposes, gathers, ...) are truth
+values. Other floats are refused, since 0.5 has no bits to combine.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """``expression[index]`` and ``expression.reshape(...)``: nodes for a part or another shape of an expression.
 
 Their meaning is that of a tensor with the same values (:mod:`.indexing`). A ``view`` node copies a window out of
-memory,
-so it is pushed towards the tensors if that is cheaper: ``(a + b)[0]`` becomes ``a[0] + b[0]``, one kernel that reads
-one
-row. It is not pushed through a gather, through a product or reduction that would hardly shrink, through random numbers,
-which would differ in a smaller shape, or where it would repeat too many ops.
+memory, so it is pushed towards the tensors if that is cheaper: ``(a + b)[0]`` becomes ``a[0] + b[0]``, one kernel that
+reads one row. It is not pushed through a gather, through a product or reduction that would hardly shrink, through
+random numbers, which would differ in a smaller shape, or where it would repeat too many ops.
 """
 
 from __future__ import annotations

@@ -119,9 +119,8 @@ class CrossEntropyMulti(Cost):
     Notes
     -----
     ``bprop`` is scale · (y − t), which includes the derivative of a preceding softmax, for targets with columns that
-    sum
-    to one. Training uses the gradient of the cost for any targets and any last activation: scale · (y Σ t − t) for a
-    softmax, :meth:`slope` for others.
+    sum to one. Training uses the gradient of the cost for any targets and any last activation: scale · (y Σ t − t) for
+    a softmax, :meth:`slope` for others.
 
     References
     ----------

@@ -22,8 +22,7 @@ class Transform(NervanaObject):
     """Base of activation functions.
 
     A subclass either overrides ``__call__`` and ``bprop``, or sets ``func`` and ``funcgrad`` to callables that build
-    the
-    expression and its derivative.
+    the expression and its derivative.
 
     ``bprop(x)`` receives the activation's **output**, because layers apply activations in place and lose the input. A
     ``bprop`` with parameters named ``inputs`` or ``outputs`` receives those tensors: ``bprop(inputs)``,

@@ -1,9 +1,8 @@
 """Files of named arrays and one JSON text: saved models without pickle, described in docs/model_files.md.
 
 A file is an uncompressed ZIP archive, also readable by ``numpy.load``. Each array is a member ``<name>.npy``. The
-member
-``content.json`` holds the structure around the arrays and the SHA-256 of each; its own SHA-256 is in the comment of the
-archive. Reading executes no code, and takes no more memory than the size of the file.
+member ``content.json`` holds the structure around the arrays and the SHA-256 of each; its own SHA-256 is in the comment
+of the archive. Reading executes no code, and takes no more memory than the size of the file.
 """
 
 from __future__ import annotations

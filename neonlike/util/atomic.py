@@ -21,9 +21,8 @@ def replacing(path: str) -> Iterator[IO[bytes]]:
 
     Whatever happens, including a power failure, ``path`` is either the old file or the new one. An interrupt or error
     removes the temporary file; after a killed process, the next writer in the folder removes it. A symbolic link is
-    kept,
-    and its target replaced; permissions are preserved. Devices and pipes are written directly, once the content is
-    complete.
+    kept, and its target replaced; permissions are preserved. Devices and pipes are written directly, once the content
+    is complete.
     """
     path = os.path.realpath(path)
     before = _status(path)

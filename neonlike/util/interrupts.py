@@ -1,9 +1,8 @@
 """Deferral of Ctrl-C: during training to the end of a minibatch, and while a metrics file is opened.
 
 Python raises KeyboardInterrupt at any point. In a destructor or a weak-reference callback (h5py has many) it only
-prints
-the exception, "Exception ignored in ...", and continues; in the middle of a minibatch it leaves a half-done step, which
-no saved model can continue.
+prints the exception, "Exception ignored in ...", and continues; in the middle of a minibatch it leaves a half-done
+step, which no saved model can continue.
 """
 
 from __future__ import annotations

@@ -155,8 +155,7 @@ def load_obj(load_path: str | bytes | os.PathLike[str] | IO[bytes]) -> Any:
     """Read a file of :func:`save_obj` or ``save_params``, by its path (gzip is decompressed) or open.
 
     NumPy arrays, numbers, strings and plain containers are read, and no code is executed, even for untrusted files.
-    Classes
-    of your own are allowed by :func:`admit`. Checksums are verified if the file has them.
+    Classes of your own are allowed by :func:`admit`. Checksums are verified if the file has them.
 
     Raises
     ------

@@ -19,8 +19,7 @@ def atomic_shelve(filename: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
     """Load the dictionary of a file for changes, and save it when the block ends without an error.
 
     Other processes wait at the start of the block until it ends. The file has the format of ``save_obj`` and is
-    replaced
-    atomically: unlike Python's ``shelve``, reading it executes no code.
+    replaced atomically: unlike Python's ``shelve``, reading it executes no code.
 
     Parameters
     ----------

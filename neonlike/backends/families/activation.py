@@ -149,8 +149,8 @@ def derivative(transform: Any, outputs: Any, inputs: Any = None) -> Any:
     """Derivative of an activation, by its ``bprop``: an expression or a number.
 
     ``bprop(x)`` receives the outputs, as in neon. Parameters named ``inputs`` and ``outputs`` receive those tensors,
-    and no
-    other parameter is filled then, unless ``outputs`` is missing: ``bprop(x, inputs)`` receives the outputs first.
+    and no other parameter is filled then, unless ``outputs`` is missing: ``bprop(x, inputs)`` receives the outputs
+    first.
 
     Raises
     ------

@@ -18,8 +18,7 @@ class ArrangeFamily(Family):
     """``concatenate``, ``stack``, ``split`` and related methods, with NumPy's arguments.
 
     Results are lazy, or computed into ``out``. Parts and other shapes of tensors are views of their memory, as slices
-    are;
-    those of expressions are expressions. Nothing has fewer than two axes.
+    are; those of expressions are expressions. Nothing has fewer than two axes.
     """
 
     def concatenate(self, parts: Any, axis: int | None = 0, out: Any = None) -> Any:
@@ -143,8 +142,7 @@ class ArrangeFamily(Family):
             NumPy's name of ``value``.
         mode : "constant", "edge", "reflect", "symmetric" or "wrap"
             As in NumPy; only "constant" uses a value. Edge repeats the outermost element, reflect mirrors at its
-            center,
-            symmetric at its outer side, wrap continues from the other end.
+            center, symmetric at its outer side, wrap continues from the other end.
 
         Raises
         ------
@@ -176,8 +174,7 @@ class ArrangeFamily(Family):
         """Sum of products by subscripts, as in NumPy: ``be.einsum("ij,jk->ik", a, b)`` is ``be.dot(a, b)``.
 
         Lazy and differentiable. Operands are contracted from left to right: by matrix products, or by one kernel of
-        products and
-        sums if an axis is shared and kept (unless those are large).
+        products and sums if an axis is shared and kept (unless those are large).
 
         Parameters
         ----------

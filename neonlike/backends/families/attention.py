@@ -47,8 +47,7 @@ class AttentionFamily(Family):
             Number of keys and values, and elements per value; default: ``queries`` and ``size``.
         causal : bool
             Query i sees only keys 0 to i, also with more or fewer keys than queries: the first query sees the first
-            key, as
-            with PyTorch's ``is_causal``.
+            key, as with PyTorch's ``is_causal``.
         scale : float, optional
             Factor of the products of queries and keys; default: 1 / sqrt(size).
 
@@ -86,10 +85,9 @@ class AttentionFamily(Family):
         layer : AttentionGeometry
         Q, K, V : tensors (N, heads, queries, size), (N, heads, keys, size), (N, heads, keys, value_size)
             One float dtype; float16 and bfloat16 are computed in float32, on a GPU's tensor cores with weights rounded
-            to
-            the dtype as factors. Two leading axes, one, (N heads, queries, size), or none. Views of any strides, such
-            as parts
-            of one projection; kernels access them in place, on a GPU if the elements of a query are contiguous.
+            to the dtype as factors. Two leading axes, one, (N heads, queries, size), or none. Views of any strides,
+            such as parts of one projection; kernels access them in place, on a GPU if the elements of a query are
+            contiguous.
         O : tensor (N, heads, queries, value_size)
             Output.
         lse : tensor (N, heads, queries), optional
@@ -106,10 +104,8 @@ class AttentionFamily(Family):
         Notes
         -----
         A score of -inf gives the weight 0. A query with all scores -inf, or with one score of nan or +inf, gives nan.
-        Without
-        keys, outputs are 0. Keys hidden by causality take no part in the softmax; a value of inf or nan there may still
-        reach
-        the query, as 0 times it is nan.
+        Without keys, outputs are 0. Keys hidden by causality take no part in the softmax; a value of inf or nan there
+        may still reach the query, as 0 times it is nan.
 
         Source: Vaswani et al., "Attention is all you need" (2017), section 3.2.1.
         """

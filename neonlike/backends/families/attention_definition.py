@@ -1,8 +1,7 @@
 """Definition of attention as matrix products and expressions, one band of queries of all heads at a time.
 
 It runs on any backend, in GPU memory as well. A band has a row of scores per query, and as many queries as fit in
-memory
-of a fixed size, so that memory grows with the lengths and not with their product.
+memory of a fixed size, so that memory grows with the lengths and not with their product.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Batch normalisation: ``compound_fprop_bn``, ``compound_bprop_bn`` (S. Ioffe, C. Szegedy 2015).
 
 Every row of ``(nfm, M)`` is normalised by the mean and variance of its M elements. The shape determines the elements of
-a
-row, since N is the innermost axis of (C, H, W, N):
+a row, since N is the innermost axis of (C, H, W, N):
 
 * spatial: statistics (C, 1), x of shape (C*H*W, N) or (C, H*W*N): a row is a feature map of all samples;
 * per activation: statistics (C*H*W, 1), x of shape (C*H*W, N): a row is one position of one feature map.
@@ -59,8 +58,8 @@ class BatchNormFamily(Family):
         In training the mean is ``xsum / M`` and the variance, ``mean((x - mean)**2)``, is biased; both update the
         running
         statistics: ``gmean = rho * gmean + (1 - rho) * mean``, and gvar likewise. Means are kept in more than the
-        precision
-        of x, so that rows far from 0 are as accurate as others. Results do not depend on the number of threads.
+        precision of x, so that rows far from 0 are as accurate as others. Results do not depend on the number of
+        threads.
 
         Parameters
         ----------
@@ -68,8 +67,7 @@ class BatchNormFamily(Family):
             y may be x. With ``accumbeta`` 0 the old y is not read.
         xsum : (nfm, 1)
             Row sums of x: read if ``compute_batch_sum`` is false (the ``bsum`` of a convolution or product), else
-            written.
-            Its contents afterwards are for ``compound_bprop_bn``. May be None in inference.
+            written. Its contents afterwards are for ``compound_bprop_bn``. May be None in inference.
         xvar : (nfm, 1)
             Receives the variance. May be None in inference.
         gmean, gvar : (nfm, 1)
@@ -79,8 +77,7 @@ class BatchNormFamily(Family):
             Clamp ``gamma * xhat + beta`` at 0; nan stays nan.
         binary : bool
             Shift-based (M. Courbariaux et al. 2016): products by the inverse deviation and by gamma, and the square in
-            the
-            variance, multiply by the nearest power of two, see ``shift``.
+            the variance, multiply by the nearest power of two, see ``shift``.
         repeat : int
             Number of timed runs if above 1.
         threads, outputs, layer
@@ -132,8 +129,7 @@ class BatchNormFamily(Family):
             As left by the forward call: xsum holds the sums, computed there or given.
         y : data, optional
             Result of a forward call with ``relu`` and without ``accumbeta``: d counts as 0 where y is not above 0,
-            which
-            includes the gradient of the clamp in this call.
+            which includes the gradient of the clamp in this call.
         binary : bool
             As in the forward call; dgamma enters dx as a power of two, ``xhat * d`` stays a product.
         own_sum : bool

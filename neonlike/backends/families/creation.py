@@ -303,8 +303,7 @@ class CreationFamily(Family):
         """Elements of a buffer shared by layers of ``shape``.
 
         It is for ``be.num_dev`` devices, settable by scripts, unless ``parallelism`` is "Data" or "Model", which splits
-        the
-        layers over them.
+        the layers over them.
         """
         size = math.prod(as_shape(shape, "shared_iobuf_size"))
         return size if parallelism in ("Data", "Model") else size * int(self.num_dev)

@@ -130,8 +130,7 @@ class DescribedFamily(Family):
         """Map the bytes of a file, from ``offset`` on, as a tensor described by ``desc``.
 
         On the CPU pages are read on first use, and writes go directly to the file. On a GPU the tensor is a copy, made
-        at once,
-        which ``t.flush()`` and ``t.close()`` write back.
+        at once, which ``t.flush()`` and ``t.close()`` write back.
 
         Parameters
         ----------
@@ -139,8 +138,7 @@ class DescribedFamily(Family):
         desc : TensorDesc
         mode : "r", "r+" or "w+"
             "r": tensor and views are read-only. "r+": reading and writing; a short file grows. "w+": a new file of
-            zeros,
-            which replaces an existing one.
+            zeros, which replaces an existing one.
         offset : int
             Offset in bytes; a multiple of the element size.
 

@@ -64,10 +64,8 @@ class DetectionFamily(RoiFamily):
         """Detect boxes in each image by an SSD network's outputs. W. Liu et al., "SSD", ECCV 2016.
 
         For each class but 0, the background, the ``nms_top_k`` best boxes with scores above ``score_threshold`` pass
-        through
-        :meth:`nms`. Of the remaining boxes of all classes, the ``image_top_k`` best are returned. Equal scores stay in
-        the
-        order of classes and boxes.
+        through :meth:`nms`. Of the remaining boxes of all classes, the ``image_top_k`` best are returned. Equal scores
+        stay in the order of classes and boxes.
 
         Parameters
         ----------

@@ -1,8 +1,7 @@
 """Gradients against central differences: the implementation of ``be.check_grad``.
 
 A gradient g is right if the slope of f along any direction v is the product of g and v. One random v reveals nearly
-every
-error at the cost of a few evaluations; single elements are examined only if it does.
+every error at the cost of a few evaluations; single elements are examined only if it does.
 """
 
 from __future__ import annotations

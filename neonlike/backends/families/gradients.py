@@ -30,8 +30,7 @@ class GradientFamily(Family):
         ----------
         f : callable
             Takes tensors (and any other arguments), returns an expression. If that has several elements, the gradient
-            is that
-            of their sum: for an elementwise function, the derivative at each element.
+            is that of their sum: for an elementwise function, the derivative at each element.
         argnums : int or sequence of int, optional
             Positions of the arguments to differentiate by; default: all float tensors.
 
@@ -39,8 +38,7 @@ class GradientFamily(Family):
         -------
         callable
             Takes the arguments of ``f``; returns a new tensor of the argument's shape and dtype, or a tuple of tensors
-            if
-            there are several arguments to differentiate by, or ``argnums`` is a sequence. ``f`` is called each time;
+            if there are several arguments to differentiate by, or ``argnums`` is a sequence. ``f`` is called each time;
             anything it reads besides its arguments is constant.
 
         Raises
@@ -49,8 +47,7 @@ class GradientFamily(Family):
             If ``f`` is not callable, or ``argnums`` are not positions.
         GradientError
             When called: if ``f`` returns no expression of floats or does not use an argument, or an argument is not a
-            float
-            tensor.
+            float tensor.
 
         Notes
         -----
@@ -93,8 +90,7 @@ class GradientFamily(Family):
         f : callable or Transform or Cost
             A function of the tensors that returns an expression of any shape: its gradient is Autodiff's, including
             :meth:`primitive`. It is called several times, with the same random numbers. Or an activation (of one
-            tensor) or
-            cost (of outputs and targets): then its ``bprop`` is compared with its value.
+            tensor) or cost (of outputs and targets): then its ``bprop`` is compared with its value.
         tensors : tensor or sequence of tensors
             Points of comparison. They are copied, in float64, and not changed; integers are passed unchanged.
         rtol : float
@@ -111,8 +107,7 @@ class GradientFamily(Family):
         ------
         GradientError
             If the gradient is wrong: names the element with the largest difference, with both values. Also if
-            differences are
-            undecidable, at a kink or at values that are not finite.
+            differences are undecidable, at a kink or at values that are not finite.
         DTypeError
             If there is nothing to compare, or ``f`` computes in another dtype than float64.
 

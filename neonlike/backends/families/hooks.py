@@ -24,8 +24,7 @@ class HooksFamily(MklFamily):
     use_pinned_mem : bool
     enable_winograd : bool or int
         Whether 3 x 3 filters may use Winograd's algorithm. Settable: False or 0, never; True or 2, tiles of 2 x 2
-        results
-        where they are faster; 4, also tiles of 4 x 4, with a larger error (given in
+        results where they are faster; 4, also tiles of 4 x 4, with a larger error (given in
         ``cpu/primitives/conv/winograd.py``).
     stream, ctx, cublas_handle, init_rng_state_dev, pcg
         Only for a GPU; None here.
@@ -86,12 +85,9 @@ class HooksFamily(MklFamily):
         """Number of threads per kernel, and of NumPy block computations; settable, for the whole process.
 
         The default is ``NEONLIKE_NUM_THREADS``, else ``OMP_NUM_THREADS``, else the number of cores; None restores it.
-        Steps of
-        ``be.prepare`` keep the number of their creation. Results do not depend on it, except for the last bits of large
-        matrix
-        products by NumPy's BLAS. OpenBLAS runs on these threads; other libraries have their own (set by their
-        variables, or the
-        package threadpoolctl).
+        Steps of ``be.prepare`` keep the number of their creation. Results do not depend on it, except for the last bits
+        of large matrix products by NumPy's BLAS. OpenBLAS runs on these threads; other libraries have their own (set by
+        their variables, or the package threadpoolctl).
 
         Raises
         ------

@@ -36,8 +36,7 @@ class LazyFamily(Family):
     """Lazy forms of compound primitives: ``conv``, ``deconv``, ``pool``, ``batchnorm``, ``lrn``, ``matmul``.
 
     Operands are tensors or expressions of one float dtype; the result is an expression. :meth:`primitive` creates such
-    a form
-    from a user's function.
+    a form from a user's function.
     """
 
     def conv(
@@ -255,12 +254,11 @@ class LazyFamily(Family):
         ----------
         forward : callable
             ``forward(out, *arguments)`` writes the tensor ``out``, whenever an expression with it runs. Expressions
-            among
-            the arguments are computed to tensors before, and must not be modified; other arguments pass unchanged.
+            among the arguments are computed to tensors before, and must not be modified; other arguments pass
+            unchanged.
         backward : callable, optional
             ``backward(error, out, *arguments)`` returns a gradient for each argument, or None: expressions of
-            ``error``,
-            ``out`` and the arguments, which are all lazy here. Without it there are no gradients.
+            ``error``, ``out`` and the arguments, which are all lazy here. Without it there are no gradients.
         shape : callable, optional
             Computes the result's shape from the shapes of the tensor arguments; default: the first one's.
         dtype : dtype, optional

@@ -53,8 +53,7 @@ class LookupFamily(Family):
         ------
         IndexRangeError
             If an index is out of range: at once for host indices, at computation for tensors; on a GPU when the host
-            next
-            waits for it, by ``get()`` or ``be.synchronize()``: the results of the operation are undefined then.
+            next waits for it, by ``get()`` or ``be.synchronize()``: the results of the operation are undefined then.
         """
         a, along = in_line(expression("take", a, self), axis)
         return self._finish(moves.take(a, indices, along), out)
@@ -72,8 +71,7 @@ class LookupFamily(Family):
         ------
         IndexRangeError
             At computation, if an index is negative or not below the size of the axis; on a GPU as in :meth:`take`. In
-            neon's
-            dialect such an index gives zeros.
+            neon's dialect such an index gives zeros.
         """
         return self._finish(functions.onehot(indices, axis, self), out)
 
@@ -117,8 +115,7 @@ class LookupFamily(Family):
             If the tensors do not fit together, or an output shares memory.
         IndexRangeError
             If a word other than ``pad_idx`` is not in [0, vocabulary); on a GPU when the host next waits for it, by
-            ``get()``
-            or ``be.synchronize()``. dW is unchanged in all of these cases.
+            ``get()`` or ``be.synchronize()``. dW is unchanged in all of these cases.
         """
         touched = self._check_lut(inputs, error, error_t, dW, pad_idx) * error.shape[0]
         scale = 1.0 if beta == 0 else float(beta)

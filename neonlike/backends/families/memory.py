@@ -60,8 +60,7 @@ class MemoryFamily(Family):
         Uploads or None
             One thread calls ``begin()`` before each batch, ``send(array)`` for its arrays, in the same order for each
             batch, and ``close()`` at the end; ``tensor.set`` of the result of ``send`` uses the copy. None on the CPU,
-            which
-            needs no copies.
+            which needs no copies.
         """
         self.check_open("upload_ahead")
         return None

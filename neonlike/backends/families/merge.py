@@ -14,8 +14,7 @@ class MergeFamily(Family):
     """``fprop_mergesum`` and ``fprop_mergebroadcast`` with their backward forms.
 
     Branches are layers or containers: ``fprop(inputs, inference, beta=)`` and ``bprop(error, alpha=, beta=)``. They
-    write into
-    buffers assigned at allocation; ``beta`` is the factor of the old contents.
+    write into buffers assigned at allocation; ``beta`` is the factor of the old contents.
     """
 
     def fprop_mergesum(

@@ -58,8 +58,7 @@ class MklFamily(Family):
         ----------
         a : tensor of a_row * a_col * a_len elements
             In C order: for axis 1, a_row rows of a_col runs with a_len elements each; for axis 0, a_col columns of
-            a_row runs
-            each.
+            a_row runs each.
         axis : 0 or 1
             1: store column by column; 0: store row by row, the inverse of 1.
         b : tensor, optional

@@ -110,8 +110,7 @@ def written(
     """A contiguous array for writing ``tensor``; ``dims`` and ``dtype`` default as in :func:`host`.
 
     It is the tensor's own memory if possible, else an array that is stored when the block ends without an exception.
-    With
-    ``keep`` it starts with the tensor's old values; otherwise contents are undefined.
+    With ``keep`` it starts with the tensor's old values; otherwise contents are undefined.
     """
     if not tensor.writeable:
         tensor.check_writeable("a primitive")

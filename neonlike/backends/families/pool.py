@@ -79,8 +79,7 @@ class PoolFamily(Family):
             Dtype of the tensors; None for the backend's.
         op : "max", "avg" or "l2"
             Maximum of a window, mean, or root of the sum of squares; padding does not count. Sums, of squares too, must
-            be
-            representable in the compute dtype.
+            be representable in the compute dtype.
 
         Raises
         ------
@@ -112,8 +111,7 @@ class PoolFamily(Family):
         """``O = alpha * pool(I) + beta * O``; with beta 0 the old ``O`` is not read.
 
         Max pooling takes the first of several equal values, and a nan before all others (the first nan). A window
-        entirely in
-        the padding, possible only with Caffe's sizes, gives 0.
+        entirely in the padding, possible only with Caffe's sizes, gives 0.
 
         Parameters
         ----------
@@ -124,8 +122,7 @@ class PoolFamily(Family):
             float32.
         argmax : integer Tensor as large as O
             For max pooling, an output for ``bprop_pool``. If its dtype cannot number all positions of a window (uint8:
-            more
-            than 256), the numbers are kept separately, and ``bprop_pool`` must receive the same tensor. Not used
+            more than 256), the numbers are kept separately, and ``bprop_pool`` must receive the same tensor. Not used
             otherwise.
         repeat : int
             Number of timed runs if above 1.
@@ -173,8 +170,7 @@ class PoolFamily(Family):
         """``O = alpha * gradient + beta * O`` for the error ``I``; with beta 0 the old ``O`` is not read.
 
         The gradient of an input is summed over its windows: for max, the error where it was the maximum; for avg, the
-        error
-        over the number of values; for l2, ``error * input / output``, 0 where the output is 0.
+        error over the number of values; for l2, ``error * input / output``, 0 where the output is 0.
 
         Parameters
         ----------

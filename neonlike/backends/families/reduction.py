@@ -28,8 +28,7 @@ class ReductionFamily(Family, builds_nodes=True):
 
     ``axis`` is an int, a tuple, or None for all, an empty tuple for none; ``argmax`` and ``argmin`` take one axis, 1 by
     default, or None for the position among all elements in C order. Reduced axes keep size 1; ``keepdims=False`` drops
-    them if
-    two remain, and is refused elsewhere (:class:`ShapeError`).
+    them if two remain, and is refused elsewhere (:class:`ShapeError`).
     """
 
     def mean(self, a: Any, axis: Any = None, partial: Any = None, out: Any = None, keepdims: bool = True) -> Any:

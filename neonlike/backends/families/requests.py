@@ -1,8 +1,8 @@
 """Requests of lazy compound primitives, and their gradient rules; see ``lazy.py``.
 
 A gradient rule receives ``z``, the node whose gradient is taken, and builds nodes of the primitives' gradients.
-Gradients
-that are linear in their inputs have rules, too, and so second derivatives; otherwise the rule raises an error.
+Gradients that are linear in their inputs have rules, too, and so second derivatives; otherwise the rule raises an
+error.
 """
 
 from __future__ import annotations

@@ -201,8 +201,7 @@ def stage_text(plan: Plan, graph: Graph, stage: Stage) -> str:
     """Text of the values that ``stage`` computes: ``sig(((t0 * t1) + t2))``.
 
     Tensors are t0, t1, ..., numbers c0, c1, ..., results of other stages v0, v1, ...: a plan runs on any tensors and
-    numbers,
-    so actual names and values would describe only one of many calls.
+    numbers, so actual names and values would describe only one of many calls.
     """
     texts: dict[int, str] = {}
     for index in stage.values:

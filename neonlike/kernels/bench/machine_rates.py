@@ -1,8 +1,7 @@
 """Measurement of this machine's peak rates: memory copy bandwidth on all threads, and matrix product throughput.
 
 They are measured on first use, in 0.1 to 0.2 s each, and kept for the process. Reports of timed kernels are compared
-with
-these rates, and the benchmark scripts take their roofline copy rate from here.
+with these rates, and the benchmark scripts take their roofline copy rate from here.
 """
 
 from __future__ import annotations
@@ -131,8 +130,7 @@ def copier(source: Array, target: Array, threads: int) -> Callable[[], None]:
     """Return a function that copies ``source`` to ``target`` (1-D, equal lengths) on ``threads`` threads.
 
     The threads wait between calls and end with the function. They are plain threads, because executors refuse work
-    while the
-    interpreter exits, which is when reports are written.
+    while the interpreter exits, which is when reports are written.
     """
     cuts = [len(source) * i // threads for i in range(threads + 1)]
     parts = [(target[i:j], source[i:j]) for i, j in itertools.pairwise(cuts)]

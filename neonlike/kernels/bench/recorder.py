@@ -186,8 +186,7 @@ class Bench:
         """Measure the work of a block; yields the list of compile times within it.
 
         A device is kept busy while the host queues the block: otherwise it would reach the first mark at once, and the
-        time of a
-        small kernel would be the time of the call.
+        time of a small kernel would be the time of the call.
         """
         outer, by = self._pauses, getattr(_measured, "by", None)
         if outer is None and self.meter is not None:

@@ -2,8 +2,7 @@
 
 An entry is one file, ``<key[:2]>/<key>.<digest><suffix>``. The content's digest is part of the name, so that file and
 digest appear in one ``os.replace``: a reader sees a complete entry or none, and two processes that compile the same
-kernel
-only do the work twice. A file that does not match its name is not used.
+kernel only do the work twice. A file that does not match its name is not used.
 
 Nothing is executed from a directory that others can write to. If the directory is untrusted or not writable (read-only,
 full), a private temporary directory of the process replaces it, with one log line.
@@ -74,8 +73,7 @@ def distrust(directory: Path) -> str:
     """Reason why nothing in ``directory`` may be executed; empty if it is trusted.
 
     The owner has to be this user or root, and nobody else may be able to replace a file or directory on its path.
-    Systems
-    without user ids keep caches in the user's own profile, which is trusted.
+    Systems without user ids keep caches in the user's own profile, which is trusted.
     """
     if not hasattr(os, "geteuid"):
         return ""

@@ -1,10 +1,8 @@
 """Compilation driver for C and CUDA: finds a kernel, or compiles and stores it once; explains failures.
 
 :class:`Driver` implements the steps. A subclass per language (``c/compile.py``, ``cuda/compile.py``) defines the inputs
-of
-a kernel's key, the call of the compiler, and the compiled kernel: a shared library that is loaded at once, or the bytes
-of
-a module that a device loads later.
+of a kernel's key, the call of the compiler, and the compiled kernel: a shared library that is loaded at once, or the
+bytes of a module that a device loads later.
 """
 
 from __future__ import annotations
@@ -43,8 +41,7 @@ class Driver(ABC, Generic[Compiler, Built]):
     """The kernels of one language: found in this process or in the cache, or else compiled.
 
     Threads that need the same kernel wait for the first of them; different kernels compile in parallel. A process
-    forked
-    while other threads compile starts with free locks.
+    forked while other threads compile starts with free locks.
 
     Attributes
     ----------

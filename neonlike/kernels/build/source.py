@@ -37,8 +37,7 @@ class KernelSource(NamedTuple):
     headers : mapping of str to str, or sequence of paths
     contracts : bool
         Whether a product and a following sum may be rounded once, by a fused multiply-add. Kernels of compound
-        primitives
-        may, because they sum products; in those of expressions each operation is rounded, as in NumPy.
+        primitives may, because they sum products; in those of expressions each operation is rounded, as in NumPy.
     """
 
     source: str | LazySource

@@ -2,8 +2,7 @@
 
 One line goes to the library's logger after PATIENCE_S seconds of waiting, and not again before QUIET_S: a warning for
 interactive sessions, else at INFO, so that pipes and log files stay unchanged. Kernels compiled in the background
-report
-nothing, because nobody waits for them yet.
+report nothing, because nobody waits for them yet.
 """
 
 from __future__ import annotations

@@ -42,14 +42,11 @@ class Array:
     """A pointer argument.
 
     ``kind`` is "leaf" (slot), "temp" (value), "target" (slot) or "counter" (value); ``shape`` is the array's in the
-    planning
-    run, with axes permuted by ``perm``. A counter is not memory, but a position that moves like a pointer: its steps
-    make it
-    the number of the element (``rand``) or the position along an axis (``onehot``).
+    planning run, with axes permuted by ``perm``. A counter is not memory, but a position that moves like a pointer: its
+    steps make it the number of the element (``rand``) or the position along an axis (``onehot``).
 
     The text of a kernel does not depend on the array's identity or size: the ``repr``, which identifies kernels, leaves
-    them
-    out, so that arrays of other sizes share the kernel.
+    them out, so that arrays of other sizes share the kernel.
     """
 
     name: str
@@ -215,8 +212,7 @@ class Writer:
         Sums and differences that saturate in that dtype.
     element_texts : mapping
         Text of an element by its array's name, for arrays that are loaded in advance or stored later than their
-        elements
-        are computed.
+        elements are computed.
     wide : mapping
         As ``element_texts``, for float16 arrays converted in stretches: the text is already a float.
     single : set of int

@@ -1,11 +1,9 @@
 """Sums of squares around a mean of the same stage, such as a variance, in a single read of memory.
 
 A long row is cut into parts. With D and Q the sums of ``x - c`` and of its square over the n elements of a part, for
-any
-c, ``sum(sqr(x - m)) = Q + (c - m)*(2*D + n*(c - m))`` for any m, so Q is computed before m is known. No digit is lost
-as
-long as c is near the mean of the part (Chan, Golub, LeVeque 1979). ``sum(x - m) = D + n*(c - m)``, which corrects a
-variance for the rounding of its mean, follows as well. Squares may be of differences in a wider type.
+any c, ``sum(sqr(x - m)) = Q + (c - m)*(2*D + n*(c - m))`` for any m, so Q is computed before m is known. No digit is
+lost as long as c is near the mean of the part (Chan, Golub, LeVeque 1979). ``sum(x - m) = D + n*(c - m)``, which
+corrects a variance for the rounding of its mean, follows as well. Squares may be of differences in a wider type.
 """
 
 from __future__ import annotations
@@ -26,8 +24,7 @@ class Pair:
     """``sum(sqr(x - m))``, value ``index``, of the second pass with m = ``mean``; and ``sum(x)`` of the first.
 
     ``rest`` is ``sum(x - m)``, or None if not needed; ``square`` is the type of the squares, possibly wider than
-    ``ctype``,
-    and possibly for its range alone (``ranged``, see ranged.py).
+    ``ctype``, and possibly for its range alone (``ranged``, see ranged.py).
     """
 
     index: int

@@ -1,11 +1,11 @@
 """Integer arithmetic in 8, 16 or 32 bits where it gives the same bits as in 64.
 
 Integer expressions are exact in int64 and saturate when stored, which uses an eighth of a vector register's capacity
-for
-int8. So the range of every value is derived from the dtypes of the inputs: products of int8 fit in int16. Where a dtype
-allows too much (a product of two int32), and for numbers, which are arguments, the analysis finds the largest 2**k such
-that operands from -2**k to 2**k - 1 keep all values within 32 bits. A strip of operands is checked first, and computed
-in 64 bits if one is out of range. A final sum or difference of operands in the target's range needs neither: it
+for int8. So the range of every value is derived from the dtypes of the inputs: products of int8 fit in int16. Where a
+dtype allows too much (a product of two int32), and for numbers, which are arguments, the analysis finds the largest
+2**k such that operands from -2**k to 2**k - 1 keep all values within 32 bits. A strip of operands is checked first, and
+computed in 64 bits if one is out of range. A final sum or difference of operands in the target's range needs neither:
+it
 saturates in the target's type.
 """
 

@@ -72,8 +72,7 @@ class ArrayCall:
     """A pass over a stretch of a row around a call of ``function``, for machines where that is faster.
 
     Lines ``before`` compute its ``operand``, and those ``after`` continue from ``value``. The stretch is stored in
-    ``room``,
-    the cache of the value, or in a separate array if that is empty.
+    ``room``, the cache of the value, or in a separate array if that is empty.
     """
 
     function: str

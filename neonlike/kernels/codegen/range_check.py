@@ -1,11 +1,9 @@
 """Range checks before loops, for functions with a fast form for most numbers.
 
 Below 2^20 an angle is reduced by three multiplications, above by four to ten times as much arithmetic; a quarter of
-pow's
-instructions handle bases that are negative, 0 or not finite. Vector code cannot branch per element; so the operands of
-a
-strip are checked first, followed by a loop with the fast functions if all are in range, or else by the general loop.
-Both give the same bits.
+pow's instructions handle bases that are negative, 0 or not finite. Vector code cannot branch per element; so the
+operands of a strip are checked first, followed by a loop with the fast functions if all are in range, or else by the
+general loop. Both give the same bits.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """Sums of squares in float64 for its range alone: they are first summed in float32.
 
 The square of a float32 may overflow float32, so norms square in float64 (op ``widen``), which takes twice as long and
-is
-needed for few rows. A sum of float32 squares is as exact as other float32 sums, unless it is infinite or so small that
-squares underflowed. So a pass with such sums gets a narrow form that runs first; templates run the original pass if a
-sum
-of the narrow one is out of range.
+is needed for few rows. A sum of float32 squares is as exact as other float32 sums, unless it is infinite or so small
+that squares underflowed. So a pass with such sums gets a narrow form that runs first; templates run the original pass
+if a sum of the narrow one is out of range.
 """
 
 from __future__ import annotations

@@ -115,8 +115,7 @@ def _narrow(writer: Writer, value: Value) -> str:
     """Type of the partial results of an integer array if narrower than int64; otherwise "".
 
     Extremes stay in the type of the elements. Sums of 8 and 16 bits fit in 32 bits until they are emptied, after at
-    most a
-    thousand elements.
+    most a thousand elements.
     """
     array = writer.kernel.find(value.args[0])
     if writer.language != "c" or array is None or array.dtype.kind not in "iu" or array.dtype.itemsize == 8:

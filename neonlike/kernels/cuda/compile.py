@@ -1,10 +1,9 @@
 """Compilation of CUDA source to cubins, from the kernel cache or with NVRTC or nvcc.
 
 It needs no GPU and no driver. A cubin runs on its architecture ("sm_90") and on later ones of the same major version.
-For
-a GPU newer than the compiler the result is PTX of the newest known architecture, which the driver, as new as the GPU,
-compiles when loading it. A driver accepts no cubin from a newer major version of CUDA than its own: such compilers are
-skipped, and so are those whose modules it has refused.
+For a GPU newer than the compiler the result is PTX of the newest known architecture, which the driver, as new as the
+GPU, compiles when loading it. A driver accepts no cubin from a newer major version of CUDA than its own: such compilers
+are skipped, and so are those whose modules it has refused.
 
 Never ``--use_fast_math``: kernels have to be right on nan, infinities and subnormals.
 """
@@ -165,10 +164,8 @@ def find_cuda_compiler(arch: str = "") -> CudaCompiler | None:
     """Find the CUDA compiler to use, or return None.
 
     It is ``NEONLIKE_NVCC`` (the path of an nvcc) if set, else NVRTC if its library is found, else nvcc in ``CUDA_HOME``
-    or
-    ``CUDA_PATH``, on PATH, or in the toolkit's usual place: the first one that knows ``arch``, else the first.
-    Compilers
-    unsuitable for the driver are skipped (:func:`expect_driver`, :func:`give_up`).
+    or ``CUDA_PATH``, on PATH, or in the toolkit's usual place: the first one that knows ``arch``, else the first.
+    Compilers unsuitable for the driver are skipped (:func:`expect_driver`, :func:`give_up`).
     """
     return _search(settings.NVCC.text, frozenset(_unfit), _newest, arch, *_places())
 

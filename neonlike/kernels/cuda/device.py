@@ -134,8 +134,7 @@ class Device(Protocol):
         """Return a callable that replays everything that ``calls`` queue: kernels and products on fixed memory.
 
         The calls are made once now, without executing their work. The result keeps them and their memory alive, and may
-        be called
-        any number of times. It pays off from about ten launches: all together cost as much as one.
+        be called any number of times. It pays off from about ten launches: all together cost as much as one.
 
         Raises
         ------
@@ -162,8 +161,7 @@ class Device(Protocol):
         """Address where a kernel may report an index out of range, and a number that identifies the report.
 
         The kernel stores ``number << 32 | index`` there, in 64 bits. When the host next waits for the device or calls
-        this,
-        ``IndexRangeError`` is raised with ``text``, in which ``{}`` stands for the index.
+        this, ``IndexRangeError`` is raised with ``text``, in which ``{}`` stands for the index.
         """
         ...
 

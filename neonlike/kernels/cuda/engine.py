@@ -2,8 +2,7 @@
 
 A stage is compiled for a layout at its first use, the stages of a plan in parallel. Before anything of a run is queued,
 the memory of all its stages is allocated and their kernels are compiled: a failing run leaves its targets unchanged.
-Stages
-without a kernel run through the engine's ``fallback``: slower, with the same results.
+Stages without a kernel run through the engine's ``fallback``: slower, with the same results.
 """
 
 from __future__ import annotations

@@ -54,11 +54,9 @@ class MapKey:
     """Form of an elementwise kernel.
 
     ``classes`` has for each array 1 if its step along the innermost axis is not 0, else 0, or ``TURNED`` or
-    ``COUNTING``. A
-    thread computes ``vector`` elements at once; if there are several, they are contiguous in all arrays of class 1, and
-    transposed inputs are also read by vectors. ``wide``: offsets are int64. Each form is a separate kernel to compile,
-    so
-    there are few: steps are arguments, and ranks are rounded up to ``RANKS``.
+    ``COUNTING``. A thread computes ``vector`` elements at once; if there are several, they are contiguous in all arrays
+    of class 1, and transposed inputs are also read by vectors. ``wide``: offsets are int64. Each form is a separate
+    kernel to compile, so there are few: steps are arguments, and ranks are rounded up to ``RANKS``.
     """
 
     rank: int
@@ -314,8 +312,7 @@ def _vector(
     """Elements per vectorized access: as many as fill ``ALIGNMENT`` bytes of the narrowest array, or 1.
 
     The ``moving`` arrays have to be contiguous along ``inner``, with all rows aligned to an access. ``exact``: the
-    innermost
-    size has to be a multiple of it, too.
+    innermost size has to be a multiple of it, too.
     """
     if not aligned or not moving or any(inner.steps[i] != 1 for i in moving):
         return 1

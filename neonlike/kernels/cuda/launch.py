@@ -1,8 +1,7 @@
 """CUDA kernels with variants per layout: selection, compilation, loading and launch.
 
 Arguments are packed into one buffer: addresses, numbers, then sizes and steps. The latter depend on the layout alone,
-and
-are cached with the loaded function as a :class:`Launch`.
+and are cached with the loaded function as a :class:`Launch`.
 """
 
 from __future__ import annotations

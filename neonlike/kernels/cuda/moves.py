@@ -1,10 +1,8 @@
 """Gather and scatter-add on a device: ``take`` and ``untake``.
 
 Indices stay on the device. A kernel checks their range and reports violations without making the host wait. A
-scatter-add
-first sorts the slices by index, so that one thread owns each element of the result and adds in the order of the
-indices:
-no atomics, and the same sum every time.
+scatter-add first sorts the slices by index, so that one thread owns each element of the result and adds in the order of
+the indices: no atomics, and the same sum every time.
 """
 
 from __future__ import annotations

@@ -24,8 +24,7 @@ class CudaRoutine:
     ----------
     template : str
         File below ``kernels/templates``, or the text of a template; its kernel is ``extern "C"`` and named ``{{ name
-        }}``.
-        It may include the headers of expression kernels.
+        }}``. It may include the headers of expression kernels.
     arguments : str
         Kernel arguments as codes of the module ``struct``: "Q" an address, "q" an integer, "d" a double.
     title : str

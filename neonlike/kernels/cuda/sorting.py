@@ -1,8 +1,7 @@
 """Stable sort of indices on a device, with asynchronous reports of indices out of range.
 
 Up to ``ONE_BLOCK`` indices are sorted by a single launch, more by a few launches per digit of 8 bits. A sort produces
-the
-indices as keys, and their original positions; equal ones stay in order.
+the indices as keys, and their original positions; equal ones stay in order.
 """
 
 from __future__ import annotations

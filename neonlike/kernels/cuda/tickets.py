@@ -1,8 +1,7 @@
 """Counters that let the last block of a group detect its role: device memory, all 0 between kernels.
 
 A kernel resets each counter to 0 (``atomicInc`` wraps around), and kernels of a device run in order on one stream, so
-all
-share the same counters.
+all share the same counters.
 """
 
 from __future__ import annotations

@@ -115,8 +115,7 @@ class ViewStage(NumpyCallStage):
     """``view`` and ``unview``: windows of data in memory are read in place; other windows are copied.
 
     The memory must not change before the last read of the window: this holds for temporaries, and for tensors that
-    share no
-    memory with a target. Windows of non-contiguous elements are copied, because later stages are faster then.
+    share no memory with a target. Windows of non-contiguous elements are copied, because later stages are faster then.
     """
 
     def __init__(self, plan: Plan, stage: Stage, graph: Graph) -> None:

@@ -1,8 +1,7 @@
 """Step 3 of an assignment (docs/tour.md): its expression graph as lists, and the key of its plan.
 
 The key holds structure, aliasing, dtypes, contiguity, and the sizes that are 1 or equal; no sizes, no addresses, no
-values
-of numbers. Assignments with equal keys run the same plan.
+values of numbers. Assignments with equal keys run the same plan.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Lowering: conversion of expression nodes to the planner's values.
 
 Transposes disappear: they are pushed through elementwise ops and reductions down to the leaves, where a transpose is
-only
-a view; the transpose of a product or a gather is a view of its result. Nodes with free shapes (``rand``, ``onehot``)
-get
-the shape of their use, and float64 if it is float64.
+only a view; the transpose of a product or a gather is a view of its result. Nodes with free shapes (``rand``,
+``onehot``) get the shape of their use, and float64 if it is float64.
 """
 
 from __future__ import annotations

@@ -123,8 +123,7 @@ class Planner:
         """Region of the reduction ``value`` over ``shape``, after storing results in it that fill the shape.
 
         A reduction along an axis other than the last meets the elements of a row far apart in time. If its kernel also
-        stored a
-        result of full shape, in a loop after the reduction, it would read the result's operands twice.
+        stored a result of full shape, in a loop after the reduction, it would read the result's operands twice.
         """
         region = self.region(value.args)
         results = [i for i in sorted(region.elementwise) if i in self.results and self._fills(i, shape)]

@@ -104,8 +104,7 @@ class Seq2Seq(LayerContainer):
         """Shape of the decoder's inputs for data without them: the decoder then reads its own output.
 
         It is the shape that the network was set up for, or trained for according to its file. A new network generates
-        as
-        many steps as the encoder reads.
+        as many steps as the encoder reads.
         """
         if self.in_shape is not None:
             return self.in_shape[len(self.in_shape) // 2 :]

@@ -148,8 +148,7 @@ class GeneralizedCost(NervanaObject):
         """Expression of the summed cost's gradient for the network's last layer.
 
         The gradient is with respect to the network's outputs; if the last layer is an activation that leaves its
-        derivative
-        to the cost, it is with respect to the activation's inputs.
+        derivative to the cost, it is with respect to the activation's inputs.
         """
         if self.as_written:
             return self.costfunc.bprop(inputs, targets)
@@ -166,8 +165,7 @@ class GeneralizedCost(NervanaObject):
         """The cost of a layer's result on variables, **summed** over the columns.
 
         Derivatives are sums over the batch, as in ``bprop``; optimizers divide them by ``be.bsz``. Cross-entropy has
-        the
-        true derivative behind any op; behind a softmax or logistic layer, the combined derivative of both.
+        the true derivative behind any op; behind a softmax or logistic layer, the combined derivative of both.
 
         Parameters
         ----------

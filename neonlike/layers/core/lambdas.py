@@ -36,17 +36,14 @@ class Lambda(StoredLayer):
     ----------
     function : callable
         ``function(x, **parameters)`` returns a variable computed with :mod:`neonlike.autograd`. ``x`` has all of its
-        axes:
-        (features, N), (features, steps, N), (C, H, W, N). The last axis of the result must be the batch, too. An
-        argument
-        ``inference``, if the function has one, is True outside of training.
+        axes: (features, N), (features, steps, N), (C, H, W, N). The last axis of the result must be the batch, too. An
+        argument ``inference``, if the function has one, is True outside of training.
     parameters : dict, optional
         Name -> initial value: an array, a pair (shape, initializer), or a shape alone, for zeros. A shape may be a
         function of the layer's ``in_shape``.
     out_shape : int or tuple, optional
         Shape of the output without the batch. By default the function is traced with zeros when the network is
-        configured:
-        nothing is computed, unless the function reads values.
+        configured: nothing is computed, unless the function reads values.
 
     Attributes
     ----------

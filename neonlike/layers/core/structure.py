@@ -171,8 +171,7 @@ class BranchNode(Layer):
         """Allocate an error buffer for the trunk and all branches to add to.
 
         It is separate from the tree's two buffers: the trunk behind the node uses both of them between the first and
-        the last
-        branch's additions to this one.
+        the last branch's additions to this one.
         """
         if self.deltas is None:
             self.deltas = self.be.iobuf(self.in_shape, parallelism=self.parallelism)

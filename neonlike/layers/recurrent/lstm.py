@@ -37,8 +37,7 @@ class LSTM(Recurrent):
     Notes
     -----
     ``fprop(x, init_state=h)`` sets only h, and the backward pass treats the first step as starting from 0, as neon
-    does;
-    with ``init_state=[h, c]`` gradients are exact.
+    does; with ``init_state=[h, c]`` gradients are exact.
 
     Source: Hochreiter & Schmidhuber, "Long short-term memory" (1997); forget gate: Gers et al. (2000).
     """

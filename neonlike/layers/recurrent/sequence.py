@@ -52,8 +52,7 @@ class Views(SimpleNamespace):
         """The columns of ``buffer`` in use, and their steps.
 
         For partial batches in inference there are no gaps between rows; with one sample the values of a step are
-        adjacent,
-        because unrolls read and write them together.
+        adjacent, because unrolls read and write them together.
         """
         rows, columns = buffer.shape[0], self.extent.columns
         if not self.result.shape[1] == columns < buffer.shape[1]:
@@ -322,8 +321,7 @@ class SequenceLayer(ParameterLayer):
         """Set the length of each sample in the following batches; None: all steps.
 
         Outputs after a sample's last step are 0 and their errors are ignored; its final state is the state of its last
-        step.
-        A backward direction starts at the last step. Inputs after it must be finite, but have no effect.
+        step. A backward direction starts at the last step. Inputs after it must be finite, but have no effect.
 
         Parameters
         ----------

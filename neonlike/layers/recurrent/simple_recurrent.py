@@ -40,8 +40,7 @@ class Recurrent(SequenceLayer):
     Notes
     -----
     The backward pass is truncated at the first step of the batch: the initial state counts as 0, unless it was passed
-    as
-    ``init_state``. It overwrites its error argument.
+    as ``init_state``. It overwrites its error argument.
 
     Source: Elman, "Finding structure in time" (1990).
     """

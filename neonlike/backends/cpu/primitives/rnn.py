@@ -1,9 +1,8 @@
 """Recurrent unrolls as one compiled call each: the hooks of ``families/rnn.py`` and ``families/rnn_gated.py``.
 
 Each step is a product of packed matrices whose epilogue is the whole cell (see ``templates/c/rnn_steps.h``). Cases
-without
-kernel support (float16, activations that are not elementwise, samples that are not contiguous) run step by step by the
-families' definitions.
+without kernel support (float16, activations that are not elementwise, samples that are not contiguous) run step by step
+by the families' definitions.
 """
 
 from __future__ import annotations

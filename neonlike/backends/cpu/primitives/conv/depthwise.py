@@ -2,8 +2,7 @@
 
 Every product needs a load, so loads have to be aligned and each result stored once. If images fill vectors, lanes are
 neighbouring images, read in place. Otherwise lanes are channels at one position: blocks of channels are transposed
-before
-and after, at equal cost for all strides, dilations and numbers of images.
+before and after, at equal cost for all strides, dilations and numbers of images.
 """
 
 from __future__ import annotations

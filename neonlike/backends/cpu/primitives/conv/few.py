@@ -1,8 +1,7 @@
 """Forward convolution with few output positions: the meta array of ``conv/few.c.j2``.
 
 The last layers of a network have many channels and maps and small images. For one or a few images, other kernels pack
-or
-transform filters that are then used only a few times. Here each filter is read once, in place.
+or transform filters that are then used only a few times. Here each filter is read once, in place.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 If images do not fill vectors, the lanes of ``conv/plan.py`` are positions of an output row: some at its end are empty,
 and their input has to be contiguous. Here lanes are output maps: a tile has as many positions as suit the length of
-rows,
-and the input of a position is broadcast. Fields and phases are those of ``conv/plan.py``.
+rows, and the input of a position is broadcast. Fields and phases are those of ``conv/plan.py``.
 """
 
 from __future__ import annotations
@@ -56,10 +55,8 @@ def map_lanes(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int)
     """Whether this kernel is used: images do not fill vectors, and it takes fewer products.
 
     Products of empty lanes and padded maps count. With fewer products it was 1.05 to 2.3 times as fast as
-    ``conv/plan.py`` on
-    a Zen 4 with N from 1 to 8. With equally many it was as fast, and with a stride 1.05 to 1.6 times as fast, because
-    input
-    and filters take less packing: then it is used, too.
+    ``conv/plan.py`` on a Zen 4 with N from 1 to 8. With equally many it was as fast, and with a stride 1.05 to 1.6
+    times as fast, because input and filters take less packing: then it is used, too.
     """
     if g.N % (vector_bytes // itemsize) == 0:
         return False

@@ -2,10 +2,8 @@
 
 A *lane* is an output position of one image; images are innermost, so lanes of a row are contiguous. A *tile* is the
 accumulators in registers: output maps by vectors of lanes. An *area* is the rows, columns and images of a *unit* of
-work,
-which computes them for all output maps, or for a part. A *strip* is one packed input row of an area. A *tap* is a
-position
-in the filter.
+work, which computes them for all output maps, or for a part. A *strip* is one packed input row of an area. A *tap* is a
+position in the filter.
 
 Forward and data gradient are one computation. For each output position of a *phase* along an axis, the taps of the
 filter read input positions that move by a fixed step from one output position to the next:
@@ -317,8 +315,7 @@ def _in_place(fields: dict[str, int], phases: list[Phase], images: int, tile: Ti
     """Division for images that fill whole tiles, so that each tile lies in one column: input is read in place.
 
     Measured to be 1.0 to 1.5 times as fast as packing, even if channels share sets of the L1 cache; for 3 channels,
-    whose
-    results are then streamed from registers to memory, up to 2.8 times.
+    whose results are then streamed from registers to memory, up to 2.8 times.
     """
     channels = fields["CHANNELS"]
     step = math.prod(fields[name] for name in ("IN_D", "IN_H", "IN_W", "IMAGES"))

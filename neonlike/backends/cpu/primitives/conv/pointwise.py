@@ -1,8 +1,7 @@
 """Pointwise convolution (1 x 1 filters, stride 1, no padding): the meta array of ``conv/pointwise.c.j2``.
 
 All positions and images of a channel form one run of lanes, regardless of rows and images: it is a matrix product of
-maps
-x channels by channels x lanes, with the filters in a convolution's layout.
+maps x channels by channels x lanes, with the filters in a convolution's layout.
 """
 
 from __future__ import annotations
@@ -39,8 +38,7 @@ def _copied(step: int, channels: int) -> bool:
     """Whether tiles read a packed copy of the input: channels ``step`` bytes apart would share too few cache sets.
 
     Relative to the packed copy, reading in place takes up to 1.15 of the time if all channels share one set of the L1
-    cache,
-    and 0.8 to 1.05 if they share two.
+    cache, and 0.8 to 1.05 if they share two.
     """
     return step % CACHE_WAY == 0 or channels > WAYS * SECOND_WAY // math.gcd(step, SECOND_WAY)
 
