@@ -1,5 +1,4 @@
-"""Command line ``python -m neonlike``: train a YAML model, precompile a script's kernels, manage the cache,
-diagnose."""
+"""Command line ``python -m neonlike``: train a YAML model, precompile kernels, manage the cache, diagnose."""
 
 from __future__ import annotations
 

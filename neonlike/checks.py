@@ -49,8 +49,7 @@ def shown(value: Any) -> str:
 
 
 def brief(value: Any, most: int = 60) -> str:
-    """Format ``repr(value)`` for a message: one line, truncated, with shapes of tensors and arrays instead of
-    values."""
+    """Format ``repr(value)`` for a message: one line, truncated, with shapes instead of arrays."""
     if _has_values(value):  # values would have to be computed or fetched
         name = getattr(value, "name", None)
         called = f" {name!r:.40}" if isinstance(name, str) else ""

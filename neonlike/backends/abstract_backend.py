@@ -28,8 +28,7 @@ class Backend_ABC_Meta(ABCMeta):  # noqa: N801  (neon's name)
 
 
 class AbstractBackend(metaclass=Backend_ABC_Meta):
-    """Root of every backend class, for ``isinstance`` checks; attributes set on a backend have an effect or are
-    refused."""
+    """Root of every backend class, for ``isinstance`` checks; setting an attribute has an effect or is refused."""
 
     fixed: ClassVar[frozenset[str]] = frozenset()
     """Read-only attributes that describe the backend."""
@@ -59,8 +58,7 @@ class AbstractBackend(metaclass=Backend_ABC_Meta):
 
 
 def refuse_attribute(backend: Any, name: str) -> None:
-    """Raise MissingAttribute or FixedAttribute; in neon's dialect, whose programs set their own attributes, warn
-    instead."""
+    """Raise MissingAttribute or FixedAttribute; warn instead in neon's dialect, which allows attributes of scripts."""
     kind = type(backend).__name__
     if dialect.is_neon():
         logger.warning("%s: setting %s has no effect", kind, name)

@@ -109,8 +109,7 @@ class Executor:
         return plan
 
     def ready(self, pairs: Sequence[tuple[Any, Any]]) -> Callable[[], None]:
-        """Return a callable that computes ``pairs`` once, with the tensors' contents then; device memory is taken
-        now."""
+        """Return a callable that computes ``pairs`` once, with the contents at that time; memory is taken now."""
         graph = linearize(pairs)
         return self.engine.ready(self.plan(graph), graph)
 

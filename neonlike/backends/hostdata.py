@@ -71,8 +71,7 @@ def _from_dlpack(value: Any, otherwise: Array) -> Array:
 
 
 def _large_integers(host: Array) -> Array:
-    """Convert an array of Python numbers with integers beyond 64 bits to float64; other arrays are returned
-    unchanged."""
+    """Convert an array of Python numbers with integers beyond 64 bits to float64; leave others unchanged."""
     if not host.size or not all(isinstance(number, (int, float)) for number in host.flat):
         return host
     try:

@@ -1,5 +1,4 @@
-"""In-place operators, such as ``t += x``: in place on a tensor, as in NumPy and PyTorch; neon's meaning in its
-dialect."""
+"""In-place operators, such as ``t += x``: in place as in NumPy and PyTorch; neon's meaning in its dialect."""
 
 from __future__ import annotations
 
@@ -11,8 +10,7 @@ from neonlike.optree.dialect import is_neon
 
 
 def _in_place(op: Callable[[Any, Any], Any], target: Any, other: Any) -> Any:
-    """Assign ``op(target, other)`` to ``target`` by one kernel and return it; in neon's dialect, return the
-    expression."""
+    """Assign ``op(target, other)`` to ``target`` by one kernel; in neon's dialect, return the expression."""
     value = op(target, other)
     return value if is_neon() else target.backend.assign(target, value)
 

@@ -19,9 +19,7 @@ def require_gan(callback: Callback, model: Any) -> None:
 
 
 class GANCostCallback(Callback):
-    """Record the discriminator's cost per minibatch in ``gan/cost_dis``, and the generator's updates in
-    ``gan/gen_iter``.
-    """
+    """Record the discriminator's cost in ``gan/cost_dis``, and the generator's updates in ``gan/gen_iter``."""
 
     def __init__(self) -> None:
         super().__init__(epoch_freq=1)

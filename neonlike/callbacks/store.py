@@ -125,8 +125,7 @@ class MemoryGroup:
         return self[path] if path in self else default
 
     def visititems(self, visit: Callable[[str, Any], Any]) -> Any:
-        """Call ``visit(path, item)`` for everything below this group, until a call returns something other than
-        None."""
+        """Call ``visit(path, item)`` for everything below this group, until a call returns anything but None."""
         return next((found for path, item in self._below("") if (found := visit(path, item)) is not None), None)
 
     def _below(self, prefix: str) -> Iterator[tuple[str, Any]]:

@@ -179,8 +179,7 @@ class SICK(Dataset):
         return [self.find(name, f"{os.path.splitext(name)[0].lower()}.zip") for name in self.FILES]
 
     def load_eval_data(self) -> tuple[list[Any], list[Any], list[Any], list[Any]]:
-        """Load training, development and test parts, each ``[sentences A, sentences B]``, and the scores of all
-        three."""
+        """Load training, development and test parts, each ``[sentences A, sentences B]``, with their scores."""
         train, dev, test = (self._pairs(path) for path in self.load_data())
         return train[:2], dev[:2], test[:2], [train[2], dev[2], test[2]]
 

@@ -70,8 +70,7 @@ class Request:
 
 
 def call_spec(name: str, grad: GradRule) -> OpSpec:
-    """Create the row of a primitive; its rule is called like those of the table, and finds the request in
-    ``z.attrs``."""
+    """Create the row of a primitive; its rule is called like the table's, with the request in ``z.attrs``."""
     return OpSpec(name, -1, Kind.CALL, npfuncs.copy, "", DTypeRule.SAME, grad, f"The primitive {name}.", flops=0)
 
 

@@ -174,8 +174,7 @@ def result_dtype(rule: DTypeRule, promoted: DType) -> DType:
 
 
 def compute_dtype(dtype: DType) -> DType:
-    """Dtype of computation for a node of ``dtype``: float32 for float16 and bfloat16, int64 for integers except
-    uint64."""
+    """Dtype of computation: float32 for float16 and bfloat16, int64 for integers except uint64."""
     if dtype is F32 or dtype is F64:
         return dtype
     return F32 if is_float(dtype) else U64 if dtype == U64 else I64

@@ -237,8 +237,7 @@ _SCALE = 2.0**600
 
 
 def _in_range(found: Any, scaled: Callable[[float], Any]) -> Any:
-    """Correct ``found``, the root of a float64 sum of squares, for overflow; ``scaled(factor)`` is the rescaled
-    root."""
+    """Correct the root ``found`` of a float64 sum of squares for overflow; ``scaled(factor)`` rescales it."""
     large, small = F.mul(scaled(1 / _SCALE), _SCALE), F.mul(scaled(_SCALE), 1 / _SCALE)
     return F.where(F.less_equal(found, 2.0**500), F.where(F.less(found, 2.0**-450), small, found), large)
 

@@ -290,8 +290,7 @@ def node_dtype(spec: OpSpec, operands: tuple[Any, ...]) -> DType:
 
 
 def apply(spec: OpSpec, operands: tuple[Any, ...], backend: Any = None) -> OpTreeNode:
-    """Apply the elementwise ``spec`` to any mix of operands, with all checks; the builders below handle the common
-    cases.
+    """Apply the elementwise ``spec`` to any operands, with all checks; builders handle the common cases.
 
     If an operand has ``_applied(spec, operands)``, as variables of :mod:`neonlike.autograd` do, it builds the result.
     """
@@ -385,8 +384,7 @@ def binary(spec: OpSpec) -> Binary:
 
 
 def ternary(spec: OpSpec) -> Ternary:
-    """Create the builder ``f(a, b, c)`` of a three-operand elementwise op; three expressions of one shape come
-    first."""
+    """Create the builder ``f(a, b, c)`` of a three-operand elementwise op."""
 
     def build(a: Any, b: Any, c: Any) -> OpTreeNode:
         if isinstance(a, Expression) and isinstance(b, Expression) and isinstance(c, Expression):

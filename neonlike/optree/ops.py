@@ -185,7 +185,7 @@ def _distance_grad(F: Any, d: Any, x: Any, y: Any, length: Any) -> tuple[Any, ..
 
 
 def _larger_grad(F: Any, d: Any, x: Any, y: Any) -> tuple[Any, ...]:
-    """d where x > y, and where x < y; half of it for each where they are equal, or all of it in neon's dialect."""
+    """d for the larger operand; half of it for each on a tie, or all of it in neon's dialect."""
     tied = F.where(F.equal(x, y), d if dialect.is_neon() else 0.5 * d, 0)
     return F.where(F.greater(x, y), d, tied), F.where(F.greater(y, x), d, tied)
 

@@ -102,8 +102,7 @@ class Origin:
         self.generation = 1 + max((s.origin.generation for s in self.sources if s.origin is not None), default=0)
 
     def expression(self, made: dict[int, Any] | None = None) -> Any:
-        """Rebuild the expression; None if one of its tensors is lost. ``made`` caches other origins' expressions by
-        id."""
+        """Rebuild the expression; None if one of its tensors is lost. ``made`` caches other origins by id."""
         made = {} if made is None else made
         if id(self) not in made:
             found = [source.expression(made) for source in self.sources]
@@ -133,8 +132,7 @@ def computed(out: Any, value: Any) -> Any:
 
 
 def gathered(out: Any, tensor: Any, chosen: Any) -> Any:
-    """Record a gather from ``tensor`` at ``chosen``, a selection with a list, as the origin of the new tensor
-    ``out``."""
+    """Record a gather from ``tensor`` at ``chosen``, a selection, as the origin of the new tensor ``out``."""
     if is_float(out.dtype):
 
         def build(found: list[Any]) -> Any:

@@ -37,8 +37,7 @@ class Formula(NamedTuple):
     steps: tuple[Step, ...]
 
     def build(self, operands: Mapping[str, Any]) -> Any:
-        """Build the expression with ``operands`` (tensors, expressions, numbers) by name; a number from numbers
-        alone."""
+        """Build the expression from ``operands`` (tensors, expressions, numbers) by name."""
         stack: list[Any] = []
         for function, count, more in self.steps:
             taken = stack[len(stack) - count :]

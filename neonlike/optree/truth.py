@@ -1,5 +1,4 @@
-"""Selection of bitwise or logical ops for ``&``, ``|``, ``^`` and ``~``: bitwise for integers, logical for truth
-values.
+"""Selection of the ops for ``&``, ``|``, ``^`` and ``~``: bitwise for integers, logical for truth values.
 
 Truth values are 0 or 1 in the float type of the compared operands, so that ``be.sum(a > 0)`` counts and ``(a > 0) * b``
 masks without a conversion. So ``(a > 0) & (b < 1)`` has float operands, and their source determines the op:
@@ -39,8 +38,7 @@ def is_truth(operand: Any) -> bool:
 
 
 def as_mask(index: Any) -> Any:
-    """Return ``index`` if it is a mask in a tensor's shape, as an array if it is a list; else None: it selects along
-    axes."""
+    """Return ``index`` if it is a mask in a tensor's shape (a list as an array), else None."""
     if hasattr(index, "backend"):
         return index if is_truth(index) else None
     if isinstance(index, list) and index and isinstance(index[0], (list, np.ndarray)):

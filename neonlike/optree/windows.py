@@ -30,8 +30,7 @@ DEEPEST = 100
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """The positions of one axis: ``start``, ``start + step``, ... ``count`` of them; without ``kept`` the axis is
-    dropped."""
+    """The positions ``start``, ``start + step``, ... of one axis; without ``kept`` the axis is dropped."""
 
     start: int
     step: int

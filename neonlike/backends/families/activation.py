@@ -131,7 +131,7 @@ class ActivationFamily(Family):
 
 
 def asks_for(transform: Any) -> frozenset[str]:
-    """Which of the names ``inputs`` and ``outputs`` are parameters of an activation's ``bprop``."""
+    """The names among ``inputs`` and ``outputs`` that are parameters of an activation's ``bprop``."""
     bprop = getattr(transform, "bprop", None)
     return _asked(getattr(bprop, "__func__", bprop))
 

@@ -75,8 +75,7 @@ class AlongFamily(Family):
         return along.topk(expression("topk", a, self), k, axis, largest)
 
     def take_along_axis(self, a: Any, indices: Any, axis: int | None = -1, out: Any = None) -> Any:
-        """Gather along ``axis``, ``out[.., j, ..] = a[.., indices[.., j, ..], ..]``, for example with ``argsort``;
-        differentiable.
+        """Gather along ``axis``: ``out[.., j, ..] = a[.., indices[.., j, ..], ..]``; differentiable.
 
         Parameters
         ----------

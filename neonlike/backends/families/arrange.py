@@ -51,8 +51,7 @@ class ArrangeFamily(Family):
         return self._finish(arrange.concat(parts, axis, self), out)
 
     def stack(self, parts: Any, axis: int = 0, out: Any = None) -> Any:
-        """Join ``parts``, all of one shape, along a new axis, which is ``axis`` of the result; see
-        :meth:`concatenate`."""
+        """Join ``parts``, all of one shape, along a new axis at ``axis`` of the result; see :meth:`concatenate`."""
         return self._finish(arrange.stack(parts, axis, self), out)
 
     def split(self, a: Any, where: Any, axis: int = 0) -> list[Any]:
@@ -93,8 +92,7 @@ class ArrangeFamily(Family):
         return self._finish(arrange.roll(expression("roll", a, self), shift, axis), out)
 
     def tile(self, a: Any, counts: Any, out: Any = None) -> Any:
-        """Repeat ``a`` ``counts[i]`` times along each axis; if there are fewer counts than axes, they are for the last
-        ones."""
+        """Repeat ``a`` ``counts[i]`` times along each axis; fewer counts than axes apply to the last axes."""
         return self._finish(arrange.tile(expression("tile", a, self), counts), out)
 
     def repeat(self, a: Any, counts: Any, axis: int | None = None, out: Any = None) -> Any:

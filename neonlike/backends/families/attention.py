@@ -199,8 +199,7 @@ class AttentionFamily(Family):
         return rate
 
     def _check_attention(self, name: str, layer: Any, lse: Any, **tensors: Any) -> AttentionPass:
-        """Check that all tensors are of this backend, of one float dtype, and of the layer's sizes; return the
-        request."""
+        """Check that all tensors are of this backend, one float dtype and the layer's sizes; return the request."""
         if not isinstance(layer, AttentionGeometry):
             raise DTypeError(f"{name}: layer must come from be.attention_layer(...), got {type(layer).__name__}")
         require_tensors(self, name, **tensors)

@@ -140,8 +140,7 @@ def _stack(tensor: Any, dtype: DType, shape: Shape | None = None) -> Any:
 
 @contextmanager
 def _stored(tensor: Any, dtype: DType) -> Iterator[Any]:
-    """The stack for writing: a copy, if it is not a view, is stored to ``tensor`` when the block ends without
-    exception."""
+    """The stack for writing: a copy is stored to ``tensor`` when the block ends without exception."""
     dims = (math.prod(tensor.shape[:-2]), *tensor.shape[-2:])
     if tensor.dtype == dtype:
         try:

@@ -172,8 +172,7 @@ class CreationFamily(Family):
         ary: Any = None,
         other_ary: Any = None,
     ) -> Any:
-        """New tensor in the shape of ``other`` (tensor or array), by default of its dtype, with contents as in
-        :meth:`empty`.
+        """New tensor in the shape of ``other`` (tensor or array), by default of its dtype; see :meth:`empty`.
 
         ``ary`` and ``other_ary`` are neon's names of ``other``.
         """
@@ -213,8 +212,7 @@ class CreationFamily(Family):
         raise NotImplementedError
 
     def on_device(self, value: Any) -> Any:
-        """Hook: create a tensor over ``value``, not a NumPy array, if its elements are in the backend's memory; else
-        None."""
+        """Hook: create a tensor over ``value``, not a NumPy array, if it is in the backend's memory; else None."""
         return None
 
     def from_dlpack(self, other: Any) -> Any:

@@ -29,8 +29,7 @@ from neonlike.optree.node import expression
 
 @dataclass(frozen=True, slots=True)
 class LookupGradient:
-    """Request of ``compound_bprop_lut``: ``dW = beta * dW``, then ``dW[w] += alpha * sum``, except for word
-    ``pad_idx``.
+    """Request of ``compound_bprop_lut``: scale dW by ``beta``, then ``dW[w] += alpha * sum``, except ``pad_idx``.
 
     If ``pad_idx`` is None, no word is excluded.
     """
@@ -44,8 +43,7 @@ class LookupFamily(Family):
     """``take`` and ``onehot``, with integer tensors, arrays or lists as indices; ``compound_bprop_lut``."""
 
     def take(self, a: Any, indices: Any, axis: int | None = None, out: Any = None) -> Any:
-        """Gather slices of ``a`` along ``axis`` by ``indices``; the result has ``len(indices)`` of them.
-        Differentiable.
+        """Gather slices of ``a`` along ``axis`` by ``indices``, as many as there are indices. Differentiable.
 
         Without an axis, elements in C order, as a column (n, 1).
 

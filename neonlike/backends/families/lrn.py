@@ -200,8 +200,7 @@ class LrnFamily(Family):
         )
 
     def _check_lrn(self, name: str, layer: LrnGeometry, **tensors: Any) -> None:
-        """Raise unless all tensors are of this backend, of one float dtype, and hold whole images of the layer's
-        size."""
+        """Raise unless all tensors are of this backend, of one float dtype, and hold whole images."""
         require_tensors(self, name, **tensors)
         check_floats(name, **tensors)
         images, rest = divmod(tensors["I"].size, layer.nOut)

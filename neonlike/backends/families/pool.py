@@ -70,8 +70,7 @@ class PoolFamily(Family):
         str_h: int | None = None,
         str_w: int | None = None,
     ) -> PoolGeometry:
-        """Create the geometry of a pooling of ``(C,D,H,W,N)`` over windows of ``(J,T,R,S)``; strides default to the
-        window.
+        """Create the geometry of a pooling over windows of ``(J,T,R,S)``; strides default to the window.
 
         Parameters
         ----------
@@ -227,8 +226,7 @@ class PoolFamily(Family):
         outputs: dict[str, Any],
         inputs: dict[str, Any],
     ) -> PoolGeometry:
-        """Check a call of ``name``; ``image`` is the tensor on the layer's input side, ``pooled`` on its output
-        side."""
+        """Check a call of ``name``; ``image`` is the tensor on the input side, ``pooled`` on the output side."""
         if not isinstance(layer, PoolGeometry):
             raise DTypeError(f"{name}: layer must come from be.pool_layer, got {type(layer).__name__}")
         check_tensors(self, name, **outputs, **inputs)

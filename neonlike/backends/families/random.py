@@ -94,8 +94,7 @@ class RandomFamily(Family):
         return make_state(self.rng.get_state(), self._rand_stream)
 
     def rng_get_state(self) -> RngState:
-        """State of both generators: a 5-tuple as in ``RandomState.get_state``, or on a GPU a pair of it and an
-        array."""
+        """State of both generators: a 5-tuple as in ``RandomState.get_state``; on a GPU paired with an array."""
         return self._host_state()
 
     def rng_set_state(self, state: Any) -> None:

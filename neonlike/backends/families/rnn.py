@@ -183,8 +183,7 @@ class RecurrentFamily(GatedFamily):
         activation: Any,
         h_buffer_all: Any,
     ) -> None:
-        """Backward unrolls of both directions, as :meth:`compound_rnn_unroll_bprop`; the backward one starts at the
-        first step.
+        """Backward unrolls of both directions; the backward one starts at the first step.
 
         Parameters
         ----------

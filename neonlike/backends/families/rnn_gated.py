@@ -224,8 +224,7 @@ class GatedFamily(Family):
         gate_activation: Any,
         reverse: bool = True,
     ) -> Any:
-        """Backward unroll of a GRU: errors of the gates before their activations, passed on to the previous state, per
-        step.
+        """Backward unroll of a GRU: errors before the gates' activations, passed on to the previous state, per step.
 
         dn = activation.bprop(n) delta z, dz = gate.bprop(z) delta (n - h_prev), q = W_n . dn, dr = gate.bprop(r) q
         h_prev; then delta_prev += delta (1 - z) + W_rz . [dr; dz] + r q.

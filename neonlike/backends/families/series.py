@@ -33,8 +33,7 @@ class SeriesFamily(CreationFamily):
         return self._new(shape, dtype, name, True).fill(value)
 
     def full_like(self, other: Any, fill_value: Any, dtype: Any = None, name: str | None = None) -> Any:
-        """New tensor in the shape of ``other`` (tensor or array), by default of its dtype, otherwise as
-        :meth:`full`."""
+        """New tensor in the shape of ``other`` (tensor or array), by default of its dtype; see :meth:`full`."""
         shape, own = self._like("full_like", other)
         return self.full(shape, fill_value, own if dtype is None else dtype, name)
 

@@ -122,8 +122,7 @@ class TimingFamily(Family):
         kind: str = "loop",
         dtype: Any = "",
     ) -> AbstractContextManager[None]:
-        """Context that times a compound primitive: ``be.bench_measure("fprop_conv", shapes, nbytes, flops, kind,
-        dtype)``.
+        """Context manager that times a compound primitive in bench mode.
 
         It does nothing unless bench mode is on; see ``Bench.record`` for the arguments. Kernels inside the block are
         reported as its parts.

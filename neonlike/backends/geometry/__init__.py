@@ -1,2 +1,1 @@
-"""Geometries: precomputed sizes of compound primitives, returned by ``be.conv_layer``, ``be.pool_layer`` and
-similar."""
+"""Geometries: precomputed sizes of compound primitives, returned by ``be.conv_layer`` and similar."""

@@ -202,8 +202,7 @@ class NervanaGPU(
         return made
 
     def wrap(self, host: Any) -> GPUTensor:
-        """Create a tensor over memory of an object with ``__cuda_array_interface__``; a NumPy array is copied to the
-        GPU.
+        """Create a tensor over memory with ``__cuda_array_interface__``; a NumPy array is copied to the GPU.
 
         Memory wrapped without a copy is shared: changes are visible in both. A 1-D array becomes a column (n, 1);
         read-only memory is copied.

@@ -207,8 +207,7 @@ class BatchNormOp:
     def forward_inference(
         self, alpha: float, beta: float, epsilon: float, x: Any, scale: Any, bias: Any, y: Any
     ) -> None:
-        """Forward pass by the running statistics, which are unchanged; arguments and errors as in
-        :meth:`forward_training`."""
+        """Forward pass by the running statistics, which stay unchanged; otherwise as :meth:`forward_training`."""
         name = "forward_inference"
         self._staged(name)
         epsilon, alpha, beta = self._numbers(name, epsilon=epsilon, alpha=alpha, beta=beta)

@@ -110,7 +110,7 @@ class Blas:
     # Matrices
 
     def gemv(self, A: Any, x: Any, y: Any, alpha: float = 1.0, beta: float = 0.0) -> Any:
-        """Compute ``y = alpha * A x + beta * y``, for A (m, n), x of n and y of m elements, and return y.
+        """Compute ``y = alpha * A x + beta * y`` for A (m, n), and return y.
 
         With ``beta`` 0 the old y is not read, not even nan; the same holds for :meth:`gemm`.
         """

@@ -113,8 +113,7 @@ class TimedStage(ExecutableStage):
         self._record(run.graph, start, end, pauses)
 
     def _compiled(self, run: Run) -> Callable[[], object]:
-        """The stage with compiled kernels and allocated memory, since a device would idle between its marks
-        otherwise."""
+        """The stage with compiled kernels and allocated memory; otherwise a device would idle between its marks."""
         met = run.graph.layout() in self.known
         with contextlib.nullcontext() if met else self.bench.compiling():
             return self.inner.ready(run)

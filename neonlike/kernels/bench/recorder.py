@@ -75,8 +75,7 @@ class Meter(Protocol):
 
 
 class Span:
-    """Interval between two marks of a meter (None: the host's clock); a meter's marks are consumed by the first
-    read."""
+    """Interval between two marks of a meter (None: the host's clock); the first read consumes the marks."""
 
     def __init__(self, meter: Meter | None, start: Any, end: Any) -> None:
         self.meter, self.start, self.end = meter, start, end
@@ -308,8 +307,7 @@ class Bench:
         return machine_rates(tuple(sorted({"float64" if name == "float64" else "float32" for name in products})))
 
     def finish(self) -> None:
-        """Write or show the report, once, if anything ran; called by ``cleanup_backend`` and at the end of the
-        process."""
+        """Write or show the report, once, if anything ran; called at the end of the backend and the process."""
         atexit.unregister(self.finish)
         if self._finished or os.getpid() != self._process:  # a forked child leaves it to its parent
             return

@@ -42,6 +42,5 @@ class Row:
         return statistics.median(self.samples)
 
     def rate(self, total: int) -> float | None:
-        """``total`` (bytes or flops of all calls) per call, divided by the median time, in 1e9 per second; None if
-        unknown."""
+        """``total`` (bytes or flops of all calls) per call and median time, in 1e9 per second; None if unknown."""
         return total / self.calls / self.median / 1e9 if total and self.median else None

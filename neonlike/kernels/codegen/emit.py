@@ -354,8 +354,7 @@ def load_element(text: str, dtype: DType) -> str:
 
 
 def convert_store(text: str, have: DType, want: DType) -> str:
-    """Convert ``text`` from compute dtype ``have`` to an element of ``want``: rounded to nearest, integers
-    saturated."""
+    """Convert ``text`` from dtype ``have`` to an element of ``want``: rounded to nearest, integers saturated."""
     if want.name in NARROW:
         return f"nl_f32_to_{NARROW[want.name]}({_odd(text, have)})"
     if is_float(want):
@@ -377,8 +376,7 @@ def _odd(text: str, have: DType) -> str:
 
 
 def _round(text: str, have: DType, want: DType, digits: int, draw: str) -> tuple[str, DType]:
-    """Round ``text`` stochastically so that storing it as ``want`` is exact, and return its dtype; see
-    conversions.h."""
+    """Round ``text`` stochastically, so that storing it as ``want`` is exact; see conversions.h."""
     if want.kind == "b" or (have in WHOLE and not is_float(want)):
         return text, have
     if want == F64:

@@ -35,8 +35,7 @@ def with_shifted(values: ReduceValues) -> ReduceValues:
 
 
 def _shifted(values: ReduceValues, value: Value) -> Shifted | None:
-    """Match ``value`` as a sum of exp(x - c) with the maximum of x in the previous pass; None if it is anything
-    else."""
+    """Match ``value`` as a sum of exp(x - c) after the pass of the maximum of x; None if it is anything else."""
     power = _computed(values, value.args[0]) if value.spec.name == "sum" else None
     difference = _computed(values, power.args[0]) if power is not None and power.spec.name == "exp" else None
     if power is None or difference is None or difference.spec.name != "sub":

@@ -183,8 +183,7 @@ def expect_driver(version: int) -> None:
 
 
 def give_up(compiler: CudaCompiler, arch: str, why: object) -> bool:
-    """Stop using ``compiler`` in this process, because the driver refuses its modules; return whether another
-    exists."""
+    """Stop using ``compiler``, because the driver refuses its modules; return whether another exists."""
     _unfit.add(compiler.identity)
     other = find_cuda_compiler(arch)
     if other is None or other == compiler:

@@ -40,8 +40,7 @@ class Lines(Moves):
         return self._on_lines(form, RUNNING_TOTALS[name], [out, source], axis)
 
     def untake(self, source: Any, index: Any, total: Any, out: Any, axis: int) -> Call:
-        """Return a callable that queues the scatter-add of ``source`` by ``index`` into ``out``, summed in
-        ``total``."""
+        """Return a callable that queues the scatter-add of ``source`` by ``index`` into ``out``."""
         return self._on_lines("untake", ("0", "+"), [out, source, index], axis, total)
 
     def along(self, source: Any, index: Any, out: Any, axis: int, scatters: bool) -> Call:

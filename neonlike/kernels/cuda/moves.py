@@ -64,8 +64,7 @@ class Moves:
         self.variants: dict[Any, Any] = {}
 
     def check(self, index: Any, limit: int, wrong: Callable[[str, int], str], wraps: bool = True) -> Call:
-        """Return a callable that queues a check of ``index``: values outside [-limit, limit) are reported
-        (``Device.expect``).
+        """Return a callable that queues a check of ``index`` against [-limit, limit) (``Device.expect``).
 
         ``wrong(index, limit)`` formats the report. Without ``wraps`` negative values are out of range, too.
 
@@ -119,8 +118,7 @@ class Moves:
         return self._on_axes("gather", [source, index, out], axes, at, head, wide)
 
     def scatter(self, source: Any, start: Any, slices: Any, out: Any, axis: int) -> Call:
-        """Return a callable that queues ``out[.., p, ..]`` = sum of ``source[.., j, ..]`` over the j of p
-        (:meth:`group`)."""
+        """Return a callable that queues the sums of ``source[.., j, ..]`` over the j of each p (:meth:`group`)."""
         axes, at = _axes(out, source, axis, 0)
         step = source.strides[axis] // source.itemsize
         head = [math.prod(a.size for a in axes), step]

@@ -271,8 +271,7 @@ def _add_node(node: OpTreeNode, references: list[int], graph: Graph, key: list[A
 
 
 def _draw(node: OpTreeNode, graph: Graph) -> tuple[int, int]:
-    """References to seed and call of a ``rand`` node, stored as numbers of the graph because they change between
-    runs."""
+    """References to seed and call of a ``rand`` node, stored as numbers because they change between runs."""
     assert node.attrs is not None
     slot = len(graph.numbers)
     graph.numbers += (node.attrs["seed"], node.attrs["call"])

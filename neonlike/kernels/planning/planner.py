@@ -190,8 +190,7 @@ class Planner:
         self.save(arg.value, stage.index)
 
     def _output_stage(self, args: tuple[Arg, ...], shape: Shape, source: ShapeSource, reason: str) -> Stage:
-        """A stage that can compute ``args`` at ``shape``: the reductions' stage, an open elementwise one, or a new
-        one."""
+        """A stage that can compute ``args`` at ``shape``: the reductions', an open elementwise one, or a new one."""
         region = self.region(args)
         if region.live:
             last = max(self.home[r] for r in region.live)

@@ -155,8 +155,7 @@ class GeneralizedCost(NervanaObject):
         return self.slope_by(self.activation, inputs, targets)
 
     def slope_by(self, activation: Any, inputs: Any, targets: Any) -> Any:
-        """Expression of the gradient with respect to the inputs of ``activation``; if None, with respect to
-        ``inputs``."""
+        """Expression of the gradient by the inputs of ``activation``; if None, by ``inputs``."""
         if activation is None:
             return self.costfunc.slope(inputs, targets)
         return self.costfunc.slope_before(activation, inputs, targets)
@@ -315,8 +314,7 @@ class GeneralizedGANCost(GeneralizedCost):
             )
 
     def through_activation(self, y: Any, slope: Any) -> Any:
-        """Gradient ``slope`` by the discriminator's outputs ``y``, or by the inputs of a last activation without
-        derivative."""
+        """Gradient ``slope`` by the discriminator's outputs ``y``, or by the inputs of its last activation."""
         return slope if self.activation is None or self.as_written else self.activation.through(y, slope)
 
     def get_cost(self, y_data: Any, y_noise: Any, cost_type: str | None = None) -> np.ndarray:  # type: ignore[override]

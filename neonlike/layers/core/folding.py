@@ -52,8 +52,7 @@ def is_finished(layer: Layer, inputs: Tensor) -> bool:
 
 
 def leave_error(layer: Layer, error: Tensor) -> bool:
-    """Leave the derivative of ``layer`` to the layer that took it over, if possible, with this error as its next
-    one."""
+    """Leave the derivative of ``layer`` to the layer that took it over, if its next error is this one."""
     taker = layer.folded_into
     if taker is None or not Chain.running or not hasattr(taker, "error_left"):
         return False

@@ -57,8 +57,7 @@ def transposed(layer: Any, role: str, buffer: Tensor) -> Tensor:
 
 
 def apart(layer: Any, error: Any, *buffers: Any) -> Any:
-    """Return ``error``, or a copy if it shares memory with one of a layer's ``buffers``; the copy's memory is
-    cached."""
+    """Return ``error``, or a cached copy if it shares memory with one of a layer's ``buffers``."""
     root = getattr(error, "root", error)
     for buffer in buffers:
         if buffer is not None and buffer.root is root and buffer.alias_of(error):

@@ -69,8 +69,7 @@ class RoiPooling(Layer):
         return f"RoiPooling Layer '{self.name}': {self.in_shape} -> {self.out_shape}, {self.rois_per_img} regions"
 
     def configure(self, in_obj: Any) -> Layer:
-        """Read the shapes of a feature map (C, H, W) and regions (5, regions) from two layers or shapes, or one
-        layer."""
+        """Read the shapes of a feature map (C, H, W) and regions (5, regions) from layers or shapes."""
         pair = getattr(in_obj, "out_shape", None) if isinstance(in_obj, Layer) else getattr(in_obj, "shape", in_obj)
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise ShapeError(f"{self.name}: needs a feature map and regions, two layers or shapes; got {shown(in_obj)}")

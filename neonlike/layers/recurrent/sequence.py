@@ -147,8 +147,7 @@ class SequenceLayer(ParameterLayer):
     # -- life cycle ----------------------------------------------------------------------------------------
 
     def configure(self, in_obj: Any) -> Layer:
-        """Set the shapes for an input ``(nin, steps)``; an int is one step, an image ``(C, H, W)`` W steps of C·H
-        features."""
+        """Set the shapes for an input ``(nin, steps)``, an int (one step) or an image ``(C, H, W)`` (W steps)."""
         super().configure(in_obj)
         self.nin, self.nsteps = interpret_in_shape(self.in_shape)
         self._configure_sizes()
@@ -232,8 +231,7 @@ class SequenceLayer(ParameterLayer):
                     (self.init_inner if inner else self.init).fill(getattr(self, name)[rows])
 
     def _name_parts(self) -> None:
-        """Create the views ``W_input``, ``dW_input``, ... of ``W`` and ``dW``, and the transposed ``_W_input_T``,
-        ..."""
+        """Create the views ``W_input``, ``dW_input``, ... of ``W`` and ``dW``, and transposed ``_W_input_T``, ..."""
         gates, starts = self.ngates * self.nout, self._part_starts()
         for name, rows in self._part_rows().items():
             places = slice(starts[name], starts[name] + rows)
@@ -307,8 +305,7 @@ class SequenceLayer(ParameterLayer):
         return first_columns(in_rows(self.deltas, self._x_used.shape[0]), views.extent.columns)
 
     def _input_gradients(self, views: Views, D: Tensor, alpha: float, beta: float) -> None:
-        """Compute gradients of input weights and biases, and the previous layer's error, from ``D``, the errors of the
-        sums."""
+        """Compute the input side's gradients, and the previous layer's error, from ``D``, the errors of the sums."""
         self.be.compound_dot(D, self._x_used.T, self.dW_input)
         self.be.sum(D, axis=1, out=self.db)
         deltas = self._deltas(views)

@@ -100,8 +100,7 @@ def _bits(*flags: bool) -> int:
 
 
 def _streamed(out: Array, inputs: list[Array | None]) -> bool:
-    """Whether to use streaming stores: results exceed the caches, rows are whole cache lines, ``out`` is not an
-    input."""
+    """Whether to use streaming stores: large results, rows of whole cache lines, and ``out`` not an input."""
     starts = [address(array) for array in inputs if array is not None]
     if out.nbytes * (1 + len(starts)) <= STREAMED_BYTES or address(out) in starts:
         return False

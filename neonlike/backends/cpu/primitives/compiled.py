@@ -31,8 +31,7 @@ class CompiledFamily(Family):
 
 
 def in_lines(out: Array) -> bool:
-    """Whether each row of a contiguous array is aligned and consists of whole cache lines, as streaming stores
-    require."""
+    """Whether rows of a contiguous array are aligned whole cache lines, as streaming stores require."""
     return (int(address(out) or 0) | out.shape[-1] * out.itemsize) % LINE == 0
 
 

@@ -1,5 +1,4 @@
-"""``DeviceArray``: address, shape and strides of elements in device memory, with NumPy-like views; reads no
-elements."""
+"""``DeviceArray``: address, shape and strides of elements in device memory, with NumPy-like views."""
 
 from __future__ import annotations
 

@@ -34,8 +34,7 @@ _UNKNOWN: Any = object()
 
 @cache
 def multiplies(factors: DType, result: DType) -> bool:
-    """Whether cuBLAS supports products of ``factors`` in ``result``: any type into itself, 16-bit floats also into
-    float32."""
+    """Whether cuBLAS multiplies ``factors`` into ``result``: equal dtypes, and 16-bit floats into float32."""
     return factors.name in TYPES and (result == factors or (factors.itemsize == 2 and result == F32))
 
 
@@ -126,8 +125,7 @@ class Blas:
         return multiplies(factors, result) and self.handle is not None
 
     def ready(self, a: Any, b: Any, out: Any, alpha: float = 1.0, beta: float = 0.0) -> Call | None:
-        """Return a callable that queues ``out = alpha * a.b + beta * out``, summed in float32 or wider; None if
-        unsupported.
+        """Return a callable that queues ``out = alpha * a.b + beta * out``, at least in float32; None if unsupported.
 
         Parameters
         ----------
@@ -291,8 +289,7 @@ class Products:
     def ready(
         self, a: Any, b: Any, out: Any, dtype: DType, alpha: float = 1.0, beta: float = 0.0, relu: bool = False
     ) -> Call:
-        """Return a callable that queues ``out = f(alpha * a.b) + beta * out`` (:meth:`Blas.ready`); memory is allocated
-        now.
+        """Return a callable that queues ``out = f(alpha * a.b) + beta * out``; memory is allocated now.
 
         Parameters
         ----------

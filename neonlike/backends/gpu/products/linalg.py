@@ -61,15 +61,13 @@ class ProductKernels(LinalgFamily):
         return None
 
     def _ready_sums(self, C: Any, bsum: Any) -> Callable[[], None]:
-        """Return a callable that queues the row sums of C; memory is allocated now, so that no error follows the write
-        of C."""
+        """Return a callable that queues the row sums of C; allocating now avoids errors after the write of C."""
         if bsum is None:
             return _nothing
         return self.executor.ready(((bsum, F.sum(C, axis=1)),))
 
     def _is_one_product(self, request: Product, A: Any, B: Any, C: Any, bsum: Any) -> bool:
-        """Whether cuBLAS computes everything, on matrices without gaps, so that bytes identify a repeated call's
-        memory."""
+        """Whether cuBLAS computes everything on gapless matrices, whose bytes identify a repeated call's memory."""
         if bsum is not None or request.relu or not all(_fills_memory(tensor.array) for tensor in (A, B, C)):
             return False
         return _scaled_in_the_product(C, (A, B), request.alpha, request.beta, False)

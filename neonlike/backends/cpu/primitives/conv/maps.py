@@ -108,8 +108,7 @@ def step(g: ConvGeometry, backward: bool) -> int:
 
 @lru_cache(maxsize=512)
 def maps_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int, threads: int) -> ConvPlan:
-    """Plan of the forward pass or data gradient; neither results nor units with bsum partial sums depend on
-    ``threads``."""
+    """Plan of the forward pass or data gradient; neither results nor bsum partial sums depend on ``threads``."""
     phases, fields, lanes = data_phases(g, backward), shapes(g, backward), vector_bytes // itemsize
     channels, maps = fields["CHANNELS"], fields["MAPS"]
     images = image_block(g.N, lanes)

@@ -203,8 +203,7 @@ class Blocks:
         return least, (self.rows - 1) * self.phase[1].in_step + max(offsets, default=0) - least + 1
 
     def record(self, units: int, filters: int, taps_at: int, tails: list[int]) -> list[int]:
-        """The phase in the format of the meta array; its taps are appended to ``tails``, which starts at
-        ``taps_at``."""
+        """The phase in the meta array's format; its taps are appended to ``tails``, which starts at ``taps_at``."""
         _, height, width = self.phase
         fields = {
             "UNITS": units,
@@ -293,8 +292,7 @@ def _channel_block(channels: int, phases: list[Phase], images: int, tile: Tile, 
 
 
 def _areas(phases: list[Phase], images: int, times: int, area: int, tile: Tile, itemsize: int) -> list[Blocks]:
-    """Areas of each phase, of ``area`` lanes, or fewer if that gives few units; ``times``: groups times image
-    blocks."""
+    """Areas of each phase, of ``area`` lanes, or fewer if units are few; ``times``: groups times image blocks."""
     flat = images % (tile.width * tile.lanes) > 0 and flat_phases(phases, images, tile.width * tile.lanes)
     while True:
         blocks = [block_phase(phase, images, area, tile, itemsize, flat) for phase in phases]
@@ -352,8 +350,7 @@ def _packed(
 
 @lru_cache(maxsize=512)
 def data_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int, threads: int) -> ConvPlan:
-    """Plan of the forward pass or data gradient; neither results nor units with bsum partial sums depend on
-    ``threads``."""
+    """Plan of the forward pass or data gradient; neither results nor bsum partial sums depend on ``threads``."""
     fields = shapes(g, backward)
     channels, maps = fields["CHANNELS"], fields["MAPS"]
     tile = data_tile(maps, vector_bytes, itemsize)

@@ -45,8 +45,7 @@ def _copied(step: int, channels: int) -> bool:
 
 @lru_cache(maxsize=512)
 def pointwise_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int, threads: int) -> ConvPlan:
-    """Plan of the forward pass or data gradient; neither results nor blocks with bsum partial sums depend on
-    ``threads``."""
+    """Plan of the forward pass or data gradient; neither results nor bsum partial sums depend on ``threads``."""
     channels, all_maps = (g.K, g.C) if backward else (g.C, g.K)
     channels, maps = channels // g.groups, all_maps // g.groups
     tile, lanes = data_tile(maps, vector_bytes, itemsize), math.prod(g.DHW) * g.N

@@ -94,8 +94,7 @@ def _plan(
     itemsize: int,
     up: Triple = (1, 1, 1),
 ) -> ConvPlan:
-    """The plan for ``backward`` (None: weight gradient); up: distances of the errors along each axis, filled with
-    zeros."""
+    """The plan for ``backward`` (None: weight gradient); up: distances of the errors, filled with zeros."""
     fields = shapes(g, bool(backward)) | dict(zip(("UP_D", "UP_H", "UP_W"), up))
     for axis, step in zip("DHW", up):
         fields[f"IN_{axis}"] = (fields[f"IN_{axis}"] - 1) * step + 1

@@ -166,8 +166,7 @@ def _cut(
 def winograd_plan(
     g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int, edge: int, threads: int
 ) -> ConvPlan:
-    """Plan of the forward pass or data gradient; neither results nor units with bsum partial sums depend on
-    ``threads``."""
+    """Plan of the forward pass or data gradient; neither results nor bsum partial sums depend on ``threads``."""
     inputs, outputs = (g.MPQ, g.DHW) if backward else (g.DHW, g.MPQ)
     channels, maps = (g.K, g.C) if backward else (g.C, g.K)
     channel_step, map_step = (1, 9 * g.K) if backward else (9 * g.K, 1)
