@@ -3,8 +3,7 @@
 
 The data are 442 diabetes patients with ten measurements each (age, sex, body mass index, blood pressure, six of the
 serum) and the progression of the disease after a year; they come with scikit-learn. Gradient descent with momentum
-finds
-the weights of the normal equations; then the same descent minimizes a loss without a closed form. Usage:
+finds the weights of the normal equations; then the same descent minimizes a loss without a closed form. Usage:
 
     python examples/autograd_regression.py [--epochs 300]
 

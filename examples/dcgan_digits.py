@@ -2,9 +2,8 @@
 """Train a generative adversarial network of two convolutional networks to draw handwritten digits.
 
 The generator makes images from noise; the discriminator tells them from real ones. Grids of images are saved a few
-times
-during training. The distance of the images to the nearest real ones measures their quality; it is compared with the
-distances of test images and of random pixels. Usage:
+times during training. The distance of the images to the nearest real ones measures their quality; it is compared with
+the distances of test images and of random pixels. Usage:
 
     python examples/dcgan_digits.py [--epochs 60] [--pictures FOLDER]
 

@@ -2,8 +2,7 @@
 """Train a convolutional autoencoder that compresses handwritten digits of 64 pixels to a code of 8 numbers.
 
 Convolutions encode, deconvolutions decode. The baseline is the best linear code of the same length: principal
-components.
-The script saves a picture of test images, each above its reconstruction. Usage:
+components. The script saves a picture of test images, each above its reconstruction. Usage:
 
     python examples/digits_autoencoder.py [--epochs 40] [--picture FILE]
 

@@ -3,8 +3,7 @@
 
 Residual blocks add their output to their input (MergeSum with a SkipNode). An inception block concatenates the maps of
 branches with windows of different sizes (MergeBroadcast). A second, shallow output (a tree with a BranchNode) is
-trained
-along with the first and left out in inference. Usage:
+trained along with the first and left out in inference. Usage:
 
     python examples/skip_network.py [--epochs 15]
 
