@@ -157,7 +157,7 @@ def not_asked_for(items: list[pytest.Item]) -> list[pytest.Item]:
 
 
 def mark_by_fixtures(item: pytest.Item) -> None:
-    """What the fixtures of a test say of it: that it asks for a backend, and that it needs a GPU."""
+    """Mark a test by its fixtures: whether it asks for a backend, and whether it needs a GPU."""
     fixtures, named = getattr(item, "fixturenames", ()), item.get_closest_marker("engines")
     needs_gpu = "gpu_driver" in fixtures or ("engine" in fixtures and named is not None and named.args == ("gpu",))
     if needs_gpu:
@@ -325,7 +325,7 @@ def rng() -> np.random.Generator:
 
 @pytest.fixture(autouse=True)
 def threads_as_they_were() -> Iterator[None]:
-    """What a test said about threads holds for that test."""
+    """Restore the default number of threads after each test."""
     yield
     from neonlike.kernels.run import threads
 

@@ -180,7 +180,7 @@ CAUGHT, SURVIVED, STALE, INVALID = "caught", "SURVIVED", "STALE", "INVALID"
 
 
 class Outcome(NamedTuple):
-    """What became of a fault; ``words``: the first test that failed, or why there is none."""
+    """Outcome of a fault; ``words``: the first test that failed, or the reason why there is none."""
 
     mutant: Mutant
     verdict: str

@@ -1,4 +1,5 @@
-"""What runs where: what ``--backend gpu`` and ``--cases`` leave out and say of it, and what `make test` runs."""
+"""Selection of tests: those that ``--backend gpu`` and ``--cases`` leave out, with messages, and those of `make
+test`."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ def collected(*arguments: str) -> tuple[list[str], str]:
 
 @cache
 def all_cases() -> list[str]:
-    """What pytest would run of the files of these tests, all cases on all engines."""
+    """Tests that pytest would run from these tests' files, all cases on all engines."""
     return collected(f"{TENSORS}/test_tensor.py", f"{TENSORS}/test_creation.py", POOLING, CONVOLUTIONS, *FILES)[0]
 
 

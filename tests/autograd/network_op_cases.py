@@ -82,7 +82,7 @@ def _windows(x: Any, window: int, steps: int, reduce: Any) -> Any:
 
 
 def _means_inside(x: Any) -> Any:
-    """Of windows of 2 with a margin of 1, over the positions inside the image."""
+    """Means over windows of 2 with a margin of 1, counting positions inside the image only."""
     x = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=np.nan)
     return _windows(x, 2, 2, np.nanmean)
 

@@ -194,7 +194,7 @@ def test_operands_may_be_anything_that_holds_numbers(be: Any) -> None:
 
 
 def test_constants_are_as_exact_as_what_they_meet(be: Any) -> None:
-    """Of float64 beside float64, on a backend of float32 too, as tensors have it."""
+    """A constant beside float64 is float64, on a backend of float32 too, as a tensor is."""
     assert be.default_dtype == np.float32
     x, tenth = ag.param([[1.0]], dtype=np.float64), np.array([[0.1]])
     found = [x * tenth, tenth + x, ag.mul([[0.1]], x), ag.mse_loss(x, [[0.1]]), ag.where([[1]], [[0.1]], x)]

@@ -37,7 +37,7 @@ def given_to(be: Backend, seed: int) -> list[Any]:
 
 
 def seen(x: Any, w: Any, **options: Any) -> Any:
-    """What each token sees of the others of its sample."""
+    """Attention of each token to the other tokens of its sample."""
     parts = (x @ w).reshape(-1, LENGTH, 3, HEADS, WIDTH // HEADS)
     heads = (parts[:, :, i].transpose(1, 2) for i in range(3))
     return ag.scaled_dot_product_attention(*heads, **options).transpose(1, 2).reshape(-1, WIDTH)

@@ -284,7 +284,7 @@ def test_threads_of_the_user_may_repeat_the_same_call(compiled: Backend) -> None
 
 @pytest.mark.parametrize("beta", [0.0, 0.5])
 def test_large_products_are_repeated(be: Backend, repeated: list[str], beta: float) -> None:
-    """Of matrices that lie as others did, transposed or not; of parts of wider ones, and in place, as ever."""
+    """Products are repeated for equal layouts, transposed or not, for parts of wider matrices, and in place."""
     m, k, n = 70, 80, 66
     whole = some(be, m, 2 * k)
     rights = [some(be, k, n), some(be, n, k).T, some(be, k, n), some(be, n, k).T]

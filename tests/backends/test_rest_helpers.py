@@ -1,4 +1,4 @@
-"""What layers call beside the large primitives: signs, sums, activations, skips, biases, merges."""
+"""Small helpers called by layers: signs, sums, activations, skips, biases, merges."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def child(bench: SimpleNamespace, tmp_path: Path) -> Iterator[Callable[[str], An
 
 
 def state(process: Any) -> str:
-    """What /proc says of a process: T is stopped."""
+    """State of a process from /proc; T is stopped."""
     text = Path(f"/proc/{process.process.pid}/stat").read_text()
     return text.rpartition(")")[2].split()[0]
 

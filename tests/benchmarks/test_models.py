@@ -96,7 +96,7 @@ class FakeDesk:
         self.name, self.told = name, made
 
     def make(self, *given: Any) -> list[list[float]]:
-        """What steps change."""
+        """Contents of the tensors that steps change."""
         self.told.log.append((self.name, *given))
         return [[1.0, 2.0 + self.told.off.get(self.name, 0.0)]]
 

@@ -71,7 +71,7 @@ def test_published_output_sizes_of_pools(bench: SimpleNamespace, network: str, s
 
 
 def test_layers_follow_each_other(bench: SimpleNamespace) -> None:
-    """What a pool or a norm takes is what some convolution or inception module gives."""
+    """The input of each pool or norm is the output of some convolution or inception module."""
     layers = bench._layers
     made = {(conv.network, conv.K, conv.P) for conv in layers.CONVOLUTIONS}
     outputs = {name: (s[2] + s[4] + s[6] + s[7], s[1]) for name, s in layers.INCEPTION.items()}

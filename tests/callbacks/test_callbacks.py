@@ -94,7 +94,7 @@ class Recorder(Callback):
 
 
 class TestOrder:
-    """Which callbacks there are, and when they are called."""
+    """Order and number of the callbacks' calls."""
 
     def test_the_built_in_ones(self, model, valid, tmp_path):
         assert names(Callbacks(model)) == ["TrainCost", "ProgressBar", "TrainLogger", "RunTimer"]

@@ -35,7 +35,7 @@ IN_A_FOLDER = (
 
 
 def run(name: str, *arguments: str, **environment: str) -> str:
-    """What a script prints, with ``neon`` meaning this library."""
+    """Output of a script in which ``neon`` means this library."""
     done = subprocess.run(
         [sys.executable, "-m", "neonlike.compat", str(SCRIPTS / f"{name}.py"), *arguments],
         capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)} | environment, timeout=300, cwd=ROOT,

@@ -44,7 +44,7 @@ _PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
 
 
 def requirements(extra: str) -> list[str]:
-    """What an extra of the project asks for: the versions stand in pyproject.toml only."""
+    """Requirements of an extra of the project; the versions stand in pyproject.toml only."""
     project = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]
     return [str(line) for line in project["optional-dependencies"][extra] if not line.startswith("neonlike[")]
 
@@ -67,7 +67,7 @@ def installed(package: str) -> str:
 
 
 def missing() -> str:
-    """What the GPU tests lack, as a sentence; nothing if they can run."""
+    """Sentence about the missing parts of the GPU tests; empty if they can run."""
     for package in ("pycuda", "scikit-cuda"):
         if installed(package) != pinned(package):
             found = installed(package) or "not installed"

@@ -244,7 +244,7 @@ class TestWhatMayBeMissing:
 
 
 class TestSkipping:
-    """What a run of the tests says where there is no GPU of any kind."""
+    """Messages of a test run without any kind of GPU."""
 
     SUITE = "import pytest\n@pytest.mark.parametrize('i', range(3))\ndef test_on_a_gpu(gpu_driver, i):\n    pass\n"
 

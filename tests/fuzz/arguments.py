@@ -145,7 +145,7 @@ class Call:
         return "refused"
 
     def aftermath(self) -> str:
-        """What is wrong with the backend after the call, or nothing."""
+        """Fault of the backend after the call, or nothing."""
         self.world.refresh(0)
         be = self.world.be
         found = be.empty((2, 2))
@@ -244,7 +244,7 @@ class Caller:
         self.trace = ""
 
     def check(self, seed: int) -> tuple[str, str]:
-        """What was called, and "ok", "refused" or what is wrong."""
+        """Description of the call, and "ok", "refused" or its fault."""
         try:
             call = Call(self.world, self.subjects, seed)
         except Exception as error:

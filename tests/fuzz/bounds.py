@@ -1,4 +1,4 @@
-"""What an expression may give: for each element a float64 value and how far rounding may move it.
+"""Bounds for the value of an expression: for each element a float64 value and the largest effect of rounding.
 
 The rules are forward error bounds: an op adds its own rounding (a stated number of units in the last place), and moves
 what its operands carry by evaluating it at the ends of their intervals. Where rounding decides between different

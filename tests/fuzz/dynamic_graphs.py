@@ -35,7 +35,7 @@ PAIRS: tuple[tuple[Any, Any], ...] = ((commands.ewise("add"), add), (commands.ew
 
 @dataclass(frozen=True)
 class Value:
-    """What a variable is to hold, the parameters it was computed from, and the states of memory (by number)."""
+    """Expected contents of a variable, the parameters it depends on, and the states of memory (by number)."""
 
     dual: Dual
     needs: frozenset[int] = frozenset()
@@ -43,7 +43,7 @@ class Value:
     computed: bool = False
 
     def of(self, dual: Dual, *others: Value) -> Value:
-        """What a command makes of it and ``others``."""
+        """Result of a command on it and ``others``."""
         needs, read = self.needs, self.read
         for other in others:
             needs, read = needs | other.needs, read | other.read
@@ -70,7 +70,7 @@ class Name:
 
     @property
     def value(self) -> Value:
-        """What reading it gives."""
+        """Value read from it."""
         whole = self.base.value
         return whole if self.window is None else replace(whole, dual=whole.dual.move(self.window.of))
 

@@ -20,7 +20,7 @@ DTYPES = ("float32", "float32", "float64", "int32", "float16", "bfloat16")
 
 
 def logsumexp(a: Array, axis: Any) -> Array:
-    """Of nothing it is that of a sum of nothing: -inf."""
+    """The logsumexp of nothing is that of an empty sum: -inf."""
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(np.exp(a).sum(axis=axis, keepdims=True)))
 
@@ -96,7 +96,7 @@ def shape_of(rng: np.random.Generator) -> tuple[int, ...]:
 
 
 def attempt(do: Callable[..., Any], *arguments: Any) -> Any:
-    """What it gives, or None if it refuses."""
+    """Its result, or None if it refuses."""
     try:
         return do(*arguments)
     except (NeonlikeError, ValueError, IndexError):

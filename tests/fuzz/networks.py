@@ -103,7 +103,7 @@ class Grower:
         return choices[int(self.rng.integers(len(choices)))]
 
     def after(self) -> dict[str, Any]:
-        """What follows a product in a layer that is one of several."""
+        """Arguments of a layer for the operations after its product: activation, batch normalisation or bias."""
         kind = self.rng.integers(4)
         found: dict[str, Any] = {"activation": self.one_of(TRANSFORMS)()} if self.rng.random() < 0.8 else {}
         if kind == 0:
@@ -180,7 +180,7 @@ class Grower:
         return [array.tobytes() for array in (outputs, *kept)]
 
     def take(self, steps: int) -> list[list[bytes]]:
-        """What so many steps leave, with changes on the way."""
+        """Results of so many steps, with changes in between."""
         found = []
         for _ in range(steps):
             try:
@@ -288,7 +288,7 @@ CHANGES: dict[str, Callable[[Grower], Any]] = {
 
 
 def results(be: Any, seed: int, steps: int = STEPS) -> tuple[list[list[bytes]], int]:
-    """What the steps of a network leave, and how many passes were repeated at least."""
+    """Results of a network's steps, and the least number of repeated passes."""
     try:
         grower = Grower(be, seed)
         return grower.take(steps), grower.hits

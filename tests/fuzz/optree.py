@@ -80,7 +80,7 @@ def work(first: int, step: int, wanted: int) -> int:
 
 
 class Tally:
-    """What all workers report."""
+    """Totals reported by all workers."""
 
     def __init__(self) -> None:
         self.trees = self.runs = self.compared = self.known = self.programs = 0
@@ -186,7 +186,7 @@ WORKERS: dict[str, Callable[[int, int, int], int]] = {
 
 
 def options() -> Any:
-    """What the command line says."""
+    """Options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("count", nargs="?", type=int, default=10_000, help="trees to check (default 10000)")
     parser.add_argument("--first", type=int, default=0, help="seed of the first program; the others follow")

@@ -303,7 +303,7 @@ def _(w: World) -> dict[str, Any]:
 
 
 def layers() -> list[Any]:
-    """Of a small network."""
+    """Layers of a small network."""
     return [Affine(nout=3, init=Constant(0.5), bias=Constant(0.0), activation=Rectlin()), _softmax()]
 
 

@@ -1,4 +1,4 @@
-"""What is called with wrong arguments: everything public."""
+"""Public callables, called with wrong arguments."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Val(NamedTuple):
 
 
 def exact(host: Array) -> Val:
-    """What memory holds."""
+    """Exact contents of memory."""
     return Val(host.astype(np.float64 if is_float(host.dtype) else np.int64), np.zeros(host.shape))
 
 

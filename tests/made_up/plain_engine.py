@@ -62,7 +62,7 @@ class PlainEngine(Engine):
     name = "plain"
 
     def stage(self, plan: Plan, position: int, graph: Graph) -> ExecutableStage:
-        """What executes the stage of ``plan`` at ``position``."""
+        """Executable of the stage of ``plan`` at ``position``."""
         stage = plan.stages[position]
         values = [plan.values[index] for index in stage.values]
         dtypes = {leaf.dtype for leaf in graph.leaves} | {value.dtype for value in values}

@@ -105,7 +105,7 @@ def interrupt(folder: Path, delay: float, history: int) -> str:
 
 
 def wrong_files(folder: Path, checkpoint: Path, metrics: Path, trained: Model) -> str:
-    """What is wrong with the files of a training; empty if nothing is."""
+    """Faults of a training's files; empty if there are none."""
     if left := [name for name in os.listdir(folder) if name.startswith(".save-")]:
         return f"WRONG: {left} was left"
     if checkpoint.exists():

@@ -192,7 +192,7 @@ class TestFiles:
 
 
 class TestCallbacks:
-    """What callbacks are told and cannot do."""
+    """Wrong settings of callbacks."""
 
     def test_saving_needs_a_path(self, be: Any, caplog: Any) -> None:
         Callbacks(Model(network()), serialize=2, progress_bar=False)

@@ -75,7 +75,7 @@ def model(be: Any) -> Model:
 
 
 def one_by_one(model: Model, x: Any) -> Any:
-    """What full batches of copies of each sample give."""
+    """Results of full batches with copies of each sample."""
     be = model.be
     return np.stack([model.fprop(be.array(np.repeat(row[:, None], N, 1)), inference=True).get()[:, 0] for row in x])
 

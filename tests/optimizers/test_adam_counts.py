@@ -227,7 +227,7 @@ def test_an_old_file_has_one_number_for_all(be: Any, make: Any) -> None:
 
 
 def test_an_old_file_of_two_networks_has_one_number_for_both(be: Any) -> None:
-    """Which is the number of all calls: each goes on from there, whichever is updated first."""
+    """The file's number counts all calls: each network goes on from it, whichever is updated first."""
     begin(be)
     whole = network()
     fit(whole, Adam(learning_rate=0.01), 2)

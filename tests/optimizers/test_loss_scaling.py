@@ -40,7 +40,7 @@ OPTIMIZERS = {
 
 
 class Layer:
-    """What an optimizer asks of a layer, with a gradient that is set from step to step."""
+    """A layer as an optimizer sees it, with a gradient that is set from step to step."""
 
     def __init__(self, be: Any, name: str, shape: tuple[int, int], dtype: Any = np.float32) -> None:
         rng = np.random.default_rng(len(name))

@@ -1,4 +1,4 @@
-"""What optimizers keep for parameters: it means something to their own kind alone, and needs more than 16 bits."""
+"""States of optimizers: another kind of optimizer does not use them, and they need more than 16 bits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is stored in float16 and bfloat16 is rounded once, to nearest, halves to even; what is drawn is below 1."""
+"""Stores in float16 and bfloat16 round once, to nearest, halves to even; random numbers are below 1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a planted fault is, and the folders that the tables name."""
+"""Planted faults, and the folders that the tables name."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def timed(engine: str) -> Iterator[Backend]:
 
 @pytest.fixture
 def shown(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What is displayed."""
+    """Displayed text."""
     found: list[str] = []
     monkeypatch.setattr(logger, "display", lambda message, *args: found.append(message % args))
     return found

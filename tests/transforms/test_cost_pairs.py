@@ -170,7 +170,7 @@ class Own(Cost):
 
 
 class OwnByOutputs(Own):
-    """That is the derivative by the outputs."""
+    """A cost function with the derivative by the outputs."""
 
     by_outputs = True
 

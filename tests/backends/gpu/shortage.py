@@ -73,7 +73,7 @@ class Held:
             yield
 
     def bytes(self) -> list[Any]:
-        """What is in the blocks that are still in use."""
+        """Contents of the blocks still in use."""
         return [self.device.to_host(array) for array in self._arrays()]
 
     def restore(self, values: list[Any]) -> None:

@@ -193,7 +193,7 @@ def test_inference_leaves_the_statistics(be: Any) -> None:
 
 
 def test_the_fast_variant_is_equal_and_finite(be: Any) -> None:
-    """Of large finite values too, where sums of scaled integers overflow."""
+    """Large finite values stay finite, although sums of scaled integers overflow."""
     for factor in (1.0, 1e12, 1e17):
         results = []
         for mode in ("spatial", "spatial_persistent"):

@@ -225,7 +225,7 @@ def test_a_file_is_let_go_with_its_last_tensor(be: Any, path: Path) -> None:
 
 
 def live_mappings(path: Path) -> list[Any]:
-    """What is in memory of the file."""
+    """Mapped regions of the file in this process."""
     status = path.stat()
     return [whole for (file, _), whole in filemap._mappings.items() if file == (status.st_dev, status.st_ino)]
 

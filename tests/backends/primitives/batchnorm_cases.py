@@ -129,7 +129,7 @@ class Case:
         self.rows["xsum"] = (self.x.sum(axis=1, keepdims=True, dtype="f8") + 0.01 * self.M).astype(wide)
 
     def forward(self, be: Any, how: Forward, **changed: Any) -> dict[str, Array]:
-        """What a call on fresh tensors leaves in the tensors that it may change."""
+        """Call it on fresh tensors; return the contents of the tensors that it may change."""
         given = {"x": self.x, "y": self.y, **{n: self.rows[n] for n in (*STATISTICS, "gamma", "beta")}}
         tensors = {name: be.array(values, dtype=values.dtype) for name, values in given.items()}
         tensors.update(changed)

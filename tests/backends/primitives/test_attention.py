@@ -251,7 +251,7 @@ def test_results_do_not_depend_on_the_threads(
 
 @pytest.mark.cpu_only("what kernels of the CPU take beside tensors")
 def test_memory_grows_with_the_length_and_not_with_its_square(be: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 8,192 queries and keys kernels take what was stated, a part of what all scores would; the definition too."""
+    """For 8,192 queries and keys, kernels and definition use the stated memory, a fraction of all scores."""
     compiled = be.engine.name == "c"
     longest = 8192 if compiled else 2048
     monkeypatch.setattr(definition, "MOST_SCORES", 1 << 18)

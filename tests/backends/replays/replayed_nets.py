@@ -100,7 +100,7 @@ def other_weight(net: Net) -> None:
 
 
 def steps(net: Net, count: int, change: Callable[[Net], object] | None = None) -> list[list[bytes]]:
-    """What steps give, and as many after a change."""
+    """Results of some steps, and of as many steps after a change."""
     found = [net.step() for _ in range(count)]
     if change is not None:
         change(net)

@@ -204,7 +204,7 @@ def test_only_large_products_pay(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_cores_of_openblas() -> None:
-    """What OpenBLAS is told to take is what we see; other libraries have no name."""
+    """The core type set for OpenBLAS is the one we detect; other libraries have no name."""
     for told, narrow in (("Haswell", True), ("SkylakeX", False)):
         code = (
             "from neonlike.kernels.c.numpy_blas import narrow_blas, openblas; "
@@ -343,7 +343,7 @@ def test_large_workspace_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _owner(array: Any) -> Any:
-    """What holds the memory that ``array`` shows a part of."""
+    """Owner of the memory that ``array`` is a part of."""
     while getattr(array, "base", None) is not None:
         array = array.base
     return array

@@ -59,7 +59,7 @@ def narrow(shape: tuple[int, ...], axis: int, count: int) -> tuple[int, ...]:
 
 @each_layout
 def test_layouts(be: Backend, rng: Any, layout: Any, fallbacks: list[str]) -> None:
-    """What is read and what is written in every layout, along every axis, with indices of any layout."""
+    """Inputs and outputs have every layout, along every axis, with indices of any layout."""
     for shape in SHAPES:
         for axis in range(len(shape)):
             for count in (1, 5, 12):
@@ -170,7 +170,7 @@ def test_in_place(be: Backend, rng: Any) -> None:
 
 @pytest.mark.optimized
 def test_inside_larger_expressions(be: Backend, rng: Any, fallbacks: list[str]) -> None:
-    """Of computed tables and indices, read again, transposed, stored twice and in other dtypes."""
+    """Computed tables and indices are read again, transposed, stored twice and in other dtypes."""
     table, indices = rng.standard_normal((6, 10)).astype(np.float32), positions(rng, 10, 7)
     t, i = be.array(table), be.array(indices, dtype=np.int32)
     picked = np.take(table.astype(np.float64), indices.reshape(-1), 1)

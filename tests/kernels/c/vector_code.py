@@ -221,14 +221,14 @@ def one_file(chains: Sequence[Chain], folder: Path) -> str:
 
 
 def macros(compiler: Compiler) -> str:
-    """What the compiler defines beforehand: who it is, and which instructions it uses."""
+    """Predefined macros of the compiler: its name, and its instruction sets."""
     flags = [flag for flag in compiler.flags if flag != "-shared"]
     command = [*compiler.command, *flags, "-dM", "-E", "-x", "c", os.devnull]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def scalar_loops(chains: Sequence[Chain], compiler: Compiler) -> list[str]:
-    """Which of the kernels have a loop that is marked but not vectorised: its expression, line and first words.
+    """Kernels with a marked loop that is not vectorised: expression, line and first words of each.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What real nvcc makes of the CUDA kernels of compound primitives, all in one source, for real GPUs."""
+"""Machine code of the primitives' CUDA kernels from real nvcc, all in one source, for real GPUs."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ one of the architectures."""
 
 
 def faults_of(form: str, words: str) -> list[str]:
-    """What ptxas should not have said of a kernel."""
+    """Complaints of ptxas about a kernel."""
     bytes_ = sum(map(int, re.findall(r"(\d+) bytes spill", words)))
     frame = int(re.findall(r"(\d+) bytes stack frame", words)[0])  # with what is indexed by no constant
     registers = int(re.findall(r"Used (\d+) registers", words)[0])

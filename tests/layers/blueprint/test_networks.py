@@ -295,7 +295,7 @@ def test_one_workspace_serves_a_whole_network(be64: Backend) -> None:
 
 @pytest.mark.engines("numpy")
 def test_layers_do_not_work_where_their_inputs_lie(be64: Backend) -> None:
-    """What the second convolution applies its activation to is kept apart from both buffers."""
+    """The input of the second convolution's activation is kept apart from both buffers."""
     make = be64.blueprints
     first = make.convolution((2, 4, 4, N), 3, 2, "tanh", padding=1)
     second = make.convolution(first, 3, 2, "swish", padding=1)

@@ -48,7 +48,7 @@ def test_gradients_of_a_network(be64, rng, folds):
 
 
 class TestFolding:
-    """What is computed in one call is what the layers would have computed by themselves."""
+    """Layers computed in one call give the results of separate layers."""
 
     def test_which_layers_fold(self, be):
         net = Sequential(layers())

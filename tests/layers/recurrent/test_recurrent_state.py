@@ -21,7 +21,7 @@ pytestmark = pytest.mark.samples(N)
 
 
 class TestState:
-    """What goes from batch to batch."""
+    """State carried from batch to batch."""
 
     @every_kind
     def test_it_is_carried_over_in_the_same_buffer(self, be64: Any, kind: str, rng: Any) -> None:
@@ -170,7 +170,7 @@ class TestParts:
 
 
 class TestErrors:
-    """What cannot be: one of the library's errors, and nothing is changed."""
+    """Impossible calls raise one of the library's errors and change nothing."""
 
     @pytest.mark.parametrize("kind", [Recurrent, LSTM, GRU])
     def test_activations_are_required(self, be: Any, kind: Any) -> None:

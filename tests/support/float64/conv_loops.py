@@ -118,7 +118,7 @@ def finish(
     beta: float = 0.0,
     x: Array | None = None,
 ) -> Array:
-    """What is done to the result before it is stored, in the order of the contract."""
+    """Operations on the result before it is stored, in the order of the contract."""
     a = alpha * result
     if bias is not None:
         a = a + bias.reshape(-1, 1, 1, 1, 1)

@@ -167,7 +167,7 @@ class Buffer:
 
 
 def shifted(steps: list[Any], reverse: bool = False) -> list[Any]:
-    """What lies before each step: the last step of the minibatch before the first one."""
+    """State before each step: the last step of the minibatch before the first one."""
     return steps[1:] + steps[:1] if reverse else steps[-1:] + steps[:-1]
 
 

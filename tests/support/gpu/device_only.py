@@ -1,4 +1,4 @@
-"""What crosses between the host and a GPU while a call runs: copies, and waits for what was queued."""
+"""Traffic between the host and a GPU while a call runs: copies, and waits for queued work."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LIBRARY = str(Path(neonlike.__file__).parent)
 
 @dataclass
 class Traffic:
-    """What crossed; each entry is the lines of the library that asked for it, the last call first.
+    """Copies and waits during a call; each entry is the library's lines that asked for it, the last call first.
 
     Attributes
     ----------

@@ -20,7 +20,7 @@ from tests.cudaemu.toolkit import cuda_include
 
 
 class Becomes(Exception):
-    """What the stand-in would go on as: a command and the text that it reads."""
+    """Next program of the stand-in: a command and the text that it reads."""
 
     def __init__(self, command: list[str], text: str) -> None:
         super().__init__(command)

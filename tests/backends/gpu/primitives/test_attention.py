@@ -156,7 +156,7 @@ def test_results_do_not_depend_on_the_order_of_blocks(gpu: Any, monkeypatch: pyt
 
 @pytest.mark.checked
 def test_wide_heads(gpu: Any) -> None:
-    """Of 144 and 128 elements gradients of keys and values have a launch each, and of float32 blocks are lower."""
+    """With 144 and 128 elements, gradients of keys and values have a launch each, and float32 blocks are lower."""
     for dtype, tolerance in (("f4", 5e-6), ("f2", 3e-3)):
         case = Case(gpu, (1, 1, 40, 48, 144, 128), True, dtype=as_dtype(dtype))
         program = passes(case.layer, True)
@@ -214,7 +214,7 @@ def test_what_kernels_declare_has_to_fit_too(gpu: Any) -> None:
 @pytest.mark.parametrize("precision", ["float32", "tf32"])
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
 def test_forms_fit_the_shared_memory(dtype: str, precision: str) -> None:
-    """Of compute capability 8.0; whatever the number of lines, sums are in the same order."""
+    """Forms fit compute capability 8.0, and the order of sums does not depend on the number of lines."""
     for size in (1, 16, 64, 80, 128, 256):
         for backward in (False, True):
             for own in ("queries", "keys"):

@@ -85,7 +85,7 @@ def test_vectors_compute_what_the_definitions_do(
 
 
 def test_vectors_are_for_aligned_rows_only(gpu: Any, kernels: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of steps that begin anywhere, of rows that do, and where samples are no whole number of vectors."""
+    """Steps and rows that begin anywhere, and samples that are not a whole number of vectors, use no vectors."""
     monkeypatch.setattr(kernels, "VECTORS_FROM", 0)
     whole = gpu.empty((8, 28))
     request = made_request(kernels, 8, 4)

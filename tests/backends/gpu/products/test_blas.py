@@ -304,7 +304,7 @@ def test_float32_is_not_rounded_unless_allowed(be: Any, gpu_driver: Any, monkeyp
 
 
 def test_repeated_products_follow_layout_precision_and_overlap(be: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was worked out for one product holds for matrices that lie alike, with the same numbers, and no others."""
+    """A product's prepared call serves matrices of the same layout with the same numbers, and no others."""
     blas = be.products.blas
     made: list[Any] = []
     place = blas._place

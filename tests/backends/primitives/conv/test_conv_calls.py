@@ -1,4 +1,4 @@
-"""What calls of convolution do beside the sums: worked numbers, nan, deconvolution, errors, the clock."""
+"""Calls of convolution beyond their sums: worked numbers, nan, deconvolution, errors, the clock."""
 
 # ruff: noqa: E741 - I and O are what neon calls them
 

@@ -55,7 +55,7 @@ def test_few_channels_and_maps_a_group(
 
 
 def test_areas_of_few_rows(be: Backend, guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which only large images have otherwise."""
+    """A lowered limit gives a small image areas of few rows, as only large images otherwise have."""
     monkeypatch.setattr(conv_thin, "AREA_LANES", 40)
     s = Sizes(3, 1, 4, (1, 9, 8), (1, 3, 3), (0, 1, 1), (1, 2, 1))
     rng, layer = np.random.default_rng(0), s.layer(be, "f4")

@@ -1,4 +1,4 @@
-"""What calls of the pooling primitives do beside the sums: ties, nan, the argmax tensor, views, errors."""
+"""Calls of the pooling primitives beyond their sums: ties, nan, the argmax tensor, views, errors."""
 
 from __future__ import annotations
 

@@ -242,7 +242,7 @@ def test_few_filters_are_summed_in_parts(gpu: Any, monkeypatch: pytest.MonkeyPat
 
 
 def test_nothing_crosses_to_the_host(gpu: Any) -> None:
-    """Of views, of other dtypes besides, and with the gradient of the bias."""
+    """Views, other dtypes and the gradient of the bias stay on the device."""
     s = STRIDED
     layer = s.layer(gpu)
 
