@@ -38,7 +38,7 @@ class Setting(Generic[T]):
     default : str
         Description of the behaviour without a value.
     effect : str
-        What it does.
+        Effect of the variable.
     parse : callable
         Converts a text to a value; raises ValueError for an invalid text.
     unset : object

@@ -246,7 +246,7 @@ def pytest_runtest_logfinish() -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A worker of pytest-xdist hands what it counted to the process that writes the summary."""
+    """Send a pytest-xdist worker's counts to the process that writes the summary."""
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
         from tests.support.engines import on_gpu
@@ -257,7 +257,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Add what a worker counted: each chose among all tests, and ran some."""
+    """Add a worker's counts: each chose among all tests, and ran some."""
     from tests.support.engines import on_gpu
 
     told = getattr(node, "workeroutput", {})

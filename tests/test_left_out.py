@@ -30,7 +30,7 @@ FILES = (
 
 
 def collected(*arguments: str) -> tuple[list[str], str]:
-    """Names of the tests that pytest would run, and the rest of what it says."""
+    """Names of the tests that pytest would run, and the rest of its output."""
     environment = {name: value for name, value in os.environ.items() if name != "NEONLIKE_TEST_BACKEND"}
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *arguments]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)

@@ -222,7 +222,7 @@ class Benchmark(NervanaObject):
         Parameters
         ----------
         stats : dict
-            What ``time`` returned.
+            Result of ``time``.
         functions : list of callable, optional
             Columns; mean, median, min and max by default.
         output : object with ``display``, optional

@@ -56,7 +56,7 @@ def _transposed(x: Any, w: Any, steps: int, margin: int, more: int) -> Any:
 
 
 def _holed(w: Any) -> Any:
-    """Filters with a hole between any two elements of an image: what dilation by 2 means."""
+    """Filters with a hole between any two elements of an image, as dilation by 2 defines them."""
     found = np.zeros((w.shape[0], 2 * w.shape[1] - 1, 2 * w.shape[2] - 1, w.shape[3]))
     found[:, ::2, ::2] = w
     return found

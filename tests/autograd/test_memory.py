@@ -1,4 +1,4 @@
-"""Variables: what is computed when, what is kept for the backward pass, and for how long."""
+"""Variables: the time of their computation, and the values kept for the backward pass."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def test_views_of_parameters_are_told_from_views_of_constants(fast: Backend) -> 
 
 
 def _asked(which: str, x: Any, w: Any, v: Any, t: Any) -> Any:
-    """A loss of which some values were asked for before."""
+    """Loss with some values read before its backward pass."""
     hidden = ag.relu(x @ w)
     scores = hidden @ v
     loss = -ag.sum(t * ag.log_softmax(scores, 1)) * (1 / 6)

@@ -1,4 +1,4 @@
-"""Repeated passes through primitives, windows and concatenations: attention, its heads, what is kept of it."""
+"""Repeated passes through primitives, windows and concatenations: attention, its heads, and its kept values."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SAMPLES, LENGTH, WIDTH, HEADS = 2, 3, 8, 2
 
 
 def given_to(be: Backend, seed: int) -> list[Any]:
-    """Tokens, weights of queries, keys and values, of what follows, and a constant."""
+    """Tokens, weights of queries, keys and values, weights of the later layers, and a constant."""
     rng = np.random.default_rng(seed)
     shapes = (SAMPLES * LENGTH, WIDTH), (WIDTH, 3 * WIDTH), (WIDTH, WIDTH), (SAMPLES, WIDTH)
     x, w, v, t = (be.array(rng.standard_normal(shape)) for shape in shapes)

@@ -1,4 +1,4 @@
-"""Arguments of a wrong kind: what annotations say is checked, and what is passed to the backend's own methods."""
+"""Arguments of a wrong kind: annotations are checked, also in calls of the backend's own methods."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def repeated(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_other_tensors_give_the_same_again_and_not_what_the_first_gave(
     be: Backend, name: str, repeated: list[str]
 ) -> None:
-    """Each call has inputs of its own; a fresh backend, which has seen no call, says what is right."""
+    """Each call has inputs of its own; a fresh backend without earlier calls gives the right result."""
     call, tensors, written = primitives(be)[name]
     for turn in range(3):
         fresh = [be.array(t.get() * (1 + turn if t.dtype.kind == "f" else 1), dtype=t.dtype) for t in tensors]

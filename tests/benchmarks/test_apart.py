@@ -164,7 +164,7 @@ def alive(pid: str) -> bool:
 def test_a_process_gets_the_environment_of_the_user(
     bench: SimpleNamespace, child: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not what a library set in the process that measures."""
+    """The environment is not the one that a library set in the measuring process."""
     monkeypatch.setitem(bench._apart.ENVIRONMENT, "GIVEN_BY_THE_USER", "1")
     monkeypatch.setenv("SET_BY_A_LIBRARY", "1")
     process = child("we")

@@ -119,7 +119,7 @@ class Fake:
 
 @pytest.fixture
 def fake(bench: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """Runs with trainers that are made up: ``off`` has the errors of their results, ``seconds`` what a step takes."""
+    """Runs with made-up trainers: ``off`` has the errors of their results, ``seconds`` the time of a step."""
     made = SimpleNamespace(off={}, seconds={}, script=bench.autograd, absent=[])
 
     class Timed(bench._apart.Desk):  # type: ignore[name-defined,misc]

@@ -248,7 +248,7 @@ def test_times_of_a_device_are_asked_of_it(gpu: SimpleNamespace) -> None:
 
 
 def fake_session(gpu: SimpleNamespace, shares: dict[str, float], compiled: dict[str, float]) -> Any:
-    """Results at 16M: ours takes 1 s, torch.compile what ``compiled`` says."""
+    """Results at 16M elements: ours takes 1 s, torch.compile the time ``compiled``."""
     make, size = gpu.base._cases.Result, 1 << 24
     results = [
         make(case, case, size, "neonlike assign", 1.0, samples=[1.0], of_memory_copy=share)

@@ -1,4 +1,5 @@
-"""Installs what the GPU tests need into this environment: ``python -m tests.cudaemu.install``, which `make test` runs.
+"""Install the packages for the GPU tests into this environment: ``python -m tests.cudaemu.install``, run by `make
+test`.
 
 PyCUDA comes as source and must be built against a driver library and the CUDA headers. Without a toolkit the headers
 come from PyPI, and the library is the emulated one: a wheel linked with it runs on a real driver too. It is built once

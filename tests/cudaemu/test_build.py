@@ -1,4 +1,4 @@
-"""The emulator's own machinery: what it is built from, once; how programs are started on it; why it may be missing."""
+"""The emulator's own machinery: its single build, the start of programs on it, and reasons for its absence."""
 
 from __future__ import annotations
 

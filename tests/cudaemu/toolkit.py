@@ -28,7 +28,7 @@ TOOLKITS = ("/usr/local/cuda/bin", "/usr/local/bin")
 
 
 class EmulatorUnavailable(Exception):
-    """GPU tests cannot run here; the text says why, and what would change that."""
+    """GPU tests cannot run here; the text gives the reason and the remedy."""
 
 
 class EmulatorBroken(Exception):

@@ -1,4 +1,4 @@
-"""The examples run, quickly and without complaint, and what they print is right."""
+"""The examples run quickly and without complaint, and print the right results."""
 
 from __future__ import annotations
 

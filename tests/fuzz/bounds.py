@@ -75,7 +75,7 @@ def _made(node: Any, shape: Any, drawn: DType) -> Val:
 
 
 def _is_rand(operand: Any) -> bool:
-    """Whether these are random numbers, which have the dtype of what reads them."""
+    """Whether these are random numbers, whose dtype is that of their reader."""
     return getattr(getattr(operand, "spec", None), "name", "") == "rand"
 
 
@@ -174,7 +174,7 @@ def _own(name: str, center: Array, moved: Array, vals: Sequence[Val], kind: DTyp
 
 
 def _ambiguous(name: str, center: Array, vals: Sequence[Val], kind: DType) -> Array:
-    """Where what an engine gives depends on the sign of a zero, a pole, or the order of its steps."""
+    """Elements that depend on the sign of a zero, a pole, or the order of an engine's steps."""
     none = np.zeros(center.shape, bool)
     finite = np.all([np.isfinite(v) for v, _ in vals], axis=0)
     limits = 120 if kind == F32 else 1000

@@ -1,4 +1,4 @@
-"""Runs a program on every engine and compares all memory with what it may hold."""
+"""Run a program on every engine and compare all memory with its possible contents."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Complaints(logging.Handler):
 
 
 class Bench:
-    """One backend for each engine, and counts of what was compared.
+    """One backend for each engine, and counts of the comparisons.
 
     Attributes
     ----------

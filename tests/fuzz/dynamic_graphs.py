@@ -182,7 +182,7 @@ class Grower:
             name.base.value, name.base.memory, name.base.mine = new.value, True, mine
 
     def differentiate(self) -> None:
-        """Gradients of a variable; refused only if what it was made of was overwritten, or has no part in it."""
+        """Gradients of a variable; refused only if its operands were overwritten, or have no part in it."""
         name = self.pick()
         f, df = name.value, self.pick(name.value.dual.value.shape) if self.rng.integers(2) else None
         wanted = [number for number in range(len(self.parameters)) if self.rng.integers(2)] or [0]
@@ -229,7 +229,7 @@ class Grower:
 
 
 def close(found: Any, expected: Array) -> None:
-    """Compare a variable or a tensor with what it is to hold."""
+    """Compare a variable or a tensor with its expected value."""
     np.testing.assert_allclose(found.get(), expected, rtol=1e-8, atol=1e-8 * (1 + np.abs(expected).max()))
 
 

@@ -156,7 +156,7 @@ def gradients(be: Any, rng: np.random.Generator, shape: tuple[int, ...]) -> int:
 
 
 def windows(be: Any, rng: np.random.Generator, dtype: str) -> int:
-    """Windows of nothing are assigned to, and what is around them stays."""
+    """Assignments to empty windows leave their surroundings unchanged."""
     host = rng.integers(-4, 5, (4, 6)).astype(np.float64)
     x, at = be.array(host, dtype=dtype), int(rng.integers(5))
     window = (slice(at, at), slice(None)) if rng.integers(2) else (slice(1, 3), slice(at, at))

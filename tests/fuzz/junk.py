@@ -70,7 +70,7 @@ class World:
         return self.watch(self.be.array(self.rng.integers(0, 3, shape), dtype=dtype))
 
     def watch(self, tensor: Any) -> Any:
-        """``tensor``, whose values count."""
+        """Watch ``tensor``: no failed call may change its values."""
         self.watched.append(tensor)
         return tensor
 

@@ -109,7 +109,7 @@ LAST: tuple[tuple[Callable[[Any, Any], Any], Function | None, Callable[[Dual], D
 
 
 class Grower:
-    """Grows one graph: expressions, or variables, beside what they are."""
+    """Grower of one graph: expressions, or variables, beside their values."""
 
     def __init__(self, be: Any, seed: int, of_variables: bool, rng: Any = None) -> None:
         self.be, self.of_variables = be, of_variables

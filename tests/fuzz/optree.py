@@ -88,7 +88,7 @@ class Tally:
         self.failures: list[tuple[int, int, str]] = []
 
     def add(self, report: dict[str, Any]) -> int:
-        """Count what a worker reports; the number of trees."""
+        """Count a worker's report; return the number of trees."""
         if "failure" in report:
             self.fail(report["seed"], report["index"], report["failure"])
         if "trees" not in report:

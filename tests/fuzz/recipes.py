@@ -1,4 +1,4 @@
-"""Right arguments for public calls, of which the fuzzer of arguments replaces some by wrong ones."""
+"""Right arguments for public calls; the fuzzer of arguments replaces some by wrong ones."""
 
 # ruff: noqa: E741 - I and O are what neon calls them
 

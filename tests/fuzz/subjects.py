@@ -41,7 +41,7 @@ OPERATORS = tuple(
 
 
 class Subject(NamedTuple):
-    """Something to call: its name, and what makes it of the world."""
+    """Callable for the fuzzer: its name, and a function that makes it from the world."""
 
     name: str
     make: Callable[[World], Any]

@@ -1,4 +1,4 @@
-"""The fuzz program itself: a short run of it, that it sees what is wrong, and that what it prints runs."""
+"""The fuzz program itself: a short run, its detection of faults, and its runnable scripts."""
 
 from __future__ import annotations
 

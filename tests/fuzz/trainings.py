@@ -68,7 +68,7 @@ class Plain:
         return float(0.5 * np.square(self.weight @ x.T - t.T).sum() / len(x))
 
     def take_up(self, file: dict[str, Any], states: bool, running: bool) -> None:
-        """Be what a ``file`` has."""
+        """Take over the contents of a ``file``."""
         self.weight = file["weight"]
         if states and "velocity" in file:
             self.velocity = file["velocity"]
@@ -126,7 +126,7 @@ def interrupt() -> None:
 
 
 class Program:
-    """One program: a model and what it should be."""
+    """One program: a model and its expected state."""
 
     def __init__(self, seed: int, folder: Path) -> None:
         self.rng, self.folder = np.random.default_rng(seed), folder
@@ -237,7 +237,7 @@ class Program:
     # What should be
 
     def train(self, number: int, epochs: int, at: Any, reload: Any) -> tuple[bool, list[tuple[float, float]]]:
-        """Train the plain model; whether it is interrupted, and what is drawn."""
+        """Train the plain model; return whether it is interrupted, and the random numbers drawn."""
         plain, (x, t), drawn = self.plain, self.sets[number][0], []
         minibatches = self.begin(number)
         while plain.epochs < epochs:

@@ -127,7 +127,7 @@ def _version(name: str) -> str:
 
 
 def install(site: Path, wheels: Path, emulated: bool) -> None:
-    """Put what is lacking into ``site``."""
+    """Install the missing packages into ``site``."""
     site.mkdir(parents=True, exist_ok=True)
     sys.path.insert(0, str(site))  # of an earlier run
     offline = ["--no-index", "--find-links", str(wheels)] if wheels.is_dir() else []

@@ -1,4 +1,4 @@
-"""Layers, containers and models called on variables: values, derivatives, and what calls do to each other."""
+"""Layers, containers and models called on variables: values, derivatives, and effects of calls on each other."""
 
 from __future__ import annotations
 

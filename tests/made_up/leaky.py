@@ -22,7 +22,7 @@ from neonlike.kernels.run.calls import Call, KernelCall
 
 @dataclass(frozen=True, slots=True)
 class LeakySum:
-    """All of a call but its tensors: rows and columns, and what is left of a sum one column on."""
+    """All arguments of a call but its tensors: rows and columns, and the decay of a sum from one column to the next."""
 
     dims: tuple[int, int]
     decay: float

@@ -51,13 +51,13 @@ class PlainStage(ExecutableStage):
         return partial(self.run, run)
 
     def sources(self, layouts: Layouts) -> list[KernelSource]:
-        """None: calls of NumPy. What would be written is left in ``layouts``."""
+        """Return None: the stage is NumPy calls. The layouts of a kernel's operands are left in ``layouts``."""
         loop_outputs(self.plan, self.stage, layouts)
         return []
 
 
 class PlainEngine(Engine):
-    """Leaves what it does not know to the NumPy engine, stage by stage."""
+    """Engine that leaves unsupported stages to the NumPy engine."""
 
     name = "plain"
 

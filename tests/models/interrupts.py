@@ -77,7 +77,7 @@ def fit(trained: Model, epochs: int, callbacks: Callbacks) -> None:
 
 
 def interrupt(folder: Path, delay: float, history: int) -> str:
-    """Train until Ctrl-C comes; returns what is wrong afterwards, or where in the program it came."""
+    """Train until Ctrl-C comes; return the faults afterwards, or the place in the program."""
     checkpoint, metrics = folder / "model.p", folder / "metrics.h5"
     _, valid = datasets()
     sender, trained = Sender(delay), model()

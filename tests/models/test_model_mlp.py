@@ -295,7 +295,7 @@ def test_batch_size_and_sequence_length_are_passed_on(be):
 
 
 class TestBenchmark:
-    """Timing: what is measured and what comes back, not how fast it is."""
+    """Timing: the measured quantities and the result, not the speed."""
 
     def test_training(self, be, data, capsys):
         model = Model(layers())
@@ -360,7 +360,7 @@ def test_callbacks_are_called_by_fit(be, data):
 
 
 class TestResultsAreNumbers:
-    """neon's scripts format what ``eval`` and the costs give; NumPy alone refuses one-element arrays since 2.4."""
+    """neon's scripts format the results of ``eval`` and the costs; NumPy alone refuses one-element arrays since 2.4."""
 
     def test_they_format_and_convert(self):
         error = values(np.array([0.125], np.float32))

@@ -1,4 +1,4 @@
-"""Saving and loading models: what the file holds, and that training continues as if it had not stopped."""
+"""Saving and loading models: the contents of the file, and that training continues as if it had not stopped."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ N, NIN, NCLASS = 8, 5, 3
 
 
 class Plain(NervanaDataIterator):
-    """Batches of samples in order; the last has what is left."""
+    """Batches of samples in order; the last has the remaining ones."""
 
     def __init__(self, be: Any, x: Any, t: Any, batch: int = N) -> None:
         super().__init__()
@@ -232,7 +232,8 @@ def test_padding_of_sequences_does_not_count(be: Any) -> None:
 
 
 class Repeating(Plain):
-    """Goes through its samples several times an epoch; ``ndata`` counts one of them, ``nbatches`` what it is told."""
+    """Goes through its samples several times an epoch; ``ndata`` counts one pass over them, ``nbatches`` is an
+    argument."""
 
     times, announced = 3, 3
 

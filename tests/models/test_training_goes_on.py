@@ -75,7 +75,7 @@ class TestOtherData:
 
     @pytest.mark.parametrize("how", WAYS)
     def test_equal_sizes_are_told_apart(self, be, pretrained, how):
-        """By a checksum: what callbacks remember is of the data of before."""
+        """A checksum tells data of equal sizes apart: callbacks' memory belongs to the earlier data."""
         gen_backend(be.backend_name, rng_seed=1, batch_size=8)
         model, callbacks = loaded(pretrained, how, eval_set=data(40, 3), eval_freq=1)
         fit(model, data(80, 3), 6, callbacks)
@@ -326,7 +326,7 @@ class TestRecords:
 
 @pytest.mark.skipif(os.name != "posix", reason="links, pipes and permissions of POSIX systems")
 class TestWhereFilesGo:
-    """Saving in place of what has the name."""
+    """Saving replaces the file of that name."""
 
     def test_a_link_stays(self, tmp_path):
         folder, link = tmp_path / "real", tmp_path / "link"

@@ -47,7 +47,7 @@ sampling = Sampling()
 
 
 class Asking:
-    """Whether the running test may ask for a backend: what its marks say; outside of tests, always."""
+    """Whether the running test may ask for a backend, by its marks; outside of tests, always."""
 
     allowed = True
 

@@ -1,4 +1,4 @@
-"""Fixtures of the tests of bench mode: backends and recorders whose rates and clock are made up."""
+"""Fixtures of the tests of bench mode: backends and recorders with made-up rates and clocks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 class Clock:
-    """A clock that moves by one millisecond whenever it is read, and by what it is told."""
+    """A clock that moves by one millisecond whenever it is read, and by given times."""
 
     def __init__(self) -> None:
         self.now = 0.0

@@ -56,7 +56,8 @@ def start() -> Any:
 
 
 def network(be: Backend, *layers: Any) -> Model:
-    """Inputs go through a product with the unit matrix, whose gradient by them is what the activation hands on."""
+    """Inputs go through a product with the unit matrix, so the gradient by them is the error that the activation passes
+    on."""
     first = Linear(ROWS, init=Gaussian())
     model = Model([first, *layers])
     model.initialize(ROWS)

@@ -1,4 +1,4 @@
-"""Dynamic graphs: variables, constants, aliases, commands; each ability as a program uses it, and what is refused."""
+"""Dynamic graphs: variables, constants, aliases and commands, each as a program uses it, and their errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading results: text with values, Python numbers, lists, conversions; and what cannot be set on a tensor."""
+"""Reading results: text with values, Python numbers, lists, conversions; and read-only attributes of a tensor."""
 
 from __future__ import annotations
 

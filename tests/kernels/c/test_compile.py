@@ -1,4 +1,4 @@
-"""Compiling C kernels: libraries shared by processes, failures that say what to do."""
+"""Compiling C kernels: libraries shared by processes, failures with a remedy in the message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Assignments of several stages started by the extension: products, reductions, what is around them, temporaries."""
+"""Assignments of several stages started by the extension: products, reductions, stages around them, temporaries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The packed matrix product against float64, and what the C engine gives to it."""
+"""The packed matrix product against float64, and the products that the C engine gives to it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_product_of_any_layout(rng: Any, size: tuple[int, int, int], dtype: str)
 @pytest.mark.parametrize("flag", ["-mno-avx", "-mno-avx512f"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_vectors_of_other_processors(rng: Any, monkeypatch: pytest.MonkeyPatch, flag: str, dtype: str) -> None:
-    """Tiles have other sizes there, and what threads copy has to fit between one another's."""
+    """Tiles have other sizes there, and the threads' copies must fit between one another's."""
     native = find_compiler()
     assert native is not None
     use_threads(monkeypatch, "3")

@@ -272,7 +272,7 @@ def check(chains: Sequence[Chain], compiler: Compiler, jobs: int) -> Iterator[li
 
 
 def main() -> int:
-    """Compile, print what is found; see the module docstring."""
+    """Compile and print the report; see the module docstring."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])  # type: ignore[union-attr]
     parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=DTYPES)
     parser.add_argument("--sample", type=int, metavar="N", help="N expressions a dtype, instead of all")

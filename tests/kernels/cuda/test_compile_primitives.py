@@ -30,7 +30,7 @@ Form = tuple[CudaRoutine, dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def forms(gpu: Any) -> dict[str, Form]:
-    """The kernels that all primitives ask for, by what they read and write and their template."""
+    """Kernels requested by all primitives, by their dtypes and layouts and their template."""
     seen: dict[str, Form] = {}
     variant = CudaRoutine.variant
 
@@ -64,7 +64,7 @@ def joined(forms: dict[str, Form]) -> tuple[str, dict[str, str]]:
 
 
 def compiled(folder: Path, text: str, arch: str) -> tuple[dict[str, str], dict[str, str]]:
-    """By kernel: its PTX, and what ptxas says of its registers and its memory."""
+    """For each kernel: its PTX, and ptxas's report on registers and memory."""
     for header, words in compile_cuda.headers().items():
         (folder / header).write_text(words)
     (folder / "k.cu").write_text(text)

@@ -43,7 +43,7 @@ class Traffic:
 
 @contextmanager
 def traffic(be: Any) -> Iterator[Traffic]:
-    """Count what crosses between the host and the GPU of ``be`` in this block."""
+    """Count the copies and waits between the host and the GPU of ``be`` in this block."""
     seen = Traffic()
     with ExitStack() as patches:
         for name, into in (("to_host", seen.down), ("from_host", seen.up), ("synchronize", seen.waits)):

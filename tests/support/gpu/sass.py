@@ -77,7 +77,7 @@ def instructions(text: str, name: str) -> list[tuple[str, str]]:
 
 
 def loops(code: list[tuple[str, str]]) -> list[list[str]]:
-    """The loops of a kernel: from a label to a branch back to it. What never runs (``@!PT``) is left out."""
+    """Loops of a kernel, from a label to a branch back to it, without code that never runs (``@!PT``)."""
     places = {label: place for place, (label, _) in enumerate(code) if label}
     found = []
     for place, (_, words) in enumerate(code):

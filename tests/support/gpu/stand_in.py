@@ -1,4 +1,4 @@
-"""The emulated GPU's nvcc, run in this process: to start a Python for each kernel is a fifth of what a kernel takes.
+"""The emulated GPU's nvcc, run in this process: starting a Python for each kernel is a fifth of a kernel's time.
 
 Thousands of kernels are compiled in a run of the tests. g++ stays a process of its own; programs that tests start, and
 sources that have to be preprocessed, take the usual way.

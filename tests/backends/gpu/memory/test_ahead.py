@@ -67,7 +67,7 @@ class Numbers(HostIterator):
 
 
 def compare(be: Any, source: Numbers, loop: Any = None) -> None:
-    """Each batch is what it should be when a kernel of its step reads it; nobody waits before the end."""
+    """Each batch is right when a kernel of its step reads it; nobody waits before the end."""
     kept = []
     for number, inputs, targets in Prefetch(source) if loop is None else loop:
         doubled = be.empty(inputs.shape)

@@ -1,4 +1,4 @@
-"""Attention on the GPU: each form of the kernels against float64, what chooses a form, and the memory that it takes."""
+"""Attention on the GPU: each form of the kernels against float64, the choice of a form, and its memory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DIMS = {"tiles": (2, 1, 70, 133, 16, 32), "odd": (1, 2, 33, 40, 5, 19)}
 
 @pytest.fixture
 def precise(gpu: Any) -> Iterator[Any]:
-    """The backend, whose ``product_precision`` is put back."""
+    """Backend of the test, with ``product_precision`` restored afterwards."""
     yield gpu
     gpu.product_precision = "float32"
 
@@ -237,7 +237,7 @@ def test_forms_fit_the_shared_memory(dtype: str, precision: str) -> None:
 
 
 def test_memory_grows_with_the_length_and_not_with_its_square(gpu: Any) -> None:
-    """Forward nothing, backward a number a query; a call takes what was stated, and no more."""
+    """A forward pass takes no memory, a backward pass a number a query; a call takes no more than was stated."""
     for length in (1 << 10, 1 << 20):
         layer = gpu.attention_layer("f2", 2, 3, length, 64, causal=True)
         assert gpu.workspace_bytes(layer, "fprop") == 0

@@ -1,4 +1,4 @@
-"""Recurrent unrolls on the GPU: kernels beside their definitions, vectors, what is queued, what real nvcc makes of it.
+"""Recurrent unrolls on the GPU: kernels beside their definitions, vectors, launches, and the code of real nvcc.
 
 What unrolls compute is tested for all backends in tests/backends/primitives/rnn/; the kernels of all steps in
 test_rnn_persistent.py.
@@ -193,7 +193,7 @@ def test_what_another_graph_took_in_gets_a_graph_of_its_own_later(
 
 
 def test_no_product_is_added_to_its_own_factor(gpu: Any, kernels: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """cuBLAS says nothing of what it would give, where a step passes its error to itself."""
+    """cuBLAS does not define a product into its own factor, as when a step passes its error to itself."""
     factors: list[bool] = []
     ready = gpu.products.ready
 

@@ -1,4 +1,4 @@
-"""Matrix products on a GPU: which layouts and dtypes cuBLAS is given, and what comes out."""
+"""Matrix products on a GPU: the layouts and dtypes given to cuBLAS, and the results."""
 
 from __future__ import annotations
 

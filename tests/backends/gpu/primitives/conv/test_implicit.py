@@ -47,7 +47,7 @@ def implicit(gpu: Any) -> Iterator[Any]:
 
 
 def operands(be: Any, s: Sizes, dtype: Any, make: Any = tensor) -> tuple[Any, Any]:
-    """Arguments of both passes with what they shall give."""
+    """Arguments of both passes with their expected results."""
     rng = np.random.default_rng(s.N + s.C)
     image, filters, error = (quarters(rng, shape) for shape in (s.shape_i, s.shape_f, s.shape_o))
     I, F, E = (make(be, values, dtype) for values in (image, filters, error))
@@ -101,7 +101,7 @@ def test_split_sums_agree_with_loops(implicit: Any, kind: str, name: str, monkey
 
 
 def test_split_sums_of_a_strided_data_gradient(implicit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Phases of which some are split, others too short."""
+    """Some phases are split, others are too short."""
     monkeypatch.setattr(conv_plan, "LEAST_DEPTH", 24)
     forget(implicit)
     check(implicit, Sizes(4, 6, 20, (1, 5, 6), (1, 3, 3), (0, 1, 1), (1, 2, 2)), np.float32)
