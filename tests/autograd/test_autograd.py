@@ -81,8 +81,7 @@ def test_what_has_no_derivative_is_refused(be: Any) -> None:
 
 @pytest.mark.engines("numpy", "c")
 def test_shared_broadcast_and_viewed_operands(be64: Any) -> None:
-    """Each use adds; the gradients of broadcast operands are summed; windows of parameters put their derivatives in
-    place."""
+    """Each use adds, gradients of broadcast operands are summed, windows of parameters store derivatives in place."""
     a, b = ag.param(numbers(4, 3)), ag.param(numbers(1, 3, seed=1))
 
     def f(a: Any, b: Any) -> Any:

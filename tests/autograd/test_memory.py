@@ -62,8 +62,7 @@ def test_a_chain_is_one_kernel_forward_and_one_backward(be: Any, monkeypatch: py
 
 
 def test_of_primitives_only_what_their_gradients_read_is_kept(be: Any) -> None:
-    """Max pooling keeps its positions and batch normalisation its statistics, but not their values if nothing reads
-    these."""
+    """Max pooling keeps positions and batch normalisation statistics, but not their values if nothing reads them."""
     images, factor = ag.param(numbers(2, 4, 4, 3)), ag.const(numbers(2, 2, 2, 3, seed=1))
     pooled = ag.max_pool2d(images, 2)
     loss = (pooled * factor).sum()

@@ -235,8 +235,7 @@ class TestEvaluation:
         np.testing.assert_allclose(outputs, np.einsum("kf,nft->ntk", W, x.reshape(3, 4, 5)), rtol=1e-4, atol=1e-5)
 
     def test_costs_and_metrics_of_sequences(self, be, rng):
-        """In a batch with fewer samples only theirs count in each step (neon took the first columns); costs are
-        means."""
+        """In a smaller batch only its samples count in each step (neon took the first columns); costs are means."""
         be.bsz = 4
         x, labels = rng.normal(size=(2, 3, 5 * 4)), rng.integers(2, size=(2, 5 * 4))
 

@@ -232,8 +232,7 @@ def test_padding_of_sequences_does_not_count(be: Any) -> None:
 
 
 class Repeating(Plain):
-    """Goes through its samples several times an epoch; ``ndata`` counts one pass over them, ``nbatches`` is an
-    argument."""
+    """Goes through its samples several times an epoch; ``ndata`` counts them once, ``nbatches`` is an argument."""
 
     times, announced = 3, 3
 

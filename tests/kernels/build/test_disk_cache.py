@@ -80,7 +80,7 @@ def test_keys_separate_their_parts() -> None:
 
 
 def test_two_contents_of_one_key_are_both_good(cache: DiskCache) -> None:
-    """Two processes may leave different bytes for one key, as their compilers are not reproducible."""
+    """Two processes may leave different bytes for one key if their compiler is not reproducible."""
     contents = {b"one", b"two"}
     paths = {cache.put(KEY, content, ".so") for content in contents}
     assert len(paths) == 2
@@ -97,8 +97,7 @@ def test_new_directories_are_for_their_owner_alone(cache: DiskCache) -> None:
 
 
 def test_new_directories_above_are_for_their_owner_alone_too(tmp_path: Path) -> None:
-    """A new folder above the cache, such as ~/.cache, must not be writable by everybody, or the next process refuses
-    it."""
+    """A new folder above the cache, such as ~/.cache, is not writable by everybody: the next process would refuse it."""
     before = os.umask(0)
     try:
         wanted = tmp_path / ".cache" / "neonlike"

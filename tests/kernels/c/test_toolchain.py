@@ -193,7 +193,7 @@ def test_a_flag_that_the_compiler_refuses_is_left_out(
     missing: set[str],
     instead: set[str],
 ) -> None:
-    """Some compilers accept -mcpu=native in place of -march=native; here the script translates it."""
+    """Some processors' compilers take -mcpu=native for -march=native; here the script translates it."""
     wrapper.write(
         f"""
         case "$*" in *{refused}*) echo "unknown option {refused}"; exit 1;; esac

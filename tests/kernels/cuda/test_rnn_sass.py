@@ -106,8 +106,7 @@ def check_products(form: str, code: list[tuple[str, str]]) -> None:
 
 
 def test_forms_of_real_gpus(module: Any) -> None:
-    """Blocks share units evenly, at most one a multiprocessor; the kept weight fits shared memory, or there is no
-    form."""
+    """Blocks share units evenly, at most one a multiprocessor; without room for the weight there is no form."""
     kept = {}
     for device in (A100, H100):
         for kind in kinds(module):

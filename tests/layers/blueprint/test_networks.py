@@ -266,8 +266,7 @@ def test_initial_values_of_a_network(be: Backend) -> None:
 
 
 def test_one_workspace_serves_a_whole_network(be64: Backend) -> None:
-    """Inference keeps the outputs between layers in it, in two buffers; training the errors overwritten by recurrent
-    layers."""
+    """Inference keeps outputs between layers in it, in two buffers; training, errors overwritten by recurrent layers."""
     make = be64.blueprints
     rnn = make.rnn((6, 5, N), 8, 2)
     last = make.abbreviate(rnn)

@@ -20,8 +20,7 @@ pytestmark = [pytest.mark.engines("gpu", batch_size=4), pytest.mark.usefixtures(
 
 @pytest.fixture(autouse=True)
 def late(monkeypatch: pytest.MonkeyPatch, gpu_driver: object) -> None:
-    """The GPU runs work late unless something waits for it; the batches of these tests are large enough to be sent
-    ahead."""
+    """The GPU runs work late unless something waits for it; these batches are large enough to be sent ahead."""
     monkeypatch.setenv("CUEMU_ASYNC", "1")
     monkeypatch.setattr("neonlike.backends.gpu.memory.transfer.OVERLAPPED_BYTES", 1024)
 
