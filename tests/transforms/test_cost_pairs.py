@@ -56,7 +56,7 @@ def start() -> Any:
 
 
 def network(be: Backend, *layers: Any) -> Model:
-    """Inputs go through a product with the unit matrix, so their gradient is the error that the activation passes on."""
+    """Inputs go through a unit matrix, so their gradient is the error that the activation passes on."""
     first = Linear(ROWS, init=Gaussian())
     model = Model([first, *layers])
     model.initialize(ROWS)

@@ -97,7 +97,7 @@ def test_new_directories_are_for_their_owner_alone(cache: DiskCache) -> None:
 
 
 def test_new_directories_above_are_for_their_owner_alone_too(tmp_path: Path) -> None:
-    """A new folder above the cache, such as ~/.cache, is not writable by everybody: the next process would refuse it."""
+    """A new folder above the cache, such as ~/.cache, is not writable by all: the next process would refuse."""
     before = os.umask(0)
     try:
         wanted = tmp_path / ".cache" / "neonlike"

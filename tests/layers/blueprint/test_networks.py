@@ -266,7 +266,7 @@ def test_initial_values_of_a_network(be: Backend) -> None:
 
 
 def test_one_workspace_serves_a_whole_network(be64: Backend) -> None:
-    """Inference keeps outputs between layers in it, in two buffers; training, errors overwritten by recurrent layers."""
+    """Inference keeps outputs between layers in two buffers of it; training, overwritten recurrent errors."""
     make = be64.blueprints
     rnn = make.rnn((6, 5, N), 8, 2)
     last = make.abbreviate(rnn)

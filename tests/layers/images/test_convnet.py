@@ -95,7 +95,7 @@ class TestFolding:
         assert net.layers[0].folded and (wanted == 0).any()
 
     def test_called_on_their_own_layers_do_their_own_work(self, be, rng):
-        """A script that calls the layers one by one sees each one's own results, such as sums before their rectifier."""
+        """A script that calls the layers one by one sees each one's own results, as sums before a rectifier."""
         found, x, last = [], rng.normal(size=(96, N)), rng.normal(size=(3, N))
         for folds in (True, False):
             be.rng_reset()
