@@ -1,9 +1,9 @@
 #!/usr/bin/env python
-"""A small transformer encoder reads handwritten digits as sequences of rows, written with variables.
+"""Train a small transformer encoder, written with variables, to read handwritten digits as sequences of rows.
 
-Each image of 8 x 8 pixels is a sequence of its 8 rows, top to bottom. In two blocks of self-attention and a perceptron
-every row looks at the others; what they make of them is averaged and classified. The model is a function of variables,
-so the same lines run forward, are differentiated, and test. It reads 97 of 100 test images right. Usage:
+Each image of 8 x 8 pixels is a sequence of its 8 rows, top to bottom. Two blocks of self-attention and a perceptron
+relate the rows to each other; the mean of their outputs is classified. The model is a function of variables: the same
+lines run forward, are differentiated, and test. It reads 97 of 100 test images right. Usage:
 
     python examples/attention_digits.py [--epochs 20]
 
@@ -62,15 +62,15 @@ class Encoder:
         self.parameters[f"{name}: bias"] = ag.param(np.zeros((1, WIDTH)))
 
     def layer(self, name: str, x: Any) -> Any:
-        """A fully connected layer of rows."""
+        """Apply a fully connected layer to each row."""
         return x @ self.parameters[name] + self.parameters[f"{name}: bias"]
 
     def norm(self, name: str, x: Any) -> Any:
-        """Normalization of each row."""
+        """Normalize each row."""
         return ag.layer_norm(x, 1, self.parameters[name], self.parameters[f"{name}: bias"])
 
     def attention(self, block: int, x: Any) -> Any:
-        """Of each image's rows (N * ROWS, WIDTH) to each other, by ``HEADS`` heads."""
+        """Attention with ``HEADS`` heads among the rows (N * ROWS, WIDTH) of each image."""
         parts = self.layer(f"queries, keys, values {block}", x).reshape(-1, ROWS, 3, HEADS, WIDTH // HEADS)
         q, k, v = (parts[:, :, i].transpose(1, 2) for i in range(3))  # (N, HEADS, ROWS, WIDTH // HEADS)
         seen = ag.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(-1, WIDTH)
@@ -89,14 +89,14 @@ class Encoder:
 
 
 class Adam:
-    """Adam (Kingma & Ba 2015): each parameter with its two averages, in one kernel."""
+    """Adam (Kingma & Ba 2015): updates each parameter and its two averages in one kernel."""
 
     def __init__(self, parameters: Any, rate: float, beta1: float = 0.9, beta2: float = 0.999) -> None:
         self.rate, self.beta1, self.beta2, self.steps = rate, beta1, beta2, 0
         self.state = [(p, p.backend.zeros(p.shape), p.backend.zeros(p.shape)) for p in parameters]
 
     def step(self) -> None:
-        """Move the parameters against their derivatives, which are forgotten."""
+        """Move the parameters against their derivatives, then clear the derivatives."""
         self.steps += 1
         rate = self.rate * (1 - self.beta2**self.steps) ** 0.5 / (1 - self.beta1**self.steps)
         for p, first, second in self.state:
@@ -108,7 +108,7 @@ class Adam:
 
 
 def minibatches(part: tuple[Any, Any], size: int, rng: Any) -> Iterator[tuple[Any, Any]]:
-    """Images and labels in another order each time, without the few that are left over."""
+    """Minibatches of images and labels in a new random order; the incomplete last one is dropped."""
     images, labels = part
     order = rng.permutation(len(images))
     for first in range(0, len(order) - size + 1, size):
@@ -117,7 +117,7 @@ def minibatches(part: tuple[Any, Any], size: int, rng: Any) -> Iterator[tuple[An
 
 
 def accuracy(model: Encoder, part: tuple[Any, Any]) -> float:
-    """Share of the images that are read right."""
+    """Fraction of the images classified correctly."""
     images, labels = part
     return float(np.mean(model(images).get().argmax(1) == labels))
 

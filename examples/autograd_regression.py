@@ -1,9 +1,9 @@
 #!/usr/bin/env python
-"""Ridge regression by variables and their derivatives, on real data, against the solution in closed form.
+"""Fit a ridge regression on real data by gradient descent on variables, and compare it with the closed form.
 
-442 diabetes patients, ten measurements each (age, sex, body mass index, blood pressure, six of the serum), and how far
-the disease went on in a year; they come with scikit-learn. Gradient descent with momentum on a loss of variables finds
-the weights that normal equations give; then the same descent minimizes a loss that has no closed form. Usage:
+The data are 442 diabetes patients with ten measurements each (age, sex, body mass index, blood pressure, six of the
+serum) and the progression of the disease after a year; they come with scikit-learn. Gradient descent with momentum
+finds the weights of the normal equations; then the same descent minimizes a loss without a closed form. Usage:
 
     python examples/autograd_regression.py [--epochs 300]
 

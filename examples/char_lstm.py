@@ -1,8 +1,8 @@
 #!/usr/bin/env python
-"""An LSTM learns to continue Shakespeare's sonnets, character by character, and then writes lines of its own.
+"""Train an LSTM to continue Shakespeare's sonnets character by character, and let it write lines of its own.
 
-It reads 21 sonnets (examples/data) in parallel stretches, each going on from batch to batch where it was. Its cost on
-three others is compared with that of the best guess from the two characters before. Usage:
+It reads 21 sonnets (examples/data) in parallel stretches and keeps its state from batch to batch. Its cost on three
+other sonnets is compared with the cost of the best guess from the previous two characters. Usage:
 
     python examples/char_lstm.py [--epochs 12] [--quick] [--sample 200]
 
@@ -46,11 +46,11 @@ def build_model(characters: int) -> Model:
 
 
 def guess_from_two(train: str, test: str, characters: int) -> float:
-    """Mean cost, in nats a character, of guessing by how often a character came after the two before it."""
+    """Mean cost, in nats a character, of a trigram model: the frequency of a character after the two before it."""
     counts = [Counter(train[i : i + length] for i in range(len(train))) for length in range(4)]
 
     def probability(context: str, character: str) -> float:
-        """Of the whole context, leaning on the shorter one as much as on three occurrences."""
+        """Probability after ``context``; the estimate from the shorter context weighs as much as three occurrences."""
         shorter = probability(context[1:], character) if context else 1 / characters
         seen, together = counts[len(context)], counts[len(context) + 1]
         return (together[context + character] + 3 * shorter) / (seen[context] + 3)
@@ -64,7 +64,7 @@ def mean_cost(model: Model, cost: GeneralizedCost, data: Any) -> float:
 
 
 def write(model: Model, text: Text, length: int, beginning: str = "When I ", sharpness: float = 2.0) -> str:
-    """Let the model continue ``beginning``: step by step, each time with the character drawn from its probabilities.
+    """Let the model continue ``beginning``: each next character is drawn from the predicted probabilities.
 
     Probabilities are raised to the power ``sharpness``, which makes frequent characters more frequent.
     """

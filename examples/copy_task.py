@@ -1,8 +1,8 @@
 #!/usr/bin/env python
-"""One recurrent network reads a sequence of letters, and another writes it again from what the first remembers of it.
+"""Train an encoder and a decoder: one recurrent network reads a sequence of letters, the other writes it again.
 
-In training the writer reads the right letter before each step; afterwards it reads what it wrote itself, letter by
-letter, or a beam search follows several beginnings at once. Both are tried on sequences that were not trained on.
+In training the decoder reads the right letter before each step. Afterwards it reads its own output letter by letter, or
+a beam search follows several beginnings at once. Both are tried on new sequences.
 Usage:
 
     python examples/copy_task.py [--epochs 15]
@@ -34,7 +34,7 @@ STEPS = 5
 
 
 class Sequences(NervanaDataIterator):
-    """Random sequences of letters: the inputs of both networks, and as targets the sequences themselves.
+    """Random sequences of letters, as the inputs of both networks and as their targets.
 
     Column t*N + n of a batch is letter t of sequence n, with a 1 in its row.
     """
@@ -49,7 +49,7 @@ class Sequences(NervanaDataIterator):
         self.before = self.be.zeros_like(self.sequences)
 
     def reset(self) -> None:
-        """Nothing: every epoch begins with the first batch."""
+        """Do nothing: every epoch begins with the first batch."""
 
     def __iter__(self) -> Iterator[Any]:
         for letters in self.letters:
@@ -60,7 +60,7 @@ class Sequences(NervanaDataIterator):
 
 
 def build_model() -> Model:
-    """Both networks have 64 units; the decoder's begin in the state where the encoder's end."""
+    """Encoder and decoder of 64 units each; the decoder starts from the encoder's final state."""
 
     def gru() -> GRU:
         return GRU(64, GlorotUniform(), activation=Tanh(), gate_activation=Logistic(), reset_cells=True)
@@ -70,12 +70,12 @@ def build_model() -> Model:
 
 
 def text(letters: np.ndarray) -> str:
-    """Letters by their numbers."""
+    """Letters of an array of letter numbers."""
     return "".join(LETTERS[letter] for letter in letters)
 
 
 def main(arguments: list[str] | None = None) -> float:
-    """Train, report, and return the part of the test sequences that are repeated without a mistake."""
+    """Train, report, and return the fraction of test sequences repeated without a mistake."""
     parser = NeonArgparser(__doc__, default_overrides={"epochs": 15, "batch_size": 64, "rng_seed": 0})
     args = parser.parse_args(arguments)
     train, test = Sequences(nbatches=100), Sequences(nbatches=5)

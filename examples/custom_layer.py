@@ -1,9 +1,9 @@
 #!/usr/bin/env python
-"""A layer of one's own: the forward pass is an expression, the backward pass comes from differentiating it.
+"""Write a layer of one's own: an expression for the forward pass, differentiated for the backward pass.
 
-The layer is an activation with a weight for each unit, x * sigmoid(W x): for a large W it is a rectifier, for W = 0
-half of x, and what is best is learned. Its gradients are compared with differences of its outputs; then a network with
-it learns to read handwritten digits. Usage:
+The layer is an activation with a learned weight for each unit, x * sigmoid(W x): a rectifier for large W, half of x for
+W = 0. Its gradients are compared with finite differences of its outputs; then a network with it learns to read
+handwritten digits. Usage:
 
     python examples/custom_layer.py [--epochs 20]
 
@@ -41,28 +41,28 @@ class LearnedSwish(ParameterLayer):
         self.owns_delta = True  # the error handed on is in a buffer of this layer
 
     def configure(self, in_obj: Any) -> LearnedSwish:
-        """Called once the layer before is configured: shapes, without the batch."""
+        """Set the shapes, without the batch, after the previous layer is configured."""
         super().configure(in_obj)
         self.out_shape = self.in_shape
         self.weight_shape = (self.in_shape[0], 1)
         return self
 
     def fprop(self, inputs: Any, inference: bool = False) -> Any:
-        """One kernel."""
+        """Compute the outputs in one kernel."""
         self.inputs = inputs
         self.tree = inputs * self.be.sig(self.W * inputs)
         self.outputs[:] = self.tree
         return self.outputs
 
     def bprop(self, error: Any) -> Any:
-        """Gradients are expressions too: with respect to the inputs, which goes on, and to the weight."""
+        """Compute the gradients, which are expressions too, of the inputs and of the weight."""
         gradients = Autodiff(self.tree, self.be, next_error=error).get_grad_op_tree([self.inputs, self.W])
         self.deltas[:], self.dW[:] = gradients
         return self.deltas
 
 
 def gradient_error(be: Backend, step: float = 1e-2) -> float:
-    """Largest difference of gradients and quotients of differences, of sum(outputs * error)."""
+    """Largest difference between gradients and finite differences of sum(outputs * error)."""
     layer = LearnedSwish(be.rng.normal(size=(3, 1)).astype(np.float32))
     layer.configure((3,))
     layer.allocate()
@@ -83,7 +83,7 @@ def gradient_error(be: Backend, step: float = 1e-2) -> float:
 
 
 def main(arguments: list[str] | None = None) -> tuple[float, float]:
-    """Check, train, report; return the largest error of a gradient and the accuracy on the test images."""
+    """Check, train, report; return the largest gradient error and the accuracy on the test images."""
     parser = NeonArgparser(__doc__, default_overrides={"epochs": 20, "batch_size": 64, "rng_seed": 0})
     args = parser.parse_args(arguments)
     wrong = gradient_error(NervanaObject.be)

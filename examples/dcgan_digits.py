@@ -1,9 +1,9 @@
 #!/usr/bin/env python
-"""Two convolutional networks play against each other, until one of them draws digits that nobody wrote.
+"""Train a generative adversarial network of two convolutional networks to draw handwritten digits.
 
-The generator makes images of noise, the discriminator tells them from real ones. Grids of images are saved a few times
-on the way. How far the images are from the nearest real ones says how good they are; it is compared with the distance
-of test images, and of random pixels. Usage:
+The generator makes images from noise; the discriminator tells them from real ones. Grids of images are saved a few
+times during training. The distance of the images to the nearest real ones measures their quality; it is compared with
+the distances of test images and of random pixels. Usage:
 
     python examples/dcgan_digits.py [--epochs 60] [--pictures FOLDER]
 
@@ -53,13 +53,13 @@ def build_model() -> GAN:
 
 
 def distance(images: np.ndarray, real: np.ndarray) -> float:
-    """Mean Euclidean distance of images ``(n, 64)`` to the nearest of the real ones."""
+    """Mean Euclidean distance of images ``(n, 64)`` to the nearest real image."""
     squares = (images**2).sum(axis=1)[:, None] + (real**2).sum(axis=1) - 2 * images @ real.T
     return float(np.sqrt(squares.min(axis=1).clip(0)).mean())
 
 
 def main(arguments: list[str] | None = None) -> tuple[float, float]:
-    """Train, report, and return the distance of the images made to the nearest real ones, and their variety."""
+    """Train, report, and return the generated images' distance to the nearest real ones, and their variety."""
     parser = NeonArgparser(__doc__, default_overrides={"epochs": 60, "batch_size": 64, "rng_seed": 0})
     parser.add_argument("--pictures", default="dcgan_digits", metavar="FOLDER", help="where to save images to")
     args = parser.parse_args(arguments)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python
-"""A convolutional autoencoder puts handwritten digits of 64 pixels into a code of 8 numbers, and draws them again.
+"""Train a convolutional autoencoder that compresses handwritten digits of 64 pixels to a code of 8 numbers.
 
-Convolutions make the code, deconvolutions the image. Principal components, the best linear code of that length, are
-the measure of how good it is. It saves a picture of test images, each above what became of it. Usage:
+Convolutions encode, deconvolutions decode. The baseline is the best linear code of the same length: principal
+components. The script saves a picture of test images, each above its reconstruction. Usage:
 
     python examples/digits_autoencoder.py [--epochs 40] [--picture FILE]
 
@@ -47,21 +47,21 @@ def build_model() -> Model:
 
 
 def linear_code(train: np.ndarray, test: np.ndarray) -> np.ndarray:
-    """``test`` rebuilt from as many principal components of ``train``."""
+    """Reconstruct ``test`` from as many principal components of ``train``."""
     mean = train.mean(axis=0)
     components = np.linalg.svd(train - mean, full_matrices=False)[2][:CODE]
     return (test - mean) @ components.T @ components + mean
 
 
 def save_picture(file: str, images: np.ndarray, rebuilt: np.ndarray) -> None:
-    """Four rows of eight images, below each row what became of them."""
+    """Save four rows of eight images, with the reconstructions below each row."""
     rows = np.stack([images[:32].reshape(4, 8, 8, 8), rebuilt[:32].reshape(4, 8, 8, 8)], axis=1)
     pixels = np.rint((rows.reshape(64, 8, 8).clip(-1, 1) + 1) * 127.5).astype(np.uint8)
     Path(file).write_bytes(encode_png(grid(pixels, padding=1, width=640, height=640)))
 
 
 def main(arguments: list[str] | None = None) -> tuple[float, float]:
-    """Train, report, and return the mean squared error of the test images, and that of the linear code."""
+    """Train, report, and return the mean squared errors of the test images: autoencoder, linear code."""
     parser = NeonArgparser(__doc__, default_overrides={"epochs": 40, "batch_size": 64, "rng_seed": 0, "eval_freq": 1})
     parser.add_argument("--picture", default="digits_autoencoder.png", metavar="FILE", help="file to save images to")
     args = parser.parse_args(arguments)

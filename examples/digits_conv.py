@@ -1,8 +1,9 @@
 #!/usr/bin/env python
-"""A convolutional network, written with the backend's primitives alone, learns to read handwritten digits.
+"""Train a convolutional network, written with the backend's primitives alone, to read handwritten digits.
 
-Twice convolution, batch normalisation with relu and max pooling, then a matrix product: forward and backward by hand,
-as a layer library does it. The data are the 1,797 images of 8 x 8 pixels that come with scikit-learn. Usage:
+The network is twice convolution, batch normalisation with relu and max pooling, then a matrix product. Forward and
+backward passes are written by hand, as a layer library does it. The data are scikit-learn's 1,797 images of 8 x 8
+pixels. Usage:
 
     python examples/digits_conv.py [--epochs 8] [--batch 64] [--bench [FILE]]
 """
@@ -20,11 +21,11 @@ from neonlike.backends import Backend, gen_backend
 
 CLASSES = 10
 EPSILON, RHO = 1e-5, 0.9
-"""Of batch normalisation: added to variances; the weight of earlier minibatches in running statistics."""
+"""Batch normalisation: the number added to variances, and the decay of the running statistics."""
 
 
 def load_digits() -> tuple[np.ndarray, np.ndarray]:
-    """Pixels in [-1, 1], an image a column, and labels; in an order that mixes the writers."""
+    """Pixels in [-1, 1], an image a column, and labels, shuffled to mix the writers."""
     try:
         from sklearn import datasets
     except ImportError as error:
@@ -35,7 +36,7 @@ def load_digits() -> tuple[np.ndarray, np.ndarray]:
 
 
 class Parameters:
-    """Weights, their gradients, and the plan that moves all of them one step of gradient descent with momentum."""
+    """Weights, their gradients, and the plan of one step of gradient descent with momentum on all of them."""
 
     def __init__(self, be: Backend) -> None:
         self.be = be
@@ -43,14 +44,14 @@ class Parameters:
         self.gradients: list[Any] = []
 
     def make(self, shape: tuple[int, int], scale: float, offset: float = 0.0) -> tuple[Any, Any]:
-        """A weight of normal random numbers, and its gradient."""
+        """Make a weight of normal random numbers, and its gradient."""
         weight = self.be.array(self.be.rng.normal(offset, scale, shape) if scale else np.full(shape, offset))
         self.weights.append(weight)
         self.gradients.append(self.be.zeros(shape))
         return weight, self.gradients[-1]
 
     def prepare(self, rate: float, momentum: float, images: int) -> Any:
-        """The step, bound once: all assignments are one kernel for each shape."""
+        """Prepare the step once: all assignments of a shape are one kernel."""
         assignments = []
         for weight, gradient in zip(self.weights, self.gradients):
             velocity = self.be.zeros(weight.shape)
@@ -73,7 +74,7 @@ class ConvBlock:
         self.sums, self.variances = be.empty((maps, 1)), be.empty((maps, 1))  # of a minibatch
 
     def _rows(self, tensor: Any) -> Any:
-        """A map a row, as batch normalisation wants it."""
+        """View of a tensor with a feature map a row, as batch normalisation takes it."""
         return tensor.reshape((self.conv.K, tensor.size // self.conv.K))
 
     def forward(self, x: Any, training: bool) -> Any:
@@ -92,7 +93,7 @@ class ConvBlock:
         return self.out
 
     def backward(self, error: Any, wanted: bool = True) -> Any:
-        """Fill the gradients; returns the error of the input if it is ``wanted``, else None."""
+        """Fill the gradients; return the error of the input if it is ``wanted``, else None."""
         be = self.be
         delta = be.empty(self.a.shape)
         be.bprop_pool(self.pool, error, delta, self.argmax)
@@ -130,7 +131,7 @@ class Network:
         return self.be.fprop_softmax(scores).astensor()
 
     def train(self, x: Any, labels: Any) -> float:
-        """One step; returns the mean cross-entropy of the minibatch."""
+        """Take one training step; return the mean cross-entropy of the minibatch."""
         be = self.be
         probabilities = self.forward(x, training=True)
         target = be.onehot(labels, axis=0)
@@ -145,7 +146,7 @@ class Network:
 
 
 def main(arguments: list[str] | None = None) -> float:
-    """Train, report, and return the accuracy on images that were not trained on."""
+    """Train, report, and return the accuracy on test images."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--batch", type=int, default=64)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python
-"""A convolutional network of layers learns to read handwritten digits.
+"""Train a convolutional network of layers to read handwritten digits.
 
-Twice convolution with batch normalization and max pooling, dropout, then an affine layer. It prints how the layers
-are computed together, and after training its most frequent mistake. examples/digits_conv.py is a similar
-network without layers, forward and backward by hand. Usage:
+The network is twice convolution with batch normalization and max pooling, dropout, then an affine layer. The script
+prints which layers are computed in one call and, after training, the most frequent mistake. examples/digits_conv.py is
+a similar network without layers, forward and backward by hand. Usage:
 
     python examples/digits_convnet.py [--epochs 30]
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""A network of two layers learns to read handwritten digits, in a few seconds and without a download.
+"""Train a network of two layers to read handwritten digits, in a few seconds and without a download.
 
 The data are the 1,797 images of 8 x 8 pixels that come with scikit-learn. Usage:
 
@@ -40,7 +40,7 @@ def build_model() -> Model:
 
 
 def save_plot(file: str, recorded: Any) -> None:
-    """Picture of the training cost of each minibatch and the validation error after each epoch."""
+    """Plot the training cost of each minibatch and the validation error after each epoch."""
     try:
         import matplotlib
     except ImportError as error:

@@ -1,8 +1,8 @@
 #!/usr/bin/env python
-"""A perceptron reads handwritten digits, defined by running it: commands on variables of a dynamic graph.
+"""Train a perceptron on handwritten digits with commands on variables of a dynamic graph.
 
-Each step runs the network's commands on a minibatch, and has an optimizer make the loss smaller; nothing is declared
-before. Usage:
+The graph is defined by running it: each step runs the network's commands on a minibatch and lets an optimizer reduce
+the loss; nothing is declared before. Usage:
 
     python examples/dynamic_graph_mlp.py [--epochs 10] [--dot graph.dot]
 
@@ -59,7 +59,7 @@ def loss_command(be: Any) -> commands.Command:
 
 
 def accuracy(graph: DynamicGraph, network: Perceptron, data: Any) -> float:
-    """Fraction of the images of an iterator that are read right."""
+    """Fraction of an iterator's images classified correctly."""
     right: list[bool] = []
     for images, labels in data:
         logits = network(graph.constant().set(images)).get()

@@ -1,9 +1,9 @@
 #!/usr/bin/env python
-"""A network that knows the digits 0 to 7 learns all ten of them from three images each.
+"""Fine-tune a network trained on the digits 0 to 7 to read all ten, from three images each.
 
-It is trained on all images of 0 to 7 and saved. The second network has a new last layer and takes the others, the
-trunk, from the file; of its two optimizers one lets the trunk move slowly. A third network, which starts from random
-weights, is for comparison. Usage:
+The first network is trained on all images of 0 to 7 and saved. The second has a new last layer and takes the other
+layers, the trunk, from the file; one of its two optimizers moves the trunk slowly. A third network, started from random
+weights, is the comparison. Usage:
 
     python examples/fine_tune.py [--epochs 15] [--images 3]
 
@@ -30,7 +30,7 @@ from neonlike.util.argparser import NeonArgparser
 from neonlike.util.modeldesc import ModelDescription
 
 HEAD = "head"
-"""Name of the layer whose weights belong to a set of classes."""
+"""Name of the layer with the weights of one set of classes."""
 
 
 def build_model(classes: int) -> Model:
@@ -45,7 +45,7 @@ def build_model(classes: int) -> Model:
 
 
 def load_trunk(model: Model, file: Path) -> None:
-    """Take all weights from a saved model but those of the head: layers are found by their names."""
+    """Load all weights but the head's from a saved model; layers are matched by name."""
     saved = ModelDescription(file)
     for layer in model.layers_to_optimize:
         if layer.name != HEAD:
@@ -53,14 +53,14 @@ def load_trunk(model: Model, file: Path) -> None:
 
 
 def only(images: np.ndarray, labels: np.ndarray, classes: int, each: int | None = None) -> ArrayIterator:
-    """The digits below ``classes``; the first ``each`` images of every one, or all."""
+    """Images of the digits below ``classes``: the first ``each`` of every digit, or all."""
     chosen = np.concatenate([np.flatnonzero(labels == digit)[:each] for digit in range(classes)])
     chosen = np.random.RandomState(0).permutation(chosen)
     return ArrayIterator(images[chosen], labels[chosen], nclass=classes, lshape=(1, 8, 8))
 
 
 def main(arguments: list[str] | None = None) -> tuple[float, float]:
-    """Train, report, and return the accuracies of the fine-tuned network and of the one trained from scratch."""
+    """Train, report, and return the accuracies of the fine-tuned network and of the network trained from scratch."""
     parser = NeonArgparser(__doc__, default_overrides={"epochs": 15, "batch_size": 15, "rng_seed": 0})
     parser.add_argument("--images", type=int, default=3, help="images of each digit for the second task")
     args = parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""A guided tour of expressions: what they look like, what runs when they are assigned, and how they differentiate.
+"""Guided tour of expressions: their syntax, the kernels run by an assignment, and their gradients.
 
     python examples/optree_tour.py [--bench [FILE]]
 
@@ -32,7 +32,7 @@ def section(title: str) -> Callable[[Callable[[Any], None]], Callable[[Any], Non
 
 
 def show(code: str, value: Any) -> None:
-    """A line of code and what it gives; what does not fit beside it goes below."""
+    """Print a line of code and its value, which goes below if it does not fit beside it."""
     text = str(value)
     if "\n" in text or len(code) > 44 or len(text) > 70:
         print(f"  {code}\n" + "\n".join(f"      {line}".rstrip() for line in text.splitlines()))
@@ -41,7 +41,7 @@ def show(code: str, value: Any) -> None:
 
 
 def say(text: str) -> None:
-    """A remark between lines of code."""
+    """Print a remark between lines of code."""
     print(f"  # {text}")
 
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python
-"""A training is interrupted by Ctrl-C, goes on from the file that it left, and ends with the same weights bit for bit.
+"""Interrupt a training by Ctrl-C, resume it from its file, and end with the same weights bit for bit.
 
-The file has what that takes: weights, the optimizer's velocities, the states of the random numbers and of the data, and
-how far the training was. The same happens to any script whose Callbacks get the options --save_path and --model_file:
+The file holds the weights, the optimizer's velocities, the states of the random numbers and of the data, and the
+position in the training. Any script whose Callbacks get the options --save_path and --model_file does the same:
 
     python examples/digits_convnet.py --save_path digits.prm        # press Ctrl-C
     python examples/digits_convnet.py --model_file digits.prm
@@ -50,7 +50,7 @@ class PressCtrlC(Callback):
 
 
 def train(epochs: int, interrupt: PressCtrlC | None = None, **callback_args: Any) -> Model:
-    """Train from the seed on, or from ``model_file`` on: what it restores does not depend on random numbers before."""
+    """Train from the seed, or from ``model_file``, whose state replaces any random numbers drawn before."""
     if "model_file" not in callback_args:
         NervanaObject.be.rng_reset()
     data = Digits().train_iter

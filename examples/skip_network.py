@@ -1,9 +1,9 @@
 #!/usr/bin/env python
-"""A network with branches and shortcuts learns to read handwritten digits.
+"""Train a network with branches and shortcuts to read handwritten digits.
 
-Residual blocks add what they compute to their input (MergeSum with a SkipNode), an inception block puts the maps of
-branches with windows of different sizes side by side (MergeBroadcast), and a second, shallow output is trained along
-(a tree with a BranchNode), which is left out when the network is used. Usage:
+Residual blocks add their output to their input (MergeSum with a SkipNode). An inception block concatenates the maps of
+branches with windows of different sizes (MergeBroadcast). A second, shallow output (a tree with a BranchNode) is
+trained along with the first and left out in inference. Usage:
 
     python examples/skip_network.py [--epochs 15]
 
@@ -46,7 +46,7 @@ def conv(size: int, maps: int, stride: int = 1, activation: Any = None) -> Conv:
 
 
 def residual(maps: int, stride: int = 1) -> list[Any]:
-    """Two convolutions beside a shortcut, which is a convolution of one pixel where the shape changes.
+    """Two convolutions beside a shortcut; the shortcut is a convolution of one pixel where the shape changes.
 
     (``neonlike.layers.Residual`` makes such a block.)
     """
@@ -55,7 +55,7 @@ def residual(maps: int, stride: int = 1) -> list[Any]:
 
 
 def inception(maps: int) -> MergeBroadcast:
-    """Windows of 1 and 3 pixels and a pooling, the maps of all one after the other."""
+    """Windows of 1 and 3 pixels and a pooling, with their maps concatenated."""
     branches = [
         conv(1, maps, activation=Rectlin()),
         [conv(1, maps, activation=Rectlin()), conv(3, maps, activation=Rectlin())],
@@ -65,7 +65,7 @@ def inception(maps: int) -> MergeBroadcast:
 
 
 def build_model() -> Model:
-    """The trunk to the first output, and from its middle the branch to the second."""
+    """Build the trunk to the first output, and the branch from its middle to the second."""
     middle = BranchNode("middle")
     trunk = [
         conv(3, 16, activation=Rectlin()),

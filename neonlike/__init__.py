@@ -9,7 +9,7 @@ from neonlike.logger import DISPLAY_LEVEL_NUM, display, logger
 from neonlike.nervanaobject import NervanaObject, get_args
 from neonlike.version import __version__
 
-_contract.install()  # neon's module paths that have no file of their own here, and names not built yet
+_contract.install()  # neon's module paths without a file here, and names not built yet
 _attach("blueprints", "neonlike.layers.blueprint", "Blueprints")
 _attach("dynamic_graph", "neonlike.autograd.dynamic", "maker")
 

@@ -1,4 +1,4 @@
-"""``python -m neonlike``: train a YAML model, compile a script's kernels ahead, look after cache and installation."""
+"""Command line ``python -m neonlike``: train a YAML model, precompile kernels, manage the cache, diagnose."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _add_warm(commands: Any) -> None:
 
 
 def warm(options: argparse.Namespace) -> int:
-    """Run the script and fill the cache; returns the exit status. What the script raises comes through."""
+    """Run the script and fill the cache; return the exit status. Exceptions of the script propagate."""
     if reason := obstacle():
         return _fail("warm", reason)
     warm_up, process, remark = WarmUp(options.idle, options.seconds), os.getpid(), ""
@@ -102,7 +102,7 @@ def warm(options: argparse.Namespace) -> int:
         remark = f"stopped the script: {stop.reason}"
     except BaseException as error:
         if os.getpid() != process:
-            raise  # a child that the script forked; its parent reports
+            raise  # a forked child of the script; its parent reports
         if not isinstance(error, SystemExit) or error.code:
             interrupted = isinstance(error, KeyboardInterrupt)
             _show(warm_up.finish(cancel=interrupted), "interrupted" if interrupted else "the script failed")
@@ -115,7 +115,7 @@ def warm(options: argparse.Namespace) -> int:
 
 
 def run_script(script: str, arguments: Sequence[str], is_module: bool) -> None:
-    """Run as ``python script arguments`` or ``python -m script arguments`` would."""
+    """Run a script as ``python script arguments`` or ``python -m script arguments`` does."""
     sys.argv = [script, *arguments]
     if is_module:
         runpy.run_module(script, run_name="__main__", alter_sys=True)
@@ -124,7 +124,7 @@ def run_script(script: str, arguments: Sequence[str], is_module: bool) -> None:
 
 
 def _look_for_imports_as(script: str, is_module: bool) -> None:
-    """Put first what Python puts first: for -m the current folder, for a script its own (or nothing with -P)."""
+    """Set the first entry of the import path as Python does: the current folder for -m, else the script's folder."""
     if not getattr(sys.flags, "safe_path", False):
         sys.path[0] = os.getcwd() if is_module else os.path.dirname(os.path.abspath(script))
 
@@ -157,7 +157,7 @@ def _contents(found: DiskCache) -> str:
 
 
 def _show(report: Report, remark: str) -> None:
-    """Tell what a warm-up did, apart from what the script printed."""
+    """Report the result of a warm-up, apart from the script's own output."""
     fates, total = report.fates, sum(report.fates.values())
     parts = [f"{fates[fate]} {fate.value}" for fate in Fate if fates[fate]]
     text = f"{_count(total, 'kernel')} in {report.seconds:.1f} s" + (f": {', '.join(parts)}" if parts else "")
@@ -185,7 +185,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit status."""
     words = sys.argv[1:] if argv is None else list(argv)
     if words and words[0].endswith((".yaml", ".yml")):
-        from neonlike import script  # which imports all of the library
+        from neonlike import script  # imports the whole library
 
         return script.main(words)
     found = parser()
@@ -202,7 +202,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return cache(options)
     _look_for_imports_as(options.script, options.module)
     if options.module:
-        # Only the top: looking further imports the packages above, and they may run expressions already.
+        # Only the top package: looking further would import it, which may run expressions already.
         if importlib.util.find_spec(options.script.partition(".")[0] or "?") is None:
             found.error(f"warm: there is no module {options.script}")
     elif not os.path.exists(options.script):

@@ -1,7 +1,7 @@
-"""Attributes that storeys above attach to every backend, such as ``be.blueprints``, found by name when first used.
+"""Attributes that higher packages attach to every backend, such as ``be.blueprints``, resolved at first use.
 
-A backend may not import what stands above it. The package says here which attribute is made by which callable of which
-module, and a backend that is asked for an attribute that it has not got looks here.
+A backend may not import packages above it. Instead they register here the callable that creates an attribute, and a
+backend looks up missing attributes here.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ _OFFERS: dict[str, tuple[str, str]] = {}
 
 
 def attach(name: str, module: str, maker: str) -> None:
-    """Let ``be.<name>`` be ``maker(be)``, a callable of ``module``, which is imported when that is first asked for."""
+    """Define ``be.<name>`` as ``maker(be)``, a callable of ``module``, which is imported at first use."""
     _OFFERS[name] = module, maker
 
 
 def attached_names() -> list[str]:
-    """The attributes there are."""
+    """Names of the attached attributes."""
     return list(_OFFERS)
 
 
 def attached(backend: Any, name: str) -> Any:
-    """``be.<name>``; made at each use, so that a backend holds nothing that holds it.
+    """Evaluate ``be.<name>`` at each use, so that there is no reference cycle through the backend.
 
     Raises
     ------
     KeyError
-        If nothing of this name was attached.
+        If nothing is attached under this name.
     """
     module, maker = _OFFERS[name]
     return getattr(import_module(module), maker)(backend)

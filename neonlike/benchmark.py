@@ -1,4 +1,4 @@
-"""Timing of models, under the path that scripts import."""
+"""Timing of models, under the path used by scripts."""
 
 from neonlike.models.timing import Benchmark, BenchmarkError
 

@@ -1,8 +1,8 @@
-"""Checks of arguments by the annotations of functions, before anything is done with them.
+"""Argument checks based on the annotations of functions, run before the function body.
 
-A function's annotations say what it takes, so :func:`checked` reads them there: ``rate: float``, ``name: str | None``,
-``reverse: bool``, ``pairs: Sequence[...]``, and classes that :func:`admit` named, such as ``Tensor``. Parameters with
-other annotations, above all ``Any``, are left to the function.
+:func:`checked` reads a function's annotations: ``rate: float``, ``name: str | None``, ``reverse: bool``,
+``pairs: Sequence[...]``, and classes registered by :func:`admit`, such as ``Tensor``. Parameters with other
+annotations, above all ``Any``, are not checked.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Kind(NamedTuple):
-    """The values that an annotation admits.
+    """The set of values that an annotation admits.
 
     Attributes
     ----------
     words : str
-        For messages.
+        Description for messages.
     quick : tuple or set of types
-        Whose objects are admitted without a closer look. A set, of a kind that is a class, gets its subclasses as
-        objects of them come.
+        Types of objects that are admitted without a closer look. For a kind that is a class, a set that grows by each
+        subclass encountered.
     admits : callable
-        Whether a value of another type will do.
+        Whether a value of another type is admitted.
     """
 
     words: str
@@ -42,15 +42,15 @@ class Kind(NamedTuple):
 
 
 def shown(value: Any) -> str:
-    """A value for a message, on one line: numbers and texts as they are written, of others the type too; cut."""
+    """Format a value for a message on one line: numbers and strings as literals, others with their type; truncated."""
     text = brief(value)
     plain = value is None or isinstance(value, (str, bytes, bool, numbers.Number)) or _has_values(value)
     return text if plain else f"{type(value).__name__} {text}"
 
 
 def brief(value: Any, most: int = 60) -> str:
-    """``repr(value)`` for a message: on one line, cut, and with the shapes of tensors and arrays in place of values."""
-    if _has_values(value):  # which would have to be computed, or fetched
+    """Format ``repr(value)`` for a message: one line, truncated, with shapes instead of arrays."""
+    if _has_values(value):  # values would have to be computed or fetched
         name = getattr(value, "name", None)
         called = f" {name!r:.40}" if isinstance(name, str) else ""
         return f"{type(value).__name__}{called} of shape {str(value.shape)[:40]}"
@@ -70,19 +70,19 @@ def _has_values(value: Any) -> bool:
 
 
 def is_real(value: Any) -> bool:
-    """Whether ``value`` is a real number of Python or NumPy, or an array of one without axes."""
+    """Whether ``value`` is a real number of Python or NumPy, or a 0-d array of one."""
     if isinstance(value, np.ndarray):
         return value.ndim == 0 and value.dtype.kind in "biuf"
     return isinstance(value, numbers.Real) and not isinstance(value, np.timedelta64)
 
 
 def number(operation: str, name: str, value: Any) -> float:
-    """``value``, which may be an array without axes, as a float.
+    """Convert ``value``, a number or 0-d array, to a float.
 
     Raises
     ------
     ArgumentTypeError
-        If it is no number, such as a tensor.
+        If it is not a number, such as a tensor.
     ArgumentError
         If it is an integer larger than any float.
     """
@@ -123,7 +123,7 @@ _KINDS["Description"] = _KINDS["dict"]
 
 
 def admit(cls: type, words: str) -> None:
-    """Let annotations that are the name of ``cls`` be looked at too; ``words`` name its objects in messages."""
+    """Check annotations that name ``cls``, too; ``words`` describe its objects in messages."""
     _KINDS[cls.__name__] = Kind(words, {cls}, lambda value: isinstance(value, cls))
 
 
@@ -138,7 +138,7 @@ def _is_sequence(value: Any) -> bool:
 
 
 def kind_of(annotation: Any) -> Kind | None:
-    """The values that the text of an annotation admits; None if it says something that is not looked at here."""
+    """Parse the text of an annotation into a kind; None if it is not checked."""
     if not isinstance(annotation, str):
         return None
     found: list[Kind] = []
@@ -154,7 +154,7 @@ def kind_of(annotation: Any) -> Kind | None:
 
 
 def _alternatives(annotation: str) -> list[str]:
-    """The parts of ``a | b[c | d]`` outside of brackets."""
+    """Split ``a | b[c | d]`` at the bars outside of brackets."""
     parts, depth = [""], 0
     for letter in annotation:
         depth += (letter == "[") - (letter == "]")
@@ -166,14 +166,14 @@ def _alternatives(annotation: str) -> list[str]:
 
 
 def require(operation: str, name: str, value: Any, kind: Kind) -> Any:
-    """``value``, or the integer that it is, if ``kind`` admits it.
+    """Return ``value``, or its integer value, if ``kind`` admits it.
 
     Raises
     ------
     ArgumentTypeError
-        If it does not.
+        If ``kind`` does not admit it.
     ArgumentError
-        For an integer that no float can be.
+        For an integer outside the range of floats.
     """
     if not kind.admits(value):
         if int in kind.quick and (whole := _whole(value)) is not None:
@@ -190,7 +190,7 @@ def require(operation: str, name: str, value: Any, kind: Kind) -> Any:
 
 
 def _whole(value: Any) -> int | None:
-    """An array of integers without axes as an integer, in neon's dialect a whole float too; else None."""
+    """Convert a 0-d integer array, or a whole float in neon's dialect, to an integer; else None."""
     if isinstance(value, np.ndarray) and value.ndim == 0 and value.dtype.kind in "iu":
         return int(value)
     if _lenient and isinstance(value, (float, np.floating)) and float(value).is_integer():
@@ -203,14 +203,14 @@ _warned: set[tuple[str, str]] = set()
 
 
 def _warn_once(operation: str, name: str, value: str) -> None:
-    """Warn of an argument that is probably another's, once: base classes and later calls get it again."""
+    """Warn once about an argument that probably belongs to another parameter, since base classes receive it again."""
     if (name, value) not in _warned:
         _warned.add((name, value))
         logger.warning("%s: %s is %s; was %s meant?", operation, name, value, _lenient[name])
 
 
 def admit_anything(meant: Mapping[str, str]) -> None:
-    """Let parameters of these names, and no others, be any object, with a warning that says what may be meant."""
+    """Let only parameters of these names accept any object, with a warning that suggests an alternative."""
     _lenient.clear()
     _warned.clear()
     _lenient.update(meant)
@@ -223,17 +223,17 @@ def require_method(operation: str, name: str, value: Any, method: str, example: 
 
 
 def checked(function: Function) -> Function:
-    """``function``, refusing arguments that its annotations do not admit; itself if there is nothing to look at.
+    """Return ``function`` with argument checks by its annotations; the function itself if nothing is checked.
 
     Raises
     ------
     ArgumentTypeError, ArgumentError
-        By the function, if an argument is of another kind.
+        Raised by the wrapped function for an argument of another kind.
     """
     looked_at: list[tuple[int, str, Collection[type], Kind, Any]] = []
     for index, parameter in enumerate(inspect.signature(function).parameters.values()):
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) or parameter.name == "axis":
-            continue  # axes are looked at together with a shape
+            continue  # axes are checked together with a shape
         place = index if parameter.kind is not parameter.KEYWORD_ONLY else 10**6
         if kind := kind_of(parameter.annotation):
             looked_at.append((place, parameter.name, kind.quick, kind, parameter.default))
@@ -264,7 +264,7 @@ def checked(function: Function) -> Function:
 
 
 def _operation(function: Callable[..., Any]) -> str:
-    """What messages call ``function``: a method of a backend by its name, others with their class."""
+    """Name of ``function`` in messages: a backend's method by its name, others with their class."""
     owner, _, name = function.__qualname__.rpartition(".")
     if name in ("__init__", "__call__"):
         return owner or name
@@ -272,7 +272,7 @@ def _operation(function: Callable[..., Any]) -> str:
 
 
 def check_methods(cls: type, names: Iterable[str] = ()) -> None:
-    """Have each public method that ``cls`` itself defines checked, and those of ``names``."""
+    """Add checks to each public method defined by ``cls`` itself, and to those in ``names``."""
     for name, thing in list(vars(cls).items()):
         if inspect.isfunction(thing) and (not name.startswith("_") or name in names):
             found = checked(thing)
@@ -284,17 +284,17 @@ def check_methods(cls: type, names: Iterable[str] = ()) -> None:
 
 
 _methods: list[tuple[type, str, Any]] = []
-"""The methods that are checked: class, name, and the function that checks."""
+"""The checked methods: class, name, and checking function."""
 _faster: Callable[[Any], Any] | None = None
 _replaced: dict[tuple[type, str], Any] = {}
 
 
 def check_by(faster: Callable[[Any], Any] | None) -> None:
-    """Have methods replaced by what ``faster`` makes of the functions that check; None: by these functions again.
+    """Replace the checking methods by ``faster(method)``; None restores the Python functions.
 
-    ``faster`` gets a function whose ``__wrapped__`` is called after the check, and whose ``looked_at`` lists the
-    parameters looked at: (place among the positional arguments, name, types admitted at once, default). Special methods
-    stay, and so do methods that someone else has replaced.
+    ``faster`` receives a function with the attributes ``__wrapped__``, called after the check, and ``looked_at``, a
+    list of the checked parameters: (position, name, types admitted at once, default). Special methods are left alone,
+    and so are methods that were replaced elsewhere.
     """
     global _faster
     _faster = faster

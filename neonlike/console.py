@@ -11,10 +11,10 @@ from neonlike.errors import MissingExtra
 
 
 def run(main: Callable[[], object]) -> int:
-    """Call ``main`` and return the exit status: what it returns if that is an int, else 0.
+    """Call ``main`` and return the exit status: its result if that is an int, else 0.
 
-    Where nobody reads the output any more (``program | head``) the program ends, with status 1 and without a word.
-    Where an optional package is missing, it ends with what to install.
+    If the reader of the output is gone (``program | head``), the program ends silently with status 1. If an optional
+    package is missing, it ends with an installation hint.
     """
     try:
         result = main()
@@ -24,19 +24,19 @@ def run(main: Callable[[], object]) -> int:
     except BrokenPipeError:
         if not _output_is_cut():
             raise
-        # Python flushes again when it exits, and would complain then.
+        # Python flushes again at exit, and would complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return result if isinstance(result, int) and not isinstance(result, bool) else 0
 
 
 def _output_is_cut() -> bool:
-    """Whether it is the standard output that nobody reads, and not a pipe or socket of the program's own."""
+    """Whether the broken pipe is the standard output, not a pipe or socket of the program."""
     if not hasattr(select, "poll"):  # Windows
         return True
     poll = select.poll()
     try:
-        poll.register(sys.stdout.fileno(), 0)  # errors and hang-ups are reported always
-    except OSError:  # it is no file
+        poll.register(sys.stdout.fileno(), 0)  # errors and hang-ups are always reported
+    except OSError:  # not a pollable file
         return False
     return bool(poll.poll(0))

@@ -1,7 +1,7 @@
-"""Every exception the library raises on purpose.
+"""The exceptions that the library raises.
 
-A message says which operation failed, what came, what was expected and what to do about it. The classes
-also derive from the built-in exception a caller would catch without knowing this library.
+A message names the failed operation, the received and the expected values, and a remedy. Each class also derives from
+the built-in exception that a caller without knowledge of this library would catch.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 
 def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """The end of a message about an unknown ``name``: ``"; did you mean a or b?"``, or nothing if none is close."""
+    """End of a message about an unknown ``name``: ``"; did you mean a or b?"``, or empty without close matches."""
     close = difflib.get_close_matches(name, sorted(known), 3, cutoff)
     return f"; did you mean {' or '.join(close)}?" if close else ""
 
@@ -23,13 +23,13 @@ class NeonlikeError(Exception):
 class ShapeError(NeonlikeError, ValueError, AssertionError):
     """Shapes, axes or sizes do not fit together.
 
-    This and :class:`DTypeError` are ``AssertionError`` too, because neon checked shapes and types with ``assert``
-    and scripts catch that.
+    This and :class:`DTypeError` are ``AssertionError``, too, because neon checked shapes and types with ``assert``, and
+    scripts catch that.
     """
 
 
 class DTypeError(NeonlikeError, TypeError, AssertionError):
-    """An operand has a type or dtype that the operation cannot take."""
+    """An operand has a type or dtype that the operation does not support."""
 
 
 class IndexRangeError(NeonlikeError, IndexError):
@@ -37,7 +37,7 @@ class IndexRangeError(NeonlikeError, IndexError):
 
 
 class IndexTypeError(DTypeError, IndexRangeError):
-    """An index is of a kind that picks no elements: a float, a mask, a string."""
+    """An index has a type that selects no elements: a float, a mask, a string."""
 
 
 class AliasError(NeonlikeError, ValueError, AssertionError):
@@ -45,11 +45,11 @@ class AliasError(NeonlikeError, ValueError, AssertionError):
 
 
 class ReadOnlyError(NeonlikeError, ValueError):
-    """A tensor that must not be written was to be written; nothing was changed."""
+    """A write to a read-only tensor was attempted; nothing was changed."""
 
 
 class TensorClosed(NeonlikeError, ValueError):
-    """The file that a tensor was mapped from was closed, and the tensor with it."""
+    """The file behind a mapped tensor was closed, and the tensor with it."""
 
 
 class BackendUnavailable(NeonlikeError, RuntimeError):
@@ -57,23 +57,23 @@ class BackendUnavailable(NeonlikeError, RuntimeError):
 
 
 class OtherBackend(DTypeError, BackendUnavailable):
-    """Something was made on another backend than the one it is used with; the message names it and both."""
+    """An object belongs to another backend than the operation; the message names it and both backends."""
 
 
 class DeviceError(NeonlikeError, RuntimeError):
-    """A GPU's driver refused what it was asked for; the GPU can still be used."""
+    """A GPU driver refused a request; the GPU can still be used."""
 
 
 class DeviceLost(BackendUnavailable):
-    """A GPU cannot be used by this process any more; the message names the first error."""
+    """This process can no longer use the GPU; the message names the first error."""
 
 
 class OutOfMemory(NeonlikeError, MemoryError):
-    """There is not enough memory; nothing was changed, and smaller requests may still succeed."""
+    """Not enough memory; nothing was changed, and smaller requests may still succeed."""
 
 
 class DeviceMemoryError(OutOfMemory):
-    """A GPU has not enough memory; nothing was changed, and smaller requests may still succeed."""
+    """Not enough GPU memory; nothing was changed, and smaller requests may still succeed."""
 
 
 class KernelCompileError(NeonlikeError, RuntimeError):
@@ -82,11 +82,11 @@ class KernelCompileError(NeonlikeError, RuntimeError):
     Attributes
     ----------
     source_path : str or None
-        Where the source is kept; None if there is none or it could not be written.
+        Path of the kept source; None if there is none or it could not be written.
     compiler_output : str
-        What the compiler printed.
+        Output of the compiler.
     expression : str
-        What the kernel computes.
+        The expression that the kernel computes.
     """
 
     def __init__(
@@ -99,32 +99,32 @@ class KernelCompileError(NeonlikeError, RuntimeError):
 
 
 class GradientError(NeonlikeError, ValueError):
-    """The expression has no gradient with respect to what was asked for."""
+    """The expression has no gradient with respect to the requested tensors."""
 
 
 class ArgumentError(NeonlikeError, ValueError, AssertionError):
-    """An argument has the right type but a value that the operation cannot use.
+    """An argument has the right type but an unusable value.
 
-    Also an ``AssertionError``, because neon checked its arguments with ``assert`` and scripts catch that.
+    Also an ``AssertionError``, because neon checked arguments with ``assert``, and scripts catch that.
     """
 
 
 class ArgumentTypeError(DTypeError, ArgumentError):
-    """An argument is of a type that the operation cannot use: a text where it takes a number."""
+    """An argument has an unusable type, such as a string in place of a number."""
 
 
 class MissingArgument(ArgumentError, AttributeError):
-    """An argument that another argument makes necessary was not given, or contradicts it."""
+    """An argument required by another argument is missing, or contradicts it."""
 
 
 class UnknownArgument(ArgumentError, TypeError):
-    """There is no argument of this name; the message lists those that there are."""
+    """No argument has this name; the message lists the known ones."""
 
 
 class MissingAttribute(NeonlikeError, AttributeError):
-    """There is no attribute of this name; the message names those that are close.
+    """No attribute has this name; the message suggests close names.
 
-    They are looked for when the message is read: ``hasattr`` and ``getattr`` with a default never do.
+    The search runs when the message is read, so ``hasattr`` and ``getattr`` with a default never pay for it.
     """
 
     def __init__(self, message: str, name: str = "", known: Callable[[], Iterable[str]] = tuple) -> None:
@@ -136,11 +136,11 @@ class MissingAttribute(NeonlikeError, AttributeError):
 
 
 class FixedAttribute(NeonlikeError, AttributeError):
-    """An attribute was set that cannot change after an object was made."""
+    """An attempt was made to set an attribute that is fixed after construction."""
 
 
 class NotDefined(NeonlikeError, NotImplementedError):
-    """A method that a class leaves to its subclasses was called on one that does not define it."""
+    """A subclass does not define a method that its base class requires."""
 
 
 class MissingExtra(NeonlikeError, ImportError):

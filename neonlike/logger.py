@@ -1,12 +1,11 @@
 """The library's one logger, called ``neon``, with neon's extra level between ERROR and CRITICAL.
 
-It is a logger as any other: what is logged propagates to the handlers of the application, of pytest, of whoever
-configured :mod:`logging`. Where nobody did, a handler of our own writes to the standard error stream. The level is
-WARNING, so that whatever makes a program slow or is ignored is said once; a level or handlers that were set before
-this module is imported stay.
+It is an ordinary logger: records propagate to handlers of the application, of pytest, or of any other configuration
+of :mod:`logging`. Without such handlers, the library's own handler writes to standard error. The level is WARNING, so
+that slow or ignored operations are reported once; a level or handlers set before the import are kept.
 
-``logger.display(message)`` is for what the user asked to see (a table, a progress line): it is shown at the
-default threshold, unlike ``info``. As in neon, every logger of :mod:`logging` gets the method.
+``logger.display(message)`` is for output that the user asked for (a table, a progress line): unlike ``info`` it is
+shown at the default threshold. As in neon, every logger of :mod:`logging` gets the method.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class NeonLogger(logging.Logger):
     """A standard logger with a ``display`` method."""
 
     def display(self, message: object, *args: object, **kwargs: object) -> None:
-        """Log ``message`` at level 41, shown unless logging is silenced."""
+        """Log ``message`` at level 41, which is shown unless logging is silenced."""
         if self.isEnabledFor(DISPLAY_LEVEL_NUM):
             self._log(DISPLAY_LEVEL_NUM, message, args, **kwargs)  # type: ignore[arg-type]
 
@@ -37,18 +36,18 @@ if not hasattr(logging.Logger, "display"):
 
 
 class ConsoleFormatter(logging.Formatter):
-    """Formats records for the console: displayed text as it is, other messages with their level."""
+    """Formats console records: displayed text unchanged, other messages with their level."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The text of ``record``."""
+        """Format ``record`` as text."""
         text = super().format(record)
         return text if record.levelno == DISPLAY_LEVEL_NUM else f"{record.levelname}: {text}"
 
 
 class FallbackHandler(logging.Handler):
-    """Writes to the standard error stream what nobody else handles, as ``logging.lastResort`` does.
+    """Writes otherwise unhandled records to standard error, like ``logging.lastResort``.
 
-    Handlers that the library adds beside it (a log file) are listed in ``companions`` and do not count as others.
+    Additional handlers of the library (a log file) are listed in ``companions`` and do not count as handling a record.
     """
 
     def __init__(self, level: int = logging.NOTSET) -> None:
@@ -57,10 +56,10 @@ class FallbackHandler(logging.Handler):
         self.companions: list[logging.Handler] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write ``record``, unless a handler of the application gets it too."""
+        """Write ``record``, unless a handler of the application receives it."""
         if not self._is_handled_elsewhere(record.name):
             try:
-                stream: TextIO | None = sys.stderr  # the one of now: it may have been redirected since
+                stream: TextIO | None = sys.stderr  # looked up now: it may have been redirected
                 if stream is not None:
                     stream.write(self.format(record) + "\n")
                     stream.flush()
@@ -84,7 +83,7 @@ def _make_logger() -> NeonLogger:
         made = logging.getLogger(NAME)
     finally:
         logging.setLoggerClass(previous)
-    made.__class__ = NeonLogger  # someone may have asked for the name before we were imported
+    made.__class__ = NeonLogger  # the logger may exist already
     if made.level == logging.NOTSET:
         made.setLevel(logging.WARNING)
     made.addHandler(FallbackHandler())
@@ -92,15 +91,15 @@ def _make_logger() -> NeonLogger:
 
 
 logger = _make_logger()
-"""Named ``neon`` so that scripts which configure ``logging.getLogger('neon')`` keep working."""
+"""The logger's name stays ``neon``, for scripts that configure ``logging.getLogger('neon')``."""
 
 display = logger.display
 
 
 def log_to(file: logging.Handler | None, console_level: int = logging.NOTSET) -> None:
-    """Have the library's own handlers be ``file``, if there is one, and the console from ``console_level`` up.
+    """Replace the library's handlers by ``file``, if given, and a console handler from ``console_level`` up.
 
-    Handlers of others stay. A file of an earlier call is closed.
+    Handlers of the application stay. The file of an earlier call is closed.
     """
     for handler in [handler for handler in logger.handlers if isinstance(handler, FallbackHandler)]:
         logger.removeHandler(handler)

@@ -1,9 +1,9 @@
-"""The root class of everything that lives on a backend and can be described, saved and rebuilt.
+"""The root class of all objects that use a backend and can be described, saved and rebuilt.
 
-A description is a plain dictionary ``{"type": dotted path, "config": {argument: value}}``: saved models are made
-of these, so a constructor keeps its arguments in attributes of the same names. The dotted path is the *public* one:
-a module that holds a part of a larger public module says so with a global ``__public_module__``, so that saved
-files do not depend on how the source is split into files.
+A description is a plain dictionary ``{"type": dotted path, "config": {argument: value}}``. Saved models consist of
+descriptions, so a constructor stores its arguments in attributes of the same names. The dotted path is the *public*
+one: a module that is part of a larger public module names it in a global ``__public_module__``, so that saved files
+do not depend on the division of the source into files.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SEARCHED = frozenset((*_SEARCHED_FIRST, "benchmark"))
 
 
 def get_args(func: Callable[..., Any]) -> dict[str, Any]:
-    """Argument names of ``func`` with their defaults; None where there is no default.
+    """Return the argument names of ``func`` with their defaults; None for arguments without default.
 
     ``*args`` and ``**kwargs`` are left out. For a class, the arguments of its constructor.
 
@@ -50,11 +50,11 @@ def get_args(func: Callable[..., Any]) -> dict[str, Any]:
 
 
 def load_class(name: str) -> type[Any]:
-    """Find a class for descriptions by its dotted path, or by a bare name searched in this package.
+    """Find the class for a description by its dotted path, or by a bare name within this package.
 
-    A leading ``neon.`` means this package, so that descriptions written by neon are understood. Descriptions come from
-    files of any origin, so nothing outside of this package is imported: classes of your own are found if they are
-    derived from :class:`NervanaObject` and defined by now.
+    A leading ``neon.`` means this package, for descriptions written by neon. Descriptions may come from untrusted
+    files, so nothing outside of this package is imported: user classes are found if they derive from
+    :class:`NervanaObject` and their module is already imported.
 
     Raises
     ------
@@ -84,13 +84,13 @@ def load_class(name: str) -> type[Any]:
 
 
 def of_this_package(module_name: str) -> str:
-    """A dotted path that may begin with ``neon``, as this library has it."""
+    """Translate a dotted path that may begin with ``neon`` to this library's path."""
     root, dot, rest = module_name.partition(".")
     return PACKAGE + dot + rest if root == _FOREIGN_ROOT else module_name
 
 
 def _from_module(module_name: str, class_name: str) -> type[Any] | None:
-    """A class of a module of this package; None if there is none, or the module is not one to look into."""
+    """Find a class in a module of this package; None if there is none, or the module may not be searched."""
     root, _, rest = module_name.partition(".")
     if root != PACKAGE or rest.partition(".")[0] not in _SEARCHED:
         return None
@@ -98,13 +98,13 @@ def _from_module(module_name: str, class_name: str) -> type[Any] | None:
         module = import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not module_name.startswith(error.name):
-            raise  # the module exists, but something that it imports does not
+            raise  # the module exists, but one of its imports does not
         return None
     return _describable(vars(module).get(class_name))
 
 
 def _defined(name: str) -> type[Any] | None:
-    """A class that exists, by its public path; the latest of that path."""
+    """Find an existing class by its public path; the latest one if several share it."""
     classes: list[type[Any]] = [NervanaObject]
     for cls in classes:
         classes += type.__subclasses__(cls)
@@ -116,12 +116,12 @@ def _describable(found: Any) -> type[Any] | None:
 
 
 def build(described: Any) -> Any:
-    """The object that a description (``type`` and ``config``) describes; ``described`` stays as it is.
+    """Build the object of a description (``type`` and ``config``); ``described`` is not modified.
 
     Raises
     ------
     ArgumentError
-        If it is no description, or one of a class that is not there or takes other arguments.
+        If it is not a description, or its class is missing or takes other arguments.
     """
     if not isinstance(described, dict) or not isinstance(described.get("config", {}), dict):
         raise ArgumentError(
@@ -134,7 +134,7 @@ def build(described: Any) -> Any:
 
 
 def _known_names() -> set[str]:
-    """Names of the classes that descriptions may name without a path."""
+    """Names of the classes that descriptions may use without a path."""
     packages = [vars(import_module(f"{PACKAGE}.{subpackage}")) for subpackage in _SEARCHED_FIRST]
     return {name for package in packages for name, thing in package.items() if _describable(thing)}
 
@@ -157,14 +157,14 @@ class NervanaObject:
     Parameters
     ----------
     name : str, optional
-        Given name; otherwise ``"<ClassName>_<k>"``, k counting the objects of the class.
+        Explicit name; by default ``"<ClassName>_<k>"``, with k counting the objects of the class.
 
     Attributes
     ----------
     be
-        The process-wide current backend, or None before ``gen_backend``; read at each use.
+        The process-wide current backend, or None before ``gen_backend``; looked up at each use.
     from_description : bool
-        Whether objects of the class may be built from descriptions. False where making one reads or writes files.
+        Whether objects of the class may be built from descriptions. False if construction reads or writes files.
     """
 
     be: ClassVar[Any] = None
@@ -173,7 +173,7 @@ class NervanaObject:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if cls.__module__.partition(".")[0] == PACKAGE:  # the annotations of users' classes are not checked
+        if cls.__module__.partition(".")[0] == PACKAGE:  # annotations of user classes are not checked
             check_methods(cls, ("__init__", "__call__"))
 
     @checked
@@ -192,12 +192,12 @@ class NervanaObject:
 
     @property
     def modulenm(self) -> str:
-        """Dotted public path of the class, as written in descriptions; in neon's dialect it begins with ``neon``."""
+        """Dotted public path of the class for descriptions; in neon's dialect it begins with ``neon``."""
         path = public_path(type(self))
         return _FOREIGN_ROOT + path.removeprefix(PACKAGE) if is_neon() and path.startswith(f"{PACKAGE}.") else path
 
     def require_backend(self, operation: str = "") -> Any:
-        """The current backend; without one an error that names the class and ``operation``.
+        """Return the current backend; without one, raise an error that names the class and ``operation``.
 
         Raises
         ------
@@ -222,8 +222,8 @@ class NervanaObject:
         Returns
         -------
         dict
-            ``{"type": dotted path, "config": {argument: value}}``; values that are objects of this kind, or lists of
-            them, are descriptions themselves. An argument without an attribute of its name is left out with a warning.
+            ``{"type": dotted path, "config": {argument: value}}``; values of this class, or lists of them, are
+            descriptions themselves. An argument without an attribute of its name is left out with a warning.
         """
         config: dict[str, Any] = {}
         parameters = inspect.signature(type(self)).parameters
@@ -244,16 +244,16 @@ class NervanaObject:
 
     @staticmethod
     def recursive_gen(pdict: Any, key: Any) -> None:
-        """Replace ``pdict[key]`` by the object it describes, if it is a description; ``pdict`` is changed in place."""
+        """Replace ``pdict[key]``, if it is a description, by its object; ``pdict`` is modified in place."""
         value = pdict[key]
         if type(value) is dict and "type" in value:
             pdict[key] = build(value)
 
     @classmethod
     def gen_class(cls: type[Self], pdict: dict[str, Any]) -> Self:
-        """Build an object from the ``config`` part of a description; descriptions inside are built too.
+        """Build an object from the ``config`` of a description, including nested descriptions.
 
-        ``pdict`` is changed in place: nested descriptions are replaced by the objects.
+        ``pdict`` is modified in place: nested descriptions are replaced by objects.
         """
         for key, value in pdict.items():
             if type(value) in (list, tuple):
@@ -276,7 +276,7 @@ check_methods(NervanaObject)
 
 
 def _misspelt(cls: type, config: dict[str, Any]) -> str:
-    """Which of the arguments in ``config`` the class does not have; empty if it takes any or has all of them."""
+    """Message about arguments in ``config`` unknown to the class; empty if all are known or any is accepted."""
     if any(one.kind is one.VAR_KEYWORD for one in inspect.signature(cls).parameters.values()):
         return ""
     known = get_args(cls)
@@ -284,7 +284,7 @@ def _misspelt(cls: type, config: dict[str, Any]) -> str:
 
 
 def _described(value: Any) -> Any:
-    """A value for a description: of our objects, alone or in a list, their own ones."""
+    """Convert a value for a description: our objects, alone or in lists, become descriptions."""
     if isinstance(value, NervanaObject):
         return value.get_description()
     if type(value) in (list, tuple) and any(isinstance(entry, NervanaObject) for entry in value):
@@ -293,18 +293,18 @@ def _described(value: Any) -> Any:
 
 
 def public_path(cls: type) -> str:
-    """Dotted path under which ``cls`` is documented and saved."""
+    """Dotted path of ``cls`` in documentation and saved files."""
     defined_in = sys.modules.get(cls.__module__)
     module = getattr(defined_in, "__public_module__", cls.__module__)
     return f"{module}.{cls.__name__}"
 
 
 def differs(value: Any, default: Any) -> bool:
-    """Whether ``value != default``, also for arrays and tensors, for which ``!=`` is not a truth value."""
+    """Whether ``value != default``, also for arrays and tensors, where ``!=`` is not a bool."""
     if value is default:
         return False
     if isinstance(value, np.ndarray) or isinstance(default, np.ndarray):
         return not np.array_equal(value, default)
     unequal = value != default
-    # Of tensors it is an expression: they differ from any default.
+    # For tensors it is an expression: they differ from any default.
     return bool(unequal) if isinstance(unequal, bool | np.bool_) else True

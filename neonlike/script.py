@@ -1,4 +1,4 @@
-"""The command ``neon model.yaml``: trains, or times, a model that a YAML file describes."""
+"""The command ``neon model.yaml``: trains or times a model described by a YAML file."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ __all__ = ["main", "program"]
 
 ABOUT = "Trains the model that a YAML file describes, or with --profile times it."
 DEFAULTS = {"backend": "cpu", "epochs": 1, "batch_size": 128}
-"""Where neither the command line nor the file says."""
+"""Defaults for values missing from both the command line and the file."""
 TALKATIVE = 3
-"""The verbosity (-v twice) from which machine and hyperparameters are shown."""
+"""Verbosity (-v twice) from which machine and hyperparameters are shown."""
 
 
 class ParserBesideYaml(NeonArgparser):
-    """Leaves open which backend it is if the command line does not say: the YAML file may."""
+    """Leaves the backend open if the command line does not name it, so that the YAML file may."""
 
     def unsaid_backend(self) -> str | None:
         return None
 
 
 def parse(argv: Sequence[str] | None = None) -> tuple[Namespace, dict[str, Any]]:
-    """Options, and the content of the YAML file; what the command line does not say of a run is taken from it."""
-    # None is what no command line or config file gives, so that these override the YAML file and their defaults do not.
+    """Parse options and the YAML file; the file supplies run settings missing from the command line."""
+    # None marks values that the command line and config files leave open: the YAML file comes before the defaults.
     parser = ParserBesideYaml(ABOUT, prog="neon", default_overrides=dict.fromkeys((*DEFAULTS, "data_dir")))
     parser.add_yaml_arg()
     args = parser.parse_args(argv, gen_be=False)
@@ -56,12 +56,12 @@ def parse(argv: Sequence[str] | None = None) -> tuple[Namespace, dict[str, Any]]
 
 
 def dataset_of(root: dict[str, Any], data_dir: str | None = None) -> Any:
-    """The data set that a YAML file names, by its class in ``neonlike.data``, whatever its case.
+    """The data set named in a YAML file, by its class in ``neonlike.data``, ignoring case.
 
     Raises
     ------
     ArgumentError
-        If it names none, or one that there is not.
+        If it names none, or an unknown one.
     """
     entry = root.get("dataset")
     name = entry.get("name") if isinstance(entry, dict) else entry
@@ -81,7 +81,7 @@ def _is_data_set(thing: Any) -> bool:
 
 
 def train(args: Namespace, root: dict[str, Any]) -> Model:
-    """Make what the file describes and train it."""
+    """Build and train the model that the file describes."""
     gen_backend(
         backend=args.backend,
         rng_seed=args.rng_seed,

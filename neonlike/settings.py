@@ -1,8 +1,8 @@
-"""Every environment variable that the library reads: name, allowed values, default, effect. Read nowhere else.
+"""All environment variables of the library: name, allowed values, default, effect. No other module reads them.
 
-A variable of ours whose value makes no sense is an error, raised when a backend is made (:func:`check`); what belongs
-to others (``OMP_NUM_THREADS``) is ignored then, with a warning. An empty value is the same as none. Reading takes a
-microsecond: what runs again and again keeps what it read, see ``kernels/run/threads.py``.
+An invalid value of one of our variables is an error, raised when a backend is created (:func:`check`); an invalid value
+of a foreign variable (``OMP_NUM_THREADS``) is ignored with a warning. An empty value counts as unset. A read takes a
+microsecond, so frequent readers keep the value, see ``kernels/run/threads.py``.
 
 ``python -m neonlike doctor`` prints the table with its values, ``make docs`` writes docs/environment.md from it.
 """
@@ -23,7 +23,7 @@ T = TypeVar("T")
 PREFIX = "NEONLIKE_"
 MOST_THREADS = 4096
 REPORT_SUFFIXES = (".txt", ".json", ".csv")
-"""Of files that a report of bench mode is written to."""
+"""Suffixes of report files of bench mode."""
 
 
 @dataclass(frozen=True)
@@ -34,15 +34,15 @@ class Setting(Generic[T]):
     ----------
     name : str
     allowed : str
-        The values that make sense, in words.
+        Description of the valid values.
     default : str
-        What holds where it is not set, in words.
+        Description of the behaviour without a value.
     effect : str
-        What it does.
+        Effect of the variable.
     parse : callable
-        The value for a text; raises ValueError for one that makes no sense.
+        Converts a text to a value; raises ValueError for an invalid text.
     unset : object
-        The value where it is not set.
+        The value if the variable is not set.
     """
 
     name: str
@@ -54,21 +54,21 @@ class Setting(Generic[T]):
 
     @property
     def ours(self) -> bool:
-        """Whether nobody else reads it."""
+        """Whether the variable is read by this library alone."""
         return self.name.startswith(PREFIX)
 
     @property
     def text(self) -> str:
-        """As it is set; empty if it is not."""
+        """The text of the variable; empty if it is not set."""
         return os.environ.get(self.name, "").strip()
 
     def get(self) -> T:
-        """The value.
+        """Return the value.
 
         Raises
         ------
         ArgumentError
-            If it makes no sense; a variable of others is ignored then.
+            If it is invalid; an invalid foreign variable is ignored instead.
         """
         text = self.text
         if not text:
@@ -80,7 +80,7 @@ class Setting(Generic[T]):
         return self.parse(text)
 
     def fault(self) -> str:
-        """Say what is wrong with the value; empty if nothing is."""
+        """Describe the fault of the value; empty if it is valid."""
         text = self.text
         try:
             if text:
@@ -90,7 +90,7 @@ class Setting(Generic[T]):
         return ""
 
     def put(self, value: str) -> None:
-        """Set it, for a library that is loaded later, or for processes that are started."""
+        """Set the variable for libraries loaded later and for child processes."""
         os.environ[self.name] = value
 
 
@@ -104,7 +104,7 @@ def _threads(text: str) -> int:
 
 
 def _first_threads(text: str) -> int:
-    """OpenMP allows a number for each level of nesting."""
+    """Parse the first number: OpenMP allows one per level of nesting."""
     count = int(text.partition(",")[0])
     return min(count, MOST_THREADS) if count > 0 else _refuse()
 
@@ -132,7 +132,7 @@ CONV_METHODS = ("auto", "columns", "implicit", "winograd")
 RECURRENT_METHODS = ("steps", "persistent")
 
 CC: Setting[str] = Setting(
-    "CC", "a path, or a command, which may have arguments", "cc, gcc, clang, then `python -m ziglang cc`",
+    "CC", "a path, or a command with arguments", "cc, gcc, clang, then `python -m ziglang cc`",
     "the C compiler to use", str, "",
 )  # fmt: skip
 CPU_JIT = Setting(
@@ -140,7 +140,7 @@ CPU_JIT = Setting(
 )
 OPTIMIZE = Setting(
     "NEONLIKE_OPTIMIZE", "1, 2 or 3", "3",
-    "how far the C compiler optimizes kernels, as its `-O`: with 1 they compile in half the time and may be slower",
+    "optimization level of kernels, as the C compiler's `-O`: with 1 they compile in half the time and may be slower",
     _one_of("1", "2", "3"), "3",
 )  # fmt: skip
 CONTRACT = Setting(
@@ -162,14 +162,14 @@ OMP_NUM_THREADS: Setting[int | None] = Setting(
 )  # fmt: skip
 CACHE_DIR: Setting[str] = Setting(
     "NEONLIKE_CACHE_DIR", "a folder", "`neonlike` in the user's cache folder",
-    "where compiled kernels are kept", str, "",
+    "folder of the compiled kernels", str, "",
 )  # fmt: skip
 CACHE_MB = Setting(
-    "NEONLIKE_CACHE_MB", "a number of megabytes from 0", "512", "how much of them is kept", _megabytes, 512.0
+    "NEONLIKE_CACHE_MB", "a number of megabytes from 0", "512", "maximum size of that folder", _megabytes, 512.0
 )
 KEEP_SOURCE = Setting("NEONLIKE_KEEP_SOURCE", _FLAG, "0", "1: each kernel's source is kept beside it", _flag, False)
 BENCH: Setting[str] = Setting(
-    "NEONLIKE_BENCH", f"0, 1 or a file that ends in {', '.join(REPORT_SUFFIXES)}", "0",
+    "NEONLIKE_BENCH", f"0, 1 or a file ending in {', '.join(REPORT_SUFFIXES)}", "0",
     "times every kernel and reports at the end, on the screen or to the file; see docs/bench.md", _report, "0",
 )  # fmt: skip
 NVCC: Setting[str] = Setting(
@@ -178,20 +178,20 @@ NVCC: Setting[str] = Setting(
 )  # fmt: skip
 CUBLAS: Setting[str] = Setting(
     "NEONLIKE_CUBLAS", "none, direct, or the path of a library", "scikit-cuda, else the library itself",
-    "none: GPU products on kernels of our own; direct: cuBLAS without scikit-cuda", str, "",
+    "none: GPU products on neonlike's own kernels; direct: cuBLAS without scikit-cuda", str, "",
 )  # fmt: skip
 PRODUCT_PRECISION = Setting(
     "NEONLIKE_PRODUCT_PRECISION", "float32, tf32 or bfloat16", "float32",
-    "what the GPU may round factors of float32 products to; see docs/gpu.md", _one_of(*PRECISIONS), "float32",
+    "type to which the GPU may round factors of float32 products; see docs/gpu.md", _one_of(*PRECISIONS), "float32",
 )  # fmt: skip
 GPU_CONV = Setting(
     "NEONLIKE_GPU_CONV", "auto, columns, implicit or winograd", "auto",
-    "how the GPU convolves: by columns, one kernel or Winograd's tiles, or by what promises most; see docs/gpu.md",
+    "method of convolution on the GPU: columns, one kernel, Winograd's tiles, or the expected fastest; see docs/gpu.md",
     _one_of(*CONV_METHODS), "auto",
 )  # fmt: skip
 GPU_RECURRENT = Setting(
     "NEONLIKE_GPU_RECURRENT", "steps or persistent", "steps",
-    "how the GPU computes recurrent layers forward: step by step, or in one kernel (not measured); see docs/gpu.md",
+    "forward method of recurrent layers on the GPU: step by step, or one kernel (not measured); see docs/gpu.md",
     _one_of(*RECURRENT_METHODS), "steps",
 )  # fmt: skip
 GPU_POOL = Setting(
@@ -208,16 +208,16 @@ GPU_ATTENTION = Setting(
 )  # fmt: skip
 GPU_TICKETS = Setting(
     "NEONLIKE_GPU_TICKETS", _FLAG, "1",
-    "0: parts of long rows are joined by another kernel, not by the block that ends last", _flag, True,
+    "0: another kernel merges the parts of long rows, not the last block", _flag, True,
 )  # fmt: skip
 GPU_PTX = Setting(
     "NEONLIKE_GPU_PTX", _FLAG, "0",
-    "1: kernels are compiled to PTX, which the GPU's driver compiles further; for a driver that takes no cubins", _flag,
+    "1: kernels are compiled to PTX, and by the driver to machine code; for a driver that loads no cubins", _flag,
     False,
 )  # fmt: skip
 GPU_PLAIN = Setting(
     "NEONLIKE_GPU_PLAIN", _FLAG, "0",
-    "1: matrix kernels fetch by plain loads, not by `ldmatrix` and `cp.async`: slower, to find out what fails", _flag,
+    "1: matrix kernels use plain loads, not `ldmatrix` and `cp.async`: slower, to narrow down a failure", _flag,
     False,
 )  # fmt: skip
 GPU_SELFTEST: Setting[bool | None] = Setting(
@@ -227,22 +227,22 @@ GPU_SELFTEST: Setting[bool | None] = Setting(
 CUDA_HOME: Setting[str] = Setting("CUDA_HOME", "a folder", "none", "a CUDA toolkit", str, "")
 CUDA_PATH: Setting[str] = Setting("CUDA_PATH", "a folder", "none", "a CUDA toolkit", str, "")
 CUDA_VISIBLE_DEVICES: Setting[str] = Setting(
-    "CUDA_VISIBLE_DEVICES", "see CUDA", "all", "the GPUs there are, to CUDA's driver", str, ""
+    "CUDA_VISIBLE_DEVICES", "see CUDA", "all", "the GPUs visible to CUDA's driver", str, ""
 )
 BACKEND = Setting(
     "NEONLIKE_BACKEND", "cpu or gpu", "gpu",
-    "cpu: programs of nervanagpu under `neonlike.compat` run on the CPU, and have a stand-in for PyCUDA's events",
+    "cpu: nervanagpu programs under `neonlike.compat` run on the CPU, with a stand-in for PyCUDA's events",
     _one_of("cpu", "gpu"), "gpu",
 )  # fmt: skip
 COMPAT_FORCE = Setting(
-    "NEONLIKE_COMPAT_FORCE", _FLAG, "0", "1: `import neon` means this library although a real neon is installed",
+    "NEONLIKE_COMPAT_FORCE", _FLAG, "0", "1: `import neon` means neonlike, even if the real neon is installed",
     _flag, False,
 )  # fmt: skip
 NEON_CACHE_DIR: Setting[str] = Setting(
-    "NEON_CACHE_DIR", "a folder", "`neonlike` in the user's cache folder", "what `get_cache_dir` returns", str, ""
+    "NEON_CACHE_DIR", "a folder", "`neonlike` in the user's cache folder", "result of `get_cache_dir`", str, ""
 )
 NEON_DATA_CACHE_DIR: Setting[str] = Setting(
-    "NEON_DATA_CACHE_DIR", "a folder", "the script's `data_dir`", "where data sets are kept", str, ""
+    "NEON_DATA_CACHE_DIR", "a folder", "the script's `data_dir`", "folder of the data sets", str, ""
 )
 XDG_CACHE_HOME: Setting[str] = Setting("XDG_CACHE_HOME", "a folder", "~/.cache", "the user's cache folder", str, "")
 
@@ -250,17 +250,17 @@ SETTINGS: tuple[Setting[object], ...] = tuple(value for value in list(globals().
 """The table, in the order of this file."""
 
 OF_THE_SYSTEM = ("HOME", "PATH", "LOCALAPPDATA", "PROCESSOR_ARCHITECTURE", "PROCESSOR_IDENTIFIER")
-"""Variables that operating systems set for every program; their values are not checked."""
+"""Variables set by operating systems for every program; their values are not checked."""
 
 
 def of_the_system(name: str) -> str:
-    """One of :data:`OF_THE_SYSTEM`; empty if it is not set."""
+    """The text of one of :data:`OF_THE_SYSTEM`; empty if it is not set."""
     assert name in OF_THE_SYSTEM, name
     return os.environ.get(name, "")
 
 
 def for_a_child(*without: Setting[str], **values: str) -> dict[str, str]:
-    """The environment for a process: this one's, without some variables and with others."""
+    """The environment for a child process: this one's, without some variables and with others."""
     left_out = {setting.name for setting in without}
     return {name: value for name, value in os.environ.items() if name not in left_out} | values
 
@@ -269,14 +269,14 @@ _told: set[str] = set()
 
 
 def check() -> None:
-    """Look at all variables, as is done when a backend is made.
+    """Check all variables when a backend is created.
 
-    Others' that make no sense, and names that look like a misspelt one of ours, are warned of once.
+    Invalid foreign variables, and names that look like a misspelling of ours, are reported once in a warning.
 
     Raises
     ------
     ArgumentError
-        Ours that make no sense: each by its name, its value and what is allowed.
+        If one of our variables is invalid; the message has its name, its value and the allowed values.
     """
     faults = [(setting, fault) for setting in SETTINGS if (fault := setting.fault())]
     if ours := [fault for setting, fault in faults if setting.ours]:
@@ -288,7 +288,7 @@ def check() -> None:
 
 
 def misspelt() -> dict[str, str]:
-    """Variables that are set, of names close to ours -> ``"; did you mean ...?"``."""
+    """Map set variables with names close to ours to ``"; did you mean ...?"``."""
     known = {setting.name.removeprefix(PREFIX): setting.name for setting in SETTINGS if setting.ours}
     found = {}
     for name in os.environ:
@@ -311,12 +311,11 @@ ABOUT = """\
 
 Written by `make docs` from `neonlike/settings.py`; `python -m neonlike doctor` shows the values on your machine.
 
-They are looked at when a backend is made; an empty value is the same as none. A variable that begins with `NEONLIKE_`
-and whose value makes no sense is an error then, an `ArgumentError` that names the variable, its value and what is
-allowed. Other programs' variables are ignored where they make no sense, with a warning, and so is a name that looks
-like a misspelt one of these.
+They are read when a backend is made; an empty value counts as unset. An invalid value of a variable that begins with
+`NEONLIKE_` raises an `ArgumentError` with the variable, its value and the allowed values. An invalid value of another
+program's variable is ignored with a warning, and so is a name that looks like a misspelling of one of these.
 
-| variable | values | where it is not set | effect |
+| variable | values | if unset | effect |
 |---|---|---|---|
 """
 

@@ -1,3 +1,3 @@
-"""The version, written here and nowhere else; the build reads it without importing the package."""
+"""The version number; the build reads it from here without importing the package."""
 
 __version__ = "0.1.0.dev0"

@@ -170,7 +170,7 @@ def not_asked_for(items: list[pytest.Item]) -> list[pytest.Item]:
 
 
 def mark_by_fixtures(item: pytest.Item) -> None:
-    """What the fixtures of a test say of it: that it asks for a backend, and that it needs a GPU."""
+    """Mark a test by its fixtures: whether it asks for a backend, and whether it needs a GPU."""
     fixtures, named = getattr(item, "fixturenames", ()), item.get_closest_marker("engines")
     needs_gpu = "gpu_driver" in fixtures or ("engine" in fixtures and named is not None and named.args == ("gpu",))
     if needs_gpu:
@@ -261,7 +261,7 @@ def pytest_runtest_logfinish() -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A worker of pytest-xdist hands what it counted to the process that writes the summary."""
+    """Send a pytest-xdist worker's counts to the process that writes the summary."""
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
         from tests.support.engines import on_gpu
@@ -272,7 +272,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Add what a worker counted: each chose among all tests, and ran some."""
+    """Add a worker's counts: each chose among all tests, and ran some."""
     from tests.support.engines import on_gpu
 
     told = getattr(node, "workeroutput", {})
@@ -340,7 +340,7 @@ def rng() -> np.random.Generator:
 
 @pytest.fixture(autouse=True)
 def threads_as_they_were() -> Iterator[None]:
-    """What a test said about threads holds for that test."""
+    """Restore the default number of threads after each test."""
     yield
     from neonlike.kernels.run import threads
 

@@ -180,7 +180,7 @@ CAUGHT, SURVIVED, STALE, INVALID = "caught", "SURVIVED", "STALE", "INVALID"
 
 
 class Outcome(NamedTuple):
-    """What became of a fault; ``words``: the first test that failed, or why there is none."""
+    """Outcome of a fault; ``words``: the first test that failed, or the reason why there is none."""
 
     mutant: Mutant
     verdict: str
@@ -240,7 +240,7 @@ def planted_in(copy: Path, mutant: Mutant) -> Iterator[bool]:
 
 
 def judge(copy: Path, mutant: Mutant, tests: Sequence[str]) -> Outcome:
-    """Plant ``mutant`` in ``copy``, run ``tests`` there, and say what came of it."""
+    """Plant ``mutant`` in ``copy``, run ``tests`` there, and return the verdict."""
     began = time.perf_counter()
     with planted_in(copy, mutant) as fits:
         verdict, words = STALE, f"its text is not once in {mutant.file}"
@@ -265,7 +265,7 @@ def _verdict(copy: Path, tests: Sequence[str], checked: bool) -> tuple[str, str]
 
 
 def sound(mutants: Sequence[Mutant]) -> bool:
-    """Whether the tests that are to catch ``mutants`` pass without a fault; prints what does not."""
+    """Whether the tests for ``mutants`` pass without a fault; prints those that fail."""
     for checked in sorted({mutant.checked for mutant in mutants}):
         families = dict.fromkeys(mutant.family for mutant in mutants if mutant.checked == checked)
         files = dict.fromkeys(file for family in families for file in TESTS[family])
@@ -307,7 +307,7 @@ def _copies(count: int) -> Iterator[list[Path]]:
 
 
 def report(outcomes: Sequence[Outcome]) -> bool:
-    """Print a table by family, and what was not caught; True if all was."""
+    """Print a table by family, and the missed faults; True if all were caught."""
     counts = Counter((found.mutant.family, found.verdict) for found in outcomes)
     print(f"\n{'family':12}{'planted':>8}{CAUGHT:>8}{'survived':>10}{'stale':>7}{'invalid':>9}")
     for family in [*dict.fromkeys(found.mutant.family for found in outcomes), "all"]:

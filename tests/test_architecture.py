@@ -196,7 +196,7 @@ def length_faults(source: str, tree: ast.Module) -> Iterator[str]:
 
 
 def faults(root: Path) -> list[str]:
-    """Everything wrong under a package folder, as ``file:line: what``."""
+    """Faults under a package folder, as ``file:line: fault``."""
     found = []
     for path in sorted(root.rglob("*.py")):
         relative = path.relative_to(root.parent)
@@ -228,7 +228,7 @@ def imported(root: Path, scripts: bool = False) -> dict[str, set[str]]:
 
 
 def circles(root: Path, scripts: bool = False) -> set[str]:
-    """Modules that import themselves by way of others. A package may import what is in it."""
+    """Modules that import themselves by way of others. A package may import its own modules."""
     arrows = imported(root, scripts)
 
     def above(module: str) -> set[str]:

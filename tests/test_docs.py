@@ -1,4 +1,4 @@
-"""The documentation says what the code does: generated pages are current, links lead somewhere, names exist."""
+"""The documentation agrees with the code: generated pages are current, links lead somewhere, names exist."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ PAGES_OF_PYTHON = [
 
 @pytest.mark.parametrize("name", PAGES_OF_PYTHON)
 def test_the_python_of_a_page_runs(name: str, tmp_path: Path) -> None:
-    """All blocks of a page in one process, as a reader types them; what a comment says is printed is printed."""
+    """All blocks of a page run in one process, as a reader types them, and print the output in their comments."""
     text = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     assert blocks

@@ -1,4 +1,5 @@
-"""What runs where: what ``--backend gpu`` and ``--cases`` leave out and say of it, and what `make test` runs."""
+"""Selection of tests: those that ``--backend gpu`` and ``--cases`` leave out, with messages, and those of `make
+test`."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ FILES = (
 
 
 def collected(*arguments: str) -> tuple[list[str], str]:
-    """Names of the tests that pytest would run, and the rest of what it says."""
+    """Names of the tests that pytest would run, and the rest of its output."""
     environment = {name: value for name, value in os.environ.items() if name != "NEONLIKE_TEST_BACKEND"}
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *arguments]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
@@ -39,7 +40,7 @@ def collected(*arguments: str) -> tuple[list[str], str]:
 
 @cache
 def all_cases() -> list[str]:
-    """What pytest would run of the files of these tests, all cases on all engines."""
+    """Tests that pytest would run from these tests' files, all cases on all engines."""
     return collected(f"{TENSORS}/test_tensor.py", f"{TENSORS}/test_creation.py", POOLING, CONVOLUTIONS, *FILES)[0]
 
 

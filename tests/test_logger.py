@@ -1,4 +1,4 @@
-"""The logger: what is shown where nobody configured logging, and that it stands back where somebody did."""
+"""The logger: messages without a configured logging, and its silence with one."""
 
 from __future__ import annotations
 

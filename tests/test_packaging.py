@@ -1,4 +1,4 @@
-"""What a user gets: the built wheel, the pinned facts of the build files, and the README's own examples."""
+"""Contents of an installation: the built wheel, the pinned facts of the build files, and the README's own examples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Backends: where tensors live and expressions run. ``be = gen_backend('cpu')`` makes one."""
+"""Backends hold tensors and run expressions; ``be = gen_backend('cpu')`` creates one."""
 
 from neonlike.backends.backend import Backend
 from neonlike.backends.cpu.backend import NervanaCPU

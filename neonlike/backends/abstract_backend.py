@@ -15,35 +15,35 @@ class Backend_ABC_Meta(ABCMeta):  # noqa: N801  (neon's name)
     """Metaclass of backends; registration itself happens in ``Backend.__init_subclass__``."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        """A backend, which from now on refuses attributes that it does not know."""
+        """Create a backend, which from then on refuses unknown attributes."""
         made = super().__call__(*args, **kwargs)
         made.__dict__["_made"] = True
         return made
 
     @property
     def __signature__(cls) -> inspect.Signature:
-        """That of the constructor."""
+        """Signature of the constructor."""
         constructor: Any = inspect.getattr_static(cls, "__init__")
         return inspect.Signature(list(inspect.signature(constructor).parameters.values())[1:])
 
 
 class AbstractBackend(metaclass=Backend_ABC_Meta):
-    """Root of every backend class, for ``isinstance`` checks; what is set on a backend has an effect, or is refused."""
+    """Root of every backend class, for ``isinstance`` checks; setting an attribute has an effect or is refused."""
 
     fixed: ClassVar[frozenset[str]] = frozenset()
-    """Attributes that say what is, and cannot be set."""
+    """Read-only attributes that describe the backend."""
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute that there is, or whose name begins with ``_``; any other while the backend is being made.
+        """Set a known attribute, or one that starts with ``_``; during construction any attribute may be set.
 
-        In neon's dialect all are set, with a warning where that has no effect.
+        In neon's dialect any attribute may be set at any time, with a warning if it has no effect.
 
         Raises
         ------
         MissingAttribute
             If the backend has no such attribute.
         FixedAttribute
-            If it is one that says what is.
+            If the attribute is read-only.
         """
         if name[0] != "_" and "_made" in self.__dict__:
             if name in self.fixed or (name not in self.__dict__ and not hasattr(type(self), name)):
@@ -58,7 +58,7 @@ class AbstractBackend(metaclass=Backend_ABC_Meta):
 
 
 def refuse_attribute(backend: Any, name: str) -> None:
-    """Raise MissingAttribute or FixedAttribute; in neon's dialect warn, whose programs set what is their own, too."""
+    """Raise MissingAttribute or FixedAttribute; warn instead in neon's dialect, which allows attributes of scripts."""
     kind = type(backend).__name__
     if dialect.is_neon():
         logger.warning("%s: setting %s has no effect", kind, name)

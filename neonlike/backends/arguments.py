@@ -1,4 +1,4 @@
-"""Checks of a backend's arguments, before anything is allocated or cleaned up."""
+"""Checks of a backend's arguments before any allocation or cleanup."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from neonlike.errors import ArgumentError, DTypeError, UnknownArgument, did_you_
 
 SEEDS = 2**32
 FILLED = ("default_dtype", "num_devices")
-"""Parameters of backends that ``gen_backend`` fills, under names of its own."""
+"""Constructor parameters that ``gen_backend`` fills under other names."""
 
 
 def check_values(
@@ -56,9 +56,9 @@ def check_pairs(operation: str, pairs: Any) -> None:
 
 
 def check_names(operation: str, options: Iterable[str], *functions: Any, without: Sequence[str] = ()) -> None:
-    """Raise UnknownArgument for the first of ``options`` that is no argument of any of ``functions``.
+    """Raise UnknownArgument for the first of ``options`` that is not an argument of any of ``functions``.
 
-    Those called ``without`` do not count.
+    Arguments in ``without`` do not count.
     """
     options = list(options)
     if not options:

@@ -1,4 +1,4 @@
-"""neon's module path of automatic differentiation; it lives in :mod:`neonlike.optree.autodiff`."""
+"""neon's module path of automatic differentiation, which is implemented in :mod:`neonlike.optree.autodiff`."""
 
 from neonlike.optree.autodiff import Autodiff, GradNode, GradUtil, grad_map
 

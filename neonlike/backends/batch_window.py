@@ -1,4 +1,4 @@
-"""``t.offset(n)``: the window that a view has on a larger tensor, moved along the batch without copying."""
+"""Batch windows: ``t.offset(n)`` moves a view along the batch of a larger tensor, without copying."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from neonlike.optree.arrange import one_axis, whole_number
 
 
 class BatchWindow:
-    """Base of tensors: which axis is the batch, and views of other samples of the same memory.
+    """Base of tensors with a batch axis, and with views of other samples of the same memory.
 
     Attributes
     ----------
     desc : TensorDesc or None
-        What the tensor was made from, with ``be.tensor(desc)``; it says which axis is the batch.
+        Descriptor from ``be.tensor(desc)``; it determines the batch axis.
     """
 
     desc: Any = None
 
     @property
     def batch_axis(self) -> int:
-        """The axis along which samples lie: N of the descriptor it was made from, else the last one, as in neon.
+        """The axis of the samples: N of the tensor's descriptor, else the last one, as in neon.
 
-        A slice has that of what it was cut out of.
+        A slice has the axis of its base.
 
         Raises
         ------
@@ -40,24 +40,24 @@ class BatchWindow:
         return int(desc.batch_axis)
 
     def offset(self, n: int, axis: int | None = None) -> Any:
-        """The window that this view has on the tensor it was cut out of, moved by ``n`` samples; nothing is copied.
+        """Move this view on its base tensor by ``n`` samples; nothing is copied.
 
         Parameters
         ----------
         n : int
-            Samples of the larger tensor, not of the window; negative: towards its beginning.
+            Number of samples of the base tensor, not of the window; negative: towards its start.
         axis : int, optional
-            The axis to move along. Default: ``batch_axis``.
+            Axis to move along. Default: ``batch_axis``.
 
         Returns
         -------
         Tensor
-            A view of this shape, which can be moved on in turn. This tensor stays where it is.
+            A view of the same shape, which can be moved in turn. This tensor is unchanged.
 
         Raises
         ------
         IndexRangeError
-            If the window would leave the larger tensor.
+            If the window would leave the base tensor.
         ShapeError
             If there is no such axis.
         DTypeError
@@ -101,7 +101,7 @@ def moved(tensor: Any, n: Any, axis: Any) -> Any:
 
 
 def _larger(tensor: Any) -> Iterator[Any]:
-    """What ``tensor`` was cut out of, and what that was cut out of."""
+    """The bases of ``tensor``, from the nearest to the outermost."""
     part, whole = tensor, tensor.base
     while whole is not None and whole.ndim == part.ndim and _slices(part, whole) is not None:
         yield whole
@@ -109,7 +109,7 @@ def _larger(tensor: Any) -> Iterator[Any]:
 
 
 def _slices(tensor: Any, larger: Any) -> list[slice] | None:
-    """The slices of ``larger`` that are ``tensor``; None if it is no slice."""
+    """The slices of ``larger`` equal to ``tensor``; None if it is not a slice."""
     steps, size = larger.strides, tensor.dtype.itemsize
     lowest = sum((count - 1) * step for count, step in zip(larger.shape, steps) if step < 0)
     rest, odd = divmod(tensor.ptr - larger.ptr - lowest * size, size)
@@ -131,6 +131,6 @@ def _slices(tensor: Any, larger: Any) -> list[slice] | None:
 
 
 def _slice(first: int, last: int, step: int) -> slice:
-    """The slice from position ``first`` to ``last``, which is included."""
+    """The slice from position ``first`` to ``last``, inclusive."""
     stop = last + (1 if step > 0 else -1)
     return slice(first, stop if stop >= 0 else None, step)

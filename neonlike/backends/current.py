@@ -1,4 +1,4 @@
-"""The end of the process-wide current backend, ``NervanaObject.be``; ``registry.py`` makes it."""
+"""Cleanup of the process-wide current backend, ``NervanaObject.be``, which ``registry.py`` creates."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from neonlike.nervanaobject import NervanaObject
 
 
 def release(be: Any) -> None:
-    """Clean the backend ``be`` up and forget it if it is the current one."""
+    """Clean up the backend ``be``, and forget it if it is the current one."""
     be.cleanup_backend()
     if NervanaObject.be is be:
         NervanaObject.be = None

@@ -1,7 +1,7 @@
-"""``TensorDesc``: shape, dtype and layout of a tensor that need not exist yet, and views of tensors in other layouts.
+"""``TensorDesc``: shape, dtype and layout of a tensor that need not exist, and views of tensors in other layouts.
 
-A layout names the axes in the order in which they lie in memory, a letter each: ``"NCHW"``, neon's ``"CDHWN"``,
-``"TNC"`` for sequences. N is the batch. The letters have no other meaning here than that equal ones are the same axis.
+A layout names the axes in memory order, one letter per axis: ``"NCHW"``, neon's ``"CDHWN"``, ``"TNC"`` for sequences. N
+is the batch. The letters have no meaning here, except that equal letters denote the same axis.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from neonlike.optree.dtypes import F32, DType, as_dtype
 from neonlike.optree.shapes import Shape, as_shape, contiguous_strides, is_regrouped
 
 BATCH = "N"
-"""The letter of the axis along which samples lie."""
+"""Letter of the batch axis."""
 
 
 def neon_layout(ndim: int) -> str:
-    """neon's order of ``ndim`` axes, which tensors have that say nothing of theirs: CN, CWN, CHWN, CDHWN.
+    """neon's default order of ``ndim`` axes: CN, CWN, CHWN or CDHWN.
 
     Raises
     ------
     ShapeError
-        If there is none of so many axes.
+        If there is no default for this number of axes.
     """
     if not 2 <= ndim <= 5:
         raise ShapeError(f"layout: there is a default for 2 to 5 axes, not for {ndim}; name them: layout='NTCHW'")
@@ -36,7 +36,7 @@ def neon_layout(ndim: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TensorDesc:
-    """The description of a tensor without its elements: a value, equal to others of the same three attributes.
+    """Description of a tensor without its elements: a value, equal to others with the same three attributes.
 
     Parameters
     ----------
@@ -44,17 +44,17 @@ class TensorDesc:
         At least two sizes, in the order of ``layout``.
     dtype : dtype
     layout : str
-        A letter for each axis, from the outermost to the innermost, N for the batch; lower case will do. Default:
-        neon's, ``"CN"``, ``"CWN"``, ``"CHWN"`` or ``"CDHWN"``.
+        One letter per axis, from outermost to innermost, N for the batch; lower case is accepted. Default: neon's,
+        ``"CN"``, ``"CWN"``, ``"CHWN"`` or ``"CDHWN"``.
 
     Raises
     ------
     ShapeError
-        On sizes that are none, fewer than two, or another number of them than letters.
+        For invalid sizes, fewer than two, or another number of sizes than letters.
     DTypeError
         If tensors cannot hold ``dtype``.
     ArgumentError
-        On a layout that is no string of different letters.
+        For a layout that is not a string of different letters.
 
     Examples
     --------
@@ -83,14 +83,14 @@ class TensorDesc:
 
     @staticmethod
     def of(thing: Any) -> TensorDesc:
-        """``thing`` itself if it is a descriptor; that of a tensor: what it was made from, else in neon's layout.
+        """Return a descriptor unchanged; of a tensor, its descriptor, or one in neon's layout.
 
         Raises
         ------
         DTypeError
-            If it is neither.
+            If ``thing`` is neither.
         ShapeError
-            If it is a tensor of more than five axes, made from no descriptor.
+            If it is a tensor of more than five axes without a descriptor.
         """
         if isinstance(thing, TensorDesc):
             return thing
@@ -98,7 +98,7 @@ class TensorDesc:
             raise DTypeError(f"TensorDesc: expected a descriptor or a tensor, got {shown(thing)}")
         return thing.desc if isinstance(thing.desc, TensorDesc) else TensorDesc(thing.shape, thing.dtype)
 
-    # What follows from it
+    # Derived properties
 
     @property
     def ndim(self) -> int:
@@ -117,12 +117,12 @@ class TensorDesc:
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Steps between neighbours along each axis, in elements, of a tensor without gaps."""
+        """Strides in elements along each axis, for a tensor without gaps."""
         return contiguous_strides(self.shape)
 
     @property
     def batch_axis(self) -> int | None:
-        """Position of N in the layout: 0 in NCHW, 1 in TNC, the last in neon's; None where there is no such axis."""
+        """Position of N in the layout: 0 in NCHW, 1 in TNC, the last in neon's; None without batch axis."""
         found = self.layout.find(BATCH)
         return None if found < 0 else found
 
@@ -133,35 +133,35 @@ class TensorDesc:
         Raises
         ------
         ShapeError
-            If no axis is the batch.
+            If there is no batch axis.
         """
         return self.shape[self.axis(BATCH)]
 
     def axis(self, letter: str) -> int:
-        """Position of ``letter`` in the layout; ShapeError if it has none."""
+        """Position of ``letter`` in the layout; raises ShapeError if it is missing."""
         found = self.layout.find(letter.upper()) if isinstance(letter, str) and len(letter) == 1 else -1
         if found < 0:
             raise ShapeError(f"TensorDesc: the layout {self.layout!r} has no axis {brief(letter)}")
         return found
 
-    # Others made from it
+    # Derived descriptors
 
     def with_dtype(self, dtype: Any) -> TensorDesc:
-        """The same with another dtype."""
+        """Copy with another dtype."""
         return replace(self, dtype=dtype)
 
     def with_batch(self, count: int) -> TensorDesc:
-        """The same with ``count`` samples."""
+        """Copy with ``count`` samples."""
         axis = self.axis(BATCH)
         return replace(self, shape=(*self.shape[:axis], count, *self.shape[axis + 1 :]))
 
     def with_layout(self, layout: str) -> TensorDesc:
-        """The same axes in the order of ``layout``, which may leave out axes of size 1 and name more of them.
+        """Copy with axes in the order of ``layout``, which may omit axes of size 1 and add such axes.
 
         Raises
         ------
         ShapeError
-            If an axis that is left out has another size.
+            If an omitted axis has another size.
         """
         new = checked_layout(layout)
         self._check_left_out(new)
@@ -176,19 +176,19 @@ class TensorDesc:
                     f"{size} positions; only axes of size 1 can be left out"
                 )
 
-    # Tensors of it
+    # Tensors
 
     def view(self, tensor: Any, name: str = "tensor", operation: str = "TensorDesc.view") -> Any:
-        """``tensor`` in this shape: itself, or a view where it splits or merges axes, as (C*H*W, N) of (C, H, W, N).
+        """View ``tensor`` in this shape, unchanged or with axes split or merged, as (C*H*W, N) to (C, H, W, N).
 
         Raises
         ------
         DTypeError
-            If it is no tensor, or of another dtype.
+            If it is not a tensor, or of another dtype.
         ShapeError
-            If it has another shape, or is strided so that there is no view.
+            If it has another shape, or its strides allow no view.
         ArgumentError
-            If it was made from a descriptor of another layout.
+            If it has a descriptor with another layout.
         """
         if not isinstance(tensor, Tensor):
             raise DTypeError(f"{operation}: {name} must be a tensor, got {shown(tensor)}")
@@ -206,30 +206,30 @@ class TensorDesc:
         return tensor.viewed(self.shape)
 
     def arranged(self, tensor: Any, layout: str) -> Any:
-        """View of ``tensor``, which is of this shape, with its axes in the order of ``layout``; see ``with_layout``."""
+        """View ``tensor``, of this shape, with axes in the order of ``layout``; see ``with_layout``."""
         wanted, order = self.with_layout(layout), self.order(layout)
         turned = tensor if order == tuple(range(self.ndim)) else tensor.permuted(order)
         return turned.viewed(wanted.shape)
 
     def order(self, layout: str) -> tuple[int, ...]:
-        """The axes in the order in which ``layout`` names them, behind them those that it leaves out."""
+        """Order of the axes in ``layout``, followed by the axes it omits."""
         kept = [self.layout.index(letter) for letter in checked_layout(layout) if letter in self.layout]
         return (*kept, *(axis for axis in range(self.ndim) if axis not in kept))
 
     # As plain values
 
     def info(self) -> dict[str, Any]:
-        """The three attributes as values that JSON has; :meth:`from_info` makes the descriptor of them."""
+        """The three attributes as JSON values, for :meth:`from_info`."""
         return {"shape": list(self.shape), "dtype": self.dtype.name, "layout": self.layout}
 
     @staticmethod
     def from_info(record: Mapping[str, Any]) -> TensorDesc:
-        """The descriptor that ``record`` says.
+        """Create the descriptor from the result of :meth:`info`.
 
         Raises
         ------
         ArgumentError
-            If it has no shape, dtype or layout.
+            If shape, dtype or layout is missing.
         """
         if not isinstance(record, Mapping) or not {"shape", "dtype", "layout"} <= set(record):
             raise ArgumentError(f"TensorDesc.from_info: needs shape, dtype and layout, got {brief(record)}")
@@ -240,7 +240,7 @@ admit(TensorDesc, "a TensorDesc")
 
 
 def checked_layout(layout: Any) -> str:
-    """``layout`` in capitals; ArgumentError unless it is a string of different letters."""
+    """Return ``layout`` in capitals; raise ArgumentError unless it is a string of different letters."""
     if not isinstance(layout, str) or not layout.isascii() or not layout.isalpha() or len(layout) < 2:
         raise ArgumentError(f"layout: must be two or more letters, such as 'NCHW' or 'CDHWN', got {brief(layout)}")
     upper = layout.upper()

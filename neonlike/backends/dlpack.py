@@ -1,9 +1,10 @@
 """DLPack's structures and capsules, by ctypes: https://dmlc.github.io/dlpack/latest/c_api.html, version 1.0 and before.
 
 A capsule holds the address of a structure that describes memory and has a deleter. A consumer renames the capsule and
-calls the deleter when it is done with the memory; a capsule that nobody consumed calls it when it is freed.
+calls the deleter when it no longer needs the memory; an unconsumed capsule calls it when it is freed.
 
-That may happen while an exception propagates, when no Python code can run: so NumPy makes our capsules, whose deleters
+That may happen while an exception propagates, when no Python code can run: so NumPy creates our capsules, whose
+deleters
 are C. We write into them what NumPy does not support: memory on a GPU, and bfloat16.
 """
 
@@ -23,9 +24,9 @@ from neonlike.optree.dtypes import bfloat16
 from neonlike.optree.shapes import Shape
 
 CPU, CUDA = 1, 2
-"""Among the kinds of devices."""
+"""DLPack codes of device kinds."""
 SIGNED, UNSIGNED, FLOAT, BFLOAT, BOOL = 0, 1, 2, 4, 6
-"""Among the kinds of elements."""
+"""DLPack codes of element kinds."""
 READ_ONLY, IS_COPIED = 1, 2
 """Flags of a versioned structure."""
 
@@ -33,19 +34,19 @@ PLAIN_NAME, VERSIONED_NAME = b"dltensor", b"dltensor_versioned"
 
 
 class Device(Structure):
-    """DLDevice."""
+    """The structure DLDevice."""
 
     _fields_ = (("kind", c_int32), ("number", c_int32))
 
 
 class DataType(Structure):
-    """DLDataType."""
+    """The structure DLDataType."""
 
     _fields_ = (("code", c_uint8), ("bits", c_uint8), ("lanes", c_uint16))
 
 
 class TensorStruct(Structure):
-    """DLTensor; strides are in elements."""
+    """The structure DLTensor; strides are in elements."""
 
     _fields_ = (
         ("data", c_void_p),
@@ -62,13 +63,13 @@ Deleter = ctypes.CFUNCTYPE(None, c_void_p)
 
 
 class Plain(Structure):
-    """DLManagedTensor."""
+    """The structure DLManagedTensor."""
 
     _fields_ = (("tensor", TensorStruct), ("context", c_void_p), ("deleter", Deleter))
 
 
 class Versioned(Structure):
-    """DLManagedTensorVersioned."""
+    """The structure DLManagedTensorVersioned."""
 
     _fields_ = (
         ("major", c_uint32),
@@ -82,7 +83,7 @@ class Versioned(Structure):
 
 @dataclass(frozen=True)
 class Exported:
-    """The contents of a capsule: memory on a GPU, and the object that keeps it alive."""
+    """Contents of a capsule: memory on a GPU, and the object that keeps it alive."""
 
     owner: Any
     address: int
@@ -94,7 +95,7 @@ class Exported:
 
 
 def _function(name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
-    """A function of Python's C API; prototypes of our own, since others may have set those of the shared library."""
+    """A function of Python's C API with a private prototype, since others may have set that of the shared library."""
     found: Callable[..., Any] = ctypes.PYFUNCTYPE(result, *arguments)((name, ctypes.pythonapi))
     return found
 
@@ -106,7 +107,7 @@ NUMPY_KNOWS_VERSIONS = np.lib.NumpyVersion(np.__version__) >= "2.1.0"
 
 
 class _Memory:
-    """Elements of ``size`` bytes, for NumPy to see as integers; an array of them keeps ``owner``."""
+    """Elements of ``size`` bytes, presented to NumPy as integers; an array of them keeps ``owner`` alive."""
 
     def __init__(
         self, owner: Any, address: int, size: int, shape: Shape, strides: Shape | None, read_only: bool = False
@@ -130,13 +131,13 @@ def _structure(capsule: Any) -> Plain | Versioned:
 
 
 def export(what: Exported, versioned: bool) -> Any:
-    """A capsule over ``what``; NumPy before 2.1 makes none with a version."""
+    """Create a capsule over ``what``; NumPy before 2.1 creates none with a version."""
     array = np.asarray(_Memory(what.owner, what.address, what.dtype.bits // 8, what.shape, what.strides))
     options: dict[str, Any] = {"max_version": (1, 0)} if versioned and NUMPY_KNOWS_VERSIONS else {}
     capsule = array.__dlpack__(**options)
     struct = _structure(capsule)
     tensor = struct.tensor
-    tensor.data, tensor.byte_offset = what.address, 0  # NumPy puts its own under an array without elements
+    tensor.data, tensor.byte_offset = what.address, 0  # NumPy substitutes the address of an array without elements
     tensor.device, tensor.dtype = Device(CUDA, what.device), what.dtype
     if isinstance(struct, Versioned):
         struct.flags = what.flags
@@ -144,16 +145,16 @@ def export(what: Exported, versioned: bool) -> Any:
 
 
 def pointed_to(capsule: Any) -> tuple[TensorStruct, int]:
-    """The structure and the flags in a capsule that nobody consumed; valid as long as the capsule lives.
+    """Return the structure and the flags of an unconsumed capsule; valid as long as the capsule lives.
 
-    Keeping the capsule is enough to keep the memory: it calls the deleter when it is freed.
+    Keeping the capsule keeps the memory alive: it calls the deleter when it is freed.
     """
     struct = _structure(capsule)
     return struct.tensor, int(getattr(struct, "flags", 0))
 
 
 def layout_of(tensor: TensorStruct) -> tuple[int, Shape, Shape | None]:
-    """Address of the first element, shape, and strides in elements, which are None in C order."""
+    """Address of the first element, shape, and strides in elements (None in C order)."""
     axes = range(tensor.ndim)
     strides = tuple(tensor.strides[axis] for axis in axes) if tensor.strides else None
     return (tensor.data or 0) + tensor.byte_offset, tuple(tensor.shape[axis] for axis in axes), strides
@@ -166,15 +167,15 @@ _BFLOAT16 = (BFLOAT, 16, 1)
 
 
 def export_bfloat16(array: npt.NDArray[Any], **options: Any) -> Any:
-    """A capsule over ``array``, of bfloat16; the options are those of ``__dlpack__``. NumPy's own, of another type."""
+    """Create a capsule over ``array`` of bfloat16, by NumPy's for another type; options are those of ``__dlpack__``."""
     capsule = array.view(np.uint16).__dlpack__(**options)
     pointed_to(capsule)[0].dtype = DataType(*_BFLOAT16)
     return capsule
 
 
 def import_bfloat16(other: Any) -> npt.NDArray[Any] | None:
-    """The memory of an object with ``__dlpack__`` as an array of bfloat16; None unless that is what it holds, here."""
-    for options in ({"max_version": (1, 0)}, {}):  # which older producers do not know
+    """Memory of an object with ``__dlpack__`` as a bfloat16 array; None unless it holds bfloat16 in host memory."""
+    for options in ({"max_version": (1, 0)}, {}):  # older producers do not know the option
         with contextlib.suppress(AttributeError, TypeError, RuntimeError, BufferError):
             capsule = other.__dlpack__(**options)
             tensor, flags = pointed_to(capsule)

@@ -1,4 +1,4 @@
-"""The executor of a backend: from the pairs of an assignment to plans, and from these to its engine."""
+"""The executor of a backend: finds plans for assignments, and runs them on the engine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _executors: weakref.WeakSet[Executor] = weakref.WeakSet()
 
 
 def forget_all() -> None:
-    """Forget the plans of every backend; what they keep was made for another number of threads."""
+    """Drop the plans of every backend, because cached launches depend on the number of threads."""
     for executor in list(_executors):
         executor.clear()
 
@@ -32,25 +32,25 @@ threads.when_changed.append(forget_all)
 
 
 class Executor:
-    """Plans the assignments of one backend and runs them; arguments have been checked.
+    """Plans and runs the assignments of one backend; arguments are already checked.
 
     Parameters
     ----------
     engine : Engine
     tensor_type : type
-        Of the backend's tensors.
+        Class of the backend's tensors.
 
     Attributes
     ----------
     engine : Engine
-        The backend's own; in bench mode the same with clocks around its stages.
+        The backend's engine; in bench mode with clocks around its stages.
     plans : PlanCache
     replay : Replay
-        Assignments that were seen before.
+        Assignments seen before.
     bench : Bench or None
-        The recorder while bench mode is on.
+        The recorder in bench mode.
     recorder : Bench or None
-        The one that was in use last, on or off.
+        The last recorder, whether bench mode is on or off.
     """
 
     def __init__(self, engine: Engine, tensor_type: type) -> None:
@@ -61,9 +61,9 @@ class Executor:
         _executors.add(self)
 
     def record(self, bench: Bench | None) -> None:
-        """Time what runs from now on with ``bench``; None: time nothing."""
+        """Time all following work with ``bench``; None switches timing off."""
         self.bench, self.engine = bench, self._own_engine
-        self.plans = PlanCache()  # plans keep their stages with or without clocks around them
+        self.plans = PlanCache()  # plans keep their stages with or without clocks
         self.replay.stop()
         if bench is not None:
             self.recorder = bench
@@ -72,14 +72,14 @@ class Executor:
             self.replay.start()
 
     def clear(self) -> None:
-        """Forget plans and what was learned of assignments."""
+        """Drop all plans and learned assignments."""
         self.plans.clear()
         self.replay.clear()
 
     def run(self, pairs: Sequence[tuple[Any, Any]], answer: Replayed, fresh: bool = False) -> None:
-        """Compute ``pairs`` (target, expression or number), of which ``replay`` gave ``answer``.
+        """Compute ``pairs`` (target, expression or number), for which ``replay`` returned ``answer``.
 
-        ``fresh``: nobody will look at the targets should this fail.
+        ``fresh``: the targets are discarded should this fail.
         """
         graph = linearize(pairs, fresh)
         plan = self.plan(graph)
@@ -95,12 +95,12 @@ class Executor:
             self.replay.learn(pairs[0][0].backend, pairs, program, fresh)
 
     def plan(self, graph: Graph) -> Plan:
-        """The plan of ``graph``, made if there is none; the first that is met again is when replay pays.
+        """Return the plan of ``graph``, creating it if missing; replay pays from the first plan found again.
 
         Raises
         ------
         ReadOnlyError
-            If a target must not be written.
+            If a target is read-only.
         """
         for target in graph.targets:
             if not target.writeable:
@@ -111,14 +111,14 @@ class Executor:
         return plan
 
     def ready(self, pairs: Sequence[tuple[Any, Any]]) -> Callable[[], None]:
-        """A callable that computes ``pairs`` once, of what tensors hold then; on a device memory is taken now."""
+        """Return a callable that computes ``pairs`` once, with the contents at that time; memory is taken now."""
         graph = linearize(pairs)
         return self.engine.ready(self.plan(graph), graph)
 
     def prepare(
         self, pairs: Sequence[tuple[Any, Any]], draw: Callable[[], OpTreeNode]
     ) -> tuple[Graph, Callable[[], None]]:
-        """The graph of ``pairs``, and what computes them again and again; ``draw`` gives a new ``rand`` node."""
+        """The graph of ``pairs``, and a callable that recomputes them; ``draw`` creates a new ``rand`` node."""
         graph = linearize(pairs)
         plan = self.plan(graph)
         drawn = [index for index, node in enumerate(graph.nodes) if node.spec.name == "rand"]
@@ -127,7 +127,7 @@ class Executor:
     def _drawing(
         self, plan: Plan, graph: Graph, drawn: list[int], draw: Callable[[], OpTreeNode]
     ) -> Callable[[], None]:
-        """A run of ``plan`` that replaces the ``rand`` nodes at ``drawn`` after the first time."""
+        """Wrap a run of ``plan`` to replace the ``rand`` nodes at ``drawn`` after the first run."""
         first = True
 
         def run() -> None:
@@ -141,6 +141,6 @@ class Executor:
         return run
 
     def explain(self, target: Any, source: Any) -> str:
-        """How ``source`` would be computed into ``target``, see ``Backend.explain``."""
+        """Describe how ``source`` would be computed into ``target``, see ``Backend.explain``."""
         graph = linearize(((target, source),))
         return explain(self.plan(graph), graph, self.engine)

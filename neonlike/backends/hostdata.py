@@ -1,8 +1,8 @@
-"""Checks the data that users pass: NumPy arrays, nested lists, numbers, and the arrays of other libraries.
+"""Checks of user data: NumPy arrays, nested lists, numbers, and arrays of other libraries.
 
-One rule for data of one dimension: it has no orientation, so it fills and is never stretched. A tensor made of ``n``
-numbers is a column (n, 1); assigned to a tensor of ``n`` elements, they fill it in order; beside a tensor in an
-expression, where a row and a column would mean different things, they are refused.
+One rule for one-dimensional data: it has no orientation, so it fills but is never broadcast. A tensor of ``n`` numbers
+is a column (n, 1); assigned to a tensor of ``n`` elements, they fill it in order; beside a tensor in an expression,
+where a row and a column would differ, they are refused.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _RAISED_BY_PEERS = (ValueError, TypeError, RuntimeError, AttributeError, BufferE
 
 
 def host_array(operation: str, value: Any) -> Array:
-    """``value`` as a NumPy array of numbers in this machine's byte order.
+    """Convert ``value`` to a NumPy array of numbers in this machine's byte order.
 
-    Numbers, nested lists, whatever has ``__array__`` or, on the CPU, ``__dlpack__``.
+    Accepted are numbers, nested lists, and objects with ``__array__`` or, on the CPU, ``__dlpack__``.
 
     Raises
     ------
     DTypeError
-        If it is no regular array of real numbers.
+        If it is not a regular array of real numbers.
     """
     name = type(value).__name__
     _refuse_masked(operation, value)
@@ -40,7 +40,7 @@ def host_array(operation: str, value: Any) -> Array:
         reason = ""
     except NeonlikeError:
         raise
-    except _RAISED_BY_PEERS as error:  # nested lists of different lengths, or what another library does not hand out
+    except _RAISED_BY_PEERS as error:  # nested lists of different lengths, or data that another library does not export
         host, reason = np.asarray(None), f": {str(error)[:200]}"
     if host.dtype == object and hasattr(value, "__dlpack__"):
         host = _from_dlpack(value, host)
@@ -62,7 +62,7 @@ def _refuse_masked(operation: str, value: Any) -> None:
 
 
 def _from_dlpack(value: Any, otherwise: Array) -> Array:
-    """The memory of an object with ``__dlpack__`` as an array, or ``otherwise``."""
+    """Memory of an object with ``__dlpack__`` as an array, or ``otherwise``."""
     try:
         return np.from_dlpack(value)
     except _RAISED_BY_PEERS:
@@ -71,7 +71,7 @@ def _from_dlpack(value: Any, otherwise: Array) -> Array:
 
 
 def _large_integers(host: Array) -> Array:
-    """An array of Python's numbers, some of them integers beyond 64 bits, as float64; ``host`` if it is none."""
+    """Convert an array of Python numbers with integers beyond 64 bits to float64; leave others unchanged."""
     if not host.size or not all(isinstance(number, (int, float)) for number in host.flat):
         return host
     try:
@@ -81,7 +81,7 @@ def _large_integers(host: Array) -> Array:
 
 
 def _unsigned_integers(host: Array, value: Any) -> Array:
-    """Lists of whole numbers from 0 to 2**64 - 1 as uint64; NumPy has floats for those on both sides of 2**63."""
+    """Lists of whole numbers from 0 to 2**64 - 1 as uint64; NumPy uses floats for lists that span 2**63."""
     if not host.size or not (host.min() >= 0 and 2.0**63 <= host.max() <= 2.0**64):
         return host
     numbers = np.array(value, object)
@@ -91,22 +91,22 @@ def _unsigned_integers(host: Array, value: Any) -> Array:
 
 
 def native(host: Array) -> Array:
-    """``host``, or a copy of it in this machine's byte order."""
+    """``host``, or a copy in this machine's byte order."""
     return host if host.dtype.isnative else host.astype(host.dtype.newbyteorder("="))
 
 
 def as_column(host: Array) -> Array:
-    """View of ``host`` with at least two axes: (n,) as (n, 1), a number as (1, 1)."""
+    """View of ``host`` with at least two axes: (n,) as (n, 1), and a number as (1, 1)."""
     return host.reshape(as_shape(host.shape or (1, 1)))
 
 
 def array_to_wrap(value: Any) -> Array:
-    """``value``, which must be a NumPy array of a dtype that tensors hold, in this machine's byte order, as a column.
+    """Check a NumPy array for wrapping: supported dtype, converted to native byte order, as a column.
 
     Raises
     ------
     DTypeError
-        If it is something else, or has masked elements.
+        If it is anything else, or has masked elements.
     """
     if not isinstance(value, np.ndarray):
         raise DTypeError(f"wrap: needs a NumPy array, to share its memory, got {type(value).__name__}; use be.array")
@@ -118,7 +118,7 @@ def array_to_wrap(value: Any) -> Array:
 def check_fills(operation: str, shape: Shape, target: Shape) -> None:
     """Raise ShapeTypeError unless data of ``shape`` fills a tensor of shape ``target`` in C order.
 
-    The one must split or merge axes of the other: (C, H, W, N) for (C*H*W, N), (n,) for (n, 1) or (1, n).
+    One shape must split or merge axes of the other: (C, H, W, N) for (C*H*W, N), (n,) for (n, 1) or (1, n).
     """
     if not is_regrouped(shape, target):
         size, wanted = math.prod(shape), math.prod(target)

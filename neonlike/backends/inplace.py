@@ -1,4 +1,4 @@
-"""``t += x`` and its like: in place on a tensor, as NumPy and PyTorch mean it; neon's meaning in neon's dialect."""
+"""In-place operators, such as ``t += x``: in place as in NumPy and PyTorch; neon's meaning in its dialect."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from neonlike.optree.dialect import is_neon
 
 
 def _in_place(op: Callable[[Any, Any], Any], target: Any, other: Any) -> Any:
-    """``target`` with ``op(target, other)`` assigned, by one kernel; in neon's dialect, that expression."""
+    """Assign ``op(target, other)`` to ``target`` by one kernel; in neon's dialect, return the expression."""
     value = op(target, other)
     return value if is_neon() else target.backend.assign(target, value)
 
 
 class InPlaceOperators:
-    """Base of tensors: ``w -= 0.1 * g`` is ``w[:] = w - 0.1 * g``, and ``w`` stays the tensor that it was.
+    """Base of tensors: ``w -= 0.1 * g`` is ``w[:] = w - 0.1 * g``, and ``w`` remains the same tensor.
 
-    The result has the tensor's shape and dtype: a ShapeError where the right side does not broadcast to it, and a
+    The result has the tensor's shape and dtype: a right side that does not broadcast to it is a ShapeError, and a
     tensor of integers rounds and saturates as in every assignment. On an expression, which has no elements of its own,
-    ``e += x`` makes a new one, as on a number.
+    ``e += x`` creates a new one, as for numbers.
     """
 
     def __iadd__(self, other: Any) -> Any:

@@ -1,4 +1,4 @@
-"""neon's module path of the CPU's layer objects: what ``be.conv_layer``, ``be.pool_layer`` and the like return."""
+"""neon's module path of the CPU's layer objects, the results of ``be.conv_layer``, ``be.pool_layer`` and similar."""
 
 from neonlike.backends.geometry.conv import ConvGeometry as ConvLayer
 from neonlike.backends.geometry.conv import DeconvGeometry as DeconvLayer

@@ -1,12 +1,12 @@
-"""neon's small framework of layers that time kernels, without networks: buffers, forward, backward, a step downhill.
+"""neon's small framework of layers for timing kernels, without networks: buffers, forward, backward, gradient step.
 
-It works on every backend, ``lib``. A configuration names a class, here, as ``layer``::
+It works on every backend, ``lib``. A configuration names a class of this module as ``layer``::
 
     conf = {"layer": ConvLayer, "common": {"relu": True}, "K": 64, "R": 3, "S": 3, "pad_h": 1, "pad_w": 1}
     conv = Layer.create(lib, conf, data, np.float32)
 
-``ConvLayer`` and ``PoolLayer`` are the sizes that ``be.conv_layer`` and ``be.pool_layer`` return, as in
-:mod:`neonlike.backends.layer_cpu`; ``create`` makes the layer of them.
+``ConvLayer`` and ``PoolLayer`` are the geometries returned by ``be.conv_layer`` and ``be.pool_layer``, as in
+:mod:`neonlike.backends.layer_cpu`; ``create`` builds the layer from them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from neonlike.errors import ArgumentError
 __all__ = ["BatchNorm", "ConvLayer", "DataLayer", "DeconvLayer", "FullLayer", "Inception", "Layer", "PoolLayer"]
 
 RATE = 0.01
-"""The rate of ``grad_descent``."""
+"""Learning rate of ``grad_descent``."""
 
 
 class Layer:
@@ -34,9 +34,9 @@ class Layer:
     ----------
     lib : Backend
     dtype : dtype
-        Of its tensors.
+        Dtype of its tensors.
     N : int
-        Images of a minibatch.
+        Images per minibatch.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class Layer:
 
     @staticmethod
     def create(lib: Any, conf: dict[str, Any], prev_layer: Layer | None, dtype: Any) -> Layer:
-        """The layer of a configuration; what it does not say of the input is taken from ``prev_layer``."""
+        """Build the layer of a configuration; missing input sizes are taken from ``prev_layer``."""
         config = {**conf.get("common", {}), **conf, "dtype": dtype}
         config.pop("common", None)
         kind = config.pop("layer", None)
@@ -82,12 +82,12 @@ class Layer:
         return kind(lib, **config)
 
     def connect(self, prev_layer: Layer) -> None:
-        """Take the output of ``prev_layer``, which has been made, as the input of an ``fprop`` without one.
+        """Use the output of ``prev_layer`` as the input of ``fprop`` calls without one.
 
         Raises
         ------
         ArgumentError
-            If this layer was made for another number of inputs or images.
+            If this layer was built for another number of inputs or images.
         """
         if (prev_layer.nOut, prev_layer.N) != (self.nIn, self.N):
             raise ArgumentError(
@@ -97,16 +97,16 @@ class Layer:
         self.prev_layer = prev_layer
 
     def _input(self, fprop_in: Any) -> Any:
-        """The given input, or without one the output of the layer that this one was connected to."""
+        """The given input, or else the output of the connected layer."""
         self.fprop_in = self.prev_layer.fprop_out if fprop_in is None and self.prev_layer else fprop_in
         return self.fprop_in
 
     def init_activations(self, fprop_out: Any = None) -> None:
-        """Make the output, or take the given tensor."""
+        """Create the output, or use the given tensor."""
         self.fprop_out = self._new(self.nOut) if fprop_out is None else fprop_out
 
     def init_deltas(self, shared: list[Any] | None = None) -> None:
-        """Make the error of the input; of two ``shared`` tensors the first is used, and they swap."""
+        """Create the error of the input; of two ``shared`` tensors the first is used, and they are swapped."""
         if shared is None:
             self.bprop_out = self._new(self.nIn)
             return
@@ -114,7 +114,7 @@ class Layer:
         shared.reverse()
 
     def init_weights(self, loc: float = 0.0, scale: float = 0.1, shared: Any = None, zeros: bool = False) -> None:
-        """Draw the weights from a normal distribution, or make them 0; ``shared`` is memory for their gradient."""
+        """Draw the weights from a normal distribution, or set them to 0; ``shared`` is memory for their gradient."""
         if self.dimF2 is None:
             return
         self.weights = self.lib.zeros(self.dimF2, dtype=self.dtype)
@@ -127,11 +127,11 @@ class Layer:
         return self._input(fprop_in)
 
     def bprop(self, bprop_in: Any, beta: float = 0.0) -> Any:
-        """The error of the input for that of the output, plus ``beta`` times what it was."""
+        """Error of the input from the error of the output, plus ``beta`` times the old one."""
         return bprop_in
 
     def grad_descent(self) -> None:
-        """Move the weights against their gradient."""
+        """Apply a gradient step to the weights."""
         if self.weights is not None:
             self.weights[:] = self.weights - RATE / self.N * self.updat_out
 
@@ -139,11 +139,11 @@ class Layer:
         return self.lib.empty((rows, self.N), dtype=self.dtype)
 
     def _rectified(self, bprop_in: Any) -> Any:
-        """The error before the rectifier, in place."""
+        """Error before the rectifier, in place."""
         bprop_in[:] = bprop_in * self.lib.greater(self.fprop_out, 0)
         return bprop_in
 
-    # -- what tensors hold ---------------------------------------------------------------------------------
+    # -- magnitudes --------------------------------------------------------------------------------------
 
     def get_activation_mean(self) -> float:
         """Mean magnitude of the output."""
@@ -236,7 +236,7 @@ class Convolution(Layer):
         return self.fprop_out
 
     def bprop(self, bprop_in: Any, beta: float = 0.0) -> Any:
-        """Both gradients; the error is changed in place with ``relu``."""
+        """Compute both gradients; with ``relu`` the error is modified in place."""
         self.bprop_in = self._rectified(bprop_in) if self.relu else bprop_in
         if self.bprop_out is not None:
             self.lib.bprop_conv(self.nglayer, self.weights, bprop_in, self.bprop_out, beta=beta)
@@ -253,7 +253,7 @@ class Pooling(Layer):
         self.argmax: Any = None
 
     def init_activations(self, fprop_out: Any = None) -> None:
-        """Make the output and the places of maxima."""
+        """Create the output and the buffer of maxima positions."""
         super().init_activations(fprop_out)
         if self.nglayer.op == "max":
             self.argmax = self.lib.empty((self.nOut, self.N), dtype=self.nglayer.argmax_dtype)
@@ -287,7 +287,7 @@ class FullLayer(Layer):
         return self.fprop_out
 
     def bprop(self, bprop_in: Any, beta: float = 0.0) -> Any:
-        """Both gradients; the error is changed in place with ``relu``."""
+        """Compute both gradients; with ``relu`` the error is modified in place."""
         self.bprop_in = self._rectified(bprop_in) if self.relu else bprop_in
         if self.bprop_out is not None:
             self.lib.compound_dot(self.weights.T, bprop_in, self.bprop_out, beta=beta)
@@ -323,7 +323,7 @@ class BatchNorm(Layer):
         return self.fprop_out
 
     def bprop(self, bprop_in: Any, beta: float = 0.0) -> Any:
-        """Both gradients; the error is changed in place with ``relu``."""
+        """Compute both gradients; with ``relu`` the error is modified in place."""
         s, self.bprop_in = self.statistics, self._rectified(bprop_in) if self.relu else bprop_in
         self.lib.compound_bprop_bn(
             self.bprop_out.reshape(self.C, -1), s["grad_gamma"], s["grad_beta"], bprop_in.reshape(self.C, -1),
@@ -332,19 +332,19 @@ class BatchNorm(Layer):
         return self.bprop_out
 
     def grad_descent(self) -> None:
-        """Move factors and offsets against their gradients."""
+        """Apply a gradient step to factors and offsets."""
         super().grad_descent()
         s = self.statistics
         s["beta"][:] = s["beta"] - RATE / self.N * s["grad_beta"]
 
 
 class Inception(Layer):
-    """Chains of layers on the same input, whose maps are joined.
+    """Parallel chains of layers on the same input, with concatenated maps.
 
     Parameters
     ----------
     partitions : list of list of dict
-        The configurations of each chain.
+        Configurations of each chain.
     """
 
     def __init__(
@@ -364,7 +364,7 @@ class Inception(Layer):
         super().__init__(lib, dtype, N, (C, D, H, W), (sum(end.K for end in ends), *(ends[0].M, ends[0].P, ends[0].Q)))
 
     def init_activations(self, fprop_out: Any = None) -> None:
-        """Make the output, of which each chain's is a part, and those within the chains."""
+        """Create the output, with a part for each chain, and the outputs within the chains."""
         super().init_activations(fprop_out)
         for chain, rows in zip(self.partitions, self._rows(), strict=True):
             for layer in chain[:-1]:
@@ -372,7 +372,7 @@ class Inception(Layer):
             chain[-1].init_activations(self.fprop_out[rows])
 
     def init_deltas(self, shared: list[Any] | None = None) -> None:
-        """Make the error of the input, which the chains share, and those within them."""
+        """Create the error of the input, shared by the chains, and the errors within them."""
         super().init_deltas(shared)
         for chain in self.partitions:
             chain[0].bprop_out = self.bprop_out
@@ -380,7 +380,7 @@ class Inception(Layer):
                 layer.init_deltas()
 
     def init_weights(self, loc: float = 0.0, scale: float = 0.1, shared: Any = None, zeros: bool = False) -> None:
-        """Make the weights of all chains; ``shared`` is not used, as their gradients are needed together."""
+        """Create the weights of all chains; ``shared`` is not used, because their gradients are needed together."""
         for chain in self.partitions:
             for layer in chain:
                 layer.init_weights(loc, scale, None, zeros)
@@ -395,7 +395,7 @@ class Inception(Layer):
         return self.fprop_out
 
     def bprop(self, bprop_in: Any, beta: float = 0.0) -> Any:
-        """All gradients; the errors of the chains are added up."""
+        """Compute all gradients; the errors of the chains are added up."""
         self.bprop_in = bprop_in
         for number, (chain, rows) in enumerate(zip(self.partitions, self._rows(), strict=True)):
             error = bprop_in[rows]
@@ -405,7 +405,7 @@ class Inception(Layer):
         return self.bprop_out
 
     def grad_descent(self) -> None:
-        """Move the weights of all chains."""
+        """Apply a gradient step to all chains."""
         for chain in self.partitions:
             for layer in chain:
                 layer.grad_descent()

@@ -1,8 +1,8 @@
-"""``tensor[mask]`` and ``tensor[mask] = value``, for a mask of the tensor's shape.
+"""Indexing by a mask of the tensor's shape: ``tensor[mask]`` and ``tensor[mask] = value``.
 
-A mask is a comparison or what logic makes of comparisons (:mod:`neonlike.optree.truth`), a bool tensor, or a bool array
-of at least two axes. How many elements it picks depends on values: ``tensor[mask]`` computes at once and gives a tensor
-(n, 1) of the elements in C order. Storing is one expression, ``be.where(mask, value, tensor)``.
+A mask is a comparison or a logical combination of comparisons (:mod:`neonlike.optree.truth`), a bool tensor, or a bool
+array of at least two axes. The number of selected elements depends on values: ``tensor[mask]`` computes at once and
+returns a tensor (n, 1) of the elements in C order. Storing is one expression, ``be.where(mask, value, tensor)``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from neonlike.optree.node import Expression, is_number
 
 
 def picked(tensor: Any, mask: Any) -> Any:
-    """A new tensor (n, 1) of the elements of ``tensor`` where ``mask`` is set, in C order. Gradients flow through it.
+    """New tensor (n, 1) of the elements of ``tensor`` selected by ``mask``, in C order. Gradients flow through it.
 
     Raises
     ------
@@ -34,13 +34,14 @@ def picked(tensor: Any, mask: Any) -> Any:
 
 
 def assign(tensor: Any, mask: Any, value: Any) -> None:
-    """Store ``value`` in the elements of ``tensor`` where ``mask`` is set: a number, something of the tensor's shape,
-    or (n,) or (n, 1) values for the n elements, in C order.
+    """Store ``value`` in the elements of ``tensor`` selected by ``mask``.
+
+    The value is a number, an operand of the tensor's shape, or (n,) or (n, 1) values for the n elements, in C order.
 
     Raises
     ------
     ShapeError
-        If the mask has another shape, or the value none of these.
+        If the mask has another shape, or the value none of these forms.
     """
     be = tensor.backend
     if not isinstance(value, (int, float, Expression)):
@@ -79,7 +80,7 @@ def _check(tensor: Any, mask: Any) -> None:
 
 
 def _spread(tensor: Any, host: npt.NDArray[Any], value: Any) -> Any:
-    """An expression of the tensor's shape that has the (n, 1) elements of ``value`` where the mask is set."""
+    """An expression of the tensor's shape with the (n, 1) elements of ``value`` at the mask's positions."""
     count = int(np.count_nonzero(host))
     if value.shape != (count, 1):
         raise ShapeError(

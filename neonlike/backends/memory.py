@@ -7,24 +7,24 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class MemoryStats:
-    """Bytes of memory, now and at most since the start or the last ``be.reset_memory_peaks()``.
+    """Bytes of memory, now and at peak since the start or the last ``be.reset_memory_peaks()``.
 
-    On a GPU these are the numbers of the memory pool that all backends on it share. On the CPU tensors lie in memory
-    that NumPy asks the system for, and the numbers are of the process: they are counted when they are asked for, so
-    that peaks are the largest numbers that a call of ``memory_stats`` found.
+    On a GPU these are the numbers of the memory pool shared by its backends. On the CPU tensors use memory that NumPy
+    requests from the system, and the numbers are of the process: they are counted on demand, so peaks are the largest
+    numbers seen by calls of ``memory_stats``.
 
     Attributes
     ----------
     used, used_peak : int
-        On a GPU, in blocks that are in use, rounded up as they were handed out. On the CPU, in the memory of tensors
-        that live; several views of one memory count once, and memory of others that was wrapped does not.
+        On a GPU, bytes in blocks in use, rounded up to block sizes. On the CPU, memory of living tensors; several views
+        of one memory count once, and wrapped foreign memory does not count.
     reserved, reserved_peak : int
-        Used, and kept for later: by the pool of a GPU; on the CPU the scratch memory of the backend, and the memory
-        that kernels called by this thread work in.
+        Used and cached bytes: in the pool of a GPU; on the CPU the backend's scratch memory, and the working memory of
+        kernels called by this thread.
     blocks : int
-        Pieces of memory in use.
+        Number of memory blocks in use.
     requests, driver_requests : int
-        Blocks that the pool of a GPU handed out so far, and how often the device was asked for memory. 0 on the CPU.
+        Number of blocks allocated by a GPU's pool so far, and of memory requests to the device. 0 on the CPU.
     """
 
     used: int

@@ -1,4 +1,4 @@
-"""neon's module path of the GPU backend. Its names need PyCUDA: they are looked up when they are first used."""
+"""neon's module path of the GPU backend. Its names need PyCUDA: they are resolved on first use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["GPUTensor", "NervanaGPU"]  # noqa: F822  (what __getattr__ gives)
 
 
 def __getattr__(name: str) -> Any:
-    """``NervanaGPU`` and ``GPUTensor``.
+    """Resolve ``NervanaGPU`` and ``GPUTensor``.
 
     Raises
     ------

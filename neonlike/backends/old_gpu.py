@@ -1,6 +1,6 @@
-"""``import nervanagpu`` in programs for neon's GPU library, which is older than ``gen_backend``.
+"""Module ``nervanagpu`` for programs written for neon's GPU library before ``gen_backend``.
 
-:mod:`neonlike.compat.neon` lets it mean this module; ``NEONLIKE_BACKEND=cpu`` runs such programs without a GPU.
+:mod:`neonlike.compat.neon` maps the name to this module; ``NEONLIKE_BACKEND=cpu`` runs such programs without a GPU.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from typing import Any
 from neonlike import settings
 
 __all__ = ["GPUTensor", "NervanaGPU"]  # noqa: F822  (what __getattr__ gives)
-__path__: list[str] = []  # a package, of which the submodules are modules of this folder
+__path__: list[str] = []  # a package whose submodules are modules of this folder
 
 
 def __getattr__(name: str) -> Any:
-    """``NervanaGPU`` and ``GPUTensor``: neon's, or the CPU's with ``NEONLIKE_BACKEND=cpu``."""
+    """Resolve ``NervanaGPU`` and ``GPUTensor``: neon's, or the CPU's with ``NEONLIKE_BACKEND=cpu``."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if settings.BACKEND.get() == "cpu":

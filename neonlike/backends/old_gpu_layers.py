@@ -1,4 +1,4 @@
-"""Names of ``nervanagpu.layers``: neon's layers that time kernels. ConvLayer and PoolLayer are layers, not sizes."""
+"""Names of ``nervanagpu.layers``: neon's layers for timing kernels, not geometries."""
 
 from neonlike.backends.layer_gpu import BatchNorm, DataLayer, FullLayer, Inception, Layer
 from neonlike.backends.layer_gpu import Convolution as ConvLayer

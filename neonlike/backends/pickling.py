@@ -1,6 +1,6 @@
-"""Tensors in pickles and deep copies: values, dtype, name and ``persist_values``; no backend, no memory.
+"""Pickling and deep copies of tensors: values, dtype, name and ``persist_values``; no backend, no memory.
 
-A tensor that is loaded is made on the backend that is current then, in another process or of another kind too.
+A loaded tensor is created on the current backend, possibly in another process or of another kind.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from neonlike.optree.origin import computed
 
 
 def reduce_tensor(tensor: Any) -> tuple[Any, tuple[Any, ...]]:
-    """The parts that ``pickle`` keeps: :func:`restore_tensor` and its arguments, plain values and an array of NumPy."""
+    """State for ``pickle``: :func:`restore_tensor` and its arguments, plain values and a NumPy array."""
     host = np.ascontiguousarray(tensor.asnumpyarray())
     stored = host.view(np.uint16) if tensor.dtype.name == BFLOAT16 else host
     return restore_tensor, (stored, tensor.dtype.name, tensor.name, tensor.persist_values)
 
 
 def restore_tensor(values: Any, dtype: str, name: str | None, persist_values: bool) -> Any:
-    """A tensor on the current backend; bfloat16 comes as the bits of its elements, uint16.
+    """Restore a tensor on the current backend; bfloat16 is stored as the bits of its elements, uint16.
 
     The arguments come from files, so all of them are checked.
 
@@ -32,7 +32,7 @@ def restore_tensor(values: Any, dtype: str, name: str | None, persist_values: bo
     BackendUnavailable
         If there is no backend.
     DTypeError
-        If these are no values of ``dtype``.
+        If the values are not of ``dtype``.
     """
     be = NervanaObject.be
     if be is None:
@@ -47,7 +47,7 @@ def restore_tensor(values: Any, dtype: str, name: str | None, persist_values: bo
 
 
 def copy_tensor(tensor: Any) -> Any:
-    """A tensor of its own on the same backend, with the same values, dtype, name and ``persist_values``.
+    """Copy a tensor on the same backend, with the same values, dtype, name and ``persist_values``.
 
     Gradients flow through it, see :mod:`neonlike.optree.origin`.
     """

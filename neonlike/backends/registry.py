@@ -1,6 +1,6 @@
-"""``gen_backend`` and ``cleanup_backend``: the process-wide current backend, ``NervanaObject.be``.
+"""``gen_backend`` and ``cleanup_backend`` for the process-wide current backend, ``NervanaObject.be``.
 
-This file alone knows which backends there are besides those that are imported with the library, and loads them.
+Only this file knows, and loads, the backends that are not imported with the library.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ def gen_backend(
     deterministic: Any = None,
     **options: Any,
 ) -> Backend:
-    """Make a backend and install it as ``NervanaObject.be``; an earlier one is cleaned up first.
+    """Create a backend and install it as ``NervanaObject.be``; an earlier one is cleaned up first.
 
     Parameters
     ----------
     backend : str
         "cpu", "gpu" (see :mod:`neonlike.backends.gpu`), or another registered name.
     rng_seed : int or None
-        Equal seeds give equal numbers; None takes entropy from the system.
+        Seed; None takes entropy from the system.
     datatype : dtype
         Default dtype of tensors: float16, bfloat16, float32 or float64.
     batch_size : int
-        Becomes ``be.bsz``.
+        Value of ``be.bsz``.
     stochastic_round, device_id, max_devices
-        Mantissa bits that stochastic rounding keeps, which GPU, and how many may be used; without effect on the CPU.
+        Mantissa bits of stochastic rounding, number of the GPU, and maximum number of GPUs; ignored on the CPU.
     compat_mode : None or "caffe"
     deterministic_update, deterministic
         Deprecated and ignored, as in neon.
@@ -63,7 +63,7 @@ def gen_backend(
     BackendUnavailable
         If the name is not registered, or it is "gpu" and a GPU, its driver or PyCUDA is missing.
     ArgumentError
-        If an argument or environment variable (docs/environment.md) makes no sense. An earlier backend stays then.
+        If an argument or environment variable (docs/environment.md) is invalid. An earlier backend is kept then.
     """
     if deterministic_update is not None or deterministic is not None:
         logger.warning("gen_backend: deterministic and deterministic_update are deprecated and ignored")
@@ -73,7 +73,7 @@ def gen_backend(
     checked_default_dtype("gen_backend", datatype)
     bench_target(options.get("bench"))
     settings.check()
-    _replace_current()  # only now: what is wrong above leaves the backend there is as it was
+    _replace_current()  # only now: an error above must leave the old backend alone
     be = kind(
         rng_seed=rng_seed, default_dtype=datatype, stochastic_round=stochastic_round, device_id=device_id,
         num_devices=max_devices, compat_mode=compat_mode, **options,
@@ -84,7 +84,7 @@ def gen_backend(
 
 
 def _replace_current() -> None:
-    """Clean up the current backend; what is made next is cleaned up at the end of the process at the latest."""
+    """Clean up the current backend, and register the cleanup of the next one at process exit."""
     cleanup_backend()
     if not _state["hooked"]:
         atexit.register(cleanup_backend)

@@ -1,4 +1,4 @@
-"""Gives ``t.take(indices, axis)`` in neon's dialect: as on neon's GPU, storing into it stores into ``t`` too."""
+"""``t.take(indices, axis)`` in neon's dialect: as on neon's GPU, writes to the result also go to ``t``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _classes: dict[type[Any], type[Any]] = {}
 
 
 def _storing_class(cls: type[Any]) -> type[Any]:
-    """``cls`` whose elements, when assigned to, go into the tensor that they were taken from too."""
+    """Create a subclass of ``cls`` whose assignments also write to the source tensor."""
 
     def store(self: Any, index: Any, value: Any) -> None:
         cls.__setitem__(self, index, value)
@@ -19,7 +19,7 @@ def _storing_class(cls: type[Any]) -> type[Any]:
 
 
 def written_through(picked: Any, tensor: Any, chosen: Any) -> Any:
-    """``picked``, a copy of the elements of ``tensor`` at ``chosen``; what is stored there goes into ``tensor`` too."""
+    """Make assignments to ``picked``, a copy of the elements of ``tensor`` at ``chosen``, write to ``tensor``, too."""
     cls = type(picked)
     if cls not in _classes:
         _classes[cls] = _storing_class(cls)

@@ -1,4 +1,4 @@
-"""The tensor as users see it, whatever memory it lives in. ``backends/cpu/tensor.py`` holds the NumPy one."""
+"""The tensor as users see it, independent of its memory. ``backends/cpu/tensor.py`` has the NumPy one."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ from neonlike.optree.windows import contiguous
 
 _ALL = slice(None)
 _AXES = frozenset((int, slice, tuple))
-"""Types of indices that cannot be masks: the common cases."""
+"""Index types that cannot be masks: the common cases."""
 _NOTHING: Any = object()
 _PLAN_KEYS: dict[tuple[Any, ...], int] = {}
-_plan_numbers = count()  # and not how many keys there are: another thread may add one between that and its use
+_plan_numbers = count()  # not the number of keys: another thread may add one before its use
 _FIXED = {
     "shape": "t.reshape(...) is a view of another shape",
     "dtype": "t.astype(dtype) is a converted copy",
     "backend": "other.array(t.get()) is a copy on another backend",
     **dict.fromkeys(("array", "root", "address", "geometry", "plan_key"), "be.wrap(array) is a tensor over an array"),
 }
-"""Attributes that are set once, and what to do instead of setting them."""
+"""Fixed attributes, and the alternative to setting each."""
 
 put: Callable[[Any, str, Any], None] = object.__setattr__
-"""Sets an attribute of a tensor that is being made. Unlike writing to its ``__dict__``, this leaves the values where
-Python 3.11 and 3.12 read them fastest: within the object."""
+"""Sets an attribute of a tensor under construction. Unlike a write to its ``__dict__``, this keeps the values inside
+the object, where Python 3.11 and 3.12 read them fastest."""
 T = TypeVar("T")
 
 
 class cached(Generic[T]):  # noqa: N801
-    """A property computed once, as ``functools.cached_property``, that is kept by :func:`put`."""
+    """A property computed once, like ``functools.cached_property``, and stored by :func:`put`."""
 
     def __init__(self, compute: Callable[[Any], T]) -> None:
         self.compute, self.__doc__ = compute, compute.__doc__
@@ -69,8 +69,8 @@ class cached(Generic[T]):  # noqa: N801
 class Tensor(InPlaceOperators, BatchWindow, Expression):
     """An n-dimensional array on a backend, with at least two dimensions.
 
-    Make one with ``be.empty``, ``be.zeros``, ``be.ones``, ``be.array`` or ``be.iobuf``. Operators build lazy
-    expressions; ``t[:] = expression`` computes. Any attribute may be set on a tensor but its shape, dtype and backend.
+    Create one with ``be.empty``, ``be.zeros``, ``be.ones``, ``be.array`` or ``be.iobuf``. Operators build lazy
+    expressions; ``t[:] = expression`` computes. All attributes except shape, dtype and backend may be set.
 
     ``repr`` shows values, ``str`` is neon's line without them; in neon's dialect both are that line.
 
@@ -82,7 +82,7 @@ class Tensor(InPlaceOperators, BatchWindow, Expression):
     name : str or None
     persist_values : bool
     base : Tensor or None
-        The tensor this one is a view of.
+        The tensor that this one is a view of.
     rounding : int or bool
         Mantissa bits of stochastic rounding; accepted everywhere, used on the GPU.
     """
@@ -91,18 +91,18 @@ class Tensor(InPlaceOperators, BatchWindow, Expression):
     persist_values: bool = True
     base: Tensor | None = None
     origin: Origin | None = None
-    """What the values were computed from, for gradients; see :mod:`neonlike.optree.origin`."""
+    """Expression that the values were computed from, for gradients; see :mod:`neonlike.optree.origin`."""
     is_parameter: bool = False
-    """Whether it is what the expressions of a parameter of :mod:`neonlike.autograd` read."""
+    """Whether expressions of a :mod:`neonlike.autograd` parameter read this tensor."""
     rounding: int | bool = 0
     writeable: bool = True
-    """Whether it may be written; False over a file that was mapped to be read (``objects/mapped.py``)."""
+    """Whether writes are allowed; False over a file mapped for reading (``objects/mapped.py``)."""
     live_host: ClassVar[bool] = True
-    """Whether ``asnumpyarray()`` is the tensor's own memory and not a copy."""
+    """Whether ``asnumpyarray()`` returns the tensor's memory, not a copy."""
     kahan_count: int = 0
-    """Calls of ``be.compensated_sum`` with this tensor as compensation since it was last reset."""
+    """Calls of ``be.compensated_sum`` with this tensor as compensation since its last reset."""
     kahan_reset: int = 0
-    """Number of calls after which it is reset to 0; 0: never."""
+    """Number of calls after which the count is reset to 0; 0: never."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class Tensor(InPlaceOperators, BatchWindow, Expression):
         except AttributeError:
             raise FixedAttribute(f"{name} of a tensor cannot be set: it follows from its memory") from None
 
-    # What a backend's tensor provides
+    # Provided by each backend's tensor
 
     def get(self, stream: Any = None) -> npt.NDArray[Any]:
         """Host copy with this shape and dtype."""
@@ -146,7 +146,7 @@ class Tensor(InPlaceOperators, BatchWindow, Expression):
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Steps between neighbours along each axis, in elements."""
+        """Strides along each axis, in elements."""
         raise NotImplementedError
 
     @property
@@ -156,11 +156,11 @@ class Tensor(InPlaceOperators, BatchWindow, Expression):
 
     @property
     def ptr(self) -> int:
-        """Address of the first element, to see whether tensors share memory."""
+        """Address of the first element, for detecting shared memory."""
         raise NotImplementedError
 
     def check_writeable(self, operation: str) -> None:
-        """Raise ReadOnlyError if the tensor must not be written; see ``objects/mapped.py``."""
+        """Raise ReadOnlyError if the tensor is read-only; see ``objects/mapped.py``."""
 
     # Size and identity
 
@@ -188,13 +188,13 @@ class Tensor(InPlaceOperators, BatchWindow, Expression):
 
     @property
     def layout(self) -> tuple[Shape, tuple[int, ...], int]:
-        """Shape, strides and offset in elements within the tensor this one views; strides of single rows are 0."""
+        """Shape, strides and offset in elements within the base tensor; strides of single rows are 0."""
         strides = tuple(0 if size == 1 else step for size, step in zip(self.shape, self.strides))
         return self.shape, strides, (self.ptr - self._original_base.ptr) // self.dtype.itemsize
 
     @cached
     def plan_key(self) -> int:
-        """Number standing for dtype, rank, which sizes are 1 and contiguity: this tensor's part of a plan's key."""
+        """Number that identifies dtype, rank, sizes of 1 and contiguity: this tensor's part of a plan's key."""
         what = (self.dtype.char, self.is_contiguous, *[size == 1 for size in self.shape])
         return _PLAN_KEYS.setdefault(what, next(_plan_numbers))
 
@@ -204,11 +204,11 @@ class Tensor(InPlaceOperators, BatchWindow, Expression):
         return self.shape[0]
 
     def __iter__(self) -> Iterator[Tensor]:
-        """Rows: views along the first axis."""
+        """Yield rows: views along the first axis."""
         return (self[i] for i in range(self.shape[0]))
 
     def __repr__(self) -> str:
-        """Values, shape and dtype, also of ``str`` and ``print``; in neon's dialect one line without values."""
+        """Values, shape and dtype, also for ``str`` and ``print``; in neon's dialect one line without values."""
         return tensor_text.line(self) if is_neon() else tensor_text.describe(self)
 
     # Copies
@@ -221,7 +221,7 @@ class Tensor(InPlaceOperators, BatchWindow, Expression):
         return made
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Values, dtype, name and ``persist_values``; whoever loads them gets a tensor on the current backend."""
+        """Pickle values, dtype, name and ``persist_values``; loading creates a tensor on the current backend."""
         return pickling.reduce_tensor(self)
 
     # Indexing and assignment
@@ -229,9 +229,9 @@ class Tensor(InPlaceOperators, BatchWindow, Expression):
     def __getitem__(self, index: Any) -> Tensor:
         """View (slices, integers) or gathered copy (a list, array or integer tensor on one axis); never below 2-D.
 
-        ``t[t > 0]``, a mask of this shape, gives the elements where it is set as a tensor (n, 1), computed at once; a
-        bool vector on an axis picks its slices.
-        Gradients flow through a copy as long as neither it nor the tensor is written to: :mod:`neonlike.optree.origin`.
+        ``t[t > 0]``, with a mask of this shape, returns the selected elements as a tensor (n, 1), computed at once; a
+        bool vector on an axis selects its slices. Gradients flow through a copy as long as neither it nor the tensor is
+        written to: :mod:`neonlike.optree.origin`.
         """
         if index.__class__ is slice and index == _ALL:
             return self
@@ -240,13 +240,13 @@ class Tensor(InPlaceOperators, BatchWindow, Expression):
         return self._view(index)
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        """Compute ``value`` into the elements that ``index`` selects.
+        """Compute ``value`` into the elements selected by ``index``.
 
-        It is a tensor or an expression, whose sizes must be equal or 1, or what :meth:`set` takes: a number, lists, an
-        array of as many elements. The whole right side is evaluated before the target changes.
+        The value is a tensor or an expression, with sizes equal or 1, or any argument of :meth:`set`: a number, lists,
+        an array with as many elements. The whole right side is evaluated before the target changes.
 
-        ``t[t > 0] = value`` stores where a mask of this shape is set: a number, something of this shape, or (n, 1)
-        values for the n elements.
+        ``t[t > 0] = value`` stores at the positions of a mask of this shape: a number, an operand of this shape, or (n,
+        1) values for the n elements.
         """
         if index.__class__ is slice and index == _ALL:
             self.backend.assign(self, value)
@@ -261,7 +261,7 @@ class Tensor(InPlaceOperators, BatchWindow, Expression):
         raise NotImplementedError
 
     def _assign_view(self, view: Tensor, value: Any) -> None:
-        """Assign to ``view`` of this tensor, unless ``value`` is that view: ``t[1:3] += x`` has changed it already."""
+        """Assign to ``view`` of this tensor, unless ``value`` is that view: ``t[1:3] += x`` has already changed it."""
         ours = value.__class__ is self.__class__ and (value is self or value.base is self)
         if not ours or view.alias_of(value) != 1:
             self.backend.assign(view, value)
@@ -271,13 +271,13 @@ class Tensor(InPlaceOperators, BatchWindow, Expression):
         raise NotImplementedError
 
     def fill(self, value: float) -> Tensor:
-        """Set every element to ``value``; returns self."""
+        """Set every element to ``value`` and return self."""
         return self.backend.assign(self, value)
 
     def copy(self, a: Any = _NOTHING) -> Tensor:
-        """Assign ``a`` into self (nothing new is made) and return self, as in neon.
+        """Assign ``a`` to self, without a new tensor, and return self, as in neon.
 
-        Without an argument, what neon has not: a new tensor with the values, through which gradients flow.
+        Without an argument (an addition to neon): return a new tensor with the values, through which gradients flow.
         """
         if a is _NOTHING:
             made: Tensor = computed(pickling.copy_tensor(self), self)
@@ -285,22 +285,22 @@ class Tensor(InPlaceOperators, BatchWindow, Expression):
         return self.backend.assign(self, a)
 
     def copy_from(self, a: Any) -> Tensor:
-        """Assign ``a`` into self and return self: as :meth:`copy`, or as :meth:`set` for host data."""
+        """Assign ``a`` to self and return self: as :meth:`copy`, or as :meth:`set` for host data."""
         return self.copy(a) if isinstance(a, Expression) else self.set(a)
 
     def set(self, ary: Any) -> Tensor:
-        """Copy values from outside in, cast to this dtype. Returns self.
+        """Copy external values into the tensor, converted to its dtype, and return self.
 
-        They come as a number, nested lists, a NumPy array or that of another library (by ``__array__`` or DLPack). A
-        number goes into every element; an array has this shape, or one that splits or merges axes of it: (C, H, W, N)
-        for (C*H*W, N), (n,) for (n, 1) or (1, n). Integers are rounded and saturate, see :meth:`astype`.
+        The values are a number, nested lists, a NumPy array or another library's array (by ``__array__`` or DLPack). A
+        number goes into every element; an array has this shape, or one that splits or merges its axes: (C, H, W, N) for
+        (C*H*W, N), (n,) for (n, 1) or (1, n). Conversion to integers rounds and saturates, see :meth:`astype`.
 
         Raises
         ------
         ShapeTypeError
             If the number of elements differs, or neither shape splits axes of the other.
         DTypeError
-            If the data are no numbers.
+            If the data are not numbers.
         """
         host = host_array("set", ary)
         if host.ndim == 0:
@@ -313,7 +313,7 @@ class Tensor(InPlaceOperators, BatchWindow, Expression):
         raise NotImplementedError
 
     def asnumpyarray(self) -> npt.NDArray[Any]:
-        """Host array: on the CPU the live one, elsewhere a copy."""
+        """Host array: on the CPU the tensor's memory, elsewhere a copy."""
         return self.get()
 
     # Views
@@ -324,14 +324,14 @@ class Tensor(InPlaceOperators, BatchWindow, Expression):
         return self.permuted(_swapped(len(self.shape)))
 
     def transpose(self, out: Any = None) -> Any:
-        """``self.T``, or assigned into ``out`` when given (returns ``out``)."""
+        """Return ``self.T``, or assign it to ``out`` and return ``out``."""
         return self.T if out is None else self.backend.assign(out, self.T)
 
     def reshape(self, *shape: Any) -> Any:
         """View of another shape with the same number of elements; one entry may be -1. At least 2-D.
 
-        Returns self if the shape is unchanged. Where no view exists, as of transposed tensors, an expression, which
-        cannot be written to; in neon's dialect a copy. :meth:`viewed` gives views alone.
+        Returns self if the shape is unchanged. If no view exists, as for transposed tensors, the result is an
+        expression, which cannot be written to; in neon's dialect a copy. :meth:`viewed` returns only views.
 
         Raises
         ------
@@ -348,12 +348,12 @@ class Tensor(InPlaceOperators, BatchWindow, Expression):
         return copied.astensor() if is_neon() else copied
 
     def viewed(self, *shape: Any) -> Tensor:
-        """View of another shape as :meth:`reshape` makes it, to be written to.
+        """View of another shape, as in :meth:`reshape`, for writing.
 
         Raises
         ------
         ShapeError
-            If the sizes do not match, or the tensor is strided so that no view exists.
+            If the sizes do not match, or the strides allow no view.
         """
         new = regrouped(self.shape, shape)
         if new == self.shape:
@@ -367,7 +367,7 @@ class Tensor(InPlaceOperators, BatchWindow, Expression):
         return found
 
     def _reshaped(self, shape: Shape) -> Tensor | None:
-        """View of ``shape``, or None where the strides allow none."""
+        """View of ``shape``, or None if the strides allow none."""
         raise NotImplementedError
 
     def dimension_reorder(self, new_order: Any) -> Tensor:
@@ -375,11 +375,9 @@ class Tensor(InPlaceOperators, BatchWindow, Expression):
         return self.viewed([self.shape[d] for d in permutation("dimension_reorder", new_order, len(self.shape))])
 
     def take(self, indices: Any, axis: int | None = None, out: Any = None) -> Tensor:
-        """Slices along ``axis`` picked by integer ``indices`` (vector): a copy, or assigned into ``out``.
+        """Gather slices along ``axis`` by integer ``indices`` (vector): a copy, or assigned to ``out``.
 
-        Without an axis, elements in C order.
-
-        ``be.take`` is the lazy, differentiable form.
+        Without an axis, elements in C order. ``be.take`` is the lazy, differentiable form.
 
         Raises
         ------
@@ -388,7 +386,7 @@ class Tensor(InPlaceOperators, BatchWindow, Expression):
         IndexTypeError
             If the indices are not integers.
         ShapeError
-            If there is no such axis.
+            If the axis does not exist.
         """
         if axis is None:
             picked: Any = self.backend.take(self, indices, None, out)
@@ -406,7 +404,7 @@ class Tensor(InPlaceOperators, BatchWindow, Expression):
         return written_through(self[chosen], self, chosen) if is_neon() else self[chosen]
 
     def astensor(self) -> Tensor:
-        """Self, for symmetry with expressions."""
+        """Return self, for symmetry with expressions."""
         return self
 
     def hist(self, tag: str) -> Tensor:
@@ -414,7 +412,7 @@ class Tensor(InPlaceOperators, BatchWindow, Expression):
         return self.backend.record_histogram(self, tag)
 
     def execute(self) -> Tensor:
-        """Self: a tensor is already computed."""
+        """Return self: a tensor is already computed."""
         return self
 
 
@@ -427,7 +425,7 @@ def _swapped(ndim: int) -> tuple[int, ...]:
 
 
 def single_axis(operation: str, axis: Any, shape: Shape) -> int:
-    """``axis`` as a non-negative number; ShapeError if it is not exactly one axis of ``shape``."""
+    """Convert ``axis`` to a non-negative number; ShapeError if it is not exactly one axis of ``shape``."""
     axes = normalize_axes(operation, axis, shape)
     if axis is None or len(axes) != 1:
         raise ShapeError(f"{operation}: needs one axis of {shape}, got axis={brief(axis)}")

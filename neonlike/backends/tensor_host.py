@@ -1,4 +1,4 @@
-"""The protocol of the backend that a tensor lives on: the one direction in which tensors know backends."""
+"""Protocol of a tensor's backend: the only dependency of tensors on backends."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ from typing import Any, Protocol
 
 
 class TensorHost(Protocol):
-    """Assigns, makes and records tensors. ``Backend`` is one; a tensor's own file need not know more of it."""
+    """Assigns, creates and records tensors. ``Backend`` implements it; a tensor's own file needs no more of it."""
 
     @property
     def default_dtype(self) -> Any:
-        """The dtype of tensors made without one."""
+        """Default dtype of new tensors."""
         ...
 
     def assign(self, target: Any, value: Any) -> Any:
-        """Compute ``value`` into the tensor ``target`` and return that."""
+        """Compute ``value`` into the tensor ``target`` and return it."""
         ...
 
     def fresh(self, shape: Any, dtype: Any = None, name: str | None = None, persist_values: bool = True) -> Any:
-        """A new tensor, its elements undefined."""
+        """Create a tensor with undefined elements."""
         ...
 
     def array(self, ary: Any, dtype: Any = None, name: str | None = None, persist_values: bool = True) -> Any:
-        """A new tensor with the values of host data."""
+        """Create a tensor with the values of host data."""
         ...
 
     def record_histogram(self, tensor: Any, tag: str) -> Any:
-        """Counts of the magnitudes of ``tensor``, kept under ``tag``."""
+        """Record counts of the magnitudes of ``tensor`` under ``tag``."""
         ...
 
     def check_open(self, operation: str) -> None:
-        """Raise BackendUnavailable if there is no backend any more to do ``operation``."""
+        """Raise BackendUnavailable if the backend is closed and cannot do ``operation``."""
         ...

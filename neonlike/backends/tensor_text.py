@@ -1,4 +1,4 @@
-"""``repr`` and ``str`` of a tensor: values as NumPy prints them; of a large one, only those at the ends are fetched."""
+"""``repr`` and ``str`` of a tensor: values in NumPy's format; for a large one, only edge values are fetched."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def line(tensor: Any) -> str:
 
 
 def describe(tensor: Any) -> str:
-    """Values, name if there is one, shape and dtype of ``tensor``; neon's line if the values cannot be had.
+    """Values, name if there is one, shape and dtype of ``tensor``; neon's line if the values are unavailable.
 
-    NumPy's ``np.printoptions`` apply: with more than ``threshold`` elements, ``edgeitems`` of both ends of an axis.
+    NumPy's ``np.printoptions`` apply: with more than ``threshold`` elements, ``edgeitems`` at both ends of an axis.
     """
     options = np.get_printoptions()
     large = tensor.size > options["threshold"]
@@ -37,7 +37,7 @@ def describe(tensor: Any) -> str:
 
 
 def _ends(tensor: Any, count: int) -> npt.NDArray[Any]:
-    """The first and last ``count`` along each axis, with one more between them where NumPy is to print "..."."""
+    """The first and last ``count`` along each axis, plus one in between where NumPy prints "..."."""
     axis = next((axis for axis, size in enumerate(tensor.shape) if size > 2 * count + 1), None)
     if axis is None:
         host: npt.NDArray[Any] = tensor.get()

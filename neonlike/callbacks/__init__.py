@@ -1,4 +1,4 @@
-"""Callbacks: hooks called during training, which show, record, save or stop it."""
+"""Callbacks: training hooks that show, record, save or stop."""
 
 from neonlike.callbacks.callbacks import Callbacks
 

@@ -1,4 +1,4 @@
-"""Callbacks of generative adversarial networks: their costs."""
+"""Callbacks that record the costs of generative adversarial networks."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ def require_gan(callback: Callback, model: Any) -> None:
 
 
 class GANCostCallback(Callback):
-    """Cost of the discriminator after each minibatch, into ``gan/cost_dis``; updates of the generator so far, into
-    ``gan/gen_iter``.
-    """
+    """Record the discriminator's cost in ``gan/cost_dis``, and the generator's updates in ``gan/gen_iter``."""
 
     def __init__(self) -> None:
         super().__init__(epoch_freq=1)

@@ -19,12 +19,12 @@ Frequency = int | Container[int] | None
 
 
 def frequency(operation: str, name: str, value: Any) -> Any:
-    """``value``, which must not be a truth value: in neon's dialect the number 1 or 0 that it is there.
+    """Return ``value``, which must not be a bool; neon's dialect converts a bool to 1 or 0.
 
     Raises
     ------
     ArgumentTypeError
-        If it is one, in the default dialect.
+        If it is a bool, in the default dialect.
     """
     if not isinstance(value, bool | np.bool_):
         return value
@@ -32,11 +32,11 @@ def frequency(operation: str, name: str, value: Any) -> Any:
         raise ArgumentTypeError(
             f"{operation}: {name} must be an integer, got {shown(bool(value))}; give 1 for each time, None for never"
         )
-    return int(value)  # not as it is: files would give back NumPy's truth values
+    return int(value)  # converted, because files would return NumPy bools
 
 
 def fires(time: int, freq: Frequency) -> bool:
-    """Whether a hook of this frequency is called at ``time``, an epoch or minibatch counted from 0."""
+    """Whether a hook with this frequency is called at ``time``, an epoch or minibatch counted from 0."""
     if freq is None:
         return False
     if isinstance(freq, int | np.integer):
@@ -45,7 +45,7 @@ def fires(time: int, freq: Frequency) -> bool:
 
 
 def recorded_at(dataset: Any, epoch: int) -> int | None:
-    """Index of the value of ``epoch`` in a dataset with the attribute ``epoch_freq``; None if it has none."""
+    """Index of the value for ``epoch`` in a dataset with the attribute ``epoch_freq``; None without a value."""
     freq = dataset.attrs.get("epoch_freq", 1)
     if not fires(epoch, freq):
         return None
@@ -60,10 +60,10 @@ class Callback(NervanaObject):
     Parameters
     ----------
     epoch_freq, minibatch_freq : int, list (or other container) of int, or None
-        Every how many epochs (minibatches) the hooks are called, or in which ones, or never.
+        Interval between epochs (minibatches) at which hooks are called, or a list of them; None: never.
     """
 
-    epoch_freq: Frequency = 1  # of a class of the user's own that does not call the constructor
+    epoch_freq: Frequency = 1  # default for user classes that skip the constructor
     minibatch_freq: Frequency = 1
     costnm: str | None = None
 
@@ -82,7 +82,7 @@ class Callback(NervanaObject):
         self.costnm = None
 
     def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
-        """Called before training for ``epochs`` epochs in all; the place to create datasets."""
+        """Called before a training of ``epochs`` epochs in total; creates datasets."""
 
     def on_train_end(self, callback_data: Any, model: Any) -> None:
         """Called after training."""
@@ -104,14 +104,14 @@ class Callback(NervanaObject):
         return fires(time, freq)
 
     def progress(self) -> dict[str, Any]:
-        """The values that the callback remembers of the training: saved with the model, to go on with it."""
+        """Training state of the callback, saved with the model for a resumed training."""
         return {}
 
     def set_progress(self, saved: dict[str, Any]) -> None:
-        """Go on where a callback with that :meth:`progress` was; called after ``on_train_begin``."""
+        """Restore the state returned by :meth:`progress`; called after ``on_train_begin``."""
 
     def get_description(self, skip: Any = (), **kwargs: Any) -> Description:
-        """Describe the callback; of a data iterator only the name is kept."""
+        """Describe the callback; a data iterator is described by its name only."""
         described = super().get_description(skip=skip, **kwargs)
         for argument in described["config"]:
             value = getattr(self, argument)
@@ -120,7 +120,7 @@ class Callback(NervanaObject):
         return described
 
     def firings(self, epochs: int) -> list[int]:
-        """Those of ``epochs`` epochs that the epoch hooks are called in."""
+        """The epochs, of ``epochs`` in total, at which the epoch hooks are called."""
         freq = self.epoch_freq
         if isinstance(freq, int | np.integer) and freq and type(self).should_fire is Callback.should_fire:
             return list(range(abs(int(freq)) - 1, epochs, abs(int(freq))))

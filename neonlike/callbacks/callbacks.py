@@ -1,4 +1,4 @@
-"""The set of callbacks of a training, and all callback classes under the path that scripts import."""
+"""The set of callbacks of a training, and all callback classes under the path used by scripts."""
 
 from __future__ import annotations
 
@@ -60,50 +60,49 @@ __all__ = [
 
 
 NOT_SAVED = ("hist", "config", "time", "deconv")
-"""Groups of the store that a saved model does not hold: large ones, and the clock."""
+"""Groups of the store that are not saved with a model: large ones, and the clock."""
 
 
 class Callbacks(NervanaObject):
-    """The callbacks of a training, with the store in which they record it.
+    """The callbacks of a training, with the store for their records.
 
     Parameters
     ----------
     model : Model
-        Kept by a weak reference.
+        The model; only a weak reference is kept.
     train_set
         Not used; kept for compatibility.
     output_file : str, optional
-        HDF5 file for what is recorded, overwritten; in memory without it.
+        HDF5 file for the records, overwritten; without it they stay in memory.
     eval_freq : int, optional
-        Every how many epochs the loss (and metric) on ``eval_set`` is computed.
+        Interval in epochs between evaluations of the loss (and metric) on ``eval_set``.
     progress_bar : bool
         Show a progress bar.
     save_path : str, optional
-        File to save the model to.
+        File for saving the model.
     serialize : int
-        Every how many epochs to save; 0 and None count as 1.
+        Interval in epochs between saves; 0 and None count as 1.
     history : int
-        How many saved files to keep.
+        Number of saved files to keep.
     model_file : str, optional
         Saved model to load before training.
     eval_set : iterator, optional
-        Data to evaluate on.
+        Data for evaluation.
     metric : Metric, optional
-        Metric to evaluate, besides the loss.
+        Metric to evaluate in addition to the loss.
     log_token : str, optional
         Accepted for compatibility.
     multicost : bool
         Record each cost of a Multicost.
     stop_on_nan : bool
-        End the training when its cost is nan or infinite, in the minibatch where that is so: files that were saved
-        before stay.
+        End the training at the first minibatch with a nan or infinite cost, so that files saved before remain valid.
 
     Attributes
     ----------
     callbacks : list of Callback
-        In the order in which they are called.
+        The callbacks in calling order.
     callback_data : h5py.File or MemoryStore
-        What was recorded; a file is closed when training ends.
+        The records; a file is closed when training ends.
     """
 
     from_description = False
@@ -155,7 +154,7 @@ class Callbacks(NervanaObject):
 
     @property
     def model(self) -> Any:
-        """The model; None once it was collected."""
+        """The model; None after it was garbage-collected."""
         return self._model()
 
     # -- adding --------------------------------------------------------------------------------------------
@@ -167,29 +166,29 @@ class Callbacks(NervanaObject):
         self.callbacks.insert(len(self.callbacks) if insert_pos is None else insert_pos, callback)
 
     def add_save_best_state_callback(self, path: str) -> None:
-        """Save the model to ``path`` each time the loss is the lowest so far."""
+        """Add a callback that saves the model to ``path`` whenever the loss is the lowest so far."""
         self.add_callback(SaveBestStateCallback(path))
 
     def add_early_stop_callback(self, stop_func: Callable[[Any, float], tuple[Any, bool]]) -> None:
-        """Stop when ``stop_func(state, loss) -> (state, finished)`` says so."""
+        """Add a callback that stops the training when ``stop_func(state, loss) -> (state, finished)`` is finished."""
         self.add_callback(EarlyStopCallback(stop_func))
 
     def add_hist_callback(self, plot_per_mini: bool = False, filter_key: Iterable[str] = ("W",)) -> None:
-        """Record histograms of layer attributes."""
+        """Add a callback that records histograms of layer attributes."""
         self.callbacks.append(HistCallback(plot_per_mini=plot_per_mini, filter_key=filter_key))
 
     def add_deconv_callback(self, train_set: Any, valid_set: Any, max_fm: int = 16, dataset_pct: float = 25) -> None:
-        """At the end of training, show what feature maps respond to."""
+        """Add a callback that shows, after training, the image regions that activate feature maps."""
         self.callbacks.append(DeconvCallback(train_set, valid_set, max_fm, dataset_pct))
 
     def add_watch_ticker_callback(self, valid: Any) -> None:
-        """Print a minibatch of a Ticker after each epoch."""
+        """Add a callback that prints a minibatch of a Ticker after each epoch."""
         self.callbacks.append(WatchTickerCallback(self.model, valid))
 
     # -- hooks ---------------------------------------------------------------------------------------------
 
     def on_train_begin(self, epochs: int) -> None:
-        """Prepare the store for ``epochs`` epochs in all, load ``model_file``, and tell the callbacks."""
+        """Prepare the store for ``epochs`` epochs in total, load ``model_file``, and call the callbacks."""
         model, data = self.model, self._open()
         if model is None:
             raise ArgumentError("Callbacks: their model is gone; make them with the model that is trained, and keep it")
@@ -202,7 +201,7 @@ class Callbacks(NervanaObject):
             )
         if self.model_file:
             model.load_params(self.model_file)
-            self.model_file = None  # once: a second call of fit goes on from where the first ended
+            self.model_file = None  # only once: a second call of fit continues where the first ended
             check_epochs(model, epochs)
         markers = new_dataset(data, MARKERS, (epochs,))
         progress = getattr(model, "progress", None)
@@ -224,14 +223,14 @@ class Callbacks(NervanaObject):
             self.set_progress(saved)
 
     def _remember(self, resumes: bool) -> None:
-        """Have callbacks remember nothing of a training on other data than the one that begins."""
+        """Clear the callbacks' state from a training on other data."""
         for callback in self.callbacks:
             first = self._fresh.setdefault(callback, callback.progress())
             if not resumes:
                 _set_progress(callback, first)
 
     def _open(self) -> Any:
-        """The store; a file that an earlier training closed is opened again."""
+        """Open the store; a file closed by an earlier training is opened again."""
         if not self.callback_data and self.output_file is not None:
             self.callback_data = open_store(self.output_file, "r+")
         return self.callback_data
@@ -240,7 +239,7 @@ class Callbacks(NervanaObject):
         return isinstance(self.callback_data, MemoryStore) or bool(self.callback_data)
 
     def on_train_end(self) -> None:
-        """Tell the callbacks and close the file."""
+        """Call the callbacks and close the file."""
         for callback in self.callbacks:
             callback.on_train_end(self.callback_data, self.model)
         self._close()
@@ -250,11 +249,11 @@ class Callbacks(NervanaObject):
         self.callback_data.close()
 
     def on_epoch_begin(self, epoch: int) -> None:
-        """Tell the callbacks that are due."""
+        """Call the callbacks that are due."""
         model, data = self.model, self.callback_data
-        # Those before an interrupt, which may have come after the last: then on_minibatch_end is not called again.
+        # Minibatches before an interrupt; if it came after the last one, on_minibatch_end is not called again.
         self._minibatches_in_epoch = getattr(getattr(model, "progress", None), "minibatches", 0)
-        # Most callbacks do nothing in minibatches: ask once an epoch, not in every one.
+        # Most callbacks do nothing in minibatches: check once per epoch, not in every minibatch.
         self._at_begin = [cb for cb in self.callbacks if _overrides(cb, "on_minibatch_begin")]
         self._at_end = [cb for cb in self.callbacks if _overrides(cb, "on_minibatch_end")]
         for callback in self.callbacks:
@@ -262,7 +261,7 @@ class Callbacks(NervanaObject):
                 callback.on_epoch_begin(data, model, epoch)
 
     def on_epoch_end(self, epoch: int) -> None:
-        """Count the minibatches and tell the callbacks that are due."""
+        """Count the minibatches and call the callbacks that are due."""
         model, data = self.model, self.callback_data
         markers = data[MARKERS]
         done = int(markers.attrs["minibatches_complete"]) + self._minibatches_in_epoch
@@ -272,17 +271,17 @@ class Callbacks(NervanaObject):
         for callback in self.callbacks:
             if callback.should_fire(data, model, epoch, callback.epoch_freq):
                 callback.on_epoch_end(data, model, epoch)
-        data.flush()  # so that the file can be read even if this process is killed
+        data.flush()  # keeps the file readable if this process is killed
 
     def on_minibatch_begin(self, epoch: int, minibatch: int) -> None:
-        """Tell the callbacks that are due."""
+        """Call the callbacks that are due."""
         model, data = self.model, self.callback_data
         for callback in self._at_begin:
             if callback.should_fire(data, model, minibatch, callback.minibatch_freq):
                 callback.on_minibatch_begin(data, model, epoch, minibatch)
 
     def on_minibatch_end(self, epoch: int, minibatch: int) -> None:
-        """Tell the callbacks that are due."""
+        """Call the callbacks that are due."""
         model, data = self.model, self.callback_data
         self._minibatches_in_epoch = minibatch + 1
         for callback in self._at_end:
@@ -290,7 +289,7 @@ class Callbacks(NervanaObject):
                 callback.on_minibatch_end(data, model, epoch, minibatch)
 
     def on_interrupt(self) -> None:
-        """Save the model when the user interrupts the training, and close the file."""
+        """Save the model after an interrupt by the user, and close the file."""
         if self.save_path:
             logger.display("Training was interrupted; the model is saved to %s", self.save_path)
             self.model.save_params(os.fspath(self.save_path))
@@ -300,7 +299,7 @@ class Callbacks(NervanaObject):
     # -- saving --------------------------------------------------------------------------------------------
 
     def serialize(self) -> Description:
-        """Description of the callbacks."""
+        """Describe the callbacks."""
         return {
             "type": self.modulenm,
             "output_file": self.output_file,
@@ -308,7 +307,7 @@ class Callbacks(NervanaObject):
         }
 
     def progress(self) -> Description:
-        """The memory and records of the callbacks, for a saved model; of the end once the store is closed."""
+        """State and records of the callbacks for a saved model, as of the training's end once the store is closed."""
         if not self._is_open():
             return self._progress
         return {
@@ -317,7 +316,7 @@ class Callbacks(NervanaObject):
         }
 
     def set_progress(self, saved: Description) -> None:
-        """Go on where callbacks with that :meth:`progress` were: those of the same classes, in their order."""
+        """Restore the state returned by :meth:`progress`, for callbacks of the same classes in the same order."""
         if not isinstance(saved.get("records"), dict) or not isinstance(saved.get("callbacks"), list | tuple):
             raise ArgumentError("Callbacks.set_progress: expected what progress() returned, with records and callbacks")
         restore(self.callback_data, saved["records"])
@@ -331,16 +330,16 @@ class Callbacks(NervanaObject):
 
     @classmethod
     def load_callbacks(cls, cdict: Any, model: Any, data: Any = ()) -> Callbacks:
-        """Rebuild the callbacks of a description.
+        """Rebuild callbacks from a description.
 
         Parameters
         ----------
         cdict : dict or path
-            What ``serialize`` returned, or a file with it.
+            Result of ``serialize``, or a file with it.
         model : Model
-            The model they are for.
+            The model for the callbacks.
         data : list of iterators
-            Data sets that the description refers to by name.
+            Data sets named in the description.
         """
         described = cdict if isinstance(cdict, dict) else load_obj(cdict)
         if not (isinstance(described, dict) and isinstance(described.get("callbacks"), list)):
@@ -358,7 +357,7 @@ class Callbacks(NervanaObject):
 
 
 def _name_apart(callbacks: Iterable[Callback]) -> None:
-    """Give callbacks that record under one name names of their own, in their order."""
+    """Give callbacks with the same record name distinct names, in order."""
     taken: Counter[str] = Counter()
     for callback in callbacks:
         if isinstance(callback, LossCallback | MetricCallback):
@@ -392,7 +391,7 @@ def _find_data(value: Any, by_name: dict[str, Any]) -> Any:
 
 
 def _warn_of_unused(train_set: Any, serialize: int | None, save_path: str | None) -> None:
-    """Say in the log which arguments of Callbacks have no effect."""
+    """Warn about arguments of Callbacks without effect."""
     if train_set is not None:
         logger.warning("Callbacks: the argument train_set is not used; give the data to fit")
     if serialize and not save_path:
@@ -400,7 +399,7 @@ def _warn_of_unused(train_set: Any, serialize: int | None, save_path: str | None
 
 
 def _frequency_of_evaluation(eval_freq: Any, eval_set: Any) -> Any:
-    """``eval_freq``, once it is known to be a number and to have data."""
+    """Check that ``eval_freq`` is a number and that there is data to evaluate, and return it."""
     eval_freq = frequency("Callbacks", "eval_freq", eval_freq)
     if eval_freq and eval_set is None:
         raise ArgumentError(f"Callbacks: eval_freq={eval_freq} needs data to evaluate on; give eval_set=")

@@ -1,4 +1,4 @@
-"""Callbacks that act on the training: save the model, keep the best one, stop early, tune batch normalization."""
+"""Callbacks that control the training: save the model, keep the best one, stop early, tune batch normalization."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class SerializeModelCallback(Callback):
     save_path : str
         File to write.
     epoch_freq : int
-        Every how many epochs.
+        Interval in epochs.
     history : int
-        How many of the last files to keep, as ``<base>_<epoch><ext>``; ``save_path`` is then a link to the latest.
+        Number of latest files to keep, as ``<base>_<epoch><ext>``; ``save_path`` is then a link to the newest.
     """
 
     def __init__(self, save_path: str, epoch_freq: Frequency = 1, history: int = 1) -> None:
@@ -41,7 +41,7 @@ class SerializeModelCallback(Callback):
         self.checkpoint_files: deque[str] = deque()
 
     def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
-        """Check, before an epoch is lost, that the file can be written."""
+        """Check that the file can be written, before an epoch is lost."""
         require_writable(f"{self.classnm}: save_path", self.save_path)
         path = expand(self.save_path)
         if self.history > 1 and os.path.exists(path) and not os.path.isfile(path):
@@ -58,14 +58,14 @@ class SerializeModelCallback(Callback):
         base, extension = os.path.splitext(path)
         file = f"{base}_{epoch}{extension}"
         if file not in self.checkpoint_files:
-            self.checkpoint_files.append(file)  # before it is saved: who goes on from it has to know it
+            self.checkpoint_files.append(file)  # before saving: the saved model must know its own file
         model.save_params(file)
         link = f"{path}.new"
         try:
             if os.path.lexists(link):
                 os.remove(link)
             os.symlink(os.path.basename(file), link)
-            os.replace(link, path)  # atomic: there is a file of that name at any time
+            os.replace(link, path)  # atomic: the name always refers to a file
         finally:
             if os.path.islink(link):
                 os.remove(link)
@@ -79,17 +79,17 @@ class SerializeModelCallback(Callback):
         return {"files": list(self.checkpoint_files)}
 
     def set_progress(self, saved: dict[str, Any]) -> None:
-        """Count the files of a saved training among those to keep."""
+        """Include the files of a saved training in the history."""
         base, extension = os.path.splitext(expand(self.save_path))
-        ours = re.compile(rf"{re.escape(base)}_\d+{re.escape(extension)}")  # no others: they are removed in their turn
+        ours = re.compile(rf"{re.escape(base)}_\d+{re.escape(extension)}")  # only ours: they are removed later
         self.checkpoint_files = deque(file for file in saved["files"] if ours.fullmatch(file))
 
 
 class _OnLoss(Callback):
-    """Base of callbacks that look at the loss of an epoch, when there is a new one."""
+    """Base of callbacks that act on a new evaluation loss."""
 
     def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
-        """Check that there will be a loss."""
+        """Check that a loss will be evaluated."""
         if "cost/loss" not in callback_data:
             raise ArgumentError(
                 f"{self.classnm}: needs the loss on an evaluation set; give Callbacks(..., eval_set=..., eval_freq=1)"
@@ -102,7 +102,7 @@ class _OnLoss(Callback):
 
 
 class SaveBestStateCallback(_OnLoss):
-    """Save the model each time the loss on the evaluation set is the lowest so far.
+    """Save the model whenever the loss on the evaluation set is the lowest so far.
 
     Parameters
     ----------
@@ -117,17 +117,17 @@ class SaveBestStateCallback(_OnLoss):
         self.best_cost: float | None = None
 
     def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
-        """Check that there will be a loss, and that the file can be written."""
+        """Check that a loss will be evaluated, and that the file can be written."""
         super().on_train_begin(callback_data, model, epochs)
         require_writable(f"{self.classnm}: path", self.path)
 
     def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
-        """Save the model if it is the best."""
+        """Save the model if its loss is the lowest."""
         loss = self._new_loss(callback_data, epoch)
         if loss is None:
             return
         best = self.best_cost
-        if best is None or math.isnan(best) or loss < best:  # no number is smaller than nan
+        if best is None or math.isnan(best) or loss < best:  # comparisons with nan are false
             self.best_cost = loss
             model.save_params(expand(self.path))
 
@@ -136,18 +136,18 @@ class SaveBestStateCallback(_OnLoss):
         return {"best_cost": self.best_cost}
 
     def set_progress(self, saved: dict[str, Any]) -> None:
-        """Save only what is better than the best of the saved training."""
+        """Continue with the lowest loss of the saved training."""
         best = saved["best_cost"]
         self.best_cost = None if best is None else float(best)
 
 
 class EarlyStopCallback(_OnLoss):
-    """Stop the training when a function of the losses says so.
+    """Stop the training based on a function of the losses.
 
     Parameters
     ----------
     stop_func : callable
-        Called as ``stop_func(state, loss) -> (new state, finished)``, with a state of None at first.
+        Called as ``stop_func(state, loss) -> (new state, finished)``; the first state is None.
     """
 
     def __init__(self, stop_func: Callable[[Any, float], tuple[Any, bool]]) -> None:
@@ -158,7 +158,7 @@ class EarlyStopCallback(_OnLoss):
         self.stop_state: Any = None
 
     def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
-        """Ask the function, and mark the model as finished if it says so."""
+        """Call the function, and mark the model as finished if it returns so."""
         loss = self._new_loss(callback_data, epoch)
         if loss is None:
             return
@@ -171,25 +171,25 @@ class EarlyStopCallback(_OnLoss):
             logger.info("Early stopping after epoch %d with state %s", epoch, self.stop_state)
 
     def progress(self) -> dict[str, Any]:
-        """The state of the function, if it is one that files can hold."""
+        """The state of the function, if files can store it."""
         return {"state": self.stop_state} if is_plain(self.stop_state) else {}
 
     def set_progress(self, saved: dict[str, Any]) -> None:
-        """Go on with the state of the saved training."""
+        """Continue with the state of the saved training."""
         self.stop_state = saved.get("state", self.stop_state)
 
 
 class BatchNormTuneCallback(Callback):
-    """Replace the running statistics of batch normalization by those of a data set with the weights of now.
+    """Replace the running statistics of batch normalization by statistics of a data set under the current weights.
 
-    The means over its minibatches are taken, of which the variance is corrected by n / (n − 1) for n minibatches.
+    Statistics are means over minibatches; the variance is corrected by n / (n − 1) for n minibatches.
 
     Parameters
     ----------
     tune_set : iterator
-        Data to take the statistics of; it is reset first.
+        Data for the statistics; it is reset first.
     epoch_freq : int
-        Every how many epochs.
+        Interval in epochs.
     """
 
     def __init__(self, tune_set: Any, epoch_freq: Frequency = 1) -> None:
@@ -206,7 +206,7 @@ class BatchNormTuneCallback(Callback):
         try:
             for x, _ in self.tune_set:
                 for layer in layers:
-                    layer.rho = batches / (batches + 1)  # so that every minibatch counts alike
+                    layer.rho = batches / (batches + 1)  # so that all minibatches have equal weight
                 model.fprop(x)
                 batches += 1
         finally:

@@ -1,4 +1,4 @@
-"""Shows the images that feature maps of a convolutional network respond to, by guided backpropagation."""
+"""Visualization of a convolutional network's feature maps by guided backpropagation."""
 
 from __future__ import annotations
 
@@ -28,39 +28,40 @@ from neonlike.logger import logger
 __public_module__ = "neonlike.callbacks.callbacks"
 
 PASSED_THROUGH = (Bias, Dropout, DataTransform, LRN, SkipNode)
-"""Layers that change responses by a factor or a constant at most, or are taken to."""
+"""Layers that change responses at most by a factor or a constant, or are treated so."""
 KNOWN = (Convolution, Pooling, Activation, BatchNorm, *PASSED_THROUGH)
 COLOURS = (1, 3)
-"""Channels of an image that can be shown; of others the mean is."""
+"""Channel counts of displayable images; other images are averaged over channels."""
 
 
 @dataclass
 class Strongest:
-    """Where the feature maps of a layer respond most: a minibatch, an image in it and a place, for each map."""
+    """Position of the strongest response of each feature map: minibatch, image and location."""
 
     end: int
-    """Index of the last layer of the convolution: its bias, normalization or activation."""
+    """Index of the convolution's last layer: its bias, normalization or activation."""
     batch_img: np.ndarray
     fm_loc: np.ndarray
     activation: np.ndarray
 
 
 class DeconvCallback(Callback):
-    """At the end of training, show for feature maps of each convolution the image that it responds to most.
+    """After training, find for feature maps of each convolution the image with the strongest response.
 
-    Beside each image it shows the pixels that the response comes from: the response alone is propagated back, through
-    rectifiers only where both it and their output are positive. Into ``deconv/``; the command ``nvis`` shows it.
+    Beside each image, the pixels behind the response are shown: only the response is propagated back, through
+    rectifiers only where both it and their output are positive. Records go to ``deconv/``; the command ``nvis`` shows
+    them.
 
     Parameters
     ----------
     train_set : iterator
         Accepted for compatibility.
     valid_set : iterator
-        Images to look for the strongest responses in.
+        Images to search for the strongest responses.
     max_fm : int
-        Feature maps of each layer, the first ones.
+        Number of feature maps per layer, counted from the first.
     dataset_pct : float
-        How much of the data to look at, in percent.
+        Percentage of the data to search.
 
     References
     ----------
@@ -78,7 +79,7 @@ class DeconvCallback(Callback):
         self.max_fm, self.dataset_pct = max_fm, dataset_pct
 
     def on_train_end(self, callback_data: Any, model: Any) -> None:
-        """Look for the images, propagate back and record."""
+        """Search the images, propagate the responses back and record the pictures."""
         chain = _chain(model)
         shape = tuple(model.layers.in_shape) if isinstance(model.layers.in_shape, tuple) else ()
         if len(shape) != 3 or not any(isinstance(layer, Convolution) for layer in chain):
@@ -107,7 +108,7 @@ class DeconvCallback(Callback):
             callback_data.create_dataset(f"{path}/vis", data=pictures[number])
 
     def _batches(self, model: Any) -> Any:
-        """The part of the data to look at: whole minibatches with their numbers."""
+        """The searched part of the data: whole minibatches with their numbers."""
         self.valid_set.reset()
         wanted = max(1, math.ceil(self.valid_set.nbatches * self.dataset_pct / 100))
         for number, (x, _) in zip(range(wanted), self.valid_set):
@@ -115,7 +116,7 @@ class DeconvCallback(Callback):
                 yield number, x
 
     def _search(self, model: Any, chain: Sequence[Any]) -> dict[int, Strongest]:
-        """The strongest responses, by the index of the convolution."""
+        """The strongest responses, by index of the convolution."""
         found = {}
         for number, end in _convolutions(chain):
             maps = min(self.max_fm, chain[number].out_shape[0])
@@ -133,7 +134,7 @@ class DeconvCallback(Callback):
 
 
 def _update(one: Strongest, layer: Any, batch: int) -> None:
-    """Take the responses of a minibatch that are stronger."""
+    """Record stronger responses of a minibatch."""
     be, maps = layer.be, len(one.fm_loc)
     responses = layer.outputs.viewed(layer.out_shape[0], -1)[:maps]
     values, places = be.empty((maps, 1)), be.empty((maps, 1), dtype=np.int32)
@@ -148,7 +149,7 @@ def _update(one: Strongest, layer: Any, batch: int) -> None:
 
 
 def _chain(model: Any) -> list[Any]:
-    """The layers from the input on through which responses can be propagated back."""
+    """The leading layers that support back-propagation of responses."""
     found = []
     for layer in getattr(model.layers, "layers", ()):
         if not isinstance(layer, KNOWN):
@@ -158,7 +159,7 @@ def _chain(model: Any) -> list[Any]:
 
 
 def _convolutions(chain: Sequence[Any]) -> list[tuple[int, int]]:
-    """Each convolution with the last layer that belongs to it."""
+    """Each convolution with its last layer."""
     found = []
     for number, layer in enumerate(chain):
         if isinstance(layer, Convolution):
@@ -182,7 +183,7 @@ def _response(chain: Sequence[Any], one: Strongest, fm: int) -> np.ndarray:
 
 
 def _back(layer: Any, error: Any) -> Any:
-    """``error`` before ``layer``, in a tensor of its own unless the layer passes it through."""
+    """Propagate ``error`` back through ``layer``, in a separate tensor unless the layer passes it through."""
     be = layer.be
     if isinstance(layer, Activation):
         inner = be.empty_like(error)
@@ -205,13 +206,13 @@ def _back(layer: Any, error: Any) -> Any:
 
 
 def _stack(count: int, shape: tuple[int, ...]) -> np.ndarray:
-    """Room for pictures of images (C, H, W)."""
+    """Allocate an array for pictures of images (C, H, W)."""
     channels, height, width = shape
     return np.zeros((count, height, width, channels if channels in COLOURS else 1), np.uint8)
 
 
 def _picture(values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Values (C*H*W,) from their least to their largest as uint8 ``(H, W, C)``."""
+    """Scale values (C*H*W,) from their minimum to their maximum to uint8 ``(H, W, C)``."""
     pixels = values.astype(np.float64).reshape(shape).transpose(1, 2, 0)
     if pixels.shape[2] not in COLOURS:
         pixels = pixels.mean(axis=2, keepdims=True)

@@ -1,4 +1,4 @@
-"""Callbacks that make pictures."""
+"""Callbacks that write pictures."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ from neonlike.util.png import encode_png, grid
 
 
 class GANPlotCallback(Callback):
-    """Grids of images after each epoch of a GAN: ``<filename>_data_NNN.png`` of its last data, and
-    ``<filename>_noise_NNN.png`` of what the generator makes.
+    """Write image grids after each epoch of a GAN: data in ``<filename>_data_NNN.png``, samples in ``_noise_NNN.png``.
 
-    ``<filename>_training.png`` shows the negative cost of the discriminator over the updates of the generator, and its
-    running median, of the training so far.
+    ``<filename>_data_NNN.png`` shows the epoch's last data, and ``<filename>_noise_NNN.png`` the generator's samples.
+    ``<filename>_training.png`` plots the discriminator's negative cost, with its running median, over the generator's
+    updates so far.
 
     Parameters
     ----------
     filename : str
-        Path without number and extension; its folder is made.
+        Path without number and extension; its folder is created.
     hw : int
         Height and width of an image.
     nchan : int
         Channels of an image: 1 (grey) or 3 (RGB).
     num_samples : int
-        How many images to show.
+        Number of images.
     sym_range : bool
-        Whether values lie in [-1, 1] rather than [0, 1]; those outside are clipped.
+        Whether values lie in [-1, 1] instead of [0, 1]; values outside are clipped.
     padding : int
-        Pixels between images, before they are enlarged.
+        Pixels between images, before scaling.
     plot_width, plot_height : int
-        Largest size in pixels; images are enlarged a whole number of times.
+        Maximum size in pixels; images are enlarged by an integer factor.
     dpi : float
         Dots per inch, stored in the file.
     font_size : int
-        Not used, as the pictures have no text; kept for compatibility.
+        Unused, since the pictures have no text; kept for compatibility.
     epoch_freq : int
-        Every how many epochs.
+        Interval in epochs.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class GANPlotCallback(Callback):
         self.plot_width, self.plot_height, self.dpi, self.font_size = plot_width, plot_height, dpi, font_size
 
     def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
-        """Check that the model makes images of this size, and create the folder."""
+        """Check that the model generates images of this size, and create the folder."""
         require_gan(self, model)
         size, shape = self.nchan * self.hw**2, model.layers.generator.out_shape
         if np.prod(shape) != size:
@@ -86,7 +86,7 @@ class GANPlotCallback(Callback):
         self._course: list[tuple[int, float]] = []
 
     def on_minibatch_end(self, callback_data: Any, model: Any, epoch: int, minibatch: int) -> None:
-        """Remember how far the training is."""
+        """Record the training's progress."""
         self._course.append((model.gen_iter, -model.cost_dis.item()))
 
     def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
@@ -100,12 +100,12 @@ class GANPlotCallback(Callback):
             file.write(encode_png(picture, self.dpi))
 
     def training_picture(self) -> np.ndarray:
-        """The negative cost of the discriminator, and its running median, over updates of the generator.
+        """Plot the discriminator's negative cost and its running median over the generator's updates.
 
         Returns
         -------
         ndarray
-            uint8 ``(plot_height, plot_width, 3)``; minibatches whose cost is not finite are left out.
+            uint8 ``(plot_height, plot_width, 3)``; minibatches with non-finite cost are left out.
         """
         course = np.array([point for point in self._course if math.isfinite(point[1])]).reshape(-1, 2)
         if not len(course):
@@ -115,7 +115,7 @@ class GANPlotCallback(Callback):
         return curves(x, [y, smooth], max(self.plot_width, 64), max(self.plot_height, 64))
 
     def picture(self, batch: np.ndarray) -> np.ndarray:
-        """The grid of the first images of a batch.
+        """Arrange the first images of a batch in a grid.
 
         Parameters
         ----------

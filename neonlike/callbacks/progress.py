@@ -1,4 +1,4 @@
-"""The progress bar: one line an epoch, redrawn in place on a terminal and written once in a log."""
+"""The progress bar: one line per epoch, redrawn in place on a terminal and written once in a log."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __public_module__ = "neonlike.callbacks.callbacks"
 
 BAR_WIDTH = 20
 AVERAGED = 10
-"""Minibatches whose mean cost is shown."""
+"""Number of minibatches in the displayed mean cost."""
 LOG_EVERY_S = 60.0
-"""Where there is no terminal, a long epoch writes a line so often."""
+"""Seconds between lines of a long epoch if the output is not a terminal."""
 
 
 def get_progress_string(
@@ -31,16 +31,16 @@ def get_progress_string(
     time: float,
     blockchar: str = "█",
 ) -> str:
-    """Text of a progress bar.
+    """Format a progress bar as text.
 
     Parameters
     ----------
     tag : str
-        What is done, e.g. "Train".
+        Label of the activity, e.g. "Train".
     epoch : int
         Number of the epoch.
     minibatch, nbatches : int
-        Minibatches done and in all.
+        Minibatches done, and in total.
     cost : float or list of float
         The cost, or several.
     time : float
@@ -60,18 +60,18 @@ def get_progress_string(
 
 
 class ProgressBarCallback(Callback):
-    """Shows a progress bar while an epoch runs, and its loss at the end.
+    """Show a progress bar while an epoch runs, and its loss at the end.
 
-    The cost is the mean of the last ten minibatches; of a Multicost that of each. On a terminal the line is redrawn in
-    place, with the samples trained a second and the time left; elsewhere the finished line of an epoch is written, and
-    one every minute of a long one.
+    The cost is the mean of the last ten minibatches, or one mean per cost of a Multicost. A terminal shows one line,
+    redrawn in place, with the training speed in samples per second and the remaining time. Other outputs get the
+    finished line of an epoch, and one line per minute in long epochs.
 
     Parameters
     ----------
     epoch_freq : int
-        Every how many epochs the finished line is written.
+        Interval in epochs between finished lines.
     minibatch_freq : int
-        Every how many minibatches the bar may be redrawn.
+        Minimum interval in minibatches between redraws.
     update_thresh_s : float
         Seconds between redraws.
     """
@@ -88,7 +88,7 @@ class ProgressBarCallback(Callback):
         self._costs: deque[np.ndarray] = deque(maxlen=AVERAGED)
 
     def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
-        """Find out what the output can show."""
+        """Detect the capabilities of the output."""
         self._live = sys.stdout.isatty()
         self._block = _drawable(self._block)
         self._costs.clear()
@@ -101,7 +101,7 @@ class ProgressBarCallback(Callback):
         self._first = getattr(getattr(model, "progress", None), "minibatches", 0)
 
     def on_minibatch_end(self, callback_data: Any, model: Any, epoch: int, minibatch: int) -> None:
-        """Redraw the bar if it is time to."""
+        """Redraw the bar if it is due."""
         self._costs.append(each_cost(model.cost))
         now, done = time.perf_counter(), minibatch + 1
         if now - self._last_draw <= (self.update_thresh_s if self._live else LOG_EVERY_S) and done != model.nbatches:
@@ -118,13 +118,13 @@ class ProgressBarCallback(Callback):
             self._write(f"{self._line}{pace}\n")
 
     def _pace(self, done: int, left: int, seconds: float) -> str:
-        """Samples a second, and the time that the ``left`` minibatches will take if all go on so; empty at the end."""
+        """Format samples per second and the estimated time for ``left`` more minibatches; empty at the end."""
         if done < 1 or left < 1 or not seconds:
             return ""
         return f" {_amount(done * self.be.bsz / seconds)} samples/s, {_duration(seconds / done * left)} left"
 
     def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
-        """Write the finished line, with the loss if it was computed in this epoch."""
+        """Write the finished line, with the loss if it was evaluated in this epoch."""
         line = self._line
         if "cost/loss" in callback_data:
             losses, seconds = callback_data["cost/loss"], callback_data["time/loss"]
@@ -134,7 +134,7 @@ class ProgressBarCallback(Callback):
         self._write(("\r" if self._live else "") + line + "\n")
 
     def _write(self, text: str) -> None:
-        # Blanks wipe the rest of a longer line before.
+        # Blanks erase the rest of a longer previous line.
         length = len(text.strip("\r\n"))
         padding = " " * max(0, self._length - length) if self._live else ""
         sys.stdout.write(text[:-1] + padding + "\n" if text.endswith("\n") else text + padding)
@@ -143,7 +143,7 @@ class ProgressBarCallback(Callback):
 
 
 def _drawable(block: str) -> str:
-    """``block`` if the output's encoding has it, else a number sign."""
+    """Return ``block`` if the output's encoding supports it, else a number sign."""
     try:
         block.encode(sys.stdout.encoding or "ascii")
     except (UnicodeEncodeError, LookupError):
@@ -152,7 +152,7 @@ def _drawable(block: str) -> str:
 
 
 def _amount(number: float) -> str:
-    """A positive number to two digits: 3.4, 120, 56k."""
+    """Format a positive number with two digits: 3.4, 120, 56k."""
     number = float(f"{number:.2g}")
     if number < 10:
         return f"{number:.2g}"
@@ -160,7 +160,7 @@ def _amount(number: float) -> str:
 
 
 def _duration(seconds: float) -> str:
-    """A number of seconds as people say it: 12s, 3m05s, 2h07m."""
+    """Format seconds for people: 12s, 3m05s, 2h07m."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole}s"

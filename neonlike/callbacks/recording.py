@@ -1,4 +1,4 @@
-"""Callbacks that measure the training and record the numbers: costs, metrics, times, histograms."""
+"""Callbacks that measure the training and record numbers: costs, metrics, times, histograms."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ __public_module__ = "neonlike.callbacks.callbacks"
 
 
 class TrainCostCallback(Callback):
-    """Running mean of the last minibatch costs, into ``cost/train``.
+    """Record the running mean of the last minibatch costs in ``cost/train``.
 
     Parameters
     ----------
     wsz : int
-        How many minibatches to average.
+        Number of minibatches to average.
     """
 
     def __init__(self, wsz: int = 10) -> None:
@@ -53,18 +53,19 @@ class TrainCostCallback(Callback):
         return {"costs": list(self.cost_history)}
 
     def set_progress(self, saved: dict[str, Any]) -> None:
-        """Go on with the last costs of a saved training."""
+        """Continue with the last costs of a saved training."""
         self.cost_history.extend([float(cost) for cost in saved["costs"]])
 
 
 class TrainMulticostCallback(Callback):
-    """Running means of all costs of a Multicost: weighted sum into ``multicost/train``, each into
-    ``multicost/train_allbranches``.
+    """Record running means of the costs of a Multicost.
+
+    The weighted sum goes to ``multicost/train``, and each cost to ``multicost/train_allbranches``.
 
     Parameters
     ----------
     wsz : int
-        How many minibatches to average.
+        Number of minibatches to average.
     """
 
     def __init__(self, wsz: int = 10) -> None:
@@ -100,7 +101,7 @@ class TrainMulticostCallback(Callback):
         return {"costs": list(self.cost_history)}
 
     def set_progress(self, saved: dict[str, Any]) -> None:
-        """Go on with the last costs of a saved training."""
+        """Continue with the last costs of a saved training."""
         costs = np.array(saved["costs"], dtype=np.float64)
         if costs.size and costs.shape[1:] != (self._branches,):
             raise ValueError(f"costs of shape {costs.shape} for {self._branches} outputs")
@@ -108,21 +109,21 @@ class TrainMulticostCallback(Callback):
 
 
 class LossCallback(Callback):
-    """Mean cost per sample over a data set, into ``cost/loss``; the seconds it took, into ``time/loss``.
+    """Record the mean cost per sample of a data set in ``cost/loss``, and the seconds needed in ``time/loss``.
 
     Parameters
     ----------
     eval_set : iterator
         Data to evaluate; it is reset first.
     epoch_freq : int
-        Every how many epochs.
+        Interval in epochs.
 
     Attributes
     ----------
     suffix : str
-        Ends the names of the records: empty, "_2" for the second that records the same, and so on.
+        Suffix of the record names: empty, "_2" for the second callback with the same records, and so on.
     loss : float or None
-        That of the last evaluation.
+        Loss of the last evaluation.
     """
 
     suffix = ""
@@ -160,7 +161,7 @@ class LossCallback(Callback):
 
 
 class MetricCallback(Callback):
-    """A metric over a data set, into ``metrics/<name>``.
+    """Record a metric of a data set in ``metrics/<name>``.
 
     Parameters
     ----------
@@ -169,12 +170,12 @@ class MetricCallback(Callback):
     metric : Metric
         For example ``Misclassification()``.
     epoch_freq : int
-        Every how many epochs.
+        Interval in epochs.
 
     Attributes
     ----------
     suffix : str
-        Ends the names of the records: empty, "_2" for the second that records the same, and so on.
+        Suffix of the record names: empty, "_2" for the second callback with the same records, and so on.
     """
 
     suffix = ""
@@ -203,7 +204,7 @@ class MetricCallback(Callback):
 
 
 class RunTimerCallback(Callback):
-    """Start and end of the training in seconds since 1970, into ``time/train/start_time`` and ``end_time``."""
+    """Record start and end of the training in ``time/train/start_time`` and ``end_time``, in seconds since 1970."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -220,12 +221,12 @@ class RunTimerCallback(Callback):
 
 
 class TrainLoggerCallback(Callback):
-    """Log the network when training starts, and costs and metrics as they come (level INFO).
+    """Log the network when training starts, and new costs and metrics (level INFO).
 
     Parameters
     ----------
     epoch_freq, minibatch_freq : int or None
-        Every how many epochs (minibatches).
+        Interval in epochs (minibatches).
     """
 
     def __init__(self, epoch_freq: Frequency = 1, minibatch_freq: Frequency = None) -> None:
@@ -252,14 +253,14 @@ class TrainLoggerCallback(Callback):
 
 
 class HistCallback(Callback):
-    """Histograms of layer attributes, into ``hist/<layer>_<i>_<attribute>``.
+    """Record histograms of layer attributes in ``hist/<layer>_<i>_<attribute>``.
 
     Parameters
     ----------
     plot_per_mini : bool
-        One each minibatch instead of each epoch.
+        Record once per minibatch instead of per epoch.
     filter_key : list of str
-        Attributes of the layers, e.g. ``["W", "dW"]``.
+        Attributes of the layers to record, e.g. ``["W", "dW"]``.
     """
 
     def __init__(self, plot_per_mini: bool, filter_key: Iterable[str]) -> None:
@@ -311,7 +312,7 @@ class HistCallback(Callback):
 
 
 def record(callback_data: Any, path: str, epoch: int, value: Any) -> None:
-    """Store the value of an epoch."""
+    """Store the value for an epoch."""
     dataset = callback_data[path]
     at = recorded_at(dataset, epoch)
     if at is not None:
@@ -319,12 +320,12 @@ def record(callback_data: Any, path: str, epoch: int, value: Any) -> None:
 
 
 def _latest(name: str, dataset: Any, epoch: int) -> list[str]:
-    """Text of the value recorded in ``epoch``, if there is one."""
+    """Text of the value recorded for ``epoch``, if there is one."""
     at = recorded_at(dataset, epoch)
     return [] if at is None else [f"{name} {float(dataset[at]):.6f}."]
 
 
 def each_cost(cost: Any) -> np.ndarray:
-    """The cost of the last minibatch; of a Multicost each, 0 where an output had no target."""
+    """The cost of the last minibatch; for a Multicost each cost, 0 for outputs without target."""
     every = cost.costs if isinstance(cost, Multicost) else [cost]
     return np.array([np.asarray(one.cost).item() for one in every])

@@ -1,4 +1,4 @@
-"""Callbacks that print what the network does: measures of each label, and a minibatch of a made-up task."""
+"""Callbacks that print results of the network: measures per label, and a minibatch of a synthetic task."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __public_module__ = "neonlike.callbacks.callbacks"
 
 
 class MultiLabelStatsCallback(Callback):
-    """Print what a metric says of each label, in percent, averaged over a data set.
+    """Print a metric for each label, in percent, averaged over a data set.
 
     Parameters
     ----------
@@ -27,9 +27,9 @@ class MultiLabelStatsCallback(Callback):
     labels : list of str
         Names of the labels.
     metric : Metric
-        With ``outputs`` of shape (labels, names), such as ``PrecisionRecall(num_classes)``.
+        A metric with ``outputs`` of shape (labels, names), such as ``PrecisionRecall(num_classes)``.
     epoch_freq : int
-        Every how many epochs.
+        Interval in epochs.
     """
 
     def __init__(self, eval_set: Any, labels: Sequence[str], metric: Any, epoch_freq: Frequency = 1) -> None:
@@ -48,7 +48,7 @@ class MultiLabelStatsCallback(Callback):
         self.eval_set, self.labels, self.metric = eval_set, labels, metric
 
     def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
-        """Evaluate and print a line for each label."""
+        """Evaluate and print a line per label."""
         for label, measures in zip(self.labels, self._by_label(model), strict=True):
             named = zip(self.metric.metric_names, measures, strict=True)
             text = ", ".join(f"{name}: {100 * value:.0f}%" for name, value in named)
@@ -56,7 +56,7 @@ class MultiLabelStatsCallback(Callback):
         sys.stdout.flush()
 
     def _by_label(self, model: Any) -> np.ndarray:
-        """What the metric says of each label: of counts over the data set, or a mean over samples."""
+        """Evaluate the metric per label: from counts over the data set, or as a mean over samples."""
         by_class = getattr(self.metric, "by_class", None)
 
         def measured(y: Any, t: Any, valid: int, steps: int) -> np.ndarray:
@@ -71,16 +71,16 @@ class MultiLabelStatsCallback(Callback):
 
 
 class WatchTickerCallback(Callback):
-    """Print inputs, outputs and targets of the first sequence of a minibatch of a :class:`~neonlike.data.Ticker`.
+    """Print inputs, outputs and targets of a minibatch's first sequence, for a :class:`~neonlike.data.Ticker`.
 
     Parameters
     ----------
     model : Model
         Accepted for compatibility; the model in training is shown.
     valid_set : Ticker
-        Where the minibatch comes from.
+        Source of the minibatch.
     epoch_freq : int
-        Every how many epochs.
+        Interval in epochs.
     """
 
     def __init__(self, model: Any, valid_set: Any, epoch_freq: Frequency = 1) -> None:
@@ -92,10 +92,10 @@ class WatchTickerCallback(Callback):
         self.model, self.valid_set = None, valid_set
 
     def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
-        """Print the steps of a sequence, one a column, up to its last."""
+        """Print the steps of a sequence as columns, up to its last."""
         x, (target, mask) = next(iter(self.valid_set))
         y = model.fprop(x, inference=True)
-        # Columns are step by step, all samples of the minibatch within each.
+        # Columns are ordered by step, and by sample within a step.
         first = {"inputs": x, "outputs": y, "targets": target, "mask": mask}
         steps = {name: tensor.get()[:, :: model.be.bsz] for name, tensor in first.items()}
         used = steps.pop("mask")[0] > 0

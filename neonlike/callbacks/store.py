@@ -1,7 +1,7 @@
-"""Where callbacks record what happens: an HDF5 file, or the same interface in memory.
+"""Storage for the records of callbacks: an HDF5 file, or the same interface in memory.
 
-The layout (paths, sizes, attributes) is neon's, so that tools which read its metric files work. h5py is needed only
-when a file is asked for.
+The layout (paths, sizes, attributes) is neon's, for compatibility with tools that read neon's metric files. h5py is
+needed only for files.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from neonlike.util.interrupts import InterruptGuard
 from neonlike.util.persist import ensure_dirs_exist, expand
 
 MARKERS = "time_markers/minibatch"
-"""The dataset with the number of minibatches up to the end of each epoch."""
+"""Dataset with the cumulative number of minibatches at the end of each epoch."""
 EPOCHS = "epochs/"
-"""Before the path of a dataset with a value for each of some epochs: which ones."""
+"""Prefix of the path of a dataset that lists the epochs of another dataset's values."""
 
 
 class MissingRecord(NeonlikeError, KeyError):
-    """Nothing was recorded under a path."""
+    """No record exists under a path."""
 
-    __str__ = Exception.__str__  # KeyError's is a repr
+    __str__ = Exception.__str__  # KeyError would show a repr
 
 
 class MemoryDataset:
-    """An array with attributes, as h5py's Dataset."""
+    """An array with attributes, like h5py's Dataset."""
 
     def __init__(self, shape: Any, dtype: Any = None, data: Any = None, fillvalue: Any = 0) -> None:
         dtype = np.float32 if dtype is None and data is None else dtype
@@ -71,14 +71,14 @@ class MemoryDataset:
 
 
 class MemoryGroup:
-    """Named groups and datasets with attributes, as h5py's Group; names may be paths with slashes."""
+    """Named groups and datasets with attributes, like h5py's Group; names may be paths with slashes."""
 
     def __init__(self) -> None:
         self.children: dict[str, Any] = {}
         self.attrs: dict[str, Any] = {}
 
     def create_group(self, path: str) -> MemoryGroup:
-        """Create a group, and those on the way to it."""
+        """Create a group and its parent groups."""
         group, name = self._parent(path)
         if name in group.children:
             raise ValueError(f"create_group: {path!r} exists already")
@@ -86,13 +86,13 @@ class MemoryGroup:
         return made
 
     def require_group(self, path: str) -> Any:
-        """The group of that path, created if need be."""
+        """The group at a path, created if missing."""
         return self[path] if path in self else self.create_group(path)
 
     def create_dataset(
         self, path: str, shape: Any = None, dtype: Any = None, data: Any = None, fillvalue: Any = 0, **storage: Any
     ) -> MemoryDataset:
-        """Create a dataset (float32 by default), and the groups on the way to it; options of storage are ignored."""
+        """Create a dataset (float32 by default) and its parent groups; storage options are ignored."""
         group, name = self._parent(path)
         if name in group.children:
             raise ValueError(f"create_dataset: {path!r} exists already")
@@ -121,11 +121,11 @@ class MemoryGroup:
         return found
 
     def get(self, path: str, default: Any = None) -> Any:
-        """The group or dataset of that path, or ``default``."""
+        """The group or dataset at a path, or ``default``."""
         return self[path] if path in self else default
 
     def visititems(self, visit: Callable[[str, Any], Any]) -> Any:
-        """Call ``visit(path, item)`` for everything below this group, until it returns something other than None."""
+        """Call ``visit(path, item)`` for everything below this group, until a call returns anything but None."""
         return next((found for path, item in self._below("") if (found := visit(path, item)) is not None), None)
 
     def _below(self, prefix: str) -> Iterator[tuple[str, Any]]:
@@ -160,26 +160,26 @@ class MemoryGroup:
 
 
 class MemoryStore(MemoryGroup):
-    """The root group in memory; it can be read after training, too."""
+    """The root group in memory; it stays readable after training."""
 
     filename = None
 
     def flush(self) -> None:
-        """Does nothing: there is no file."""
+        """Do nothing: there is no file."""
 
     def close(self) -> None:
-        """Does nothing: there is no file."""
+        """Do nothing: there is no file."""
 
 
 def open_store(output_file: str | os.PathLike[str] | None, mode: str = "w") -> Any:
-    """A new HDF5 file, or a store in memory if ``output_file`` is None.
+    """Open a new HDF5 file, or a store in memory if ``output_file`` is None.
 
-    Its folder is made, and a file of that name replaced.
+    The folder is created, and an existing file is replaced.
 
     Raises
     ------
     MissingExtra
-        If a file is asked for and h5py is not installed.
+        If a file is requested and h5py is not installed.
     """
     if output_file is None:
         return MemoryStore()
@@ -191,7 +191,7 @@ def open_store(output_file: str | os.PathLike[str] | None, mode: str = "w") -> A
             "install it with: pip install 'neonlike[data]'"
         ) from error
     path = os.path.realpath(expand(output_file))
-    with InterruptGuard():  # h5py makes objects with weak references here
+    with InterruptGuard():  # h5py creates objects with weak references here
         kept = None
         if mode == "w":
             ensure_dirs_exist(path)
@@ -208,9 +208,9 @@ def open_store(output_file: str | os.PathLike[str] | None, mode: str = "w") -> A
 
 
 def new_dataset(store: Any, path: str, shape: tuple[int, ...], dtype: Any = "float32", **attrs: Any) -> Any:
-    """Create a dataset with attributes; one of an earlier training is enlarged and keeps its values.
+    """Create a dataset with attributes; one from an earlier training is enlarged and keeps its values.
 
-    Values of floats that are not recorded are nan, others, and markers, 0.
+    Missing values are nan in float datasets, and 0 in others and in markers.
     """
     old = store[path][...] if path in store else None
     if old is not None:
@@ -232,10 +232,10 @@ def epoch_dataset(
     done: int | None = None,
     more: tuple[Any, Any] | None = None,
 ) -> Any:
-    """Create a dataset with a value for each of ``epochs``, and beside it one that names them.
+    """Create a dataset with a value for each of ``epochs``, and a second one that lists the epochs.
 
-    Values of an earlier training, in the store or in ``more`` (epochs, values), keep their epochs, which are added
-    where they are not among the new ones. Those of epochs from ``done`` on are dropped: these are trained anew.
+    Values of an earlier training, in the store or in ``more`` (epochs, values), keep their epochs, which are added if
+    missing from the new ones. Values from epoch ``done`` on are dropped, because these epochs are trained again.
     """
     known = {}
     if path in store and EPOCHS + path in store:
@@ -256,10 +256,10 @@ def epoch_dataset(
 
 
 class Steps:
-    """Writes a dataset step by step, as ``dataset[step] = value`` or ``dataset[:, step] = value`` would.
+    """Writer for a dataset step by step, equivalent to ``dataset[step] = value`` or ``dataset[:, step] = value``.
 
-    Indexing makes a dozen h5py objects a step, which is slow, and Python swallows a Ctrl-C in the callbacks of their
-    weak references. Here they are made once.
+    Indexing creates a dozen h5py objects per step, which is slow; and Python loses a Ctrl-C in the callbacks of their
+    weak references. This class creates them once.
 
     Parameters
     ----------
@@ -299,7 +299,7 @@ class Steps:
 
 
 def records(store: Any, without: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
-    """Every dataset of a store by its path, but not those of the groups ``without``."""
+    """Map each dataset of a store by its path, except for the groups ``without``."""
     found: dict[str, np.ndarray] = {}
 
     def visit(path: str, item: Any) -> None:
@@ -311,7 +311,7 @@ def records(store: Any, without: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
 
 
 def restore(store: Any, saved: dict[str, np.ndarray]) -> None:
-    """Write what :func:`records` gave into the datasets of the same paths, as far as they reach; by epochs if named."""
+    """Write the result of :func:`records` into datasets of the same paths, as far as they reach; by epoch if listed."""
     for path, values in saved.items():
         if path not in store or not isinstance(values, np.ndarray) or path.startswith(EPOCHS):
             continue

@@ -1,4 +1,4 @@
-"""``python -m neonlike.compat``: run a neon script unchanged, or list which of neon's names there are."""
+"""Command line ``python -m neonlike.compat``: run a neon script unchanged, or list neon's available names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from neonlike.compat.contract import NotBuiltYet, availability
 
 
 def _place(found: object) -> str:
-    """Where a module, class or function is defined; of a plain value, that it is there; or why it is not."""
+    """Where a module, class or function is defined; for plain values "there"; else the reason for its absence."""
     if isinstance(found, NotBuiltYet):
         return "missing"
     if isinstance(found, ImportError):
@@ -26,7 +26,7 @@ def _place(found: object) -> str:
 
 
 def list_names() -> None:
-    """Print every name of neon: where it is here, or that it is missing."""
+    """Print every name of neon with its place here, or its absence."""
     rows = list(availability())
     width = max(len(dotted) for dotted, _ in rows)
     for dotted, found in rows:
@@ -35,9 +35,9 @@ def list_names() -> None:
 
 
 def run_script(script: str, arguments: Sequence[str], force: bool) -> None:
-    """Run a script as ``python script arguments`` would, with neon meaning this library."""
+    """Run a script as ``python script arguments`` does, with neon meaning this library."""
     sys.argv = [script, *arguments]
-    # For -m, Python puts the current folder first; for a script, the script's own (or nothing with -P).
+    # For -m, Python starts the path with the current folder; for a script, with the script's (or nothing with -P).
     if not getattr(sys.flags, "safe_path", False):
         sys.path[0] = os.path.dirname(os.path.abspath(script))
     if force:

@@ -1,7 +1,7 @@
-"""neon's arguments of functions whose own ones are called otherwise, stand in another order or are missing here.
+"""Translation of neon's arguments where their names, order or existence differ here.
 
-:data:`CALLS` lists them; :func:`install` replaces each function by one that takes both, neon's by name and position,
-ours by name. :mod:`neonlike.compat.neon` calls it, so that scripts of neon run; without that import functions stay as
+:data:`CALLS` lists them; :func:`install` replaces each function by one that accepts both: neon's arguments by name and
+position, ours by name. :mod:`neonlike.compat.neon` calls it for neon scripts; without that import functions stay as
 they are.
 """
 
@@ -59,10 +59,10 @@ CALLS: dict[str, str] = {
     "util.persist.load_class": "ctype:name",
     "util.yaml_parse.format_yaml_dict": "yamldict:ldict type_prefix=''",
 }
-"""neon's arguments in its order, by its dotted names of the functions.
+"""Neon's arguments in its order, by neon's dotted function names.
 
-``name``, with ``:ours`` where ours is called otherwise, and ``=default`` if it has one; ``name:-`` has no effect, in
-neon neither; ``name:1.0`` is refused with another value.
+``name``, with ``:ours`` for a different name here, and ``=default`` for a default; ``name:-`` has no effect, as in
+neon; ``name:1.0`` accepts only that value.
 """
 
 
@@ -74,9 +74,9 @@ class Taken:
     ----------
     name : str
     ours : str or None
-        Our name; None if there is no such argument here.
+        Our name; None if there is no corresponding argument here.
     default : object
-        Its default; of one that is not here, the only value that is taken. ``Parameter.empty``: none, or any value.
+        Its default; without a counterpart, the only accepted value. ``Parameter.empty``: no default, or any value.
     """
 
     name: str
@@ -85,7 +85,7 @@ class Taken:
 
 
 def taken(text: str) -> list[Taken]:
-    """The arguments that a text of :data:`CALLS` lists."""
+    """Parse the arguments in a text of :data:`CALLS`."""
     found = []
     for word in text.split():
         left, equals, default = word.partition("=")
@@ -101,9 +101,9 @@ def taken(text: str) -> list[Taken]:
 
 
 def translated(function: Callable[..., Any], arguments: list[Taken], operation: str, bound: bool) -> Callable[..., Any]:
-    """``function``, taking neon's ``arguments`` by position and by name, and its own by name.
+    """Wrap ``function`` to accept neon's ``arguments`` by position and name, and its own by name.
 
-    ``bound``: it has an argument before them, the object or class that it belongs to.
+    ``bound``: the function has a first argument for the object or class that it belongs to.
     """
     by_name = {argument.name: argument for argument in arguments}
     skipped = int(bound)
@@ -111,7 +111,7 @@ def translated(function: Callable[..., Any], arguments: list[Taken], operation: 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         if len(args) - skipped > len(arguments):
-            return function(*args, **kwargs)  # which says so
+            return function(*args, **kwargs)  # raises the right error
         given: dict[str, Any] = {}
         named = ((by_name.get(name, Taken(name, name)), value) for name, value in kwargs.items())
         pairs = [*zip(arguments, args[skipped:]), *named]
@@ -139,7 +139,7 @@ def _refuse_unless_default(operation: str, argument: Taken, value: Any) -> None:
 
 
 def _signature(function: Callable[..., Any], arguments: list[Taken], bound: bool) -> inspect.Signature:
-    """neon's signature, with the arguments that only ours has by keyword."""
+    """Neon's signature, with arguments that only our function has as keyword arguments."""
     own = inspect.signature(function).parameters
     first = list(own.values())[: int(bound)]
     names = {argument.ours for argument in arguments} | {parameter.name for parameter in first}
@@ -157,7 +157,7 @@ def _signature(function: Callable[..., Any], arguments: list[Taken], bound: bool
 
 
 def _ordered(shown: list[inspect.Parameter]) -> list[inspect.Parameter]:
-    """``shown``, without defaults that stand before an argument that has none, which Python has no signature for."""
+    """Drop defaults from ``shown`` before arguments without default, which Python's signatures do not allow."""
     last = max((k for k, one in enumerate(shown) if one.default is _NONE), default=-1)
     return [one.replace(default=_NONE) if k <= last else one for k, one in enumerate(shown)]
 
@@ -167,7 +167,7 @@ _replaced: list[tuple[Any, str, Any]] = []
 
 
 def install() -> None:
-    """Let all functions of :data:`CALLS` take neon's arguments, those of modules not yet imported once they are."""
+    """Make all functions of :data:`CALLS` accept neon's arguments, in modules imported later, too."""
     global _on
     if not _on:
         _on = True
@@ -190,7 +190,7 @@ def remove() -> None:
 
 
 def replace_in(module: ModuleType, key: str) -> None:
-    """Replace the functions of a module, whose name among neon's is ``key``."""
+    """Replace the functions of a module; ``key`` is its name in neon."""
     for path, text in _by_module().get(key, ()) if _on else ():
         owner: Any = functools.reduce(getattr, path[:-1], module)
         _replace(owner, path[-1], text)
@@ -210,7 +210,7 @@ def _replace(owner: Any, name: str, text: str) -> None:
 
 @functools.cache
 def _by_module() -> dict[str, list[tuple[list[str], str]]]:
-    """:data:`CALLS` by the module that a dotted name begins with: the rest of the name, and the arguments."""
+    """Group :data:`CALLS` by the module at the start of each dotted name: the rest of the name, and the arguments."""
     found: dict[str, list[tuple[list[str], str]]] = {}
     for dotted, text in CALLS.items():
         parts = dotted.split(".")

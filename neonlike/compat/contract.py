@@ -1,8 +1,8 @@
-"""Completes this library's modules from the table: each path and name of neon is found, or named as missing.
+"""Completion of this library's modules from the table: each path and name of neon is found or reported as missing.
 
-:func:`install` puts a finder in front of Python's own. For ``neonlike.<path of the table>`` it loads the real
-module where there is one, or else makes one whose names come from the row's homes. Either way the module gets
-a fallback for names that it does not define itself. An absent name of neon raises :class:`NotBuiltYet`.
+:func:`install` puts a finder in front of Python's own. For ``neonlike.<path of the table>`` it loads the real module if
+there is one, or else creates a module with names from the row's homes. Either way the module gets a fallback for names
+that it does not define itself. A missing name of neon raises :class:`NotBuiltYet`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ORIGINAL = "neon"
 
 
 class NotBuiltYet(NeonlikeError, ImportError):
-    """neon has this module or name, this library does not have it yet."""
+    """The module or name exists in neon, but not in this library yet."""
 
     def __init__(self, key: str, name: str = "") -> None:
         dotted = _join(ORIGINAL, key, name)
@@ -36,12 +36,12 @@ class NotBuiltYet(NeonlikeError, ImportError):
 
 
 class _Fallback:
-    """The ``__getattr__`` of a completed module: its own one first, then the homes of its row."""
+    """The ``__getattr__`` of a completed module: first the module's own, then the homes of its row."""
 
     def __init__(self, module: ModuleType, key: str) -> None:
         self.module, self.key = module, key
         self.own: Callable[[str], Any] | None = vars(module).get("__getattr__")
-        # A module that answers for names itself may read its list; others' is found here, where it can be completed.
+        # A module with its own __getattr__ may read its list; the list of any other is taken here, to be completed.
         self.listed: Sequence[str] | None = vars(module).pop("__all__", None) if self.own is None else None
 
     def __call__(self, name: str) -> Any:
@@ -66,10 +66,10 @@ class _Fallback:
         raise AttributeError(f"module {self.module.__name__!r} has no attribute {name!r}")
 
     def starred(self) -> Sequence[str] | None:
-        """The names that ``from module import *`` brings; None: whatever is public.
+        """Names imported by ``from module import *``; None: all public names.
 
-        In neon's dialect neon's names too, and submodules that are loaded, as neon's packages bring them. Worked out
-        when it is asked for, as homes may still be on their way when the module is completed.
+        In neon's dialect neon's names are included, and loaded submodules, as in neon's packages. The list is computed
+        on demand, because homes may still be loading when the module is completed.
         """
         if not dialect.is_neon():
             return self.listed
@@ -81,12 +81,12 @@ class _Fallback:
 
 
 def _join(*parts: str) -> str:
-    """A dotted name; empty parts (the root of the table is ``""``) leave no dot."""
+    """Join a dotted name; empty parts (the root of the table is ``""``) leave no dot."""
     return ".".join(part for part in parts if part)
 
 
 def _homes(row: Row) -> Iterator[ModuleType]:
-    """The further modules of a row that are built."""
+    """The further modules of a row that exist."""
     roots = sys.modules[PACKAGE].__path__
     for home in row.homes:
         name = _join(PACKAGE, home)
@@ -99,26 +99,26 @@ _then: list[Callable[[ModuleType, str], None]] = []
 
 
 def when_complete(then: Callable[[ModuleType, str], None]) -> None:
-    """Call ``then`` with each module of the table that is imported from now on, and its key."""
+    """Call ``then`` with each module of the table imported from now on, and its key."""
     if then not in _then:
         _then.append(then)
 
 
 def _complete(module: ModuleType, key: str) -> None:
-    """Let ``module`` answer for every name of its row."""
+    """Make ``module`` answer for every name of its row."""
     if isinstance(vars(module).get("__getattr__"), _Fallback):
         return
     vars(module)["__getattr__"] = _Fallback(module, key)
     for then in _then:
         then(module, key)
-    # Python asks the finders about X in `from m import X` only where m has a __path__: there we can say what
-    # is missing, and hasattr(m, "X") still is a plain False.
+    # For `from m import X` Python asks the finders about X only if m has a __path__: then we can report what is
+    # missing, and hasattr(m, "X") still is False.
     if not hasattr(module, "__path__"):
         module.__path__ = []
 
 
 class _CompletingLoader(Loader):
-    """The real loader of a module, completing the module after it ran."""
+    """The real loader of a module, which completes the module after running it."""
 
     def __init__(self, real: Loader, key: str) -> None:
         self.real, self.key = real, key
@@ -138,7 +138,7 @@ class _CompletingLoader(Loader):
 
 
 class _ViewLoader(Loader):
-    """Makes a module that has no file: all its names come from elsewhere."""
+    """Creates a module without a file: all of its names come from elsewhere."""
 
     def __init__(self, key: str) -> None:
         self.key = key
@@ -150,17 +150,17 @@ class _ViewLoader(Loader):
 
 def _real_spec(fullname: str, path: Sequence[str] | None) -> ModuleSpec | None:
     spec = PathFinder.find_spec(fullname, path)
-    # A folder without __init__.py has no file of its own: nothing is built there.
+    # A folder without __init__.py has no file of its own: nothing exists there.
     return spec if spec is not None and spec.origin is not None else None
 
 
 def _has_content(row: Row) -> bool:
-    """Whether a module without a file would have anything to show."""
+    """Whether a module without a file would have any names."""
     return any(hasattr(home, name) for home in _homes(row) for name in row.names)
 
 
 class ContractFinder(MetaPathFinder):
-    """Finds ``neonlike.<path of the table>`` and says what is missing by name."""
+    """Finds ``neonlike.<path of the table>`` and reports missing names."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -185,13 +185,13 @@ class ContractFinder(MetaPathFinder):
 
 
 def _initializing(key: str) -> bool:
-    """Whether a module is still running its own code: what it lacks now may come (a circular import)."""
+    """Whether a module is still executing: missing names may still come (a circular import)."""
     module = sys.modules.get(_join(PACKAGE, key))
     return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))
 
 
 def install() -> None:
-    """Complete this library's modules from now on, those already imported included. Can be called again."""
+    """Complete this library's modules from now on, including imported ones. Repeated calls are allowed."""
     if not any(isinstance(finder, ContractFinder) for finder in sys.meta_path):
         sys.meta_path.insert(0, ContractFinder())
     for key in CONTRACT:
@@ -200,15 +200,15 @@ def install() -> None:
 
 
 def resolve(dotted: str) -> Any:
-    """The object behind a dotted name such as ``neon.layers.layer.Linear``, as it stands in saved models.
+    """Find the object of a dotted name in a saved model, such as ``neon.layers.layer.Linear``.
 
-    Names may start with ``neon.`` or ``neonlike.``, or belong to any other importable module; a bare name is
-    looked for in every module of the table.
+    Names may start with ``neon.`` or ``neonlike.``, or belong to any other importable module; a bare name is searched
+    in every module of the table.
 
     Raises
     ------
     NotBuiltYet
-        neon has the name, this library does not have it yet.
+        The name exists in neon, but not in this library yet.
     ImportError
         There is no such module or name.
     """
@@ -240,7 +240,7 @@ def _resolve_bare(name: str) -> Any:
 
 
 def availability() -> Iterator[tuple[str, object]]:
-    """Every dotted name of neon with the object behind it, or the ImportError that says why there is none."""
+    """Yield every dotted name of neon with its object, or the ImportError that explains its absence."""
     install()
     for key, row in CONTRACT.items():
         for name in ("", *sorted(row.names)):

@@ -1,6 +1,6 @@
-"""A stand-in for what programs of nervanagpu use of PyCUDA: events that tell times, and a context that has a name.
+"""Stand-in for the parts of PyCUDA used by nervanagpu programs: timing events and a named context.
 
-:mod:`neonlike.compat.neon` lets ``pycuda``, ``pycuda.driver`` and ``pycuda.autoinit`` mean it with
+:mod:`neonlike.compat.neon` substitutes it for ``pycuda``, ``pycuda.driver`` and ``pycuda.autoinit`` if
 ``NEONLIKE_BACKEND=cpu``, where all work is done when a call returns.
 """
 
@@ -9,9 +9,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
-__path__: list[str] = []  # ``pycuda`` is a package, of which the submodules are this module again
+__path__: list[str] = []  # ``pycuda`` is a package whose submodules are this module again
 STANDS_IN = True
-"""Tells this module from PyCUDA."""
+"""Marker that distinguishes this module from PyCUDA."""
 
 
 class Event:
@@ -21,7 +21,7 @@ class Event:
         self.seconds: float | None = None
 
     def record(self, stream: Any = None) -> Event:
-        """Take the time."""
+        """Record the time."""
         self.seconds = time.perf_counter()
         return self
 
@@ -51,22 +51,22 @@ class Event:
 
 
 class Device:
-    """The CPU, by the number 0."""
+    """The CPU, as device 0."""
 
     def __init__(self, number: int = 0) -> None:
         self.number = number
 
     @staticmethod
     def count() -> int:
-        """One."""
+        """Return 1."""
         return 1
 
     def name(self) -> str:
-        """``CPU``."""
+        """Return ``CPU``."""
         return "CPU"
 
     def make_context(self, flags: int = 0) -> Context:
-        """A context, which does nothing."""
+        """Create a context without effect."""
         return Context()
 
 
@@ -75,12 +75,12 @@ class Context:
 
     @staticmethod
     def get_current() -> Context:
-        """The context there always is."""
+        """Return the only context."""
         return Context()
 
     @staticmethod
     def get_device() -> Device:
-        """The CPU."""
+        """Return the CPU."""
         return Device()
 
     @staticmethod

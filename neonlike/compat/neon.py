@@ -1,12 +1,12 @@
-"""Importing this module makes ``import neon`` mean this library: ``neon.x.y`` is the module ``neonlike.x.y``.
+"""Alias of this library: importing this module makes ``import neon`` mean ``neonlike``, path by path.
 
-The very same module objects appear under both names, so classes compare and pickle as one. Where a real
-package called neon can be imported, nothing is shadowed behind the user's back: the import raises, unless the
-environment variable ``NEONLIKE_COMPAT_FORCE`` is set. The forms that :mod:`neonlike.optree.dialect` lists get neon's
-meaning, functions that :mod:`neonlike.compat.calls` lists its arguments, and NumPy the names that it has dropped since.
+The same module objects appear under both names, so classes compare and pickle as one. If a real package called neon can
+be imported, it is not shadowed silently: the import raises, unless the environment variable ``NEONLIKE_COMPAT_FORCE``
+is set. Forms listed in :mod:`neonlike.optree.dialect` get neon's meaning, functions listed in
+:mod:`neonlike.compat.calls` neon's arguments, and NumPy its dropped names.
 
-``import nervanagpu``, neon's GPU library before, is answered too. With ``NEONLIKE_BACKEND=cpu`` its programs run on
-the CPU, and ``pycuda`` means a stand-in that has events.
+``import nervanagpu``, neon's earlier GPU library, is answered, too. With ``NEONLIKE_BACKEND=cpu`` its programs run on
+the CPU, and ``pycuda`` is a stand-in with events.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ OTHERS = {
     "pycuda": "compat.cuda_events", "pycuda.driver": "compat.cuda_events", "pycuda.autoinit": "compat.cuda_events",
     "pycuda.autoprimaryctx": "compat.cuda_events",
 }  # fmt: skip
-"""Names besides neon's -> the modules of this library that they mean."""
+"""Further alias names -> modules of this library."""
 
 
 class _AliasLoader(Loader):
-    """Puts the module of this library in the place of the one that Python made for the neon name."""
+    """Replaces the module that Python creates for a neon name by this library's module."""
 
     def exec_module(self, module: ModuleType) -> None:
         name = module.__name__
@@ -51,7 +51,7 @@ class _AliasLoader(Loader):
 
 
 class AliasFinder(MetaPathFinder):
-    """Answers for ``neon`` and everything below it, and for :data:`OTHERS`."""
+    """Finds ``neon`` and everything below it, and :data:`OTHERS`."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -62,7 +62,7 @@ class AliasFinder(MetaPathFinder):
 
 
 def _answers(name: str) -> bool:
-    """Whether a name of :data:`OTHERS` is answered: PyCUDA's on the CPU, nervanagpu's unless there is a real one."""
+    """Whether to answer for a name of :data:`OTHERS`: PyCUDA's on the CPU, nervanagpu's if no real one exists."""
     if name not in OTHERS:
         return False
     root = name.partition(".")[0]
@@ -73,7 +73,7 @@ def _answers(name: str) -> bool:
 
 
 def _real_neon() -> str | None:
-    """Where another package called neon is or would be imported from."""
+    """Location of another package called neon, if one can be imported."""
     loaded = sys.modules.get(ORIGINAL)
     if loaded is not None:
         return None if loaded.__name__ == PACKAGE else str(getattr(loaded, "__file__", "memory"))
@@ -87,7 +87,7 @@ def install(force: bool = False) -> None:
     Raises
     ------
     ImportError
-        There is a real package called neon and ``force`` is not set.
+        If there is a real package called neon and ``force`` is not set.
     """
     contract.install()
     calls.install()

@@ -1,7 +1,7 @@
-"""Names that NumPy had in neon's time and has dropped since: ``np.float``, ``np.NaN``, ``np.product``.
+"""Names dropped by NumPy since neon's time: ``np.float``, ``np.NaN``, ``np.product``.
 
-:func:`restore` gives NumPy those that it lacks, with the meaning they had. :mod:`neonlike.compat.neon` calls it, so
-that scripts of that time run; without that import NumPy stays as it is.
+:func:`restore` adds the missing ones to NumPy, with their old meaning. :mod:`neonlike.compat.neon` calls it for old
+scripts; without that import NumPy stays unchanged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _in1d(ar1: Any, ar2: Any, assume_unique: bool = False, invert: bool = False)
 
 
 def dropped() -> dict[str, Any]:
-    """The meaning of each dropped name."""
+    """Meaning of each dropped name."""
     types = {name: getattr(builtins, name) for name in ("bool", "int", "float", "complex", "object", "str")}
     return {
         **types, "unicode": str, "long": int, "bool8": np.bool_, "float_": np.float64, "complex_": np.complex128,
@@ -35,7 +35,7 @@ def dropped() -> dict[str, Any]:
 
 
 def restore(module: ModuleType = np) -> None:
-    """Set the dropped names that ``module`` lacks; those that it has stay what they are."""
+    """Add the dropped names that ``module`` lacks; existing names are kept."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # NumPy warns about some names before it drops them
         for name, meaning in dropped().items():

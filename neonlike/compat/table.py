@@ -1,9 +1,9 @@
-"""The one table of neon's module paths and names, and of where this library defines names that it has elsewhere.
+"""The table of neon's module paths and names, with the places of names that this library defines elsewhere.
 
-A key is a neon path without the leading ``neon.`` (``""`` is ``neon`` itself). A row lists the names that
-scripts import from there. The module ``neonlike.<key>`` provides them; ``homes`` are further modules of this
-library to look in, in order, for a name that it does not define. What is missing is never written down: it is
-what none of these modules has.
+A key is a neon path without the leading ``neon.`` (``""`` is ``neon`` itself). A row lists the names that scripts
+import from there. The module ``neonlike.<key>`` provides them; ``homes`` are further modules of this library, searched
+in order for names that it does not define. Missing names are not listed: they are the names found in none of these
+modules.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Row:
-    """One module path of neon: the ``names`` it exports, and the ``homes`` where they may be found."""
+    """A module path of neon: the ``names`` that it exports, and the ``homes`` that may define them."""
 
     names: frozenset[str]
     homes: tuple[str, ...] = ()
@@ -134,4 +134,4 @@ CONTRACT: dict[str, Row] = {
     ),
     "visualizations.figure": _row(),
 }
-"""neon's public modules in the order of its documentation; submodules are keys of their own."""
+"""neon's public modules in the order of its documentation; submodules have keys of their own."""

@@ -1,4 +1,4 @@
-"""Iterators that bring data to the network in batches, and data sets."""
+"""Data sets, and iterators that load them batch by batch."""
 
 from neonlike.data.dataiterator import ArrayIterator, NervanaDataIterator
 from neonlike.data.datasets import Dataset

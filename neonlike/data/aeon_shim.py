@@ -1,4 +1,4 @@
-"""aeon's loader, where the package aeon is installed."""
+"""Loader of the optional package aeon."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ __all__ = ["AeonDataLoader"]
 
 
 def AeonDataLoader(config: dict[str, Any], adapter: bool = True) -> Any:  # noqa: N802  neon's name
-    """A loader of aeon.
+    """Create a loader of aeon.
 
     Parameters
     ----------
     config : dict
         aeon's configuration.
     adapter : bool
-        Bring its batches to the backend (:class:`DataLoaderAdapter`); else it is returned as it is.
+        Copy its batches to the backend (:class:`DataLoaderAdapter`); otherwise the loader itself is returned.
 
     Raises
     ------

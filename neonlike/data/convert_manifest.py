@@ -1,4 +1,4 @@
-"""Lists of files as aeon 1.0 and later reads them, from those of earlier versions.
+"""Conversion of manifests for aeon: from versions before 1.0 to the current format.
 
 python -m neonlike.data.convert_manifest old.csv new.tsv
 """
@@ -17,14 +17,14 @@ __all__ = ["convert_manifest"]
 
 
 def convert_manifest(source_manifest: str, output_manifest: str) -> None:
-    """Write a manifest with tabs and a header from one with commas and none.
+    """Convert a comma-separated manifest without header to a tab-separated one with header.
 
-    Each column holds names of files, so the header is ``@FILE`` for each.
+    Each column holds file names, so its header is ``@FILE``.
 
     Raises
     ------
     MissingData, DamagedData
-        If there is no such file, or its lines have different numbers of columns, or none.
+        If the file does not exist, or its lines have different numbers of columns, or none.
     """
     source, target = expand(source_manifest), expand(output_manifest)
     if not os.path.isfile(source):

@@ -1,4 +1,4 @@
-"""Data sets of texts: files in a local folder, downloaded where they are not there."""
+"""Text data sets: files in a local folder, downloaded if missing."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Part = tuple[np.ndarray, np.ndarray]
 
 
 class Shakespeare(Dataset):
-    """Works of Shakespeare (A. Karpathy's selection) as sequences of characters, the last tenth to validate with.
+    """Works of Shakespeare (A. Karpathy's selection) as character sequences; the last tenth is for validation.
 
     Parameters
     ----------
     timesteps : int
-        Characters of a sequence.
+        Characters per sequence.
     path : folder
-        Of ``shakespeare_input.txt``.
+        Folder of ``shakespeare_input.txt``.
     """
 
     FILE, BYTES = "shakespeare_input.txt", 4573338
@@ -48,18 +48,18 @@ class Shakespeare(Dataset):
 
 
 class PTB(Dataset):
-    """The Penn Treebank as T. Mikolov prepared it, as sequences of characters or words.
+    """The Penn Treebank, as prepared by T. Mikolov, as character or word sequences.
 
     Parameters
     ----------
     timesteps : int
-        Tokens of a sequence.
+        Tokens per sequence.
     path : folder
-        Of ``ptb.train.txt``, ``ptb.test.txt`` and ``ptb.valid.txt``.
+        Folder of ``ptb.train.txt``, ``ptb.test.txt`` and ``ptb.valid.txt``.
     onehot_input, reverse_target, get_prev_target : bool
-        As those of :class:`Text`.
+        As in :class:`Text`.
     tokenizer : str, optional
-        Name of a method: "newline_tokenizer" for words, with ``<eos>`` at the end of a line. Characters by default.
+        Name of a method: "newline_tokenizer" for words, with ``<eos>`` at line ends. Characters by default.
     """
 
     TRAIN = "ptb.train.txt"
@@ -85,7 +85,7 @@ class PTB(Dataset):
             raise ArgumentError(f"PTB: there is no tokenizer {tokenizer!r}; expected 'newline_tokenizer' or None")
         self.timesteps, self.onehot_input, self.tokenizer = timesteps, onehot_input, tokenizer
         self.reverse_target, self.get_prev_target = reverse_target, get_prev_target
-        self.vocab: list[str] | None = None  # once there are iterators
+        self.vocab: list[str] | None = None  # set when iterators are created
 
     @staticmethod
     def newline_tokenizer(s: str) -> list[str]:
@@ -115,7 +115,7 @@ class PTB(Dataset):
 
 
 class HutterPrize(Dataset):
-    """The first 10**8 bytes of a dump of Wikipedia, of the prize for compressing them (M. Hutter)."""
+    """The first 10**8 bytes of a Wikipedia dump, from M. Hutter's prize for compressing them."""
 
     FILE, ARCHIVE, BYTES = "enwik8", "enwik8.zip", 36445475
 
@@ -128,16 +128,16 @@ class HutterPrize(Dataset):
 
 
 class IMDB(Dataset):
-    """Film reviews with their verdict (Maas et al. 2011), as sequences of word numbers, frequent words first.
+    """Film reviews with sentiment labels (Maas et al. 2011), as word numbers ordered by frequency.
 
     Parameters
     ----------
     vocab_size : int
-        Words from this number on are unknown ones.
+        Words numbered from here on count as unknown.
     sentence_length : int
-        Words of a sequence, the last ones of a review.
+        Words per sequence, taken from the end of a review.
     path : folder
-        Of ``imdb.pkl``.
+        Folder of ``imdb.pkl``.
     """
 
     FILE, BYTES = "imdb.pkl", 33213513
@@ -160,12 +160,12 @@ class IMDB(Dataset):
 
 
 class SICK(Dataset):
-    """Pairs of sentences with how much they mean the same, from 1 to 5 (Marelli et al. 2014, SemEval task 1).
+    """Sentence pairs with a similarity score from 1 to 5 (Marelli et al. 2014, SemEval task 1).
 
     Parameters
     ----------
     path : folder
-        Of ``SICK_train.txt``, ``SICK_trial.txt`` and ``SICK_test_annotated.txt``.
+        Folder of ``SICK_train.txt``, ``SICK_trial.txt`` and ``SICK_test_annotated.txt``.
     """
 
     FILES = ("SICK_train.txt", "SICK_trial.txt", "SICK_test_annotated.txt")
@@ -179,7 +179,7 @@ class SICK(Dataset):
         return [self.find(name, f"{os.path.splitext(name)[0].lower()}.zip") for name in self.FILES]
 
     def load_eval_data(self) -> tuple[list[Any], list[Any], list[Any], list[Any]]:
-        """Training, development and test part, each ``[sentences A, sentences B]``, and the scores of the three."""
+        """Load training, development and test parts, each ``[sentences A, sentences B]``, with their scores."""
         train, dev, test = (self._pairs(path) for path in self.load_data())
         return train[:2], dev[:2], test[:2], [train[2], dev[2], test[2]]
 

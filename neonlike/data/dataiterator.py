@@ -21,15 +21,15 @@ from neonlike.optree.functions import onehot
 __all__ = ["ArrayIterator", "ArrayShapeError", "NervanaDataIterator"]
 
 MOST_VIEWS = 1024
-"""Batches of an iterator whose views are kept."""
+"""Number of batches with cached views."""
 
 
 SAMPLED = 8
-"""Rows at the begin, in the middle and at the end of arrays that :func:`checksum` looks at."""
+"""Rows sampled by :func:`checksum` at the start, in the middle and at the end of arrays."""
 
 
 def checksum(arrays: Sequence[np.ndarray]) -> int:
-    """A number that tells arrays apart by their shapes and some of their rows, never 0."""
+    """Compute a checksum of arrays from their shapes and some of their rows; never 0."""
     found = 1
     for array in arrays:
         middle = len(array) // 2
@@ -39,23 +39,23 @@ def checksum(arrays: Sequence[np.ndarray]) -> int:
 
 
 class ArrayIterator(CyclicIterator):
-    """Batches from arrays, which are kept on the backend as a whole; they move when another backend is current.
+    """Batches from arrays kept entirely on the backend; they move when another backend becomes current.
 
-    The last batch of an epoch is completed with the first samples, and the next epoch starts after those.
+    The last batch of an epoch is completed with the first samples, and the next epoch starts after them.
 
     Parameters
     ----------
     X : ndarray or list of ndarray
         Inputs ``(ndata, features)``; a list for networks with several inputs.
     y : ndarray, optional
-        Labels 0 … nclass−1, ``(ndata,)`` or ``(ndata, 1)``; or rows that are one-hot already, ``(ndata, nclass)``; or
-        with ``make_onehot=False`` any targets ``(ndata, k)``. Without it the inputs are the targets.
+        Labels 0 … nclass−1, ``(ndata,)`` or ``(ndata, 1)``; or one-hot rows, ``(ndata, nclass)``; or with
+        ``make_onehot=False`` any targets ``(ndata, k)``. By default the inputs are the targets.
     nclass : int, optional
         Number of classes; required for labels.
     lshape : tuple or list of tuples, optional
-        Shape of a sample, e.g. ``(C, H, W)``, of all inputs or of each; a flat vector by default.
+        Shape of a sample, e.g. ``(C, H, W)``, for all inputs or for each; a flat vector by default.
     make_onehot : bool
-        Turn labels into one-hot columns ``(nclass, N)``. The attribute is False where there is nothing to turn.
+        Convert labels to one-hot columns ``(nclass, N)``. The attribute is False if no conversion is needed.
 
     Raises
     ------
@@ -101,7 +101,7 @@ class ArrayIterator(CyclicIterator):
         self._allocate_buffers()
 
     def data_id(self) -> int:
-        """A checksum of some of the data, by which a training knows them again."""
+        """A checksum of some of the data, used to recognize it when a training resumes."""
         return self._data_id
 
     def _check_rows(self, arrays: list[np.ndarray]) -> None:
@@ -140,7 +140,7 @@ class ArrayIterator(CyclicIterator):
             self.ybuf = self.be.iobuf(self.ydev.shape[1])
 
     def _move(self) -> None:
-        """Copy the data to the current backend, which is another one than theirs."""
+        """Copy the data to the current backend, which differs from theirs."""
         self._check_size(self.ndata)
         try:
             inputs = [array.get() for array in self.Xdev]
@@ -181,12 +181,12 @@ class ArrayIterator(CyclicIterator):
 
 
 class _Views(dict[tuple[int, int, bool], tuple[list[Any], Any]]):
-    """What batches are copies of, which takes longer to make than small batches to copy: what was made before."""
+    """Cached views behind the batches: creating them takes longer than copying small batches."""
 
     sources: tuple[Any, ...] = ()
 
     def of(self, data: tuple[list[Any], Any], samples: slice, by_label: bool) -> tuple[list[Any], Any]:
-        """Columns of inputs and targets of ``data``, as it is now, of labels (``by_label``) those of 1 at each.
+        """Columns of inputs and targets of ``data``; with ``by_label``, one-hot columns of the labels.
 
         Targets may be None.
         """
@@ -209,12 +209,12 @@ class _Views(dict[tuple[int, int, bool], tuple[list[Any], Any]]):
 
 
 def _part(buffer: Any, columns: slice) -> Any:
-    """Some columns of a buffer: itself if these are all, so that no view is made for most batches."""
+    """Some columns of a buffer; the buffer itself for all columns, so that most batches need no view."""
     return buffer if columns == slice(0, buffer.shape[1]) else buffer[:, columns]
 
 
 def _warn_of_rounding(array: np.ndarray | None, kept: Any) -> None:
-    """Say it where whole numbers, which may be words, are others in the 16 bits in which they are ``kept``."""
+    """Warn if whole numbers, which may be word numbers, are rounded by the 16-bit dtype of ``kept``."""
     if array is None or array.dtype.kind not in "iu" or kept.dtype.itemsize > 2 or not array.size:
         return
     most = np.abs(array.astype(np.float64)).max()
@@ -228,7 +228,7 @@ def _warn_of_rounding(array: np.ndarray | None, kept: Any) -> None:
 
 
 def _is_onehot(y: Any, nclass: Any) -> bool:
-    """Whether targets have a column for each of several classes, and so are no labels."""
+    """Whether targets have one column per class and more than one class, and so are not labels."""
     return isinstance(nclass, int | np.integer) and bool(nclass > 1) and np.shape(y)[1:] == (nclass,)
 
 
@@ -241,7 +241,7 @@ def _matrix(array: Any, what: str) -> np.ndarray:
 
 
 def _shapes_of(lshape: Any, arrays: list[np.ndarray]) -> list[Any]:
-    """The given shapes, one for each array, checked against the number of features."""
+    """Return one shape per array, checked against the number of features."""
     shapes = lshape if isinstance(lshape, list) else [lshape] * len(arrays)
     if len(shapes) != len(arrays):
         raise ArrayShapeError(f"ArrayIterator: {len(arrays)} inputs but {len(shapes)} shapes in lshape")
@@ -254,7 +254,7 @@ def _shapes_of(lshape: Any, arrays: list[np.ndarray]) -> list[Any]:
 
 
 def _elements(shape: Any) -> int:
-    """How many elements a sample of ``shape`` has: an integer, or a sequence of them."""
+    """Number of elements in a sample of ``shape``: an integer, or a sequence of them."""
     try:
         return math.prod(operator.index(size) for size in (shape if isinstance(shape, (tuple, list)) else (shape,)))
     except TypeError:

@@ -1,6 +1,6 @@
-"""Wrappers that change what a loader yields: one-hot labels, other types, normalized pixels.
+"""Wrappers that transform a loader's batches: one-hot labels, type casts, pixel normalization.
 
-A loader yields tuples of tensors ``(features, N)``, and its ``shapes()`` gives the shape of a sample of each.
+A loader yields tuples of tensors ``(features, N)``; its ``shapes()`` returns the sample shape of each.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ __all__ = [
 
 
 class DataLoaderTransformer(NervanaDataIterator):
-    """Base of wrappers around a loader, whose attributes are theirs too. A subclass defines :meth:`transform`.
+    """Base of loader wrappers, with the loader's attributes. A subclass defines :meth:`transform`.
 
     Parameters
     ----------
     dataloader : iterable
     index : int, optional
-        Which element of each tuple is transformed; the tuple itself by default.
+        Index of the transformed element in each tuple; by default the whole tuple is transformed.
     """
 
     from_description = False
@@ -49,12 +49,12 @@ class DataLoaderTransformer(NervanaDataIterator):
         self.index = index
 
     def __getattr__(self, name: str) -> Any:
-        if name == "dataloader":  # not made yet
+        if name == "dataloader":  # not constructed yet
             raise AttributeError(name)
         return getattr(self.dataloader, name)
 
     def reset(self) -> None:
-        """Start over with the first sample."""
+        """Restart at the first sample."""
         self.dataloader.reset()
 
     def progress(self) -> dict[str, Any]:
@@ -67,7 +67,7 @@ class DataLoaderTransformer(NervanaDataIterator):
             self.dataloader.set_progress(saved)
 
     def transform(self, t: Any) -> Any:
-        """The element that takes the place of the element (or tuple) ``t``."""
+        """Return the replacement of the element (or tuple) ``t``."""
         raise NotDefined(f"{self.classnm} does not define transform")
 
     def __iter__(self) -> Iterator[Any]:
@@ -84,7 +84,7 @@ class DataLoaderTransformer(NervanaDataIterator):
 
 
 class _Buffered(DataLoaderTransformer):
-    """A transformer that writes into a buffer of its own, made anew where the shape or backend changes."""
+    """A transformer with an output buffer, reallocated when the shape or backend changes."""
 
     _buffer: Any = None
 
@@ -97,7 +97,7 @@ class _Buffered(DataLoaderTransformer):
 
 
 class OneHot(_Buffered):
-    """Turns labels ``(1, N)`` into one-hot columns ``(nclasses, N)``."""
+    """Converts labels ``(1, N)`` to one-hot columns ``(nclasses, N)``."""
 
     def __init__(self, dataloader: Any, index: int, nclasses: int) -> None:
         super().__init__(dataloader, index)
@@ -111,7 +111,7 @@ class OneHot(_Buffered):
 
 
 class PixelWiseOneHot(_Buffered):
-    """Turns a label for each pixel, ``(H*W, N)``, into a map for each class, ``(nclasses*H*W, N)``."""
+    """Converts pixel labels ``(H*W, N)`` to one map per class, ``(nclasses*H*W, N)``."""
 
     def __init__(self, dataloader: Any, index: int, nclasses: int) -> None:
         super().__init__(dataloader, index)
@@ -146,7 +146,7 @@ class Retuple(DataLoaderTransformer):
     Parameters
     ----------
     data, target : sequence of int
-        Which elements; several make a tuple.
+        Indices of the elements; several form a tuple.
     """
 
     def __init__(self, dataloader: Any, data: Sequence[int] = (0,), target: Sequence[int] = (1,)) -> None:
@@ -160,7 +160,7 @@ class Retuple(DataLoaderTransformer):
 
 
 class BGRMeanSubtract(_Buffered):
-    """Subtracts a mean from each of three channels, in the order in which the images have them; in place if floating.
+    """Subtracts a mean from each of three channels, in the images' channel order; in place if floating.
 
     Parameters
     ----------
@@ -226,8 +226,8 @@ class DumpImage(DataLoaderTransformer):
     outshape : tuple
         Its shape ``(C, H, W)``, C = 1 or 3; values go from 0 to 255.
     output_directory : path, optional
-        Made if need be; a new temporary one by default. The attribute says which.
-    """
+        Folder, created if missing; a new temporary one by default. The attribute holds its path.
+        """
 
     def __init__(
         self, dataloader: Any, index: int, image_index: int, outshape: Sequence[int], output_directory: Any = None
@@ -239,7 +239,7 @@ class DumpImage(DataLoaderTransformer):
         self._count = 0
 
     def transform(self, t: Any) -> Any:
-        """``t`` itself."""
+        """Return ``t`` itself."""
         pixels = t[:, self.image_index].get()
         if pixels.size != math.prod(self.outshape):
             raise ArgumentError(f"DumpImage: outshape={self.outshape}, but an image has {pixels.size} values")

@@ -1,4 +1,4 @@
-"""Brings the host batches of an external loader, such as aeon, to the backend."""
+"""Adapter that copies host batches of an external loader, such as aeon, to the backend."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ __all__ = ["DataLoaderAdapter"]
 
 
 class DataLoaderAdapter(NervanaDataIterator):
-    """Tensors ``(features, N)``, of the dtype of the arrays, for each array ``(N, ...)`` of a loader's batches.
+    """Yields a tensor ``(features, N)``, in the array's dtype, for each array ``(N, ...)`` of a batch.
 
     Parameters
     ----------
     dataloader : iterable
-        Yields arrays, or pairs of names and arrays, or dictionaries of arrays. Its attributes are the adapter's too.
-        ``shapes()`` gives the shape of a sample of each array; without it ``axes_info`` does, in aeon's form:
+        Yields arrays, pairs of names and arrays, or dictionaries of arrays. The adapter has its attributes, too.
+        ``shapes()`` returns the sample shape of each array; otherwise ``axes_info`` does, in aeon's form:
         ``[(name, [(axis, size), ...]), ...]``.
 
     Attributes
@@ -38,7 +38,7 @@ class DataLoaderAdapter(NervanaDataIterator):
         self.shape = self.shapes()[0]
 
     def __getattr__(self, name: str) -> Any:
-        if name == "dataloader":  # not made yet
+        if name == "dataloader":  # not constructed yet
             raise AttributeError(name)
         return getattr(self.dataloader, name)
 
@@ -54,7 +54,7 @@ class DataLoaderAdapter(NervanaDataIterator):
         )
 
     def reset(self) -> None:
-        """Start over with the first sample."""
+        """Restart at the first sample."""
         self.dataloader.reset()
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:

@@ -1,4 +1,4 @@
-"""Base of data sets: files in a local folder, downloaded where they are not there, and iterators over them."""
+"""Base of data sets: files in a local folder, downloaded if missing, with iterators over them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TAR = (".tar", ".tar.gz", ".tgz", ".tar.bz2")
 
 
 class Dataset(NervanaObject):
-    """Base of data sets. Nothing is read before the data are asked for.
+    """Base of data sets; files are read when data are first requested.
 
     A subclass defines :meth:`load_data` and :meth:`gen_iterators`.
 
@@ -34,15 +34,15 @@ class Dataset(NervanaObject):
     url : str
         Folder of the file on the network.
     size : int
-        Its bytes; 0 if unknown.
+        Size of the file in bytes; 0 if unknown.
     path : folder
-        Where the files are, or are put; made if need be. ``~`` and environment variables are replaced.
+        Folder for the files, created if missing. ``~`` and environment variables are expanded.
     subset_pct : float
-        How much of the training data is used, in percent; most data sets take 100 only.
+        Percentage of the training data to use; most data sets accept only 100.
     """
 
     DIGESTS: ClassVar[dict[str, str]] = {}
-    """Name of a file -> "md5:..." or "sha256:..." of it, where one is published."""
+    """Name of a file -> its "md5:..." or "sha256:..." checksum, where published."""
     TAKES_SUBSETS: ClassVar[bool] = False
 
     def __init__(
@@ -66,12 +66,12 @@ class Dataset(NervanaObject):
         raise NotDefined(f"{self.classnm} does not define load_data")
 
     def gen_iterators(self) -> dict[str, Any]:
-        """Make the iterators, by the names of their parts."""
+        """Create the iterators, by the names of their parts."""
         raise NotDefined(f"{self.classnm} does not define gen_iterators")
 
     @property
     def data_dict(self) -> dict[str, Any]:
-        """The iterators of :meth:`gen_iterators`, made once."""
+        """The iterators of :meth:`gen_iterators`, created once."""
         if self._data_dict is None:
             self._data_dict = self.gen_iterators()
         return self._data_dict
@@ -112,9 +112,9 @@ class Dataset(NervanaObject):
     # -- files ---------------------------------------------------------------------------------------------
 
     def load_zip(self, filename: str, size: int) -> str:
-        """Path of one of the data set's files; it is downloaded if it is not there.
+        """Return the path of one of the data set's files, after downloading it if missing.
 
-        An archive (zip or tar) that is downloaded is unpacked beside it.
+        A downloaded archive (zip or tar) is unpacked beside it.
         """
         path = self._valid_path_append(self.path, filename)
         if not os.path.exists(path):
@@ -123,7 +123,7 @@ class Dataset(NervanaObject):
         return path
 
     def find(self, name: str, archive: str, size: int = 0) -> str:
-        """Path of the file ``name``, unpacked from ``archive`` in the same folder or downloaded if need be.
+        """Return the path of the file ``name``, after unpacking ``archive`` from its folder or downloading it.
 
         Raises
         ------
@@ -144,12 +144,12 @@ class Dataset(NervanaObject):
 
     @staticmethod
     def _valid_path_append(path: str | os.PathLike[str], *args: str) -> Any:
-        """The folder ``path``, made if need be; with ``args`` the path in it of each: one, or a list.
+        """Create the folder ``path``, and return it or the path in it of each of ``args``: one, or a list.
 
         Raises
         ------
         ArgumentError
-            If it is a file.
+            If ``path`` is a file.
         """
         folder = expand(path)
         if os.path.exists(folder) and not os.path.isdir(folder):
@@ -160,14 +160,14 @@ class Dataset(NervanaObject):
 
 
 def unpack(path: str) -> None:
-    """Unpack a zip or tar archive into its folder; files that are there stay, others appear as a whole.
+    """Unpack a zip or tar archive into its folder, atomically per file; existing files are kept.
 
-    Nothing is done with other files.
+    Other files are ignored.
 
     Raises
     ------
     DamagedData
-        If the archive is damaged, or would write elsewhere.
+        If the archive is damaged, or would write outside of the folder.
     """
     try:
         for name, opener in _members(path):
@@ -179,7 +179,7 @@ def unpack(path: str) -> None:
 
 
 def _members(path: str) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Names of the files in an archive, and what opens them."""
+    """Names of the files in an archive, with functions that open them."""
     lower = path.lower()
     if lower.endswith(".zip"):
         with zipfile.ZipFile(path) as archive:

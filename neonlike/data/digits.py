@@ -16,22 +16,22 @@ Part = tuple[np.ndarray, np.ndarray]
 
 
 class Digits(Dataset):
-    """The 1,797 handwritten digits of 8 x 8 pixels that come with scikit-learn (Alpaydin, Kaynak 1998).
+    """The 1,797 handwritten digits of 8 x 8 pixels from scikit-learn (Alpaydin, Kaynak 1998).
 
-    Shuffled and split into parts that share no image; needs scikit-learn, and no network.
+    The images are shuffled and split into disjoint parts. Needs scikit-learn, but no network.
 
     Parameters
     ----------
     path
-        Not used: the images are scikit-learn's.
+        Unused: the images are part of scikit-learn.
     subset_pct : float
-        Part of the training images that is used, in percent.
+        Percentage of the training images to use.
     normalize : bool
-        Values from −1 to 1 instead of 0 to 16.
+        Scale values to −1 to 1, from 0 to 16.
     test_part, valid_part : float
-        How many of all images test and validate.
+        Fractions of all images for testing and for validation.
     seed : int
-        Of the order.
+        Seed of the shuffled order.
     """
 
     TAKES_SUBSETS = True

@@ -1,4 +1,4 @@
-"""Iterators that draw something for each epoch, such as its order, so that a resumed training draws the same again."""
+"""Iterators with random draws per epoch, such as the order, that a resumed training repeats exactly."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from neonlike.data.protocol import HostIterator
 
 
 class DrawsEachEpoch(HostIterator):
-    """Draws a seed from ``be.rng`` before each epoch; the rest of the epoch follows from it, in any thread.
+    """Draws a seed from ``be.rng`` before each epoch; everything random in the epoch follows from it, in any thread.
 
-    The position of the iterator includes the state of ``be.rng`` at the begin of the epoch: an epoch that was
-    interrupted is drawn again as it was.
+    The iterator's position includes the state of ``be.rng`` at the start of the epoch, so an interrupted epoch is drawn
+    again identically.
 
     Attributes
     ----------
@@ -25,12 +25,12 @@ class DrawsEachEpoch(HostIterator):
     _resumed: Any = None
 
     def progress(self) -> dict[str, Any]:
-        """The position, and the state from which the next epoch is drawn."""
+        """The position, and the random state before the next epoch's draw."""
         state = self.be.rng_get_state()
         return {**super().progress(), "rng_state": tuple(state), "rand_stream": state.stream}
 
     def set_progress(self, saved: dict[str, Any]) -> None:
-        """Draw the next epoch from the state saved."""
+        """Restore the saved random state for the next epoch."""
         super().set_progress(saved)
         if "rng_state" in saved and "rand_stream" in saved:
             self._resumed = make_state(saved["rng_state"], saved["rand_stream"])

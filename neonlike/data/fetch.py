@@ -1,4 +1,4 @@
-"""Downloads of data sets: resumed where they stopped, checked, and under their name only when they are complete."""
+"""Downloads of data sets: resumable, checked, and renamed to their final name only when complete."""
 
 from __future__ import annotations
 
@@ -20,40 +20,39 @@ from neonlike.logger import logger
 CHUNK = 1 << 16
 TIMEOUT_S = 30.0
 RETRIES = 3
-"""How often a connection that broke is resumed without a further byte coming."""
+"""Number of resumptions of a broken connection without any new byte."""
 REDRAW_S = 0.5
 
 
 class DownloadFailed(NeonlikeError, OSError):
-    """A file could not be downloaded; the message says where to put one by hand."""
+    """A download failed; the message names the path for a manual copy."""
 
 
 class WrongChecksum(DownloadFailed):
-    """A file was downloaded as a whole, and is not what was published under this name."""
+    """A complete download does not match its published checksum."""
 
 
 class _Restart(Exception):
-    """What was downloaded before cannot be continued."""
+    """The partial download cannot be continued."""
 
 
 def fetch(url: str, path: str, size: int = 0, digest: str = "", timeout: float = TIMEOUT_S) -> str:
-    """Download a file, unless it is there.
+    """Download a file, unless it exists.
 
-    Until it is complete it is called ``path + ".part"``; a later call goes on from there, if the server's file is
-    still the same one.
+    An incomplete file is named ``path + ".part"``; a later call continues it if the server's file is unchanged.
 
     Parameters
     ----------
     url : str
-        Of http or https.
+        An http or https address.
     path : str
-        Its name here; the folder must exist.
+        Path of the local file; its folder must exist.
     size : int
-        Bytes, as far as known; for the progress that is shown.
+        Size in bytes, if known; for the progress display.
     digest : str
-        ``"md5:..."`` or ``"sha256:..."`` of the file, checked if given.
+        Checksum ``"md5:..."`` or ``"sha256:..."``, verified if given.
     timeout : float
-        Seconds without an answer after which the connection is given up.
+        Seconds without an answer before the connection is given up.
 
     Returns
     -------
@@ -63,9 +62,9 @@ def fetch(url: str, path: str, size: int = 0, digest: str = "", timeout: float =
     Raises
     ------
     DownloadFailed
-        Without a connection, or if the server does not have the file.
+        Without a connection, or if the server lacks the file.
     WrongChecksum
-        If the file is another one; what was downloaded is removed.
+        If the checksum differs; the download is removed.
     """
     if os.path.exists(path):
         return path
@@ -74,7 +73,7 @@ def fetch(url: str, path: str, size: int = 0, digest: str = "", timeout: float =
     part = path + ".part"
     logger.display("Downloading %s to %s", url, path)
     with _locked(part):
-        if not os.path.exists(path):  # another process may have been quicker
+        if not os.path.exists(path):  # another process may have been faster
             _fetch_part(url, part, path, size, timeout)
             _check(part, url, path, size, digest)
             os.replace(part, path)
@@ -83,7 +82,7 @@ def fetch(url: str, path: str, size: int = 0, digest: str = "", timeout: float =
 
 
 def _fetch_part(url: str, part: str, path: str, size: int, timeout: float) -> None:
-    """Download until the file is complete, resuming where the connection breaks."""
+    """Download until the file is complete, resuming broken connections."""
     attempts = 0
     while True:
         before = _length(part)
@@ -112,7 +111,7 @@ def _failure(url: str, path: str, reason: str) -> str:
 
 
 def _receive(url: str, part: str, size: int, timeout: float) -> None:
-    """Add what the server has from the end of ``part`` on."""
+    """Append the server's data from the end of ``part`` on."""
     have, known = _length(part), _read(_marker(part))
     request = urllib.request.Request(url, headers={"User-Agent": "neonlike", "Accept-Encoding": "identity"})
     if have and known:
@@ -150,13 +149,13 @@ def _copy(answer: Any, file: IO[bytes], have: int, total: int) -> None:
 
 
 def _first_byte(answer: Any) -> int:
-    """Where the part begins that a server sends."""
+    """Offset of the first byte in the server's answer."""
     found = re.match(r"bytes (\d+)-", answer.headers.get("Content-Range", ""))
     return int(found[1]) if found else -1
 
 
 def _version(answer: Any) -> str:
-    """What says that the server's file is the same one: its strong ETag or else its date; empty if it has neither."""
+    """Version of the server's file: its strong ETag or else its date; empty without either."""
     tag = answer.headers.get("ETag", "")
     return tag if tag.startswith('"') else answer.headers.get("Last-Modified", "")
 
@@ -182,7 +181,7 @@ def _check(part: str, url: str, path: str, size: int, digest: str) -> None:
 
 
 def _marker(part: str) -> str:
-    """The file that remembers which version of the server's file a part is of."""
+    """Path of the file with the server's version of a partial download."""
     return part + ".version"
 
 
@@ -209,7 +208,7 @@ def _forget(*paths: str) -> None:
 
 @contextlib.contextmanager
 def _locked(part: str) -> Iterator[None]:
-    """Keep other processes from the same download, as far as the system has locks of files."""
+    """Lock a download against other processes, if the file system supports locks."""
     try:
         import fcntl
     except ImportError:  # Windows
@@ -229,7 +228,7 @@ def _locked(part: str) -> Iterator[None]:
 
 
 class _Progress:
-    """A line on a terminal that says how much is there; nothing elsewhere."""
+    """A progress line on a terminal; nothing elsewhere."""
 
     def __init__(self, total: int) -> None:
         self.total = total
@@ -237,7 +236,7 @@ class _Progress:
         self._drawn = 0.0
 
     def show(self, have: int) -> None:
-        """So many bytes are there."""
+        """Show the number of bytes received."""
         now = time.monotonic()
         if self.live and (now - self._drawn > REDRAW_S or have == self.total):
             self._drawn = now
@@ -246,6 +245,6 @@ class _Progress:
             sys.stderr.flush()
 
     def end(self) -> None:
-        """Leave the line."""
+        """End the progress line."""
         if self.live and self._drawn:
             sys.stderr.write("\n")

@@ -1,8 +1,8 @@
-"""Batches read from an HDF5 file as they are needed, for data sets larger than memory.
+"""Batches read on demand from an HDF5 file, for data sets larger than memory.
 
-The file has a dataset ``input`` of shape ``(ndata, features)`` with the attribute ``lshape``, the shape of a sample;
-it may have ``output``, ``(ndata, k)``, and ``mean``, which is subtracted: of the size of a sample, or a value for
-each channel.
+The file has a dataset ``input`` of shape ``(ndata, features)`` with the attribute ``lshape``, the shape of a sample.
+Optional datasets are ``output``, ``(ndata, k)``, and ``mean``, which is subtracted from inputs and has the size of a
+sample or one value per channel.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ __all__ = ["HDF5Iterator", "HDF5IteratorAutoencoder", "HDF5IteratorOneHot"]
 
 
 class HDF5Iterator(HostIterator, CyclicIterator):
-    """Batches from an HDF5 file: inputs, and the dataset ``output`` as targets, None if there is none.
+    """Batches from an HDF5 file: inputs, with the dataset ``output`` as targets (None if it is missing).
 
-    The last batch of an epoch is completed with the first samples, and the next epoch starts after those.
+    The last batch of an epoch is completed with the first samples, and the next epoch starts after them.
 
     Parameters
     ----------
@@ -49,12 +49,12 @@ class HDF5Iterator(HostIterator, CyclicIterator):
     Raises
     ------
     MissingData
-        If there is no such file; an ``IOError``.
+        If the file does not exist; an ``IOError``.
     DamagedData
-        If it is no HDF5 file, or not all that it should have is there; an ``IOError``.
+        If it is not an HDF5 file, or incomplete; an ``IOError``.
     """
 
-    from_description = False  # making one opens a file
+    from_description = False  # construction opens a file
 
     def __init__(self, hdf_filename: str | os.PathLike[str], name: str | None = None) -> None:
         super().__init__(name=name)
@@ -115,7 +115,7 @@ class HDF5Iterator(HostIterator, CyclicIterator):
     # -- buffers -------------------------------------------------------------------------------------------
 
     def allocate_buffers(self) -> None:
-        """Make the buffers on the current backend, for its batch size."""
+        """Allocate the buffers on the current backend, for its batch size."""
         self._check_size(self.ndata)
         self.allocate_inputs()
         self.allocate_outputs()
@@ -125,27 +125,27 @@ class HDF5Iterator(HostIterator, CyclicIterator):
             self._centred = self.inpbuf.reshape((self._host_mean.size, self.inpbuf.size // self._host_mean.size))
 
     def allocate_inputs(self) -> None:
-        """Make the buffer of inputs."""
+        """Allocate the input buffer."""
         self.inpbuf = self.be.iobuf(self.features)
 
     def allocate_outputs(self) -> None:
-        """Make the buffer of targets."""
+        """Allocate the target buffer."""
         if self.out is not None:
             self.outbuf = self.be.iobuf(math.prod(self.out.shape[1:]))
 
     def _output_dtype(self) -> Any:
-        """In which the thread reads targets; None: as they are in the file."""
+        """Dtype in which the thread reads targets; None: the file's dtype."""
         return None if self.outbuf is None else self.outbuf.dtype
 
     def gen_input(self, mb: np.ndarray) -> Any:
-        """Inputs on the backend, of a minibatch ``(N, features)``."""
+        """Copy the inputs of a minibatch ``(N, features)`` to the backend."""
         self.inpbuf.set(columns(mb, self.inpbuf.dtype))
         if self.mean is not None:
             self._centred[:] = self._centred - self.mean
         return self.inpbuf
 
     def gen_output(self, mb: Any) -> Any:
-        """Targets on the backend, of a minibatch ``(N, k)`` of the dataset ``output``, or None."""
+        """Copy the targets of a minibatch ``(N, k)`` of the dataset ``output`` to the backend, or return None."""
         if mb is None:
             return None
         self.outbuf.set(columns(mb, self.outbuf.dtype))
@@ -156,7 +156,7 @@ class HDF5Iterator(HostIterator, CyclicIterator):
     def host_batches(self) -> Iterator[Any]:
         """Minibatches of ``input`` and ``output`` (or None), samples in rows."""
         for first in self._firsts():
-            # Copying to the backend needs columns of its dtype: they are made here, where a thread may do it.
+            # Copies to the backend need columns in its dtype: they are converted here, possibly in another thread.
             inputs = columns(self._read(self.inp, first), self._dtypes[0]).T
             yield inputs, None if self.out is None else columns(self._read(self.out, first), self._dtypes[1]).T
 
@@ -168,7 +168,7 @@ class HDF5Iterator(HostIterator, CyclicIterator):
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def send_ahead(self, batch: Any, send: Callable[[Any], Any]) -> Any:
-        """Have the copy of inputs to a GPU begin before :meth:`load`, unless a subclass does more than copy them."""
+        """Start copying inputs to a GPU before :meth:`load`, unless a subclass transforms them."""
         if type(self).gen_input is not HDF5Iterator.gen_input:
             return batch
         return send(batch[0].T).T, batch[1]
@@ -178,7 +178,7 @@ class HDF5Iterator(HostIterator, CyclicIterator):
         return self.gen_input(batch[0]), self.gen_output(batch[1])
 
     def batch_begins(self, number: int) -> None:
-        """After the last batch an epoch is over."""
+        """End the epoch after its last batch."""
         self._begin(self.start + number * self._batch_size())
 
     def cleanup(self) -> None:
@@ -188,7 +188,7 @@ class HDF5Iterator(HostIterator, CyclicIterator):
 
 
 class HDF5IteratorOneHot(HDF5Iterator):
-    """As :class:`HDF5Iterator`, for labels: ``output`` has integers, and an attribute ``nclass``.
+    """:class:`HDF5Iterator` for labels: ``output`` holds integers and has an attribute ``nclass``.
 
     Attributes
     ----------
@@ -212,20 +212,20 @@ class HDF5IteratorOneHot(HDF5Iterator):
             raise ShapeError(f"{self.classnm}: 'output' has shape {self.out.shape}; labels are (ndata, 1)")
 
     def allocate_outputs(self) -> None:
-        """Make the buffers of labels and of one-hot targets."""
+        """Allocate the buffers of labels and of one-hot targets."""
         self._labels = self.be.iobuf(1, dtype=np.int32)
         self.outbuf = self.be.iobuf(self.nclass)
 
     def _output_dtype(self) -> Any:
-        return None  # labels stay as they are in the file until they are checked
+        return None  # labels keep the file's dtype until they are checked
 
     def gen_output(self, mb: Any) -> Any:
-        """One-hot targets on the backend, of labels ``(N, 1)``.
+        """Convert labels ``(N, 1)`` to one-hot targets on the backend.
 
         Raises
         ------
         ArgumentError
-            If a label is none of 0 … nclass−1, or no integer.
+            If a label is not an integer from 0 to nclass−1.
         """
         check_labels(f"{self.name}, {self.hdf_filename}", mb, self.nclass)
         self._labels.set(columns(mb, np.int32))
@@ -234,12 +234,12 @@ class HDF5IteratorOneHot(HDF5Iterator):
 
 
 class HDF5IteratorAutoencoder(HDF5Iterator):
-    """As :class:`HDF5Iterator`, with the inputs as targets."""
+    """:class:`HDF5Iterator` with the inputs as targets."""
 
     def _look_into(self) -> None:
         super()._look_into()
         self.out = None
 
     def gen_output(self, mb: Any) -> Any:
-        """The inputs on the backend."""
+        """Copy the inputs to the backend."""
         return self.inpbuf

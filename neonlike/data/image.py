@@ -1,4 +1,4 @@
-"""Data sets of images: handwritten digits, CIFAR-10, and random pixels to time networks with."""
+"""Image data sets: handwritten digits, CIFAR-10, and random pixels for timing networks."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ Part = tuple[np.ndarray, np.ndarray]
 
 
 class MNIST(Dataset):
-    """Handwritten digits (LeCun, Cortes, Burges): 60,000 images to train with and 10,000 others, of 28 x 28 pixels.
+    """Handwritten digits (LeCun, Cortes, Burges), 28 x 28 pixels: 60,000 for training and 10,000 for validation.
 
-    Read from ``mnist.pkl.gz``, a pickled ``(images, labels), (images, labels)``, or from the four files in IDX format
-    (``train-images-idx3-ubyte[.gz]`` ...) where these are in the folder.
+    Read from ``mnist.pkl.gz``, a pickled ``(images, labels), (images, labels)``, or from the four IDX files
+    (``train-images-idx3-ubyte[.gz]`` ...) in the folder.
 
     Parameters
     ----------
     normalize : bool
-        Values from 0 to 1 instead of 0 to 255.
+        Scale values to 0 to 1, from 0 to 255.
     sym_range : bool
         With ``normalize``: from −1 to 1.
     size : int
-        Pixels of a side: larger images have zeros at the right and bottom, smaller ones are cut there.
+        Side length in pixels: images are padded with zeros, or cut, at the right and bottom.
     shuffle : bool
-        Change the order of the training images, with their labels, as ``be.rng`` says.
+        Shuffle the training images, with their labels, by ``be.rng``.
     subset_pct : float
-        Part of the images that is used, in percent.
+        Percentage of the images to use.
     """
 
     TAKES_SUBSETS = True
@@ -120,7 +120,7 @@ def _first_existing(path: str) -> str:
 
 
 def read_idx(path: str) -> np.ndarray:
-    """The array of bytes in a file in IDX format, also with gzip.
+    """Read the array of bytes in an IDX file, optionally gzipped.
 
     Raises
     ------
@@ -140,20 +140,20 @@ def read_idx(path: str) -> np.ndarray:
 
 
 class CIFAR10(Dataset):
-    """Colour images of ten kinds (Krizhevsky 2009): 50,000 to train with and 10,000 others, of 3 x 32 x 32.
+    """Colour images of ten classes (Krizhevsky 2009), 3 x 32 x 32: 50,000 for training and 10,000 for validation.
 
     Read from the folder ``cifar-10-batches-py`` in ``path``, unpacked from ``cifar-10-python.tar.gz``.
 
     Parameters
     ----------
     normalize : bool
-        Values from 0 to 1 instead of 0 to 255.
+        Scale values to 0 to 1, from 0 to 255.
     contrast_normalize : bool
-        Take its mean from each image and scale it to norm 55.
+        Subtract each image's mean and scale the image to norm 55.
     whiten : bool
-        ZCA whitening with the statistics of the training images, which are kept in a file in the folder.
+        Apply ZCA whitening with statistics of the training images, cached in a file in the folder.
     pad_classes : bool
-        16 classes, of which six are never used.
+        Use 16 classes, of which six stay empty.
     """
 
     ARCHIVE, BYTES = "cifar-10-python.tar.gz", 170498071
@@ -212,14 +212,14 @@ class CIFAR10(Dataset):
 
 
 class DUMMY(Dataset):
-    """Random images of 3 x 224 x 224 with random labels of 1000 classes, to time networks with.
+    """Random images of 3 x 224 x 224 with random labels from 1000 classes, for timing networks.
 
     Parameters
     ----------
     batch_size : int
-        Images that there are.
+        Number of images.
     path, subset_pct, normalize, contrast_normalize, whiten, pad_classes
-        As those of CIFAR10, for scripts that exchange the two; they change nothing.
+        Accepted for interchangeability with CIFAR10; they have no effect.
     """
 
     NCLASS = 1000
@@ -240,7 +240,7 @@ class DUMMY(Dataset):
         self.batch_size = batch_size
 
     def load_data(self) -> tuple[Part, Part, int]:
-        """Images ``(batch_size, 150528)`` from 0 to 1 and labels, twice the same, and 1000."""
+        """Return images ``(batch_size, 150528)`` from 0 to 1 with labels, as both parts, and 1000."""
         rng = self.require_backend("load_data").rng
         X = rng.uniform(size=(self.batch_size, 3 * 224 * 224)).astype(np.float32)
         part = X, rng.randint(0, self.NCLASS, self.batch_size).astype(np.int32)

@@ -1,7 +1,7 @@
-"""Sentences that describe images, whose features a network computed beforehand (Karpathy, Fei-Fei 2015).
+"""Image captions: sentences that describe images given by precomputed features (Karpathy, Fei-Fei 2015).
 
-A folder has ``dataset.json`` with the sentences of each image and ``vgg_feats.mat`` with 4096 features of each; or both
-in ``features.pkl.gz``, as neon's archives.
+A folder has ``dataset.json`` with the sentences of each image and ``vgg_feats.mat`` with its 4096 features; or both in
+``features.pkl.gz``, as in neon's archives.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ from neonlike.util.persist import TEXT, expand, load_obj
 __all__ = ["Coco", "Flickr8k", "Flickr30k", "ImageCaption", "ImageCaptionTest"]
 
 END = "."
-"""Ends each sentence, and begins none."""
+"""Token that ends each sentence."""
 SENTENCES, FEATURES, PICKLED = "dataset.json", "vgg_feats.mat", "features.pkl.gz"
 LEAST_USES = 5
-"""How often a word stands in the training sentences of ``features.pkl.gz`` to be one of the vocabulary, as in neon."""
+"""Minimum count of a word in the training sentences of ``features.pkl.gz`` for the vocabulary, as in neon."""
 
 
 class _Captions(HostIterator):
-    """What both iterators share: the files, the vocabulary, and words of probabilities.
+    """Base of both iterators: files, vocabulary, and conversion of probabilities to words.
 
     Attributes
     ----------
     vocab : list of str
-        Words of the training sentences, the end of a sentence first; of ``features.pkl.gz`` those used often.
+        Words of the training sentences, end token first; for ``features.pkl.gz`` the frequent ones.
     end_token : str
     sent_data : list of dict
-        ``split``, ``row`` of the features and ``sentences``, lists of words, of each image of the part.
+        ``split``, ``row`` of the features, and ``sentences`` (lists of words) of each image in the part.
     vocab_size, image_size, max_sentence_length : int
     word_to_index, index_to_word : dict
     bias_init : ndarray
-        ``(vocab_size, 1)``: logarithms of the words' frequencies less the largest, to start the last bias with.
+        ``(vocab_size, 1)``: log-frequencies of the words minus the largest, as initial values of the last bias.
     """
 
-    from_description = False  # making one reads files
+    from_description = False  # construction reads files
     end_token = END
 
     def __init__(self, path: str | os.PathLike[str], max_images: int = -1) -> None:
@@ -77,7 +77,7 @@ class _Captions(HostIterator):
         self.images = self.sent_data = self._chosen(images)[: max_images if max_images >= 0 else None]
 
     def _read(self, folder: str, is_neons: bool) -> list[dict[str, Any]]:
-        """The images of a folder; their features go to ``features``."""
+        """Read the images of a folder; their features are stored in ``features``."""
         if is_neons:
             images, self.features = _read_pickled(os.path.join(folder, PICKLED))
         else:
@@ -88,17 +88,17 @@ class _Captions(HostIterator):
         return images
 
     def iterSentences(self) -> Iterator[dict[str, Any]]:  # noqa: N802  neon's name, as of the next two
-        """``{"tokens": words}`` of each sentence."""
+        """Yield ``{"tokens": words}`` for each sentence."""
         return ({"tokens": words} for image in self.images for words in image["sentences"])
 
     def iterImageSentencePair(self) -> Iterator[dict[str, Any]]:  # noqa: N802
-        """``{"image": features, "sentence": {"tokens": words}}`` of each sentence."""
+        """Yield ``{"image": features, "sentence": {"tokens": words}}`` for each sentence."""
         for group in self.iterImageSentenceGroup():
             for sentence in group["sentences"]:
                 yield {"image": group["image"], "sentence": sentence}
 
     def iterImageSentenceGroup(self) -> Iterator[dict[str, Any]]:  # noqa: N802
-        """``{"image": features, "sentences": [{"tokens": words}, ...]}`` of each image."""
+        """Yield ``{"image": features, "sentences": [{"tokens": words}, ...]}`` for each image."""
         for image in self.images:
             sentences = [{"tokens": words} for words in image["sentences"]]
             yield {"image": self.features[image["row"]], "sentences": sentences}
@@ -107,27 +107,27 @@ class _Captions(HostIterator):
         raise NotImplementedError
 
     def _numbers(self, words: Sequence[str]) -> np.ndarray:
-        """Numbers of a sentence's words, those that are known; cut to the longest length."""
+        """Numbers of a sentence's known words, cut to the maximum length."""
         known = [self.word_to_index[word] for word in words if word in self.word_to_index]
         return np.array(known[: self.max_sentence_length], np.int32)
 
     def reset(self) -> None:
-        """Start over with the first sample, which each epoch does."""
+        """Restart at the first sample, as each epoch does."""
 
     def allocate_buffers(self) -> None:
-        """Make the buffers on the current backend, for its batch size."""
+        """Allocate the buffers on the current backend, for its batch size."""
         steps = self.max_sentence_length
         self.dev_image = self.be.iobuf(self.image_size)
         self.dev_sentence = self.be.iobuf((self.vocab_size, steps))
         self.dev_numbers = self.be.iobuf(steps, dtype=np.int32)
 
     def _set_words(self, buffer: Any, numbers: Any, host: np.ndarray) -> None:
-        """One-hot columns of word numbers ``(steps, N)``, zeros where a number is negative."""
+        """Write one-hot columns of word numbers ``(steps, N)``; negative numbers give zeros."""
         numbers.set(np.ascontiguousarray(host))
         buffer[:] = onehot(numbers.reshape((1, host.size)), 0, self.be, checked=False)
 
     def prob_to_word(self, prob: np.ndarray) -> list[str]:
-        """Sentences of probabilities ``(vocab_size, T*N)``: the likeliest word of each step, up to the end."""
+        """Convert probabilities ``(vocab_size, T*N)`` to sentences: the likeliest words up to the end token."""
         best = np.asarray(prob).argmax(axis=0).reshape(-1, self._batch_size())
         return [self._sentence(column) for column in best.T]
 
@@ -140,7 +140,7 @@ class _Captions(HostIterator):
         return " ".join(words)
 
     def bleu_score(self, sents: Sequence[str], targets: Sequence[Sequence[str]]) -> list[float]:
-        """BLEU-1 to BLEU-4 of sentences, from 0 to 100, each against several others (Papineni et al. 2002); shown too.
+        """Compute and show BLEU-1 to BLEU-4 (0 to 100) of sentences against references (Papineni et al. 2002).
 
         Parameters
         ----------
@@ -155,18 +155,17 @@ class _Captions(HostIterator):
 
 
 class ImageCaption(DrawsEachEpoch, _Captions):
-    """Batches to train with: ``(image, sentence), (targets, mask)``, a sample for each sentence.
+    """Training batches ``(image, sentence), (targets, mask)``, one sample per sentence.
 
-    The image is the first step of the sequence and its words follow; the target of a step is the next word, or the end.
-    So the targets have a step more than the sentence, which is what
-    ``MergeMultistream([...], merge="recurrent")`` makes of the two inputs. Steps after the end do not count: the mask
-    is zero there.
+    The image is the first step of the sequence, followed by the words; the target of a step is the next word, or the
+    end token. So targets have one step more than the sentence, like the result of ``MergeMultistream([...],
+    merge="recurrent")`` for the two inputs. Steps after the end do not count: their mask is zero.
 
     Parameters
     ----------
     path : folder
     max_images : int
-        Most images that are used; −1: all.
+        Maximum number of images; −1: all.
 
     Attributes
     ----------
@@ -185,11 +184,11 @@ class ImageCaption(DrawsEachEpoch, _Captions):
 
     @property
     def nbatches(self) -> Batches:
-        """Batches of an epoch; samples that do not fill one are left out of it."""
+        """Batches per epoch; an incomplete last batch is dropped."""
         return Batches(self.ndata // self._batch_size())
 
     def allocate_buffers(self) -> None:
-        """Make the buffers on the current backend, for its batch size."""
+        """Allocate the buffers on the current backend, for its batch size."""
         super().allocate_buffers()
         steps = self.max_sentence_length + 1
         self.dev_targets = self.be.iobuf((self.vocab_size, steps))
@@ -198,7 +197,7 @@ class ImageCaption(DrawsEachEpoch, _Captions):
         self._step_mask = self.be.iobuf(steps)
 
     def host_batches(self) -> Iterator[Any]:
-        """Features, and word numbers of inputs and targets ``(T, N)``, −1 where there is none."""
+        """Features, and word numbers of inputs and targets ``(T, N)``, −1 for no word."""
         order = np.random.RandomState(self.epoch_seed).permutation(self.ndata)
         bsz, longest = self._batch_size(), self.max_sentence_length
         for batch in range(self.nbatches):
@@ -223,15 +222,15 @@ class ImageCaption(DrawsEachEpoch, _Captions):
 
 
 class ImageCaptionTest(_Captions):
-    """Images to describe: batches ``(image, sentence), [sentences]``, with all sentences of each image.
+    """Test batches ``(image, sentence), [sentences]`` with all sentences of each image.
 
-    The sentence on the backend is empty; :meth:`predict` writes it word by word.
+    The sentence on the backend is empty; :meth:`predict` generates it word by word.
 
     Parameters
     ----------
     path : folder
     max_images : int
-        Most images that are used; −1: all.
+        Maximum number of images; −1: all.
     """
 
     def __init__(self, path: str | os.PathLike[str], max_images: int = -1) -> None:
@@ -245,11 +244,11 @@ class ImageCaptionTest(_Captions):
 
     @property
     def nbatches(self) -> Batches:
-        """Batches of an epoch; the last one is filled up with zeros."""
+        """Batches per epoch; the last one is padded with zeros."""
         return Batches(math.ceil(self.ndata / self._batch_size()))
 
     def host_batches(self) -> Iterator[Any]:
-        """Features, and the sentences of each image."""
+        """Features, and the reference sentences of each image."""
         bsz = self._batch_size()
         for first in range(0, self.ndata, bsz):
             chosen = self.images[first : first + bsz]
@@ -258,19 +257,19 @@ class ImageCaptionTest(_Captions):
             yield features, [[" ".join(words) for words in image["sentences"]] for image in chosen]
 
     def load(self, batch: Any) -> tuple[Any, Any]:
-        """Inputs on the backend, and the sentences."""
+        """Copy the inputs to the backend, and return them with the sentences."""
         features, sentences = batch
         self.dev_image.set(columns(features, self.dev_image.dtype))
         self.dev_sentence.fill(0)
         return (self.dev_image, self.dev_sentence), sentences
 
     def predict(self, model: Any) -> tuple[list[str], list[list[str]]]:
-        """Describe each image: in each step, the likeliest word after those before.
+        """Describe each image with the likeliest word at each step.
 
         Returns
         -------
         sents, targets
-            A sentence for each image, and the sentences that people wrote.
+            A generated sentence for each image, and its reference sentences.
         """
         sents: list[str] = []
         targets: list[list[str]] = []
@@ -296,9 +295,9 @@ class _CaptionDataset(Dataset):
     Parameters
     ----------
     path : folder
-        In which a folder of the data set's name has the two files, or an archive of that name is or is put.
+        Folder that contains a folder of the data set's name with the two files, or an archive of that name.
     max_images : int
-        Most images of each part that are used; −1: all.
+        Maximum number of images per part; −1: all.
     """
 
     NAME: str
@@ -308,7 +307,7 @@ class _CaptionDataset(Dataset):
         self.max_images = max_images
 
     def load_data(self) -> str:
-        """Path of the folder with the two files, or with that of neon's."""
+        """Path of the folder with the two files, or with neon's file."""
         pickled, *paths = self._valid_path_append(
             self.path, *(os.path.join(self.NAME, file) for file in (PICKLED, SENTENCES, FEATURES))
         )
@@ -366,9 +365,9 @@ def _image(split: str, row: int, image: Any) -> dict[str, Any]:
 
 
 def _read_pickled(path: str) -> tuple[list[dict[str, Any]], np.ndarray]:
-    """Images and features ``(images, 4096)`` of a file of neon's.
+    """Read images and features ``(images, 4096)`` from a file of neon.
 
-    It is a pickled dictionary: ``sents`` has lists of images by split, ``feats`` a column for each image.
+    It is a pickled dictionary: ``sents`` has lists of images by split, ``feats`` has a column per image.
     """
     try:
         content = load_obj(path)
@@ -390,5 +389,5 @@ def _read_features(path: str) -> np.ndarray:
         raise MissingExtra(f"reading {path} needs SciPy; install it with: pip install scipy") from error
     try:
         return np.ascontiguousarray(loadmat(path)["feats"].T, dtype=np.float32)
-    except Exception as error:  # a damaged file can end in any exception of SciPy's reader
+    except Exception as error:  # a damaged file can raise any exception in SciPy's reader
         raise DamagedData(f"{path} is no MATLAB file with 'feats', or not a whole one ({error!r})") from error

@@ -1,4 +1,4 @@
-"""Images from a folder with a subfolder for each class."""
+"""Images from a folder with one subfolder per class."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".t
 
 
 class ImageFolder(DrawsEachEpoch, HostIterator, CyclicIterator):
-    """Batches of images with the name of their folder as class, read and augmented as they are needed.
+    """Batches of images labelled by their folder, read and augmented on demand.
 
-    ``path/<class>/<image>``; classes are numbered in the order of their names. Needs Pillow. With
-    :class:`neonlike.data.Prefetch` around it a thread reads ahead. Values go from 0 to 255; the wrappers of
-    :mod:`neonlike.data.dataloader_transformers` change that. What is drawn at random follows the backend's seed.
+    Files are ``path/<class>/<image>``; classes are numbered in alphabetical order. Needs Pillow. A thread reads ahead
+    if wrapped in :class:`neonlike.data.Prefetch`. Values are 0 to 255; the wrappers of
+    :mod:`neonlike.data.dataloader_transformers` convert them. Random draws follow the backend's seed.
 
     Parameters
     ----------
     path : folder
     height, width : int
-        Size of the images that come out; the width is the height by default.
+        Size of the resulting images; the width defaults to the height.
     shuffle : bool
-        Another order in each epoch.
+        Shuffle each epoch.
     make_onehot : bool
-        Targets are one-hot columns ``(nclass, N)``; else labels ``(1, N)``, int32.
+        Use one-hot targets ``(nclass, N)``; otherwise labels ``(1, N)``, int32.
     **augmentation
         ``channels``, ``scale``, ``center``, ``flip_enable``, ``horizontal_distortion``, ``brightness``, ``contrast``,
         ``saturation``: see :class:`neonlike.data.images.Augmentation`.
@@ -46,10 +46,10 @@ class ImageFolder(DrawsEachEpoch, HostIterator, CyclicIterator):
     Raises
     ------
     MissingData
-        If there is no such folder, or no image in it.
+        If the folder does not exist, or has no images.
     """
 
-    from_description = False  # making one reads a folder
+    from_description = False  # construction reads a folder
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class ImageFolder(DrawsEachEpoch, HostIterator, CyclicIterator):
         return [self.shape, (self.nclass if self.make_onehot else 1,)]
 
     def allocate_buffers(self) -> None:
-        """Make the buffers on the current backend, for its batch size."""
+        """Allocate the buffers on the current backend, for its batch size."""
         self._check_size(self.ndata)
         self.Xbuf = self.be.iobuf(self.shape)
         self._dtype = self.Xbuf.dtype
@@ -88,7 +88,7 @@ class ImageFolder(DrawsEachEpoch, HostIterator, CyclicIterator):
 
     def _begin(self, first: int) -> None:
         if not self.shuffle:
-            super()._begin(first)  # else each epoch begins with the first of its own order
+            super()._begin(first)  # a shuffled epoch begins with the first sample of its own order
 
     def host_batches(self) -> Iterator[Any]:
         """Images ``(C*H*W, N)`` and labels ``(1, N)``."""
@@ -100,7 +100,7 @@ class ImageFolder(DrawsEachEpoch, HostIterator, CyclicIterator):
             yield columns(images, self._dtype), self._labels[chosen].reshape(1, -1)
 
     def send_ahead(self, batch: Any, send: Callable[[Any], Any]) -> Any:
-        """Have the copy of the images to a GPU begin before :meth:`load`."""
+        """Start copying the images to a GPU before :meth:`load`."""
         return send(batch[0]), batch[1]
 
     def load(self, batch: Any) -> tuple[Any, Any]:
@@ -113,17 +113,17 @@ class ImageFolder(DrawsEachEpoch, HostIterator, CyclicIterator):
         return self.Xbuf, self.ybuf
 
     def batch_begins(self, number: int) -> None:
-        """After the last batch an epoch is over."""
+        """End the epoch after its last batch."""
         self._begin(self.start + number * self._batch_size())
 
 
 def _is_image(entry: os.DirEntry[str]) -> bool:
-    """Whether a file is called as an image is; hidden ones are what other systems leave beside each file."""
+    """Whether a file name has an image suffix and is not hidden; other systems leave hidden files beside each file."""
     return entry.name.lower().endswith(SUFFIXES) and not entry.name.startswith(".") and entry.is_file()
 
 
 def _images_in(folder: str) -> tuple[list[str], list[str], np.ndarray]:
-    """Classes, files and labels of a folder with a subfolder for each class."""
+    """List classes, files and labels of a folder with one subfolder per class."""
     if not os.path.isdir(folder):
         raise MissingData(f"ImageFolder: there is no folder {folder}")
     with os.scandir(folder) as entries:

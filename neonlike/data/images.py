@@ -1,4 +1,4 @@
-"""Reading images with Pillow, and the random changes to them that stand for more images."""
+"""Reading of images with Pillow, and random augmentation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Range = tuple[float, float]
 
 
 def need_pillow(who: str) -> Any:
-    """The module PIL.Image.
+    """Return the module PIL.Image.
 
     Raises
     ------
@@ -37,10 +37,10 @@ def need_pillow(who: str) -> Any:
 
 
 def upright_bytes(picture: Any) -> Any:
-    """An image with pixels of 8 bits, turned as its orientation tag (EXIF) says.
+    """Convert an image to 8-bit pixels, rotated according to its orientation tag (EXIF).
 
-    Gray levels of 16 and 32 bits are scaled by the largest of their type, floats from 0 to 1 by 255; what lies below 0
-    becomes 0.
+    Gray levels of 16 and 32 bits are scaled by the maximum of their type, and floats from 0 to 1 by 255; values below 0
+    become 0.
 
     Parameters
     ----------
@@ -49,11 +49,11 @@ def upright_bytes(picture: Any) -> Any:
     Raises
     ------
     ValueError
-        If there are floats above 1, or nan: which of them is white is not known.
+        If there are floats above 1, or nan: the white level is unknown.
     """
     from PIL import Image, ImageOps
 
-    picture.load()  # a TIFF is turned by that, and its tag removed
+    picture.load()  # loading rotates a TIFF and removes its tag
     mode = picture.mode
     if mode not in ("I", "F") and not mode.startswith("I;16"):
         return ImageOps.exif_transpose(picture)
@@ -75,10 +75,10 @@ def upright_bytes(picture: Any) -> Any:
 
 @dataclass(frozen=True)
 class Augmentation:
-    """How an image becomes one of a fixed size; the names are those of aeon's configuration.
+    """Augmentation of an image to one of fixed size; parameters have the names of aeon's configuration.
 
-    A box is cut out of the image and scaled to ``height`` x ``width``: the largest box of that aspect ratio (times
-    ``horizontal_distortion``), times ``scale``. Of each range a number is drawn for each image.
+    A box is cut out of the image and scaled to ``height`` x ``width``. Its size is the largest box of that aspect ratio
+    (times ``horizontal_distortion``), times ``scale``. A value is drawn from each range for each image.
 
     Parameters
     ----------
@@ -86,15 +86,15 @@ class Augmentation:
     channels : int
         3 for red, green and blue, 1 for gray.
     scale : pair of float
-        Side of the box, as a part of the largest one: from above 0 to 1.
+        Side of the box as a fraction of the largest one, above 0 up to 1.
     center : bool
-        Take the box from the middle; else from anywhere.
+        Center the box; otherwise its position is random.
     flip_enable : bool
-        Mirror every other image, by chance.
+        Mirror images with probability 1/2.
     horizontal_distortion : pair of float
         Factor of the box's width.
     brightness, contrast, saturation : pair of float
-        Factor of each value, of its distance to the image's mean, and of its distance to the gray of its pixel.
+        Factors of each value, of its distance to the image's mean, and of its distance to the pixel's gray level.
     """
 
     height: int
@@ -124,11 +124,11 @@ class Augmentation:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Shape of what comes out."""
+        """Shape of the resulting images."""
         return self.channels, self.height, self.width
 
     def box_in(self, width: int, height: int, rng: np.random.RandomState) -> tuple[float, float, float, float]:
-        """Left, top, right and bottom of a box in an image of ``width`` x ``height``."""
+        """Draw left, top, right and bottom of a box in an image of ``width`` x ``height``."""
         aspect = self.width / self.height * rng.uniform(*self.horizontal_distortion)
         box_width = min(width, height * aspect)
         scale = rng.uniform(*self.scale)
@@ -138,7 +138,7 @@ class Augmentation:
         return left, top, left + box_width, top + box_height
 
     def photometric(self, pixels: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
-        """Change brightness, contrast and saturation of ``(C, H, W)``."""
+        """Randomly change brightness, contrast and saturation of ``(C, H, W)``."""
         changed = pixels
         for name in ("brightness", "contrast", "saturation"):
             if (span := getattr(self, name)) == (1.0, 1.0):
@@ -155,16 +155,16 @@ class Augmentation:
         return changed
 
     def read(self, path: str, rng: np.random.RandomState) -> np.ndarray:
-        """The image of a file, changed; uint8 ``(C, H, W)``.
+        """Read and augment the image of a file; uint8 ``(C, H, W)``.
 
         Raises
         ------
         DamagedData
-            If Pillow cannot read the file, or not to its end, or its floats are not from 0 to 1.
+            If Pillow cannot read the whole file, or its floats are not from 0 to 1.
         """
         image = need_pillow("ImageFolder")
         try:
-            # by a file: Pillow maps a TIFF that it knows the name of with height and width exchanged, if it is turned
+            # by file object: given a name, Pillow maps a rotated TIFF with height and width exchanged
             with open(path, "rb") as file, image.open(file) as opened:
                 picture = upright_bytes(opened).convert("RGB" if self.channels == 3 else "L")
         except (OSError, SyntaxError, ValueError) as error:

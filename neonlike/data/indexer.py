@@ -1,4 +1,4 @@
-"""Lists of the files in a folder with a subfolder for each class, for loaders that read such lists."""
+"""Index files of a folder with one subfolder per class, for external loaders."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ __all__ = ["Indexer"]
 
 
 class Indexer:
-    """Writes an index of the files below a folder: CSV with the columns ``filename`` and ``label``.
+    """Writes an index of the files in a folder: CSV with the columns ``filename`` and ``label``.
 
-    Labels number the subfolders in the order of their names; file names are relative to the folder.
+    Labels number the subfolders in alphabetical order; file names are relative to the folder.
 
     Parameters
     ----------
     repo_dir : folder
     index_file : str
-        Name of the index; in the folder, unless it is an absolute path.
+        Name of the index, relative to the folder unless it is absolute.
     pattern : str
-        Of the names of files that are listed, as a shell's.
+        Shell pattern of the listed file names.
     """
 
     def __init__(self, repo_dir: str, index_file: str = "index.csv", pattern: str = "*.jpg") -> None:
@@ -47,12 +47,12 @@ class Indexer:
         ]
 
     def run(self) -> str:
-        """Write the index, in place of an earlier one; returns its path.
+        """Write the index, replacing an earlier one, and return its path.
 
         Raises
         ------
         MissingData
-            If there is no such folder, or no file to list.
+            If the folder does not exist, or has no matching file.
         """
         if not (found := self.files()):
             raise MissingData(f"Indexer: {self.repo_dir} has no file {os.path.join('<class>', self.pattern)}")

@@ -1,4 +1,4 @@
-"""Batches read ahead by a thread while the network computes."""
+"""Prefetching of batches by a thread while the network computes."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ _END = object()
 
 
 class Prefetch(NervanaDataIterator):
-    """Lets a thread prepare the batches of an iterator, so many ahead, while those before are trained with.
+    """Prepares the batches of an iterator ahead of time in a thread.
 
-    The thread does what the iterator's ``host_batches`` does: it reads files, decodes and augments images. For a GPU it
-    also has the copy of what the iterator's ``send_ahead`` names begin, from page-locked memory, while the batch before
-    is trained with; buffers are filled in the thread of the training, when their batch is asked for. All other
-    attributes are the iterator's: ``shape``, ``nclass``, ``reset()``. The batches are the same as without, and so is a
-    resumed training.
+    The thread runs the iterator's ``host_batches``: it reads files, and decodes and augments images. For a GPU it also
+    starts the copies requested by the iterator's ``send_ahead``, from page-locked memory, during the training step of
+    the previous batch. Buffers are filled in the training thread when their batch is requested. All other attributes
+    are the iterator's: ``shape``, ``nclass``, ``reset()``. Batches and resumed trainings are identical to those without
+    Prefetch.
 
-    An error in the thread is raised where the batch is asked for. The thread ends with the epoch, and when the loop
-    over the batches is left early or interrupted; :meth:`close` ends it at once.
+    An error in the thread is raised when the batch is requested. The thread ends with the epoch, or when the loop over
+    the batches is left early or interrupted; :meth:`close` ends it immediately.
 
     Parameters
     ----------
     iterator : HostIterator
-        One that prepares batches on the host: HDF5Iterator, ImageFolder, Text, or a class of your own derived from
-        :class:`neonlike.data.HostIterator`. (Data that are on the backend already, as ArrayIterator's, need none.)
+        Iterator that prepares batches on the host: HDF5Iterator, ImageFolder, Text, or a user-defined subclass of
+        :class:`neonlike.data.HostIterator`. (Data already on the backend, as in ArrayIterator, need no prefetching.)
     depth : int
-        Most batches in waiting.
+        Maximum number of prepared batches.
 
     Raises
     ------
@@ -56,12 +56,12 @@ class Prefetch(NervanaDataIterator):
         self._epochs: list[_Reader] = []
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("iterator", "__setstate__"):  # not made yet
+        if name in ("iterator", "__setstate__"):  # not constructed yet
             raise AttributeError(name)
         return getattr(self.iterator, name)
 
     def reset(self) -> None:
-        """Start over with the first sample."""
+        """Restart at the first sample."""
         self.iterator.reset()
 
     def progress(self) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class Prefetch(NervanaDataIterator):
 
     def __iter__(self) -> Iterator[Any]:
         self.iterator.prepare_epoch()
-        # So many wait, one is trained with, and one is being read.
+        # These wait, one is in training, and one is being read.
         ahead = self.require_backend().upload_ahead(self.depth + 2)
         reader = _Reader(self.iterator.host_batches(), self.depth, partial(self._sent, ahead))
         self._epochs.append(reader)
@@ -94,20 +94,20 @@ class Prefetch(NervanaDataIterator):
                 self._epochs.remove(reader)
 
     def _sent(self, ahead: Any, batch: Any) -> Any:
-        """``batch`` with copies under way to a GPU, if it is one that is trained on."""
+        """Start copying ``batch`` if the training runs on a GPU."""
         if ahead is None:
             return batch
         ahead.begin()
         return self.iterator.send_ahead(batch, ahead.send)
 
     def close(self) -> None:
-        """End the threads of all loops over the batches that are not at their end."""
+        """End the threads of all unfinished loops over the batches."""
         for reader in list(self._epochs):
             reader.close()
 
 
 class _Reader:
-    """A thread that puts batches into a queue; it runs from :meth:`start` to :meth:`close`."""
+    """A thread that puts batches into a queue, from :meth:`start` to :meth:`close`."""
 
     def __init__(self, source: Iterator[Any], depth: int, prepared: Callable[[Any], Any]) -> None:
         self._source, self._prepared = source, prepared
@@ -116,7 +116,7 @@ class _Reader:
         self._thread = threading.Thread(target=self._read, name="neonlike-prefetch", daemon=True)
 
     def start(self) -> None:
-        """Begin to read. Interrupted, it may have begun: :meth:`close` has to follow in any case."""
+        """Start the thread. After an interrupt it may or may not run: :meth:`close` must follow in any case."""
         self._thread.start()
 
     def _read(self) -> None:
@@ -131,18 +131,18 @@ class _Reader:
             self._put(_END, error)
 
     def _put(self, batch: Any, error: BaseException | None) -> bool:
-        """Whether more is wanted. Waits for room; :meth:`close` makes some."""
+        """Queue a batch, waiting for room, and return whether to continue; :meth:`close` makes room."""
         if not self._stopped.is_set():
             self._waiting.put((batch, error))
         return not self._stopped.is_set()
 
     def batches(self) -> Iterator[Any]:
-        """The batches that the thread read, in order.
+        """Yield the batches of the thread in order.
 
         Raises
         ------
         BaseException
-            What was raised in the thread.
+            Any exception raised in the thread.
         """
         while not self._stopped.is_set():
             batch, error = self._waiting.get()
@@ -153,12 +153,12 @@ class _Reader:
             yield batch
 
     def close(self) -> None:
-        """End the thread, and wait for its end."""
+        """End the thread and wait for it."""
         self._stopped.set()
         self._drain()  # the thread may wait for room
         if self._thread.ident is not None:
             self._thread.join()
-        if hasattr(self._source, "close"):  # a generator, which may have files to close
+        if hasattr(self._source, "close"):  # a generator may have files to close
             self._source.close()
         self._drain()
         self._waiting.put((_END, None))  # for a loop in another thread that waits for a batch

@@ -1,4 +1,4 @@
-"""The protocol of data iterators, and the bases of those that go round their samples or read them on the host.
+"""The protocol of data iterators, and base classes for cyclic and host-side iterators.
 
 An iterator yields ``(inputs, targets)`` as tensors ``(features, N)`` in buffers that the next batch **reuses**.
 """
@@ -17,19 +17,19 @@ __public_module__ = "neonlike.data.dataiterator"
 
 
 class ArrayShapeError(ShapeError, ArgumentError):
-    """Arrays of a data set do not fit together or do not fit the batch size."""
+    """Arrays of a data set do not match each other or the batch size."""
 
 
 class MissingData(NeonlikeError, FileNotFoundError):
-    """A file or folder of a data set is not there."""
+    """A file or folder of a data set does not exist."""
 
 
 class DamagedData(NeonlikeError, OSError, ValueError):
-    """A file of a data set is damaged, cut off, or not of the format it should have."""
+    """A file of a data set is damaged, truncated, or in the wrong format."""
 
 
 class Batches(int):
-    """A number of batches, which in neon is a method of some iterators: a call gives the number too."""
+    """Number of batches that may also be called, because some iterators of neon have a method in its place."""
 
     def __call__(self) -> int:
         """The number."""
@@ -42,7 +42,7 @@ class NervanaDataIterator(NervanaObject):
     Attributes
     ----------
     shape : int, tuple or list of these
-        Shape of the input(s) without the batch, which configures a network.
+        Shape of the input(s) without the batch, for configuring a network.
     ndata : int
         Samples.
     nbatches : int
@@ -56,18 +56,18 @@ class NervanaDataIterator(NervanaObject):
         raise NotDefined(f"{self.classnm} does not define __iter__")
 
     def reset(self) -> None:
-        """Start over with the first sample."""
+        """Restart at the first sample."""
         raise NotDefined(f"{self.classnm} does not define reset")
 
     def progress(self) -> dict[str, Any]:
-        """Position at which the next epoch begins, as plain values: saved with a model, to resume its training."""
+        """Position of the next epoch as plain values, saved with a model to resume its training."""
         return {}
 
     def set_progress(self, saved: dict[str, Any]) -> None:
-        """Begin the next epoch at the position ``saved``, which :meth:`progress` of an iterator gave."""
+        """Start the next epoch at the position ``saved``, a result of :meth:`progress`."""
 
     def data_id(self) -> int:
-        """A checksum of some of the data, by which a training knows them again; 0: it cannot tell."""
+        """A checksum of some of the data, used to recognize it when a training resumes; 0: unknown."""
         return 0
 
     def _batch_size(self) -> int:
@@ -78,7 +78,7 @@ class NervanaDataIterator(NervanaObject):
         return int(bsz)
 
     def _check_size(self, ndata: int) -> None:
-        """Raise unless there are samples enough for a batch."""
+        """Raise unless there are enough samples for a batch."""
         if ndata < (bsz := self._batch_size()):
             raise ArrayShapeError(
                 f"{self.classnm}: {ndata} samples do not fill a batch of {bsz}; use a smaller batch size, "
@@ -87,13 +87,14 @@ class NervanaDataIterator(NervanaObject):
 
 
 class CyclicIterator(NervanaDataIterator):
-    """Goes round its samples: the last batch of an epoch is completed with the first samples, and the next epoch
-    starts after those.
+    """Base of iterators that wrap around: the last batch of an epoch is completed with the first samples.
+
+    The next epoch starts after those samples.
 
     Attributes
     ----------
     start : int
-        The sample that the next epoch starts with.
+        First sample of the next epoch.
     """
 
     ndata: int
@@ -105,24 +106,24 @@ class CyclicIterator(NervanaDataIterator):
         return -(-(self.ndata - self.start) // self._batch_size())
 
     def reset(self) -> None:
-        """Start over with the first sample."""
+        """Restart at the first sample."""
         self.start = 0
 
     def progress(self) -> dict[str, Any]:
-        """The sample that the next epoch starts with."""
+        """First sample of the next epoch, as a saved position."""
         return {"start": self.start}
 
     def set_progress(self, saved: dict[str, Any]) -> None:
-        """Start the next epoch with the sample saved, if there is one."""
+        """Start the next epoch at the saved sample, if there is one."""
         start = saved.get("start")
         if isinstance(start, int) and 0 <= start < self.ndata:
             self.start = start
 
     @property
     def masked_to(self) -> int | None:
-        """Samples that count in the one batch of an epoch, where there are fewer than a batch has; else None.
+        """Number of counted samples if an epoch has fewer than a batch; else None.
 
-        The columns behind them repeat the samples, and are left out of costs, gradients and metrics.
+        The remaining columns repeat samples, and are excluded from costs, gradients and metrics.
         """
         return self.ndata if self.ndata < self._batch_size() else None
 
@@ -137,7 +138,7 @@ class CyclicIterator(NervanaDataIterator):
         return range(self.start, self.ndata, self._batch_size())
 
     def _pieces(self, first: int) -> list[tuple[slice, slice]]:
-        """The batch that begins with sample ``first``: columns, and the samples that belong there."""
+        """Pieces of the batch that starts at sample ``first``: columns and their samples."""
         bsz, pieces, column, sample = self._batch_size(), [], 0, first
         while column < bsz:
             count = min(bsz - column, self.ndata - sample)
@@ -146,7 +147,7 @@ class CyclicIterator(NervanaDataIterator):
         return pieces
 
     def _begin(self, first: int) -> None:
-        """The batch that begins with sample ``first`` is handed out; after the last one, an epoch is over."""
+        """Note that the batch starting at sample ``first`` is handed out; after the last one the epoch is over."""
         if (after := first + self._batch_size()) >= self.ndata:
             self.start = after - self.ndata if self.masked_to is None else 0
 
@@ -154,63 +155,63 @@ class CyclicIterator(NervanaDataIterator):
 class HostIterator(NervanaDataIterator):
     """Base of iterators that prepare batches on the host, and then copy them to the backend.
 
-    A subclass defines :meth:`host_batches`, which may run in another thread (:class:`neonlike.data.Prefetch`) and
-    therefore touches neither the backend nor the iterator's state, and :meth:`load`, which runs in the thread of the
-    training. Its buffers are made in :meth:`allocate_buffers`, which is called before an epoch whenever the backend or
-    the batch size is another one than before.
+    A subclass defines :meth:`host_batches`, which may run in another thread (:class:`neonlike.data.Prefetch`) and must
+    not touch the backend or the iterator's state, and :meth:`load`, which runs in the training thread. Buffers are
+    allocated in :meth:`allocate_buffers`, which is called before an epoch whenever the backend or the batch size has
+    changed.
     """
 
     _made_for: tuple[Any, int] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_made_for": None}  # a backend has no copies
+        return {**self.__dict__, "_made_for": None}  # backends cannot be copied
 
     def host_batches(self) -> Iterator[Any]:
-        """The arrays that :meth:`load` takes, for each batch of the coming epoch."""
+        """Yield the arrays for :meth:`load`, for each batch of the coming epoch."""
         raise NotDefined(f"{self.classnm} does not define host_batches")
 
     def load(self, batch: Any) -> Any:
-        """Copy one of :meth:`host_batches` to the backend; returns ``(inputs, targets)``."""
+        """Copy one item of :meth:`host_batches` to the backend and return ``(inputs, targets)``."""
         raise NotDefined(f"{self.classnm} does not define load")
 
     def send_ahead(self, batch: Any, send: Callable[[Any], Any]) -> Any:
-        """Have copies to a GPU begin before :meth:`load`; called in the thread that reads ahead.
+        """Start copies to a GPU before :meth:`load`; called in the prefetching thread.
 
         Parameters
         ----------
         batch : object
-            One of :meth:`host_batches`.
+            An item of :meth:`host_batches`.
         send : callable
-            Takes a contiguous array and returns one with the same values, whose copy has begun: it must not be written,
-            nor kept after :meth:`load`. Call it for the arrays of which ``load`` copies all as it is, in the dtype of
-            its buffer, in the same order for each batch.
+            Takes a contiguous array, starts its copy, and returns an array with the same values, which must not be
+            modified, nor kept after :meth:`load`. Call it, in the same order for each batch, for the arrays that
+            ``load`` copies entirely, unchanged and in the dtype of its buffer.
 
         Returns
         -------
         object
-            What ``load`` is given; here the batch as it is.
+            Argument for ``load``; by default the batch itself.
         """
         return batch
 
     def allocate_buffers(self) -> None:
-        """Make the buffers on the current backend, for its batch size."""
+        """Allocate the buffers on the current backend, for its batch size."""
 
     def allocate(self) -> None:
-        """Make the buffers, unless there are those of the current backend and batch size."""
+        """Allocate the buffers, unless they exist for the current backend and batch size."""
         be, bsz = self.require_backend(), self._batch_size()
         if self._made_for is None or self._made_for[0] is not be or self._made_for[1] != bsz:
             self.allocate_buffers()
             self._made_for = (be, bsz)
 
     def prepare_epoch(self) -> None:
-        """Called in the thread of the training before an epoch."""
+        """Called in the training thread before an epoch."""
         self.allocate()
 
     def batch_begins(self, number: int) -> None:
-        """Called in the thread of the training before it gets batch ``number`` of an epoch."""
+        """Called in the training thread before batch ``number`` of an epoch."""
 
     def consume(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Batches on the backend, of those that :meth:`host_batches` gave."""
+        """Load batches of :meth:`host_batches` to the backend."""
         for number, batch in enumerate(batches):
             loaded = self.load(batch)
             self.batch_begins(number)
@@ -222,7 +223,7 @@ class HostIterator(NervanaDataIterator):
 
 
 def columns(array: Any, dtype: Any) -> np.ndarray:
-    """Samples in rows, ``(N, ...)``, as contiguous columns ``(features, N)`` of a dtype."""
+    """Convert samples in rows, ``(N, ...)``, to contiguous columns ``(features, N)`` of a dtype."""
     host = np.asarray(array)
     return np.ascontiguousarray(host.reshape(len(host), -1).T, dtype=dtype)
 
@@ -239,7 +240,7 @@ def check_labels(who: str, labels: np.ndarray, nclass: int) -> None:
 
 
 def need_h5py(who: str, path: Any) -> Any:
-    """The module h5py.
+    """Return the module h5py.
 
     Raises
     ------

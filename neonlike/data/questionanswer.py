@@ -1,4 +1,4 @@
-"""Questions about short stories: the bAbI tasks (Weston et al. 2015), and batches of story, question and answer."""
+"""The bAbI tasks (Weston et al. 2015): batches of stories, questions and answers."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from neonlike.errors import ArgumentError
 __all__ = ["BABI", "QA"]
 
 Question = tuple[list[str], list[str], str]
-"""Words of a story, words of a question, answer."""
+"""Words of a story, words of a question, and the answer."""
 
 
 class QA(DrawsEachEpoch):
-    """Batches ``(story, query), answer`` in an order that is drawn from ``be.rng`` for each epoch.
+    """Batches ``(story, query), answer`` in an order drawn from ``be.rng`` for each epoch.
 
-    A last batch that is not full is left out; its samples come elsewhere in the next epoch.
+    An incomplete last batch is dropped; its samples appear elsewhere in the next epoch.
 
     Parameters
     ----------
@@ -62,10 +62,10 @@ class QA(DrawsEachEpoch):
         return Batches(self.ndata // self._batch_size())
 
     def reset(self) -> None:
-        """Does nothing: each epoch draws its order."""
+        """Do nothing: each epoch draws its order."""
 
     def allocate_buffers(self) -> None:
-        """Make the buffers on the current backend, for its batch size."""
+        """Allocate the buffers on the current backend, for its batch size."""
         self._check_size(self.ndata)
         self.dev_story = self.be.iobuf(self.story.shape[1], dtype=np.int32)
         self.dev_query = self.be.iobuf(self.query.shape[1], dtype=np.int32)
@@ -91,16 +91,16 @@ class QA(DrawsEachEpoch):
 
 
 class BABI(Dataset):
-    """A task of the bAbI project, read from the folder ``tasks_1-20_v1-2`` in ``path`` or the archive of that name.
+    """A task of the bAbI project, from the folder ``tasks_1-20_v1-2`` in ``path`` or its archive.
 
-    Word number 0 is padding, and ``vocab_size − 1`` any word that is not known.
+    Word number 0 is padding, and ``vocab_size − 1`` stands for unknown words.
 
     Parameters
     ----------
     task : str
-        Such as "qa1_single-supporting-fact".
+        Name of the task, such as "qa1_single-supporting-fact".
     subset : str
-        "en", "hn", "shuffled", or with "-10k" for more questions.
+        Subset "en", "hn" or "shuffled", or with "-10k" for more questions.
 
     Attributes
     ----------
@@ -110,12 +110,12 @@ class BABI(Dataset):
     vocab : list of str
         All words, sorted.
     vocab_size : int
-        Two more than there are words.
+        Number of words plus 2.
     word_to_index, index_to_word : dict
     story_maxlen, query_maxlen : int
     """
 
-    from_description = False  # making one reads files
+    from_description = False  # construction reads files
     FOLDER, ARCHIVE = "tasks_1-20_v1-2", "tasks_1-20_v1-2.tar.gz"
     BYTES = 11745123
     PARTS = ("train", "test")
@@ -162,7 +162,7 @@ class BABI(Dataset):
 
     @classmethod
     def parse_babi(cls, path: str) -> list[Question]:
-        """Questions of a file, with the story up to there.
+        """Parse the questions of a file, each with the story before it.
 
         A line is ``<number> <sentence>`` or ``<number> <question>\\t<answer>\\t<numbers of facts>``; number 1 begins a
         story.
@@ -170,7 +170,7 @@ class BABI(Dataset):
         Raises
         ------
         DamagedData
-            If a line is not of this form.
+            If a line has another form.
         """
         story: list[str] = []
         questions: list[Question] = []
@@ -188,11 +188,11 @@ class BABI(Dataset):
         return questions
 
     def words_to_vector(self, words: Sequence[str]) -> list[int]:
-        """Numbers of words."""
+        """Convert words to their numbers."""
         return [self.word_to_index.get(word, self.vocab_size - 1) for word in words]
 
     def one_hot_vector(self, answer: str) -> np.ndarray:
-        """An answer as ``(vocab_size,)``, 1 at its number.
+        """Convert an answer to a one-hot vector ``(vocab_size,)``.
 
         Raises
         ------
@@ -206,7 +206,7 @@ class BABI(Dataset):
         return vector
 
     def vectorize(self, questions: Sequence[Question]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Stories, questions and answers as arrays."""
+        """Convert questions to arrays of stories, questions and answers."""
         stories, queries, answers = zip(*questions, strict=True)
         return (
             pad_sentences([self.words_to_vector(words) for words in stories], self.story_maxlen),

@@ -1,4 +1,4 @@
-"""Sequences of tokens: a text as batches in which each column goes on where it was."""
+"""Token sequences: a text as batches in which each column continues from batch to batch."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ Tokenizer = Callable[[str], Iterable[str]]
 
 
 def read_text(who: str, path: str | os.PathLike[str]) -> str:
-    """Text of a UTF-8 file.
+    """Read a UTF-8 text file.
 
     Raises
     ------
     MissingData, DamagedData
-        If there is no such file, or it is no UTF-8 text.
+        If the file does not exist, or is not UTF-8 text.
     """
     try:
         with open(expand(path), encoding=TEXT) as file:
@@ -39,7 +39,7 @@ def read_text(who: str, path: str | os.PathLike[str]) -> str:
 
 
 class TokenSequences(HostIterator):
-    """Base of iterators over sequences of token numbers, on the host ``(N, nbatches, T)`` each.
+    """Base of iterators over sequences of token numbers, stored on the host as ``(N, nbatches, T)``.
 
     Attributes
     ----------
@@ -47,25 +47,25 @@ class TokenSequences(HostIterator):
         ``(nclass_in, T)`` one-hot, or ``(T, 1)`` numbers as int32.
     seq_length, nbatches, ndata : int
     decoder_shape : tuple or None
-        Shape of the second input, the previous targets.
+        Shape of the second input, the previous targets; None without it.
     X, y : ndarray
-        Inputs and targets, these as they are before they are reversed.
+        Inputs and targets, the latter before reversal.
     batch_index : int
-        Batches of the epoch that were given.
+        Number of batches already yielded in the epoch.
     reverse_target : bool
-        Whether targets are given with their last token first.
+        Whether each target sequence is reversed.
     """
 
     reverse_target = False
 
-    from_description = False  # making one reads files
+    from_description = False  # construction reads files
 
     nbatches: int
     X: np.ndarray
     y: np.ndarray
 
     def __init__(self, time_steps: int, nin: int, nout: int, onehot_input: bool, get_prev_target: bool) -> None:
-        """``nin`` and ``nout`` are the numbers of tokens that inputs and targets may be."""
+        """Set the sizes; ``nin`` and ``nout`` are the vocabulary sizes of inputs and targets."""
         super().__init__()
         if time_steps < 1:
             raise ArgumentError(f"{self.classnm}: time_steps={time_steps}; expected 1 token in a sequence, or more")
@@ -82,7 +82,7 @@ class TokenSequences(HostIterator):
         self._arrange(self._batch_size())
 
     def arranged(self, bsz: int) -> tuple[np.ndarray, np.ndarray]:
-        """Inputs and targets, ``(bsz, nbatches, T)``; these as they were before they are reversed."""
+        """Inputs and targets, ``(bsz, nbatches, T)``, the latter before reversal."""
         raise NotImplementedError
 
     def _arrange(self, bsz: int) -> None:
@@ -93,11 +93,11 @@ class TokenSequences(HostIterator):
             self.ndata = self.nbatches * bsz
 
     def reset(self) -> None:
-        """Start over with the first sample, which each epoch does."""
+        """Restart at the first sample, as each epoch does."""
         self.batch_index = 0
 
     def allocate_buffers(self) -> None:
-        """Make the buffers on the current backend, for its batch size."""
+        """Allocate the buffers on the current backend, for its batch size."""
         self._arrange(self._batch_size())
         steps = self.seq_length
         self.dev_lbl = self.be.iobuf(steps, dtype=np.int32)
@@ -115,7 +115,7 @@ class TokenSequences(HostIterator):
             yield tuple(np.ascontiguousarray(part[:, batch].T, dtype=np.int32) for part in (self.X, targets))
 
     def load(self, batch: Any) -> tuple[Any, Any]:
-        """Inputs, or pairs of inputs and previous targets, and one-hot targets on the backend."""
+        """Load inputs, or pairs of inputs and previous targets, and one-hot targets to the backend."""
         inputs, targets = batch
         self.batch_index = self.batch_index % self.nbatches + 1
         self._set(self.dev_X, inputs)
@@ -141,28 +141,28 @@ class TokenSequences(HostIterator):
 
 
 class Text(TokenSequences):
-    """A text as batches of sequences, of characters or of what a tokenizer makes of it.
+    """A text as batches of sequences, split into characters or by a tokenizer.
 
-    The text is cut into one stretch for each column of a batch, and a stretch into sequences of ``time_steps`` tokens:
-    a column goes on from batch to batch, which recurrent layers that keep their state rely on. What is left over at
-    the end of the text is not used.
+    The text is cut into one stretch per column of a batch, and each stretch into sequences of ``time_steps`` tokens: a
+    column continues from batch to batch, as recurrent layers that keep their state require. The remainder at the end of
+    the text is not used.
 
     Parameters
     ----------
     time_steps : int
-        Tokens of a sequence, T.
+        Tokens per sequence, T.
     path : path
         A text file in UTF-8.
     vocab : sequence of tokens, optional
-        Of another text, whose numbers are to be the same; it must have all tokens of this one.
+        Vocabulary of another text, to share its numbering; it must contain all tokens of this text.
     tokenizer : callable, optional
-        Makes a list of tokens from a text; by default its characters are the tokens.
+        Splits a text into a list of tokens; by default into characters.
     onehot_input : bool
-        Inputs are one-hot, ``(nclass, T*N)``; else token numbers ``(T, N)``, int32.
+        Use one-hot inputs, ``(nclass, T*N)``; otherwise token numbers ``(T, N)``, int32.
     reverse_target : bool
-        Targets are the inputs, each sequence reversed; else the tokens that follow, after the last one the first.
+        Use each input sequence reversed as target; otherwise the next tokens, with the first after the last.
     get_prev_target : bool
-        Inputs become pairs with the target of the step before, which is zero for the first step.
+        Pair each input with the previous step's target, which is zero at the first step.
 
     Attributes
     ----------
@@ -170,7 +170,7 @@ class Text(TokenSequences):
         All tokens, sorted.
     token_to_index, index_to_token : dict
     nclass, nout : int
-        Tokens in the vocabulary.
+        Number of tokens in the vocabulary.
 
     Raises
     ------
@@ -220,7 +220,7 @@ class Text(TokenSequences):
 
     @staticmethod
     def create_valid_file(path: str, valid_split: float = 0.1) -> tuple[str, str]:
-        """Split a text file in two: ``name_train.ext``, and the last part ``name_valid.ext``, beside it.
+        """Split a text file in two files beside it: ``name_train.ext``, and the last part as ``name_valid.ext``.
 
         Returns
         -------
@@ -240,7 +240,7 @@ class Text(TokenSequences):
 
     @staticmethod
     def get_tokens(string: str, tokenizer: Tokenizer | None = None) -> Sequence[str]:
-        """Tokens of a text: what ``tokenizer`` makes of it, or its characters."""
+        """Split a text into tokens by ``tokenizer``, or into characters."""
         if tokenizer is None:
             return string
         if not callable(tokenizer):
@@ -253,9 +253,9 @@ class Text(TokenSequences):
 
     @staticmethod
     def get_vocab(tokens: Iterable[str], vocab: Collection[str] | None = None) -> list[str]:
-        """All tokens, sorted; or those of ``vocab``, which must be among them all, in its order.
+        """Return all tokens, sorted; or ``vocab`` in its order, if it contains them all.
 
-        In neon's dialect that is sorted too, as by neon.
+        In neon's dialect ``vocab`` is sorted, too, as in neon.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Iterators over texts, and data sets of texts, under one path, as scripts import them."""
+"""Text iterators and text data sets under one path, for imports in scripts."""
 
 from neonlike.data.corpora import IMDB, PTB, SICK, HutterPrize, Shakespeare
 from neonlike.data.sequences import Text

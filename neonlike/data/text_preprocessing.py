@@ -1,4 +1,4 @@
-"""Sentences of word numbers: cleaned, padded to equal lengths, split into parts; word vectors from a file."""
+"""Preprocessing of sentences as word numbers: cleaning, padding, splitting; word vectors from a file."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from neonlike.util.persist import expand, load_obj
 __all__ = ["clean_string", "get_google_word2vec_W", "get_paddedXY", "pad_data", "pad_sentences"]
 
 WORD_BYTES = 1000
-"""Longest word that a file of word vectors may have."""
+"""Maximum length of a word in a file of word vectors."""
 
 
 def clean_string(base: str) -> str:
-    """Lower-case words with blanks between them and around punctuation; other signs than ``( ) , ! ? ' `` go.
+    """Lower-case a text, separate words and punctuation by blanks, and drop signs except ``( ) , ! ? ' ``.
 
     Examples
     --------
@@ -35,12 +35,12 @@ def clean_string(base: str) -> str:
 def pad_sentences(
     sentences: Sequence[Sequence[int]], sentence_length: int | None = None, dtype: Any = np.int32, pad_val: float = 0.0
 ) -> np.ndarray:
-    """Sentences in rows of equal length: short ones are padded on the left, of long ones the tail is kept.
+    """Arrange sentences in rows of equal length: padded on the left, or cut to their last tokens.
 
     Parameters
     ----------
     sentence_length : int, optional
-        The longest sentence's by default.
+        Length of the rows; by default that of the longest sentence.
 
     Returns
     -------
@@ -72,20 +72,20 @@ def get_paddedXY(  # noqa: N802  neon's name
     seed: int = 113,
     shuffle: bool = True,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Sentences of word numbers, padded, with labels in a column.
+    """Pad sentences of word numbers, and arrange labels in a column.
 
     Parameters
     ----------
     vocab_size : int, optional
-        Numbers from this on, counted after ``index_from`` was added, are unknown words; None: there are none.
+        Numbers from here on, including ``index_from``, are unknown words; None: no limit.
     oov : int, optional
-        What takes the place of unknown words; None: they are left out.
+        Replacement of unknown words; None: they are dropped.
     start : int, optional
-        What each sentence begins with.
+        Start token of each sentence; None: no token.
     index_from : int
-        Added to each word number, to make room for ``start``, ``oov`` and the padding, 0.
+        Offset added to each word number, to reserve numbers for ``start``, ``oov`` and the padding, 0.
     seed, shuffle
-        Whether the order is changed, and how.
+        Seed of the shuffle, and whether to shuffle.
 
     Returns
     -------
@@ -115,9 +115,9 @@ def pad_data(
     seed: int = 113,
     test_split: float = 0.2,
 ) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray], int]:
-    """Training and test sentences of a pickled file ``(sentences, labels)``; see :func:`get_paddedXY`.
+    """Load training and test sentences from a pickled file ``(sentences, labels)``; see :func:`get_paddedXY`.
 
-    The last ``test_split`` of the shuffled sentences are the test part. The file is read without running anything.
+    The last ``test_split`` of the shuffled sentences form the test part. Loading the file executes no code.
 
     Returns
     -------
@@ -139,48 +139,48 @@ def pad_data(
 
 
 def load_data_file(who: str, path: str | os.PathLike[str]) -> Any:
-    """The contents of a pickled file of a data set; ``.gz`` is uncompressed, and nothing in it is run.
+    """Load a pickled file of a data set, optionally gzipped, without executing code.
 
     Raises
     ------
     MissingData, DamagedData
-        If there is no such file, or it is damaged.
+        If the file does not exist, or is damaged.
     RefusedContent
-        If it holds other things than arrays, numbers, texts and containers.
+        If it holds objects other than arrays, numbers, strings and containers.
     """
     try:
         return load_obj(path)
     except FileNotFoundError:
         raise MissingData(f"{who}: there is no file {path}") from None
-    except OSError as error:  # of gzip
+    except OSError as error:  # raised by gzip
         raise DamagedData(f"{who}: {path} is damaged, or not a whole file ({error})") from error
 
 
 def get_google_word2vec_W(  # noqa: N802  neon's name
     fname: str | os.PathLike[str], vocab: Mapping[str, int], vocab_size: int = 1000000, index_from: int = 3
 ) -> tuple[np.ndarray, int, int]:
-    """Vectors of the words of ``vocab`` from a file in word2vec's binary format.
+    """Load the vectors of the words in ``vocab`` from a file in word2vec's binary format.
 
     Parameters
     ----------
     vocab : dict
         Number of each word, from 0.
     vocab_size : int
-        Most rows.
+        Maximum number of rows.
     index_from : int
-        Added to each number: rows 0 … index_from−1 are for padding and the like.
+        Offset added to each number: rows 0 … index_from−1 are for padding and similar.
 
     Returns
     -------
     W : ndarray
-        ``(rows, vector_size)`` float32. Words that the file lacks have random values from −0.25 to 0.25 (always the
-        same), row 0 zeros.
+        ``(rows, vector_size)`` float32. Words missing from the file get reproducible random values from −0.25 to 0.25;
+        row 0 is zeros.
     vector_size, rows : int
 
     Raises
     ------
     MissingData, DamagedData
-        If there is no such file, or it ends too early.
+        If the file does not exist, or is truncated.
     """
     rows = min(vocab_size, max(vocab.values(), default=-1) + 1 + index_from)
     path = expand(fname)
@@ -206,7 +206,7 @@ def get_google_word2vec_W(  # noqa: N802  neon's name
 
 
 def _word(file: IO[bytes]) -> str:
-    """The next word, up to a blank; line ends before it are left out."""
+    """Read the next word, up to a blank, without line ends before it."""
     letters = bytearray()
     while (letter := file.read(1)) not in (b" ", b"") and len(letters) < WORD_BYTES:
         if letter != b"\n":

@@ -1,4 +1,4 @@
-"""Sequences made up as they are needed: tasks that test the memory of recurrent networks (Graves et al. 2014)."""
+"""Synthetic sequence tasks that test the memory of recurrent networks (Graves et al. 2014)."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from neonlike.nervanaobject import NervanaObject
 __all__ = ["CopyTask", "PrioritySortTask", "RepeatCopyTask", "Task", "Ticker"]
 
 BATCHES = 100
-"""Minibatches of an epoch."""
+"""Number of minibatches per epoch."""
 
 
 class Task(NervanaObject):
-    """Base of tasks: makes minibatches of sequences that have equal lengths within one, and others in the next.
+    """Base of tasks: generates minibatches of sequences with equal lengths within each minibatch.
 
-    What is drawn comes from ``be.rng``.
+    Random draws come from ``be.rng``.
 
     Attributes
     ----------
     nin, nout : int
-        Values of an input and of an output at a step.
+        Number of values of an input and of an output per step.
     time_steps_max : int
-        Steps of the longest sequence.
+        Number of steps of the longest sequence.
     """
 
     nin: int
@@ -36,14 +36,14 @@ class Task(NervanaObject):
     time_steps_max: int
 
     def fetch_io(self, time_steps: int) -> tuple[np.ndarray, np.ndarray]:
-        """Zeros for the inputs and outputs of a minibatch, ``(nin, time_steps*N)`` and ``(nout, time_steps*N)``."""
+        """Create zeros for a minibatch's inputs and outputs, ``(nin, time_steps*N)`` and ``(nout, time_steps*N)``."""
         steps = time_steps * self.be.bsz
         return np.zeros((self.nin, steps), np.float32), np.zeros((self.nout, steps), np.float32)
 
     def fill_buffers(
         self, time_steps: int, inputs: np.ndarray, outputs: np.ndarray, in_tensor: Any, out_tensor: Any, mask: Any
     ) -> None:
-        """Copy a minibatch to the backend: zeros follow its last step, and the mask is 1 up to there."""
+        """Copy a minibatch to the backend, padded with zeros; the mask is 1 up to its last step."""
         used = time_steps * self.be.bsz
         for tensor, values in ((in_tensor, inputs), (out_tensor, outputs)):
             padded = np.zeros(tensor.shape, np.float32)
@@ -53,14 +53,14 @@ class Task(NervanaObject):
         mask[:, :used] = 1
 
     def synthesize(self, in_tensor: Any, out_tensor: Any, mask: Any) -> None:
-        """Draw a minibatch into tensors ``(nin, time_steps_max*N)`` and ``(nout, time_steps_max*N)``, twice."""
+        """Draw a minibatch into tensors ``(nin, time_steps_max*N)`` and, twice, ``(nout, time_steps_max*N)``."""
         raise NotDefined(f"{self.classnm} does not define synthesize")
 
     def _length(self, most: int) -> int:
         return int(self.be.rng.randint(1, most + 1))
 
     def _bits(self, length: int, size: int) -> np.ndarray:
-        """Ones and zeros, ``(length, size, N)``."""
+        """Draw random bits, ``(length, size, N)``."""
         return self.be.rng.randint(0, 2, (length, size, self.be.bsz)).astype(np.float32)
 
 
@@ -76,16 +76,16 @@ def _by_steps(buffer: np.ndarray, time_steps: int) -> np.ndarray:
 
 
 class CopyTask(Task):
-    """A sequence of random bits is shown, and to be repeated after its end.
+    """Copy task: repeat a sequence of random bits after its end.
 
-    Inputs have two channels more: one marks the beginning, one the end. A sequence of length L takes 2·L + 2 steps.
+    Inputs have two more channels, which mark the beginning and the end. A sequence of length L takes 2·L + 2 steps.
 
     Parameters
     ----------
     seq_len_max : int
-        Longest sequence.
+        Length of the longest sequence.
     vec_size : int
-        Bits of a step.
+        Bits per step.
     """
 
     def __init__(self, seq_len_max: int, vec_size: int) -> None:
@@ -110,20 +110,20 @@ class CopyTask(Task):
 
 
 class RepeatCopyTask(Task):
-    """As :class:`CopyTask`, to be repeated several times, and the end to be marked.
+    """Repeat copy task: as :class:`CopyTask`, with several repetitions and an end mark.
 
-    Inputs have two channels more: one marks the beginning, the other gives the number of repetitions, as a part of
-    ``repeat_count_max``. Outputs have one more, which marks the end. A sequence of length L shown R times takes
-    L·(R + 1) + 3 steps.
+    Inputs have two more channels: one marks the beginning, the other holds the number of repetitions as a fraction of
+    ``repeat_count_max``. Outputs have one more channel, which marks the end. A sequence of length L with R repetitions
+    takes L·(R + 1) + 3 steps.
 
     Parameters
     ----------
     seq_len_max : int
-        Longest sequence.
+        Length of the longest sequence.
     repeat_count_max : int
-        Most repetitions.
+        Maximum number of repetitions.
     vec_size : int
-        Bits of a step.
+        Bits per step.
     """
 
     def __init__(self, seq_len_max: int, repeat_count_max: int, vec_size: int) -> None:
@@ -149,17 +149,17 @@ class RepeatCopyTask(Task):
 
 
 class PrioritySortTask(Task):
-    """A sequence of random bits is shown with a priority from −1 to 1 for each step, and to be given sorted by it.
+    """Priority sort task: return a sequence of random bits sorted by a priority from −1 to 1 per step.
 
-    The step of highest priority comes first. Inputs have three channels more: the priority, and marks of the beginning
+    The step of highest priority comes first. Inputs have three more channels: the priority, and marks of the beginning
     and the end. A sequence of length L takes 2·L + 2 steps.
 
     Parameters
     ----------
     seq_len_max : int
-        Longest sequence.
+        Length of the longest sequence.
     vec_size : int
-        Bits of a step.
+        Bits per step.
     """
 
     def __init__(self, seq_len_max: int, vec_size: int) -> None:
@@ -187,7 +187,7 @@ class PrioritySortTask(Task):
 
 
 class Ticker(NervanaDataIterator):
-    """Yields ``X, (y, mask)`` of a task, anew in each epoch; the mask is 1 at steps that the sequences have.
+    """Yields new minibatches ``X, (y, mask)`` of a task; the mask is 1 at the steps of the sequences.
 
     Parameters
     ----------
@@ -196,13 +196,13 @@ class Ticker(NervanaDataIterator):
     Attributes
     ----------
     nin, nout : int
-        Those of the task.
+        Sizes of the task.
     shape : tuple
         ``(nin, time_steps_max)``.
     nbatches : int
         100.
     batch_index : int
-        Batches of the epoch that were given.
+        Number of batches already yielded in the epoch.
     """
 
     def __init__(self, task: Any) -> None:
@@ -217,7 +217,7 @@ class Ticker(NervanaDataIterator):
 
     @property
     def ndata(self) -> int:
-        """Sequences of an epoch."""
+        """Number of sequences per epoch."""
         return self.nbatches * self._batch_size()
 
     def _allocate(self) -> None:
@@ -228,7 +228,7 @@ class Ticker(NervanaDataIterator):
         self.mask = self.be.iobuf((self.task.nout, steps))
 
     def reset(self) -> None:
-        """Does nothing: there is no first sequence."""
+        """Do nothing: there is no first sequence."""
 
     def __iter__(self) -> Iterator[tuple[Any, tuple[Any, Any]]]:
         if self._made_for[0] is not self.be or self._made_for[1] != self._batch_size():

@@ -1,4 +1,4 @@
-"""Pairs of sentences in two languages, numbered and padded beforehand."""
+"""Sentence pairs in two languages, from files with padded token numbers."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ __public_module__ = "neonlike.data.text"
 class TextNMT(TokenSequences):
     """Batches of sentence pairs from ``<path>/<dataset>-<split>.h5``.
 
-    The file has the token numbers of sentences in ``X`` and of their translations in ``y``, ``(sentences, steps)``
-    each, and the tokens in ``s_vocab`` and ``t_vocab``. Targets are the translations **reversed**, last word first.
-    In neon's dialect tokens are bytes, as in the file, and sample n of batch k is sentence n * nbatches + k.
+    The file has token numbers of sentences in ``X`` and of their translations in ``y``, ``(sentences, steps)`` each,
+    and the tokens in ``s_vocab`` and ``t_vocab``. Targets are the translations **reversed**, last word first. In neon's
+    dialect tokens are bytes, as in the file, and sample n of batch k is sentence n * nbatches + k.
 
     Parameters
     ----------
     time_steps : int
-        Steps of a sentence; further ones in the file are not used.
+        Steps per sentence; further steps in the file are ignored.
     path : folder
     tokenizer
-        Not used: the file has numbers.
+        Unused: the file has token numbers.
     onehot_input : bool
-        Inputs are one-hot; else numbers, int32.
+        Use one-hot inputs; otherwise token numbers, int32.
     get_prev_target : bool
-        Inputs become pairs with the target of the step before.
+        Pair each input with the previous step's target.
     split : str
-        Such as "train".
+        Part of the data set, such as "train".
     subset_pct : float
-        How much of the file is used, in percent.
+        Percentage of the file to use.
 
     Attributes
     ----------
     s_vocab, t_vocab : list of str
-        Tokens of the two languages; ``vocab`` is that of the targets.
+        Tokens of the two languages; ``vocab`` is the targets' one.
     s_token_to_index, s_index_to_token, t_token_to_index, t_index_to_token : dict
-        Also, of the targets, ``token_to_index`` and ``index_to_token``.
+        The targets' mappings are also ``token_to_index`` and ``index_to_token``.
     nclass, nout : int
-        Tokens of the targets' language.
+        Number of tokens in the targets' language.
     """
 
     reverse_target = True

@@ -11,12 +11,12 @@ from neonlike.util.persist import load_obj, save_obj
 
 
 def global_contrast_normalize(X: np.ndarray, scale: float = 1.0, min_divisor: float = 1e-8) -> np.ndarray:
-    """Images in rows, each less its mean and scaled to the norm ``scale``.
+    """Subtract each image's mean and scale the image, a row, to the norm ``scale``.
 
     Parameters
     ----------
     min_divisor : float
-        Images with a smaller norm, of one colour, are not scaled.
+        Images with a smaller norm, of a single colour, are not scaled.
     """
     centred = X - X.mean(axis=1, keepdims=True)
     divisor = np.sqrt(np.square(centred).sum(axis=1, keepdims=True)) / scale
@@ -25,7 +25,7 @@ def global_contrast_normalize(X: np.ndarray, scale: float = 1.0, min_divisor: fl
 
 
 def zca_transform(images: np.ndarray, filter_bias: float = 0.1) -> tuple[np.ndarray, np.ndarray]:
-    """Mean ``(features,)`` and matrix ``(features, features)`` that whiten images in rows.
+    """Compute the mean ``(features,)`` and matrix ``(features, features)`` that whiten images in rows.
 
     The matrix is C**(−1/2) with C their covariance, plus ``filter_bias`` on its diagonal.
     """
@@ -42,7 +42,7 @@ def zca_whiten(
     Parameters
     ----------
     cache : path, optional
-        File that keeps mean and matrix; read if it is there.
+        File for mean and matrix; read if it exists.
     """
     if cache is not None and os.path.exists(cache):
         mean, whiten = load_obj(cache)

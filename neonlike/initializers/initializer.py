@@ -1,4 +1,4 @@
-"""Weight initializers: objects whose ``fill(tensor)`` writes the first values of a parameter in place.
+"""Weight initializers: objects with a method ``fill(tensor)`` that initializes a parameter in place.
 
 All random draws come from the backend's host generator ``be.rng``, so equal seeds give equal weights on every
 backend. Linear weights are stored ``(nout, nin)``, convolution weights ``(C*T*R*S, K)``: the fan-in is the second
@@ -28,12 +28,12 @@ class Initializer(NervanaObject):
 
 
 class Constant(Initializer):
-    """The same value everywhere, or the values of a given array.
+    """A constant value, or the values of an array.
 
     Parameters
     ----------
     val : float, Tensor or ndarray
-        A scalar, or values of exactly the parameter's shape; a flat array is given that shape.
+        A scalar, or values of exactly the parameter's shape; a flat array is reshaped.
     """
 
     def __init__(self, val: float | Tensor | np.ndarray = 0.0, name: str | None = "constantInit") -> None:
@@ -46,7 +46,7 @@ class Constant(Initializer):
         Raises
         ------
         ShapeError
-            If an array of another shape was given.
+            If an array has another shape.
         """
         val = self.val
         if isinstance(val, np.ndarray) and val.ndim == 0:
@@ -62,7 +62,7 @@ class Constant(Initializer):
 
 
 class Array(Constant):
-    """Values of a given array; a description keeps them as a NumPy array."""
+    """Values of an array; a description stores them as a NumPy array."""
 
     def get_description(self, skip: Any = (), **kwargs: Any) -> Description:
         """Describe the initializer with its values on the host."""
@@ -148,7 +148,7 @@ class Kaiming(Initializer):
 
 
 class IdentityInit(Initializer):
-    """The identity in the first columns, zero elsewhere; the layer is left out of optimization by its name."""
+    """The identity in the first columns, zero elsewhere; its name excludes the layer from optimization."""
 
     def __init__(self, local: bool = True, name: str | None = "Identity") -> None:
         super().__init__(name=name)

@@ -1,4 +1,4 @@
-"""Layers and containers: what networks are built from."""
+"""Layers and containers: the building blocks of networks."""
 
 from neonlike.layers.container import (
     MergeBroadcast,

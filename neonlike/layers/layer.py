@@ -1,4 +1,4 @@
-"""Leaf and compound layers under one path, as scripts import them and as saved models name them."""
+"""Leaf and compound layers under one path, for imports in scripts and for the class names in saved models."""
 
 from neonlike.layers.container.residual import Residual
 from neonlike.layers.core.base import AccumulationError, Layer, interpret_in_shape

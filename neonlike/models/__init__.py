@@ -1,4 +1,4 @@
-"""Models: a network with what is needed to train, evaluate, save and load it."""
+"""Models: networks with methods to train, evaluate, save and load them."""
 
 from neonlike.models.gan import GAN
 from neonlike.models.model import Model

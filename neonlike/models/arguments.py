@@ -1,4 +1,4 @@
-"""Checks the arguments of a model's methods: objects with certain methods, and what stands in where there are none."""
+"""Checks for the arguments of a model's methods, and defaults for missing ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DATASET_EXAMPLE = "ArrayIterator(X, y, nclass=10)"
 
 
 class NoCallbacks:
-    """Used where no callbacks are given: every hook does nothing."""
+    """Stand-in for missing callbacks: every hook does nothing."""
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("on_"):
@@ -32,14 +32,14 @@ def _nothing(*_: Any) -> None:
 
 
 def as_list(given: Any) -> list[Any]:
-    """Layers as a list, of one if it is none."""
+    """Return a list of layers; a single layer becomes a list of one."""
     if isinstance(given, Iterable) and not isinstance(given, np.ndarray):
         return list(given)
     return [given]
 
 
 def check_no_dataset(dataset: Any) -> None:
-    """Say in the log that a model is not given its data; raise if they are a layer."""
+    """Warn about the unused argument ``dataset``; raise if it is a layer."""
     if isinstance(dataset, Layer | CompoundLayer):
         raise ArgumentError("Model: give layers in a list: Model([first, second])")
     if dataset is not None:
@@ -47,7 +47,7 @@ def check_no_dataset(dataset: Any) -> None:
 
 
 def check_layers(model: Any) -> None:
-    """Raise if a layer stands at two places of a network; in neon's dialect, which took it, say so in the log."""
+    """Raise if a layer appears twice in a network; neon's dialect, which accepted it, warns instead."""
     seen: set[int] = set()
     for layer in model.layers.layers_fprop():
         if id(layer) in seen and not layer.is_branch_node:
@@ -62,7 +62,7 @@ def check_layers(model: Any) -> None:
 
 
 def warn_of_unused_keys(model: Any, optimizer: Any) -> None:
-    """Say in the log which keys of a MultiOptimizer are neither layers of the network nor classes of trained layers."""
+    """Warn about keys of a MultiOptimizer that match neither a layer's name nor a trained layer's class."""
     if not isinstance(optimizer, MultiOptimizer):
         return
     names = {name for layer in model.layers.layers_fprop() for name in (layer.name, layer.classnm)}
@@ -75,7 +75,7 @@ def warn_of_unused_keys(model: Any, optimizer: Any) -> None:
 
 
 def require(value: Any, attributes: tuple[str, ...], argument: str, example: str, unlike: str | None = None) -> None:
-    """Raise unless ``value`` is an object (not a class) with these attributes, and of no class with one ``unlike``."""
+    """Raise unless ``value`` is an object (not a class) with these attributes, and without the attribute ``unlike``."""
     fits = not isinstance(value, type) and all(hasattr(value, name) for name in attributes)
     if not fits or (unlike is not None and hasattr(type(value), unlike)):
         what = f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
@@ -83,7 +83,7 @@ def require(value: Any, attributes: tuple[str, ...], argument: str, example: str
 
 
 def check_input_shape(model: Any, dataset: Any) -> None:
-    """Raise if data, or a shape, have other inputs than ``model`` was set up for."""
+    """Raise if a dataset or shape differs from the input shape that ``model`` was set up for."""
     shape, known = model.layers.data_shape(dataset), model.layers.in_shape
     if isinstance(shape, int | tuple | list) and _sizes(plain_shape(shape)) != _sizes(known):
         raise ShapeError(
@@ -93,6 +93,6 @@ def check_input_shape(model: Any, dataset: Any) -> None:
 
 
 def _sizes(shape: Any) -> Any:
-    """Elements of a sample; a list of them if there are several inputs."""
+    """Number of elements of a sample; a list of them for several inputs."""
     several = isinstance(shape, list | tuple) and not all(isinstance(size, int) for size in shape)
     return [_sizes(part) for part in shape] if several else int(np.prod(shape))

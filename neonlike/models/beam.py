@@ -1,4 +1,4 @@
-"""Beam search: the most likely sequences that a sequence-to-sequence network may write.
+"""Beam search: the most likely output sequences of a sequence-to-sequence network.
 
 Source: Graves, "Sequence transduction with recurrent neural networks" (2012); Sutskever et al. (2014).
 """
@@ -21,24 +21,23 @@ __public_module__ = "neonlike.util.beamsearch"
 class BeamSearch(NervanaObject):
     """Search for the sequence of words with the largest product of probabilities.
 
-    At each step every beam, a sequence that has been found to be likely so far, is continued by every word, and the
-    best of all these are kept.
+    A beam is a likely sequence. At each step every beam is extended by every word, and the best results are kept.
 
     Parameters
     ----------
     seq2seq : Seq2Seq
-        Trained, with outputs that are probabilities of words.
+        A trained network with word probabilities as outputs.
 
     Attributes
     ----------
     candidates : list of ndarray ``(steps, N)``
         Words of the beams, the best one last.
     scores : Tensor ``(beams, N)``
-        Sum of the logarithms of their probabilities, ascending.
+        Sums of their log-probabilities, ascending.
     scores_list : list of Tensor ``(1, N)``
-        Those of each beam.
+        The scores of each beam.
     z_list : list of Tensor
-        What the decoder reads next, for each beam.
+        The decoder's next input, for each beam.
     """
 
     def __init__(self, seq2seq: Any) -> None:
@@ -54,16 +53,16 @@ class BeamSearch(NervanaObject):
         self._stacked: Any = None
 
     def beamsearch(self, inputs: Any, num_beams: int = 5, steps: int | None = None) -> Any:
-        """Search for a batch.
+        """Run the search for one batch.
 
         Parameters
         ----------
         inputs : Tensor
-            What the encoder reads (of a pair, as in training, the first).
+            Input of the encoder (a training pair may be passed; its first part is used).
         num_beams : int
-            Beams to keep; with 1 each step takes the most likely word.
+            Number of beams; with 1 each step takes the most likely word.
         steps : int, optional
-            Words to write, by default as many as the decoder was configured for.
+            Number of words to generate; by default the decoder's configured steps.
 
         Returns
         -------
@@ -81,7 +80,7 @@ class BeamSearch(NervanaObject):
         return self.be.array(self.candidates[-1], dtype=np.int32)
 
     def _begin(self, x: Any) -> None:
-        """One beam without words."""
+        """Start with one empty beam."""
         net, decoder = self.seq2seq, self.seq2seq.decoder
         net.encoder.fprop(x, inference=True)
         samples = net.samples_in(x)
@@ -98,7 +97,7 @@ class BeamSearch(NervanaObject):
         self.z_list = [decoder.next_inputs(samples, words)]
 
     def _step(self, num_beams: int) -> None:
-        """Continue each beam by each word, and keep the best."""
+        """Extend each beam by each word, and keep the best."""
         be, after = self.be, []
         words = interpret_in_shape(self.seq2seq.out_shape)[0]
         stacked = self._buffer(words * len(self.z_list), self.scores.shape[1])
@@ -131,7 +130,7 @@ class BeamSearch(NervanaObject):
         self.z_list = [self.seq2seq.decoder.words_as_inputs(word.reshape(1, -1)) for word in chosen]
 
     def _states_of(self, parent: np.ndarray, after: list[Any]) -> list[Any]:
-        """For each recurrent layer its states, of each sample those of the beam that it continues."""
+        """States of each recurrent layer, reordered so that each beam continues its parent's state."""
         if len(after) == 1:
             return after[0]
         of_beam = self.be.array(parent, dtype=np.int32)

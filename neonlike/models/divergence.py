@@ -1,4 +1,4 @@
-"""A training whose cost is no number any more: where that began, said once, and the training ended if asked to."""
+"""Detection of a non-finite training cost: reports its first occurrence and optionally ends the training."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ __all__ = ["met"]
 
 
 def met(model: Any, epoch: int, minibatch: int, inputs: Any, callbacks: Any) -> bool:
-    """Say once in a training that its cost is nan or infinite; whether the training ends now.
+    """Report the first nan or infinite cost of a training; return whether the training ends now.
 
-    It does with ``Callbacks(stop_on_nan=True)``: before the end of the epoch, so that what callbacks save there stays
-    that of an epoch whose costs were numbers.
+    With ``Callbacks(stop_on_nan=True)`` it ends before the end of the epoch, so that files saved by callbacks still
+    hold the last epoch with finite costs.
 
     Parameters
     ----------
     model : Model
-        After the step of the minibatch.
+        The model, after the step of the minibatch.
     epoch, minibatch : int
-        The first with such a cost.
+        The first minibatch with a non-finite cost.
     inputs : Tensor or nested lists
-        Of the minibatch.
+        Inputs of the minibatch.
     callbacks : Callbacks
     """
     if model.diverged:
@@ -48,7 +48,7 @@ def met(model: Any, epoch: int, minibatch: int, inputs: Any, callbacks: Any) -> 
 
 
 def _where(model: Any, inputs: Any) -> str:
-    """Which outputs of the forward pass are not finite first, in words."""
+    """Name the first non-finite outputs of the forward pass, for the message."""
     if not all(map(_is_finite, _tensors(inputs))):
         return "the inputs of the network are not all finite"
     for layer in model.layers.layers_fprop():

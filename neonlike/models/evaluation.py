@@ -1,4 +1,4 @@
-"""Inference over a whole data set, for ``eval``, ``get_outputs`` and the loss on an evaluation set."""
+"""Inference over a whole data set, for ``eval``, ``get_outputs`` and the evaluation loss."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from neonlike.optree.values import values
 
 
 def predictions(model: Any, dataset: Any) -> Iterator[tuple[Any, Any, int, int]]:
-    """Outputs of ``model`` in inference for each batch of a data set, from its start.
+    """Yield inference outputs of ``model`` for each batch of a data set, from its start.
 
-    A batch may have fewer columns than the backend's batch size: the last one of an iterator that does not pad it
-    with samples of the start, as ArrayIterator does. Of sequences those columns are left out, as they are in each step;
-    else they are behind the others.
+    A batch may have fewer columns than the backend's batch size: the last batch of an iterator without padding.
+    (ArrayIterator pads with samples from the start.) For sequences the missing columns are left out of each step;
+    otherwise padding columns come last.
 
     Yields
     ------
     tuple
-        Outputs (in buffers that the next batch overwrites), targets, the number of samples that are no padding, and
-        the number of time steps of the outputs.
+        Outputs (in buffers that the next batch overwrites), targets, number of samples without padding, and number
+        of time steps of the outputs.
     """
     dataset.reset()
     samples = 0
     for x, t in dataset:
-        if samples >= dataset.ndata:  # whatever follows is of samples that were counted
+        if samples >= dataset.ndata:  # all following samples were counted already
             return
         y = model.fprop(x, inference=True)
         batch = model.layers.samples_in(x)
@@ -44,7 +44,7 @@ def predictions(model: Any, dataset: Any) -> Iterator[tuple[Any, Any, int, int]]
 
 
 def _of_samples(tensors: Any, batch: int, valid: int) -> Any:
-    """The columns of the first ``valid`` of ``batch`` samples, in each step; ``tensors`` may be nested, or none."""
+    """The columns of the first ``valid`` of ``batch`` samples, in each step; ``tensors`` may be nested or None."""
     if isinstance(tensors, list | tuple):
         return [_of_samples(one, batch, valid) for one in tensors]
     if not isinstance(tensors, Tensor) or tensors.ndim != 2 or tensors.shape[1] % batch:
@@ -57,12 +57,12 @@ def _of_samples(tensors: Any, batch: int, valid: int) -> Any:
 
 
 def summed(who: str, model: Any, dataset: Any, measured: Callable[[Any, Any, int, int], Any]) -> tuple[Any, int]:
-    """Sum over the batches of a data set of ``measured`` of what :func:`predictions` yields, and the number of samples.
+    """Sum ``measured`` over the batches of a data set; return the sum and the number of samples.
 
     Raises
     ------
     ArgumentError
-        In the name of ``who``, if there is no batch.
+        If there is no batch; the message names ``who``.
     """
     total: Any = 0
     samples = 0
@@ -75,9 +75,9 @@ def summed(who: str, model: Any, dataset: Any, measured: Callable[[Any, Any, int
 
 
 def average(model: Any, dataset: Any, metric: Any) -> np.ndarray:
-    """Metric over all samples: float32, one number for each of its names.
+    """Value of a metric over all samples: float32, one number per metric name.
 
-    Its average, or what it makes of counts that were added, if it is no mean over samples.
+    It is the mean over samples, or computed from summed counts if the metric accumulates counts.
     """
     require(metric, ("metric_names",), "metric", "Misclassification()")
     require(dataset, ("reset", "ndata", "__iter__"), "dataset", DATASET_EXAMPLE)
@@ -127,5 +127,5 @@ def outputs_beam(model: Any, dataset: Any, num_beams: int, steps: int | None) ->
 
 
 def _first(tensors: Any) -> Any:
-    """A tensor, or the first of several."""
+    """Return a tensor, or the first of several."""
     return tensors[0] if isinstance(tensors, list | tuple) else tensors

@@ -1,4 +1,4 @@
-"""Tells which layers of a network the backend computes together, in words."""
+"""Report of the layers that the backend computes together."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from neonlike.layers.container import LayerContainer
 
 
 def explain(network: Any) -> str:
-    """A line for each layer: shapes, what its call computes of others, and what another's call computes of it.
+    """Describe each layer in a line: shapes, work taken over from other layers, and work left to others.
 
     Raises
     ------
     ArgumentError
-        If the network does not know its shapes yet.
+        If the network's shapes are not known yet.
     """
     if network.in_shape is None:
         raise ArgumentError(

@@ -25,40 +25,40 @@ __public_module__ = "neonlike.models.model"
 class GAN(Model):
     """A generator and a discriminator, trained against each other.
 
-    Each minibatch trains the discriminator, on a batch that the generator makes and on a batch of data, whose gradients
-    add up to one update. After every ``k`` of them the generator is trained once.
+    Each minibatch trains the discriminator on a generated batch and on a batch of data, with one update by the summed
+    gradients. After every ``k`` minibatches the generator is trained once.
 
     Parameters
     ----------
     layers : GenerativeAdversarial, path or dict
         Both networks, or a saved model.
     noise_dim : int or tuple
-        Shape of the noise that samples are made of, without the batch.
+        Shape of the generator's noise, without the batch.
     noise_type : str
         ``"normal"`` for N(0, 1), ``"uniform"`` for U(-1, 1).
     weights_only : bool
         When loading, leave the optimizer states out.
     optimizer : Optimizer, optional
-        Kept until ``fit`` is given one.
+        Default for ``fit`` without an optimizer.
     k : int
-        Updates of the discriminator for one of the generator.
+        Number of discriminator updates per generator update.
     wgan_param_clamp : float, optional
-        Bound of the discriminator's parameters, which are clipped to it before each minibatch.
+        Bound for the discriminator's parameters, which are clipped before each minibatch.
     wgan_train_sched : bool
-        Use 100 instead of ``k`` for the first 25 updates of the generator, and for each 500th.
+        Use 100 instead of ``k`` for the first 25 updates of the generator, and for every 500th.
 
     Attributes
     ----------
     gen_iter : int
-        Updates of the generator.
+        Number of generator updates.
     current_batch, last_gen_batch : int
-        Minibatches trained, and how many of them at the last update of the generator.
+        Minibatches trained so far, and up to the last update of the generator.
     cost_dis : ndarray
         Cost of the discriminator in the last minibatch, ``(1, 1)``; ``total_cost`` is its mean over the epoch.
     zbuf, ybuf, z0 : Tensor
-        Noise of the minibatch, the discriminator's outputs on what was made of it, and noise that stays the same.
+        Noise of the minibatch, the discriminator's outputs for its generated samples, and constant noise.
     data_batch, noise_batch : Tensor
-        The last data of an epoch, and what the generator makes of ``z0`` after it.
+        The last data of an epoch, and the generator's output for ``z0`` after it.
     """
 
     def __init__(
@@ -95,14 +95,14 @@ class GAN(Model):
             )
 
     def initialize(self, dataset: Any, cost: Any = None) -> None:
-        """Set both networks up for the noise; what the generator makes must have the shape of the data.
+        """Set up both networks for the noise; the generator's output must have the shape of the data.
 
         Parameters
         ----------
         dataset : iterator or shape
             The data.
         cost : GeneralizedGANCost, optional
-            Prepared for the discriminator's output.
+            Cost, prepared for the discriminator's output.
         """
         if cost is not None and not isinstance(cost, GeneralizedGANCost):
             raise DTypeError(f"GAN: the cost must be a GeneralizedGANCost(GANCost(...)), got a {type(cost).__name__}")
@@ -116,7 +116,7 @@ class GAN(Model):
             self.ybuf = self.be.iobuf(self.layers.out_shape)
             state = self.be.rng_get_state()
             self.fill_noise(self.z0, self.noise_type == "normal")
-            if self.progress.loaded:  # goes on with the random numbers of a saved training
+            if self.progress.loaded:  # continue with the random numbers of a saved training
                 self.be.rng_set_state(state)
 
     def fill_noise(self, z: Any, normal: bool = True) -> None:
@@ -127,7 +127,7 @@ class GAN(Model):
             z[:] = 2.0 * self.be.rand() - 1.0
 
     def fprop_gen(self, x: Any, inference: bool = False) -> Any:
-        """Samples that the generator makes of noise."""
+        """Generate samples from noise."""
         return self.layers.generator.fprop(x, inference)
 
     def fprop_dis(self, x: Any, inference: bool = False) -> Any:
@@ -139,17 +139,17 @@ class GAN(Model):
         return self.layers.generator.bprop(delta)
 
     def bprop_dis(self, delta: Any) -> Any:
-        """Gradients of the discriminator's parameters; returns that with respect to its input."""
+        """Compute gradients of the discriminator's parameters; return the gradient of its input."""
         return self.layers.discriminator.bprop(delta)
 
     def clip_param_in_layers(self, layer_list: Any, abs_bound: float | None = None) -> None:
-        """Clip all parameters of the layers to ±abs_bound; nothing happens if it is None or 0."""
+        """Clip all parameters of the layers to ±abs_bound; do nothing if it is None or 0."""
         if abs_bound:
             for (param, _), _ in get_param_list(layer_list):
                 param[:] = self.be.clip(param, -abs(abs_bound), abs(abs_bound))
 
     def get_k(self, giter: int) -> int:
-        """Updates of the discriminator before the generator's update number ``giter``, counted from 0."""
+        """Number of discriminator updates before update ``giter`` of the generator, counted from 0."""
         return 100 if self.wgan_train_sched and (giter < 25 or giter % 500 == 0) else self.k
 
     # -- training ------------------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ class GAN(Model):
         self.noise_batch = self.fprop_gen(self.z0, inference=True)
 
     def start_training(self) -> None:
-        """Collect the layers of both networks that :meth:`train_minibatch` is to change."""
+        """Collect the layers of both networks for :meth:`train_minibatch`."""
         parts = self.layers.generator, self.layers.discriminator
         self._trained = parts[0].layers_to_optimize, parts[1].layers_to_optimize
 
@@ -168,7 +168,7 @@ class GAN(Model):
         return self.train_minibatch(x)
 
     def train_minibatch(self, x: Any) -> Any:
-        """Train the discriminator on the data ``x`` (features, N), and the generator if it is its turn.
+        """Train the discriminator on the data ``x`` (features, N), and the generator if it is due.
 
         Returns
         -------
@@ -189,14 +189,14 @@ class GAN(Model):
         return self.cost_dis
 
     def _made(self) -> Any:
-        """The discriminator's outputs on a new batch of samples that the generator made."""
+        """The discriminator's outputs for a newly generated batch."""
         self.fill_noise(self.zbuf, self.noise_type == "normal")
         return self.fprop_dis(self.fprop_gen(self.zbuf))
 
     def _train_discriminator(self, x: Any) -> None:
         cost, discriminator = self.cost, self.layers.discriminator
         y_noise = self._made()
-        self.ybuf[:] = y_noise  # in the buffer that the outputs on data are to be in
+        self.ybuf[:] = y_noise  # into the buffer for the outputs on data
         cost.deltas[:] = cost.through_activation(y_noise, cost.costfunc.bprop_noise(y_noise))
         self.bprop_dis(cost.deltas)
         discriminator.set_acc_on(True)
@@ -214,13 +214,13 @@ class GAN(Model):
         cost.deltas[:] = cost.through_activation(y_noise, cost.costfunc.bprop_generator(y_noise))
         self.bprop_gen(self.bprop_dis(cost.deltas))
 
-    # -- going on ------------------------------------------------------------------------------------------
+    # -- resuming ----------------------------------------------------------------------------------------------
 
     def counters(self) -> dict[str, int]:
-        """Counters of updates, to go on with them."""
+        """Counters of updates, for a resumed training."""
         return {name: getattr(self, name) for name in ("gen_iter", "last_gen_batch", "current_batch")}
 
     def set_counters(self, saved: dict[str, int]) -> None:
-        """Go on counting from those of a saved training."""
+        """Restore the counters of a saved training."""
         for name in self.counters():
             setattr(self, name, int(saved.get(name, 0)))

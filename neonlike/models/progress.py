@@ -1,14 +1,14 @@
-"""Position of a training, which beside weights, optimizer and random state makes a resumed one equal bit for bit.
+"""Position of a training; with weights, optimizer and random state it makes a resumed training bit-identical.
 
-A saved model has it in the entry ``progress``::
+A saved model stores it in the entry ``progress``::
 
-    ndata, batch_size     of the data that it was trained with, and
-    data_id               a checksum of some of them: other data are another training, for which the rest is void
-    data                  position of the data iterator, at the begin of the epoch in progress
-    minibatches           how many of that epoch are done, and
-    total_cost            their costs added up
-    callbacks             what callbacks remember and have recorded
-    counters              what else the model counts
+    ndata, batch_size     of the training data, and
+    data_id               a checksum of some of it: with other data a new training starts, and the rest is void
+    data                  position of the data iterator at the start of the current epoch
+    minibatches           number of minibatches done in this epoch, and
+    total_cost            the sum of their costs
+    callbacks             state and records of the callbacks
+    counters              other counters of the model
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class Progress:
     Attributes
     ----------
     minibatches : int
-        Minibatches done of the epoch in progress; 0 between epochs.
+        Minibatches done in the current epoch; 0 between epochs.
     loaded : dict
-        What a file said, until a training resumes from it.
+        The entry of a file, until a training resumes from it.
     random : dict
-        Where a file had the random streams, to which they are set when the training of that file is resumed.
+        Random streams saved in a file, restored when that training is resumed.
     """
 
     def __init__(self) -> None:
@@ -49,32 +49,32 @@ class Progress:
 
     @property
     def is_running(self) -> bool:
-        """Whether a training goes on."""
+        """Whether a training is running."""
         return self._dataset is not None
 
     def load(self, saved: dict[str, Any], random: dict[str, Any]) -> None:
-        """Take what a file says (:func:`checked_progress`); another training of the model is forgotten."""
+        """Load the entry of a file (:func:`checked_progress`) and forget any other training of the model."""
         coming = self._coming
         self.__init__()  # type: ignore[misc]
         self.loaded, self.random, self._coming = saved, random, coming
 
     def expect(self, dataset: Any) -> None:
-        """A training on ``dataset`` is about to begin."""
+        """Note the data of the training that is about to start."""
         self._coming = dataset
 
     def resumes(self, model: Any) -> bool:
-        """Whether the training that is about to begin goes on with the last one, of this process or of a file."""
+        """Whether the next training continues the last one, of this process or of a file."""
         saved = self.loaded or self._last
         return bool(saved) and self._coming is not None and _same_data(saved, model, self._coming)
 
     def pending_random(self) -> dict[str, Any]:
-        """Where the random streams of a training are that was read and not gone on with yet; empty if there is none."""
+        """Random streams of a loaded training that was not resumed yet; empty if there is none."""
         if not self.loaded or self.random.get("rng_state") is None:
             return {}
         return {name: self.random.get(name) for name in ("rng_state", "rand_stream")}
 
     def begin(self, model: Any, dataset: Any, callbacks: Any) -> None:
-        """A training begins: set the data iterator to its saved position, if it has the same data."""
+        """Start a training: set the data iterator to its saved position, if it has the same data."""
         saved, self.loaded = self.loaded or self._last, {}
         random, self.random = self.random, {}
         self._dataset, self._callbacks = dataset, callbacks
@@ -93,23 +93,23 @@ class Progress:
             logger.info("%s goes on after minibatch %d of epoch %d", model.name, self.minibatches, model.epoch_index)
 
     def batches(self, model: Any) -> Iterator[Any]:
-        """The epoch's remaining batches: all, unless a training was interrupted within it."""
+        """Yield the epoch's remaining batches: all of them, unless a training was interrupted within it."""
         self._epoch_began = _of(self._dataset)
         batches = iter(self._dataset)
         if self.minibatches:
             state = model.be.rng_get_state()
             for _ in range(self.minibatches):
                 next(batches, None)
-            model.be.rng_set_state(state)  # the saved one, which is that after these batches
+            model.be.rng_set_state(state)  # the saved state is the one after these batches
         return batches
 
     def end(self, model: Any) -> None:
-        """The training ended, or was interrupted."""
+        """End or interrupt the training."""
         self._last = self.describe(model)
         self._dataset = self._callbacks = self._coming = None
 
     def describe(self, model: Any) -> dict[str, Any]:
-        """The entry ``progress`` of a saved model; empty for one that was never trained."""
+        """The entry ``progress`` of a saved model; empty if it was never trained."""
         if self._dataset is None:
             return self.loaded or self._last
         return {
@@ -126,19 +126,19 @@ class Progress:
 
 
 def restore_random(be: Any, saved: dict[str, Any]) -> None:
-    """Set both random streams to where they were when the file was saved."""
+    """Restore both random streams from a file."""
     if (state := saved.get("rng_state")) is None:
         return
     try:
         if saved.get("rand_stream") is not None:
             state = make_state(state, saved["rand_stream"])
         be.rng_set_state(state)
-    except Exception as error:  # of another backend, in whatever form: the rest of the model is still good
+    except Exception as error:  # another backend may store any format; the rest of the model is still good
         logger.warning("Model: the saved random state does not fit this backend and is ignored (%s)", error)
 
 
 def checked_progress(saved: Any) -> dict[str, Any]:
-    """``saved`` itself if it is an entry ``progress``, empty if there is none.
+    """Return ``saved`` if it is a valid entry ``progress``, or an empty one if there is none.
 
     Raises
     ------
@@ -166,12 +166,12 @@ def checked_progress(saved: Any) -> dict[str, Any]:
 
 
 def data_id(dataset: Any) -> int:
-    """A checksum of some of the data of an iterator; 0 for one that does not say."""
+    """A checksum of some of an iterator's data; 0 if the iterator does not provide one."""
     return int(dataset.data_id()) if hasattr(type(dataset), "data_id") else 0
 
 
 def _same_data(saved: dict[str, Any], model: Any, dataset: Any) -> bool:
-    """Whether a saved training was one on ``dataset``."""
+    """Whether a saved training used ``dataset``."""
     if (saved.get("ndata"), saved.get("batch_size")) != (dataset.ndata, model.be.bsz):
         return False
     before, now = saved.get("data_id", 0), data_id(dataset)
@@ -179,14 +179,14 @@ def _same_data(saved: dict[str, Any], model: Any, dataset: Any) -> bool:
 
 
 def _of(thing: Any) -> dict[str, Any]:
-    """Progress of a data iterator or of callbacks; empty for classes of the user's own that have none."""
+    """Progress of a data iterator or of callbacks; empty for user classes without it."""
     return thing.progress() if hasattr(type(thing), "progress") else {}
 
 
 def check_epochs(model: Any, num_epochs: Any, is_read: bool = False) -> None:
-    """Raise unless ``num_epochs`` is a number of epochs, and not smaller than that of those done.
+    """Raise unless ``num_epochs`` is a number of epochs, and not less than the epochs already done.
 
-    How many are done is not known yet if the model ``is_read`` from a file before it is trained.
+    That number is not known yet if the model ``is_read`` from a file before the training.
     """
     if isinstance(num_epochs, bool) or not isinstance(num_epochs, int | np.integer):
         raise DTypeError(f"{model.name}.fit: num_epochs={brief(num_epochs)} is not the number of epochs, an integer")
@@ -200,7 +200,7 @@ def check_epochs(model: Any, num_epochs: Any, is_read: bool = False) -> None:
 
 
 def warn_if_done(model: Any, num_epochs: int) -> None:
-    """Say in the log why a training of ``num_epochs`` epochs in all has nothing to do."""
+    """Explain in the log why a training of ``num_epochs`` epochs in total has nothing to do."""
     if model.finished:
         logger.warning("%s.fit: an earlier training was stopped; set model.finished = False to go on", model.name)
     elif 0 < model.epoch_index >= num_epochs:

@@ -1,4 +1,4 @@
-"""A model's methods for its files and dictionaries, which :mod:`neonlike.models.saving` makes and reads."""
+"""Methods of a model for files and dictionaries; :mod:`neonlike.models.saving` implements them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Saved"]
 
 
 class Saved(NervanaObject):
-    """A model's methods for files and dictionaries."""
+    """A mixin with a model's methods for files and dictionaries."""
 
     made_on: Any
 
@@ -21,11 +21,11 @@ class Saved(NervanaObject):
         return copied(self, memo, self.made_on is not None)
 
     def get_description(self, get_weights: bool = False, keep_states: bool = False, **_: Any) -> Description:  # type: ignore[override]
-        """Dictionary that describes the model, the backend, cost and optimizer; see :mod:`neonlike.models.saving`."""
+        """Describe model, backend, cost and optimizer as a dictionary; see :mod:`neonlike.models.saving`."""
         return saving.describe(self, get_weights, keep_states)
 
     def serialize(self, fn: Any = None, keep_states: bool = True) -> Description | None:
-        """Dictionary of the model with its weights, or None after saving it to the file ``fn``."""
+        """Return a dictionary of the model with its weights, or save it to the file ``fn`` and return None."""
         described = self.get_description(get_weights=True, keep_states=keep_states)
         if fn is None:
             return described
@@ -33,20 +33,20 @@ class Saved(NervanaObject):
         return None
 
     def save_params(self, param_path: Any, keep_states: bool = True) -> None:
-        """Save the model to a file, in place of one that is there once it is written whole.
+        """Save the model to a file; an existing file is replaced only after the new one is complete.
 
         Parameters
         ----------
         param_path : path
-            Names that end in ``.p``, ``.pkl``, ``.pickle`` or ``.pck`` are pickles as neon writes them; all others
-            arrays and JSON, see docs/model_files.md. Both are loaded without running anything.
+            Names ending in ``.p``, ``.pkl``, ``.pickle`` or ``.pck`` select neon's pickle format; all others select
+            arrays and JSON, see docs/model_files.md. Loading either format executes no code.
         keep_states : bool
-            Save what the optimizer keeps for each parameter too, to continue the training later.
+            Also save the optimizer states, to resume the training later.
         """
         self.serialize(keep_states=keep_states, fn=param_path)
 
     def load_params(self, param_path: Any, load_states: bool = True) -> None:
-        """Load a model saved by ``save_params``, into the present layers if there are any."""
+        """Load a model saved by ``save_params``, into the existing layers if there are any."""
         self.deserialize(saving.load_obj(param_path), load_states=load_states)
 
     def load_weights(self, weight_path: Any) -> None:
@@ -55,11 +55,10 @@ class Saved(NervanaObject):
         self.load_params(weight_path)
 
     def deserialize(self, model_dict: dict[str, Any], data: Any = None, load_states: bool = True) -> None:
-        """Restore the model from a dictionary, into the present layers (by position) if there are any.
+        """Restore the model from a dictionary, into the existing layers (by position) if there are any.
 
-        Also restored are the number of epochs done and the backend's compatibility mode. Position in the data, what
-        callbacks remember and random streams are those of a training: they are restored by a ``fit`` that resumes it,
-        with the same data. Called by a callback, while a training goes on, weights and states of the optimizer alone
-        are restored.
+        The number of completed epochs and the backend's compatibility mode are restored, too. Data position, callback
+        state and random streams belong to a training: a ``fit`` that resumes it with the same data restores them. When
+        a callback calls this during a training, only weights and optimizer states are restored.
         """
         saving.restore(self, model_dict, load_states)

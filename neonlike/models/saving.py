@@ -1,12 +1,12 @@
-"""Saved models: dictionaries of plain values and arrays, and how a model is restored from one.
+"""Saved models: conversion of a model to a dictionary of plain values and arrays, and back.
 
 ::
 
     neon_version, backend {type, compat_mode, rng_seed, rng_state, rand_stream}, cost {type, config},
     optimizer {type, config[, progress]},
     model {type, container, config {name, layers [{type, config[, params][, states]}, ...]}},
-    epoch_index (completed epochs), train_input_shape (of a model that is set up),
-    progress (of a model that was trained; see neonlike.models.progress)
+    epoch_index (completed epochs), train_input_shape (after set-up), progress (after training; see
+    neonlike.models.progress)
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["describe", "load_obj", "restore", "resume", "save_model"]
 
 
 def describe(model: Any, get_weights: bool, keep_states: bool) -> Description:
-    """Dictionary of a model."""
+    """Convert a model to a dictionary."""
     be = model.be
     rng_state = be.rng_get_state()
     described: Description = {
@@ -60,7 +60,7 @@ def describe(model: Any, get_weights: bool, keep_states: bool) -> Description:
 
 
 def _progress(optimizer: Any) -> dict[str, Any]:
-    """Progress of an optimizer; empty for a class of the user's own that is no Optimizer."""
+    """Progress of an optimizer; empty for user classes not derived from Optimizer."""
     return optimizer.progress() if isinstance(optimizer, Optimizer) else {}
 
 
@@ -89,7 +89,7 @@ def restore(model: Any, model_dict: Any, load_states: bool) -> None:
     optimizer = model_dict.get("optimizer") if load_states else None
     note_keepers(model.layers.layers_fprop(), optimizer)
     model.optimizer_progress = optimizer.get("progress", {}) if isinstance(optimizer, dict) else {}
-    if model.progress.is_running:  # called by a callback: weights and states are the file's, the training goes on
+    if model.progress.is_running:  # called by a callback: restore weights and states only, the training continues
         resume(model, model.optimizer)
         return
     model.epoch_index = epoch_index
@@ -106,7 +106,7 @@ def _completed_epochs(model_dict: Description) -> int:
 
 
 def resume(model: Any, optimizer: Any) -> None:
-    """Give ``optimizer`` the progress of the one in the file that ``model`` was loaded from; done once."""
+    """Restore the optimizer's progress from the file that ``model`` was loaded from; done once."""
     progress, model.optimizer_progress = model.optimizer_progress, {}
     if not progress or not isinstance(optimizer, Optimizer):
         return
@@ -122,7 +122,7 @@ def resume(model: Any, optimizer: Any) -> None:
 
 
 def _checked_backend(saved: Any) -> Description:
-    """What a file says of the backend, if it is something that it can say."""
+    """Return the file's entry for the backend, or raise if it is damaged."""
     mode = saved.get("compat_mode") if isinstance(saved, dict) else ()
     if mode is not None and not (isinstance(mode, str) and mode in ("neon", "caffe")):
         raise ArgumentError(f"Model.deserialize: the entry 'backend' is damaged: {brief(saved)}")
@@ -138,7 +138,7 @@ def _restore_layers(model: Any, saved: Description, load_states: bool) -> None:
         layers.check_weights(saved)
     except NeonlikeError:
         raise
-    except Exception as error:  # whatever is missing or of another type in a file that somebody changed
+    except Exception as error:  # anything may be missing or of another type in an edited file
         raise ArgumentError(
             f"Model.deserialize: the description of the model is damaged, or of another program ({error!r:.200})"
         ) from error
@@ -147,7 +147,7 @@ def _restore_layers(model: Any, saved: Description, load_states: bool) -> None:
 
 
 def _restore_old_layers(model: Any, saved: list[Any], load_states: bool) -> None:
-    """Files from before layers were described: a list of parameters and states."""
+    """Restore layers from early files without descriptions: a list of parameters and states."""
     layers = [layer for layer in model.layers.layers_fprop() if layer.has_params]
     if len(layers) != len(saved):
         raise ArgumentError(

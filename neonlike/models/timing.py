@@ -1,4 +1,4 @@
-"""Timing of networks: each pass, and each layer in it, with the backend's own clock."""
+"""Timing of networks per pass and per layer, with the backend's own clock."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ Times: TypeAlias = "OrderedDict[str, list[float]]"
 
 @dataclass(frozen=True)
 class Profile:
-    """The times that :func:`profile` takes.
+    """Settings of :func:`profile`.
 
     Attributes
     ----------
     inference : bool
         Forward passes only.
     iterations, skipped : int
-        Minibatches to time, and how many before them to leave out.
+        Minibatches to time, and warm-up minibatches before them.
     """
 
     inference: bool = False
@@ -39,17 +39,17 @@ class Profile:
 
 
 wanted: Profile | None = None
-"""What ``Model.fit`` does instead of training, as the command line asked (``--profile``); None: it trains."""
+"""Profile that replaces training in ``Model.fit`` (command line ``--profile``); None: it trains."""
 
 
 def instead_of_training(asked: Profile | None) -> None:
-    """Have ``Model.fit`` time the model from now on; None: have it train."""
+    """Make ``Model.fit`` time the model from now on; None switches back to training."""
     global wanted
     wanted = asked
 
 
 def profile(model: Any, dataset: Any, asked: Profile) -> None:
-    """Run some minibatches and show how long passes and layers take; ``model`` has its cost and optimizer."""
+    """Time passes and layers over some minibatches and show a table; ``model`` has its cost and optimizer."""
     logger.display(
         "--profile: %s is timed instead of trained, %d minibatches after %d that are left out",
         model.name, asked.iterations, asked.skipped,
@@ -59,7 +59,7 @@ def profile(model: Any, dataset: Any, asked: Profile) -> None:
 
 
 class BenchmarkError(NeonlikeError, RuntimeError):
-    """The model lacks what is needed to time its training."""
+    """The model lacks a cost or an optimizer for timing its training."""
 
 
 class Benchmark(NervanaObject):
@@ -68,14 +68,14 @@ class Benchmark(NervanaObject):
     Parameters
     ----------
     model : Model
-        With cost and optimizer, unless only inference is timed.
+        The model, with cost and optimizer unless only inference is timed.
     time_layers : bool
         Time each leaf layer too.
 
     Attributes
     ----------
     layer_times : dict
-        Milliseconds of each call, under ``"fprop <layer>"`` and ``"bprop <layer>"``.
+        Milliseconds per call, under ``"fprop <layer>"`` and ``"bprop <layer>"``.
     """
 
     def __init__(self, model: Any, time_layers: bool = True) -> None:
@@ -109,21 +109,22 @@ class Benchmark(NervanaObject):
         return layers
 
     def time(self, dataset: Any, inference: bool = False, niterations: int = 20) -> OrderedDict[str, np.ndarray]:
-        """Run batches and return the milliseconds of each.
+        """Run batches and return the milliseconds of each pass.
 
         Parameters
         ----------
         dataset : iterator
-            Iterated again and again as needed.
+            Data, iterated repeatedly as needed.
         inference : bool
             Forward passes only; otherwise the parameters are trained.
         niterations : int
-            Batches to run.
+            Number of batches.
 
         Returns
         -------
         OrderedDict
-            Arrays ``fprop``[, ``bprop`` (with the update), ``iteration``], ``data_loading`` and those of the layers.
+            Arrays ``fprop``[, ``bprop`` (with the update), ``iteration``], ``data_loading``, and one per layer and
+            pass.
         """
         _require_batches("time", dataset, niterations)
         model = self.model
@@ -133,19 +134,19 @@ class Benchmark(NervanaObject):
         return self._with_layers(lambda times: self._run(dataset, inference, niterations, times))
 
     def time_gan(self, dataset: Any, niterations: int = 101) -> OrderedDict[str, np.ndarray]:
-        """Train a :class:`~neonlike.models.gan.GAN` on batches and return the milliseconds of each.
+        """Train a :class:`~neonlike.models.gan.GAN` on batches and return the milliseconds of each step.
 
         Parameters
         ----------
         dataset : iterator
-            Iterated again and again as needed.
+            Data, iterated repeatedly as needed.
         niterations : int
-            Batches to run. Every ``model.k`` of them the generator is trained, too.
+            Number of batches. The generator is trained after every ``model.k`` of them.
 
         Returns
         -------
         OrderedDict
-            Arrays ``iteration``, ``data_loading`` and those of the layers of both networks.
+            Arrays ``iteration``, ``data_loading``, and one per layer and pass of both networks.
         """
         _require_batches("time_gan", dataset, niterations)
         model = self.model
@@ -164,7 +165,7 @@ class Benchmark(NervanaObject):
         return self._with_layers(run)
 
     def _with_layers(self, run: Callable[[Times], None]) -> OrderedDict[str, np.ndarray]:
-        """What ``run`` times, and the layers meanwhile."""
+        """Run ``run`` with timed layers and return all times."""
         times: Times = OrderedDict((name, []) for name in ("fprop", "bprop", "iteration", "data_loading"))
         layers = self._wrap_layers()
         try:
@@ -199,7 +200,7 @@ class Benchmark(NervanaObject):
                 iterate(x, t)
 
     def _batches(self, dataset: Any, niterations: int, times: Times) -> Iterator[Any]:
-        """So many batches, and how long it takes to get them."""
+        """Yield the given number of batches and time their loading."""
         batches: Any = iter(())
         for _ in range(niterations):
             self.be.record_mark(self._start)
@@ -221,13 +222,13 @@ class Benchmark(NervanaObject):
         Parameters
         ----------
         stats : dict
-            What ``time`` returned.
+            Result of ``time``.
         functions : list of callable, optional
             Columns; mean, median, min and max by default.
         output : object with ``display``, optional
-            Where the table goes, as one text; the library's logger by default.
+            Destination of the table, as one text; by default the library's logger.
         nskip : int
-            Leave out that many first calls.
+            Number of first calls to exclude.
         """
         if not stats:
             raise ArgumentError("Benchmark.print_stats: nothing to print; give what Benchmark.time returned")
@@ -280,6 +281,6 @@ def benchmark_model(
 
 
 def _title(function: Statistic) -> str:
-    # np.min and np.max were called amin and amax once, and that is what the table has always said.
+    # np.min and np.max used to be called amin and amax, and the table has always used these names.
     name = {"min": "amin", "max": "amax"}.get(function.__name__, function.__name__)
     return name.title()

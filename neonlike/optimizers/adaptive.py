@@ -1,4 +1,4 @@
-"""Optimizers with a step size for each parameter, from running statistics of its gradients."""
+"""Adaptive optimizers: per-parameter step sizes from running statistics of gradients."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __public_module__ = "neonlike.optimizers.optimizer"
 
 
 class RMSProp(Optimizer):
-    """a ← d·a + (1 − d)·g²;  p ← p − lr·g / (sqrt(a + ε) + ε).
+    """RMSProp: a ← d·a + (1 − d)·g²;  p ← p − lr·g / (sqrt(a + ε) + ε).
 
     Source: Tieleman & Hinton, lecture 6.5 of "Neural networks for machine learning" (2012).
     """
@@ -61,7 +61,7 @@ class RMSProp(Optimizer):
 
 
 class Adagrad(Optimizer):
-    """a ← a + g²;  p ← p − lr·g / sqrt(a + ε).
+    """Adagrad: a ← a + g²;  p ← p − lr·g / sqrt(a + ε).
 
     Source: Duchi et al., "Adaptive subgradient methods for online learning and stochastic optimization" (2011).
     """
@@ -98,7 +98,7 @@ class Adagrad(Optimizer):
 
 
 class Adadelta(Optimizer):
-    """Steps in the units of the parameter, without a learning rate.
+    """Adadelta: steps in the units of the parameter, without a learning rate.
 
     States E[g²], E[Δ²], Δ:  s0 ← d·s0 + (1 − d)·g²;  Δ = sqrt((s1 + ε) / (s0 + ε))·g;  s1 ← d·s1 + (1 − d)·Δ²;
     p ← p − Δ.
@@ -143,20 +143,21 @@ class Adadelta(Optimizer):
 class Adam(Optimizer):
     """Adaptive moments: m and v average g and g²;  p ← p − l·m / (sqrt(v) + ε), l = lr·sqrt(1 − β2ᵗ) / (1 − β1ᵗ).
 
-    Steps t count from a parameter's own first one; they are saved with the states of its layer. In neon's dialect one
+    Steps t count from each parameter's first step; they are saved with the states of its layer. In neon's dialect one
     number counts all calls of ``optimize``.
 
     Attributes
     ----------
     t : int
-        Steps so far of the parameters that were updated last. Setting it sets those of the parameters updated next.
+        Number of steps of the most recently updated parameters. Setting it sets the steps of the parameters updated
+        next.
 
     References
     ----------
     Kingma & Ba, "Adam: a method for stochastic optimization" (2014).
     """
 
-    __slots__ = ("t", "t_left")  # which each step sets; the one that it left
+    __slots__ = ("t", "t_left")  # set by each step; the value that it left
     number_of_states = 2
     hyperparameters: ClassVar[tuple[str, ...]] = ("beta_1", "beta_2", "epsilon")
 
@@ -185,11 +186,11 @@ class Adam(Optimizer):
         return super().__getstate__(), {"t": self.t, "t_left": self.t_left}
 
     def progress(self) -> dict[str, Any]:
-        """The number of steps."""
+        """The number of steps, for a saved model."""
         return {"t": self.t}
 
     def set_progress(self, saved: dict[str, Any]) -> None:
-        """Count on from the number of steps saved."""
+        """Restore the saved number of steps."""
         steps = saved.get("t", self.t)
         if not isinstance(steps, int | np.integer) or steps < 0:
             raise ArgumentError(f"{self.classnm}: t={brief(steps)} is no number of steps that were made")
@@ -201,7 +202,7 @@ class Adam(Optimizer):
         return found
 
     def _by_counts(self, group: Group) -> list[Group]:
-        """The parameters of ``group`` in parts that have had as many steps."""
+        """Split the parameters of ``group`` by their number of steps."""
         parts = []
         for count, entries in by_counts(group, self.t).items():
             parts.append(part := Group(entries))
@@ -215,7 +216,7 @@ class Adam(Optimizer):
                 group.parts = parts = self._by_counts(group)
                 break
         calls = self.t
-        if calls != self.t_left:  # somebody has set it
+        if calls != self.t_left:  # set by a user
             for part in parts:
                 part.count.steps = calls
         for part in parts:
@@ -251,21 +252,21 @@ class Adam(Optimizer):
 class AdamW(Adam):
     """Adam with decoupled weight decay:  p ← p − lr·(m̂ / (sqrt(v̂) + ε) + wdecay·p).
 
-    m̂ = m / (1 − β1ᵗ) and v̂ = v / (1 − β2ᵗ) are the corrected averages. Decay is not scaled by them, as it is where it
-    is a part of the gradient. Clipping by the norm scales the gradient, before it is averaged. To leave biases and
-    normalization out of the decay, give them an optimizer of their own (:class:`MultiOptimizer`).
+    m̂ = m / (1 − β1ᵗ) and v̂ = v / (1 − β2ᵗ) are the corrected averages. They do not scale the decay, as they would if
+    it were part of the gradient. Norm clipping scales the gradient before averaging. To exclude biases and
+    normalization from the decay, give them another optimizer (:class:`MultiOptimizer`).
 
     Parameters
     ----------
     wdecay : float
-        Weight decay, a fraction of the parameter for a rate of 1.
+        Weight decay, as a fraction of the parameter at a learning rate of 1.
     schedule : Schedule
         Learning-rate schedule.
 
     Attributes
     ----------
     t : int
-        Steps so far of the parameters that were updated last.
+        Number of steps of the most recently updated parameters.
 
     References
     ----------
@@ -344,7 +345,7 @@ class ShiftAdaMax(Optimizer):
         return (self._rate(epoch) / (1.0 - self.beta_1 ** (epoch + 1)),)
 
     def _apply(self, param_list: Sequence[Parameter], numbers: tuple[float, ...]) -> None:
-        """Update the parameters; shifts are carried out at once, so that there is nothing to prepare."""
+        """Update the parameters; shifts are executed immediately, so there is nothing to prepare."""
         for (param, grad), states in param_list:
             param.rounding = self.stochastic_round
             self.be.assign_many(self._updates(param, grad, states, *numbers))

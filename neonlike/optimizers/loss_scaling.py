@@ -1,7 +1,7 @@
-"""Loss scaling, for networks of 16 bits: errors are multiplied by a factor, gradients divided where they are read.
+"""Loss scaling for 16-bit networks: errors are multiplied by a factor, and gradients divided when they are read.
 
-Small errors of float16 would be 0 otherwise. An overflow leaves parameters as they were, by a flag where the tensors
-are: no step has the host wait for it. P. Micikevicius et al., "Mixed precision training", ICLR 2018, section 3.2.
+It keeps small errors of float16 from becoming 0. After an overflow, parameters stay unchanged: a flag on the device
+decides, so that the host never waits. P. Micikevicius et al., "Mixed precision training", ICLR 2018, section 3.2.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from neonlike.optimizers.step import Parameter
 __public_module__ = "neonlike.optimizers.optimizer"
 
 LEAST, MOST = 2.0**-24, 2.0**24
-"""Bounds of a scale that is changed: it comes back from them within the steps of a training."""
+"""Bounds of an adjusted scale; a training recovers from them within its steps."""
 
 
 class LossScaling(Optimizer):
-    """Lets another optimizer update parameters from the gradients of a scaled loss.
+    """Wraps an optimizer to update parameters from the gradients of a scaled loss.
 
-    A step whose gradients are not all finite changes nothing but the scale: parameters and states stay. Whatever the
-    scale, the other optimizer sees the gradients of the loss itself, in the dtype that it computes in: float32 for
-    tensors of 16 bits. ``model.fit`` scales errors by itself; a loop of your own calls :meth:`scale_errors`:
-    ``model.bprop(optimizer.scale_errors(cost.get_errors(y, t)))``. Until the optimizer ran, gradients that layers hold
-    are those of the scaled loss. Generative adversarial networks are not trained with it.
+    A step with non-finite gradients changes only the scale: parameters and states stay. The wrapped optimizer always
+    sees the gradients of the unscaled loss, in its compute dtype: float32 for tensors of 16 bits. ``model.fit`` scales
+    errors automatically; a custom loop calls :meth:`scale_errors`:
+    ``model.bprop(optimizer.scale_errors(cost.get_errors(y, t)))``. Until the optimizer runs, gradients in layers are
+    those of the scaled loss. Generative adversarial networks are not supported.
 
     Parameters
     ----------
     optimizer : Optimizer
         Any but ``ShiftAdaMax``, also a :class:`MultiOptimizer`: the step is skipped for all its layers. Adam and AdamW
-        count skipped steps too.
+        count skipped steps, too.
     scale : float
-        Factor of the loss, from 2**-24 to 2**24, for the first steps. Powers of two round nothing.
+        Initial factor of the loss, from 2**-24 to 2**24. Powers of two cause no rounding.
     interval : int, optional
-        After so many steps in a row without an overflow the scale is doubled; it is halved after an overflow. None: it
-        stays as it is.
+        Number of consecutive steps without overflow after which the scale is doubled; an overflow halves it. None:
+        the scale stays constant.
 
     Raises
     ------
     ArgumentError, DTypeError
-        If an argument is no such thing.
+        If an argument is invalid.
 
     Examples
     --------
@@ -76,26 +76,26 @@ class LossScaling(Optimizer):
 
     @property
     def current_scale(self) -> float:
-        """Factor of the next step's loss. Reading it waits for a device."""
+        """Loss factor of the next step. Reading it waits for the device."""
         return self._values()[0]
 
     @property
     def skipped_steps(self) -> int:
-        """Steps so far that an overflow had no effect of. Reading it waits for a device."""
+        """Number of steps skipped because of overflow. Reading it waits for the device."""
         return int(self._values()[2])
 
     def _values(self) -> tuple[float, float, float]:
         return self._saved if self._held is None else self._held.values()
 
     def _present(self) -> Scale:
-        """The scale on the present backend."""
+        """The scale on the current backend."""
         be = self.require_backend("scale_errors")
         if self._held is None or self._held.be is not be:
             self._held = Scale(be, self._values(), self.interval)
         return self._held
 
     def scale_errors(self, errors: Any) -> Any:
-        """``errors`` of a cost, a tensor or a list of them, multiplied by the scale in place."""
+        """Multiply the ``errors`` of a cost, a tensor or a list, by the scale in place."""
         scale = self._present()
         for error in errors if isinstance(errors, list | tuple) else (errors,):
             error[:] = error * scale.factor
@@ -103,7 +103,7 @@ class LossScaling(Optimizer):
         return errors
 
     def optimize(self, layer_list: Sequence[Any], epoch: int) -> None:
-        """Let the optimizer update the parameters of the layers in place, unless a gradient is not finite.
+        """Update the parameters of the layers in place with the wrapped optimizer, unless a gradient is not finite.
 
         Raises
         ------
@@ -126,13 +126,13 @@ class LossScaling(Optimizer):
         self._is_scaled = False
 
     def progress(self) -> dict[str, Any]:
-        """The scale, steps since it changed, steps skipped, and the progress of the other optimizer."""
+        """The scale, steps since its last change, skipped steps, and the wrapped optimizer's progress."""
         scale, good, skipped = self._values()
         inner = self.optimizer.progress()
         return {"scale": scale, "good": good, "skipped": skipped, **({"optimizer": inner} if inner else {})}
 
     def set_progress(self, saved: dict[str, Any]) -> None:
-        """Go on from what was saved."""
+        """Restore saved progress."""
         names = ("scale", "good", "skipped")
         given = [float(saved.get(name, old)) for name, old in zip(names, self._values(), strict=True)]
         self._saved, self._held = (given[0], given[1], given[2]), None
@@ -141,22 +141,22 @@ class LossScaling(Optimizer):
 
 
 class Scale:
-    """A scale on a backend, in float32 tensors (1, 1), and whether the gradients of this step are finite.
+    """A scale on a backend, in float32 tensors (1, 1), with a flag for finite gradients.
 
     Parameters
     ----------
     be : Backend
     values : (float, float, float)
-        The scale, steps without an overflow since it changed, steps skipped.
+        The scale, steps without overflow since its last change, skipped steps.
     interval : int or None
-        As of :class:`LossScaling`.
+        As in :class:`LossScaling`.
 
     Attributes
     ----------
     factor, inverse : Tensor
         The scale of this step, and 1 / scale.
     finite : Tensor
-        1 if all gradients are, 0 else.
+        1 if all gradients are finite, else 0.
     """
 
     def __init__(self, be: Any, values: tuple[float, float, float], interval: int | None) -> None:
@@ -167,7 +167,7 @@ class Scale:
         self._advance = be.prepare(self._next(interval))
 
     def _next(self, interval: int | None) -> list[tuple[Any, Any]]:
-        """Assignments that follow a step."""
+        """Assignments executed after a step."""
         be, counted = self.be, [(self.skipped, self.skipped + 1 - self.finite)]
         if interval is None:
             return counted
@@ -178,7 +178,7 @@ class Scale:
         return [*counted, (self.good, fresh), (self.factor, factor), (self.inverse, 1 / factor)]
 
     def check(self, param_list: Sequence[Parameter]) -> None:
-        """Find whether all gradients are finite."""
+        """Check whether all gradients are finite."""
         be, gradients = self.be, [grad for (_, grad), _ in param_list]
         key = (be.engine, be.num_threads, *map(id, gradients))
         if key not in self._checks:
@@ -189,30 +189,30 @@ class Scale:
         self._checks[key][0]()
 
     def advance(self) -> None:
-        """Change the scale by what this step found."""
+        """Adjust the scale after a step."""
         self._advance()
 
     def unscaled(self, grad: Any) -> Any:
-        """The gradient of the loss: an expression."""
+        """Expression of the unscaled gradient."""
         return grad * self.inverse
 
     def masked(self, updates: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
-        """Assignments that leave their targets as they are if a gradient is not finite."""
+        """Assignments that keep their targets unchanged if a gradient is not finite."""
         return [(target, self.be.where(self.finite, value, target)) for target, value in updates]
 
     def values(self) -> tuple[float, float, float]:
-        """The values that a scale is made from, read."""
+        """Read the scale's constructor values."""
         scale, good, skipped = (float(tensor.get()[0, 0]) for tensor in (self.factor, self.good, self.skipped))
         return scale, good, skipped
 
 
 def scaled_errors(optimizer: Any, errors: Any) -> Any:
-    """``errors`` of a cost, scaled if ``optimizer`` is one for a scaled loss."""
+    """Scale the ``errors`` of a cost if ``optimizer`` uses loss scaling."""
     return optimizer.scale_errors(errors) if isinstance(optimizer, LossScaling) else errors
 
 
 def _require_masked(optimizer: Any) -> None:
-    """Raise unless ``optimizer`` updates parameters by the step that can be skipped."""
+    """Raise unless ``optimizer`` updates parameters by a step that can be skipped."""
     if not isinstance(optimizer, Optimizer):
         raise DTypeError(f"LossScaling: optimizer is a {type(optimizer).__name__}; expected an optimizer")
     own = type(optimizer)

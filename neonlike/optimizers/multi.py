@@ -1,4 +1,4 @@
-"""Different optimizers for different layers."""
+"""Assignment of different optimizers to different layers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __public_module__ = "neonlike.optimizers.optimizer"
 
 
 class LayersOfOptimizers(dict[Any, Any]):
-    """Id of a list of layers -> {optimizer: its layers}; an optimizer is the key of its layers in the last list."""
+    """Maps the id of a layer list to {optimizer: layers}, and an optimizer to its layers in the last list."""
 
     def __missing__(self, key: Any) -> Any:
         latest: dict[Any, Any] = next(reversed(self.values()), {})
@@ -22,13 +22,13 @@ class LayersOfOptimizers(dict[Any, Any]):
 
 
 class MultiOptimizer(Optimizer):
-    """Chooses an optimizer for each layer: by the layer's name, else by its class, else the default.
+    """Selects an optimizer per layer: by the layer's name, else by its class, else the default.
 
     Parameters
     ----------
     optimizer_mapping : dict
-        Layer name or class name -> optimizer; the key ``'default'`` is required. A class name stands for exactly
-        that class, not for its subclasses.
+        Layer name or class name -> optimizer; the key ``'default'`` is required. A class name matches exactly that
+        class, not its subclasses.
     """
 
     def __init__(self, optimizer_mapping: dict[str, Optimizer], name: str | None = None) -> None:
@@ -38,11 +38,11 @@ class MultiOptimizer(Optimizer):
 
     @property
     def map_list(self) -> LayersOfOptimizers:
-        """The chosen layers of each optimizer, by the identity of the list of layers or by the optimizer."""
+        """The layers of each optimizer, keyed by the identity of the layer list or by the optimizer."""
         return LayersOfOptimizers((key, groups) for key, (_, groups) in self._map_cache.items())
 
     def _reset_mapping(self, new_mapping: dict[str, Optimizer]) -> None:
-        """Take a new mapping and forget which layers were assigned before."""
+        """Replace the mapping and clear earlier assignments."""
         if "default" not in new_mapping:
             raise ArgumentError(
                 f"MultiOptimizer: the mapping has keys {sorted(new_mapping)}, but needs one for 'default'"
@@ -58,7 +58,7 @@ class MultiOptimizer(Optimizer):
     def _groups(self, layer_list: Sequence[Any]) -> dict[Optimizer, list[Any]]:
         layers = list(layer_list)
         cached = self._map_cache.get(id(layer_list))
-        # An identity may be reused by another list: compare the layers too.
+        # An identity may be reused by another list: compare the layers, too.
         if cached and len(cached[0]) == len(layers) and all(map(_is, cached[0], layers)):
             return cached[1]
         for layer in layers:
@@ -68,7 +68,7 @@ class MultiOptimizer(Optimizer):
         return groups
 
     def _map_optimizers(self, layer_list: Sequence[Any]) -> dict[Optimizer, list[Any]]:
-        """Optimizer -> those of the layers, which may have no parameters, that it is chosen for; for neon's scripts."""
+        """Map each optimizer to its layers, including those without parameters; for neon's scripts."""
         groups: dict[Optimizer, list[Any]] = {}
         mapping = self.optimizer_mapping
         for layer in layer_list:
@@ -82,30 +82,30 @@ class MultiOptimizer(Optimizer):
             optimizer.optimize(layers, epoch)
 
     def use_scale(self, scale: Any) -> None:
-        """Hand it to each optimizer."""
+        """Pass the scale to each optimizer."""
         for optimizer in self.optimizer_mapping.values():
             optimizer.use_scale(scale)
 
     def progress(self) -> dict[str, Any]:
-        """The progress of each optimizer that has any, by its key in the mapping."""
+        """Progress of each optimizer, by its key in the mapping."""
         every = {key: optimizer.progress() for key, optimizer in self.optimizer_mapping.items()}
         return {key: progress for key, progress in every.items() if progress}
 
     def set_progress(self, saved: dict[str, Any]) -> None:
-        """Hand each optimizer what was saved under its key."""
+        """Restore the saved progress of each optimizer by its key."""
         for key, optimizer in self.optimizer_mapping.items():
             if isinstance(progress := saved.get(key), dict):
                 optimizer.set_progress(progress)
 
     def get_description(self, skip: Any = (), **kwargs: Any) -> Description:
-        """Describe the optimizer with the descriptions of those it chooses from."""
+        """Describe this optimizer and the optimizers in its mapping."""
         mapping = {key: value.get_description() for key, value in self.optimizer_mapping.items()}
         self._desc = {"type": self.modulenm, "config": {"optimizer_mapping": mapping, "name": self.name}}
         return self._desc
 
     @classmethod
     def gen_class(cls, pdict: dict[str, Any]) -> MultiOptimizer:
-        """Build the optimizer and those in its mapping from their descriptions."""
+        """Build this optimizer and the optimizers in its mapping from their descriptions."""
         mapping: dict[str, Any] = {}
         for key, value in pdict["optimizer_mapping"].items():
             mapping[key] = value if isinstance(value, NervanaObject) else build(value)

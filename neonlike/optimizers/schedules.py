@@ -1,6 +1,6 @@
-"""Learning-rate schedules: the rate of an epoch from the optimizer's base rate.
+"""Learning-rate schedules: the rate of an epoch, from the optimizer's base rate.
 
-All are functions of the epoch alone, so training that is resumed from a file continues with the right rate.
+All depend on the epoch alone, so that a resumed training continues with the right rate.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __public_module__ = "neonlike.optimizers.optimizer"
 
 
 def _plain(value: Any) -> Any:
-    """A number or list of Python's, where one of NumPy's came."""
+    """Convert a NumPy number or list to Python's."""
     return value.tolist() if isinstance(value, np.ndarray | np.integer) else value
 
 
@@ -31,14 +31,14 @@ def _check_numbers(what: str, **given: Any) -> None:
 
 
 class Schedule(NervanaObject):
-    """Constant rate, or one multiplied by ``change`` at given epochs.
+    """Constant rate, or a rate multiplied by ``change`` at given epochs.
 
     Parameters
     ----------
     step_config : None, int or list of int
-        None: the rate is constant. An int k: it changes every k epochs. A list: it changes at these epochs.
+        None: constant rate. An int k: a change every k epochs. A list: changes at these epochs.
     change : float or list of float
-        Factor; with two lists of equal length, the absolute rates from those epochs on (see StepSchedule).
+        Factor; with two lists of equal length, absolute rates from those epochs on (see StepSchedule).
     """
 
     def __init__(self, step_config: int | Sequence[int] | None = None, change: float | Sequence[float] = 1.0) -> None:
@@ -69,7 +69,7 @@ class Schedule(NervanaObject):
 
 
 class StepSchedule(Schedule):
-    """Absolute rates that hold from given epochs on; the base rate before the first.
+    """Absolute rates from given epochs on; the base rate before the first.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ class StepSchedule(Schedule):
     Attributes
     ----------
     steps : float
-        The rate returned last, 0 before the first step.
+        The last returned rate, 0 before the first step.
     """
 
     def __init__(self, step_config: Sequence[int], change: Sequence[float]) -> None:
@@ -104,7 +104,7 @@ class StepSchedule(Schedule):
 
 
 class PowerSchedule(NervanaObject):
-    """lr · change^floor(epoch / step_config)."""
+    """Power schedule lr · change^floor(epoch / step_config)."""
 
     def __init__(self, step_config: int, change: float) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ class PowerSchedule(NervanaObject):
 
 
 class ExpSchedule(NervanaObject):
-    """lr / (1 + decay · epoch)."""
+    """Hyperbolic schedule lr / (1 + decay · epoch)."""
 
     def __init__(self, decay: float) -> None:
         super().__init__()
@@ -133,7 +133,7 @@ class ExpSchedule(NervanaObject):
 
 
 class PolySchedule(NervanaObject):
-    """lr · (1 − epoch / total_epochs)^power; 0 from ``total_epochs`` on."""
+    """Polynomial schedule lr · (1 − epoch / total_epochs)^power; 0 from ``total_epochs`` on."""
 
     def __init__(self, total_epochs: int, power: float) -> None:
         super().__init__()
@@ -147,7 +147,7 @@ class PolySchedule(NervanaObject):
 
 
 class ShiftSchedule(NervanaObject):
-    """lr · 2^(−shift_size · floor(epoch / interval)): rates that a bit shift can apply."""
+    """Shift schedule lr · 2^(−shift_size · floor(epoch / interval)): factors are powers of two."""
 
     def __init__(self, interval: int, shift_size: int = 1) -> None:
         super().__init__()
@@ -161,16 +161,16 @@ class ShiftSchedule(NervanaObject):
 
 
 class CosineSchedule(NervanaObject):
-    """Half a cosine from the base rate down: floor + (lr − floor) · (1 + cos(π · epoch / total_epochs)) / 2.
+    """Half a cosine down from the base rate: floor + (lr − floor) · (1 + cos(π · epoch / total_epochs)) / 2.
 
     From ``total_epochs`` on the rate is ``floor``.
 
     Parameters
     ----------
     total_epochs : int
-        How long the descent takes.
+        Duration of the descent.
     floor : float
-        The rate at its end.
+        The final rate.
 
     References
     ----------
@@ -184,23 +184,23 @@ class CosineSchedule(NervanaObject):
         self.total_epochs, self.floor = total_epochs, floor
 
     def get_learning_rate(self, learning_rate: float, epoch: float) -> float:
-        """Rate in ``epoch`` (counted from 0, or a moment within one)."""
+        """Rate in ``epoch`` (counted from 0; fractions are moments within an epoch)."""
         descent = min(epoch / self.total_epochs, 1.0)
         return self.floor + (learning_rate - self.floor) * 0.5 * (1.0 + math.cos(math.pi * descent))
 
 
 class WarmupSchedule(NervanaObject):
-    """A rate that grows in equal steps over the first epochs, then another schedule, counted from there.
+    """Linear warm-up over the first epochs, followed by another schedule that starts there.
 
-    Epoch e has the rate lr · (e + 1) / (warmup_epochs + 1): the first epoch after the warm-up is the first with all of
-    it.
+    Epoch e has the rate lr · (e + 1) / (warmup_epochs + 1): the first epoch after the warm-up is the first with the
+    full rate.
 
     Parameters
     ----------
     warmup_epochs : int
-        How many epochs grow.
+        Number of warm-up epochs.
     schedule : Schedule, optional
-        What follows; its first epoch is the one after them. The base rate by default.
+        The following schedule; its epoch 0 is the first after the warm-up. The base rate by default.
 
     References
     ----------
@@ -215,7 +215,7 @@ class WarmupSchedule(NervanaObject):
         self.schedule = None if schedule is None else require_schedule(schedule, self.classnm)
 
     def get_learning_rate(self, learning_rate: float, epoch: float) -> float:
-        """Rate in ``epoch`` (counted from 0, or a moment within one)."""
+        """Rate in ``epoch`` (counted from 0; fractions are moments within an epoch)."""
         if epoch < self.warmup_epochs:
             return float(learning_rate * (epoch + 1) / (self.warmup_epochs + 1))
         if self.schedule is None:
@@ -228,7 +228,7 @@ CONSTANT_RATE = Schedule()
 
 
 def require_schedule(schedule: Any, where: str) -> Any:
-    """Return ``schedule``, or raise if it is not an object with rates."""
+    """Return ``schedule``, or raise if it has no rates."""
     if isinstance(schedule, type) or not hasattr(schedule, "get_learning_rate"):
         raise DTypeError(
             f"{where}: schedule={schedule!r} is not a schedule object; construct one, e.g. Schedule([10, 20], 0.1)"
@@ -245,6 +245,6 @@ def _check_equal_length(what: str, step_config: Sequence[Any], change: Sequence[
 
 
 def _step_rate(steps: Sequence[int], rates: Sequence[float], epoch: int) -> float | None:
-    """The rate of the latest step that is not after ``epoch``; None before the first."""
+    """The latest rate at or before ``epoch``; None before the first."""
     reached = [(step, rate) for step, rate in zip(steps, rates, strict=True) if step <= epoch]
     return max(reached, key=lambda pair: pair[0])[1] if reached else None

@@ -14,21 +14,21 @@ __public_module__ = "neonlike.optimizers.optimizer"
 class GradientDescentMomentum(Optimizer):
     """Gradient descent with momentum, weight decay and clipping.
 
-    With g the mean gradient (clipped), G = g + wdecay · p:  v ← m·v − lr·G, then p ← p + v, or with ``nesterov``
+    With g the mean gradient (clipped) and G = g + wdecay · p:  v ← m·v − lr·G, then p ← p + v, or with ``nesterov``
     p ← p + m·v − lr·G. Without momentum there is no velocity: p ← p − lr·G.
 
     Parameters
     ----------
     learning_rate : float
-        Base rate, changed by the schedule.
+        Base rate, adjusted by the schedule.
     momentum_coef : float
-        m; 0 for plain gradient descent, which keeps no state.
+        Momentum m; 0 gives plain gradient descent without state.
     stochastic_round : bool or int
         Mantissa bits for stochastic rounding of the parameters; 0 rounds to nearest. GPU only.
     wdecay : float
         Weight decay (L2).
     gradient_clip_norm, gradient_clip_value, param_clip_value : float, optional
-        Bounds of the norm of all gradients, of each gradient, of each parameter.
+        Bounds on the norm of all gradients, on each gradient element, and on each parameter.
     schedule : Schedule
         Learning-rate schedule.
     nesterov : bool

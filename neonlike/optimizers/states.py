@@ -1,11 +1,11 @@
-"""Keeps the states of parameters by their owner.
+"""Ownership of per-parameter optimizer state.
 
-States belong to layers, and each kind of optimizer means something else by them: to one the first is a velocity, of
-either sign, to another an average of squares, whose root it takes. So each state has an attribute ``kept_by`` with the
-class that says what it is, and an optimizer of another class begins with new ones.
+States are stored in layers, and their meaning depends on the kind of optimizer: a first state may be a velocity of
+either sign, or an average of squares to take the root of. So each state has an attribute ``kept_by`` with the class
+that defines its meaning, and an optimizer of another class starts with new states.
 
-The first state of a parameter also has its :class:`Count` of steps, by which some optimizers correct what they average.
-So the steps of a parameter count from its own first one, whatever else the optimizer serves.
+The first state of a parameter also has its :class:`Count` of steps, used by some optimizers to correct averages. So
+steps count from each parameter's first one, even if the optimizer serves other parameters, too.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from neonlike.optree.dtypes import compute_dtype
 
 
 class Count:
-    """How many steps some parameters have had; they share it as long as they have all their steps together.
+    """Number of steps of some parameters, shared as long as they take all steps together.
 
     Attributes
     ----------
     steps : int
     parameters : int
-        How many share it.
+        Number of parameters that share the count.
     """
 
     __slots__ = ("parameters", "steps")
@@ -37,9 +37,9 @@ class Count:
 
 
 def by_counts(param_list: Sequence[Parameter], before: int) -> dict[Count, list[Parameter]]:
-    """The parameters, which have states, by their counts: one for all that have had as many steps.
+    """Group the parameters, which have states, by their step count: one group per number of steps.
 
-    Those without a count have had ``before`` steps: somebody else made their states.
+    Parameters without a count, with states from elsewhere, have had ``before`` steps.
     """
     by_steps: dict[int, dict[Count, list[Parameter]]] = {}
     for entry in param_list:
@@ -52,7 +52,7 @@ def by_counts(param_list: Sequence[Parameter], before: int) -> dict[Count, list[
 
 
 def _shared(steps: int, found: dict[Count, list[Parameter]]) -> tuple[Count, list[Parameter]]:
-    """One count for all parameters in ``found``, which nothing else shares."""
+    """One count for all parameters in ``found``, shared with no others."""
     (count, entries), *others = found.items()
     if not others and count.parameters == len(entries):
         return count, entries
@@ -66,7 +66,7 @@ def _shared(steps: int, found: dict[Count, list[Parameter]]) -> tuple[Count, lis
 
 
 def steps_of(states: Any) -> Any:
-    """How many steps the parameter with these states has had; of a layer with several parameters, a list."""
+    """Number of steps of the parameter with these states; a list for a layer with several parameters."""
     if not isinstance(states, list | tuple) or not states:
         return 0
     if isinstance(states[0], list | tuple):
@@ -76,7 +76,7 @@ def steps_of(states: Any) -> Any:
 
 
 def restore_steps(states: Any, steps: Any) -> None:
-    """Count on from ``steps``, which :func:`steps_of` gave; nothing where they are None."""
+    """Restore the result of :func:`steps_of`; None changes nothing."""
     if isinstance(steps, list | tuple):
         for entry, number in zip(states, steps, strict=False):
             restore_steps(entry, number)
@@ -85,16 +85,15 @@ def restore_steps(states: Any, steps: Any) -> None:
 
 
 def keeper(optimizer_class: type[Any]) -> type[Any]:
-    """The class that defines what an optimizer of ``optimizer_class`` keeps: the one that has its update."""
+    """The class that defines the states of ``optimizer_class``: the one that defines its update."""
     return next((cls for cls in optimizer_class.__mro__ if "_updates" in vars(cls)), optimizer_class)
 
 
 def complete_states(be: Any, param_list: Sequence[Parameter], optimizer_class: type[Any], count: int) -> None:
-    """Give each parameter ``count`` states of an optimizer, 0 at first; those of another kind of optimizer go.
+    """Give each parameter ``count`` zero states of an optimizer; states of another kind of optimizer are dropped.
 
-    They are in float32 for parameters of 16 bits: squares of gradients would be 0 in float16, and a factor of 0.999
-    changes no number of bfloat16. States that somebody else made, which have no ``kept_by``, are taken to be this
-    optimizer's.
+    States are float32 for parameters of 16 bits: squares of gradients would underflow in float16, and a factor of 0.999
+    leaves any bfloat16 number unchanged. States from elsewhere, without ``kept_by``, count as this optimizer's.
     """
     kind, others = keeper(optimizer_class), set()
     for (param, _), states in param_list:
@@ -115,10 +114,10 @@ def complete_states(be: Any, param_list: Sequence[Parameter], optimizer_class: t
 
 
 def note_keepers(layers: Iterable[Any], described: Any) -> None:
-    """Note whose the states of ``layers`` are: those of the optimizer ``described``, as a saved model describes it.
+    """Record the described optimizer of a saved model as the owner of the states in ``layers``.
 
-    Where the description tells none, or none that is known, any optimizer takes them for its own. Where layers have no
-    counts of their steps, as in neon's files, the optimizer's one number is each parameter's.
+    If the description names no known optimizer, any optimizer accepts the states. If layers have no step counts, as in
+    neon's files, the optimizer's single number is used for each parameter.
     """
     for layer in layers:
         progress = described.get("progress") if isinstance(described, dict) else None
@@ -133,16 +132,16 @@ def note_keepers(layers: Iterable[Any], described: Any) -> None:
 
 
 def _described_keeper(layer: Any, described: Any, progress: Any) -> tuple[type[Any] | None, Any]:
-    """The class that says what the described optimizer keeps for ``layer``, and its progress; None if not known."""
+    """The class that defines the described optimizer's states for ``layer``, and its progress; None if unknown."""
     config = described.get("config") if isinstance(described, dict) else None
     if not isinstance(config, dict):
         return None, None
     inner = progress if isinstance(progress, dict) else {}
     mapping = config.get("optimizer_mapping")
-    if isinstance(mapping, dict):  # of a MultiOptimizer
+    if isinstance(mapping, dict):  # a MultiOptimizer
         chosen = next((key for key in (layer.name, type(layer).__name__) if mapping.get(key)), "default")
         return _described_keeper(layer, mapping.get(chosen), inner.get(chosen))
-    if isinstance(config.get("optimizer"), dict):  # of a LossScaling, for another one
+    if isinstance(config.get("optimizer"), dict):  # a LossScaling around another optimizer
         return _described_keeper(layer, config["optimizer"], inner.get("optimizer"))
     try:
         return keeper(load_class(described.get("type"))), progress
@@ -151,7 +150,7 @@ def _described_keeper(layer: Any, described: Any, progress: Any) -> tuple[type[A
 
 
 def _lists(states: Any) -> Iterator[Any]:
-    """The lists of states of a layer's parameters, those that are not empty."""
+    """The non-empty lists of states of a layer's parameters."""
     if isinstance(states, list | tuple) and states:
         if isinstance(states[0], list | tuple):
             for entry in states:

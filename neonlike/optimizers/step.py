@@ -1,8 +1,8 @@
-"""The update of all parameters of a group as one step that is planned once: ``be.prepare`` on fixed tensors.
+"""Update of all parameters of a group as one step, planned once by ``be.prepare`` on fixed tensors.
 
-Numbers that change from step to step (a learning rate, Adam's correction of its averages) are tensors ``(1, 1)`` in it,
-written before each run. Each parameter has a plan of its own, so that parameters of any sizes share their kernels, and
-tied ones are updated one after the other.
+Numbers that change from step to step (a learning rate, Adam's bias correction) are tensors ``(1, 1)``, written before
+each run. Each parameter has a separate plan, so that parameters of all sizes share kernels, and tied parameters are
+updated in sequence.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from neonlike.kernels.run.prepared import PreparedSequence
 from neonlike.optree.dtypes import compute_dtype
 
 Parameter = tuple[tuple[Any, Any], list[Any]]
-"""((parameter, gradient), states); the list of states belongs to the layer and is filled by the optimizer."""
+"""((parameter, gradient), states); the list of states belongs to the layer, and the optimizer fills it."""
 
 Updates = Callable[..., list[tuple[Any, Any]]]
-"""``updates(param, grad, states, *numbers)`` gives the assignments of one parameter."""
+"""``updates(param, grad, states, *numbers)`` returns the assignments for one parameter."""
 
 
 def identity(param_list: Sequence[Parameter]) -> tuple[int, ...]:
-    """The identity of these tensors: equal for lists of the same ones, as long as they live."""
+    """Identity key of these tensors: equal for lists of the same tensors, as long as they live."""
     found: list[Any] = []
     for pair, states in param_list:
         found += pair
@@ -34,17 +34,17 @@ def identity(param_list: Sequence[Parameter]) -> tuple[int, ...]:
 
 
 class Step:
-    """A step of an optimizer on the tensors of ``param_list``, which it holds; call it with the step's numbers.
+    """An optimizer step on the tensors of ``param_list``; call it with the step's numbers.
 
     Parameters
     ----------
     be : Backend
     param_list : list of Parameter
-        With all their states.
+        The parameters, with all their states.
     updates : callable
         See :data:`Updates`.
     count : int
-        How many numbers a step has.
+        Number of numbers per step.
     """
 
     def __init__(self, be: Any, param_list: Sequence[Parameter], updates: Updates, count: int) -> None:
@@ -72,14 +72,14 @@ class Step:
 
 
 class Norm:
-    """The norm of the mean gradient of all parameters, prepared; call it to compute it.
+    """The norm of the mean gradient of all parameters, as a prepared computation.
 
     Parameters
     ----------
     be : Backend
     param_list : list of Parameter
     scale : loss_scaling.Scale, optional
-        Of the loss that the gradients are of.
+        Scale of the loss behind the gradients.
     """
 
     def __init__(self, be: Any, param_list: Sequence[Parameter], scale: Any = None) -> None:
@@ -93,7 +93,7 @@ class Norm:
         self._wide: Any = None
 
     def __call__(self) -> float:
-        """sqrt(Σ‖grad‖²) / bsz; where squares may be out of range, by norms that are safe from that."""
+        """Compute sqrt(Σ‖grad‖²) / bsz; if squares may be out of range, by norms without overflow."""
         self._run()
         found = float(self._norm.get()[0, 0])
         if _LEAST_NORM < found < math.inf or found != found:
@@ -108,4 +108,4 @@ class Norm:
 
 
 _LEAST_NORM = 1e-12
-"""Below, squares of float32 may have lost digits, or be 0."""
+"""Below this, squares of float32 may have lost digits or underflowed."""

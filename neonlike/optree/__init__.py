@@ -1,3 +1,3 @@
-"""The language: what an expression is. Knows NumPy only; no device, no template, no layer."""
+"""The expression language. It depends on NumPy only; it knows no device, template or layer."""
 
-from neonlike.optree import methods as methods  # without which expressions have no methods
+from neonlike.optree import methods as methods  # attaches the methods of expressions

@@ -1,4 +1,4 @@
-"""Along one axis: running sums and products, sorting, and gathers with an index for each element."""
+"""Ops along one axis: cumulative sums and products, sorting, and gathers with one index per element."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ def _scan(name: str, a: Any, axis: Any, attrs: dict[str, Any]) -> OpTreeNode:
 
 
 def cumsum(a: Any, axis: Any, reverse: bool = False) -> OpTreeNode:
-    """Sums of all elements of ``a`` up to each along ``axis``; ``reverse``: of all from each on."""
+    """Cumulative sums of ``a`` along ``axis``; ``reverse`` starts from the end."""
     return _scan("cumsum", a, axis, {"reverse": bool(reverse)})
 
 
 def cumprod(a: Any, axis: Any, reverse: bool = False) -> OpTreeNode:
-    """Products of all elements of ``a`` up to each along ``axis``; ``reverse``: of all from each on."""
+    """Cumulative products of ``a`` along ``axis``; ``reverse`` starts from the end."""
     return _scan("cumprod", a, axis, {"reverse": bool(reverse)})
 
 
 def position(spec: OpSpec, a: Any, axis: Any, backend: Any = None) -> Expression:
-    """First position of an extreme along ``axis``; without one (None) among all elements in C order."""
+    """First position of an extreme along ``axis``; for None, among all elements in C order."""
     a = expression(spec.name, a, backend)
     if axis is not None:
         return builders.reduce(spec, a, axis, backend)
@@ -37,13 +37,14 @@ def position(spec: OpSpec, a: Any, axis: Any, backend: Any = None) -> Expression
 
 
 def argsort(a: Any, axis: Any = -1, descending: bool = False, count: Any = None) -> OpTreeNode:
-    """Positions along ``axis`` in the order of the values, the first ``count`` (None: all). Equal values keep their
-    order; nan comes last either way.
+    """Positions along ``axis`` in the order of the values, limited to the first ``count`` (None: all).
+
+    Equal values keep their order; nan comes last either way.
 
     Raises
     ------
     ShapeError
-        If there are not so many values.
+        If there are fewer values.
     """
     a, axis = in_line(expression("argsort", a), axis)
     axis = one_axis("argsort", axis, a.shape)
@@ -61,14 +62,14 @@ def argsort(a: Any, axis: Any = -1, descending: bool = False, count: Any = None)
 
 
 def take_along(a: Any, indices: Any, axis: Any) -> OpTreeNode:
-    """``out[.., j, ..] = a[.., indices[.., j, ..], ..]``: a gather along ``axis`` with an index for each element.
+    """Gather along ``axis``, one index per element: ``out[.., j, ..] = a[.., indices[.., j, ..], ..]``.
 
-    Both are broadcast along the other axes.
+    Both operands are broadcast along the other axes.
 
     Raises
     ------
     ShapeError
-        If another axis of the indices has another size, and neither is 1.
+        If ``indices`` has another size along another axis, and neither size is 1.
     """
     a = expression("take_along_axis", a)
     flat = axis is None
@@ -97,14 +98,14 @@ def untake_along(d: Any, indices: Any, shape: Shape, axis: int) -> OpTreeNode:
 
 
 def sort(a: Any, axis: Any = -1, descending: bool = False) -> OpTreeNode:
-    """``a`` in order along ``axis``."""
+    """Sort ``a`` along ``axis``."""
     a, axis = in_line(expression("sort", a), axis)
     axis = one_axis("sort", axis, a.shape)
     return take_along(a, argsort(a, axis, descending), axis)
 
 
 def topk(a: Any, k: Any, axis: Any = -1, largest: bool = True) -> tuple[Expression, Expression]:
-    """The ``k`` largest (or smallest) values along ``axis``, the best first, and their positions."""
+    """The ``k`` largest (or smallest) values along ``axis``, best first, and their positions."""
     a, axis = in_line(expression("topk", a), axis)
     axis = one_axis("topk", axis, a.shape)
     places = argsort(a, axis, descending=largest, count=k)

@@ -1,7 +1,7 @@
-"""Joining, cutting and rearranging: what makes new shapes of expressions without arithmetic.
+"""Joining, cutting and rearranging: new shapes of expressions without arithmetic.
 
-Of a tensor a part or a new shape is a view where one exists; of an expression it is a lazy ``view`` node. Joining is
-the op ``concat``: assigned to a tensor, each part is computed straight into its window of it.
+A part or a new shape of a tensor is a view if one exists; for an expression it is a lazy ``view`` node. Joining is the
+op ``concat``: in an assignment to a tensor, each part is computed directly into its window.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from neonlike.optree.shapes import Shape
 
 
 def one_axis(name: str, axis: Any, shape: Shape) -> int:
-    """``axis`` of ``shape`` as a number from 0 on.
+    """Normalize ``axis`` of ``shape`` to a number from 0 on.
 
     Raises
     ------
@@ -36,12 +36,12 @@ def one_axis(name: str, axis: Any, shape: Shape) -> int:
 
 
 def in_line(a: Expression, axis: Any) -> tuple[Expression, Any]:
-    """``a`` and ``axis``; without an axis (None) the elements in C order as a column (n, 1), and its axis 0."""
+    """Return ``a`` and ``axis``; for the axis None, the elements in C order as a column (n, 1), and axis 0."""
     return (reshape(a, (math.prod(a.shape), 1)), 0) if axis is None else (a, axis)
 
 
 def whole_number(name: str, what: str, value: Any) -> int:
-    """``value`` as an int; DTypeError if it is none."""
+    """Convert ``value`` to an int, or raise DTypeError."""
     try:
         return operator.index(value)
     except TypeError:
@@ -52,7 +52,7 @@ def whole_number(name: str, what: str, value: Any) -> int:
 
 
 def sliced(a: Any, axis: int, start: int, stop: int, step: int = 1) -> Expression:
-    """The slices ``start`` to ``stop`` of ``a`` along ``axis``: a view of a tensor, a lazy ``view`` of an expression.
+    """Slices ``start`` to ``stop`` of ``a`` along ``axis``: a view of a tensor, a lazy ``view`` of an expression.
 
     Neither bound is negative. ``stop`` is excluded; with a ``step`` of -1 it is included.
     """
@@ -69,7 +69,7 @@ def sliced(a: Any, axis: int, start: int, stop: int, step: int = 1) -> Expressio
 
 
 def cuts(name: str, where: Any, size: int) -> list[int]:
-    """Where parts begin and end: ``where`` is a number of equal parts, or the positions to cut at, as NumPy has it.
+    """Boundaries of parts: ``where`` is a number of equal parts or the cut positions, as in NumPy.
 
     Raises
     ------
@@ -90,7 +90,7 @@ def cuts(name: str, where: Any, size: int) -> list[int]:
 
 
 def split(a: Any, where: Any, axis: Any = 0) -> list[Expression]:
-    """Parts of ``a`` along ``axis``: so many equal ones, or those between the positions in ``where``."""
+    """Split ``a`` along ``axis`` into ``where`` equal parts, or at the positions in ``where``."""
     a = expression("split", a)
     axis = one_axis("split", axis, a.shape)
     ends = cuts("split", where, a.shape[axis])
@@ -98,7 +98,7 @@ def split(a: Any, where: Any, axis: Any = 0) -> list[Expression]:
 
 
 def flip(a: Any, axis: Any = None) -> Expression:
-    """``a`` with the order along ``axis`` (int, tuple, or None for all) reversed."""
+    """Reverse the order of ``a`` along ``axis`` (int, tuple, or None for all)."""
     made = expression("flip", a)
     for each in shapes.normalize_axes("flip", axis, made.shape):
         made = sliced(made, each, made.shape[each] - 1, 0, -1) if made.shape[each] > 1 else made
@@ -109,7 +109,7 @@ def flip(a: Any, axis: Any = None) -> Expression:
 
 
 def reshape(a: Any, shape: Shape) -> Expression:
-    """``a``, in C order, as ``shape``, which has as many elements: a view where one exists, else a lazy copy."""
+    """Reshape ``a``, in C order, to ``shape``: a view where one exists, else a lazy copy."""
     source = expression("reshape", a)
     assert math.prod(shape) == math.prod(source.shape)
     if source.shape == shape:
@@ -121,7 +121,7 @@ def reshape(a: Any, shape: Shape) -> Expression:
 
 
 def expand_dims(a: Any, axis: Any) -> Expression:
-    """``a`` with a new axis of size 1 at ``axis`` of the result, or at each of a tuple of axes."""
+    """Insert a new axis of size 1 into ``a`` at position ``axis`` of the result, or at each of a tuple of axes."""
     a = expression("expand_dims", a)
     several = isinstance(axis, (list, tuple))
     longer = (*a.shape, *[1] * (len(axis) if several else 1))
@@ -131,12 +131,12 @@ def expand_dims(a: Any, axis: Any) -> Expression:
 
 
 def squeeze(a: Any, axis: Any = None) -> Expression:
-    """``a`` without axes of size 1: those of ``axis`` (int or tuple), or (None) all; two axes always remain.
+    """Remove axes of size 1 from ``a``: ``axis`` (int or tuple), or for None all; two axes always remain.
 
     Raises
     ------
     ShapeError
-        If an axis named has another size, or fewer than two axes would remain.
+        If a given axis has another size, or fewer than two axes would remain.
     """
     a = expression("squeeze", a)
     axes = [i for i in shapes.normalize_axes("squeeze", axis, a.shape) if axis is not None or a.shape[i] == 1]
@@ -153,12 +153,12 @@ def squeeze(a: Any, axis: Any = None) -> Expression:
 
 
 def _parts(name: str, parts: Any, backend: Any) -> list[Expression]:
-    """``parts`` as expressions with shapes.
+    """Convert ``parts`` to expressions with shapes.
 
     Raises
     ------
     ArgumentError
-        If there are none, or it is no list or tuple.
+        If there are none, or it is not a list or tuple.
     ShapeError
         For a number, which has no extent to join.
     """
@@ -175,12 +175,12 @@ def _parts(name: str, parts: Any, backend: Any) -> list[Expression]:
 
 
 def concat(parts: Any, axis: Any = 0, backend: Any = None) -> Expression:
-    """``parts``, a list of tensors and expressions, one after the other along ``axis``; None: their elements as (n, 1).
+    """Join a list of tensors and expressions along ``axis``; for None, their elements as a column (n, 1).
 
     Raises
     ------
     ShapeError
-        If another axis than ``axis`` has different sizes.
+        If sizes differ along any axis but ``axis``.
     """
     found = _parts("concatenate", parts, backend)
     if axis is None:
@@ -203,7 +203,7 @@ def concat(parts: Any, axis: Any = 0, backend: Any = None) -> Expression:
 
 
 def stack(parts: Any, axis: Any = 0, backend: Any = None) -> Expression:
-    """``parts``, all of one shape, along a new axis, which is ``axis`` of the result."""
+    """Join ``parts``, all of one shape, along a new axis, which is ``axis`` of the result."""
     found = _parts("stack", parts, backend)
     for position, part in enumerate(found):
         if part.shape != found[0].shape:
@@ -216,16 +216,16 @@ def stack(parts: Any, axis: Any = 0, backend: Any = None) -> Expression:
 
 
 def parts_of(d: Any, z: Any, parts: Sequence[Any]) -> tuple[Any, ...]:
-    """The gradients of ``parts``: slices of ``d``, the gradient of their concatenation ``z``."""
+    """Gradients of ``parts``: slices of ``d``, the gradient of their concatenation ``z``."""
     axis = z.attrs["axis"]
     ends = itertools.accumulate((part.shape[axis] for part in parts), initial=0)
     return tuple(sliced(d, axis, low, high) for low, high in itertools.pairwise(ends))
 
 
 def roll(a: Any, shift: Any, axis: Any = None) -> Expression:
-    """``a`` shifted by ``shift`` along ``axis``; elements shifted past the end continue at the start.
+    """Shift ``a`` cyclically by ``shift`` along ``axis``.
 
-    Both may be tuples, with one shift for each axis, or one for all. Without an axis, all elements in C order.
+    Both may be tuples, with one shift per axis or one for all. Without an axis, all elements are shifted in C order.
     """
     made: Expression = expression("roll", a)
     shifts = [whole_number("roll", "shift", by) for by in (shift if isinstance(shift, (list, tuple)) else [shift])]
@@ -250,11 +250,11 @@ def _rolled(a: Any, by: int, axis: int) -> Expression:
 
 
 MOST_PARTS = 10**6
-"""Most copies that :func:`tile` joins along an axis; each is an operand of the node."""
+"""Maximum number of copies joined by :func:`tile` along an axis; each is an operand of the node."""
 
 
 def tile(a: Any, counts: Any) -> Expression:
-    """``a`` repeated as a whole: ``counts[i]`` times along axis i, the last counts for the last axes, as NumPy's."""
+    """Repeat ``a`` ``counts[i]`` times along axis i; the last counts are for the last axes, as in NumPy."""
     made = expression("tile", a)
     given = counts if isinstance(counts, (list, tuple)) else (counts,)
     times = [whole_number("tile", "each count", n) for n in given]
@@ -271,21 +271,22 @@ def tile(a: Any, counts: Any) -> Expression:
 
 
 PAD_MODES = ("constant", "edge", "reflect", "symmetric", "wrap")
-"""What :func:`pad` puts around: a value, or elements of the operand itself, at the places that NumPy's ``pad`` says."""
+"""Sources of the border of :func:`pad`: a value, or elements of the operand at the positions of NumPy's ``pad``."""
 
 
 def pad(a: Any, widths: Any, value: Any = 0, mode: str = "constant") -> Expression:
-    """``a`` with ``value`` around it: ``widths`` elements before and after each axis, or one pair (before, after) for
-    all axes, or a pair for each. So the value: a number, a pair for all axes, or a pair for each.
+    """Pad ``a`` with ``value``: ``widths`` elements before and after each axis.
+
+    Widths are one number, one pair (before, after) for all axes, or one pair per axis; so is the value.
 
     Raises
     ------
     ShapeError
-        On widths that are negative or do not fit the axes, and where a mode has no element to repeat.
+        For widths that are negative or do not fit the axes, and for a mode without an element to repeat.
     DTypeError
-        If a value is no number.
+        If a value is not a number.
     ArgumentError
-        On an unknown mode.
+        For an unknown mode.
     """
     made = expression("pad", a)
     if mode not in PAD_MODES:
@@ -305,7 +306,7 @@ def pad(a: Any, widths: Any, value: Any = 0, mode: str = "constant") -> Expressi
 
 
 def _repeated_around(a: Any, axis: int, ends: tuple[int, int], mode: Any) -> Expression:
-    """``a`` with elements of its own before and after ``axis``."""
+    """Extend ``a`` by some of its elements before and after ``axis``."""
     size = a.shape[axis]
     if ends == (0, 0):
         return a  # type: ignore[no-any-return]
@@ -315,13 +316,13 @@ def _repeated_around(a: Any, axis: int, ends: tuple[int, int], mode: Any) -> Exp
 
 
 def _filled(like: Any, number: float, shape: Shape) -> OpTreeNode:
-    """A ``shape`` full of a number, in the dtype of ``like``."""
+    """A ``shape`` filled with a number, in the dtype of ``like``."""
     one = like.backend.array([[number]], dtype=like.dtype)
     return builders.move("broadcast", (one,), {"shape": shape}, shape)
 
 
 def _pairs(name: str, given: Any, ndim: int) -> list[Any]:
-    """A pair for each axis, of a number for all ends, of a pair for all axes, or of such pairs."""
+    """A pair per axis, from a number for all ends, a pair for all axes, or a list of pairs."""
     ends = list(given) if isinstance(given, (list, tuple)) else [given, given]
     pairs = ends if ends and all(isinstance(pair, (list, tuple)) for pair in ends) else [ends] * ndim
     pairs = [list(pair) * 2 if len(pair) == 1 else pair for pair in pairs]
@@ -343,7 +344,7 @@ def _values(value: Any, ndim: int) -> list[Any]:
 
 
 def _widths(widths: Any, ndim: int) -> list[tuple[int, int]]:
-    """A pair for each axis."""
+    """Widths as a pair per axis."""
     pairs = _pairs("widths", widths, ndim)
     found = [(whole_number("pad", "each width", low), whole_number("pad", "each width", high)) for low, high in pairs]
     if any(n < 0 for pair in found for n in pair):

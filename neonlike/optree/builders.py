@@ -1,4 +1,4 @@
-"""Builders of reductions, products, moves, scans; those of elementwise rows are in ``node``, beside the operators."""
+"""Builders of reductions, products, moves and scans; ``node`` has those of elementwise rows, beside the operators."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from neonlike.optree.shapes import FREE, Shape
 
 
 def reduce(spec: OpSpec, a: Any, axis: Any, backend: Any = None) -> OpTreeNode:
-    """Reduction of ``a`` over ``axis`` (int, tuple of ints or None for all); axes are kept with size 1.
+    """Reduce ``a`` over ``axis`` (int, tuple of ints or None for all); reduced axes keep size 1.
 
     Raises
     ------
     ShapeError
-        On a wrong axis, or when nothing is left to reduce and the op has no identity.
+        For a wrong axis, or an empty reduction by an op without identity.
     """
     a = expression(spec.name, a, backend)
     if spec.dtype is DTypeRule.INDEX and (axis is None or isinstance(axis, (tuple, list))):
@@ -58,7 +58,7 @@ def dot(a: Any, b: Any, backend: Any = None) -> OpTreeNode:
 
 
 def cast(a: Any, dtype: DType = F64) -> Any:
-    """``a`` in another dtype that expressions can have; ``a`` itself where that is its dtype already."""
+    """Convert ``a`` to another dtype of expressions; an ``a`` of that dtype is returned itself."""
     if a.dtype is dtype or a.dtype == dtype:
         return a
     return OpTreeNode(OPS["cast"], (a,), {"bits": 8 * dtype.itemsize}, a.shape, dtype, a.backend)
@@ -74,14 +74,14 @@ def transpose(a: OpTreeNode, axes: Any = None) -> OpTreeNode:
 
 
 def move(name: str, operands: tuple[Any, ...], attrs: dict[str, Any], shape: Shape) -> OpTreeNode:
-    """A node of kind MOVE, ZERO or SCAN whose shape is given."""
+    """Build a node of kind MOVE, ZERO or SCAN with a given shape."""
     spec = OPS[name]
     assert spec.kind in (Kind.MOVE, Kind.ZERO, Kind.SCAN)
     return OpTreeNode(spec, operands, attrs, shape, *_dtype_and_backend(spec, operands))
 
 
 def _dtype_and_backend(spec: OpSpec, operands: tuple[Any, ...]) -> tuple[DType, Any]:
-    """Of a node; floats of one kind, as most operands are, need no rules."""
+    """Dtype and backend of a node; operands of one float dtype, the usual case, need no rules."""
     dtype, backend = operands[0].dtype, operands[0].backend
     if (dtype is F32 or dtype is F64) and backend is not None and spec.dtype is not DTypeRule.INDEX:
         for operand in operands:
@@ -93,9 +93,9 @@ def _dtype_and_backend(spec: OpSpec, operands: tuple[Any, ...]) -> tuple[DType, 
 
 
 def index_operand(name: str, indices: Any, limit: int | None, backend: Any, vector: bool = True) -> Any:
-    """Integer indices as a tensor; host indices (lists, arrays) as a ``vector``, or in their own shape.
+    """Convert integer indices to a tensor; host indices (lists, arrays) become a ``vector``, or keep their shape.
 
-    Those are checked against ``limit``, and negative ones counted from the end.
+    Host indices are checked against ``limit``, and negative ones count from the end.
 
     Raises
     ------
@@ -110,10 +110,10 @@ def index_operand(name: str, indices: Any, limit: int | None, backend: Any, vect
         return indices
     try:
         host = np.asarray(indices)
-    except (TypeError, ValueError):  # lists of different lengths, or of what is no number
+    except (TypeError, ValueError):  # lists of different lengths, or with other entries than numbers
         raise DTypeError(f"{name}: indices must be integers, got a {type(indices).__name__} of other things") from None
     if host.size == 0:
-        host = host.astype(np.int64)  # an empty list has no dtype of its own
+        host = host.astype(np.int64)  # an empty list has no dtype
     if host.dtype.kind not in "iu":
         raise DTypeError(f"{name}: indices must be integers, got {host.dtype} from {type(indices).__name__}")
     if limit is not None:

@@ -1,9 +1,9 @@
-"""Compound primitives as nodes: ``be.conv(x, w)`` stands in an expression as ``be.sig(x)`` does.
+"""Compound primitives as nodes: ``be.conv(x, w)`` can be part of an expression, as ``be.sig(x)`` can.
 
-A node of kind CALL holds a request: an object that knows its results and runs the primitive on tensors. The op table
-has no row for it, since it is no formula of elements: its row is made by :func:`call_spec`, with a gradient rule like
-any other. What a primitive gives besides its first result (the positions of maxima, the sums of a normalisation) are
-nodes too, made by :func:`part`.
+A node of kind CALL holds a request: an object that describes its results and runs the primitive on tensors. The op
+table has no row for it, because it is not an elementwise formula: :func:`call_spec` creates its row, with a gradient
+rule like any other. Further results of a primitive (positions of maxima, sums of a normalisation) are nodes, too,
+created by :func:`part`.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ class Request:
     Attributes
     ----------
     results : tuple of (shape, dtype)
-        Of all tensors that the primitive writes; the first is the node's value.
+        All tensors written by the primitive; the first is the node's value.
     dtypes : tuple of (dtype or None), one an operand
-        What an operand is converted to; None leaves it as it is.
+        Dtypes that operands are converted to; None leaves an operand unchanged.
     direct : bool
-        Whether it may write into an assignment's target itself: its primitive raises before it writes anything.
+        Whether it may write directly into an assignment's target: its primitive raises before writing anything.
     """
 
     direct: ClassVar[bool] = True
     slopes: ClassVar[Callable[..., tuple[Any, ...]] | None] = None
-    """``slopes(self, position, d, *operands)``: an increment for each operand, or None, of the gradient ``d`` at result
-    ``position``. Of primitives that are gradients of others: where they have one, second derivatives go through it."""
+    """``slopes(self, position, d, *operands)``: gradient increments of the operands (or None) from ``d`` at a result.
+    For primitives that are gradients of others: if defined, second derivatives go through it."""
 
     if TYPE_CHECKING:
 
@@ -46,45 +46,45 @@ class Request:
         def dtypes(self) -> tuple[DType | None, ...]: ...
 
     def run(self, be: Any, results: Sequence[Any], operands: Sequence[Any]) -> None:
-        """Compute ``results`` from ``operands``, all of them tensors of ``be``; no operand is written."""
+        """Compute ``results`` from ``operands``, all of them tensors of ``be``; operands are not modified."""
         raise NotImplementedError
 
     @property
     def key(self) -> int | None:
-        """Equal for requests that ask for the same; None: any other may differ."""
+        """Key that is equal for equivalent requests; None if any other request may differ."""
         return None
 
     def planned(self, be: Any, results: Sequence[Any], operands: Sequence[Any]) -> Any:
-        """The kernel that :meth:`run` starts on arrays that lie like these and share no memory, if it is one.
+        """The kernel that :meth:`run` launches on arrays of this layout without shared memory, if it is a single one.
 
         Returns
         -------
         KernelCall or None
-            It is not run; in the place of each address it has the array, of ``results`` and ``operands``.
+            It is not run; arrays from ``results`` and ``operands`` stand in place of addresses.
         """
         return None
 
     def describe(self) -> str:
-        """The name of the called primitive, in words, for ``be.explain``."""
+        """Name of the called primitive, for ``be.explain``."""
         return type(self).__name__
 
 
 def call_spec(name: str, grad: GradRule) -> OpSpec:
-    """The row of a primitive; its rule is called as those of the table, and finds the request in ``z.attrs``."""
+    """Create the row of a primitive; its rule is called like the table's, with the request in ``z.attrs``."""
     return OpSpec(name, -1, Kind.CALL, npfuncs.copy, "", DTypeRule.SAME, grad, f"The primitive {name}.", flops=0)
 
 
 def call(spec: OpSpec, request: Request, operands: Sequence[Any]) -> OpTreeNode:
-    """The lazy first result of ``request`` on ``operands``, which are tensors or expressions with a shape."""
+    """Lazy first result of ``request`` on ``operands``, which are tensors or expressions with a shape."""
     shape, dtype = request.results[0]
     backend = common_backend(spec.name, tuple(operands))
     return OpTreeNode(spec, tuple(operands), {"request": request}, shape, dtype, backend)
 
 
 def part(node: OpTreeNode, position: int) -> Any:
-    """Result number ``position`` of the primitive that ``node`` calls; 0 is ``node`` itself.
+    """Result number ``position`` of the primitive called by ``node``; 0 is ``node`` itself.
 
-    What stands in for a node whose results were kept (:mod:`.tape`) has them among its attributes.
+    A substitute for a node with kept results (:mod:`.tape`) has them among its attributes.
     """
     if position == 0:
         return node
@@ -97,8 +97,10 @@ def part(node: OpTreeNode, position: int) -> Any:
 
 
 def sources(node: OpTreeNode) -> tuple[Any, ...]:
-    """The targets of the gradient at ``node``: its operands; from a further result of a primitive with ``slopes`` those
-    of the primitive."""
+    """Targets of the gradient at ``node``: its operands.
+
+    For a further result of a primitive with ``slopes``, they are the primitive's operands.
+    """
     if node.spec is PART and node.attrs["request"].slopes is not None:  # type: ignore[index]
         operands: tuple[Any, ...] = node.operands[0].operands
         return operands
@@ -106,7 +108,7 @@ def sources(node: OpTreeNode) -> tuple[Any, ...]:
 
 
 def of_result(F: Any, d: Any, z: Any, *operands: Any) -> tuple[Any, ...]:
-    """The gradient rule of each result of a primitive that has ``slopes``."""
+    """Gradient rule for each result of a primitive with ``slopes``."""
     request = z.attrs["request"]
     if request.slopes is None:
         raise GradientError(
@@ -120,4 +122,4 @@ PART = OpSpec(
     "part", 1, Kind.CALL, npfuncs.copy, "", DTypeRule.SAME, of_result, "A further result of a primitive.",
     keyed=("part", "dtype"), flops=0,
 )  # fmt: skip
-"""The row of a result that is not a primitive's first."""
+"""Row of the results after a primitive's first one."""

@@ -1,4 +1,4 @@
-"""Chooses the meaning of forms that neon and NumPy define differently.
+"""Semantics of operations that neon and NumPy define differently.
 
 ==========================  ===============================================  ======================================
 form                        as NumPy and PyTorch mean it (the default)       in neon's dialect
@@ -19,8 +19,8 @@ rows and columns of a       as the layer was configured for                  any
 layer's input
 ==========================  ===============================================  ======================================
 
-Importing :mod:`neonlike.compat.neon` chooses neon's dialect for the process. The library itself relies on none of
-these forms, so that it runs alike in both.
+Importing :mod:`neonlike.compat.neon` selects neon's dialect for the process. The library itself uses none of these
+forms, so that it works in both dialects.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from contextlib import contextmanager
 from neonlike.checks import admit_anything
 
 _LOOSE = {"name": "another argument", "inference": "init_state="}
-"""Parameters that may be any object in neon's dialect, and what is meant where one is no name or truth value."""
+"""Parameters that accept any object in neon's dialect, with the likely intention behind a wrong type."""
 
 _neon = False
 
 
 def is_neon() -> bool:
-    """True if these forms have neon's meaning."""
+    """True if the forms have neon's meaning."""
     return _neon
 
 
 def use_neon(on: bool = True) -> None:
-    """Choose neon's dialect, or the default one, for the process."""
+    """Select neon's dialect, or the default one, for the process."""
     global _neon
     _neon = on
     admit_anything(_LOOSE if on else {})
@@ -50,7 +50,7 @@ def use_neon(on: bool = True) -> None:
 
 @contextmanager
 def neon_dialect() -> Iterator[None]:
-    """neon's dialect within a ``with`` block."""
+    """Select neon's dialect within a ``with`` block."""
     before = _neon
     use_neon()
     try:

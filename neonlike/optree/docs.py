@@ -1,7 +1,7 @@
-"""The op table as a page of documentation: ``python -m neonlike.optree.docs > docs/ops.md``.
+"""Documentation page of the op table: ``python -m neonlike.optree.docs > docs/ops.md``.
 
-Everything on the page is read from ``OPS`` and from the functions composed of its rows, so that adding a row and
-running this again documents it. A test compares the page with what this prints.
+All content comes from ``OPS`` and from the functions composed of its rows, so a new row is documented by running this
+again. A test compares the page with this module's output.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _KINDS: dict[Kind, tuple[str, str]] = {
     Kind.REDUCTION: (
         "Reductions",
         "Over `axis`: an int, a tuple of ints, or None for all; `argmax` and `argmin` take one, 1 unless given. "
-        "Reduced axes stay, as 1; `keepdims=False` drops them where two are left, and is refused elsewhere.",
+        "Reduced axes keep size 1; `keepdims=False` drops them if two axes remain, and is refused otherwise.",
     ),
-    Kind.ZERO: ("Generators", "They take the shape of what they are used with."),
+    Kind.ZERO: ("Generators", "They take the shape of the surrounding expression."),
     Kind.CONTRACTION: ("Products", "Anywhere in an expression."),
-    Kind.MOVE: ("Moves", "No arithmetic: elements are reordered, picked or placed."),
+    Kind.MOVE: ("Moves", "No arithmetic: elements are reordered, selected or placed."),
     Kind.SCAN: ("Along an axis", "Over one `axis`, an int; a result depends on several elements along it."),
 }
 
@@ -45,15 +45,15 @@ ALSO: dict[str, tuple[str, ...]] = {
     "classes": ("be.onehot",),
     "take": ("be.take",),
 }
-"""What makes an op besides the builders of its row: operators, and methods that take more than operands."""
+"""Further ways to build an op besides its row's builders: operators, and methods with other arguments."""
 
 _RULES: dict[DTypeRule, str] = {
     DTypeRule.SAME: "floats and uint64 stay, other integers become int64",
     DTypeRule.FLOAT: "floats stay, integers become float32",
     DTypeRule.TRUTH: "0 or 1 in the operands' float type, float32 for integers",
     DTypeRule.INDEX: "int64 positions",
-    DTypeRule.WHOLE: "int64 or uint64, of integers only. Where all operands are truth values, which comparisons, logic "
-    "and bool tensors give, it is the op of logic named, so `(a > 0) & (b < 1)` is what it looks like; other floats "
+    DTypeRule.WHOLE: "int64 or uint64, for integers only. If all operands are truth values (results of comparisons and "
+    "logic, bool tensors), it is the logical op, so `(a > 0) & (b < 1)` works as expected; other floats "
     "are refused",
 }
 
@@ -63,43 +63,43 @@ Generated from the op table, `neonlike/optree/ops.py`; don't edit it by hand:
 
     python -m neonlike.optree.docs > docs/ops.md
 
-Each builder is a method of the backend, `be.sig(a)`, which gives a lazy expression, or computes at once with `out=`.
-`be.eval("sig(a*b + c)", a=x, b=y, c=z)` makes an expression of a text.
-How an expression becomes a kernel is told in [tour.md](tour.md), how an op is added in
-[CONTRIBUTING.md](../CONTRIBUTING.md#adding-an-op).
+Each builder is a method of the backend, `be.sig(a)`, and returns a lazy expression, or computes at once with `out=`.
+`be.eval("sig(a*b + c)", a=x, b=y, c=z)` parses an expression from a string.
+[tour.md](tour.md) follows an expression to its kernel, [CONTRIBUTING.md](../CONTRIBUTING.md#adding-an-op) explains how
+to add an op.
 """
 
-_ARRANGING = """## Joining, cutting, sorting, picking
+_ARRANGING = """## Joining, splitting, sorting, selecting
 
 Methods with NumPy's names and arguments, each with its rules in its docstring. They take tensors, expressions and
-arrays; all are lazy and have gradients, but for `be.argsort` and positions.
+arrays; all are lazy, and all but `be.argsort` and positions have gradients.
 
-* `be.concatenate`, `be.stack`: assigned to a tensor, each part is computed straight into its place, also where the
-  target is read. `be.tile`, `be.roll` and `be.pad` are made of it, `be.repeat` of `take`.
-* `be.split`, `be.flip`, `be.expand_dims`, `be.squeeze`: views of tensors; of expressions, expressions that read no
-  more than they show.
-* `be.cumsum`, `be.cumprod`: added up in float64 and rounded once; `reverse=True` starts from the end.
+* `be.concatenate`, `be.stack`: an assignment computes each part directly into its place, even if it reads the
+  target. `be.tile`, `be.roll` and `be.pad` are built on it, `be.repeat` on `take`.
+* `be.split`, `be.flip`, `be.expand_dims`, `be.squeeze`: views of tensors; from expressions, expressions that
+  compute only the elements shown.
+* `be.cumsum`, `be.cumprod`: accumulated in float64 and rounded once; `reverse=True` starts from the end.
 * `be.sort`, `be.argsort`, `be.topk`, `be.take_along_axis`: equal values keep their order; nan comes last, also in
   descending order.
 * `be.einsum`: a matrix product if there is no batch axis (one that both operands and the result have); else one kernel
   of products and sums, or, for large products, one matrix product for each batch element. A vector is (n, 1), a number
   (1, 1).
-* `t[t > 0]`: a tensor (n, 1) of the elements where a mask of the shape of `t` is set, computed at once, since its
-  size depends on values. `t[t > 0] = value` is `be.where(mask, value, t)` for a number or something of the shape of
+* `t[t > 0]`: a tensor (n, 1) of the elements selected by a mask with the shape of `t`, computed at once because its
+  size depends on values. `t[t > 0] = value` is `be.where(mask, value, t)` for a number or a value with the shape of
   `t`; (n, 1) values go to the n elements in C order. A mask is a comparison, logic on comparisons, a bool tensor or a
-  bool array; a bool vector on an axis picks slices.
+  bool array; a bool vector on an axis selects slices.
 """
 
 
 def row(spec: OpSpec) -> str:
-    """One line of the table."""
+    """Format one line of the table."""
     operands = "any" if spec.arity == MANY else str(spec.arity)
     cells = (f"`{spec.name}`", _builders(spec), operands, spec.dtype.value, _gradient(spec), spec.doc)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def _builders(spec: OpSpec) -> str:
-    """Builder names and the operator, or that only gradients and other ops make this one."""
+    """Builder names and the operator, or a note that only gradients and other ops build this one."""
     names = [f"be.{name}" for name in spec.builders]
     if spec.symbol:
         names.append(f"a {spec.symbol} b")
@@ -112,13 +112,13 @@ def _gradient(spec: OpSpec) -> str:
 
 
 def table(rows: Iterable[OpSpec]) -> str:
-    """A Markdown table of ``rows``."""
+    """Format a Markdown table of ``rows``."""
     head = "| op | made by | operands | dtype | gradient | |\n|---|---|---|---|---|---|"
     return "\n".join([head, *map(row, rows)])
 
 
 def page(rows: Iterable[OpSpec]) -> str:
-    """The whole page."""
+    """Format the whole page."""
     parts = [_HEAD, "The column *dtype*:\n\n" + "\n".join(f"* {rule.value}: {text}" for rule, text in _RULES.items())]
     given = list(rows)
     for kind, (title, remark) in _KINDS.items():
@@ -131,7 +131,7 @@ def page(rows: Iterable[OpSpec]) -> str:
 
 
 def _composed() -> str:
-    """The functions that are no rows: expressions of several ops."""
+    """The functions without a row: expressions of several ops."""
     lines = ["| function | |", "|---|---|"]
     for name, function in COMPOSED.items():
         said = (inspect.getdoc(function) or "").partition("\n")[0].replace("``", "`").replace("|", "\\|")

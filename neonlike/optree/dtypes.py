@@ -1,17 +1,17 @@
-"""The dtypes that exist, how they promote, and the type that a node is computed in.
+"""The supported dtypes, their promotion rules, and the dtypes of computation.
 
-Three rules, the same on every backend:
+Four rules, the same on every backend:
 
-* a float beats an integer, the wider float wins (float16, bfloat16 < float32 < float64); float16 with bfloat16, neither
-  of which holds the other, is float32;
-* integer arithmetic is exact: it is typed and computed as int64, and saturates when stored in a narrower type;
-* arithmetic of uint64 is typed and computed as uint64, modulo 2**64, with whole numbers from 0 to 2**64 - 1; integers
-  of other dtypes and negative numbers, with which it has no common dtype, are refused there. Comparisons take all;
+* a float beats an integer, and the wider float wins (float16, bfloat16 < float32 < float64); float16 with bfloat16,
+  neither of which includes the other, gives float32;
+* integer arithmetic is exact: typed and computed as int64, and saturated when stored in a narrower dtype;
+* uint64 arithmetic is typed and computed as uint64, modulo 2**64, with whole numbers from 0 to 2**64 - 1; integers of
+  other dtypes and negative numbers, which have no common dtype with it, are refused. Comparisons accept all;
 * Python and NumPy *scalars* are weak: they never widen a tensor's float type.
 
-Expressions of float16 and of bfloat16 are computed in float32 and rounded once, when stored: to nearest, halves to
-even, nan kept, infinity where they overflow. NumPy does not know bfloat16; the package ml_dtypes brings its dtype, and
-is imported when that is first asked for.
+Expressions of float16 and bfloat16 are computed in float32 and rounded once, when stored: to nearest, ties to even,
+nan preserved, overflow to infinity. NumPy has no bfloat16; the package ml_dtypes provides the dtype and is imported on
+first use.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ U64: DType = np.dtype(np.uint64)
 BOOL: DType = np.dtype(np.bool_)
 
 BFLOAT16 = "bfloat16"
-"""Its name; the dtype itself is :func:`bfloat16`."""
+"""Name of the dtype; :func:`bfloat16` returns the dtype itself."""
 
 FLOATS: tuple[DType, ...] = (F16, F32, F64)
-"""Those that NumPy has; :func:`is_float` knows all."""
+"""Float dtypes of NumPy; :func:`is_float` knows all float dtypes."""
 INTEGERS: tuple[DType, ...] = tuple(np.dtype(c) for c in ("i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8"))
 SUPPORTED: tuple[DType, ...] = (*FLOATS, *INTEGERS, BOOL)
 
 
 class DTypeRule(Enum):
-    """How an op's result dtype follows from the promoted dtype of its operands."""
+    """Rule for an op's result dtype, given the promoted dtype of its operands."""
 
     SAME = "same"  # floats and uint64 stay, other integers become int64
     FLOAT = "float"  # floats stay, integers become float32
@@ -55,12 +55,12 @@ class DTypeRule(Enum):
 
 @cache
 def bfloat16() -> DType:
-    """The dtype bfloat16: sign, exponent and the first 7 bits of mantissa of float32.
+    """Return the dtype bfloat16: sign, exponent and the first 7 mantissa bits of float32.
 
     Raises
     ------
     DTypeError
-        If the package that has it is not installed.
+        If the package that provides it is not installed.
     """
     try:
         import ml_dtypes
@@ -74,30 +74,30 @@ def bfloat16() -> DType:
 
 
 def is_float(dtype: DType) -> bool:
-    """Whether ``dtype``, which tensors can hold, is a float; the kind of bfloat16, unknown to NumPy, is "V" there."""
+    """Whether ``dtype``, a supported dtype, is a float; bfloat16, unknown to NumPy, has the kind "V" there."""
     return dtype.kind in "fV"
 
 
 def is_index(dtype: DType) -> bool:
-    """Whether elements of ``dtype`` can be positions: integers that int64 holds, as which they are read."""
+    """Whether elements of ``dtype`` can be positions: integers within int64, as which they are read."""
     return dtype.kind in "iu" and dtype != U64
 
 
 def as_dtype(value: Any, operation: str = "dtype") -> DType:
-    """Return ``value`` as one of the supported dtypes, in this machine's byte order.
+    """Convert ``value`` to a supported dtype in this machine's byte order.
 
     Raises
     ------
     DTypeError
-        If ``value`` names no dtype, or one that tensors cannot hold.
+        If ``value`` is not a dtype, or tensors cannot hold it.
     """
-    if isinstance(value, np.dtype) and value in _SUPPORTED_SET:  # as tensors have them, native too
+    if isinstance(value, np.dtype) and value in _SUPPORTED_SET:  # as from tensors: native byte order
         return value
     if isinstance(value, str) and value == BFLOAT16:
         return bfloat16()
     try:
         dtype: DType = np.dtype(value)
-    except Exception as error:  # whatever NumPy, or an object with a dtype of its own, says of what names none
+    except Exception as error:  # NumPy, or an object with a dtype of its own, may raise anything
         sizes = "; several sizes are a tuple, as in zeros((3, 4))" if isinstance(value, int) else ""
         raise DTypeError(f"{operation}: {str(value)[:80]!r} is not a dtype; use e.g. np.float32{sizes}") from error
     if not dtype.isnative:
@@ -114,7 +114,7 @@ def holds(dtype: DType) -> bool:
 
 
 def promote(dtypes: Sequence[DType]) -> DType:
-    """Promoted dtype of operands: the widest float if there is one, uint64 if all are of it, else int64."""
+    """Promoted dtype of operands: the widest float if there is one, uint64 if all are uint64, else int64."""
     best: DType | None = None
     for dtype in dtypes:
         if dtype is best or not is_float(dtype):
@@ -129,12 +129,12 @@ def promote(dtypes: Sequence[DType]) -> DType:
 
 
 def check_whole(operation: str, dtypes: Sequence[DType], whole: DType, numbers: Iterable[float]) -> None:
-    """Refuse integers that have no common dtype; ``whole`` is what ``dtypes`` promote to.
+    """Raise for integers without common dtype; ``whole`` is the promoted dtype of ``dtypes``.
 
     Raises
     ------
     DTypeError
-        If uint64 meets another dtype of integers, or a number is beyond what is computed in.
+        If uint64 meets another integer dtype, or a number exceeds the dtype of computation.
     """
     if whole is I64 and U64 in dtypes:
         other = next(dtype for dtype in dtypes if dtype != U64)
@@ -151,7 +151,7 @@ def check_whole(operation: str, dtypes: Sequence[DType], whole: DType, numbers: 
 
 
 def whole_as_float(operation: str, number: int) -> float:
-    """A whole number beyond 64 bits as the float next to it.
+    """Convert a whole number beyond 64 bits to the nearest float.
 
     Raises
     ------
@@ -174,14 +174,14 @@ def result_dtype(rule: DTypeRule, promoted: DType) -> DType:
 
 
 def compute_dtype(dtype: DType) -> DType:
-    """Type a node of ``dtype`` is computed in: float16 and bfloat16 in float32, integers but uint64 in int64."""
+    """Dtype of computation: float32 for float16 and bfloat16, int64 for integers except uint64."""
     if dtype is F32 or dtype is F64:
         return dtype
     return F32 if is_float(dtype) else U64 if dtype == U64 else I64
 
 
 def wide_dtype(dtype: DType) -> DType:
-    """The widest of the kind of ``dtype``, in which many are added up."""
+    """The widest dtype of the same kind as ``dtype``, used for accumulation."""
     return F64 if is_float(dtype) else compute_dtype(dtype)
 
 

@@ -1,9 +1,9 @@
-"""Sums of products by subscripts, ``einsum("ij,jk->ik", a, b)``, made of transposes, shapes, products and sums.
+"""Sums of products by subscripts, ``einsum("ij,jk->ik", a, b)``, built from transposes, reshapes, products and sums.
 
 Operands are contracted from left to right, two at a time. Labels that both have and neither the result nor a later
-operand needs are summed over; labels that both have and something needs are batch axes. Without a batch axis the
-contraction is one matrix product; with one it is a single kernel of products and sums, which stores no product in
-memory, or, where the products would be large, one matrix product for each batch element.
+operand needs are summed over; the other shared labels are batch axes. Without a batch axis the contraction is one
+matrix product. With one it is a single kernel of products and sums, which stores no product in memory, or, for large
+products, one matrix product per batch element.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from neonlike.optree.node import Expression, expression
 from neonlike.optree.shapes import Shape
 
 MOST_PRODUCTS, LARGE = 64, 1 << 15
-"""A batched contraction is done by matrix products if they are at most so many, each of so many multiplications."""
+"""Limits for batched contractions by matrix products: number of products, and multiplications in each."""
 _ELLIPSIS = "αβγδεζηθ"
-"""Labels of the axes that ``...`` stands for."""
+"""Internal labels for the axes of ``...``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """An expression and a label for each axis; further axes of size 1, which have none, make it 2-D."""
+    """An expression with a label per axis; unlabelled axes of size 1 may pad it to 2-D."""
 
     value: Any
     labels: str
@@ -38,7 +38,7 @@ class Term:
         return dict(zip(self.labels, self.value.shape))
 
     def as_labels(self, labels: str) -> Any:
-        """The value with the axes of ``labels``, in that order; those that it lacks have size 1."""
+        """The value with the axes of ``labels``, in that order; missing labels have size 1."""
         own = [label for label in labels if label in self.labels]
         value = self.value
         if len(own) == len(value.shape):
@@ -48,7 +48,7 @@ class Term:
         return arrange.reshape(value, _padded([sizes.get(label, 1) for label in labels]))
 
     def summed(self, kept: str) -> Term:
-        """With the labels that are not ``kept`` summed over."""
+        """Sum over all labels not in ``kept``."""
         gone = tuple(axis for axis, label in enumerate(self.labels) if label not in kept)
         if not gone:
             return self
@@ -63,7 +63,7 @@ def _padded(sizes: Sequence[int]) -> Shape:
 
 
 def einsum(subscripts: Any, operands: Sequence[Any], backend: Any = None) -> Expression:
-    """The sum of products that ``subscripts`` describe; see ``Backend.einsum``."""
+    """The sum of products described by ``subscripts``; see ``Backend.einsum``."""
     backend = backend or next((b for o in operands if (b := getattr(o, "backend", None)) is not None), None)
     values = [expression("einsum", operand, backend) for operand in operands]
     inputs, output = _parsed(subscripts, [value.shape for value in values])
@@ -98,14 +98,14 @@ def _named(label: str) -> str:
 
 
 def _parsed(subscripts: Any, found: list[Shape]) -> tuple[list[str], str]:
-    """Labels of each operand, one an axis, and of the result.
+    """Parse the labels of each operand, one per axis, and of the result.
 
     Raises
     ------
     DTypeError
-        If ``subscripts`` is no text.
+        If ``subscripts`` is not a string.
     ArgumentError
-        If it is not well formed, or names another number of operands.
+        If it is malformed, or names another number of operands.
     """
     if not isinstance(subscripts, str):
         raise DTypeError(f"einsum: subscripts must be a text such as 'ij,jk->ik', got {_shown(subscripts)}")
@@ -139,7 +139,7 @@ def _parsed(subscripts: Any, found: list[Shape]) -> tuple[list[str], str]:
 
 
 def _expanded(subscripts: str, part: str, shape: Shape) -> tuple[str, str]:
-    """What ``...`` stands for in ``part``, and all labels; an operand (n, 1) or (1, n) may have one, (1, 1) none."""
+    """Labels of ``...`` in ``part``, and all labels; an operand (n, 1) or (1, n) may have one label, (1, 1) none."""
     count = len(part.replace("...", ""))
     rank = len(shape)
     if "..." in part:
@@ -155,7 +155,7 @@ def _expanded(subscripts: str, part: str, shape: Shape) -> tuple[str, str]:
 
 
 def _labelled(value: Any, labels: str) -> Term:
-    """``value`` with its labels, the diagonal where one is repeated."""
+    """Attach labels to ``value``, taking the diagonal for a repeated label."""
     if len(labels) < len(value.shape):
         value = arrange.reshape(value, _padded([math.prod(value.shape)] if labels else []))
     once = "".join(dict.fromkeys(labels))
@@ -180,7 +180,7 @@ def _in(labels: str, others: Iterable[str]) -> str:
 
 
 def _contracted(a: Term, b: Term, needed: str) -> Term:
-    """The product of two terms, summed over the labels that both have and that are not ``needed``."""
+    """Product of two terms, summed over shared labels that are not ``needed``."""
     shared = _in(a.labels, b.labels)
     batch = _in(shared, needed)
     inner = "".join(label for label in shared if label not in batch)
@@ -208,11 +208,11 @@ def _contracted(a: Term, b: Term, needed: str) -> Term:
 
 
 def _last(labels: str, inner: str) -> tuple[int, ...]:
-    """Axes of the last labels, which are ``inner``."""
+    """Positions of the trailing axes for the ``inner`` labels."""
     return tuple(range(len(labels) - len(inner), len(labels)))
 
 
 def _matrix(stack: Any, position: int) -> Any:
-    """One matrix of a stack."""
+    """Select one matrix of a stack."""
     one = arrange.sliced(stack, 0, position, position + 1)
     return arrange.reshape(one, one.shape[1:])

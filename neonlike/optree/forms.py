@@ -1,6 +1,6 @@
-"""Marks on the functions that a CPython extension may replace: by which rule they build nodes, for example.
+"""Marks on functions that a CPython extension may replace, such as the rule by which they build nodes.
 
-The functions define what a call means; ``kernels/c/fastbuild.py`` reads the marks.
+The Python functions define the semantics; ``kernels/c/fastbuild.py`` reads the marks.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ class Form(NamedTuple):
     Attributes
     ----------
     kind : str
-        ``unary``, ``binary``, ``ternary``: a node of so many operands; ``reduction``: of one, with an axis;
-        ``composed``: several nodes, elementwise ones and reductions over one axis, alike in float32 and float64, or
-        with conversions and a rule for the gradient in float32 alone; ``assign``: ``Backend.assign``; ``set item``:
+        ``unary``, ``binary``, ``ternary``: a node with that many operands; ``reduction``: one operand and an axis;
+        ``composed``: several nodes, elementwise ones and reductions over one axis, equal in float32 and float64, or
+        with conversions and a gradient rule in float32 alone; ``assign``: ``Backend.assign``; ``set item``:
         ``Tensor.__setitem__``; ``call``: a compound primitive, see ``kernels/run/calls.py``.
     specs : tuple of OpSpec, of one function, or of str
-        Rows of the nodes' ops; the function of ``(a, axis)`` that composes; of a primitive names of attributes.
+        Rows of the nodes' ops; for ``composed`` the function of ``(a, axis)``; for a primitive attribute names.
     """
 
     kind: str
@@ -31,7 +31,7 @@ class Form(NamedTuple):
 
 
 owners: list[type] = []
-"""Classes whose marked functions are looked for."""
+"""Classes to search for marked functions."""
 
 newcomers: list[Callable[[type], None]] = []
 """Functions that are called with each class that joins the owners later."""
@@ -46,7 +46,7 @@ def owner(cls: Owner) -> Owner:
 
 
 def mark(function: Function, kind: str, *specs: Any) -> Function:
-    """``function``, marked."""
+    """Mark ``function`` and return it."""
     function.form = Form(kind, specs)  # type: ignore[attr-defined]
     return function
 

@@ -1,4 +1,4 @@
-"""Every builder by name, derived from the op table, and the functions composed of them.
+"""All builders by name, derived from the op table, and the functions composed of them.
 
 ``F.sig(x)`` builds a node. Gradient rules receive ``F``; ``Backend`` offers the same names as methods with ``out=``.
 """
@@ -30,7 +30,7 @@ class _Names(type):
 
 @owner
 class F(metaclass=_Names):
-    """Namespace of builders; rows of the op table are added below, one static method for each builder name."""
+    """Namespace of builders; rows of the op table are added below, as one static method per builder name."""
 
 
 def reduction_builder(spec: OpSpec) -> Callable[..., OpTreeNode]:
@@ -58,12 +58,12 @@ def add_row(spec: OpSpec, namespace: type = F) -> None:
 
 
 def register(spec: OpSpec) -> OpSpec:
-    """Add a row to the op table: its builders appear in ``F`` and on every backend, also on those that exist.
+    """Add a row to the op table: its builders appear in ``F`` and on every backend, including existing ones.
 
     Raises
     ------
     ArgumentError
-        If the op's name or a builder's name is taken.
+        If the name of the op or of a builder is taken.
     """
     taken = [name for name in dict.fromkeys((spec.name, *spec.builders)) if name in OPS or name in vars(F)]
     if taken:
@@ -74,7 +74,7 @@ def register(spec: OpSpec) -> OpSpec:
 
 
 def unregister(name: str) -> None:
-    """Remove the row called ``name`` with its builders; expressions made with it still work."""
+    """Remove the row ``name`` with its builders; existing expressions still work."""
     spec = OPS.pop(name)
     for builder in {spec.name, *spec.builders} & set(vars(F)):
         delattr(F, builder)
@@ -88,8 +88,8 @@ _CLASSES, _ONEHOT = OPS["classes"], OPS["onehot"]
 def onehot(indices: Any, axis: int, backend: Any = None, checked: bool | None = None) -> OpTreeNode:
     """1 where the position along ``axis`` (0 or 1) equals the index; takes the shape it is used at.
 
-    ``indices`` is an integer vector of shape (1, n) or (n, 1). ``checked`` (None: but for neon's dialect), one that is
-    no place along the axis is an error when it is computed; else it has 0 everywhere.
+    ``indices`` is an integer vector of shape (1, n) or (n, 1). With ``checked`` (None: unless in neon's dialect), an
+    index outside of the axis is an error at computation; otherwise it gives zeros.
     """
     backend = backend or getattr(indices, "backend", None)
     positions = builders.index_operand("onehot", indices, None, backend)
@@ -105,7 +105,7 @@ def onehot(indices: Any, axis: int, backend: Any = None, checked: bool | None = 
 
 
 def rand(backend: Any, seed: int, call: int) -> OpTreeNode:
-    """U[0, 1) for each element of whatever it is assigned to; the same node always gives the same numbers."""
+    """U[0, 1) for each element of its target; a node always gives the same numbers."""
     dtype = F64 if backend.default_dtype == np.float64 else F32
     return OpTreeNode(OPS["rand"], (), {"seed": seed, "call": call}, FREE, dtype, backend)
 
@@ -119,7 +119,7 @@ def reciprocal(a: Any) -> OpTreeNode:
 
 
 def clip(a: Any, a_min: Any = None, a_max: Any = None) -> Expression:
-    """minimum(maximum(a, a_min), a_max); the bounds may be tensors, and either None, which is no bound."""
+    """minimum(maximum(a, a_min), a_max); bounds may be tensors, and either may be None for no bound."""
     a = expression("clip", a) if a_min is a_max is None else a
     above = a if a_min is None else F.maximum(a, a_min)
     return above if a_max is None else F.minimum(above, a_max)
@@ -133,26 +133,26 @@ _TO_F32, _TO_F64 = {"bits": 32}, {"bits": 64}
 
 @lru_cache(maxsize=1024)
 def _averaged(name: str, axis: Any, shape: Shape) -> tuple[tuple[int, ...], Shape, float]:
-    """Normalized axes, ``shape`` reduced over them, and how many elements one result comes from."""
+    """Normalized axes, ``shape`` reduced over them, and the number of elements per result."""
     axes = shapes.normalize_axes(name, axis, shape)
     return axes, shapes.reduced(shape, axes), float(math.prod(shape[i] for i in axes))
 
 
 def _over(name: str, axis: Any, shape: Shape) -> tuple[tuple[int, ...], Shape, float]:
-    """:func:`_averaged`, of lists too."""
+    """As :func:`_averaged`, for lists, too."""
     if axis is not None and axis.__class__ is not int:
         axis = shapes.normalize_axes(name, axis, shape)
     return _averaged(name, axis, shape)
 
 
 def mean(a: Any, axis: Any = None) -> OpTreeNode:
-    """Arithmetic mean over ``axis``; nan where nothing is averaged."""
+    """Arithmetic mean over ``axis``; nan for an empty reduction."""
     a = expression("mean", a)
     if axis is not None and axis.__class__ is not int:
         axis = shapes.normalize_axes("mean", axis, a.shape)
     axes, small, count = _averaged("mean", axis, a.shape)
     dtype, backend = a.dtype, a.backend
-    if (dtype is F32 or dtype is F64) and backend is not None:  # the common case, whose nodes need no more checks
+    if (dtype is F32 or dtype is F64) and backend is not None:  # the common case, which needs no further checks
         total = OpTreeNode(_SUM, (a,), {"axis": axes}, small, dtype, backend)
         return OpTreeNode(_DIV, (total, count), None, small, dtype, backend)
     if is_float(dtype):
@@ -166,16 +166,16 @@ mark(mean, "composed", mean)
 
 
 def _sums_fit(a: Any, count: float) -> bool:
-    """Whether ``count`` integers of tensor ``a`` have a sum that int64 holds, whatever they are."""
+    """Whether the sum of any ``count`` integers of tensor ``a``'s dtype fits in int64."""
     return a.__class__ is not OpTreeNode and a.dtype.itemsize <= 4 and count < 2**31
 
 
 def moments(a: Any, axis: Any = None) -> tuple[Any, Any, Any]:
-    """Mean of ``a`` in two parts, and its biased variance: ``a - mean - rest`` is right to the last digits.
+    """Mean of ``a`` in two parts, and its biased variance: ``a - mean - rest`` is accurate to the last digits.
 
     The mean is rounded to the dtype of ``a``; the rest is the mean of a - mean (the corrected two-pass algorithm; Chan,
-    Golub & LeVeque, "Algorithms for computing the sample variance", 1983). It has no gradient: its derivative is 0, as
-    the mean of a - mean(a) is 0 for all ``a``.
+    Golub & LeVeque, "Algorithms for computing the sample variance", 1983). The rest has no gradient: its derivative is
+    0, because the mean of a - mean(a) is 0 for all ``a``.
     """
     apart, total, axes, count = _deviations("moments", a, axis)
     return apart.operands[1], F.div(total, count), _spread(apart, total, axes, count)
@@ -199,7 +199,7 @@ mark(var, "composed", var)
 
 
 def std(a: Any, axis: Any = None) -> OpTreeNode:
-    """Square root of the biased variance; finite wherever it is, though squares may not be. Its gradient at 0 is 0."""
+    """Square root of the biased variance, without overflow of squares. Its gradient at 0 is 0."""
     apart, total, axes, count = _deviations("std", a, axis)
     a = apart.operands[0]
     if a.dtype is F32 or a.dtype != F64:
@@ -215,7 +215,7 @@ mark(std, "composed", std)
 
 
 def norm2(a: Any, axis: Any = None) -> OpTreeNode:
-    """Euclidean norm over ``axis``; finite wherever it is, though squares may not be. Its gradient at 0 is 0."""
+    """Euclidean norm over ``axis``, without overflow of squares. Its gradient at 0 is 0."""
     a = _floats("norm2", a)
     axes, small, _ = _over("norm2", axis, a.shape)
 
@@ -233,17 +233,17 @@ mark(norm2, "composed", norm2)
 
 
 _SCALE = 2.0**600
-"""Its product with a float64 whose square would overflow or be 0 has a square that is neither."""
+"""Scale factor: the square of its product with an extreme float64 neither overflows nor underflows."""
 
 
 def _in_range(found: Any, scaled: Callable[[float], Any]) -> Any:
-    """The root ``found`` of a sum of squares of float64; ``scaled`` of a factor is it of as many times its operand."""
+    """Correct the root ``found`` of a float64 sum of squares for overflow; ``scaled(factor)`` rescales it."""
     large, small = F.mul(scaled(1 / _SCALE), _SCALE), F.mul(scaled(_SCALE), 1 / _SCALE)
     return F.where(F.less_equal(found, 2.0**500), F.where(F.less(found, 2.0**-450), small, found), large)
 
 
 def _squarable(a: Any) -> Any:
-    """``a`` in a dtype that holds the squares of all it may hold, if there is one; float16 is computed in float32."""
+    """Convert ``a`` to a dtype that holds its squares, if there is one; float16 is computed in float32."""
     dtype = a.dtype
     if dtype is F64 or dtype == F16:
         return a
@@ -253,7 +253,7 @@ def _squarable(a: Any) -> Any:
 
 
 def _ruled(found: Any, rule: tuple[Any, ...], a: Any) -> OpTreeNode:
-    """``found`` in the dtype of ``a``, with ``rule``: name, gradient and key."""
+    """Return ``found`` in the dtype of ``a``, with ``rule``: name, gradient and key."""
     name, grad, key = rule
     if a.dtype is F32:
         found = OpTreeNode(_CAST, (found,), _TO_F32, found.shape, F32, a.backend)
@@ -277,19 +277,19 @@ def _std_gradient(F: Any, d: Any, z: Any, a: Any) -> tuple[Any, ...]:
 _STD = "std", _std_gradient, tape.rule_key("std")
 
 
-# The functions above make nodes without the checks of builders: their operands are floats of one backend and fit.
+# The functions above build nodes without the checks of builders: their operands are compatible floats of one backend.
 
 
 def _floats(name: str, a: Any) -> Any:
-    """``a`` as an expression; integers in float64."""
+    """Convert ``a`` to an expression of floats; integers become float64."""
     a = expression(name, a)
     return a if is_float(a.dtype) else builders.cast(a)
 
 
 def _deviations(name: str, a: Any, axis: Any) -> tuple[Any, Any, tuple[int, ...], float]:
-    """a - mean(a), as the mean is rounded, the sum of these differences, over which axes, and how many are in one.
+    """Deviations a - mean(a) with the rounded mean, their sum, the axes, and the number of elements per result.
 
-    The sum is a constant to gradients: but for rounding it is 0.
+    The sum is a constant to gradients: it is 0 except for rounding.
     """
     a = _floats(name, a)
     axes, small, count = _over(name, axis, a.shape)
@@ -298,7 +298,7 @@ def _deviations(name: str, a: Any, axis: Any) -> tuple[Any, Any, tuple[int, ...]
 
 
 def _spread(apart: Any, total: Any, axes: tuple[int, ...], count: float) -> OpTreeNode:
-    """The variance in the dtype of ``apart``, whose sum is ``total``."""
+    """The variance in the dtype of ``apart``, the deviations with sum ``total``."""
     small, dtype, backend = total.shape, apart.dtype, apart.backend
     squares = OpTreeNode(_SQR, (apart,), None, apart.shape, dtype, backend)
     squares = OpTreeNode(_SUM, (squares,), {"axis": axes}, small, dtype, backend)
@@ -306,9 +306,9 @@ def _spread(apart: Any, total: Any, axes: tuple[int, ...], count: float) -> OpTr
 
 
 def _offset(name: str, a: OpTreeNode, axis: Any) -> Any:
-    """Maximum over ``axis``, to be subtracted before exp; 0 over nothing.
+    """Maximum over ``axis``, to be subtracted before exp; 0 for an empty reduction.
 
-    It is a constant to gradients: what is computed with it does not depend on it.
+    It is a constant to gradients: results do not depend on it.
     """
     if 0 in a.shape and any(a.shape[i] == 0 for i in shapes.normalize_axes(name, axis, a.shape)):
         return 0
@@ -319,25 +319,25 @@ def _offset(name: str, a: OpTreeNode, axis: Any) -> Any:
 
 
 def _below(a: Any, top: Any) -> OpTreeNode:
-    """a - top, which is not above 0, and which uint64 has no numbers for."""
+    """The difference a - top, never positive, and so not representable in uint64."""
     if a.dtype is F32 or a.dtype != U64:
         return F.sub(a, top)
     return F.mul(F.sub(top, a), -1.0)
 
 
 def logsumexp(a: Any, axis: Any = None) -> OpTreeNode:
-    """log(sum(exp(a))) over ``axis``, without overflow; also right where all are -inf, which it is over nothing."""
+    """log(sum(exp(a))) over ``axis``, without overflow; -inf where all elements are -inf, or there are none."""
     a = expression("logsumexp", a)
     top = _offset("logsumexp", a, axis)
     if isinstance(top, OpTreeNode):
         top = F.where(F.finite(top), top, 0)
     total = F.sum(F.exp(_below(a, top)), axis)
-    none = F.equal(total, 0)  # whose logarithm has an infinite slope, and nothing below it has one
+    none = F.equal(total, 0)  # log has an infinite slope there, and no element contributes
     return F.add(F.where(none, -math.inf, F.log(F.where(none, 1, total))), top)
 
 
 def softmax(a: Any, axis: Any = 0) -> OpTreeNode:
-    """exp(a - max) / sum(exp(a - max)) along ``axis``, by default that of the features."""
+    """exp(a - max) / sum(exp(a - max)) along ``axis``, by default the features' axis."""
     a = expression("softmax", a)
     powers = F.exp(_below(a, _offset("softmax", a, axis)))
     return F.div(powers, F.sum(powers, axis))
@@ -367,7 +367,7 @@ def gelu(a: Any) -> OpTreeNode:
 COMPOSED: dict[str, Callable[..., Any]] = {
     f.__name__: f for f in (reciprocal, clip, mean, var, std, norm2, logsumexp, softmax, log_softmax, silu, gelu)
 }
-"""Functions made of table ops, by builder name."""
+"""Functions composed of table ops, by builder name."""
 
 for _row in OPS.values():
     add_row(_row)

@@ -1,8 +1,8 @@
-"""Values on the host: what Python and NumPy ask of anything that stands for an array, tensor or expression.
+"""Host values: the protocols by which Python and NumPy read a tensor or an expression.
 
-One rule for NumPy: its *functions* get the values, as an array that must not be written, and give NumPy's results
-(``np.sum(t)``, ``np.exp(t)``, ``np.linalg.norm(t + 1)``); *operators* build expressions, whichever side the tensor is
-on (``np.float32(2) * t``). NumPy does not tell ``np.add(x, t)`` from ``x + t``: that builds an expression, too.
+One rule for NumPy: its *functions* receive the values as a read-only array and return NumPy results (``np.sum(t)``,
+``np.exp(t)``, ``np.linalg.norm(t + 1)``); *operators* build expressions, with the tensor on either side
+(``np.float32(2) * t``). NumPy cannot distinguish ``np.add(x, t)`` from ``x + t``: both build an expression.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ _OPERATORS: dict[np.ufunc, tuple[str, str]] = {
     np.greater: ("__gt__", "__lt__"),
     np.greater_equal: ("__ge__", "__le__"),
 }
-"""What NumPy calls for an operator, and the methods that do it with an expression on the left or on the right."""
+"""NumPy's ufunc for each operator, and the methods that handle it with an expression on the left or on the right."""
 
 _WRITERS = {np.copyto, np.fill_diagonal, np.place, np.put, np.put_along_axis, np.putmask}
-"""NumPy's functions that store in their first argument."""
+"""NumPy functions that write to their first argument."""
 
 
 class HostValues:
     """Base of tensors and expressions: ``item()``, ``float(t)``, ``tolist()``, ``np.sum(t)``; all wait for the values.
 
-    An expression is computed for each of these; ``e.astensor()`` computes it once.
+    Each of these computes an expression anew; ``e.astensor()`` computes it once.
     """
 
     __slots__ = ()
-    __array_priority__ = 1000.0  # our operators take precedence over those of, say, SciPy's sparse matrices
+    __array_priority__ = 1000.0  # our operators take precedence, for example over those of SciPy's sparse matrices
 
     if TYPE_CHECKING:
         shape: Shape
@@ -70,7 +70,7 @@ class HostValues:
         Raises
         ------
         ShapeError
-            If there is not exactly one.
+            If there is not exactly one element.
 
         Examples
         --------
@@ -95,7 +95,7 @@ class HostValues:
         return int(self._number("int"))
 
     def __index__(self) -> int:
-        """The one element of integers, as a position or a size."""
+        """The single integer element, as a position or a size."""
         if self.dtype.kind not in "iu":
             raise DTypeError(f"index: needs one integer, got {self.dtype.name}; round with int(t) first")
         return int(self._number("index"))
@@ -154,7 +154,7 @@ class HostValues:
 
 
 def _operate(ufunc: np.ufunc, a: Any, b: Any) -> Any:
-    """``a`` and ``b``, one of which is ours, under the operator that NumPy calls ``ufunc`` for."""
+    """Apply the operator behind ``ufunc`` to ``a`` and ``b``, of which one is ours."""
     left, right = _OPERATORS[ufunc]
     ours, name, other = (a, left, b) if isinstance(a, HostValues) else (b, right, a)
     if isinstance(other, (list, tuple)):
@@ -172,7 +172,7 @@ def _refuse_out(function: Any, options: dict[str, Any]) -> None:
 
 
 def _on_host(given: Any) -> Any:
-    """``given`` with arrays, not to be written, in place of tensors and expressions, also within lists and dicts."""
+    """Replace tensors and expressions in ``given`` by read-only arrays, also within lists and dicts."""
     if isinstance(given, HostValues):
         host = given.asnumpyarray().view()
         host.flags.writeable = False

@@ -1,6 +1,6 @@
-"""Shows tensors and expressions in notebooks as short HTML, for which only a corner of the values is fetched.
+"""Short HTML of tensors and expressions for notebooks; only a corner of the values is fetched.
 
-Nothing is computed for it, and it never raises: what cannot be read says so.
+It computes nothing and never raises: unreadable values are reported in the text.
 """
 
 from __future__ import annotations
@@ -14,38 +14,38 @@ from neonlike.optree.node import Expression, OpTreeNode
 from neonlike.optree.shapes import FREE
 
 EDGE = 5
-"""Rows and columns of the corner that is shown."""
+"""Rows and columns of the displayed corner."""
 MOST_LINES = 40
-"""Lines of a tree."""
+"""Maximum number of lines of a tree."""
 _CELL = ' style="text-align:right"'
 _MORE = "<td>…</td>"
 
 
 def text(value: Any) -> str:
-    """``value`` as text that HTML shows as it is."""
+    """Escape ``value`` as HTML text."""
     return html.escape(str(value))
 
 
 def sizes(shape: Sequence[int]) -> str:
-    """A shape."""
+    """Format a shape."""
     return "any shape" if shape is FREE else " × ".join(map(str, shape))
 
 
 def heading(kind: str, *facts: str, name: str | None = None) -> str:
-    """A line: what it is in bold, its name, and facts about it, which are texts."""
+    """Format a line: the kind in bold, the name, and facts as text."""
     named = f" <i>{text(name)}</i>" if name else ""
     return f"<div><b>{text(kind)}</b>{named} {text(', '.join(fact for fact in facts if fact))}</div>"
 
 
 def facts_of(value: Any) -> list[str]:
-    """Shape, dtype and where it is."""
+    """Facts about a value: shape, dtype and backend."""
     backend = value.backend
     where = "" if backend is None else f"on {getattr(backend, 'backend_name', type(backend).__name__)}"
     return [sizes(value.shape), value.dtype.name, where]
 
 
 def values_of(tensor: Any) -> str:
-    """A table of the first rows and columns of ``tensor``, of the first entry of each axis before the last two."""
+    """Table of the first rows and columns of ``tensor``, at the first entry of each leading axis."""
     try:
         leading = tuple(slice(0, 1) for _ in tensor.shape[:-2])
         corner = tensor[(*leading, slice(0, EDGE), slice(0, EDGE))].get()
@@ -68,19 +68,19 @@ def _number(value: Any) -> str:
 
 
 def of_tensor(tensor: Any) -> str:
-    """A tensor: what it is, and the corner of its values."""
+    """HTML of a tensor: facts and the corner of its values."""
     return heading(type(tensor).__name__, *facts_of(tensor), name=tensor.name) + values_of(tensor)
 
 
 def tree(root: Any, below: Callable[[Any], Iterable[Any]], line: Callable[[Any], str]) -> str:
-    """Nested lists of ``root`` and what is below; what stands in several places is opened at the first of them.
+    """Nested lists of ``root`` and its parts; a shared part is expanded at its first occurrence.
 
     Parameters
     ----------
     below : callable
-        What an entry is made of.
+        Returns the parts of an entry.
     line : callable
-        The HTML of an entry.
+        Returns the HTML of an entry.
     """
     parts: list[str] = []
     seen: set[int] = set()
@@ -108,7 +108,7 @@ def tree(root: Any, below: Callable[[Any], Iterable[Any]], line: Callable[[Any],
 
 
 def of_expression(self: Expression) -> str:
-    """The HTML of a tensor, or of an expression that was not computed, for notebooks."""
+    """HTML of a tensor, or of an expression, for notebooks."""
     if not isinstance(self, OpTreeNode):
         return of_tensor(self)
     head = heading("expression", *facts_of(self), "not computed")

@@ -1,8 +1,8 @@
-"""Gives ``tensor[index]`` its meaning: neon's indexing, which never drops below two dimensions.
+"""Meaning of ``tensor[index]``: neon's indexing, which never drops below two dimensions.
 
-An integer keeps its axis (size 1) in 2-D; in more dimensions it removes it, as long as two remain. A list, array or
-integer tensor on one axis gathers; a bool vector there picks the slices where it is set. Masks of a whole tensor's
-shape are for :mod:`neonlike.backends.masks`.
+An integer keeps its axis (size 1) in 2-D; in more dimensions it removes the axis, as long as two remain. A list, array
+or integer tensor on one axis gathers; a bool vector on an axis selects slices. Masks in the shape of a whole tensor are
+handled in :mod:`neonlike.backends.masks`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _EXPECTED = "expected an integer, slice, list or integer tensor"
 
 @dataclass(slots=True)
 class Selection:
-    """A NumPy basic index, then possibly a gather along one axis of its result."""
+    """A basic NumPy index, optionally followed by a gather along one axis of its result."""
 
     basic: tuple[Any, ...]
     gather_axis: int | None = None
@@ -39,9 +39,9 @@ def select(index: Any, shape: Shape) -> Selection:
     Raises
     ------
     IndexRangeError
-        If an integer is out of range, there are too many indices or more than one ellipsis or list.
+        If an integer is out of range, or there are too many indices, ellipses or lists.
     IndexTypeError
-        If an index is neither integer, slice, ellipsis, list, array nor integer tensor.
+        If an index is not an integer, slice, ellipsis, list, array or integer tensor.
     """
     items = _expand(index, shape)
     removable = len(shape) - 2
@@ -73,7 +73,7 @@ def _is_scalar_array(item: Any) -> bool:
 
 
 def _expand(index: Any, shape: Shape) -> list[Any]:
-    """One item an axis: ellipsis and missing axes become full slices."""
+    """One item per axis: ellipsis and missing axes become full slices."""
     items = list(index) if isinstance(index, tuple) else [index]
     ellipses = [i for i, item in enumerate(items) if item is Ellipsis]
     if len(ellipses) > 1:
@@ -110,7 +110,7 @@ def _integer(item: Any, axis: int, shape: Shape) -> int:
 
 
 def _positions(item: Any, size: int) -> npt.NDArray[np.int64]:
-    """A vector of positions from a list, array or integer tensor."""
+    """Read a vector of positions from a list, array or integer tensor."""
     try:
         host = np.asarray(item.get() if isinstance(item, Expression) and hasattr(item, "get") else item)
     except ValueError:  # lists of different lengths

@@ -1,8 +1,8 @@
-"""Sums of windows in zeros that lie side by side: the gradient of a value that was read in parts, as one concatenation.
+"""Sums of adjacent windows: the gradient of a value read in parts becomes one concatenation.
 
-The gradient of each window of a value is zeros of its shape around the gradient of the window. Where the windows are
-all of it, as queries, keys and values of one product are, or the gates of a recurrent cell, adding these reads and
-writes everything once a window; joining them writes each element once.
+The gradient of each window of a value is the window's gradient, padded with zeros to the value's shape. If the windows
+together cover the value, like queries, keys and values of one product or the gates of a recurrent cell, adding them
+reads and writes everything once per window; joining them writes each element once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ADD, _UNVIEW = OPS["add"], OPS["unview"]
 
 
 def joined(total: Any) -> Any:
-    """``total``; if that is a sum of ``unview`` nodes whose windows are side by side all of it, their concatenation."""
+    """Return ``total``, or a concatenation if it is a sum of ``unview`` nodes with adjacent windows that cover it."""
     if total.__class__ is not OpTreeNode or total.spec is not _ADD:
         return total
     terms = _terms(total)
@@ -34,7 +34,7 @@ def joined(total: Any) -> Any:
 
 
 def _terms(total: OpTreeNode) -> list[OpTreeNode] | None:
-    """The ``unview`` nodes that ``total`` is the sum of; None if there is anything else in it."""
+    """The ``unview`` nodes in the sum ``total``; None if it has other terms."""
     found, stack = [], [total]
     while stack:
         node = stack.pop()
@@ -55,9 +55,9 @@ def _offset(term: OpTreeNode) -> int:
 
 
 def _axis(layouts: list[tuple[Shape, tuple[int, ...], int]], whole: Shape) -> int | None:
-    """The axis along which windows of these layouts, in this order, are all elements of ``whole``; None: there is none.
+    """The axis along which windows of these layouts, in this order, cover ``whole``; None without one.
 
-    Each window has its elements in the order of the whole, so that their concatenation has it too.
+    Each window keeps the element order of the whole, so that their concatenation does, too.
     """
     first = layouts[0][0]
     for axis in range(len(first)):

@@ -1,6 +1,6 @@
-"""Counts the costs of a variable: the values that the backward pass will read, those that are kept, computing both.
+"""Choice of the values kept for the backward pass, by the costs of keeping and of recomputing.
 
-See :mod:`neonlike.optree.tape` for why.
+See :mod:`neonlike.optree.tape` for the reasons.
 """
 
 from __future__ import annotations
@@ -29,27 +29,29 @@ from neonlike.optree.tape import (
 
 F: Any = Functions
 HEAVY = 8
-"""Flops an element from which a chain is kept that two or more kernels of the backward pass would repeat."""
+"""Flops per element from which a chain is kept if at least two kernels of the backward pass would repeat it."""
 
-# Which values a rule reads --------------------------------------------------------------------------------------------
+# Values read by a gradient rule ---------------------------------------------------------------------------------------
 
 _reads: dict[OpSpec, tuple[tuple[int, ...], ...]] = {}
 
 
 def reads(node: OpTreeNode) -> tuple[tuple[int, ...], ...]:
-    """For each input of ``node`` what its gradient reads: i for the value of input i, -1 for the node's own, and
-    ``FURTHER`` for the further results of a primitive."""
+    """Values read by the gradient of each input of ``node``.
+
+    i stands for the value of input i, -1 for the node's own, and ``FURTHER`` for a primitive's further results.
+    """
     rule = rule_of(node) if node.spec is BROADCAST else None
     if rule is None and (found := _reads.get(node.spec)) is not None:
         return found
     found = _asked(node, node.spec.grad if rule is None else rule.grad, inputs(node))
-    if rule is None and node.spec.kind is not Kind.CALL:  # of a primitive it depends on the request
+    if rule is None and node.spec.kind is not Kind.CALL:  # depends on a primitive's request
         _reads[node.spec] = found
     return found
 
 
 def _asked(node: OpTreeNode, grad: Any, operands: tuple[Any, ...]) -> tuple[tuple[int, ...], ...]:
-    """The answer of ``grad`` for operands, of which no two are the same, that stand for those of ``node``."""
+    """Trace ``grad`` with distinct stand-ins for the operands of ``node`` and return what it reads."""
     backend = node.backend
     number = OpTreeNode(BROADCAST, (), {"shape": (1, 1)}, (1, 1), node.dtype, backend)
     stand_ins = tuple(empty_like(o if isinstance(o, Expression) else number, backend) for o in operands)
@@ -59,7 +61,7 @@ def _asked(node: OpTreeNode, grad: Any, operands: tuple[Any, ...]) -> tuple[tupl
     found = []
     try:
         increments = grad(F, d, z, *stand_ins)
-    except GradientError:  # there is none; the backward pass will say so
+    except GradientError:  # there is no gradient; the backward pass will report it
         increments = (None,) * len(operands)
     for increment in increments:
         below = order_of([increment], names) if increment.__class__ is OpTreeNode else []
@@ -105,7 +107,7 @@ def choose(sweep: TapeSweep, valued: set[int]) -> list[Entry]:
 
 
 def _note_reads(entry: Entry, valued: set[int]) -> None:
-    """Note which values the gradient rule of ``entry`` reads."""
+    """Record the values read by the gradient rule of ``entry``."""
     for goes_to, needed in zip(entry.below, reads(entry.node)):
         if not needed or goes_to is None or not goes_to.lead:
             continue
@@ -122,7 +124,7 @@ def _note_reads(entry: Entry, valued: set[int]) -> None:
 
 
 def _worth_keeping(entry: Entry) -> bool:
-    """Whether the value is kept; ``why`` has the reason then."""
+    """Whether to keep the value; if so, ``why`` states the reason."""
     uses = entry.hard + entry.soft
     if entry.node.shape is FREE or (entry.node.spec.name in CHEAP_MOVES and rule_of(entry.node) is None):
         return False
@@ -163,7 +165,7 @@ def compute(root: OpTreeNode, differentiable: bool) -> tuple[Any, TapeSweep | No
 def _computed(be: Any, wanted: Sequence[Entry], keeping: bool, valued: set[int]) -> Any:
     """Compute the values of ``wanted`` into new tensors; returns the first.
 
-    Of primitives that are not ``valued`` the further results are kept, and their call in place of the first.
+    For primitives that are not ``valued`` the further results are kept, and their call in place of the first.
     """
     pairs: list[tuple[Any, Any]] = []
     made = []
@@ -189,7 +191,7 @@ def keep_results(node: OpTreeNode, results: list[Any], why: str, leads: bool) ->
 
 
 def _results(entry: Entry) -> list[Any]:
-    """What to compute of a node: all results of a primitive, since its gradient may read them."""
+    """List the values to compute for a node: all results of a primitive, since its gradient may read them."""
     node = entry.node
     if node.spec.kind is not Kind.CALL or node.spec is PART:
         return [entry.now]

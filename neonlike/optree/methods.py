@@ -37,24 +37,24 @@ def transposed(self: OpTreeNode) -> OpTreeNode:
 
 
 def astensor(self: OpTreeNode) -> Any:
-    """Compute into a new tensor of this shape and dtype, through which gradients flow: :mod:`.origin`.
+    """Compute into a new tensor of this shape and dtype; gradients flow through it, see :mod:`.origin`.
 
     Raises
     ------
     ShapeError
         If the shape is free (a lone ``rand`` or ``onehot``).
     NoTensorError
-        If no tensor is in the tree, so there is no backend to compute on.
+        If the tree has no tensor, and so no backend.
     """
     return computed(self._evaluated(), self)
 
 
 def astype(self: Any, dtype: Any) -> Any:
-    """A new tensor of ``dtype`` with these values, also where that is their dtype already.
+    """Convert the values to a new tensor of ``dtype``, even if they have that dtype already.
 
-    Stored as by any assignment: to integers, halves round to even, what is out of range becomes the largest or
-    smallest value, nan becomes 0; to bool, everything but 0 becomes True; to narrower floats, to nearest.
-    Gradients flow through it where both dtypes are floats, see :mod:`.origin`.
+    Values are stored as in any assignment: conversion to integers rounds ties to even, saturates values out of range,
+    and maps nan to 0; conversion to bool maps everything but 0 to True; narrower floats are rounded to nearest.
+    Gradients flow through it if both dtypes are floats, see :mod:`.origin`.
 
     Raises
     ------
@@ -70,12 +70,12 @@ def astype(self: Any, dtype: Any) -> Any:
         raise DTypeError("astype: needs a dtype, such as np.float32, got None")
     wanted = as_dtype(dtype, "astype")
     if self.backend is None or self.shape is FREE:
-        self.asnumpyarray()  # raises, saying what is missing
+        self.asnumpyarray()  # raises an error that names the missing part
     return computed(self.backend.assign(self.backend.fresh(self.shape, wanted), self), self)
 
 
 def rounded(self: Any, ndigits: int | None = None) -> Any:
-    """An expression: each element rounded to ``ndigits`` decimals (None: to integers), halves to even."""
+    """Round each element to ``ndigits`` decimals (None: to integers), ties to even, as an expression."""
     digits = 0 if ndigits is None else ndigits
     if isinstance(digits, bool) or not isinstance(digits, (int, np.integer)):
         raise DTypeError(f"round: the number of digits must be an integer, got {brief(ndigits)}")

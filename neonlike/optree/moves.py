@@ -1,4 +1,4 @@
-"""Builders of ops that move values about and compute nothing: transposes, windows, gathers, and their gradients."""
+"""Builders of ops that move values without computing: transposes, windows, gathers, and their gradients."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def broadcast_to(a: Any, shape: Shape) -> Expression:
 
 
 def take(a: Any, indices: Any, axis: int) -> OpTreeNode:
-    """Slices of ``a`` along ``axis`` picked by integer ``indices`` (list, array or tensor, read as a vector)."""
+    """Gather slices of ``a`` along ``axis`` by integer ``indices`` (list, array or tensor, read as a vector)."""
     a = expression("take", a)
     axes = shapes.normalize_axes("take", axis, a.shape)
     if axis is None or len(axes) != 1:
@@ -54,11 +54,11 @@ def view(a: Any, layout: tuple[Any, ...]) -> OpTreeNode:
 
 
 def drop_axes(a: Any, count: int) -> Expression:
-    """``a`` without its first ``count`` axes, which have size 1."""
+    """Drop the first ``count`` axes, of size 1, of ``a``."""
     shape = a.shape[count:]
     return view(a, (shape, shapes.contiguous_strides(shape), 0))
 
 
 def unview(d: Any, shape: Shape, layout: tuple[Any, ...]) -> OpTreeNode:
-    """Zeros of ``shape`` with ``d`` in the window that ``layout`` describes: the gradient of :func:`view`."""
+    """Zeros of ``shape`` with ``d`` in the window of ``layout``: the gradient of :func:`view`."""
     return builders.move("unview", (expression("unview", d),), {"layout": layout}, shape)

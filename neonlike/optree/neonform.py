@@ -1,6 +1,6 @@
-"""neon's view of a node, for scripts that look inside: tuples ``(op_dict, left, right)``, lists, keys, traversal.
+"""neon's representation of a node, for scripts that inspect it: tuples ``(op_dict, left, right)``, lists, keys.
 
-``op_dict`` is ``{'op': name, 'shape': shape, ...}``. None of this is used by the engine.
+``op_dict`` is ``{'op': name, 'shape': shape, ...}``. The engine uses none of this.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ def op_dict(self: OpTreeNode) -> dict[str, Any]:
 
 
 def as_tuple(self: OpTreeNode) -> tuple[Any, ...]:
-    """``(op_dict, left, right)``, missing operands None; ``where`` has a fourth member."""
+    """The tuple ``(op_dict, left, right)``, with None for missing operands; ``where`` has a fourth member."""
     operands = (*self.operands, None, None)[: max(2, len(self.operands))]
     return (op_dict(self), *operands)
 
 
 @checked
 def traverse(self: OpTreeNode, ls: list[Any]) -> list[Any]:
-    """Append operands, then op dicts, in post-order to ``ls``, shared parts repeated; returns ``ls``."""
+    """Append operands, then op dicts, to ``ls`` in post-order, repeating shared parts, and return ``ls``."""
     stack: list[tuple[Any, bool]] = [(self, False)]
     while stack:
         item, expanded = stack.pop()
@@ -71,20 +71,20 @@ def intrinsic_key_maps(self: OpTreeNode) -> tuple[tuple[Any, ...], dict[Any, int
 
 
 def execute(self: OpTreeNode) -> Any:
-    """Assignments execute when built, so an expression has nothing to execute.
+    """Raise an error: assignments execute when built, so an expression has nothing to execute.
 
     Raises
     ------
     ArgumentError
-        Always; names what to write instead.
+        Always; the message names the alternative.
     """
     raise ArgumentError(f"execute: {self} assigns nothing; write target[:] = expression, or call astensor()")
 
 
 def optree_to_list(optree: Any) -> Any:
-    """Nested lists ``[op_dict, left, right]`` of an expression; other things are returned as they are.
+    """Convert an expression to nested lists ``[op_dict, left, right]``; other objects are returned unchanged.
 
-    Shared parts are the same list.
+    Shared parts become the same list.
     """
     made: dict[int, list[Any]] = {}
     for item in postorder(optree):
@@ -96,7 +96,7 @@ def optree_to_list(optree: Any) -> Any:
 
 
 def list_to_optree(parts: Any) -> Any:
-    """The expression of nested lists made by :func:`optree_to_list`; other things are returned as they are.
+    """Convert nested lists of :func:`optree_to_list` to an expression; other objects are returned unchanged.
 
     Raises
     ------
@@ -130,14 +130,14 @@ def _from_list(item: Any, operands: list[Any]) -> Any:
 
 
 def build(op: str, a: Any, b: Any, out: Any = None, **attrs: Any) -> Any:
-    """Node of the op called ``op``; ``assign`` and ``out`` compute at once and return the tensor.
+    """Build a node of the op named ``op``; ``assign`` and ``out`` compute at once and return the tensor.
 
-    Operands an op does not have are None; ``axis``, ``axes`` and ``idx`` (of ``onehot``) come by keyword.
+    Missing operands are None; ``axis``, ``axes`` and ``idx`` (of ``onehot``) are keyword arguments.
 
     Raises
     ------
     DTypeError
-        If there is no such op, or an operand cannot be used.
+        If the op does not exist, or an operand is unusable.
     """
     if isinstance(op, str) and op == "assign":
         return _assign(a, b)
@@ -146,7 +146,7 @@ def build(op: str, a: Any, b: Any, out: Any = None, **attrs: Any) -> Any:
 
 
 def _given(operands: Any) -> list[Any]:
-    """``operands`` without the Nones at the end."""
+    """Strip trailing Nones from ``operands``."""
     kept = list(operands)
     while kept and kept[-1] is None:
         kept.pop()
@@ -160,7 +160,7 @@ def _assign(target: Any, value: Any) -> Any:
 
 
 def _make(name: str, operands: list[Any], attrs: dict[str, Any]) -> Any:
-    """A node of any op from its operands and the other members of its op dict."""
+    """Build a node of any op from its operands and the other members of its op dict."""
     spec = OPS.get(name) if isinstance(name, str) else None
     if spec is None:
         raise DTypeError(f"OpTreeNode.build: no op is called {brief(name)}; choose one of {', '.join(OPS)}")
@@ -197,7 +197,7 @@ _OTHERS: dict[str, tuple[tuple[str, ...], Callable[..., Any]]] = {
     "onehot": (("axis",), functions.onehot),
     "rand": (("backend", "seed", "call"), functions.rand),
 }
-"""Ops that are neither elementwise nor reductions: members of the op dict that the function takes, the function."""
+"""Other ops than elementwise ones and reductions: members of the op dict passed to the function, and the function."""
 
 
 METHODS: dict[str, Any] = {
@@ -212,4 +212,4 @@ METHODS: dict[str, Any] = {
     "pp": show.infix,
     "to_dot": show.to_dot,
 }
-"""What ``methods`` puts on nodes."""
+"""The methods that ``methods`` attaches to nodes."""

@@ -1,8 +1,8 @@
-"""Expression graphs: what ``a*b + c`` builds.
+"""Expression graphs, as built by ``a*b + c``.
 
-An :class:`OpTreeNode` is immutable and shared: using a node twice makes a DAG, not a copy. Shapes and dtypes are
-checked when a node is built. Tensors (in ``backends``) derive from :class:`Expression` too, so both have the same
-operators. Comparisons build nodes, therefore neither is ever compared by value in here: dictionaries go by ``id``.
+An :class:`OpTreeNode` is immutable and shared: using a node twice gives a DAG, not a copy. Shapes and dtypes are
+checked when a node is built. Tensors (in ``backends``) derive from :class:`Expression`, too, so both have the same
+operators. Comparisons build nodes, so neither is ever compared by value here: dictionaries are keyed by ``id``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SCALAR_SHAPE: Shape = (1, 1)
 
 
 class Expression(HostValues):
-    """The base of tensors and nodes, the parts of an expression. Has a shape, a dtype, a backend and operators."""
+    """Base of tensors and nodes, the parts of an expression, with a shape, a dtype, a backend and operators."""
 
     __slots__ = ()
 
@@ -41,7 +41,7 @@ class Expression(HostValues):
         def __rmatmul__(self, other: Any) -> OpTreeNode: ...
 
     def __bool__(self) -> bool:
-        """Always True for a tensor, so that ``if tensor:`` tests for None; nodes override it with their value."""
+        """Always True for a tensor, so that ``if tensor:`` tests for None; nodes evaluate to their value."""
         return True
 
     def __hash__(self) -> int:
@@ -114,12 +114,12 @@ class OpTreeNode(Expression):
         The op's row of the table.
     operands : tuple of Expression or Python numbers
     attrs : dict or None
-        What the op needs besides operands (``axis``, ``axes``, ...); ``value`` marks a tree of numbers only.
+        Parameters of the op besides operands (``axis``, ``axes``, ...); ``value`` marks a tree of numbers only.
     shape : tuple of int
         At least two entries; ``(0, 0)`` for nodes that fit any shape (``rand``, ``onehot``).
     dtype : numpy.dtype
     backend : Backend or None
-        Of the tensors in the tree; None for trees of numbers.
+        Backend of the tensors in the tree; None for trees of numbers.
     """
 
     __slots__ = ("__weakref__", "attrs", "backend", "dtype", "operands", "shape", "spec")
@@ -157,11 +157,11 @@ class OpTreeNode(Expression):
         self.backend = backend
 
     def transpose(self, out: Any = None) -> Any:
-        """``self.T``, or assigned into ``out`` when given (returns ``out``)."""
+        """Return ``self.T``, or assign it to ``out`` and return ``out``."""
         return self.T if out is None else OpTreeNode.build("assign", out, self.T)
 
     def _evaluated(self) -> Any:
-        """A new tensor of the values, without the origin that :meth:`astensor` records for gradients."""
+        """Compute a new tensor, without the origin that :meth:`astensor` records for gradients."""
         if self.backend is None:
             raise NoTensorError(f"astensor: {self} holds no tensor; assign it to one: out[:] = expression")
         if self.shape is FREE:
@@ -178,36 +178,36 @@ class OpTreeNode(Expression):
 
 
 class NoTensorError(NeonlikeError, ValueError):
-    """An expression of numbers only was asked to compute itself."""
+    """An expression of numbers alone cannot be computed, because it has no backend."""
 
 
 # Building nodes ---------------------------------------------------------------------------------------------------
 
 
 def is_operand(value: Any) -> bool:
-    """True if ``value`` can stand in an expression: tensor, node, number, NumPy scalar or array, others' 0-d array."""
+    """True if ``value`` can be an operand: tensor, node, number, NumPy scalar or array, or a foreign 0-d array."""
     return isinstance(value, (Expression, int, float, np.ndarray)) or _is_scalar(value) or _has_no_axes(value)
 
 
 def _is_scalar(value: Any) -> bool:
-    """True for a NumPy scalar, and for one of bfloat16, which is not among NumPy's numbers."""
+    """True for NumPy scalars, including bfloat16, which is not among NumPy's numbers."""
     return isinstance(value, (np.number, np.bool_)) or (isinstance(value, np.generic) and holds(value.dtype))
 
 
 def _has_no_axes(value: Any) -> bool:
-    """True for the arrays of any library that have one element and no axes, and so stand for a number."""
+    """True for any library's 0-d arrays, which stand for a number."""
     return getattr(value, "shape", None) == () and hasattr(value, "item")
 
 
 def adapt(name: str, value: Any, backend: Any) -> Operand:
-    """``value`` as an operand: expressions pass, what has no axes becomes a Python number, arrays become tensors.
+    """Convert ``value`` to an operand: expressions pass, scalars become Python numbers, arrays become tensors.
 
     Raises
     ------
     DTypeError
-        For anything else, complex numbers, or an array where no backend is in sight.
+        For anything else, for complex numbers, or for an array if no backend is known.
     ShapeError
-        For a 1-D array of several elements, which could mean a row or a column.
+        For a 1-D array of several elements, which could be a row or a column.
     """
     if isinstance(value, (Expression, int, float)):
         return value
@@ -236,7 +236,7 @@ def common_backend(name: str, operands: tuple[Any, ...]) -> Any:
     Raises
     ------
     DTypeError
-        If tensors of two backends meet.
+        If tensors belong to two backends.
     """
     found = None
     for operand in operands:
@@ -253,19 +253,19 @@ def common_backend(name: str, operands: tuple[Any, ...]) -> Any:
 
 
 def is_number(operand: Any) -> bool:
-    """True for a Python number and for a tree of numbers only; both are weak in promotion."""
+    """True for Python numbers and trees of numbers alone; both are weak in promotion."""
     return isinstance(operand, (int, float)) or (
         isinstance(operand, OpTreeNode) and operand.attrs is not None and "value" in operand.attrs
     )
 
 
 def number_value(operand: Any) -> Number:
-    """The value of what :func:`is_number` accepts."""
+    """Value of a number accepted by :func:`is_number`."""
     return operand.attrs["value"] if isinstance(operand, OpTreeNode) and operand.attrs else operand  # type: ignore[no-any-return]
 
 
 _INDEXED = ("take", "untake", "take_along", "untake_along")
-"""Ops whose second operand holds indices."""
+"""Ops with indices as their second operand."""
 
 
 def node_dtype(spec: OpSpec, operands: tuple[Any, ...]) -> DType:
@@ -290,9 +290,9 @@ def node_dtype(spec: OpSpec, operands: tuple[Any, ...]) -> DType:
 
 
 def apply(spec: OpSpec, operands: tuple[Any, ...], backend: Any = None) -> OpTreeNode:
-    """Elementwise ``spec`` on any mix of operands, with every check; the builders below handle the common cases.
+    """Apply the elementwise ``spec`` to any operands, with all checks; builders handle the common cases.
 
-    An operand that has ``_applied(spec, operands)``, as variables of :mod:`neonlike.autograd`, says what is made.
+    If an operand has ``_applied(spec, operands)``, as variables of :mod:`neonlike.autograd` do, it builds the result.
     """
     name = spec.name
     if not all(isinstance(o, (Expression, int, float)) for o in operands):
@@ -313,7 +313,7 @@ def apply(spec: OpSpec, operands: tuple[Any, ...], backend: Any = None) -> OpTre
 
 
 def _comparable(operands: tuple[Any, ...]) -> tuple[Any, ...]:
-    """``operands``, with whole numbers beyond all integers, and beside int64 those beyond it, replaced by infinity."""
+    """Replace whole numbers beyond the range of all integers, or of int64 beside int64, by infinity."""
     for operand in operands:
         if isinstance(operand, int) and not -(2**63) <= operand < 2**63:
             break
@@ -329,7 +329,7 @@ def _comparable(operands: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _number_node(spec: OpSpec, operands: tuple[Any, ...]) -> OpTreeNode:
-    """A tree of numbers, folded to its value: in int64 for ops on integers, else in float64."""
+    """Fold a tree of numbers to its value: in int64 for integer ops, else in float64."""
     dtype = np.int64 if spec.dtype is DTypeRule.WHOLE else np.float64
     out = np.empty((), dtype)
     try:
@@ -347,7 +347,7 @@ Ternary: TypeAlias = Callable[[Any, Any, Any], OpTreeNode]
 
 
 def unary(spec: OpSpec) -> Unary:
-    """Builder ``f(a)`` of a one-operand elementwise op."""
+    """Create the builder ``f(a)`` of a one-operand elementwise op."""
 
     def build(a: Any) -> OpTreeNode:
         if isinstance(a, Expression) and (a.dtype is F32 or a.dtype is F64) and a.backend is not None:
@@ -359,7 +359,7 @@ def unary(spec: OpSpec) -> Unary:
 
 
 def binary(spec: OpSpec) -> Binary:
-    """Builder ``f(a, b)`` of a two-operand elementwise op; the common cases are checked first."""
+    """Create the builder ``f(a, b)`` of a two-operand elementwise op; common cases are checked first."""
 
     def build(a: Any, b: Any) -> OpTreeNode:
         if isinstance(a, Expression):
@@ -384,7 +384,7 @@ def binary(spec: OpSpec) -> Binary:
 
 
 def ternary(spec: OpSpec) -> Ternary:
-    """Builder ``f(a, b, c)`` of a three-operand elementwise op; three expressions of one shape are checked first."""
+    """Create the builder ``f(a, b, c)`` of a three-operand elementwise op."""
 
     def build(a: Any, b: Any, c: Any) -> OpTreeNode:
         if isinstance(a, Expression) and isinstance(b, Expression) and isinstance(c, Expression):
@@ -408,11 +408,11 @@ _neg, _abs, _sqr = (unary(OPS[name]) for name in ("neg", "abs", "sqr"))
 _add, _sub, _mul, _div, _pow = (binary(OPS[name]) for name in ("add", "sub", "mul", "div", "pow"))
 _eq, _ne, _lt, _le, _gt, _ge = (binary(OPS[name]) for name in ("eq", "ne", "lt", "le", "gt", "ge"))
 OPERATORS = (_neg, _abs, _sqr, _add, _sub, _mul, _div, _pow, _lt, _le, _eq, _ne, _gt, _ge)
-"""In the order of ``enum operator`` of ``templates/c/fastpath/fastpath_builders.h``."""
+"""Operators in the order of ``enum operator`` of ``templates/c/fastpath/fastpath_builders.h``."""
 
 
 def expression(name: str, value: Any, backend: Any = None) -> Expression:
-    """``value`` as an expression with a shape of its own, for ops that need one.
+    """Convert ``value`` to an expression with a definite shape, for ops that need one.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Defines each op in NumPy: the functions behind the ``numpy`` column of the op table.
+"""NumPy definitions of the ops: the functions in the ``numpy`` column of the op table.
 
 An elementwise function is called ``f(*operands, out)``, a reduction ``f(x, axes, out)`` with reduced axes kept
 as 1. Only functions marked :func:`inplace` may be given an ``out`` that is one of their operands; NumPy's own
@@ -25,18 +25,18 @@ _SAFELOG_SMALLEST = float(np.exp(SAFELOG_FLOOR))
 
 
 def inplace(function: Function) -> Function:
-    """Mark ``function`` as correct when ``out`` is one of its operands."""
+    """Mark ``function`` as correct if ``out`` is one of its operands."""
     function.inplace = True  # type: ignore[attr-defined]
     return function
 
 
 def is_inplace(function: Function) -> bool:
-    """True if ``function`` may write over an operand."""
+    """True if ``function`` may overwrite an operand."""
     return isinstance(function, np.ufunc) or getattr(function, "inplace", False)
 
 
 def any_dtype(function: Function) -> Function:
-    """Mark ``function`` as taking operands of any dtype, whatever ``out`` holds."""
+    """Mark ``function`` as accepting operands of any dtype, regardless of ``out``."""
     function.any_dtype = True  # type: ignore[attr-defined]
     return function
 
@@ -85,7 +85,7 @@ def relu(x: Array, out: Array) -> None:
 
 
 def spread(squares: Array, total: Any, count: Any, out: Array) -> None:
-    """The variance of ``count`` numbers by the sum of their squares and their own; infinite where the squares are."""
+    """Variance of ``count`` numbers from the sum of their squares and their sum; infinite if the squares overflow."""
     np.divide(total, count, out)
     np.multiply(out, total, out)
     np.subtract(squares, out, out)
@@ -96,7 +96,7 @@ def spread(squares: Array, total: Any, count: Any, out: Array) -> None:
 
 @inplace
 def power(x: Array, y: Any, out: Array) -> None:
-    """x to the power of y as IEEE 754 has it; NumPy's square root for a scalar y of 1/2 differs at -0 and -infinity."""
+    """Power x**y by IEEE 754; NumPy's square root for a scalar y of 1/2 differs at -0 and -infinity."""
     root = np.size(y) == 1 and np.all(np.equal(y, 0.5))
     lowest = np.equal(x, -np.inf) if root else None
     np.power(x, y, out)
@@ -181,12 +181,12 @@ def shift(x: Array, by: Any, out: Array) -> None:
 def shift_exponent(x: Array, by: Any, out: Array) -> None:
     """x * 2^rint(by)."""
     by = np.asarray(by, dtype=out.dtype)
-    power = np.ldexp(np.ones_like(by), _exponent(np.rint(by)))  # exact, as exp2 need not be
+    power = np.ldexp(np.ones_like(by), _exponent(np.rint(by)))  # exact, unlike exp2 in general
     np.multiply(x, np.where(np.isnan(by), by, power), out)
 
 
 def _exponent(value: Array) -> Array:
-    """A float array of whole numbers as the int32 that ldexp wants; nan and inf are clipped."""
+    """Convert a float array of whole numbers to int32 for ldexp; nan and inf are clipped."""
     whole: Array = np.nan_to_num(np.clip(value, -10000, 10000)).astype(np.int32)
     return whole
 
@@ -222,7 +222,7 @@ def erf(x: Array, out: Array) -> None:
 # Reductions ---------------------------------------------------------------------------------------------------
 
 _ROWS = 128
-"""Rows added one after another before a wider accumulator takes over; keeps float32 column sums accurate."""
+"""Rows added sequentially before a wider accumulator takes over; this keeps float32 column sums accurate."""
 
 
 def sum_(x: Array, axes: tuple[int, ...], out: Array) -> None:
@@ -251,7 +251,7 @@ def sum_(x: Array, axes: tuple[int, ...], out: Array) -> None:
 
 
 def _forward(x: Array) -> Array:
-    """``x``, copied if a stride is negative: NumPy 1.26 computes wrong maxima of such arrays."""
+    """Copy ``x`` if a stride is negative: NumPy 1.26 computes wrong maxima of such arrays."""
     return x.copy() if min(x.strides) < 0 else x
 
 
@@ -281,12 +281,12 @@ def all_(x: Array, axes: tuple[int, ...], out: Array) -> None:
 
 
 def argmax(x: Array, axes: tuple[int, ...], out: Array) -> None:
-    """First position of the maximum; of the first nan if there is one."""
+    """First position of the maximum, or of the first nan."""
     np.argmax(x, axis=axes[0], out=out, keepdims=True)
 
 
 def argmin(x: Array, axes: tuple[int, ...], out: Array) -> None:
-    """First position of the minimum; of the first nan if there is one."""
+    """First position of the minimum, or of the first nan."""
     np.argmin(x, axis=axes[0], out=out, keepdims=True)
 
 
@@ -306,12 +306,12 @@ def dot(a: Array, b: Array, out: Array) -> None:
 
 @any_dtype
 def copy(x: Array, out: Array) -> None:
-    """out = x, broadcast to out's shape."""
+    """Copy x to out, broadcast to its shape."""
     out[...] = x
 
 
 def concat(*parts_and_out: Array, axis: int) -> None:
-    """The last argument = the others, one after the other along ``axis``."""
+    """Join all arguments but the last along ``axis`` into the last."""
     *parts, out = parts_and_out
     start, before = 0, (slice(None),) * axis
     for part in parts:
@@ -328,12 +328,12 @@ def check_range(name: str, indices: Array, limit: int) -> None:
 
 
 def out_of_range(name: str, index: int | str, limit: int) -> str:
-    """Say what is wrong with ``index``."""
+    """Message for an ``index`` out of range."""
     return f"{name}: index {index} is out of range for an axis of size {limit}; use {-limit} to {limit - 1}"
 
 
 def classes(indices: Array, out: Array, limit: int) -> None:
-    """Copy ``indices``, classes of :func:`onehot`, which are numbered from 0: none counts from the end."""
+    """Copy ``indices``, class numbers of :func:`onehot` from 0 on; negative ones are errors."""
     bad = indices[(indices < 0) | (indices >= limit)]
     if bad.size:
         raise IndexRangeError(no_class(int(bad.flat[0]), limit))
@@ -341,7 +341,7 @@ def classes(indices: Array, out: Array, limit: int) -> None:
 
 
 def no_class(index: int | str, limit: int) -> str:
-    """Say what is wrong with ``index``."""
+    """Message for an ``index`` that is not a class."""
     return f"onehot: index {index} is out of range for an axis of size {limit}; use 0 to {limit - 1}"
 
 
@@ -382,7 +382,7 @@ def unview(d: Array, out: Array, layout: tuple[Any, ...]) -> None:
 
 
 def strided(x: Array, layout: tuple[Any, ...]) -> Array:
-    """The view of contiguous ``x`` that ``layout`` = (shape, strides in elements, offset) describes."""
+    """View of contiguous ``x`` with ``layout`` = (shape, strides in elements, offset)."""
     shape, strides, offset = layout
     flat = x.reshape(-1)[offset:]
     return np.lib.stride_tricks.as_strided(flat, shape, [s * x.itemsize for s in strides])
@@ -392,7 +392,7 @@ def strided(x: Array, layout: tuple[Any, ...]) -> Array:
 
 
 def _accumulated(ufunc: np.ufunc, x: Array, out: Array, axis: int, reverse: bool) -> None:
-    """Running totals in float64, int64 or uint64: the error of each is that of one rounding."""
+    """Running totals in float64, int64 or uint64, so that each has the error of a single rounding."""
     if reverse:
         x, out = np.flip(x, axis), np.flip(out, axis)
     wide = wide_dtype(out.dtype)
@@ -400,17 +400,17 @@ def _accumulated(ufunc: np.ufunc, x: Array, out: Array, axis: int, reverse: bool
 
 
 def cumsum(x: Array, out: Array, axis: int, reverse: bool) -> None:
-    """Sums of all up to each element along ``axis``; ``reverse``: of all from each on."""
+    """Cumulative sums along ``axis``; ``reverse`` starts from the end."""
     _accumulated(np.add, x, out, axis, reverse)
 
 
 def cumprod(x: Array, out: Array, axis: int, reverse: bool) -> None:
-    """Products of all up to each element along ``axis``; ``reverse``: of all from each on."""
+    """Cumulative products along ``axis``; ``reverse`` starts from the end."""
     _accumulated(np.multiply, x, out, axis, reverse)
 
 
 def argsort(x: Array, out: Array, axis: int, descending: bool) -> None:
-    """Positions along ``axis`` in the order of the values, as many as ``out`` has; stable, nan last."""
+    """Positions along ``axis`` in the order of the values, as many as fit in ``out``; stable, nan last."""
     keys = x.astype(np.float32) if x.dtype.kind == "V" else x
     if descending:
         keys = np.negative(keys) if keys.dtype.kind == "f" else np.invert(keys)  # the smallest integer has no negative
@@ -419,7 +419,7 @@ def argsort(x: Array, out: Array, axis: int, descending: bool) -> None:
 
 
 def take_along(x: Array, indices: Array, out: Array, axis: int) -> None:
-    """Gather elements of ``x`` along ``axis``, an index for each."""
+    """Gather elements of ``x`` along ``axis``, with one index per element."""
     check_range("take_along_axis", indices, x.shape[axis])
     out[...] = np.take_along_axis(x, indices.astype(np.int64, copy=False), axis)
 

@@ -1,6 +1,6 @@
-"""The less usual operators of tensors and expressions: ``// % & | ^ ~ << >>`` and ``divmod``.
+"""Less common operators of tensors and expressions: ``// % & | ^ ~ << >>`` and ``divmod``.
 
-They are put on :class:`~neonlike.optree.node.Expression` here, which has those of arithmetic and comparison itself.
+They are attached to :class:`~neonlike.optree.node.Expression` here, which defines arithmetic and comparison itself.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ BINARY = {
 
 
 def builder(spec: OpSpec) -> Builder:
-    """Builder of an elementwise row, taking ``spec.arity`` operands."""
-    checked = spec.dtype is DTypeRule.WHOLE  # the dtypes of all operands say which op it is
+    """Create the builder of an elementwise row with ``spec.arity`` operands."""
+    checked = spec.dtype is DTypeRule.WHOLE  # the dtypes of all operands determine the op
     makers: dict[int, Callable[[OpSpec], Builder]] = {1: node.unary, 2: node.binary, 3: node.ternary}
     if not checked and spec.arity in makers:
         return makers[spec.arity](spec)
@@ -40,7 +40,7 @@ def builder(spec: OpSpec) -> Builder:
 
 
 def _attach(name: str, build: Callable[[Any, Any], Any]) -> None:
-    """The operator ``name`` and its reflected form."""
+    """Attach the operator ``name`` and its reflected form."""
 
     def forward(self: Expression, other: Any) -> Any:
         return build(self, other)

@@ -1,13 +1,13 @@
-"""The op table: one row an op, the only place that knows an op exists.
+"""The op table: one row per op, and the only place that lists the ops.
 
-Builders on ``Backend``, operators on tensors, planner, engines, autodiff, the docs table and the tests are all
-derived from ``OPS``. Adding an op is adding a row.
+Builders on ``Backend``, operators on tensors, planner, engines, autodiff, the docs table and the tests are all derived
+from ``OPS``. Adding an op means adding a row.
 
-A gradient rule is called ``grad(F, d, z, *operands)``: ``F`` offers every builder (``F.sig(x)``), ``d`` is the
-gradient arriving at the node, ``z`` the node itself. It returns one expression an operand (None: no gradient
-flows there). Broadcasting is undone by the caller. On ties ``maximum``, ``minimum``, ``max`` and ``min`` give each
-tied operand an equal share of the gradient. Where no derivative exists but bounded slopes do, a rule gives one of
-these; it never multiplies 0 by infinity.
+A gradient rule is called as ``grad(F, d, z, *operands)``: ``F`` offers every builder (``F.sig(x)``), ``d`` is the
+gradient arriving at the node, ``z`` the node itself. It returns one expression per operand (None: no gradient flows
+there). The caller undoes broadcasting. On ties ``maximum``, ``minimum``, ``max`` and ``min`` give each tied operand an
+equal share of the gradient. Where no derivative exists but bounded slopes do, a rule returns one of these; it never
+multiplies 0 by infinity.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ SAME, FLOAT, TRUTH, INDEX, WHOLE_ONLY = (
 
 
 class Kind(Enum):
-    """The shape of computation of an op; the planner treats each kind differently."""
+    """Kind of computation of an op; the planner treats each kind differently."""
 
     ELEMENTWISE = "elementwise"
     REDUCTION = "reduction"
-    ZERO = "zero"  # no tensor operand decides its shape: rand, onehot
+    ZERO = "zero"  # no tensor operand determines its shape: rand, onehot
     CONTRACTION = "contraction"
     MOVE = "move"
-    CALL = "call"  # a compound primitive, which has no row here: see ``calls``
-    SCAN = "scan"  # along one axis, where a result depends on several elements: running sums, sort orders
+    CALL = "call"  # a compound primitive, without a row here: see ``calls``
+    SCAN = "scan"  # along one axis, with results that depend on several elements: running sums, sort orders
 
 
 class _NonDifferentiable:
@@ -48,11 +48,11 @@ class _NonDifferentiable:
 
 
 NON_DIFFERENTIABLE = _NonDifferentiable()
-"""The op has no useful derivative (it is zero almost everywhere): gradients stop there."""
+"""The op has no useful derivative (zero almost everywhere): gradients stop there."""
 
 GradRule = Callable[..., tuple[Any, ...]]
 MANY = -1
-"""``arity`` of an op that takes any number of operands."""
+"""``arity`` of an op with any number of operands."""
 REAL = (-4.0, 4.0)
 POSITIVE = (0.05, 4.0)
 UNIT = (-0.95, 0.95)
@@ -61,42 +61,42 @@ WHOLE = (-3.0, 3.0)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpSpec:
-    """One op: what it computes in each language, its types, its gradient and how to test it.
+    """One op: its computation in each language, its types, its gradient and its test data.
 
     Attributes
     ----------
     name : str
-        neon's name where neon has the op.
+        neon's name if neon has the op.
     arity : int
         Number of operands; ``MANY``: any.
     kind : Kind
     numpy : callable
         See :mod:`neonlike.optree.npfuncs` for the calling convention.
     c : str
-        Expression template of the C and CUDA emitters; math names are mapped by dtype. Empty where the kind has
-        templates of its own.
+        Expression template of the C and CUDA emitters; math names are mapped by dtype. Empty for kinds with templates
+        of their own.
     dtype : DTypeRule
     grad : gradient rule or NON_DIFFERENTIABLE; there is no default
     doc : str
         One line for the builder's docstring and the table in the docs.
     builders : tuple of str
-        Names of the builder on ``Backend``; empty for ops that only gradients make.
+        Builder names on ``Backend``; empty for ops that are built by gradients alone.
     symbol : str
         Infix form for printing.
     cuda : str or None
-        Where CUDA's text differs from C's.
+        CUDA text where it differs from C.
     identity : float or None
-        Value of a reduction over nothing; None if there is none.
+        Value of an empty reduction; None if there is none.
     combine : str or None
         Elementwise op that merges two partial results of a reduction; None if partials cannot be merged.
     domain : tuple of (low, high), one an operand
-        Where tests sample the operands.
+        Sampling ranges of the operands in tests.
     flops : int
-        Floating-point operations an element, roughly; decides what is recomputed and is what bench mode counts.
+        Approximate floating-point operations per element, for recomputation decisions and bench mode.
     keyed : tuple of str
-        Attributes that change the generated code and so belong to a plan's key.
+        Attributes that affect the generated code and are part of a plan's key.
     logical : str
-        The op that replaces this bitwise one where all operands are truth values; empty if there is none.
+        Logical op that replaces this bitwise one if all operands are truth values; empty without one.
     """
 
     name: str
@@ -137,7 +137,7 @@ def _compare(name: str, numpy: Any, symbol: str, builder: str, doc: str) -> OpSp
 
 
 def _bits(name: str, numpy: Any, c: str, symbol: str, doc: str, **more: Any) -> OpSpec:
-    """An op on the bits of integers."""
+    """Create an op on the bits of integers."""
     make = _unary if name == "invert" else _binary
     more.setdefault("builders", (name,))
     more.setdefault("domain", (WHOLE,) if name == "invert" else (WHOLE, WHOLE))
@@ -151,7 +151,7 @@ def _reduction(name: str, numpy: Any, grad: Any, doc: str, **more: Any) -> OpSpe
 
 
 def _pow_grad(F: Any, d: Any, z: Any, x: Any, y: Any) -> tuple[Any, ...]:
-    """d y x**(y-1) and d z log(x): 0 where y is 0, and where x is 0."""
+    """Gradients d y x**(y-1), 0 where y is 0, and d z log(x), 0 where x is 0."""
     if _is_number(x):
         return None, (d * z * math.log(x) if x > 0 else None if x == 0 else d * z * math.nan)
     if _is_number(y):
@@ -161,7 +161,7 @@ def _pow_grad(F: Any, d: Any, z: Any, x: Any, y: Any) -> tuple[Any, ...]:
 
 
 def _base_grad(F: Any, d: Any, x: Any, y: Any) -> Any:
-    """d y x**(y-1); of whole numbers below 4 by products, so that higher derivatives end where those of x**y do."""
+    """d y x**(y-1); for whole y below 4 as products, so that higher derivatives end where those of x**y do."""
     if not _is_number(y):
         return d * (y * F.power(F.where(F.logical_and(F.equal(x, 0), F.equal(y, 0)), 1, x), y - 1))
     if y == 0:
@@ -179,21 +179,21 @@ def _is_number(operand: Any) -> bool:
 
 
 def _distance_grad(F: Any, d: Any, x: Any, y: Any, length: Any) -> tuple[Any, ...]:
-    """d x / length and d y / length; 0 where the length is."""
+    """d x / length and d y / length; 0 where the length is 0."""
     length = F.where(F.equal(length, 0), math.inf, length)
     return d * x / length, d * y / length
 
 
 def _larger_grad(F: Any, d: Any, x: Any, y: Any) -> tuple[Any, ...]:
-    """d where x > y, and where x < y; half of it to each where they are equal, in neon's dialect all of it."""
+    """d for the larger operand; half of it for each on a tie, or all of it in neon's dialect."""
     tied = F.where(F.equal(x, y), d if dialect.is_neon() else 0.5 * d, 0)
     return F.where(F.greater(x, y), d, tied), F.where(F.greater(y, x), d, tied)
 
 
 def _extreme_grad(F: Any, d: Any, z: Any, x: Any) -> tuple[Any, ...]:
-    """d, in equal shares, where x is z; nothing if what is computed does not depend on z (``constant``).
+    """d, in equal shares, where x equals z; nothing if the result does not depend on z (``constant``).
 
-    In neon's dialect all that are z get the whole of d.
+    In neon's dialect all elements equal to z get the whole of d.
     """
     if "constant" in z.attrs:
         return (None,)
@@ -203,14 +203,14 @@ def _extreme_grad(F: Any, d: Any, z: Any, x: Any) -> tuple[Any, ...]:
 
 
 def _sum_grad(F: Any, d: Any, z: Any, x: Any) -> tuple[Any, ...]:
-    """d; nothing if z is the same whatever x is (``constant``)."""
+    """d; nothing if z does not depend on x (``constant``)."""
     return (None if "constant" in z.attrs else F.broadcast_to(d, x.shape),)
 
 
 def _prod_grad(F: Any, d: Any, z: Any, x: Any) -> tuple[Any, ...]:
-    """d * (product of the others); exact also where factors are 0, and so is its own gradient.
+    """d * (product of the other factors); exact with zero factors, as is its own gradient.
 
-    The factors that are 0 are multiplied apart: their product, with and without one of them, has a gradient too.
+    Zero factors are multiplied separately, because their product with and without one of them has a gradient, too.
     """
     axis = z.attrs["axis"]
     zero = F.equal(x, 0)
@@ -222,13 +222,13 @@ def _prod_grad(F: Any, d: Any, z: Any, x: Any) -> tuple[Any, ...]:
 
 
 def _spread_grad(F: Any, d: Any, z: Any, a: Any, b: Any, c: Any) -> tuple[Any, ...]:
-    """0 where less than nothing would be left."""
+    """Gradients of the variance; 0 where it was clipped at 0."""
     d = F.where(F.equal(z, 0), 0, d) / c
     return d, -2 * d * (b / c), d * (F.square(b / c) - z)
 
 
 def _cumprod_grad(F: Any, d: Any, z: Any, x: Any) -> tuple[Any, ...]:
-    """d times the products of the other factors, summed; exact also from the first factor that is 0 on."""
+    """d times the products of the other factors, summed; exact after the first zero factor, too."""
     axis, reverse = z.attrs["axis"], z.attrs["reverse"]
     zero = F.equal(x, 0)
     met = F.cumsum(zero, axis, reverse)  # zeros up to each element
@@ -322,7 +322,7 @@ _ROWS: tuple[OpSpec, ...] = (
         "a where a > 0, else slope * a.", builders=("leaky_relu",), dtype=FLOAT,
     ),
     _unary("softplus", f.softplus, "softplus({0})", lambda F, d, z, x: (d * F.sig(x),), "log(1 + e**a), without overflow.", cuda="(max_nan({0}, 0) + log1p(exp(-fabs({0}))))", flops=20),
-    # Made by functions only
+    # Built by functions only
     _unary("cast", np.positive, "{0}", lambda F, d, z, x: (F.cast(d, x.dtype),), "a in a dtype of so many bits.", builders=(), dtype=SAME, keyed=("bits",), flops=0),
     _unary("widen", np.positive, "{0}", lambda F, d, z, x: (F.cast(d, x.dtype),), "a in a dtype of so many bits, for its range: sums of squares may have float32's digits.", builders=(), dtype=SAME, keyed=("bits",), flops=0),
     OpSpec(
@@ -353,7 +353,7 @@ _ROWS: tuple[OpSpec, ...] = (
     _binary("or", np.logical_or, "(1.0 - ({0} == 0 ? 1.0 : 0.0) * ({1} == 0 ? 1.0 : 0.0))", NON_DIFFERENTIABLE, "1 where one is not 0.", builders=("logical_or",), dtype=TRUTH, domain=(WHOLE, WHOLE)),
     _unary("not", np.logical_not, "({0} == 0)", NON_DIFFERENTIABLE, "1 where a is 0, else 0.", builders=("logical_not",), dtype=TRUTH, domain=(WHOLE,)),
     _binary("xor", np.logical_xor, "fabs(({0} != 0 ? 1.0 : 0.0) - ({1} != 0 ? 1.0 : 0.0))", NON_DIFFERENTIABLE, "1 where one is not 0 and the other is, else 0.", builders=("logical_xor",), dtype=TRUTH, domain=(WHOLE, WHOLE)),
-    # Bits of integers; the ops in `logical` stand in for truth values
+    # Bits of integers; the ops in `logical` replace them for truth values
     _bits("bitwise_and", np.bitwise_and, "{0} & {1}", "&", "Bits that both have; of truth values logical_and.", logical="and"),
     _bits("bitwise_or", np.bitwise_or, "{0} | {1}", "|", "Bits that one has; of truth values logical_or.", logical="or"),
     _bits("bitwise_xor", np.bitwise_xor, "{0} ^ {1}", "^", "Bits that one has and the other has not; of truth values logical_xor.", logical="xor"),
@@ -418,7 +418,7 @@ UNITS = {
         ("bfloat16", f.unit_bfloat16, 8, "A number of [0, 1) less what goes beyond the 8 bits of bfloat16."),
     )
 }
-"""Rows that only the planner uses, where random numbers are stored in 16 bits, by the name of the dtype."""
+"""Rows used only by the planner, for storing random numbers in 16 bits, by the name of the dtype."""
 
 
 def x_t(x: Any) -> Any:
@@ -427,12 +427,12 @@ def x_t(x: Any) -> Any:
 
 
 def inverse(axes: tuple[int, ...]) -> tuple[int, ...]:
-    """The permutation that undoes ``axes``."""
+    """Inverse of the permutation ``axes``."""
     return tuple(axes.index(i) for i in range(len(axes)))
 
 
 ORDERS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
-"""Rows that compare, exactly also integers of unlike signedness."""
+"""Comparison rows, exact also for integers of different signedness."""
 
 OPS: dict[str, OpSpec] = {row.name: row for row in _ROWS}
 """name -> row, in the order of the docs table."""

@@ -1,14 +1,14 @@
-"""Remembers the expression that a tensor was computed from, so that gradients flow through copies.
+"""Origins of tensors: the expressions that they were computed from, so that gradients flow through copies.
 
-``E[[1, 1]]``, ``expression.astensor()``, ``t.astype(dtype)``, ``be.array(t)`` and gradients that were computed are
-tensors of their own. Each remembers the expression it was computed from, its *origin*. :class:`.Autodiff` goes on
-through it as if the expression stood in the tensor's place, and the rule is that both must still be the same: if the
-tensor, or one that it was computed from, was written to since, a gradient through it is an error. The values are
-compared when a gradient is asked for, since memory is also written by kernels, views and other libraries; writing
-costs nothing. What is assigned to a tensor (``t[:] = ...``, ``out=``) and what comes from the host are constants.
+``E[[1, 1]]``, ``expression.astensor()``, ``t.astype(dtype)``, ``be.array(t)`` and computed gradients are separate
+tensors. Each remembers its expression, its *origin*. :class:`.Autodiff` continues through it as if the expression stood
+in the tensor's place. Both must still be equal: if the tensor, or one that it was computed from, was written to since,
+a gradient through it is an error. Values are compared when a gradient is requested, because kernels, views and other
+libraries write to memory, too; writing itself costs nothing. Tensors assigned to (``t[:] = ...``, ``out=``) and data
+from the host are constants.
 
-An origin holds an expression's tensors by weak references, except small constants (``KEPT_BYTES``). A tensor that was
-collected is computed again from its own origin, if it had one, over at most ``GENERATIONS`` origins.
+An origin holds an expression's tensors by weak references, except for small constants (``KEPT_BYTES``). A collected
+tensor is recomputed from its own origin, if it had one, over at most ``GENERATIONS`` origins.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from neonlike.optree.node import Expression, OpTreeNode
 from neonlike.optree.walk import ordered, postorder
 
 KEPT_BYTES = 1 << 16
-"""Most bytes that one origin keeps alive: indices and arrays to which nothing but the expression may refer."""
+"""Maximum number of bytes kept alive by one origin: indices and arrays that may be referenced by nothing else."""
 
 GENERATIONS = 32
-"""Longest chain of collected tensors, each computed from the next, that gradients flow through: loops may make any."""
+"""Maximum length of a chain of collected tensors that gradients flow through; loops could create longer ones."""
 
 ULPS = 64
-"""Tolerance between values computed twice, in units of the last place of the largest; sums may be in another order."""
+"""Tolerance between values computed twice, in ulps of the largest; sums may be in another order."""
 
 
 class _TensorReference:
-    """A tensor of an expression, held by a weak reference; a view by one to the tensor it views."""
+    """A tensor of an expression, held by a weak reference; a view refers to its base tensor."""
 
     __slots__ = ("_kept", "_layout", "_tensor", "_whole", "origin")
 
     def __init__(self, tensor: Any) -> None:
         whole = tensor._original_base
         self._tensor, self._whole = weakref.ref(tensor), weakref.ref(whole)
-        self._layout: Any = None  # None: a view that cannot be made again from the tensor it views
+        self._layout: Any = None  # None: a view that cannot be recreated from its base tensor
         if tensor is whole:
             self._layout = ()
         elif whole.is_contiguous and tensor.dtype == whole.dtype:
@@ -54,7 +54,7 @@ class _TensorReference:
         self.origin = own if own is not None and own.generation < GENERATIONS else None
 
     def keep(self, tensor: Any) -> None:
-        """Hold ``tensor`` itself."""
+        """Hold ``tensor`` strongly."""
         self._kept = tensor
 
     @property
@@ -63,7 +63,7 @@ class _TensorReference:
         return self._whole()
 
     def expression(self, made: dict[int, Any]) -> Any:
-        """The tensor; if it was collected, a window of the tensor it viewed, or its origin's expression; else None."""
+        """The tensor; if it was collected, a window of its base or its origin's expression; else None."""
         if (tensor := self._tensor()) is not None:
             return tensor
         whole = self._whole()
@@ -80,7 +80,7 @@ class Origin:
     Attributes
     ----------
     sources : list
-        The tensors in it.
+        The tensors in the expression.
     generation : int
         Length of the longest chain of origins from here.
     """
@@ -102,7 +102,7 @@ class Origin:
         self.generation = 1 + max((s.origin.generation for s in self.sources if s.origin is not None), default=0)
 
     def expression(self, made: dict[int, Any] | None = None) -> Any:
-        """The expression again; None if a tensor of it is lost. ``made`` has those of other origins, by their ids."""
+        """Rebuild the expression; None if one of its tensors is lost. ``made`` caches other origins by id."""
         made = {} if made is None else made
         if id(self) not in made:
             found = [source.expression(made) for source in self.sources]
@@ -110,7 +110,7 @@ class Origin:
         return made[id(self)]
 
     def bases(self, seen: set[int] | None = None) -> list[Any]:
-        """The tensors whose memory it reads, or would read to compute collected ones again."""
+        """The tensors whose memory it reads, directly or to recompute collected ones."""
         seen = set() if seen is None else seen
         found: list[Any] = []
         for source in self.sources:
@@ -123,7 +123,7 @@ class Origin:
 
 
 def computed(out: Any, value: Any) -> Any:
-    """Remember that the new tensor ``out`` was computed from ``value``, an expression; returns ``out``."""
+    """Record ``value``, an expression, as the origin of the new tensor ``out``, and return ``out``."""
     if is_float(out.dtype) and isinstance(value, Expression):
         tensors, build = _taken_apart(value)
         if any(is_float(tensor.dtype) for tensor in tensors):
@@ -132,7 +132,7 @@ def computed(out: Any, value: Any) -> Any:
 
 
 def gathered(out: Any, tensor: Any, chosen: Any) -> Any:
-    """Remember that the new tensor ``out`` has the elements of ``tensor`` at ``chosen``, a selection with a list."""
+    """Record a gather from ``tensor`` at ``chosen``, a selection, as the origin of the new tensor ``out``."""
     if is_float(out.dtype):
 
         def build(found: list[Any]) -> Any:
@@ -145,7 +145,7 @@ def gathered(out: Any, tensor: Any, chosen: Any) -> Any:
 
 
 def _taken_apart(root: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
-    """The tensors of ``root``, and a function that builds ``root`` again with other expressions in their places."""
+    """The tensors of ``root``, and a function that rebuilds ``root`` with other expressions in their places."""
     tensors: list[Any] = []
     places: dict[int, int] = {}  # tensors are numbered from -1 down, nodes from 0 up
     steps: list[tuple[Any, ...]] = []
@@ -194,12 +194,12 @@ def on_the_way(bases: Iterable[Any], wanted: set[int]) -> list[Any]:
 
 
 def current_expression(tensor: Any) -> Any:
-    """The expression that ``tensor`` was computed from, if it still has those values.
+    """The expression that ``tensor`` was computed from, if it still has the same values.
 
     Raises
     ------
     GradientError
-        If they differ, or a tensor of the expression is gone.
+        If the values differ, or a tensor of the expression is lost.
     """
     source = tensor.origin.expression()
     if source is None:

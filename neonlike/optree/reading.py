@@ -1,7 +1,7 @@
-"""Answers Python where that takes an expression for a value: truth, numbers, rows, sizes. Asking computes them.
+"""Python's value protocols on expressions: truth, numbers, rows, sizes. Using one computes the expression.
 
-A node is read as the tensor that it would be assigned to. In neon's dialect (:mod:`.dialect`) its truth, length,
-members and iteration are those of neon's tuple ``(op_dict, left, right)``, see :mod:`.neonform`.
+A node is read as the tensor that it would be assigned to. In neon's dialect (:mod:`.dialect`) truth, length, members
+and iteration are those of neon's tuple ``(op_dict, left, right)``, see :mod:`.neonform`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from neonlike.optree.shapes import FREE
 
 
 def truth(node: OpTreeNode) -> bool:
-    """``bool(node)``: whether its one element, computed now, is not zero. True in neon's dialect.
+    """``bool(node)``: whether its single element, computed now, is not zero. True in neon's dialect.
 
     Raises
     ------
@@ -41,12 +41,12 @@ def truth(node: OpTreeNode) -> bool:
 def contains(self: Expression, value: Any) -> bool:
     """``value in self``: whether any element equals ``value``; computed now.
 
-    In neon's dialect, for a node: whether ``value`` is one of the members of its tuple.
+    For a node in neon's dialect: whether ``value`` is a member of its tuple.
     """
     if dialect.is_neon() and isinstance(self, OpTreeNode):
         return any(member is value for member in neonform.as_tuple(self))
     if not is_operand(value):
-        return False  # as ``self == value`` says
+        return False  # consistent with ``self == value``
     return bool(number(F.any(F.equal(self, value)), "in"))
 
 
@@ -61,7 +61,7 @@ def size_of(node: OpTreeNode, operation: str) -> int:
 
 
 def number(node: OpTreeNode, operation: str) -> int | float | bool:
-    """The one element as a Python number; computed now, unless it is known.
+    """The single element as a Python number; computed now, unless it is known.
 
     Raises
     ------
@@ -81,7 +81,7 @@ def get(self: OpTreeNode, stream: Any = None) -> npt.NDArray[Any]:
 
 
 def length(node: OpTreeNode) -> int:
-    """``len(node)``: the size of the first axis; in neon's dialect 3, the members of its tuple."""
+    """``len(node)``: the size of the first axis; in neon's dialect 3, the length of its tuple."""
     if dialect.is_neon():
         return 3
     size_of(node, "len")
@@ -97,18 +97,18 @@ def members(node: OpTreeNode) -> Iterator[Any]:
 
 
 def member(node: OpTreeNode, index: Any) -> Any:
-    """``node[index]``: what a tensor of these values has there, lazy; in neon's dialect a member of its tuple."""
+    """``node[index]``: the elements of such a tensor at ``index``, lazy; in neon's dialect a member of its tuple."""
     return neonform.as_tuple(node)[index] if dialect.is_neon() else windows.index(node, index)
 
 
 def take(self: OpTreeNode, indices: Any, axis: int, out: Any = None) -> Any:
-    """Slices along ``axis`` picked by integer ``indices`` (vector), as an expression, or assigned into ``out``."""
+    """Gather slices along ``axis`` by integer ``indices`` (vector), as an expression, or assigned to ``out``."""
     picked: Any = F.take(self, indices, axis)
     return picked if out is None else picked.backend.assign(out, picked)
 
 
 def copy(self: OpTreeNode, *values: Any) -> Any:
-    """A new tensor with the values, as :meth:`OpTreeNode.astensor`; with an argument an error, as ``set``.
+    """Copy the values to a new tensor, as :meth:`OpTreeNode.astensor`; an argument is an error, as in ``set``.
 
     Raises
     ------
@@ -119,7 +119,7 @@ def copy(self: OpTreeNode, *values: Any) -> Any:
 
 
 def _unwritable(name: str, call: str = "") -> Callable[..., Any]:
-    """A method that refuses to write; ``call`` is how it is written of a tensor, unless ``t.name(...)``."""
+    """Create a method that refuses to write; ``call`` is the tensor's form of the call, unless ``t.name(...)``."""
 
     def write(self: OpTreeNode, *values: Any) -> Any:
         raise DTypeError(
@@ -133,13 +133,13 @@ def _unwritable(name: str, call: str = "") -> Callable[..., Any]:
 
 
 def dlpack(self: OpTreeNode, **options: Any) -> Any:
-    """A DLPack capsule over a new tensor of the values; the options are those of the tensor's ``__dlpack__``."""
+    """DLPack capsule of a new tensor with the values; options are those of the tensor's ``__dlpack__``."""
     return self.astensor().__dlpack__(**options)
 
 
 def dlpack_device(self: OpTreeNode) -> tuple[int, int]:
-    """Where that tensor will be, as DLPack says it: kind and number of the device."""
-    backend = self._evaluated().backend if self.backend is None else self.backend  # or rather the error of that
+    """Device of that tensor in DLPack's terms: kind and number."""
+    backend = self._evaluated().backend if self.backend is None else self.backend  # or raises the same error
     found: tuple[int, int] = backend.fresh((1, 1), self.dtype).__dlpack_device__()
     return found
 
@@ -161,4 +161,4 @@ METHODS: dict[str, Any] = {
     "size": property(lambda self: size_of(self, "size")),
     "ndim": property(lambda self: len(self.shape)),
 }
-"""What ``methods`` puts on nodes."""
+"""Methods that ``methods`` attaches to nodes."""

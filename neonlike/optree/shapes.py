@@ -20,7 +20,7 @@ Shape: TypeAlias = tuple[int, ...]
 
 
 class FreeShape(tuple[int, ...]):
-    """Shape of a node that takes the shape of whatever it meets (``rand``, ``onehot``); equals ``(0, 0)``."""
+    """Shape of a node that adapts to its use (``rand``, ``onehot``); equals ``(0, 0)``."""
 
     __slots__ = ()
 
@@ -48,7 +48,7 @@ def broadcast(name: str, shapes: Sequence[Shape]) -> Shape:
 
 @lru_cache(maxsize=4096)
 def broadcast_two(name: str, a: Shape, b: Shape) -> Shape:
-    """As :func:`broadcast`, for two shapes that are not free."""
+    """:func:`broadcast` for two shapes that are not free."""
     return _broadcast(name, (a, b))
 
 
@@ -82,7 +82,7 @@ def stretches_to(shape: Shape, target: Shape) -> bool:
 
 @lru_cache(maxsize=4096)
 def contiguous_strides(shape: Shape, itemsize: int = 1) -> tuple[int, ...]:
-    """Steps between neighbours along each axis of elements in C order, in elements or in bytes of ``itemsize``."""
+    """Strides of elements in C order along each axis, in elements or in bytes of ``itemsize``."""
     strides, step = [], itemsize
     for size in reversed(shape):
         strides.append(step)
@@ -91,7 +91,7 @@ def contiguous_strides(shape: Shape, itemsize: int = 1) -> tuple[int, ...]:
 
 
 def is_reshape(layout: tuple[Any, ...]) -> bool:
-    """Whether a window (shape, strides in elements, offset) has the first elements in their order."""
+    """Whether a window (shape, strides in elements, offset) covers the first elements in order."""
     shape, strides, offset = layout
     return not offset and tuple(strides) == contiguous_strides(shape)
 
@@ -165,18 +165,18 @@ def permutation(name: str, axes: Any, ndim: int) -> tuple[int, ...]:
 
 
 def as_shape(value: Any, operation: str = "shape") -> Shape:
-    """``value`` (int or sequence of ints) as a shape with at least two dimensions; ``(n,)`` becomes ``(n, 1)``.
+    """Convert ``value`` (int or sequence of ints) to a shape of at least two dimensions; ``(n,)`` becomes ``(n, 1)``.
 
     Raises
     ------
     ShapeError
-        On a negative size.
+        For a negative size.
     TypeError
-        On something that is not an integer or a sequence of integers.
+        For anything but integers or a sequence of them.
     """
     if value.__class__ is tuple and len(value) > 1 and all([n.__class__ is int and n >= 0 for n in value]):
         if max(value) <= sys.maxsize:
-            return value  # as most are
+            return value  # the common case
     items = value if isinstance(value, (tuple, list)) else (value,)
     try:
         shape = tuple(operator.index(item) for item in items)
@@ -188,14 +188,14 @@ def as_shape(value: Any, operation: str = "shape") -> Shape:
 
 
 def regrouped(shape: Shape, wanted: tuple[Any, ...]) -> Shape:
-    """The shape after ``reshape(*wanted)``: sizes, or one sequence of them; one may be -1. At least 2-D.
+    """Shape after ``reshape(*wanted)``: sizes, or one sequence of them; one may be -1. At least 2-D.
 
     Raises
     ------
     ShapeError
         If the sizes do not multiply to the number of elements.
     ShapeTypeError
-        If they are no integers.
+        If they are not integers.
     """
     given = wanted[0] if len(wanted) == 1 and isinstance(wanted[0], (tuple, list)) else wanted
     try:
@@ -230,4 +230,4 @@ def is_regrouped(shape: Shape, target: Shape) -> bool:
 
 
 class ShapeTypeError(ShapeError, TypeError):
-    """A shape that one of neon's backends calls a TypeError: not made of integers, or one that does not fit."""
+    """A shape error that is a TypeError on one of neon's backends: not made of integers, or not fitting."""

@@ -8,7 +8,7 @@ from neonlike.optree.node import Expression, OpTreeNode
 from neonlike.optree.walk import leaves, postorder
 
 _LONGEST = 2000
-"""Characters after which texts of shared graphs, which grow without bound, are cut."""
+"""Maximum length of the text of a shared graph, which could grow without bound."""
 
 
 def names(root: Any) -> dict[int, str]:
@@ -17,7 +17,7 @@ def names(root: Any) -> dict[int, str]:
 
 
 def _render(root: Any, infix: bool) -> str:
-    """Text of ``root``, built from the leaves up; long parts are cut."""
+    """Text of ``root``, built from the leaves up; long parts are truncated."""
     named = names(root)
     texts: dict[int, str] = {}
 
@@ -38,12 +38,12 @@ def _render(root: Any, infix: bool) -> str:
 
 
 def prefix(root: Any) -> str:
-    """``sig(add(mul(t0, t1), t2))``."""
+    """Prefix form, such as ``sig(add(mul(t0, t1), t2))``."""
     return _render(root, infix=False)
 
 
 def infix(root: Any) -> str:
-    """``sig(((t0 * t1) + t2))``."""
+    """Infix form, such as ``sig(((t0 * t1) + t2))``."""
     return _render(root, infix=True)
 
 

@@ -1,8 +1,8 @@
-"""Expressions from texts: ``"sig(a*b + c)"``, as numexpr's users write them.
+"""Expressions from texts, such as ``"sig(a*b + c)"``, as in numexpr.
 
-The text is parsed by Python's own parser (``ast``), translated into a list of steps for a stack machine, and kept;
-nothing in it is run by Python. It may hold names of operands, numbers, operators, comparisons (also chained ones),
-windows (``a[:, 1]``) and calls of the functions that :func:`functions` lists; everything else is refused.
+The text is parsed by Python's own parser (``ast``), translated to a list of steps for a stack machine, and cached;
+Python executes nothing of it. It may contain operand names, numbers, operators, comparisons (also chained), windows
+(``a[:, 1]``) and calls of the functions in :func:`functions`; everything else is refused.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from neonlike.optree.node import Expression, OpTreeNode
 from neonlike.optree.ops import OPS, Kind
 
 Step = tuple[Callable[..., Any], int, tuple[Any, ...]]
-"""A function, how many values it takes from the stack, and what it is given besides, after them."""
+"""A function, the number of values it pops from the stack, and its further arguments."""
 
 MAX_LENGTH = 100_000
 _CALLABLE = (Kind.ELEMENTWISE, Kind.REDUCTION, Kind.CONTRACTION)
 _ALSO = ("transpose", "cumsum", "cumprod")
 _BEYOND = 2**64
-"""The least whole number that has more than 64 bits."""
+"""The smallest whole number with more than 64 bits."""
 
 
 class Formula(NamedTuple):
@@ -37,7 +37,7 @@ class Formula(NamedTuple):
     steps: tuple[Step, ...]
 
     def build(self, operands: Mapping[str, Any]) -> Any:
-        """The expression with ``operands`` (tensors, expressions, numbers) by name; a number if it holds no others."""
+        """Build the expression from ``operands`` (tensors, expressions, numbers) by name."""
         stack: list[Any] = []
         for function, count, more in self.steps:
             taken = stack[len(stack) - count :]
@@ -48,19 +48,19 @@ class Formula(NamedTuple):
 
 
 def functions() -> set[str]:
-    """Names that a text may call: the builders of the op table, and the functions made of them."""
+    """Names of callable functions: the builders of the op table, and the functions composed of them."""
     rows = [spec for spec in OPS.values() if spec.kind in _CALLABLE]
     return {name for spec in rows for name in spec.builders if hasattr(F, name)} | {*COMPOSED, *_ALSO}
 
 
 @lru_cache(maxsize=1024)
 def parse(text: str) -> Formula:
-    """``text`` as steps.
+    """Parse ``text`` to steps.
 
     Raises
     ------
     ArgumentError
-        If it is no expression, or holds what has no meaning here.
+        If it is not an expression, or contains unsupported parts.
     """
     if len(text) > MAX_LENGTH:
         raise ArgumentError(f"eval: the text has {len(text)} characters, more than {MAX_LENGTH}; split it")
@@ -75,7 +75,7 @@ def parse(text: str) -> Formula:
     names: dict[str, None] = {}
     steps: list[Step] = []
     stack: list[tuple[ast.AST, Step | None]] = [(tree, None)]
-    while stack:  # children before the step that takes their values; no recursion, so that sums may be long
+    while stack:  # children before the step that uses their values; without recursion, so that sums may be long
         node, step = stack.pop()
         if step is not None:
             steps.append(step)
@@ -89,7 +89,7 @@ def parse(text: str) -> Formula:
 
 
 def _translate(node: ast.AST, text: str) -> tuple[list[ast.AST], Step]:
-    """The parts of ``node`` whose values are needed, and the step that takes them."""
+    """The operands of ``node``, and the step that uses their values."""
     if isinstance(node, ast.Constant):
         return [], (_number, 0, (_literal_number(node, text),))
     if isinstance(node, ast.Name):
@@ -123,7 +123,7 @@ def _call_step(node: ast.Call, text: str) -> Step:
         options[keyword.arg] = _literal_index(keyword.value, text)
     spec = next((s for s in OPS.values() if name in s.builders), None)
     if spec is not None and spec.dtype is DTypeRule.INDEX and spec.kind is Kind.REDUCTION and len(node.args) == 1:
-        options.setdefault("axis", 1)  # as of the backend's method
+        options.setdefault("axis", 1)  # as in the backend's method
     return _call, len(node.args), (name, options)
 
 
@@ -131,7 +131,7 @@ def _call_step(node: ast.Call, text: str) -> Step:
 
 
 def _literal_number(node: ast.Constant, text: str) -> int | float:
-    """A number of the text, which tensors can hold."""
+    """A number of the text, if tensors can hold it."""
     value = node.value
     if not isinstance(value, (int, float)) or (isinstance(value, int) and abs(value) >= _BEYOND):
         raise ArgumentError(f"eval: {_segment(node, text)} is no number that a tensor can hold")
@@ -139,7 +139,7 @@ def _literal_number(node: ast.Constant, text: str) -> int | float:
 
 
 def _literal_index(node: ast.AST | None, text: str) -> Any:
-    """A constant integer, slice, None, or tuple of these."""
+    """A constant integer, slice, None, or a tuple of these."""
     if isinstance(node, ast.Tuple):
         return tuple(_literal_item(item, text) for item in node.elts)
     return _literal_item(node, text)
@@ -159,7 +159,7 @@ def _literal_item(node: ast.AST | None, text: str) -> Any:
 
 
 def _segment(node: ast.AST, text: str) -> str:
-    """The part of ``text`` that ``node`` is, for a message."""
+    """Source text of ``node``, for a message."""
     part = ast.get_source_segment(text.strip(), node) if hasattr(node, "lineno") else None
     return _short(part or type(node).__name__)
 
@@ -168,7 +168,7 @@ def _short(text: str) -> str:
     return repr(text if len(text) <= 60 else text[:57] + "...")
 
 
-# What steps do --------------------------------------------------------------------------------------------------------
+# Actions of steps ----------------------------------------------------------------------------------------------------
 
 
 def _operand(name: str) -> Any:
@@ -180,7 +180,7 @@ def _number(value: Any) -> Any:
 
 
 def _folding(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``function``, an operator; of numbers alone it is computed at once, within the range of tensors' numbers."""
+    """Wrap an operator ``function``: for numbers alone it is computed at once, within the range of tensors' numbers."""
 
     def apply(*operands: Any) -> Any:
         if any(isinstance(operand, Expression) for operand in operands):
@@ -197,7 +197,7 @@ def _folding(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _power(x: int | float, y: int | float) -> Any:
-    """x ** y; whole only where that is small, since Python would work on a huge number for long."""
+    """x ** y; as an integer only if the result is small, because Python would compute huge numbers for a long time."""
     small = isinstance(x, int) and isinstance(y, int) and 0 <= y < 64
     return x**y if small else float(x) ** float(y)
 
@@ -236,7 +236,7 @@ _HINTS: dict[type[ast.AST], str] = {
 
 
 def _compare(*values: Any) -> Any:
-    """``a < b <= c``: both, for each element."""
+    """Chained comparison ``a < b <= c``: the conjunction, elementwise."""
     *operands, tests = values
     total: Any = None
     for test, left, right in zip(tests, operands, operands[1:]):

@@ -1,9 +1,9 @@
-"""Chooses the op of ``&``, ``|``, ``^`` and ``~``: on integers the one on bits, on truth values the one of logic.
+"""Selection of the ops for ``&``, ``|``, ``^`` and ``~``: bitwise for integers, logical for truth values.
 
-Truth values are 0 or 1 in the float type of what was compared, so that ``be.sum(a > 0)`` counts and ``(a > 0) * b``
-masks without a conversion. ``(a > 0) & (b < 1)`` therefore has float operands, and what it means is told by where
-they come from: comparisons, logic, tests such as ``isnan``, bool tensors, and moves of these (transposes, gathers,
-...). Other floats are refused, since 0.5 has no bits to combine.
+Truth values are 0 or 1 in the float type of the compared operands, so that ``be.sum(a > 0)`` counts and ``(a > 0) * b``
+masks without a conversion. So ``(a > 0) & (b < 1)`` has float operands, and their source determines the op:
+comparisons, logic, tests such as ``isnan``, bool tensors, and moves of these (transposes, gathers, ...) are truth
+values. Other floats are refused, since 0.5 has no bits to combine.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from neonlike.optree.dtypes import BOOL, DTypeRule, is_float
 from neonlike.optree.ops import OPS, OpSpec
 
 _MOVES = ("transpose", "broadcast", "view", "unview", "take", "take_along", "concat")
-"""Ops whose elements are those of their operands; ``unview`` adds zeros."""
+"""Ops with elements taken from their operands; ``unview`` adds zeros."""
 
 
 def is_truth(operand: Any) -> bool:
-    """True for a bool, a bool tensor, and an expression that gives 0 or 1 by its op."""
+    """True for a bool, a bool tensor, and an expression with values 0 or 1 by its op."""
     stack, seen = [operand], set()
     while stack:
         item = stack.pop()
@@ -38,30 +38,30 @@ def is_truth(operand: Any) -> bool:
 
 
 def as_mask(index: Any) -> Any:
-    """``index``, if it is a mask of whole tensors, a list as an array; else None: it picks along axes."""
+    """Return ``index`` if it is a mask in a tensor's shape (a list as an array), else None."""
     if hasattr(index, "backend"):
         return index if is_truth(index) else None
     if isinstance(index, list) and index and isinstance(index[0], (list, np.ndarray)):
         try:
             index = np.asarray(index)
-        except ValueError:  # of different lengths: no mask
+        except ValueError:  # of different lengths: not a mask
             return None
     return index if isinstance(index, np.ndarray) and index.dtype == BOOL and index.ndim > 1 else None
 
 
 def on_bits_or_truth(spec: OpSpec, operands: tuple[Any, ...]) -> OpSpec:
-    """``spec``, a row for integers, or the row of logic in its place where all operands are truth values.
+    """Return ``spec``, a row for integers, or its logical counterpart if all operands are truth values.
 
     Raises
     ------
     DTypeError
-        If an operand is neither an integer nor, together with the others, a truth value.
+        If an operand is neither an integer nor, like all others, a truth value.
     """
     if spec.logical and all(map(is_truth, operands)):
         return OPS[spec.logical]
     for operand in operands:
         attrs = getattr(operand, "attrs", None) or {}
-        value = attrs.get("value", operand)  # of a tree of numbers
+        value = attrs.get("value", operand)  # a tree of numbers
         if not _is_whole(value):
             raise DTypeError(_refusal(spec, _named(operands)))
     return spec
@@ -74,14 +74,14 @@ def _refusal(spec: OpSpec, came: str) -> str:
 
 
 def _is_whole(value: Any) -> bool:
-    """True for an integer of at most 64 bits, and for a tensor or an expression of integers."""
+    """True for an integer of at most 64 bits, and for a tensor or expression of integers."""
     if isinstance(value, int):
         return -(2**63) <= value < 2**64
     return not isinstance(value, float) and not is_float(value.dtype)
 
 
 def _named(operands: tuple[Any, ...]) -> str:
-    """What the operands are, for a message."""
+    """Describe the operands for a message."""
     return " and ".join(
         "truth values" if is_truth(o) else repr(o) if isinstance(o, (int, float)) else str(o.dtype) for o in operands
     )

@@ -1,6 +1,6 @@
-"""Arrays of which one element, a small result or what is cut out, still acts as a number, as in neon's scripts.
+"""Arrays that convert to a number if they have one element, of any rank, as neon's scripts expect.
 
-``'%.1f' % (model.eval(...) * 100)`` is such a use, and ``float(x[i])`` of a column.
+Examples are ``'%.1f' % (model.eval(...) * 100)``, and ``float(x[i])`` for a column.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from neonlike.optree.dialect import is_neon
 
 
 class Values(np.ndarray):
-    """An array that, if it has one element, converts to a Python number and takes its formats, whatever its rank.
+    """An array that, with a single element, converts to a Python number and accepts number formats, at any rank.
 
-    NumPy itself converts only arrays of rank 0 since 2.4. It is saved as a plain array.
+    Since 2.4 NumPy converts only arrays of rank 0. It is saved as a plain array.
     """
 
     def __float__(self) -> float:
@@ -36,10 +36,10 @@ class Values(np.ndarray):
 
 
 def values(array: Any) -> Values:
-    """``array`` as :class:`Values`, sharing its memory."""
+    """View ``array`` as :class:`Values`, sharing its memory."""
     return np.asarray(array).view(Values)
 
 
 def fetched(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The result of ``get`` for a tensor with this content: in neon's dialect, one element of it is a number too."""
+    """Result of a tensor's ``get``: in neon's dialect, a single element of it is also a number."""
     return values(array) if is_neon() else array

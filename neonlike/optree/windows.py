@@ -1,9 +1,9 @@
-"""``expression[index]`` and ``expression.reshape(...)``: nodes that show a part or another shape of an expression.
+"""``expression[index]`` and ``expression.reshape(...)``: nodes for a part or another shape of an expression.
 
-What they show is what a tensor of the same values would (:mod:`.indexing`). A node of kind ``view`` copies a window out
-of memory, so it is moved towards the tensors where that is cheaper: ``(a + b)[0]`` becomes ``a[0] + b[0]``, one kernel
-that reads one row. It is not moved through a gather, nor through a product or a reduction that it would not make much
-smaller, nor where random numbers would differ in a smaller shape, nor where moving it would repeat too many ops.
+Their meaning is that of a tensor with the same values (:mod:`.indexing`). A ``view`` node copies a window out of
+memory, so it is pushed towards the tensors if that is cheaper: ``(a + b)[0]`` becomes ``a[0] + b[0]``, one kernel that
+reads one row. It is not pushed through a gather, through a product or reduction that would hardly shrink, through
+random numbers, which would differ in a smaller shape, or where it would repeat too many ops.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from neonlike.optree.shapes import FREE, Shape
 from neonlike.optree.truth import as_mask
 
 MOST_NODES = 12
-"""Most nodes that pushing one window down may create; above it the whole expression is computed once, then cut."""
+"""Maximum number of nodes created by pushing one window down; beyond it the whole expression is computed, then cut."""
 DEEPEST = 100
-"""Most nodes below each other that a window or a reshape is pushed through, one call within the other."""
+"""Maximum depth of nodes that a window or a reshape is pushed through, by recursive calls."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """The positions of one axis: ``start``, ``start + step``, ... ``count`` of them; not ``kept``: the axis goes."""
+    """The positions ``start``, ``start + step``, ... of one axis; without ``kept`` the axis is dropped."""
 
     start: int
     step: int
@@ -38,7 +38,7 @@ class Pick:
     kept: bool = True
 
     def of(self, inner: Pick) -> Pick:
-        """The positions that these are among those of ``inner``."""
+        """Compose these positions with those of ``inner``."""
         return Pick(inner.start + inner.step * self.start, inner.step * self.step, self.count, self.kept)
 
     def is_all(self, size: int) -> bool:
@@ -46,7 +46,7 @@ class Pick:
         return self == Pick(0, 1, size)
 
     def as_index(self) -> Any:
-        """The same for a tensor's ``[]``."""
+        """The positions as an index for a tensor's ``[]``."""
         if not self.kept:
             return self.start
         stop = self.start + self.step * self.count
@@ -57,25 +57,25 @@ Picks = tuple[Pick, ...]
 
 
 def index(node: Expression, key: Any, moved: bool = True) -> Expression:
-    """``node[key]``: the elements that ``tensor[key]`` has of a tensor of that shape, as an expression.
+    """``node[key]`` as an expression: the elements of ``tensor[key]`` for a tensor of that shape.
 
-    Not ``moved``, the window stays on top of ``node``.
+    If not ``moved``, the window stays on top of ``node``.
 
     Raises
     ------
     IndexRangeError
         If an integer is out of range, or there are too many indices, ellipses or lists.
     IndexTypeError
-        If an index is neither integer, slice, ellipsis, list, array nor integer tensor.
+        If an index is not an integer, slice, ellipsis, list, array or integer tensor.
     ShapeError
-        If the node has no shape of its own.
+        If the node has a free shape.
     """
     if node.shape is FREE:
         raise ShapeError(f"index {brief(key)}: {node} has no shape of its own; assign it to a tensor and index that")
     if (plain := _plain(key)) is not None:
         return _at(node, _picks(plain, node.shape), moved)
     if as_mask(key) is not None:
-        return node.astensor()[key]  # type: ignore[attr-defined, no-any-return]  # how many there are depends on values
+        return node.astensor()[key]  # type: ignore[attr-defined, no-any-return]  # their number depends on values
     chosen = select(key, node.shape)
     made = _at(node, tuple(_pick(basic, size) for basic, size in zip(chosen.basic, node.shape)), moved)
     return made if chosen.gather is None else moves.take(made, chosen.gather, chosen.gather_axis or 0)
@@ -88,11 +88,11 @@ def _at(node: Expression, picks: Picks, moved: bool) -> Expression:
 
 
 Plain = tuple[int | tuple[int | None, ...], ...]
-"""An index of integers and slices, which are their start, stop and step."""
+"""An index of integers and slices, the latter as start, stop and step."""
 
 
 def _plain(key: Any) -> Plain | None:
-    """``key``, if it has only Python's integers and slices of them."""
+    """Return ``key`` if it has only Python integers and slices of them; else None."""
     found: list[Any] = []
     for item in key if key.__class__ is tuple else (key,):
         if item.__class__ is slice:
@@ -108,18 +108,18 @@ def _plain(key: Any) -> Plain | None:
 
 @lru_cache(maxsize=1024)
 def _picks(plain: Plain, shape: Shape) -> Picks:
-    """What ``[plain]`` picks of a tensor of ``shape``."""
+    """The positions that ``[plain]`` selects from a tensor of ``shape``."""
     basic = select(tuple(slice(*item) if isinstance(item, tuple) else item for item in plain), shape).basic
     return tuple(_pick(item, size) for item, size in zip(basic, shape))
 
 
 def reshape(self: OpTreeNode, *shape: Any) -> Expression:
-    """The elements in C order with another shape, as an expression; one entry may be -1. At least 2-D.
+    """Reshape the elements in C order, as an expression; one entry may be -1. At least 2-D.
 
     Raises
     ------
     ShapeError
-        If the sizes do not match, or the expression has no shape of its own.
+        If the sizes do not match, or the expression has a free shape.
     """
     if self.shape is FREE:
         raise ShapeError(f"reshape: {self} has no shape of its own; assign it to a tensor and reshape that")
@@ -136,7 +136,7 @@ def contiguous(shape: Shape) -> tuple[Shape, tuple[int, ...], int]:
 
 
 def picked(node: Expression, picks: Picks) -> Expression:
-    """The elements of ``node`` at ``picks``, one an axis."""
+    """The elements of ``node`` at ``picks``, one per axis."""
     moved = _Picking().of(node, picks)
     return _window(node, picks) if moved is None else moved
 
@@ -157,7 +157,7 @@ def _shape(picks: Picks) -> Shape:
 
 
 def _unshaped(node: Expression) -> Expression:
-    """``node``, or what it is a reshape of: another one of it reads that."""
+    """Return ``node``, or the operand of a reshape, which another reshape can read directly."""
     while isinstance(node, OpTreeNode) and _is_reshape(node):
         node = node.operands[0]
     return node
@@ -173,7 +173,7 @@ def _is_reshape(node: OpTreeNode) -> bool:
 
 
 def _window(node: Expression, picks: Picks) -> Expression:
-    """A ``view`` of ``node``, or of what ``node`` is a reshape of."""
+    """Create a ``view`` of ``node``, or of the operand of a reshape."""
     layout, numbers = _layout(picks, node.shape)
     if isinstance(node, OpTreeNode) and _is_reshape(node):
         return moves.view(_unshaped(node), layout)
@@ -184,7 +184,7 @@ def _window(node: Expression, picks: Picks) -> Expression:
 
 @lru_cache(maxsize=1024)
 def _layout(picks: Picks, shape: Shape) -> tuple[tuple[Shape, tuple[int, ...], int], tuple[Any, ...]]:
-    """The window of ``picks`` in an array of ``shape``; their numbers."""
+    """The window of ``picks`` in an array of ``shape``, and their numbers."""
     strides = shapes.contiguous_strides(shape)
     kept = [(pick, step) for pick, step in zip(picks, strides) if pick.kept]
     offset = sum(pick.start * step for pick, step in zip(picks, strides)) if all(p.count for p in picks) else 0
@@ -196,25 +196,25 @@ def _layout(picks: Picks, shape: Shape) -> tuple[tuple[Shape, tuple[int, ...], i
 
 
 class _TooMuch(Exception):
-    """Moving would make too many nodes, or cannot be done all the way."""
+    """Pushing down would create too many nodes, or cannot be completed."""
 
 
 class _Picking:
-    """Pushes one window down an expression; a node used twice is rewritten once."""
+    """Pushes one window down an expression; a shared node is rewritten once."""
 
     def __init__(self) -> None:
         self.made: dict[tuple[int, Picks], Expression] = {}
         self.depth = 0
 
     def of(self, root: Expression, picks: Picks) -> Expression | None:
-        """``root`` at ``picks`` with the window pushed down; None if it is better on top."""
+        """Return ``root`` at ``picks`` with the window pushed down; None if it is better on top."""
         try:
             return self._moved(root, picks)
         except _TooMuch:
             return None
 
     def _at(self, operand: Any, picks: Picks) -> Any:
-        """``operand`` at ``picks``, with a window on top where it cannot be pushed further."""
+        """Return ``operand`` at ``picks``, with a window on top where it cannot be pushed further."""
         if is_number(operand) or _is_whole(picks, operand.shape):
             return operand
         key = (id(operand), picks)
@@ -250,7 +250,7 @@ class _Picking:
         return None
 
     def _elementwise(self, node: OpTreeNode, picks: Picks) -> OpTreeNode | None:
-        """The op on its operands' elements there; broadcast axes of an operand keep their one element."""
+        """The op on its operands' selected elements; broadcast axes of an operand keep their single element."""
         operands = []
         for operand in node.operands:
             if is_number(operand):
@@ -264,7 +264,7 @@ class _Picking:
         return OpTreeNode(node.spec, tuple(operands), node.attrs, _shape(picks), node.dtype, node.backend)
 
     def _reduction(self, node: OpTreeNode, picks: Picks) -> Expression | None:
-        """The reduction of the picked part alone, if that is at most half of the results.
+        """Reduce the selected part alone, if it is at most half of the results.
 
         Reducing nearly everything for each of several windows would cost more than one reduction of the whole.
         """
@@ -283,7 +283,7 @@ class _Picking:
         return OpTreeNode(node.spec, (within,), {"axis": left}, _shape(picks), node.dtype, node.backend)
 
     def _product(self, node: OpTreeNode, picks: Picks) -> Expression | None:
-        """The product of fewer rows and columns, where the result is at most half: one large product is faster."""
+        """Multiply fewer rows and columns, if the result is at most half: one large product is faster."""
         if 2 * math.prod(_shape(picks)) > math.prod(node.shape) or 0 in _shape(picks):
             return None
         left, right = node.operands
@@ -293,12 +293,12 @@ class _Picking:
 
 
 def _keeps(picks: Picks, axes: tuple[int, ...]) -> bool:
-    """Whether ``axes``, which have size 1, stay as they are."""
+    """Whether ``axes``, of size 1, stay unchanged."""
     return all(picks[axis].kept and picks[axis].count == 1 for axis in axes)
 
 
 class _Reshaping:
-    """Pushes a reshape down elementwise ops whose operands all have the same shape, or one element."""
+    """Pushes a reshape down elementwise ops with operands of one shape, or of one element."""
 
     def __init__(self, old: Shape, new: Shape) -> None:
         self.old, self.new = old, new
@@ -306,7 +306,7 @@ class _Reshaping:
         self.depth = 0
 
     def of(self, root: OpTreeNode) -> Expression | None:
-        """``root`` with the new shape; None if it must be computed first."""
+        """Return ``root`` with the new shape; None if it must be computed first."""
         try:
             moved: Expression = self._moved(root)
         except _TooMuch:
@@ -341,7 +341,7 @@ class _Reshaping:
 
 
 def _is_mappable(tensor: Any) -> bool:
-    """True if gradients of a view of ``tensor`` can be mapped to the tensor whose memory it is."""
+    """True if gradients of a view of ``tensor`` can be mapped to its base tensor."""
     return bool(tensor.base is None and tensor.is_contiguous) or bool(tensor._original_base.is_contiguous)
 
 

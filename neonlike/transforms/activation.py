@@ -1,8 +1,8 @@
 """Activation functions.
 
-``f(x)`` builds the expression of the activation; ``f.bprop(y)`` that of its derivative as a function of the
-**output** y = f(x), because layers apply activations in place and the input is gone. Where the output does not tell
-the derivative, ``bprop`` has a parameter called ``inputs``, and layers keep the input for it.
+``f(x)`` builds the expression of the activation, and ``f.bprop(y)`` its derivative as a function of the **output**
+y = f(x), because layers apply activations in place and lose the input. If the output does not determine the
+derivative, ``bprop`` has a parameter ``inputs``, and layers keep the input for it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Rectlin(Transform):
     Parameters
     ----------
     slope : float
-        Slope below zero; 0 is the plain rectifier, a small positive number the leaky one.
+        Slope below zero; 0 gives the plain rectifier, a small positive number the leaky one.
     """
 
     def __init__(self, slope: float = 0, name: str | None = None) -> None:
@@ -39,7 +39,7 @@ class Rectlin(Transform):
         self.slope = slope
 
     def __call__(self, x: Any, nglayer: Any = None) -> Any:
-        """Expression of the rectified ``x``; ``nglayer`` is accepted and not needed."""
+        """Expression of the rectified ``x``; ``nglayer`` is accepted and ignored."""
         return _leaky(self.be, x, self.slope)
 
     def bprop(self, x: Any, nglayer: Any = None, error: Any = None, deltas: Any = None) -> Any:
@@ -103,8 +103,8 @@ class Normalizer(Transform):
 class Softmax(Transform):
     """exp(x) normalized to sum 1 along ``axis``.
 
-    ``bprop`` is 1: the derivative is left to the cost (CrossEntropyMulti), whose gradient y − t already contains
-    it.
+    ``bprop`` is 1: the derivative is left to the cost (CrossEntropyMulti), since its gradient y − t already includes
+    the derivative.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ class Softmax(Transform):
 
     @property
     def left_to_cost(self) -> bool:
-        """True."""
+        """True: the derivative is left to the cost."""
         return True
 
     def bprop(self, x: Any) -> Any:
@@ -161,7 +161,7 @@ class PixelwiseSoftmax(Transform):
 
     @property
     def left_to_cost(self) -> bool:
-        """True."""
+        """True: the derivative is left to the cost."""
         return True
 
     def bprop(self, x: Any) -> Any:
@@ -177,7 +177,7 @@ class PixelwiseSoftmax(Transform):
         return y * self._sums(t) - t
 
     def _sums(self, x: Any) -> Any:
-        """Sums over the maps of each pixel, once for each map."""
+        """Sums over the maps of each pixel, repeated for each map."""
         maps = self.be.sum(x.reshape(self.c, -1), axis=0)
         return self.be.concatenate([maps.reshape(-1, x.shape[1])] * self.c, axis=0)
 
@@ -200,8 +200,8 @@ class Logistic(Transform):
     Parameters
     ----------
     shortcut : bool
-        If true, ``bprop`` is 1: the derivative is left to the cost (CrossEntropyBinary), whose gradient y − t
-        already contains it.
+        If true, ``bprop`` is 1: the derivative is left to the cost (CrossEntropyBinary), since its gradient y − t
+        already includes the derivative.
     """
 
     def __init__(self, name: str | None = None, shortcut: bool = False) -> None:
@@ -214,11 +214,11 @@ class Logistic(Transform):
 
     @property
     def left_to_cost(self) -> bool:
-        """The shortcut."""
+        """Whether the shortcut is on."""
         return self.shortcut
 
     def through(self, y: Any, error: Any) -> Any:
-        """Expression y (1 − y) · error, with the shortcut too."""
+        """Expression y (1 − y) · error, regardless of the shortcut."""
         return y * (1.0 - y) * error
 
     def __call__(self, x: Any) -> Any:
@@ -231,14 +231,14 @@ class Logistic(Transform):
 
 
 class Swish(Transform):
-    """x · sig(beta · x).
+    """Swish activation x · sig(beta · x).
 
-    Its derivative needs the input: layers give it an output buffer of its own.
+    Its derivative needs the input, so layers use an output buffer of their own.
 
     Parameters
     ----------
     beta : float
-        1 is the sigmoid linear unit, :class:`SiLU`.
+        Factor of the input; 1 gives the sigmoid linear unit, :class:`SiLU`.
 
     Source: Ramachandran et al., "Searching for activation functions" (2017).
     """
@@ -268,7 +268,7 @@ class SiLU(Swish):
 class GELU(Transform):
     """Gaussian error linear unit x · Φ(x), with the normal distribution function Φ (exact, by erf).
 
-    Its derivative needs the input: layers give it an output buffer of its own.
+    Its derivative needs the input, so layers use an output buffer of their own.
 
     Source: Hendrycks and Gimpel, "Gaussian error linear units" (2016).
     """
@@ -308,7 +308,7 @@ class Sign(Transform):
 
 
 def _leaky(be: Any, x: Any, slope: float) -> Any:
-    # A plain rectifier must not contain 0 · min(x, 0): that is nan at −inf.
+    # A plain rectifier must not include 0 · min(x, 0), which is nan at −inf.
     return be.maximum(x, 0) + slope * be.minimum(x, 0) if slope else be.maximum(x, 0)
 
 

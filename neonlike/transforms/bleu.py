@@ -1,4 +1,4 @@
-"""The BLEU score of generated sentences, on the host."""
+"""The BLEU score of generated sentences, computed on the host."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from neonlike.transforms.transform import Metric
 __public_module__ = "neonlike.transforms.cost"
 
 END = "."
-"""The token that ends a sentence; it and what follows do not count."""
+"""The token that ends a sentence; it and later tokens are ignored."""
 FLOOR = 1e-7
-"""Added to each precision, so that one without a match does not make all others worthless."""
+"""Added to each precision, so that one without a match does not cancel all others."""
 
 Ngrams = Counter[tuple[str, ...]]
 
 
 class BLEUScore(Metric):
-    """How many n-grams of generated sentences are in sentences that people wrote, in percent.
+    """Percentage of n-grams of generated sentences that occur in reference sentences (BLEU).
 
     Parameters
     ----------
     unk : str
-        The token for unknown words; n-grams with it match nothing.
+        The token for unknown words; n-grams with it never match.
 
     Attributes
     ----------
     bleu_n : list of float
-        The score with n-grams up to 1, 2, ... N of the last call.
+        Scores of the last call with n-grams up to 1, 2, ... N.
 
     References
     ----------
@@ -54,20 +54,20 @@ class BLEUScore(Metric):
     def __call__(  # type: ignore[override]
         self, y: Any, t: Any, N: int = 4, brevity_penalty: bool = False, lower_case: bool = True
     ) -> float:
-        """The score of sentences ``y`` against references ``t``, all n-grams counted together.
+        """Score sentences ``y`` against references ``t``, with all n-grams pooled.
 
         Parameters
         ----------
         y : list of str
-            Generated sentences, words separated by blanks; or one sentence.
+            Generated sentences, with words separated by blanks; or one sentence.
         t : list of list of str
-            References for each; or those of one sentence.
+            References for each sentence; or the references of one sentence.
         N : int
             Longest n-gram.
         brevity_penalty : bool
-            Lower the score of sentences that are shorter than their references.
+            Lower the score of sentences shorter than their references.
         lower_case : bool
-            Make no difference between upper and lower case.
+            Ignore the difference between upper and lower case.
         """
         if N < 1:
             raise ArgumentError(f"BLEUScore: N={N}; expected the length of the longest n-grams, 1 or more")
@@ -107,7 +107,7 @@ class BLEUScore(Metric):
         return words[: words.index(END)] if END in words else words
 
     def _matches(self, found: Ngrams, references: Sequence[Ngrams]) -> int:
-        """How many of ``found`` are in a reference, each as often as it is in the one that has it most often."""
+        """Count the n-grams of ``found`` in the references, each at most as often as in any one reference."""
         most: Ngrams = Counter()
         for one in references:
             most |= one

@@ -1,6 +1,6 @@
-"""Cost functions: ``cost(y, t)`` per column, ``cost.bprop(y, t)`` its derivative with respect to the outputs y.
+"""Cost functions: ``cost(y, t)`` per column, and ``cost.bprop(y, t)``, its derivative with respect to the outputs y.
 
-Neither is divided by the batch size: gradients are sums over the batch, and optimizers divide once.
+Both are sums, not divided by the batch size; optimizers divide the gradients once.
 Metrics are importable from here too, as in neon.
 """
 
@@ -47,11 +47,11 @@ __all__ = [
 
 
 LEAST = math.exp(-50)
-"""Outputs of which the logarithm is floored below, so that the costs do not depend on them."""
+"""Outputs below this have a floored logarithm, so that costs do not depend on them."""
 
 
 def _inverse(be: Any, y: Any) -> Any:
-    """The derivative of the floored logarithm: 1 / y, and 0 where it is floored."""
+    """Derivative of the floored logarithm: 1 / y, and 0 in the floored range."""
     above = be.greater(y, LEAST)
     return above / be.where(above, y, 1)
 
@@ -67,7 +67,7 @@ class CrossEntropyBinary(Cost):
     Notes
     -----
     ``bprop`` is scale · (y − t), which includes the derivative of a logistic output: the gradient behind
-    ``Logistic(shortcut=True)``. Networks with another last activation are trained by :meth:`slope`.
+    ``Logistic(shortcut=True)``. Networks with any other last activation are trained by :meth:`slope`.
     """
 
     by_outputs = True
@@ -94,11 +94,11 @@ class CrossEntropyBinary(Cost):
         return slope if self.scale == 1 else self.scale * slope
 
     def fits(self, activation: Transform) -> bool:
-        """Whether it is logistic."""
+        """Whether ``activation`` is logistic."""
         return isinstance(activation, Logistic)
 
     def slope_before(self, activation: Transform, y: Any, t: Any, mask: Any = None) -> Any:
-        """As of every cost; of a logistic output scale · (y − t)."""
+        """As for every cost; for a logistic output, scale · (y − t)."""
         if not self.fits(activation):
             return super().slope_before(activation, y, t, mask)
         return self.bprop(y, t) if mask is None else self.bprop(y, t) * mask
@@ -114,13 +114,13 @@ class CrossEntropyMulti(Cost):
     usebits : bool
         Measure in bits (log2) instead of nats.
     label_smoothing : float
-        a in [0, 1): the targets become (1 − a) · t + a / classes, which keeps a network from growing ever surer.
+        a in [0, 1): targets become (1 − a) · t + a / classes, which limits the network's confidence.
 
     Notes
     -----
-    ``bprop`` is scale · (y − t), which includes the derivative of a softmax before it, for targets whose columns sum to
-    one. Networks are trained by the gradient of the cost for whatever targets and last activation there are: of a
-    softmax scale · (y Σ t − t), of others by :meth:`slope`.
+    ``bprop`` is scale · (y − t), which includes the derivative of a preceding softmax, for targets with columns that
+    sum to one. Training uses the gradient of the cost for any targets and any last activation: scale · (y Σ t − t) for
+    a softmax, :meth:`slope` for others.
 
     References
     ----------
@@ -137,7 +137,7 @@ class CrossEntropyMulti(Cost):
 
     @property
     def logscale(self) -> float:
-        """1 / ln 2 in bits, else 1."""
+        """Factor of the logarithm: 1 / ln 2 for bits, else 1."""
         return 1.0 / math.log(2.0) if self.usebits else 1.0
 
     def __call__(self, y: Any, t: Any) -> Any:
@@ -164,11 +164,11 @@ class CrossEntropyMulti(Cost):
         return self._scaled(-self._smoothed(t) * _inverse(self.be, y))
 
     def fits(self, activation: Transform) -> bool:
-        """Whether it is a softmax."""
+        """Whether ``activation`` is a softmax."""
         return isinstance(activation, Softmax | PixelwiseSoftmax)
 
     def slope_before(self, activation: Transform, y: Any, t: Any, mask: Any = None) -> Any:
-        """As of every cost; of a softmax L · scale · (y Σ t − t)."""
+        """As for every cost; for a softmax, L · scale · (y Σ t − t)."""
         if not isinstance(activation, Softmax | PixelwiseSoftmax):
             return super().slope_before(activation, y, t, mask)
         self._check_shapes(y, t)
@@ -185,7 +185,7 @@ class CrossEntropyMulti(Cost):
 
 
 class ByOutputs(Cost):
-    """Base of costs whose ``bprop`` is the gradient by the outputs; value and gradient have neon's names too."""
+    """Base of costs with ``bprop`` equal to the gradient by the outputs; ``func`` and ``funcgrad`` are neon's names."""
 
     by_outputs = True
 
@@ -302,7 +302,7 @@ class SquareHingeLoss(ByOutputs):
         return self.squarehingegrad(y, t)
 
     def squarehinge(self, y: Any, t: Any) -> Any:
-        """Expression of the cost, whatever broadcasts."""
+        """Expression of the cost, for any operands that broadcast."""
         return self.be.mean(self.be.square(self._slack(y, t)[1]), axis=0)
 
     def squarehingegrad(self, y: Any, t: Any) -> Any:
@@ -312,14 +312,14 @@ class SquareHingeLoss(ByOutputs):
 
 
 class GANCost(Cost):
-    """Costs of a generative adversarial network: of a discriminator's outputs on data and on noise.
+    """Costs of a generative adversarial network, from the discriminator's outputs for data and for noise.
 
     Parameters
     ----------
     scale : float
         Factor of the gradients.
     cost_type : str
-        ``"dis"`` or ``"gen"``: which player the cost belongs to.
+        ``"dis"`` or ``"gen"``: the player that the cost belongs to.
     func : str
         ``"original"``, ``"modified"`` (Goodfellow et al., 2014) or ``"wasserstein"`` (Arjovsky et al., 2017).
     """
@@ -368,15 +368,15 @@ class GANCost(Cost):
         return self.be.safelog(1 - y) if self.func == "original" else -self.be.safelog(y)
 
     def bprop_data(self, y_data: Any) -> Any:
-        """Gradient of the discriminator's cost with respect to its outputs on data."""
+        """Gradient of the discriminator's cost with respect to its outputs for data."""
         return self.scale if self.func == "wasserstein" else -self.scale / y_data
 
     def bprop_noise(self, y_noise: Any) -> Any:
-        """Gradient of the discriminator's cost with respect to its outputs on noise."""
+        """Gradient of the discriminator's cost with respect to its outputs for noise."""
         return -self.scale if self.func == "wasserstein" else self.scale / (1 - y_noise)
 
     def bprop_generator(self, y_noise: Any) -> Any:
-        """Gradient of the generator's cost with respect to the discriminator's outputs on noise."""
+        """Gradient of the generator's cost with respect to the discriminator's outputs for noise."""
         if self.func == "wasserstein":
             return self.scale
         return self.scale / (y_noise - 1) if self.func == "original" else -self.scale / y_noise

@@ -1,4 +1,4 @@
-"""Metrics: measures of a batch of outputs against its targets, as numbers on the host."""
+"""Metrics: measures of outputs against targets, as numbers on the host."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ EVERYTHING = slice(0, None)
 
 
 class Misclassification(Metric):
-    """Fraction of columns whose largest output is not the target class.
+    """Fraction of columns with a largest output other than the target class.
 
     Parameters
     ----------
     steps : int
-        Time steps of the outputs; a hint for the size of the buffer.
+        Time steps of the outputs; a hint for the buffer size.
     """
 
     def __init__(self, steps: int = 1) -> None:
@@ -41,7 +41,7 @@ class Misclassification(Metric):
 
 
 class Accuracy(Metric):
-    """Fraction of columns whose largest output is the target class."""
+    """Fraction of columns with the largest output at the target class."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class Accuracy(Metric):
 
 
 class LogLoss(Metric):
-    """Mean of −log of the probability given to the target class; the logarithm is floored at −50."""
+    """Mean −log probability of the target class; the logarithm is floored at −50."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -117,7 +117,7 @@ class PrecisionRecall(Metric):
     binarize : bool
         Replace the outputs by the one-hot columns of their maxima first, **in place**.
     epsilon : float
-        Added to the denominators, so that a class that does not occur counts as 0.
+        Added to the denominators, so that absent classes count as 0.
 
     Attributes
     ----------
@@ -141,7 +141,7 @@ class PrecisionRecall(Metric):
 
     @property
     def accumulates(self) -> bool:
-        """True: they are quotients of counts."""
+        """True: precision and recall are quotients of counts."""
         return True
 
     def __call__(self, y: Any, t: Any, calcrange: slice = EVERYTHING) -> np.ndarray:
@@ -162,7 +162,7 @@ class PrecisionRecall(Metric):
         return self.by_class(counts).mean(axis=0)
 
     def by_class(self, counts: np.ndarray) -> np.ndarray:
-        """Precision and recall of each class, (num_classes, 2), for added :meth:`counts`."""
+        """Precision and recall of each class, (num_classes, 2), from summed :meth:`counts`."""
         return counts[:, :1] / (counts[:, 1:] + self.epsilon)
 
     def _count(self, y: Any, t: Any, calcrange: slice) -> None:
@@ -204,7 +204,7 @@ class ObjectDetection(Metric):
         y : pair of tensors
             Labels ``(classes, N)`` and boxes ``(rows, N)``.
         t : pair
-            Labels as one-hot columns, and the pair (boxes, mask): only what the mask lets through counts.
+            Labels as one-hot columns, and the pair (boxes, mask): only boxes selected by the mask count.
         """
         be, (labels, boxes), (wanted, inner) = self.be, self._pair("y", y), self._pair("t", t)
         wanted_boxes, mask = self._pair("t[1]", inner)
@@ -227,10 +227,10 @@ class ObjectDetection(Metric):
 
 
 class MultiMetric(Metric):
-    """Apply a metric to one of several outputs and the matching one of several targets.
+    """Apply a metric to one of several outputs and the matching target.
 
-    Targets that are no list, but of the shape of the output, are those of every output. Other attributes are those of
-    the wrapped metric.
+    A target that is not a list, but has the output's shape, is used for every output. Other attributes are those of the
+    wrapped metric.
     """
 
     def __init__(self, metric: Metric, index: int) -> None:
@@ -240,7 +240,7 @@ class MultiMetric(Metric):
 
     @property
     def accumulates(self) -> bool:
-        """Whether the wrapped metric does."""
+        """Whether the wrapped metric accumulates."""
         return bool(getattr(self.metric, "accumulates", False))
 
     def __call__(self, y: Any, t: Any, calcrange: slice = EVERYTHING) -> Any:
@@ -252,7 +252,7 @@ class MultiMetric(Metric):
         return self.metric.counts(*self._chosen(y, t), calcrange=calcrange)
 
     def of_counts(self, counts: np.ndarray) -> Any:
-        """Value of the metric for added counts."""
+        """Value of the metric for summed counts."""
         return self.metric.of_counts(counts)
 
     def _chosen(self, y: Any, t: Any) -> tuple[Any, Any]:

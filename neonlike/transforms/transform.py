@@ -21,13 +21,13 @@ from neonlike.optree.node import Expression
 class Transform(NervanaObject):
     """Base of activation functions.
 
-    A subclass either overrides ``__call__`` and ``bprop``, or sets ``func`` and ``funcgrad`` to callables that
-    build the expression and its derivative.
+    A subclass either overrides ``__call__`` and ``bprop``, or sets ``func`` and ``funcgrad`` to callables that build
+    the expression and its derivative.
 
-    ``bprop(x)`` gets the activation's **output**, since layers apply activations in place and the input is gone. A
-    ``bprop`` with parameters called ``inputs`` or ``outputs`` gets what they name: ``bprop(inputs)``,
-    ``bprop(inputs, outputs)``. Layers keep the input only for those that ask for it. ``be.check_grad(f, x)`` compares
-    a ``bprop`` with differences.
+    ``bprop(x)`` receives the activation's **output**, because layers apply activations in place and lose the input. A
+    ``bprop`` with parameters named ``inputs`` or ``outputs`` receives those tensors: ``bprop(inputs)``,
+    ``bprop(inputs, outputs)``. Layers keep the input only if ``bprop`` asks for it. ``be.check_grad(f, x)`` compares a
+    ``bprop`` with numerical differences.
 
     Examples
     --------
@@ -49,11 +49,11 @@ class Transform(NervanaObject):
 
     @property
     def left_to_cost(self) -> bool:
-        """Whether ``bprop`` is 1 in place of the derivative, which the gradient of the cost then contains."""
+        """Whether ``bprop`` is 1 because the gradient of the cost already includes the derivative."""
         return False
 
     def through(self, y: Any, error: Any) -> Any:
-        """Gradient by the inputs, of a gradient ``error`` by the outputs ``y``, also where ``bprop`` is 1 instead.
+        """Gradient by the inputs from a gradient ``error`` by the outputs ``y``, even if ``bprop`` is 1.
 
         Parameters
         ----------
@@ -83,8 +83,8 @@ class Cost(NervanaObject):
 
     A subclass either overrides ``__call__`` and ``bprop``, or sets ``func`` and ``funcgrad``.
 
-    Where the last activation of a network leaves its derivative to the cost, as Softmax does, ``bprop`` of a cost of
-    your own is taken for the gradient by the inputs of the activation, as in neon, unless ``by_outputs`` is true.
+    If the last activation of a network leaves its derivative to the cost, as Softmax does, ``bprop`` of a user-defined
+    cost is taken as the gradient by the activation's inputs, as in neon, unless ``by_outputs`` is true.
 
     Attributes
     ----------
@@ -103,28 +103,28 @@ class Cost(NervanaObject):
         return self.func(y, t)
 
     def bprop(self, y: Any, t: Any) -> Any:
-        """Expression of the derivative with respect to ``y``, in its shape; a sum over the batch, not a mean."""
+        """Expression of the derivative with respect to ``y``, in its shape; summed, not averaged, over the batch."""
         if self.funcgrad is None:
             raise NotDefined(f"{self.classnm} defines neither bprop nor funcgrad")
         return self.funcgrad(y, t)
 
     def slope(self, y: Any, t: Any) -> Any:
-        """Expression of the derivative with respect to ``y`` alone, whatever ``bprop`` contains besides."""
+        """Expression of the derivative with respect to ``y`` alone, without any activation's derivative."""
         return self.bprop(y, t)
 
     def fits(self, activation: Transform) -> bool:
-        """Whether ``bprop`` contains the derivative of ``activation``."""
+        """Whether ``bprop`` includes the derivative of ``activation``."""
         return False
 
     def slope_before(self, activation: Transform, y: Any, t: Any, mask: Any = None) -> Any:
-        """Expression of the derivative with respect to the inputs of the activation that gave ``y``.
+        """Expression of the derivative with respect to the inputs of the activation with output ``y``.
 
         Parameters
         ----------
         activation : Transform
         y, t : tensor or expression (features, columns)
         mask : tensor of a shape that broadcasts to theirs, optional
-            0 and 1: the cost is that of y · mask and t · mask.
+            Mask of 0 and 1: the cost is computed for y · mask and t · mask.
         """
         slope = self.slope(y, t) if mask is None else self.slope(y * mask, t * mask) * mask
         return activation.through(y, slope)
@@ -134,7 +134,7 @@ class Cost(NervanaObject):
             if y.shape == t.shape:
                 return
             if dialect.is_neon() and self.by_outputs and t.shape == (1, y.shape[-1]):
-                return  # a row for all outputs: it broadcasts
+                return  # one row for all outputs: it broadcasts
         for name, value in (("outputs", y), ("targets", t)):
             if not isinstance(value, Expression):
                 raise DTypeError(f"{self.classnm}: the {name} must be a tensor or an expression, got {shown(value)}")
@@ -147,7 +147,7 @@ class Cost(NervanaObject):
 
 
 def smooth_l1(be: Any, x: Any, sigma2: float = 1.0) -> Any:
-    """Expression of the column sums of 0.5 σ² x² where |x| < 1/σ², else of |x| − 0.5/σ²; finite wherever it is.
+    """Column sums of 0.5 σ² x² where |x| < 1/σ², else |x| − 0.5/σ², as an expression without overflow.
 
     Parameters
     ----------
@@ -159,14 +159,14 @@ def smooth_l1(be: Any, x: Any, sigma2: float = 1.0) -> Any:
 
 
 def smooth_l1_of_each(be: Any, x: Any, sigma2: float = 1.0) -> Any:
-    """Expression of 0.5 σ² x² where |x| < 1/σ², else of |x| − 0.5/σ²; finite wherever it is."""
+    """Expression of 0.5 σ² x² where |x| < 1/σ², else |x| − 0.5/σ², without overflow."""
     size = be.absolute(x)
     near = be.minimum(size, 1.0 / sigma2)
     return (0.5 * sigma2) * be.square(near) + (size - near)
 
 
 class Metric(Cost):
-    """Base of metrics: numbers on the host that measure a batch of outputs against its targets.
+    """Base of metrics: numbers on the host that compare outputs with targets.
 
     Attributes
     ----------
@@ -178,15 +178,15 @@ class Metric(Cost):
 
     @property
     def accumulates(self) -> bool:
-        """Whether the metric of a data set follows from added :meth:`counts`, and is no mean over samples."""
+        """Whether a data set's metric is computed from summed :meth:`counts`, not as a mean over samples."""
         return False
 
     def counts(self, y: Any, t: Any, calcrange: slice = slice(0, None)) -> np.ndarray:
-        """Numbers to be added over the batches of a data set, of which :meth:`of_counts` makes the metric."""
+        """Counts to be summed over the batches of a data set; :meth:`of_counts` computes the metric from them."""
         raise NotDefined(f"{self.classnm} does not define counts: it is a mean over samples")
 
     def of_counts(self, counts: np.ndarray) -> Any:
-        """Value(s) of the metric for added :meth:`counts`."""
+        """Value(s) of the metric from summed :meth:`counts`."""
         raise NotDefined(f"{self.classnm} does not define of_counts: it is a mean over samples")
 
     def __call__(self, y: Any, t: Any, calcrange: slice = slice(0, None)) -> Any:
@@ -194,7 +194,7 @@ class Metric(Cost):
         raise NotDefined(f"{self.classnm} does not define __call__(y, t, calcrange)")
 
     def _row_buffer(self, attribute: str, columns: int | None = None, dtype: Any = None) -> Any:
-        """The (1, columns) buffer kept in ``attribute``, allocated anew when the number of columns changed."""
+        """The (1, columns) buffer in ``attribute``, reallocated when the number of columns changes."""
         be = self.require_backend()
         columns = columns if columns is not None else (be.bsz or 0) * getattr(self, "steps", 1)
         buffer = getattr(self, attribute, None)
@@ -208,6 +208,6 @@ admit(Metric, "a metric")
 
 
 def column_mean(buffer: Any, calcrange: slice) -> np.ndarray:
-    """Mean of each row of a tensor over the columns ``calcrange``, on the host; of float16 in float32."""
+    """Mean of each row of a tensor over the columns ``calcrange``, on the host; float16 is averaged in float32."""
     values = buffer.get()[:, calcrange]
     return np.asarray(values.astype(compute_dtype(values.dtype), copy=False).mean(axis=1))

@@ -1,8 +1,8 @@
 """Files of named arrays and one JSON text: saved models without pickle, described in docs/model_files.md.
 
-A file is a ZIP archive without compression, readable by ``numpy.load`` too. Each array is a member ``<name>.npy``; the
-member ``content.json`` is what the arrays are part of, and holds the SHA-256 of each; that of ``content.json`` itself
-is in the comment of the archive. Nothing in a file is run, and no more memory is taken than the file is large.
+A file is an uncompressed ZIP archive, also readable by ``numpy.load``. Each array is a member ``<name>.npy``. The
+member ``content.json`` holds the structure around the arrays and the SHA-256 of each; its own SHA-256 is in the comment
+of the archive. Reading executes no code, and takes no more memory than the size of the file.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ FORMAT, VERSION = "neonlike-model", 1
 CONTENT = "content.json"
 COMMENT = f"{FORMAT} sha256:"
 EPOCH = (1980, 1, 1, 0, 0, 0)
-"""The date of every member: equal contents give equal files."""
+"""Date of every member, so that equal contents give equal files."""
 HEADERS: dict[tuple[int, int], Callable[..., Any]] = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
 }
 LONG = 1 << 31
-"""Bytes from which a member is written in the form for large ones."""
+"""Size in bytes from which members use ZIP's 64-bit form."""
 
 
 class Unreadable(Exception):
-    """The contents of a file make no sense; the text says why."""
+    """The contents of a file are invalid; the text states the reason."""
 
 
 # -- writing -----------------------------------------------------------------------------------------------------------
 
 
 def write(obj: Any, file: IO[bytes]) -> None:
-    """Write ``obj``: None, numbers, texts, bytes, arrays, tensors, and lists, tuples, sets, dictionaries of these.
+    """Write ``obj``: None, numbers, strings, bytes, arrays, tensors, and nested lists, tuples, sets, dictionaries.
 
     Raises
     ------
     DTypeError
-        For anything else, with its place in ``obj``.
+        For any other object; the message has its position in ``obj``.
     """
     arrays: dict[str, np.ndarray] = {}
     tree = _encode(obj, "", arrays)
@@ -64,7 +64,7 @@ def write(obj: Any, file: IO[bytes]) -> None:
 
 
 def _write_array(archive: zipfile.ZipFile, name: str, array: np.ndarray) -> str:
-    """Add an array; returns the SHA-256 of its member."""
+    """Add an array and return the SHA-256 of its member."""
     array = np.ascontiguousarray(array).reshape(array.shape)
     header = io.BytesIO()
     described = {"descr": np.lib.format.dtype_to_descr(array.dtype), "fortran_order": False, "shape": array.shape}
@@ -79,7 +79,7 @@ def _write_array(archive: zipfile.ZipFile, name: str, array: np.ndarray) -> str:
 
 
 def _encode(value: Any, place: str, arrays: dict[str, np.ndarray]) -> Any:
-    """``value`` as JSON; arrays are put into ``arrays`` under names that say where they stand."""
+    """Convert ``value`` to JSON; arrays are collected in ``arrays`` under names that reflect their position."""
     if value is None or type(value) in (bool, int, str):
         return value
     if type(value) is float:
@@ -114,12 +114,12 @@ def _encode_array(value: Any, place: str, arrays: dict[str, np.ndarray]) -> Any:
     if array.dtype.hasobject:
         raise DTypeError(f"save_params: {place.strip('/')} is an array of Python objects, which files do not hold")
     name = place.strip("/") or "array"
-    while name in arrays:  # keys with slashes in them
+    while name in arrays:  # keys may contain slashes
         name += "_"
     entry: dict[str, Any] = {"$array": name}
     if isinstance(value, np.generic):
         entry["scalar"] = True
-    if array.dtype.name == BFLOAT16:  # which NumPy has no name for
+    if array.dtype.name == BFLOAT16:  # NumPy has no name for it
         array, entry["dtype"] = array.view(np.uint16), BFLOAT16
     arrays[name] = array
     return entry
@@ -129,12 +129,12 @@ def _encode_array(value: Any, place: str, arrays: dict[str, np.ndarray]) -> Any:
 
 
 def read(file: IO[bytes]) -> Any:
-    """The object that :func:`write` wrote.
+    """Read the object written by :func:`write`.
 
     Raises
     ------
     Unreadable
-        If the file is damaged or incomplete, or of another program.
+        If the file is damaged, incomplete, or from another program.
     """
     with zipfile.ZipFile(file) as archive:
         members = {info.filename: info for info in archive.infolist()}
@@ -155,7 +155,7 @@ def read(file: IO[bytes]) -> Any:
 
 
 def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytearray:
-    """The bytes of a member, no more than the file has."""
+    """Read a member, with no more bytes than the file has."""
     if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
         raise Unreadable(f"{info.filename} is compressed, as no file of ours is")
     content = bytearray(info.file_size)
@@ -177,7 +177,7 @@ def _read_array(archive: zipfile.ZipFile, members: dict[str, zipfile.ZipInfo], n
     start = header.tell()
     if dtype.hasobject or math.prod(shape) * dtype.itemsize != len(content) - start:
         raise Unreadable(f"the array {name} is not there whole, or holds objects")
-    # Into an array of its own, which is aligned.
+    # Into a separate array, which is aligned.
     array = np.empty(shape, dtype, order="F" if fortran else "C")
     array.reshape(-1, order="A").view(np.uint8)[...] = np.frombuffer(content, np.uint8, offset=start)
     return array

@@ -1,4 +1,4 @@
-"""The command line of a neon script: options for the run, the backend and the files, from arguments and config files.
+"""Command line of neon scripts: options for run, backend and files, from arguments and config files.
 
 Precedence: command line, then config file (``-c FILE`` or ``~/nervana/neon.cfg``), then defaults.
 """
@@ -39,20 +39,20 @@ PATH_OPTIONS = ("data_dir", "save_path", "model_file", "output_file", "logfile")
 
 
 LEAST_CAPABILITY = 5.0
-"""Of a GPU that scripts take by themselves: below it, CUDA's compilers of today make no code for it."""
+"""Minimum compute capability for automatic GPU use: current CUDA compilers generate no code below it."""
 
 
 class RoundingUnavailable(NeonlikeError, NotImplementedError):
-    """Stochastic rounding was asked of a backend that does not have it."""
+    """Stochastic rounding was requested from a backend without it."""
 
 
 def extract_valid_args(args: Namespace, func: Callable[..., Any], startidx: int = 0) -> dict[str, Any]:
-    """Those parsed options that are parameters of ``func``.
+    """Select the parsed options that are parameters of ``func``.
 
     Parameters
     ----------
     startidx : int
-        Skip that many parameters, e.g. 1 for the ``self`` of a method.
+        Number of parameters to skip, e.g. 1 for the ``self`` of a method.
 
     Examples
     --------
@@ -64,12 +64,12 @@ def extract_valid_args(args: Namespace, func: Callable[..., Any], startidx: int 
 
 
 def default_backend() -> str:
-    """Where a script computes that is not told: on the GPU if there is one that can be used, else on the CPU."""
+    """Default backend of a script: the GPU if there is a usable one, else the CPU."""
     return "gpu" if get_compute_capability() >= LEAST_CAPABILITY else "cpu"
 
 
 class NeonArgparser(configargparse.ArgumentParser):  # type: ignore[misc]
-    """Argument parser with the options that all scripts share; parsing also sets up the log and the backend.
+    """Argument parser with the options shared by all scripts; parsing also sets up the log and the backend.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ class NeonArgparser(configargparse.ArgumentParser):  # type: ignore[misc]
     default_overrides : dict, optional
         Other defaults for the shared options, e.g. ``{"epochs": 20}``.
     default_config_files : list of str, optional
-        Files with options; ``~/nervana/neon.cfg`` unless given.
+        Files with options; by default ``~/nervana/neon.cfg``.
     """
 
     def __init__(self, *args: Any, default_overrides: dict[str, Any] | None = None, **kwargs: Any) -> None:
@@ -88,7 +88,7 @@ class NeonArgparser(configargparse.ArgumentParser):  # type: ignore[misc]
             kwargs["description"], args = args[0], args[1:]
         kwargs.setdefault("default_config_files", [os.path.join(self.work_dir, "neon.cfg")])
         kwargs.setdefault("add_config_file_help", False)
-        kwargs.setdefault("conflict_handler", "resolve")  # scripts may have options of the names of ours beyond neon's
+        kwargs.setdefault("conflict_handler", "resolve")  # scripts may reuse names of our options beyond neon's
         kwargs.setdefault("config_file_open_func", partial(open, encoding=TEXT))
         super().__init__(*args, **kwargs)
         self.args: Namespace | None = None
@@ -148,7 +148,7 @@ class NeonArgparser(configargparse.ArgumentParser):  # type: ignore[misc]
             "--bench", dest="bench_report", nargs="?", const=True, default=None, metavar="FILE",
             help="time every kernel and show the table at the end, or write it to a .txt, .json or .csv file",
         )  # fmt: skip
-        # None, not False: scripts hand it to gen_backend, which warns of any value.
+        # None, not False: scripts pass it to gen_backend, which warns about any value.
         add("--deterministic", action="store_true", default=None, help="deprecated")
 
     def _override_defaults(self, overrides: dict[str, Any]) -> None:
@@ -160,37 +160,37 @@ class NeonArgparser(configargparse.ArgumentParser):  # type: ignore[misc]
         self.set_defaults(**overrides)
 
     def add_argument(self, *args: Any, **kwargs: Any) -> Any:
-        """Add an option; after parsing it comes too late, which is logged."""
+        """Add an option; after parsing it has no effect, which is logged."""
         if getattr(self, "_parsed", False):
             logger.warning("NeonArgparser: option %s is added after the arguments were parsed", args[0])
         return super().add_argument(*args, **kwargs)
 
     def add_yaml_arg(self) -> None:
-        """Add the positional argument ``yaml_file``; parsing gives it as an open file."""
+        """Add the positional argument ``yaml_file``, parsed as an open file."""
         self.add_argument("yaml_file", type=_opened, help="model to train, as a YAML file")
 
     # -- parsing -------------------------------------------------------------------------------------------
 
     def unsaid_backend(self) -> str | None:
-        """The backend where neither command line nor config file name one; finding out asks the GPU's driver."""
+        """The backend if neither command line nor config file names one; queries the GPU driver."""
         return default_backend()
 
     def parse_args(  # type: ignore[override]
         self, args: Sequence[str] | bool | None = None, namespace: Any = None, gen_be: bool = True, **kwargs: Any
     ) -> Namespace:
-        """Parse the command line, set up the log, check the files and make the backend.
+        """Parse the command line, set up the log, check the files and create the backend.
 
         Parameters
         ----------
         args : list of str, optional
-            Arguments; those of the process by default.
+            Arguments; by default those of the process.
         gen_be : bool
-            Make the backend (without the rounding, which is a matter of the optimizer).
+            Create the backend (without rounding, which belongs to the optimizer).
 
         Returns
         -------
         Namespace
-            With the options, and ``log_thresh``, ``progress_bar``, ``compat_mode`` and ``callback_args`` (those for
+            The options, and ``log_thresh``, ``progress_bar``, ``compat_mode`` and ``callback_args`` (for
             ``Callbacks``).
         """
         if isinstance(args, bool):
@@ -228,7 +228,7 @@ class NeonArgparser(configargparse.ArgumentParser):  # type: ignore[misc]
 
 
 def _opened(path: str) -> IO[str]:
-    """A text file named on the command line."""
+    """Open a text file named on the command line."""
     try:
         return open(path, encoding=TEXT)
     except OSError as error:
@@ -236,8 +236,8 @@ def _opened(path: str) -> IO[str]:
 
 
 def bench_mode(parsed: Namespace) -> dict[str, Any]:
-    """Arguments of ``gen_backend`` that ``--bench`` asks for."""
-    report = getattr(parsed, "bench_report", None)  # a script's own --bench takes the place of ours
+    """Arguments of ``gen_backend`` for ``--bench``."""
+    report = getattr(parsed, "bench_report", None)  # a script's own --bench replaces ours
     return {"bench": report} if report else {}
 
 
@@ -267,7 +267,7 @@ def _set_up_log(args: Namespace) -> None:
 
 
 def check_rounding(args: Namespace) -> None:
-    """Raise RoundingUnavailable if stochastic rounding is asked of the CPU."""
+    """Raise RoundingUnavailable if stochastic rounding is requested from the CPU."""
     if args.rounding and args.backend == "cpu":
         raise RoundingUnavailable("--rounding: the cpu backend has no stochastic rounding; leave it off or use a GPU")
 

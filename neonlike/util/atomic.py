@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all: written under another name, flushed to the disk, and then renamed."""
+"""Atomic file writes: under a temporary name, flushed to the disk, then renamed."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from collections.abc import Iterator
 from typing import IO
 
 PREFIX = ".save-"
-"""Of the names of files that are being written."""
+"""Prefix of temporary file names."""
 
 
 @contextlib.contextmanager
 def replacing(path: str) -> Iterator[IO[bytes]]:
-    """A new file that takes the place of ``path`` once the block ends without an error.
+    """Open a new file that replaces ``path`` after the block ends without an error.
 
-    Whatever happens, a power failure included, ``path`` is the file of before or the new one. An interrupt or error
-    removes what was begun; what a killed process began is removed by the next one that writes to the folder. A symbolic
-    link stays, and the file that it names is replaced; permissions are those of the file before. Devices and pipes are
-    written to, once the content is whole.
+    Whatever happens, including a power failure, ``path`` is either the old file or the new one. An interrupt or error
+    removes the temporary file; after a killed process, the next writer in the folder removes it. A symbolic link is
+    kept, and its target replaced; permissions are preserved. Devices and pipes are written directly, once the content
+    is complete.
     """
     path = os.path.realpath(path)
     before = _status(path)
@@ -34,7 +34,7 @@ def replacing(path: str) -> Iterator[IO[bytes]]:
         return
     folder = os.path.dirname(path) or "."
     _tidy(folder)
-    # The name is chosen before the file exists, so that an interrupt at any moment can remove it.
+    # The name is chosen before the file exists, so that an interrupt at any time can remove it.
     temporary = os.path.join(folder, f"{_mine()}{os.getpid()}-{secrets.token_hex(4)}")
     try:
         with open(temporary, "xb") as file:
@@ -45,14 +45,14 @@ def replacing(path: str) -> Iterator[IO[bytes]]:
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
-        with contextlib.suppress(FileNotFoundError):  # not made yet, or under its final name already
+        with contextlib.suppress(FileNotFoundError):  # not created yet, or already renamed
             os.unlink(temporary)
         raise
     _flush_folder(folder)
 
 
 def _status(path: str) -> os.stat_result | None:
-    """Kind and permissions of what has the name, if anything has."""
+    """Kind and permissions of an existing file, if there is one."""
     try:
         return os.stat(path)
     except OSError:
@@ -60,7 +60,7 @@ def _status(path: str) -> os.stat_result | None:
 
 
 def _keep_permissions(file: IO[bytes], before: os.stat_result) -> None:
-    """Give a new file the permissions of the one that it replaces, and its owner where that is allowed."""
+    """Copy the permissions of the replaced file, and its owner where allowed, to a new file."""
     with contextlib.suppress(OSError, AttributeError):
         os.fchown(file.fileno(), before.st_uid, before.st_gid)
     with contextlib.suppress(OSError):
@@ -68,15 +68,15 @@ def _keep_permissions(file: IO[bytes], before: os.stat_result) -> None:
 
 
 def _mine() -> str:
-    """How names of files that this machine writes begin: others may write to the same folder over a network."""
+    """Prefix of this machine's temporary names: others may write to the same folder over a network."""
     return f"{PREFIX}{''.join(c if c.isalnum() else '_' for c in socket.gethostname())}-"
 
 
 def _tidy(folder: str) -> None:
-    """Remove what processes of this machine that are gone were writing."""
+    """Remove temporary files of ended processes of this machine."""
     try:
         left = [name for name in os.listdir(folder) if name.startswith(_mine())]
-    except OSError:  # opening the file says what is wrong
+    except OSError:  # opening the file reports the problem
         return
     for name in left:
         process = name.removeprefix(_mine()).partition("-")[0]
@@ -98,7 +98,7 @@ def _is_running(process: int) -> bool:
 
 
 def _flush_folder(folder: str) -> None:
-    """Have the new name on the disk too, where folders can be flushed."""
+    """Flush the new name to the disk, where folders can be flushed."""
     with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:

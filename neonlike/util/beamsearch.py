@@ -1,4 +1,4 @@
-"""Beam search under the path that scripts import."""
+"""Beam search, under the path used by scripts."""
 
 from neonlike.models.beam import BeamSearch
 

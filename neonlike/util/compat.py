@@ -1,4 +1,4 @@
-"""Names from the time when scripts ran on Python 2 as well."""
+"""Helpers from the time when scripts also ran on Python 2."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ xrange = range
 
 
 def pickle_load(file: IO[bytes]) -> Any:
-    """Read an open pickle file as ``load_obj`` does; strings that Python 2 wrote are read as Latin-1."""
+    """Read an open pickle file with ``load_obj``; strings written by Python 2 are decoded as Latin-1."""
     return load(file, str(getattr(file, "name", "the file")))

@@ -1,4 +1,4 @@
-"""Shows through the logger on which things a run depends: hyperparameters, processor, platform."""
+"""Logs the hyperparameters, processor and platform of a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from neonlike.version import __version__
 __all__ = ["display_cpu_information", "display_model_params", "display_platform_information"]
 
 OF_A_RUN = ("epochs", "batch_size", "datatype", "rng_seed", "rounding", "backend")
-"""Options of the command line that change what is computed."""
+"""Command-line options that change the computation."""
 
 
 def display_model_params(neon_args: Any = None, neon_root_yaml: Mapping[str, Any] | None = None) -> None:
@@ -71,7 +71,7 @@ def _show(title: str, lines: Iterable[tuple[str, Any]]) -> None:
 
 
 def _cpu_info() -> dict[str, str]:
-    """What Linux says of the first core; empty texts elsewhere."""
+    """Information from Linux about the first core; empty texts elsewhere."""
     found = {"model name": "", "flags": ""}
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:

@@ -1,8 +1,8 @@
-"""Ctrl-C is held back while a model trains, to end it between two minibatches, and while a file of metrics is opened.
+"""Deferral of Ctrl-C: during training to the end of a minibatch, and while a metrics file is opened.
 
-Python raises KeyboardInterrupt wherever the program is. In a destructor or in the callback of a weak reference (h5py
-has many) it only prints the exception, "Exception ignored in ...", and goes on; in the middle of a minibatch it leaves
-a step half done, which no saved model can continue.
+Python raises KeyboardInterrupt at any point. In a destructor or a weak-reference callback (h5py has many) it only
+prints the exception, "Exception ignored in ...", and continues; in the middle of a minibatch it leaves a half-done
+step, which no saved model can continue.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import time
 from typing import Any
 
 GRACE_S = 1.0
-"""Seconds from Ctrl-C until what is running is interrupted wherever it is."""
+"""Seconds from Ctrl-C until the running code is interrupted in any case."""
 
 
 class InterruptGuard:
-    """Holds SIGINT back until :meth:`check`, for a second at most; a context manager.
+    """Context manager that defers SIGINT until :meth:`check`, for at most a second.
 
-    A second Ctrl-C is raised at once. Nothing is changed outside of the main thread, or where the program has a handler
-    of its own.
+    A second Ctrl-C is raised at once. It has no effect outside of the main thread, or if the program has its own
+    handler.
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class InterruptGuard:
             raise KeyboardInterrupt from error
 
     def check(self) -> None:
-        """Raise KeyboardInterrupt if there was a SIGINT."""
+        """Raise KeyboardInterrupt if a SIGINT is pending."""
         if self._pending:
             raise KeyboardInterrupt
 
@@ -54,14 +54,14 @@ class InterruptGuard:
         again, self._pending = self._pending, True
         if again:
             raise KeyboardInterrupt
-        # Not threading.Timer: the signal may have come while this thread holds a lock that it needs.
+        # Not threading.Timer: this thread may hold a lock that it needs when the signal arrives.
         _thread.start_new_thread(self._insist, (self._trainings,))
 
     def _insist(self, training: int) -> None:
-        """In a thread of its own: interrupt what is still running."""
+        """Interrupt the running code, from another thread."""
         time.sleep(GRACE_S)
         if self._installed and training == self._trainings:
             if hasattr(signal, "pthread_kill"):
-                signal.pthread_kill(self._main, signal.SIGINT)  # also out of a system call that blocks
+                signal.pthread_kill(self._main, signal.SIGINT)  # also interrupts a blocking system call
             else:
                 _thread.interrupt_main()

@@ -1,4 +1,4 @@
-"""A whole experiment from a file: the model, its data and its callbacks."""
+"""Loading of a whole experiment: the model, its data and its callbacks."""
 
 from __future__ import annotations
 
@@ -20,27 +20,26 @@ __all__ = ["deserialize"]
 def deserialize(
     fn: str | os.PathLike[str] | dict[str, Any], datasets: Any = None, inference: bool = False
 ) -> tuple[Model, Any, Callbacks | None]:
-    """The model, data and callbacks that ``neonlike.util.persist.serialize`` described.
+    """Rebuild the model, data and callbacks described by ``neonlike.util.persist.serialize``.
 
     Parameters
     ----------
     fn : path or dict
         The file, or the dictionary itself.
     datasets : dict of iterators, Dataset or iterator, optional
-        In place of the data that the file describes. Iterators over arrays are described without the arrays, so theirs
-        have to be given.
+        Replacement for the file's data. Array iterators are described without their arrays, so they have to be given.
     inference : bool
-        Leave the states of the optimizer and the callbacks out.
+        Omit optimizer states and callbacks.
 
     Returns
     -------
     tuple
-        (Model, data sets, Callbacks); the latter None where the file has none.
+        (Model, data sets, Callbacks); the latter two are None if the file has none.
 
     Raises
     ------
     ArgumentError
-        If the file is no experiment, or its callbacks need data that it does not describe.
+        If the file is not an experiment, or its callbacks need data that it does not describe.
     """
     described = fn if isinstance(fn, dict) else load_obj(fn)
     if not isinstance(described, dict) or "model" not in described:
@@ -61,7 +60,7 @@ def deserialize(
 
 
 def _built(described: Any) -> Any:
-    """The data sets of a description, or of a list or dictionary of some."""
+    """Build the data sets of a description, or of a list or dictionary of descriptions."""
     if isinstance(described, list | tuple):
         return [_built(one) for one in described]
     if isinstance(described, dict) and "type" not in described:
@@ -75,7 +74,7 @@ def _built(described: Any) -> Any:
 
 
 def _iterators(datasets: Any) -> dict[str, Any]:
-    """Iterators by their names and by those of their parts."""
+    """Map iterators by their names and by the names of their parts."""
     parts = getattr(datasets, "data_dict", datasets)
     if isinstance(parts, Mapping):
         named = {key: one for key, one in parts.items() if hasattr(one, "__iter__")}
@@ -87,7 +86,7 @@ def _iterators(datasets: Any) -> dict[str, Any]:
 
 
 def _with_data(config: dict[str, Any], iterators: dict[str, Any]) -> dict[str, Any]:
-    """Arguments of a callback with the iterators that they name; what has none stays, and loading says so."""
+    """Replace iterator names in a callback's arguments by iterators; unknown names stay, and loading reports them."""
     found = dict(config)
     for key, value in config.items():
         if isinstance(value, dict) and value.get("type") == "data" and value.get("name") in iterators:

@@ -1,4 +1,4 @@
-"""A saved model as a dictionary that can be searched and compared."""
+"""A saved model as a dictionary with search and comparison."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ModelDescription(dict[str, Any]):
     Parameters
     ----------
     model : dict or path
-        The dictionary, or the file that holds it.
+        The dictionary, or a file with it.
     """
 
     def __init__(self, model: dict[str, Any] | str | bytes | os.PathLike[str]) -> None:
@@ -36,14 +36,14 @@ class ModelDescription(dict[str, Any]):
         return self.get("neon_version")
 
     def layers(self, field: str = "name", regex: str | None = None) -> list[Any]:
-        """One field of the configuration of every layer.
+        """Collect one field of the configuration of every layer.
 
         Parameters
         ----------
         field : str
             Entry of ``config``, or ``"type"``.
         regex : str, optional
-            Leave out values in which this does not occur.
+            Pattern that a value must contain.
         """
         found = []
         for layer in self.find_layers(self["model"]):
@@ -53,7 +53,7 @@ class ModelDescription(dict[str, Any]):
         return found
 
     def getlayer(self, layer_name: str) -> dict[str, Any] | None:
-        """Description of the layer of that name, or None."""
+        """Description of the named layer, or None."""
         return self.find_by_name(self["model"], layer_name)
 
     @staticmethod
@@ -67,7 +67,7 @@ class ModelDescription(dict[str, Any]):
 
     @staticmethod
     def find_by_name(container: dict[str, Any] | list[Any], layer_name: str) -> dict[str, Any] | None:
-        """Description of the layer of that name inside a description of a container, or None."""
+        """Description of the named layer inside a container's description, or None."""
         for layer in _inside(container):
             if layer.get("config", {}).get("name") == layer_name:
                 return layer
@@ -77,7 +77,7 @@ class ModelDescription(dict[str, Any]):
 
     @staticmethod
     def match(a: Any, b: Any) -> bool:
-        """Whether two (parts of) descriptions agree in everything but the names."""
+        """Whether two (parts of) descriptions are equal except for names."""
         if isinstance(a, dict) and isinstance(b, dict):
             keys = a.keys() - {"name"}
             return keys == b.keys() - {"name"} and all(ModelDescription.match(a[key], b[key]) for key in keys)
@@ -88,7 +88,7 @@ class ModelDescription(dict[str, Any]):
         return bool(a == b)
 
     def __eq__(self, other: object) -> bool:
-        """Whether the model parts agree in everything but the names."""
+        """Whether the model parts are equal except for names."""
         return isinstance(other, dict) and self.match(self.get("model"), other.get("model"))
 
     def __ne__(self, other: object) -> bool:
@@ -98,7 +98,7 @@ class ModelDescription(dict[str, Any]):
 
 
 def _inside(container: Any) -> list[dict[str, Any]]:
-    """The layers in a description of a container; a list of descriptions, as neon passes, is these layers."""
+    """The layers in a container's description; a list of descriptions, as in neon, is already these layers."""
     if isinstance(container, list):
         return container
     inside: list[dict[str, Any]] = container.get("config", {}).get("layers", [])

@@ -1,4 +1,4 @@
-"""Saving and loading: pickled dictionaries, class paths, and the folders where caches live."""
+"""Saving and loading of objects and models, class paths, and cache folders."""
 
 from __future__ import annotations
 
@@ -39,28 +39,28 @@ __all__ = [
 ]
 
 TEXT = "utf-8-sig"
-"""Encoding of text files that are read: with or without a byte order mark."""
+"""Encoding for reading text files, with or without a byte order mark."""
 
 PICKLE_PROTOCOL = 2
-"""Old enough for neon on Python 2 to read the files."""
+"""Pickle protocol that neon on Python 2 can read."""
 
 PICKLED = (".p", ".pkl", ".pickle", ".pck")
-"""Ends of names that promise a pickle: other programs read such files as one."""
+"""File suffixes that denote a pickle: other programs read such files as one."""
 
 PACKED, GZIP = ".gz", b"\x1f\x8b"
-"""End of the name, and begin, of a file compressed by gzip."""
+"""Suffix and magic number of gzip files."""
 
 SUM = b"\nneonlike sha256:"
-"""What follows a pickle, with the SHA-256 of it; whoever reads pickles stops before."""
+"""Marker after a pickle, followed by its SHA-256; pickle readers stop before it."""
 
 
 def expand(path: str | os.PathLike[str]) -> str:
-    """``path`` with ``~`` and environment variables replaced."""
+    """Expand ``~`` and environment variables in ``path``."""
     return os.path.expandvars(os.path.expanduser(os.fspath(path)))
 
 
 def ensure_dirs_exist(path: str) -> str:
-    """Create the folder that holds ``path`` (``path`` itself if it ends in a slash); returns ``path``."""
+    """Create the parent folder of ``path`` (``path`` itself if it ends in a slash) and return ``path``."""
     folder = os.path.dirname(path)
     if folder:
         os.makedirs(folder, exist_ok=True)
@@ -68,11 +68,11 @@ def ensure_dirs_exist(path: str) -> str:
 
 
 def require_writable(operation: str, path: str | os.PathLike[str]) -> None:
-    """Raise OSError unless a file can be saved at ``path``; its folder is made if need be."""
+    """Raise OSError unless a file can be saved at ``path``; its folder is created if missing."""
     path = expand(path)
     path = os.path.realpath(path) if path else path
     folder = os.path.dirname(path) or "."
-    with contextlib.suppress(OSError):  # what follows says it
+    with contextlib.suppress(OSError):  # the next lines report it
         ensure_dirs_exist(path)
     written_to = folder if os.path.isfile(path) or not os.path.exists(path) else path
     if os.path.isdir(path) or not (os.path.isdir(folder) and os.access(written_to, os.W_OK)):
@@ -86,8 +86,7 @@ def save_obj(obj: Any, save_path: str | os.PathLike[str] | None) -> None:
     Parameters
     ----------
     save_path : path
-        ``~`` and environment variables are replaced; a name that ends in ``.gz`` is compressed; nothing is done for an
-        empty path.
+        ``~`` and environment variables are expanded; a suffix ``.gz`` selects compression; an empty path saves nothing.
     """
     if save_path:
         _save(obj, save_path, "save_obj", _pickle)
@@ -95,15 +94,15 @@ def save_obj(obj: Any, save_path: str | os.PathLike[str] | None) -> None:
 
 @checked
 def save_model(described: Any, save_path: str | os.PathLike[str] | None) -> None:
-    """Save the dictionary of a model in the form that the file's name promises.
+    """Save a model's dictionary in the format of the file's suffix.
 
-    That is a pickle for a name that ends in ``.p``, ``.pkl``, ``.pickle`` or ``.pck``, and else arrays and JSON
-    (:mod:`neonlike.util.archive`). :func:`load_obj` reads both, whatever they are called.
+    The suffixes ``.p``, ``.pkl``, ``.pickle`` and ``.pck`` select a pickle, and all others arrays and JSON
+    (:mod:`neonlike.util.archive`). :func:`load_obj` reads both, regardless of the name.
 
     Raises
     ------
     DTypeError
-        If it holds something else than numbers, texts, arrays and containers of these, and is not to be pickled.
+        If it holds anything but numbers, strings, arrays and containers of these, and the format is not a pickle.
     """
     if save_path:
         pickled = os.fspath(save_path).removesuffix(PACKED).endswith(PICKLED)
@@ -111,7 +110,7 @@ def save_model(described: Any, save_path: str | os.PathLike[str] | None) -> None
 
 
 def _save(obj: Any, save_path: str | os.PathLike[str], operation: str, write: Callable[[Any, IO[bytes]], None]) -> None:
-    """Have ``write(obj, file)`` write a file, in a folder that is made if need be."""
+    """Write a file by ``write(obj, file)``, in a folder that is created if missing."""
     path = ensure_dirs_exist(expand(save_path))
     if os.path.isdir(path):
         raise IsADirectoryError(f"{operation}: {path} is a folder; give the name of a file in it")
@@ -125,14 +124,14 @@ def _save(obj: Any, save_path: str | os.PathLike[str], operation: str, write: Ca
 
 
 def _pickle(obj: Any, file: IO[bytes]) -> None:
-    """Write a pickle, and its checksum behind it."""
+    """Write a pickle, followed by its checksum."""
     summed = _Summed(file)
     pickle.dump(obj, summed, PICKLE_PROTOCOL)
     file.write(SUM + summed.digest.hexdigest().encode())
 
 
 class _Summed:
-    """A file that adds up the SHA-256 of what is written to it."""
+    """A file wrapper that computes the SHA-256 of the written content."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self.file, self.digest = file, hashlib.sha256()
@@ -144,7 +143,7 @@ class _Summed:
 
 
 def is_plain(value: Any) -> bool:
-    """Whether files can hold ``value``: a number, a text, an array, or a container of these."""
+    """Whether files can store ``value``: a number, a string, an array, or a container of these."""
     if isinstance(value, list | tuple | set):
         return all(map(is_plain, value))
     if isinstance(value, dict):
@@ -153,17 +152,17 @@ def is_plain(value: Any) -> bool:
 
 
 def load_obj(load_path: str | bytes | os.PathLike[str] | IO[bytes]) -> Any:
-    """Read a file of :func:`save_obj` or ``save_params``, given by its path (gzip is uncompressed) or open.
+    """Read a file of :func:`save_obj` or ``save_params``, by its path (gzip is decompressed) or open.
 
-    NumPy arrays, numbers, texts and plain containers are read; a file of unknown origin cannot run anything. Classes of
-    your own are admitted by :func:`admit`. Checksums are compared where the file has some.
+    NumPy arrays, numbers, strings and plain containers are read, and no code is executed, even for untrusted files.
+    Classes of your own are allowed by :func:`admit`. Checksums are verified if the file has them.
 
     Raises
     ------
     RefusedContent
-        If the file mentions another class or a function.
+        If the file refers to another class or function.
     UnreadableFile
-        If it is of another program, changed or damaged, or only a part of a file.
+        If it is from another program, modified, damaged or truncated.
     """
     if isinstance(load_path, str | bytes | os.PathLike):
         path = expand(os.fsdecode(load_path))
@@ -179,7 +178,7 @@ def load_obj(load_path: str | bytes | os.PathLike[str] | IO[bytes]) -> Any:
 
 
 def _read(file: IO[bytes], where: str) -> Any:
-    """What an open file holds, a pickle or an archive."""
+    """Read the content of an open file, a pickle or an archive."""
     if not (hasattr(file, "seekable") and file.seekable()):
         file = io.BytesIO(file.read())
     try:
@@ -191,16 +190,16 @@ def _read(file: IO[bytes], where: str) -> Any:
             return archive.read(content)
         file.seek(-len(start), io.SEEK_CUR)
     except OSError as error:
-        if error.errno is not None:  # of the disk, not of the content
+        if error.errno is not None:  # a disk error, not a content error
             raise
         raise unreadable(where, error) from error
-    except Exception as error:  # damage can end in any exception
+    except Exception as error:  # a damaged file can raise any exception
         raise unreadable(where, error) from error
     return load(file, where)
 
 
 def _compare_sum(file: IO[bytes], where: str) -> None:
-    """Raise unless the pickle in ``file`` has the SHA-256 that follows it, if one does; the file is at its start."""
+    """Verify the SHA-256 after the pickle in ``file``, if there is one; the file is at its start."""
     size, length = file.seek(0, io.SEEK_END), len(SUM) + 64
     file.seek(max(0, size - length))
     end = file.read()
@@ -219,7 +218,7 @@ def _compare_sum(file: IO[bytes], where: str) -> None:
 def get_cache_dir(subdir: str | list[str] | None = None) -> str:
     """The folder for cached files, created if need be.
 
-    ``NEON_CACHE_DIR`` if it is set, else the user's cache folder.
+    ``NEON_CACHE_DIR`` if set, else the user's cache folder.
     """
     base = settings.NEON_CACHE_DIR.text
     if not base:

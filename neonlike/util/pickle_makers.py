@@ -1,7 +1,7 @@
-"""Makers of objects that a pickled file asks for, from checked arguments: containers, numbers, bytes, arrays, dtypes.
+"""Safe constructors for objects in pickles, with checked arguments: containers, numbers, bytes, arrays, dtypes.
 
-Even harmless classes can be abused: ``bytearray(10**12)`` takes all memory, and an array whose dtype is changed after
-the fact reads arbitrary addresses. Arrays and dtypes are therefore put together here, not by NumPy's methods.
+Even harmless classes can be abused: ``bytearray(10**12)`` takes all memory, and an array whose dtype is changed later
+reads arbitrary addresses. So arrays and dtypes are assembled here, not by NumPy's methods.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 MAX_KEY_DEPTH = 50
-"""Most levels of nested tuples in keys and sets: hashing deeper ones may overflow the C stack."""
+"""Maximum nesting of tuples in keys and sets: hashing deeper ones may overflow the C stack."""
 
 MAX_KEY_PARTS = 10_000
-"""Most tuples at one level: tuples that hold the next one twice take exponential time to hash."""
+"""Maximum number of tuples per level: tuples that contain the next one twice take exponential time to hash."""
 
 BUILTINS: dict[str, Any] = {
     cls.__name__: cls
@@ -33,11 +33,11 @@ COLLECTIONS: dict[str, Any] = {
 
 
 class Damaged(Exception):
-    """A pickle asks for something that makes no sense; the text says why."""
+    """A pickle requests an invalid object; the text states the reason."""
 
 
 def shallow(key: Any) -> Any:
-    """``key`` itself, unless taking its hash could overflow the stack."""
+    """Return ``key``, unless hashing it could overflow the stack."""
     level, depth = [key], 0
     while level := [item for item in level if type(item) in (tuple, frozenset)]:
         depth += 1
@@ -48,7 +48,7 @@ def shallow(key: Any) -> Any:
 
 
 def _container(cls: Callable[..., Any]) -> Callable[..., Any]:
-    """Maker of a container from a container."""
+    """Safe constructor of a container from a container."""
 
     def make(items: Any = (), *maxlen: Any) -> Any:
         if not isinstance(items, list | tuple | dict | set | frozenset):
@@ -69,7 +69,7 @@ def _default_dict(factory: Any = None, *items: Any) -> Any:
 
 
 def _numbers(cls: Any) -> Callable[..., Any]:
-    """Maker of something that a few numbers describe."""
+    """Safe constructor of an object described by a few numbers."""
 
     def make(*args: Any) -> Any:
         if not all(arg is None or isinstance(arg, int | float) for arg in args):
@@ -87,33 +87,33 @@ def _bytes(cls: Any) -> Callable[..., Any]:
 
 
 def encode(text: str, encoding: str = "latin-1") -> bytes:
-    """Bytes, which pickles for Python 2 hold as a text."""
+    """Bytes from a string, as stored in pickles for Python 2."""
     if not isinstance(text, str) or encoding not in ("latin1", "latin-1"):
         raise Damaged("bytes in an unknown encoding")
     return text.encode("latin-1")
 
 
 def reconstruct(cls: Any, *_: Any) -> Any:
-    """An empty array, which gets shape, dtype and content from its state."""
+    """An empty array, to be filled by its state."""
     if not (isinstance(cls, type) and issubclass(cls, np.ndarray)):
         raise Damaged("an array that is none")
     return np.ndarray.__new__(cls, (0,), np.int8)
 
 
 def scalar(dtype: Any, content: Any = b"") -> Any:
-    """A number of NumPy's."""
+    """A NumPy scalar."""
     return filled(dtype, (), content)[()]
 
 
 def from_buffer(content: Any, dtype: Any, shape: Any, order: str = "C") -> Any:
-    """An array of these bytes."""
+    """An array from bytes."""
     if isinstance(shape, int):
         shape = (shape,)
     return filled(dtype, shape, content, order == "F")
 
 
 def filled(dtype: Any, shape: Any, content: Any, fortran: Any = False) -> Any:
-    """A new array of that shape with these bytes, or for objects with this list of them."""
+    """A new array of a shape, filled from bytes or, for object arrays, from a list."""
     if not isinstance(dtype, np.dtype) or not isinstance(shape, tuple):
         raise Damaged("an array without dtype or shape")
     if not all(type(n) is int and n >= 0 for n in shape):
@@ -130,7 +130,7 @@ def filled(dtype: Any, shape: Any, content: Any, fortran: Any = False) -> Any:
     data = encode(content) if isinstance(content, str) else memoryview(content)
     if memoryview(data).nbytes != size * dtype.itemsize or not dtype.itemsize:
         raise Damaged(f"an array of shape {shape} does not have all its bytes, or too many")
-    # Into an array of its own, which may be written and is aligned.
+    # Into a separate array, which is writable and aligned.
     made = np.empty(shape, dtype, order=order)  # type: ignore[call-overload]
     made.reshape(-1, order="A").view(np.uint8)[...] = np.frombuffer(data, np.uint8)
     return made
@@ -148,7 +148,7 @@ def _dtype(spec: Any, *_: Any) -> Any:
 
 
 def dtype_with_state(dtype: Any, state: Any) -> Any:
-    """A dtype with byte order, fields and the like; never ``dtype`` changed, which others may use."""
+    """A dtype with byte order, fields and similar; the argument ``dtype``, possibly shared, is not modified."""
     version, endian, base, names, fields, size, _, flags, *more = state
     if version not in (3, 4) or endian not in ("<", ">", "=", "|"):
         raise Damaged("a dtype of an unknown form")
@@ -179,4 +179,4 @@ MAKERS: dict[Any, Callable[..., Any]] = {
     collections.defaultdict: _default_dict,
     np.dtype: _dtype,
 }
-"""What a file may call -> what is called in its place."""
+"""Function named by a file -> its safe replacement."""

@@ -1,4 +1,4 @@
-"""Curves as an image, without a library for plots."""
+"""Plots of curves as images, without a plotting library."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MARGIN = 8
 
 
 def running_median(y: np.ndarray, window: int) -> np.ndarray:
-    """The median of ``window`` neighbours (an odd number) of each value; at the ends the last ones count several times.
+    """Median of ``window`` (odd) neighbours of each value; edge values are repeated.
 
     Parameters
     ----------
@@ -22,16 +22,16 @@ def running_median(y: np.ndarray, window: int) -> np.ndarray:
 
 
 def curves(x: np.ndarray, ys: list[np.ndarray], width: int, height: int) -> np.ndarray:
-    """Curves in one frame, whose edges are the smallest and largest values; the last is drawn in blue, others in grey.
+    """Draw curves in one frame from their minimum to their maximum; the last is blue, others are grey.
 
     Parameters
     ----------
     x : ndarray ``(n,)``
-        Ascending; one value or more.
+        Ascending, not empty.
     ys : list of ndarray ``(n,)``
         Finite values.
     width, height : int
-        Of the image in pixels.
+        Size of the image in pixels.
 
     Returns
     -------
@@ -41,7 +41,7 @@ def curves(x: np.ndarray, ys: list[np.ndarray], width: int, height: int) -> np.n
     Raises
     ------
     ShapeError
-        If the curves have other lengths than ``x``, or none, or the image has no room for them.
+        If curves and ``x`` differ in length, or are empty, or the image is too small.
     """
     if not len(x) or any(len(y) != len(x) for y in ys) or min(width, height) <= 2 * MARGIN:
         raise ShapeError(
@@ -59,13 +59,13 @@ def curves(x: np.ndarray, ys: list[np.ndarray], width: int, height: int) -> np.n
 
 
 def _scaled(values: np.ndarray, low: float, high: float, first: int, last: int) -> np.ndarray:
-    """``values`` from ``low`` to ``high`` as pixels from ``first`` to ``last``; in the middle if all are equal."""
+    """Map ``values`` from ``low`` to ``high`` to pixels ``first`` to ``last``; to the middle if all are equal."""
     share = (values - low) / (high - low) if high > low else np.full(len(values), 0.5)
     return first + share * (last - first)
 
 
 def _draw(image: np.ndarray, x: np.ndarray, y: np.ndarray, colour: tuple[int, int, int]) -> None:
-    """A line through points, with a pixel at least in each row and column that it crosses."""
+    """Draw a line through points, with at least one pixel in each row and column that it crosses."""
     lengths = np.maximum(np.abs(np.diff(x)), np.abs(np.diff(y)))
     at = np.concatenate([[0.0], np.cumsum(np.ceil(lengths) + 1)])
     steps = np.arange(at[-1] + 1)

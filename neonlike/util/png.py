@@ -1,4 +1,4 @@
-"""Images as PNG files, without a library for images.
+"""PNG encoding without an image library.
 
 Source: the PNG specification, third edition (W3C, 2025).
 """
@@ -19,19 +19,19 @@ METRES_PER_INCH = 0.0254
 
 
 def encode_png(image: np.ndarray, dpi: float | None = None) -> bytes:
-    """The bytes of a PNG file.
+    """Encode an image as a PNG file.
 
     Parameters
     ----------
     image : ndarray
         uint8, grey ``(height, width)`` or RGB ``(height, width, 3)``.
     dpi : float, optional
-        Dots per inch, for programs that print the image.
+        Dots per inch, for printing.
 
     Raises
     ------
     ShapeError
-        If the array is no such image.
+        If the array is not such an image.
     """
     if image.dtype != np.uint8 or image.ndim not in (2, 3) or image.shape[2:] not in ((), (3,)) or not image.size:
         raise ShapeError(
@@ -40,7 +40,7 @@ def encode_png(image: np.ndarray, dpi: float | None = None) -> bytes:
         )
     height, width = image.shape[:2]
     rows = image.reshape(height, -1)
-    # Each row is preceded by the number of a filter; 0 stores it as it is.
+    # Each row starts with a filter number; 0 means unfiltered.
     filtered = np.concatenate([np.zeros((height, 1), np.uint8), rows], axis=1)
     header = struct.pack(">IIBBBBB", width, height, 8, GREY if image.ndim == 2 else RGB, 0, 0, 0)
     chunks = [_chunk(b"IHDR", header)]
@@ -56,16 +56,16 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
 
 
 def grid(images: np.ndarray, padding: int, width: int, height: int) -> np.ndarray:
-    """Images side by side on black, in a near-square grid, enlarged as often as ``width`` and ``height`` admit.
+    """Arrange images on black in a near-square grid, enlarged by the largest factor that fits ``width`` and ``height``.
 
     Parameters
     ----------
     images : ndarray
         uint8 ``(count, h, w)`` or ``(count, h, w, 3)``.
     padding : int
-        Pixels between images and around them.
+        Pixels between and around images.
     width, height : int
-        Largest size of the result, unless the images as they are need more.
+        Maximum size of the result, unless the unscaled images need more.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""A dictionary in a file, for one process at a time."""
+"""A dictionary in a file, for exclusive access by one process at a time."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ __all__ = ["atomic_shelve"]
 
 @contextlib.contextmanager
 def atomic_shelve(filename: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
-    """The dictionary kept in a file, to be read and changed; it is saved when the block ends without an error.
+    """Load the dictionary of a file for changes, and save it when the block ends without an error.
 
-    Others wait at its beginning until it ends. The file is one of ``save_obj``, replaced as a whole: unlike Python's
-    ``shelve``, reading it runs nothing.
+    Other processes wait at the start of the block until it ends. The file has the format of ``save_obj`` and is
+    replaced atomically: unlike Python's ``shelve``, reading it executes no code.
 
     Parameters
     ----------
     filename : path
-        ``~`` and environment variables are replaced; a file that is not there is an empty dictionary.
+        ``~`` and environment variables are expanded; a missing file counts as an empty dictionary.
 
     Examples
     --------
@@ -42,7 +42,7 @@ def atomic_shelve(filename: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
 
 
 def _lock(file: IO[bytes]) -> None:
-    """Wait until no other process holds the file; closing it lets go. Without effect where there is no such lock."""
+    """Wait until no other process holds the file; closing it releases the lock. No effect without lock support."""
     try:
         import fcntl
     except ImportError:  # Windows

@@ -1,7 +1,7 @@
-"""Reading pickles without running what they say: arrays, numbers, texts and containers, and nothing else.
+"""Safe unpickling: only arrays, numbers, strings and containers, without executing code.
 
-A pickle is a small program, and Python's own reader runs it: it imports any module and calls any function that the file
-names. Here a file may name what the tables below list, and what it calls is made by ``pickle_makers``.
+A pickle is a small program, and Python's own reader executes it: it imports any module and calls any function that the
+file names. Here a file may only name entries of the tables below, and ``pickle_makers`` constructs the objects.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ LIBRARY = (
     "neonlike.backends.families.random.make_state",
     "neonlike.backends.pickling.restore_tensor",
 )
-"""Functions and classes of this library that files may name. A function must be harmless whatever it is called with."""
+"""Functions and classes of this library that files may name. A function must be harmless for any arguments."""
 
 
 class LoadError(NeonlikeError, AttributeError):
-    """A saved file mentions something that does not exist here."""
+    """A saved file refers to something that does not exist here."""
 
 
 class RefusedContent(LoadError, pickle.UnpicklingError):
-    """A file mentions a class or function that is not read from files, because calling it could run anything."""
+    """A file refers to a class or function that is refused, because calling it could execute anything."""
 
 
 class UnreadableFile(NeonlikeError, pickle.UnpicklingError, EOFError):
-    """A file is not what ``save_obj`` writes, or only a part of it."""
+    """A file was not written by ``save_obj``, or is incomplete."""
 
 
 def load(file: IO[bytes], where: str) -> Any:
-    """The object pickled in an open file; strings that Python 2 wrote are read as Latin-1.
+    """Read the object pickled in an open file; strings written by Python 2 are decoded as Latin-1.
 
     Parameters
     ----------
@@ -62,9 +62,9 @@ def load(file: IO[bytes], where: str) -> Any:
     Raises
     ------
     RefusedContent
-        If it names a class or function that is not admitted.
+        If it names a class or function that is not allowed.
     UnreadableFile
-        If it is no pickle, or a damaged one.
+        If it is not a pickle, or damaged.
     """
     try:
         return _Unpickler(file, encoding="latin1").load()
@@ -73,15 +73,15 @@ def load(file: IO[bytes], where: str) -> Any:
     except NeonlikeError:
         raise
     except OSError as error:
-        if error.errno is not None:  # of the disk, not of the content
+        if error.errno is not None:  # a disk error, not a content error
             raise
         raise unreadable(where, error) from error
-    except Exception as error:  # a damaged pickle can end in any exception
+    except Exception as error:  # a damaged pickle can raise any exception
         raise unreadable(where, error) from error
 
 
 def unreadable(where: str, error: Exception) -> UnreadableFile:
-    """The error to raise for a file that ``error`` ended the reading of."""
+    """Build the exception for a file whose reading failed with ``error``."""
     clear = Damaged | Unreadable | pickle.UnpicklingError | zipfile.BadZipFile | EOFError | OSError
     reason = str(error) if isinstance(error, clear) else repr(error)
     return UnreadableFile(
@@ -90,14 +90,14 @@ def unreadable(where: str, error: Exception) -> UnreadableFile:
 
 
 def admit(*classes: Any) -> None:
-    """Let files hold objects of your own classes, or calls of your own functions.
+    """Allow files to contain objects of your classes, or calls of your functions.
 
-    Whoever writes a file chooses the arguments and attributes: admit what is harmless with any of them.
+    The author of a file controls arguments and attributes: allow only what is harmless with any of them.
 
     Raises
     ------
     DTypeError
-        For what is neither a class nor a function.
+        For anything but a class or function.
 
     Examples
     --------
@@ -129,7 +129,7 @@ SCALARS: dict[str, Any] = {
 
 
 def _names() -> Iterator[tuple[tuple[str, str], Any]]:
-    """``(module, name)`` and the object, of all that any file may name."""
+    """``(module, name)`` and object of everything that any file may name."""
     for name, value in BUILTINS.items():
         yield from (((module, name), value) for module in ("builtins", "__builtin__"))
     for name, value in PYTHON_2.items():
@@ -154,15 +154,15 @@ _Reader: Any = pickle._Unpickler  # type: ignore[attr-defined]
 
 
 class _Unpickler(_Reader):  # type: ignore[misc]
-    """Python's own reader, with the steps that make and change objects replaced.
+    """Python's own reader, with the steps that create and modify objects replaced.
 
-    It is the one written in Python: that in C cannot be told how to set the state of an array.
+    It is the reader written in Python: the one in C does not allow control over setting an array's state.
     """
 
     dispatch: ClassVar[dict[int, Callable[[Any], None]]] = dict(_Reader.dispatch)
 
     def find_class(self, module: str, name: str) -> Any:
-        """The object of that name, if files may name it."""
+        """Return the named object, if files may name it."""
         if (module, name) in NAMES:
             return NAMES[module, name]
         if (module, name) == ("ml_dtypes", BFLOAT16):
@@ -201,7 +201,7 @@ class _Unpickler(_Reader):  # type: ignore[misc]
         self.stack[-1] = _new(self.stack[-1], args, kwargs)
 
     def load_build(self) -> None:
-        """Give the object on the stack its state: an array or dtype is replaced, also where it is remembered."""
+        """Set the state of the object on the stack: an array or dtype is replaced, also in the memo."""
         made, state = self.stack[-2], self.stack[-1]
         if isinstance(made, np.dtype):
             self._replace(made, dtype_with_state(made, state))
@@ -217,7 +217,7 @@ class _Unpickler(_Reader):  # type: ignore[misc]
 
     def _replace(self, old: Any, new: Any) -> None:
         self.stack[-2] = new
-        # It was put into the memo when it was made, so it is among the latest entries.
+        # It entered the memo when it was created, so it is among the latest entries.
         key = next((key for key in reversed(self.memo) if self.memo[key] is old), None)
         if key is not None:
             self.memo[key] = new
@@ -250,7 +250,7 @@ class _Unpickler(_Reader):  # type: ignore[misc]
 
 
 def _is_ours(value: Any) -> bool:
-    """Whether ``value`` is a function or class that was admitted."""
+    """Whether ``value`` is a function or class allowed by :func:`admit`."""
     return any(value is one for one in _admitted.values())
 
 

@@ -1,4 +1,4 @@
-"""Moves files of data sets from where scripts kept them to the folder that ``NEON_DATA_CACHE_DIR`` names.
+"""Moves data set files from the scripts' folders to the folder in ``NEON_DATA_CACHE_DIR``.
 
 python -m neonlike.util.update_dataset_cache ~/nervana/data
 """
@@ -19,7 +19,7 @@ __all__ = ["main"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Move everything in a folder; what is there already stays. Returns the exit status."""
+    """Move all files of a folder, except those that exist at the target, and return the exit status."""
     about = f"Moves files of data sets to the folder that {NEON_DATA_CACHE_DIR.name} names."
     parser = argparse.ArgumentParser(prog="update_dataset_cache", description=about)
     parser.add_argument("source", nargs="?", default="~/nervana/data", help="the folder they are in")

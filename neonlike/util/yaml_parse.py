@@ -43,20 +43,20 @@ __all__ = ["create_objects", "format_yaml_dict", "load_yaml"]
 
 Source = str | os.PathLike[str] | dict[str, Any] | IO[str]
 KEYS = ("backend", "batchsize", "epochs", "dataset", "layers", "cost", "optimizer")
-"""What a file may say; the first four are for the command."""
+"""Valid keys of a file; the first four are for the command."""
 EXPONENT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$")
-"""Numbers that YAML 1.1, unlike 1.2, takes for texts: 1e-3, 1.0e3."""
+"""Numbers that YAML 1.1, unlike 1.2, reads as strings: 1e-3, 1.0e3."""
 
 
 def load_yaml(source: Source) -> dict[str, Any]:
-    """The dictionary of a YAML file, given by its path or open; a dictionary is returned as it is.
+    """Load the dictionary of a YAML file, by path or open; a dictionary is returned unchanged.
 
     Raises
     ------
     MissingExtra
         If PyYAML is not installed.
     ArgumentError
-        If it is no YAML, or holds something else than a mapping. Tags that name Python objects are not followed.
+        If it is not YAML, or not a mapping. Tags that name Python objects are refused.
     """
     if isinstance(source, dict):
         return source
@@ -79,7 +79,7 @@ def load_yaml(source: Source) -> dict[str, Any]:
 
 
 def _loader() -> Any:
-    """PyYAML's loader of plain values, which takes ``1e-3`` for the number that it is."""
+    """PyYAML's loader for plain values, extended to read ``1e-3`` as a number."""
     import yaml
 
     class Loader(yaml.SafeLoader):
@@ -90,27 +90,26 @@ def _loader() -> Any:
 
 
 def format_yaml_dict(ldict: dict[str, Any], type_prefix: str = "") -> dict[str, Any]:
-    """A description ``{type, config}`` of what YAML says: a missing ``config`` is empty, nested ones are described too.
+    """Convert YAML data to a description ``{type, config}``, also for nested ones; a missing ``config`` is empty.
 
     Parameters
     ----------
     ldict : dict
-        With ``type`` and, unless all arguments have defaults, ``config``. It stays as it is, and so do anchors that
-        several places share.
+        Has ``type`` and, unless all arguments have defaults, ``config``. It is not modified, nor are shared anchors.
     type_prefix : str
-        Put before the type, such as ``"neon.layers."``.
+        Prefix of the type, such as ``"neon.layers."``.
 
     Raises
     ------
     ArgumentError
-        If there is no type, or the config is no mapping.
+        If there is no type, or the config is not a mapping.
     """
     if not isinstance(ldict, dict) or not isinstance(ldict.get("type"), str):
         raise ArgumentError(f"expected a mapping with the key 'type', such as {{type: Linear}}, got {shown(ldict)}")
     config = ldict.get("config") or {}
     if not isinstance(config, dict):
         raise ArgumentError(f"{ldict['type']}: config must be a mapping of arguments, got {shown(config)}")
-    if others := ldict.keys() - {"type", "config"}:  # neon did not look at them
+    if others := ldict.keys() - {"type", "config"}:  # neon ignored them
         logger.warning("%s: not used, as arguments belong under config: %s", ldict["type"], ", ".join(map(str, others)))
     return {"type": type_prefix + ldict["type"], "config": {key: _described(value) for key, value in config.items()}}
 
@@ -130,24 +129,24 @@ def create_objects(
     default_dtype: Any = np.float32,
     stochastic_rounding: bool | int = False,
 ) -> tuple[Model, Any, Optimizer | None]:
-    """The model, cost and optimizer that a YAML file describes.
+    """Create the model, cost and optimizer of a YAML file.
 
     Parameters
     ----------
     root_yaml : path, open file or dict
-        See :mod:`neonlike.util.yaml_parse`. Types are names of classes of this library, or their dotted paths.
+        See :mod:`neonlike.util.yaml_parse`. Types are class names of this library, or their dotted paths.
     be_type, batch_size, rng_seed, device_id, default_dtype, stochastic_rounding
-        Of the backend to make where there is none; the current one stays.
+        Settings for a new backend if there is none; an existing one is kept.
 
     Returns
     -------
     tuple
-        (Model, GeneralizedCost or Multicost, Optimizer); cost and optimizer None where the file has none.
+        (Model, GeneralizedCost or Multicost, Optimizer); cost and optimizer are None if the file has none.
 
     Raises
     ------
     ArgumentError
-        If an entry is missing or cannot be built; the message says which.
+        If an entry is missing or cannot be built; the message names it.
     """
     if NervanaObject.be is None:
         gen_backend(
@@ -155,7 +154,7 @@ def create_objects(
             stochastic_round=stochastic_rounding,
         )  # fmt: skip
     root = load_yaml(root_yaml)
-    for key in root.keys() - set(KEYS):  # such as one that only holds an anchor
+    for key in root.keys() - set(KEYS):  # for example a key that only holds an anchor
         logger.warning("the YAML file: key %r is not used%s", key, did_you_mean(str(key), KEYS))
     network = _network(root.get("layers"))
     cost = None if root.get("cost") is None else _named("cost", _cost, root["cost"])
@@ -164,7 +163,7 @@ def create_objects(
 
 
 def _network(entries: Any) -> LayerContainer:
-    """The chain of a list of layers, or the container of a description."""
+    """Build the chain of a list of layers, or the container of a description."""
     if _is_description(entries):
         network = _named("layers", _layer, entries)
         return network if isinstance(network, LayerContainer) else Sequential(network)
@@ -174,7 +173,7 @@ def _network(entries: Any) -> LayerContainer:
 
 
 def _named(place: str, make: Any, entry: Any) -> Any:
-    """``make(entry)``; an error says where in the file it is."""
+    """Return ``make(entry)``; errors are extended by the position in the file."""
     try:
         return make(entry)
     except (NeonlikeError, TypeError) as error:

@@ -1,1 +1,1 @@
-"""Shows records of callbacks as numbers to plot, figures and pages."""
+"""Visualization of callback records as data, figures and pages."""

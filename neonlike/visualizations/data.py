@@ -1,4 +1,4 @@
-"""Numbers to plot from the HDF5 files that callbacks write (``Callbacks(output_file=...)``)."""
+"""Plot data from the HDF5 files of callbacks (``Callbacks(output_file=...)``)."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ def _opened(filename: Path) -> Iterator[Any]:
 
 
 def create_minibatch_x(minibatches: int, minibatch_markers: Any, epoch_axis: bool) -> np.ndarray:
-    """Where values of each minibatch stand on the axis: minibatch b of n in epoch e at e + b/n, or at its number.
+    """Axis positions of minibatch values: minibatch b of n in epoch e at e + b/n, or at its number.
 
     Parameters
     ----------
     minibatches : int
-        How many values there are.
+        Number of values.
     minibatch_markers : array
         Number of minibatches up to the end of each epoch, see ``time_markers/minibatch``.
     epoch_axis : bool
-        Count in epochs, else in minibatches.
+        Use units of epochs, not of minibatches.
     """
     numbers = np.arange(minibatches, dtype=np.float64)
     if not epoch_axis:
@@ -64,14 +64,14 @@ def create_minibatch_x(minibatches: int, minibatch_markers: Any, epoch_axis: boo
 
 
 def create_epoch_x(points: int, epoch_freq: Any, minibatch_markers: Any, epoch_axis: bool) -> np.ndarray:
-    """Where values of some epochs stand on the axis: at the last minibatch of each.
+    """Axis positions of epoch values: the last minibatch of each epoch.
 
     Parameters
     ----------
     points : int
-        How many values there are.
+        Number of values.
     epoch_freq : int or list of int
-        Every how many epochs there is one, or in which.
+        Interval in epochs between values, or a list of the epochs.
     minibatch_markers, epoch_axis
         See :func:`create_minibatch_x`.
     """
@@ -88,7 +88,7 @@ def create_epoch_x(points: int, epoch_freq: Any, minibatch_markers: Any, epoch_a
 
 
 def _ends(minibatch_markers: Any) -> np.ndarray:
-    """The markers as integers, without those of epochs that were not reached, which are 0."""
+    """The markers as integers, without the zeros of epochs that were not reached."""
     ends = np.asarray(minibatch_markers, dtype=np.int64)
     ends = ends[: np.count_nonzero(ends)]
     if not len(ends):
@@ -97,18 +97,18 @@ def _ends(minibatch_markers: Any) -> np.ndarray:
 
 
 def _starts_and_sizes(ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The first minibatch of each epoch and how many it has; of one that is not complete, as many as the last."""
+    """First minibatch and number of minibatches of each epoch; an incomplete epoch counts as long as the last."""
     sizes = np.diff(ends, prepend=0)
     return np.concatenate([ends - sizes, ends[-1:]]), np.concatenate([sizes, sizes[-1:]])
 
 
 def h5_cost_data(filename: Path, epoch_axis: bool = True) -> list[Curve]:
-    """Curves of the costs in a file, as far as they were recorded.
+    """Curves of the costs in a file, up to the last record.
 
     Returns
     -------
     list of (name, x, y)
-        ``train``, and ``loss`` where there was an evaluation set.
+        ``train``, and with an evaluation set ``loss``.
     """
     with _opened(filename) as file:
         markers = file[MARKERS][...]
@@ -134,8 +134,8 @@ def h5_hist_data(filename: Path, epoch_axis: bool = True) -> list[Histogram]:
     Returns
     -------
     list of (name, counts, dh, dw, bins, offset)
-        ``counts`` has shape (bins, steps); ``dh`` and ``dw`` are the extents of a picture of it, in bins and in epochs
-        (or minibatches); the first bin is of magnitudes of 2**offset.
+        ``counts`` has shape (bins, steps); ``dh`` and ``dw`` are the extents of its picture, in bins and in epochs (or
+        minibatches); the first bin holds magnitudes of 2**offset.
     """
     with _opened(filename) as file:
         group, config = file.get("hist"), file["config"].attrs
@@ -147,13 +147,13 @@ def h5_hist_data(filename: Path, epoch_axis: bool = True) -> list[Histogram]:
 
 
 def h5_deconv_data(filename: Path) -> list[tuple[str, list[Picture]]]:
-    """Pictures of what feature maps respond to, in a file of ``DeconvCallback``.
+    """Pictures of feature-map responses in a file of ``DeconvCallback``.
 
     Returns
     -------
     list of (layer, pictures)
-        ``pictures`` is a list of (feature map, image, response): uint8 arrays ``(H, W, C)`` of the image of the data
-        set that the map responds to most, and of the pixels it does so to.
+        ``pictures`` is a list of (feature map, image, response): uint8 arrays ``(H, W, C)`` of the image with the map's
+        strongest response, and of the pixels that cause it.
     """
     found = []
     with _opened(filename) as file:
@@ -169,14 +169,14 @@ def h5_deconv_data(filename: Path) -> list[tuple[str, list[Picture]]]:
 
 
 def convert_rgb_to_bokehrgba(img_data: np.ndarray, downsample: int = 1) -> np.ndarray:
-    """A picture as bokeh takes it: ``(H, W)`` of uint32, opaque, the last row first.
+    """Convert a picture to bokeh's format: ``(H, W)`` of uint32, opaque, last row first.
 
     Parameters
     ----------
     img_data : ndarray
         uint8, ``(H, W, 3)``.
     downsample : int
-        Keep each so many rows and columns.
+        Interval between the rows and columns to keep.
     """
     fits = isinstance(img_data, np.ndarray) and img_data.dtype == np.uint8 and img_data.ndim == 3
     if not fits or img_data.shape[2] != 3:

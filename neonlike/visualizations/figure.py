@@ -1,4 +1,4 @@
-"""Figures for bokeh (an optional package) of what :mod:`neonlike.visualizations.data` reads."""
+"""Bokeh figures (an optional package) of the data from :mod:`neonlike.visualizations.data`."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ def x_label(epoch_axis: bool) -> str:
 
 
 def deconv_summary_page(filename: str, cost_data: Sequence[Curve], deconv_data: Sequence[Any]) -> str:
-    """Write a page with curves, and what the feature maps of each layer respond to; needs no bokeh.
+    """Write an HTML page with cost curves and feature-map responses, without bokeh.
 
     Parameters
     ----------
     filename : path
-        Of the page, in HTML.
+        Path of the HTML page.
     cost_data : list of (name, x, y)
-        Of :func:`~neonlike.visualizations.data.h5_cost_data`.
+        Result of :func:`~neonlike.visualizations.data.h5_cost_data`.
     deconv_data : list of (layer, pictures)
-        Of :func:`~neonlike.visualizations.data.h5_deconv_data`.
+        Result of :func:`~neonlike.visualizations.data.h5_deconv_data`.
 
     Returns
     -------
@@ -77,7 +77,7 @@ def hist_fig(
     Parameters
     ----------
     x_range : optional
-        Range of another figure, to be moved together with it.
+        Range of another figure, to be panned together.
     """
     name, counts, height, width, _, offset = hist_data
     fig = _figure(
@@ -90,7 +90,7 @@ def hist_fig(
 
 
 def image_fig(data: np.ndarray, h: int, w: int, x_range: Any, y_range: Any, plot_size: int) -> Any:
-    """A figure of a picture, uint8 ``(H, W, 3)``, drawn over ``w`` by ``h`` units."""
+    """A figure of a picture, uint8 ``(H, W, 3)``, drawn on ``w`` by ``h`` units."""
     fig = _figure(height=plot_size, width=plot_size, x_range=x_range, y_range=y_range, toolbar_location=None)
     fig.axis.visible = False
     fig.image_rgba([convert_rgb_to_bokehrgba(data)], x=0, y=0, dw=w, dh=h)
@@ -105,7 +105,7 @@ def deconv_figs(
     Returns
     -------
     list of (feature map, figure of the image, figure of the response)
-        Of the first ``fm_max`` feature maps of the layer.
+        Figures of the first ``fm_max`` feature maps of the layer.
     """
     found = []
     for number, original, response in layer_data[:fm_max]:

@@ -1,4 +1,4 @@
-"""The command ``nvis``: a page with the costs, histograms and pictures that callbacks recorded in an HDF5 file."""
+"""The command ``nvis``: an HTML page of the costs, histograms and pictures in a callback file."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = ["main", "program", "write_page"]
 
 
 def write_page(metrics: str, folder: str, axis: str = "epoch") -> str:
-    """Write ``index.html`` for a file of metrics into a folder, which is made if need be; returns its path.
+    """Write ``index.html`` for a file of metrics into a folder, created if missing, and return its path.
 
     Parameters
     ----------
     axis : str
-        ``"epoch"`` or ``"minibatch"``: what curves are drawn over.
+        ``"epoch"`` or ``"minibatch"``: unit of the x axis.
     """
     by_epoch = axis == "epoch"
     sections = [curves(h5_cost_data(metrics, by_epoch), axis)]

@@ -1,4 +1,4 @@
-"""Curves, histograms and pictures as one HTML page that needs nothing else: SVG and PNG inside."""
+"""Curves, histograms and pictures as a self-contained HTML page with embedded SVG and PNG."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ WIDTH, HEIGHT, MARGIN = 720, 320, 56
 COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf")
 STYLE = "body{font:14px sans-serif;margin:2em}img{image-rendering:pixelated;margin:2px}svg text{font-size:12px}"
 MOST_POINTS = 2000
-"""Of a curve; of more, means of neighbours are drawn."""
+"""Maximum number of points of a curve; longer curves are averaged over neighbours."""
 
 
 def page(title: str, sections: Sequence[str]) -> str:
-    """The text of a page."""
+    """Build the text of a page."""
     head = f'<!doctype html><html><head><meta charset="utf-8"><title>{html.escape(title)}</title>'
     return f"{head}<style>{STYLE}</style></head><body><h1>{html.escape(title)}</h1>{''.join(sections)}</body></html>\n"
 
 
 def curves(found: Sequence[Curve], x_label: str) -> str:
-    """One plot of all curves, with axes and a legend; values that are not finite are left out."""
+    """Plot all curves with axes and a legend; non-finite values are left out."""
     drawn = [(name, *_thinned(x, y)) for name, x, y in found]
     xs = np.concatenate([x for _, x, _ in drawn]) if drawn else np.array([])
     ys = np.concatenate([y for _, _, y in drawn]) if drawn else np.array([])
@@ -70,7 +70,7 @@ def _axes(left: float, right: float, low: float, high: float, x_label: str) -> s
 
 
 def histogram(found: Histogram) -> str:
-    """A picture of a histogram over time: one column a step, small magnitudes at the bottom, darker is more."""
+    """Picture of a histogram over time: one column per step, small magnitudes at the bottom, darker for more."""
     name, counts, _, _, bins, offset = found
     shade = np.log1p(counts[::-1].astype(float))
     grey = (255 - 255 * shade / max(shade.max(), 1e-9)).astype(np.uint8)
@@ -79,7 +79,7 @@ def histogram(found: Histogram) -> str:
 
 
 def responses(layer: str, pictures: Sequence[Picture], size: int = 96) -> str:
-    """Pairs of pictures of a layer: an image, and what a feature map responds to in it."""
+    """Pairs of pictures of a layer: an image, and a feature map's response in it."""
     shown = []
     for number, original, response in pictures:
         shown.append(f"<span title='feature map {number}'>{image(original, size)}{image(response, size)}</span>")
@@ -87,13 +87,13 @@ def responses(layer: str, pictures: Sequence[Picture], size: int = 96) -> str:
 
 
 def image(pixels: np.ndarray, width: int, height: int | None = None) -> str:
-    """An ``img`` of uint8 pixels ``(H, W, C)`` with one or three channels."""
+    """Build an ``img`` element of uint8 pixels ``(H, W, C)`` with one or three channels."""
     encoded = base64.b64encode(png(pixels)).decode()
     return f'<img width="{width}" height="{height or width}" src="data:image/png;base64,{encoded}">'
 
 
 def png(pixels: np.ndarray) -> bytes:
-    """The PNG file of uint8 pixels ``(H, W, 1 or 3)``."""
+    """Encode uint8 pixels ``(H, W, 1 or 3)`` as a PNG file."""
     height, width, channels = pixels.shape
     kind = {1: 0, 3: 2}[channels]
     lines = np.concatenate([np.zeros((height, 1), np.uint8), pixels.reshape(height, -1)], axis=1)

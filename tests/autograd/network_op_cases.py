@@ -56,7 +56,7 @@ def _transposed(x: Any, w: Any, steps: int, margin: int, more: int) -> Any:
 
 
 def _holed(w: Any) -> Any:
-    """Filters with a hole between any two elements of an image: what dilation by 2 means."""
+    """Filters with a hole between any two elements of an image, as dilation by 2 defines them."""
     found = np.zeros((w.shape[0], 2 * w.shape[1] - 1, 2 * w.shape[2] - 1, w.shape[3]))
     found[:, ::2, ::2] = w
     return found
@@ -82,7 +82,7 @@ def _windows(x: Any, window: int, steps: int, reduce: Any) -> Any:
 
 
 def _means_inside(x: Any) -> Any:
-    """Of windows of 2 with a margin of 1, over the positions inside the image."""
+    """Means over windows of 2 with a margin of 1, counting positions inside the image only."""
     x = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=np.nan)
     return _windows(x, 2, 2, np.nanmean)
 

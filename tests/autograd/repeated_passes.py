@@ -1,4 +1,4 @@
-"""Losses for the tests of repeated backward passes, and what a pass gave, repeated or played."""
+"""Losses for the tests of repeated backward passes, and results of a pass, repeated or played."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def outcome(loss: Any, given: list[Any]) -> list[bytes]:
 
 
 def played(be: Backend, build: Loss, given: list[Any], monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """As :func:`outcome`, of a pass that plays the tape; what was gathered is forgotten."""
+    """Outcome, as :func:`outcome`, of a pass that plays the tape; accumulated derivatives are cleared."""
     with monkeypatch.context() as patch:
         patch.setattr(passes, "_tape_of", lambda be, root, how: None)
         loss = build(*given)

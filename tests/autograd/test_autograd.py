@@ -1,4 +1,4 @@
-"""Variables: their derivatives, operands and ops of one's own, and what is refused."""
+"""Variables: their derivatives, operands, ops of one's own, and errors."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_what_has_no_derivative_is_refused(be: Any) -> None:
 
 @pytest.mark.engines("numpy", "c")
 def test_shared_broadcast_and_viewed_operands(be64: Any) -> None:
-    """Each use adds; what broadcasting stretched is summed; windows of parameters put their derivatives in place."""
+    """Each use adds, gradients of broadcast operands are summed, windows of parameters store derivatives in place."""
     a, b = ag.param(numbers(4, 3)), ag.param(numbers(1, 3, seed=1))
 
     def f(a: Any, b: Any) -> Any:
@@ -194,7 +194,7 @@ def test_operands_may_be_anything_that_holds_numbers(be: Any) -> None:
 
 
 def test_constants_are_as_exact_as_what_they_meet(be: Any) -> None:
-    """Of float64 beside float64, on a backend of float32 too, as tensors have it."""
+    """A constant beside float64 is float64, on a backend of float32 too, as a tensor is."""
     assert be.default_dtype == np.float32
     x, tenth = ag.param([[1.0]], dtype=np.float64), np.array([[0.1]])
     found = [x * tenth, tenth + x, ag.mul([[0.1]], x), ag.mse_loss(x, [[0.1]]), ag.where([[1]], [[0.1]], x)]

@@ -52,7 +52,7 @@ def test_random_graphs_of_ties_and_zeros(be64: Any) -> None:
 
 
 class Choices:
-    """A generator of random numbers whose choices are hypothesis', which cuts down what fails."""
+    """Random choices drawn by hypothesis, which shrinks failing cases."""
 
     def __init__(self, data: st.DataObject) -> None:
         self.draw = data.draw

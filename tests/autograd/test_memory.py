@@ -1,4 +1,4 @@
-"""Variables: what is computed when, what is kept for the backward pass, and for how long."""
+"""Variables: the time of their computation, and the values kept for the backward pass."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_chain_is_one_kernel_forward_and_one_backward(be: Any, monkeypatch: py
 
 
 def test_of_primitives_only_what_their_gradients_read_is_kept(be: Any) -> None:
-    """Of max pooling the positions, of batch normalisation the statistics: not their values, if nothing reads these."""
+    """Max pooling keeps positions and batch normalisation statistics, but not their values if nothing reads them."""
     images, factor = ag.param(numbers(2, 4, 4, 3)), ag.const(numbers(2, 2, 2, 3, seed=1))
     pooled = ag.max_pool2d(images, 2)
     loss = (pooled * factor).sum()

@@ -1,4 +1,4 @@
-"""Ops of variables for networks and linear algebra: what they refuse, and what changes beside their values."""
+"""Ops of variables for networks and linear algebra: errors, and effects beside their values."""
 
 from __future__ import annotations
 

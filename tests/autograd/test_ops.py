@@ -61,7 +61,7 @@ def test_float32(be: Any, case: Case) -> None:
 
 @pytest.mark.engines("numpy", "c")
 def test_elementwise_ops_as_one_kernel(be: Any) -> None:
-    """All of them in one expression: what compiled kernels compute of each is what NumPy does in float64."""
+    """Compiled kernels compute all ops of one expression as NumPy does in float64."""
     cases = [case for case in ELEMENTWISE if case.op not in ("CastToPrecision", "Debug") and len(case.shapes[0]) == 2]
     total: Any = 0.0
     wanted: Any = 0.0
@@ -118,7 +118,7 @@ def compare_with_pytorch(case: Case, dtype: str, of_values: Any, of_slopes: Any)
 
 
 def _close(found: Any, wanted: Any, rtol: float, atol: float) -> None:
-    """Beside the largest element: where gradients cancel, float32 leaves a part of what was added."""
+    """Compare relative to the largest element: where gradients cancel, float32 leaves a part of the summands."""
     atol = atol if wanted.dtype == np.float64 else atol * max(1.0, np.abs(wanted).max())
     assert found.dtype == wanted.dtype
     np.testing.assert_allclose(found.get(), wanted, rtol=rtol, atol=atol)

@@ -100,7 +100,7 @@ def test_views_of_parameters_are_told_from_views_of_constants(fast: Backend) -> 
 
 
 def _asked(which: str, x: Any, w: Any, v: Any, t: Any) -> Any:
-    """A loss of which some values were asked for before."""
+    """Loss with some values read before its backward pass."""
     hidden = ag.relu(x @ w)
     scores = hidden @ v
     loss = -ag.sum(t * ag.log_softmax(scores, 1)) * (1 / 6)
@@ -161,7 +161,7 @@ def test_values_of_constants_are_repeated_and_nothing_is_kept(fast: Backend) -> 
 
 
 def test_a_pass_goes_from_values_as_they_were_asked_for(fast: Backend) -> None:
-    """What is written below them, or into them, meanwhile has the effect that it has when the tape is played."""
+    """Writes into values below them, or into the values, have the same effect as in a played backward pass."""
     for written in (False, True):
         found = []
         for _ in range(4):

@@ -1,4 +1,4 @@
-"""Repeated passes through primitives, windows and concatenations: attention, its heads, what is kept of it."""
+"""Repeated passes through primitives, windows and concatenations: attention, its heads, and its kept values."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SAMPLES, LENGTH, WIDTH, HEADS = 2, 3, 8, 2
 
 
 def given_to(be: Backend, seed: int) -> list[Any]:
-    """Tokens, weights of queries, keys and values, of what follows, and a constant."""
+    """Tokens, weights of queries, keys and values, weights of the later layers, and a constant."""
     rng = np.random.default_rng(seed)
     shapes = (SAMPLES * LENGTH, WIDTH), (WIDTH, 3 * WIDTH), (WIDTH, WIDTH), (SAMPLES, WIDTH)
     x, w, v, t = (be.array(rng.standard_normal(shape)) for shape in shapes)
@@ -37,7 +37,7 @@ def given_to(be: Backend, seed: int) -> list[Any]:
 
 
 def seen(x: Any, w: Any, **options: Any) -> Any:
-    """What each token sees of the others of its sample."""
+    """Attention of each token to the other tokens of its sample."""
     parts = (x @ w).reshape(-1, LENGTH, 3, HEADS, WIDTH // HEADS)
     heads = (parts[:, :, i].transpose(1, 2) for i in range(3))
     return ag.scaled_dot_product_attention(*heads, **options).transpose(1, 2).reshape(-1, WIDTH)

@@ -79,7 +79,7 @@ def test_rules_of_ones_own_are_asked_each_time(fast: Backend) -> None:
 
 
 def test_passes_that_ask_for_more_are_played(fast: Backend) -> None:
-    """A second pass through the graph, derivatives of what is computed, values that were asked for before."""
+    """A second pass through the graph, derivatives of intermediate values, and values read before are played."""
     given = variables(fast, 0)
     for _ in range(4):
         ag.zero_grad(given)

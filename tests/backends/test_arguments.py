@@ -1,4 +1,4 @@
-"""Arguments of a wrong kind: what annotations say is checked, and what is passed to the backend's own methods."""
+"""Arguments of a wrong kind: annotations are checked, also in calls of the backend's own methods."""
 
 from __future__ import annotations
 
@@ -297,7 +297,7 @@ def test_callbacks_of_another_model(be: Backend) -> None:
 @pytest.mark.parametrize("given", [0.01, 1.0, -1, 60, math.nan])
 @pytest.mark.parametrize("kind", [Adam, AdamW, RMSProp, Adagrad, Adadelta, ShiftAdaMax])
 def test_a_learning_rate_in_place_of_stochastic_rounding(kind: type[Optimizer], given: Any) -> None:
-    """Which neon's order of arguments invites to: the rate stayed as it was."""
+    """neon's order of arguments invites this mistake; the rate stays unchanged."""
     with pytest.raises(ArgumentError, match=f"{kind.__name__}: stochastic_round must be .* learning_rate="):
         kind(given)  # type: ignore[arg-type]
 

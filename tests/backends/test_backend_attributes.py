@@ -1,4 +1,4 @@
-"""What is set on a backend has an effect, or is refused."""
+"""Setting an attribute of a backend has an effect or is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What else a backend makes: workspaces, the backend of the host's memory, and BLAS's operations in a dtype."""
+"""Other objects of a backend: workspaces, the backend of the host's memory, and BLAS operations in a dtype."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What layers call beside the large primitives: signs, sums, activations, skips, biases, merges."""
+"""Small helpers called by layers: signs, sums, activations, skips, biases, merges."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def test_biases_of_fully_connected_layers(be: Backend, rng: np.random.Generator)
 
 
 class Branch:
-    """outputs = beta * outputs + scale * inputs, and deltas likewise; keeps a record of what it was called with."""
+    """outputs = beta * outputs + scale * inputs, and deltas likewise; keeps a record of its arguments."""
 
     def __init__(self, scale: float, outputs: Any, deltas: Any, record: list[Any]) -> None:
         self.scale, self.outputs, self.deltas, self.record = scale, outputs, deltas, record

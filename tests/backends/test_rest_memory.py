@@ -1,4 +1,4 @@
-"""What layers and scripts ask of a backend itself: scratch memory, staging, histograms, marks, conversions."""
+"""Services of the backend itself: scratch memory, staging, histograms, marks, conversions."""
 
 from __future__ import annotations
 

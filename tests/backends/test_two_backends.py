@@ -1,4 +1,4 @@
-"""Things made on one backend and used with another: what follows to the new one, and what says where it belongs."""
+"""Objects made on one backend and used with another: those that move to it, and errors of the others."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def child(bench: Any, tmp_path: Path) -> Iterator[Callable[[str], Any]]:
 
 
 def state(process: Any) -> str:
-    """What /proc says of a process: T is stopped."""
+    """State of a process from /proc; T is stopped."""
     text = Path(f"/proc/{process.process.pid}/stat").read_text()
     return text.rpartition(")")[2].split()[0]
 
@@ -163,7 +163,7 @@ def alive(pid: str) -> bool:
 def test_a_process_gets_the_environment_of_the_user(
     bench: Any, child: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not what a library set in the process that measures."""
+    """The environment is not the one that a library set in the measuring process."""
     monkeypatch.setitem(bench._apart.ENVIRONMENT, "GIVEN_BY_THE_USER", "1")
     monkeypatch.setenv("SET_BY_A_LIBRARY", "1")
     process = child("we")

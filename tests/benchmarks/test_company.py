@@ -234,7 +234,7 @@ def test_verdicts(bench: Any) -> None:
 
 
 def two_steps(made: Any) -> list[Any]:
-    """What two steps change, as a process tells it."""
+    """Tensors changed by two steps, as a process reports them."""
     step = made.call()
     step()
     step()

@@ -52,7 +52,7 @@ def tiny(bench: Any) -> list[Any]:
 
 
 def follow(bench: Any, parts: Any, maps: tuple[int, ...]) -> tuple[int, ...]:
-    """What ``parts`` make of ``maps``; each layer has to read what the one before it made."""
+    """Output of ``parts`` for ``maps``; each layer must read the previous layer's output."""
     for part in parts:
         if isinstance(part, bench._networks.Branches):
             ends = [follow(bench, path, maps) for path in part.paths]

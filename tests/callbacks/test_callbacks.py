@@ -1,4 +1,4 @@
-"""Callbacks: order, frequency, what is recorded and where; the progress bar."""
+"""Callbacks: order, frequency, records and their places; the progress bar."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Recorder(Callback):
 
 
 class TestOrder:
-    """Which callbacks there are, and when they are called."""
+    """Order and number of the callbacks' calls."""
 
     def test_the_built_in_ones(self, model, valid, tmp_path):
         assert names(Callbacks(model)) == ["TrainCost", "ProgressBar", "TrainLogger", "RunTimer"]
@@ -204,7 +204,7 @@ def recorded(callbacks, output_file):
 
 
 class TestRecords:
-    """The layout of what is recorded, in memory and in a file."""
+    """Layout of the records, in memory and in a file."""
 
     def test_the_layout(self, model, data, valid, output_file):
         callbacks = Callbacks(model, output_file=output_file, progress_bar=False, eval_set=valid, eval_freq=2,

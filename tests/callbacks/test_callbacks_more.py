@@ -141,7 +141,7 @@ class TestBatchNormTune:
 
 
 class TestDeconv:
-    """What feature maps respond to."""
+    """Patterns to which feature maps respond."""
 
     @pytest.fixture
     def network(self, be, rng, tmp_path):

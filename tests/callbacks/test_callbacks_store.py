@@ -1,4 +1,4 @@
-"""The store of what callbacks record: HDF5, or the same in memory."""
+"""Store of the callbacks' records: HDF5, or the same in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What neon has and this library has not, or has in another form: dotted names of neon's, and why. Tests read it.
+"""Names of neon that this library lacks or has in another form: dotted names, with reasons. Tests read it.
 
 The reasons are checked to be needed: a name that is there after all is no row.
 """

@@ -50,7 +50,7 @@ def zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Zoo]:
 
 
 def imported(module: str, name: str) -> object:
-    """What ``from module import name`` gives."""
+    """Result of ``from module import name``."""
     namespace: dict[str, object] = {}
     exec(f"from {module} import {name}", namespace)
     return namespace[name]
@@ -393,7 +393,7 @@ def test_what_a_script_for_a_small_network_imports_is_there(module: str) -> None
 
 
 def starred(module: str) -> set[str]:
-    """What ``from module import *`` brings, in a process of its own, where nothing else was imported."""
+    """Names brought by ``from module import *``, in a separate process without other imports."""
     code = f"import neonlike.compat.neon\nfrom {module} import *\nprint(*vars())"
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)

@@ -330,7 +330,7 @@ CASES = [(module, name) for module, names in SIGNATURES.items() for name in name
 
 
 def found(module: str, name: str) -> object:
-    """What ``name`` is, in the module of this library."""
+    """Value of ``name`` in this library's module."""
     value: object = importlib.import_module(f"neonlike.{module}")
     for part in name.split("."):
         value = getattr(value, part)

@@ -1,4 +1,4 @@
-"""Scripts in neon's style, one for each family of its examples, run unchanged; what they print shows what they did."""
+"""Scripts in neon's style, one for each family of its examples, run unchanged; their output shows their effects."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ IN_A_FOLDER = (
 
 
 def run(name: str, *arguments: str, **environment: str) -> str:
-    """What a script prints, with ``neon`` meaning this library."""
+    """Output of a script in which ``neon`` means this library."""
     done = subprocess.run(
         [sys.executable, "-m", "neonlike.compat", str(SCRIPTS / f"{name}.py"), *arguments],
         capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)} | environment, timeout=300, cwd=ROOT,
@@ -45,7 +45,7 @@ def run(name: str, *arguments: str, **environment: str) -> str:
 
 
 def numbers(pattern: str, text: str) -> list[float]:
-    """The numbers that a pattern finds in what a script printed."""
+    """Numbers matched by a pattern in a script's output."""
     found = re.findall(pattern, text)
     assert found, f"{pattern} in {text[-1000:]}"
     return [float(one) for part in found for one in ([part] if isinstance(part, str) else part)]

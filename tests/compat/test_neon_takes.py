@@ -1,4 +1,4 @@
-"""What neon's layers take: inputs in other rows and columns, and calls in forms that are refused elsewhere."""
+"""Inputs accepted by neon's layers: other rows and columns, and calls in forms that are refused elsewhere."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_branches_share_the_buffers_of_a_tree(be: Backend, name: str) -> None:
 
 
 class Described:
-    """What is no dataset of ours, and has a shape by the name that neon gives that of a sample."""
+    """An object that is no dataset of ours, with the shape of a sample under neon's name."""
 
     lshape = (3, 2)
 
@@ -146,7 +146,7 @@ def test_batch_normalization_of_features_and_steps(be: Backend) -> None:
 
 
 def test_a_lookup_table_ignores_a_second_size(be: Backend, caplog: pytest.LogCaptureFixture) -> None:
-    """Of an input that is described as (steps, samples), then an image for a convolution, then steps of an LSTM."""
+    """The input is described as (steps, samples); then an image goes to a convolution, then steps to an LSTM."""
     steps, words = 6, 11
 
     def layers() -> list[Any]:

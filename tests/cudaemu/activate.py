@@ -45,7 +45,7 @@ def options(
     sticky: bool | None = None,
     real_nvcc: str | None = None,
 ) -> dict[str, str]:
-    """The variables CUEMU_* for the given modes; what is None stays as the environment has it.
+    """Environment variables CUEMU_* for the given modes; None leaves one unchanged.
 
     Parameters
     ----------

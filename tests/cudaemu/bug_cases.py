@@ -1,4 +1,4 @@
-"""What kernels with planted bugs are written with: the table of cases, their kernels, and buffers to run them on."""
+"""Tools for kernels with planted bugs: the table of cases, their kernels, and buffers to run them on."""
 
 from __future__ import annotations
 

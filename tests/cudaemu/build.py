@@ -49,7 +49,7 @@ def unsupported_source(library: str) -> str:
 
 
 def build_key(compiler: str, include: Path) -> str:
-    """What a build depends on, as a hash."""
+    """Hash of all inputs of a build."""
     digest = hashlib.sha256(f"{compiler_identity(compiler)}\0{include}\0{interpreter()}\0".encode())
     digest.update((include / "cuda.h").read_bytes())
     for path in sorted([*HERE.glob("*.py"), *SOURCES.iterdir(), *(HERE / "include").iterdir()]):

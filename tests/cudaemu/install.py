@@ -1,4 +1,5 @@
-"""Installs what the GPU tests need into this environment: ``python -m tests.cudaemu.install``, which `make test` runs.
+"""Install the packages for the GPU tests into this environment: ``python -m tests.cudaemu.install``, run by `make
+test`.
 
 PyCUDA comes as source and must be built against a driver library and the CUDA headers. Without a toolkit the headers
 come from PyPI, and the library is the emulated one: a wheel linked with it runs on a real driver too. It is built once
@@ -44,7 +45,7 @@ _PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
 
 
 def requirements(extra: str) -> list[str]:
-    """What an extra of the project asks for: the versions stand in pyproject.toml only."""
+    """Requirements of an extra of the project; the versions stand in pyproject.toml only."""
     project = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]
     return [str(line) for line in project["optional-dependencies"][extra] if not line.startswith("neonlike[")]
 
@@ -67,7 +68,7 @@ def installed(package: str) -> str:
 
 
 def missing() -> str:
-    """What the GPU tests lack, as a sentence; nothing if they can run."""
+    """Sentence about the missing parts of the GPU tests; empty if they can run."""
     for package in ("pycuda", "scikit-cuda"):
         if installed(package) != pinned(package):
             found = installed(package) or "not installed"

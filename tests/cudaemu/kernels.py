@@ -1,4 +1,4 @@
-"""Compiling and loading single kernels with PyCUDA alone: what tests of the emulator are written with."""
+"""Tools for tests of the emulator: compiling and loading single kernels with PyCUDA alone."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ _USAGE = re.compile(
 
 
 def flags(root: str, cuda_include: str, checked: bool, inexact: bool = False) -> list[str]:
-    """What every compilation passes to g++; the precompiled headers are made with these."""
+    """Flags of g++ for every compilation, including the precompiled headers."""
     return [
         STANDARD,
         *CODE_FLAGS,

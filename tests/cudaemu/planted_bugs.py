@@ -397,7 +397,7 @@ def division_by_zero(bug: bool) -> bool:
 
 
 def outcome(name: str, bug: bool) -> str:
-    """What a case comes to."""
+    """Outcome of a case."""
     from pycuda.driver import Error
 
     try:

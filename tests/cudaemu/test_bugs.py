@@ -1,4 +1,4 @@
-"""What the emulated GPU finds: planted bugs, with the modes that must notice each, and healthy twins that stay clean.
+"""Planted bugs that the emulated GPU must find, with the modes that notice each, and healthy twins that stay clean.
 
 Checking holds for a whole process: all cases run in one with it and in one without.
 """

@@ -1,4 +1,4 @@
-"""The emulator's own machinery: what it is built from, once; how programs are started on it; why it may be missing."""
+"""The emulator's own machinery: its single build, the start of programs on it, and reasons for its absence."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ class TestWhatMayBeMissing:
 
 
 class TestSkipping:
-    """What a run of the tests says where there is no GPU of any kind."""
+    """Messages of a test run without any kind of GPU."""
 
     SUITE = "import pytest\n@pytest.mark.parametrize('i', range(3))\ndef test_on_a_gpu(gpu_driver, i):\n    pass\n"
 

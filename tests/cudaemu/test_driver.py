@@ -257,7 +257,7 @@ class TestGraphs:
 
     @staticmethod
     def end(emulator: Emulator, stream: Any) -> tuple[int, Any]:
-        """Status and what runs the graph."""
+        """Status and the executable of the graph."""
         graph, made = ctypes.c_void_p(), ctypes.c_void_p()
         status = emulator.library.cuStreamEndCapture(ctypes.c_void_p(stream.handle), ctypes.byref(graph))
         if not status:

@@ -1,4 +1,4 @@
-"""The CUDA language on the emulated GPU: what kernels may be written with, and how their source is rewritten."""
+"""The CUDA language on the emulated GPU: supported constructs, and the rewriting of source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the emulator is built from and where: the cache folder, the host's compiler, the CUDA headers, a real driver."""
+"""Places and tools of the emulator's build: the cache folder, the host's compiler, the CUDA headers, a real driver."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TOOLKITS = ("/usr/local/cuda/bin", "/usr/local/bin")
 
 
 class EmulatorUnavailable(Exception):
-    """GPU tests cannot run here; the text says why, and what would change that."""
+    """GPU tests cannot run here; the text gives the reason and the remedy."""
 
 
 class EmulatorBroken(Exception):
@@ -77,7 +77,7 @@ def host_compiler() -> str:
 
 
 def compiler_identity(compiler: str) -> str:
-    """What tells this compiler on this processor from others: code is made for the machine it runs on."""
+    """Identity of this compiler on this processor; code is made for the machine it runs on."""
     version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
     flags = re.search(r"^flags\s*:.*$", Path("/proc/cpuinfo").read_text(), re.M)
     return f"{os.path.realpath(compiler)} {version.splitlines()[:1]} {flags[0] if flags else ''}"

@@ -125,7 +125,7 @@ def test_shape_is_lshape_or_the_number_of_features(be):
 
 
 def test_batches_follow_data_that_change_between_epochs(be, monkeypatch):
-    """Views of the samples are kept: of what the iterator has now, in a copy of the copy's, and not without end."""
+    """Views of samples follow the iterator's current samples, also in copies of copies, without growth."""
     monkeypatch.setattr("neonlike.data.dataiterator.MOST_VIEWS", 2)
     labels = np.arange(12) % 3
     iterator = ArrayIterator(numbered(12), labels, nclass=3)

@@ -77,7 +77,7 @@ def test_fewer_images(be, captions):
 
 
 class Script:
-    """A network that says the same sentence whatever it sees, one word after another, and keeps what it was given."""
+    """A network that says the same sentence for any input, one word after another, and records its inputs."""
 
     def __init__(self, be, words, steps):
         self.be, self.words, self.steps, self.given = be, words, steps, []

@@ -1,4 +1,4 @@
-"""Batches from HDF5 files: contents, wrap-around, means, hooks, files that are not what they should be."""
+"""Batches from HDF5 files: contents, wrap-around, means, hooks, malformed files."""
 
 from __future__ import annotations
 

@@ -191,7 +191,7 @@ class Stop(Callback):
 
 
 def experiment(be, folder, saved=None, **options):
-    """A model, its data, which are drawn at random and read ahead, and what trains them."""
+    """A model, its data, drawn at random and read ahead, and its training."""
     gen_backend(be.backend_name, rng_seed=0, batch_size=2)
     images = Prefetch(ImageFolder(folder, 4, shuffle=True, center=False, scale=(0.3, 1), flip_enable=True))
     layers = [Dropout(0.8), Affine(2, GlorotUniform(), activation=Softmax())]

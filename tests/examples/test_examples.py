@@ -1,4 +1,4 @@
-"""The examples run, quickly and without complaint, and what they print is right."""
+"""The examples run quickly and without complaint, and print the right results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.example_scripts import example_script
 
 
 def run_example(name: str, *arguments: str) -> str:
-    """What an example prints; it must not complain."""
+    """Output of an example, which must not complain."""
     environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error"}
     result = subprocess.run(
         [sys.executable, str(ROOT / "examples" / name), *arguments],
@@ -42,12 +42,12 @@ def run_example(name: str, *arguments: str) -> str:
 
 @pytest.fixture(scope="module")
 def tour() -> str:
-    """What ``examples/optree_tour.py`` prints."""
+    """Output of ``examples/optree_tour.py``."""
     return run_example("optree_tour.py")
 
 
 def shown(tour: str, code: str) -> str:
-    """What the tour prints for a line of code."""
+    """Output of the tour for a line of code."""
     lines = tour.splitlines()
     (at,) = (i for i, line in enumerate(lines) if line.strip().startswith(code))
     beside = lines[at].strip()[len(code) :].strip()
@@ -107,7 +107,7 @@ def test_bench_reports_the_kernels(arguments: list[str], kernel: str, tmp_path: 
 
 
 def reports(kernel: str, file: Path, *arguments: str) -> str:
-    """What an example prints in bench mode; its report names ``kernel``."""
+    """Output of an example in bench mode; its report names ``kernel``."""
     printed = run_example(*arguments, "--bench", str(file))
     rows = list(csv.DictReader(file.open(encoding="utf-8")))
     assert kernel in {row["name"] for row in rows}

@@ -1,1 +1,1 @@
-"""Random programs of op-trees, run on every engine and compared with what float64 says is possible."""
+"""Random programs of op-trees, run on every engine and compared with the values possible in float64."""

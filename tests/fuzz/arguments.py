@@ -59,7 +59,7 @@ class Hang(BaseException):
 
 
 class Call:
-    """The call of a seed: what is called, with which arguments."""
+    """Call of a seed: the function and its arguments."""
 
     def __init__(self, world: World, found: list[Subject], seed: int) -> None:
         world.refresh(seed)
@@ -116,7 +116,7 @@ class Call:
         return f"{self.subject.name}({', '.join(given)})"
 
     def run(self) -> str:
-        """Call; "ok" or "refused", or what is wrong."""
+        """Run the call; return "ok", "refused" or the fault."""
         world = self.world
         before, state = world.snapshot(), _state(world.be)
         try:
@@ -145,7 +145,7 @@ class Call:
         return "refused"
 
     def aftermath(self) -> str:
-        """What is wrong with the backend after the call, or nothing."""
+        """Fault of the backend after the call, or nothing."""
         self.world.refresh(0)
         be = self.world.be
         found = be.empty((2, 2))
@@ -159,7 +159,7 @@ def _state(be: Any) -> tuple[Any, ...]:
 
 
 def is_binding(error: BaseException) -> bool:
-    """Whether this is what Python says of arguments of a wrong name or number, or what a user's own function raised."""
+    """Whether this is Python's error about names or numbers of arguments, or one raised by a user's own function."""
     calls = [error.__traceback__]
     while calls[-1] is not None and calls[-1].tb_next is not None:
         calls.append(calls[-1].tb_next)
@@ -174,7 +174,7 @@ def is_binding(error: BaseException) -> bool:
 
 
 def use(result: Any, world: World, depth: int = 0) -> None:
-    """Do with a result what one does with such things."""
+    """Use a result in the usual ways of its type."""
     if isinstance(result, Expression):
         if result.size is not None and result.size <= 10**7:
             result.get()
@@ -244,7 +244,7 @@ class Caller:
         self.trace = ""
 
     def check(self, seed: int) -> tuple[str, str]:
-        """What was called, and "ok", "refused" or what is wrong."""
+        """Description of the call, and "ok", "refused" or its fault."""
         try:
             call = Call(self.world, self.subjects, seed)
         except Exception as error:
@@ -269,7 +269,7 @@ def _too_long(*_: Any) -> None:
 
 
 def limit_memory() -> None:
-    """Let this process have no more than some memory beyond what it has."""
+    """Limit this process to some memory beyond its present size."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     now = pages * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (now + MEMORY, now + MEMORY))

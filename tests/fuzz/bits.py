@@ -115,7 +115,7 @@ class Grower:
         self.compare()
 
     def overwrite(self) -> None:
-        """Store a term over a tensor of its shape; what is not stored by then would mean something else."""
+        """Store a term over a tensor of its shape; terms that are not stored by then would change their meaning."""
         lazy, value, text = self.terms[-1]
         fitting = [one for one in self.tensors if one.value.shape == value.shape]
         target = fitting[self.rng.integers(len(fitting))] if fitting else None
@@ -138,7 +138,7 @@ class Grower:
 
 
 def check(be: Any, seed: int) -> int:
-    """Grow the trees of a seed and compare what they leave; the number of values compared."""
+    """Grow the trees of a seed and compare their results; return the number of values compared."""
     rng = np.random.default_rng(seed)
     with np.errstate(all="ignore"):
         grower = Grower(be, rng, TYPES[seed % 2])

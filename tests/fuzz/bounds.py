@@ -1,4 +1,4 @@
-"""What an expression may give: for each element a float64 value and how far rounding may move it.
+"""Bounds for the value of an expression: for each element a float64 value and the largest effect of rounding.
 
 The rules are forward error bounds: an op adds its own rounding (a stated number of units in the last place), and moves
 what its operands carry by evaluating it at the ends of their intervals. Where rounding decides between different
@@ -75,7 +75,7 @@ def _made(node: Any, shape: Any, drawn: DType) -> Val:
 
 
 def _is_rand(operand: Any) -> bool:
-    """Whether these are random numbers, which have the dtype of what reads them."""
+    """Whether these are random numbers, whose dtype is that of their reader."""
     return getattr(getattr(operand, "spec", None), "name", "") == "rand"
 
 
@@ -174,7 +174,7 @@ def _own(name: str, center: Array, moved: Array, vals: Sequence[Val], kind: DTyp
 
 
 def _ambiguous(name: str, center: Array, vals: Sequence[Val], kind: DType) -> Array:
-    """Where what an engine gives depends on the sign of a zero, a pole, or the order of its steps."""
+    """Elements that depend on the sign of a zero, a pole, or the order of an engine's steps."""
     none = np.zeros(center.shape, bool)
     finite = np.all([np.isfinite(v) for v, _ in vals], axis=0)
     limits = 120 if kind == F32 else 1000

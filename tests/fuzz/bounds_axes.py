@@ -129,7 +129,7 @@ def running(node: Any, x: Val) -> Val:
 
 
 def order(node: Any, x: Val) -> Val:
-    """Known for lines whose values are; of others anything may come first."""
+    """Order of lines with known values; the order of others is open."""
     axis = node.attrs["axis"]
     v = formula(node.spec)(x.v, node)
     return Val(v, np.where(np.broadcast_to((x.e > 0).any(axis=axis, keepdims=True), v.shape), np.inf, 0.0))

@@ -1,4 +1,4 @@
-"""Runs a program on every engine and compares all memory with what it may hold."""
+"""Run a program on every engine and compare all memory with its possible contents."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Complaints(logging.Handler):
 
 
 class Bench:
-    """One backend for each engine, and counts of what was compared.
+    """One backend for each engine, and counts of the comparisons.
 
     Attributes
     ----------
@@ -105,7 +105,7 @@ def root(array: Any) -> Any:
 
 
 def address(array: Any) -> int:
-    """Of its first element."""
+    """Address of the first element."""
     return int(array.address if hasattr(array, "address") else array.__array_interface__["data"][0])
 
 
@@ -120,7 +120,7 @@ def positions(base: Any, view: Any) -> Any:
 
 
 def difference(got: Any, val: Any, off: Any) -> str:
-    """What is wrong, at the first element that is."""
+    """Description of the first wrong element."""
     at = tuple(int(i) for i in np.argwhere(off)[0])
     v, e = (np.broadcast_to(part.reshape(part.shape[max(0, part.ndim - got.ndim) :]), got.shape) for part in val)
     count = f"{int(off.sum())} of {off.size} wrong"

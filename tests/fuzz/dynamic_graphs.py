@@ -35,7 +35,7 @@ PAIRS: tuple[tuple[Any, Any], ...] = ((commands.ewise("add"), add), (commands.ew
 
 @dataclass(frozen=True)
 class Value:
-    """What a variable is to hold, the parameters it was computed from, and the states of memory (by number)."""
+    """Expected contents of a variable, the parameters it depends on, and the states of memory (by number)."""
 
     dual: Dual
     needs: frozenset[int] = frozenset()
@@ -43,7 +43,7 @@ class Value:
     computed: bool = False
 
     def of(self, dual: Dual, *others: Value) -> Value:
-        """What a command makes of it and ``others``."""
+        """Result of a command on it and ``others``."""
         needs, read = self.needs, self.read
         for other in others:
             needs, read = needs | other.needs, read | other.read
@@ -70,7 +70,7 @@ class Name:
 
     @property
     def value(self) -> Value:
-        """What reading it gives."""
+        """Value read from it."""
         whole = self.base.value
         return whole if self.window is None else replace(whole, dual=whole.dual.move(self.window.of))
 
@@ -182,7 +182,7 @@ class Grower:
             name.base.value, name.base.memory, name.base.mine = new.value, True, mine
 
     def differentiate(self) -> None:
-        """Gradients of a variable; refused only if what it was made of was overwritten, or has no part in it."""
+        """Gradients of a variable; refused only if its operands were overwritten, or have no part in it."""
         name = self.pick()
         f, df = name.value, self.pick(name.value.dual.value.shape) if self.rng.integers(2) else None
         wanted = [number for number in range(len(self.parameters)) if self.rng.integers(2)] or [0]
@@ -229,7 +229,7 @@ class Grower:
 
 
 def close(found: Any, expected: Array) -> None:
-    """Compare a variable or a tensor with what it is to hold."""
+    """Compare a variable or a tensor with its expected value."""
     np.testing.assert_allclose(found.get(), expected, rtol=1e-8, atol=1e-8 * (1 + np.abs(expected).max()))
 
 

@@ -20,7 +20,7 @@ DTYPES = ("float32", "float32", "float64", "int32", "float16", "bfloat16")
 
 
 def logsumexp(a: Array, axis: Any) -> Array:
-    """Of nothing it is that of a sum of nothing: -inf."""
+    """The logsumexp of nothing is that of an empty sum: -inf."""
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(np.exp(a).sum(axis=axis, keepdims=True)))
 
@@ -96,7 +96,7 @@ def shape_of(rng: np.random.Generator) -> tuple[int, ...]:
 
 
 def attempt(do: Callable[..., Any], *arguments: Any) -> Any:
-    """What it gives, or None if it refuses."""
+    """Its result, or None if it refuses."""
     try:
         return do(*arguments)
     except (NeonlikeError, ValueError, IndexError):
@@ -156,7 +156,7 @@ def gradients(be: Any, rng: np.random.Generator, shape: tuple[int, ...]) -> int:
 
 
 def windows(be: Any, rng: np.random.Generator, dtype: str) -> int:
-    """Windows of nothing are assigned to, and what is around them stays."""
+    """Assignments to empty windows leave their surroundings unchanged."""
     host = rng.integers(-4, 5, (4, 6)).astype(np.float64)
     x, at = be.array(host, dtype=dtype), int(rng.integers(5))
     window = (slice(at, at), slice(None)) if rng.integers(2) else (slice(1, 3), slice(at, at))

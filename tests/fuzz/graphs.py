@@ -53,7 +53,7 @@ UNARY: tuple[tuple[Callable[[Any], Any], Callable[[Dual], Dual]], ...] = (
 
 
 class Grower:
-    """Grows one graph: variables beside what they are, at random; asks for values, assigns and frees on the way.
+    """Grower of one graph: variables beside their values, at random; reads values, assigns and frees on the way.
 
     ``rng``, where it is given, is what makes the choices instead of a generator of ``seed``.
     """
@@ -121,7 +121,7 @@ def grow(seed: int, values: int = 0, rng: Any = None) -> None:
 
 
 def _tell(seed: int, grown: list[Callable[[], None]]) -> None:
-    """Grow the graphs of ``seed``; one line of JSON for each, and one for what fails."""
+    """Grow the graphs of ``seed``; print one line of JSON for each, and one for each failure."""
     print(json.dumps({"begin": seed}), flush=True)
     try:
         for grow_one in grown:

@@ -210,7 +210,7 @@ class Grower:
         return True
 
     def move(self) -> bool:
-        """A transpose, stretching, a gather, a scatter, a window, a product, or what indices and reshapes make."""
+        """Move of a term: a transpose, stretching, a gather, a scatter, a window, a product, an index or a reshape."""
         source = self.operand()
         if self.chance(0.25):
             return self.add(Op(self.one_of(("index", "index", "reshape")), (source,), seed=self.seed()))
@@ -237,7 +237,7 @@ class Grower:
         return self.add(Op(name, (source,), int(self.rng.integers(len(shape))), self.seed()))
 
     def targets(self) -> list[Target]:
-        """Up to six terms that are not leaves, stored in new tensors or over what is read."""
+        """Up to six terms that are not leaves, stored in new tensors or over operands."""
         ops = [i for i, term in enumerate(self.terms) if isinstance(term, Op)]
         used = {o.term for i in ops for o in self.terms[i].operands if isinstance(o, Ref)}  # type: ignore[union-attr]
         loose = [i for i in ops if i not in used]

@@ -1,4 +1,4 @@
-"""What users may pass by mistake, for the fuzzer of arguments: a world of tensors, and values of every wrong kind."""
+"""Wrong arguments for the fuzzer of arguments: a world of tensors, and values of every wrong kind."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Hollow:
     shape, dtype, backend, ndim, size = "shape", "dtype", None, None, -1
 
     def __init__(self, *_: Any) -> None:
-        """Of anything."""
+        """Accept any arguments."""
 
 
 class World:
@@ -70,12 +70,12 @@ class World:
         return self.watch(self.be.array(self.rng.integers(0, 3, shape), dtype=dtype))
 
     def watch(self, tensor: Any) -> Any:
-        """``tensor``, whose values count."""
+        """Watch ``tensor``: no failed call may change its values."""
         self.watched.append(tensor)
         return tensor
 
     def snapshot(self) -> list[bytes]:
-        """What the watched tensors hold."""
+        """Contents of the watched tensors."""
         return [tensor.get().tobytes() for tensor in self.watched]
 
     def pick(self, *choices: Any) -> Any:

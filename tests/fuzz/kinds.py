@@ -18,7 +18,7 @@ from tests.fuzz.workers import Findings, spread
 
 
 class Kind(NamedTuple):
-    """What is checked, in words, the function that checks the case of a seed, and the dtype of backends for it."""
+    """Description of a check, the function that checks the case of a seed, and the dtype of its backends."""
 
     words: str
     check: Callable[[Any, int], int]

@@ -24,7 +24,7 @@ Array = np.ndarray[Any, Any]
 
 
 def two(a: Dual, b: Dual, wins: Callable[[Array, Array], Array]) -> Dual:
-    """Of two values the one that ``wins``, or both in halves."""
+    """Dual of the operand that ``wins``; tied operands get half of the gradient each."""
     first = (wins(a.value, b.value) + 0.5 * (a.value == b.value))[..., None]
     second = (wins(b.value, a.value) + 0.5 * (a.value == b.value))[..., None]
     return Dual(np.where(wins(a.value, b.value), a.value, b.value), first * a.slope + second * b.slope)
@@ -109,7 +109,7 @@ LAST: tuple[tuple[Callable[[Any, Any], Any], Function | None, Callable[[Dual], D
 
 
 class Grower:
-    """Grows one graph: expressions, or variables, beside what they are."""
+    """Grower of one graph: expressions, or variables, beside their values."""
 
     def __init__(self, be: Any, seed: int, of_variables: bool, rng: Any = None) -> None:
         self.be, self.of_variables = be, of_variables

@@ -20,7 +20,7 @@ MAIN = Path(__file__).with_name("__main__.py")
 
 
 def verdict(program: Program, environment: dict[str, str]) -> str | None:
-    """What goes wrong when ``program`` runs in a new process with ``environment``; None if nothing does."""
+    """Failure of ``program`` in a new process with ``environment``; None if it runs."""
     with tempfile.TemporaryDirectory(prefix="neonlike-fuzz-") as folder:
         file = Path(folder) / "program.pickle"
         file.write_bytes(pickle.dumps(program))

@@ -1,4 +1,4 @@
-"""Networks made by chance, whose passes are repeated by the extension: bit by bit what they give when each is played.
+"""Random networks whose passes the extension repeats: their results have the bits of played passes.
 
 ``python tests/fuzz 0 --networks 1000`` grows so many. Between steps all kinds of things change that a pass depends on:
 ``CHANGES`` has them. A seed is all that one depends on.
@@ -103,7 +103,7 @@ class Grower:
         return choices[int(self.rng.integers(len(choices)))]
 
     def after(self) -> dict[str, Any]:
-        """What follows a product in a layer that is one of several."""
+        """Arguments of a layer for the operations after its product: activation, batch normalisation or bias."""
         kind = self.rng.integers(4)
         found: dict[str, Any] = {"activation": self.one_of(TRANSFORMS)()} if self.rng.random() < 0.8 else {}
         if kind == 0:
@@ -164,7 +164,7 @@ class Grower:
         CHANGES[self.one_of(sorted(CHANGES))](self)
 
     def step(self) -> list[bytes]:
-        """A step; what it leaves."""
+        """Take a step; return its results."""
         if self.whole and self.alpha == 1:
             value = self.model._train_batch(self.x, self.t, self.model.layers_to_optimize)
             outputs, kept = self.chain.outputs.get(), [np.asarray(value), self.cost.deltas.get()]
@@ -180,7 +180,7 @@ class Grower:
         return [array.tobytes() for array in (outputs, *kept)]
 
     def take(self, steps: int) -> list[list[bytes]]:
-        """What so many steps leave, with changes on the way."""
+        """Results of so many steps, with changes in between."""
         found = []
         for _ in range(steps):
             try:
@@ -288,7 +288,7 @@ CHANGES: dict[str, Callable[[Grower], Any]] = {
 
 
 def results(be: Any, seed: int, steps: int = STEPS) -> tuple[list[list[bytes]], int]:
-    """What the steps of a network leave, and how many passes were repeated at least."""
+    """Results of a network's steps, and the least number of repeated passes."""
     try:
         grower = Grower(be, seed)
         return grower.take(steps), grower.hits
@@ -297,7 +297,7 @@ def results(be: Any, seed: int, steps: int = STEPS) -> tuple[list[list[bytes]], 
 
 
 def check(be: Any, seed: int) -> int:
-    """Compare a network with one whose passes are played; how many passes were repeated at least."""
+    """Compare a network with a played one; return the least number of repeated passes."""
     may_record = replays._may_record
     replays._may_record = lambda be: False
     try:

@@ -80,7 +80,7 @@ def work(first: int, step: int, wanted: int) -> int:
 
 
 class Tally:
-    """What all workers report."""
+    """Totals reported by all workers."""
 
     def __init__(self) -> None:
         self.trees = self.runs = self.compared = self.known = self.programs = 0
@@ -88,7 +88,7 @@ class Tally:
         self.failures: list[tuple[int, int, str]] = []
 
     def add(self, report: dict[str, Any]) -> int:
-        """Count what a worker reports; the number of trees."""
+        """Count a worker's report; return the number of trees."""
         if "failure" in report:
             self.fail(report["seed"], report["index"], report["failure"])
         if "trees" not in report:
@@ -186,7 +186,7 @@ WORKERS: dict[str, Callable[[int, int, int], int]] = {
 
 
 def options() -> Any:
-    """What the command line says."""
+    """Options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("count", nargs="?", type=int, default=10_000, help="trees to check (default 10000)")
     parser.add_argument("--first", type=int, default=0, help="seed of the first program; the others follow")

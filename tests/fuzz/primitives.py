@@ -1,4 +1,4 @@
-"""Random calls of compound primitives, in working memory of exact size: compiled kernels give what definitions give.
+"""Random calls of compound primitives, in working memory of exact size: kernels agree with the definitions.
 
 A case makes tensors of random sizes, calls what it is about, and returns what was written. It runs on both engines with
 the same random numbers; the number of its seed is all that it depends on.
@@ -59,7 +59,7 @@ class Data:
         return choices[int(self.rng.integers(len(choices)))]
 
     def on_gpu(self) -> None:
-        """Take what only a GPU's kernels are asked for: sometimes bfloat16, and a way to convolve."""
+        """Options for a GPU's kernels alone: sometimes bfloat16, and a method of convolution."""
         if ON_GPU:
             self.dtype = np.dtype(self.pick(self.dtype, self.dtype, bfloat16()))
             method, tiles = self.pick("auto", "columns", "implicit", "winograd"), self.pick(False, True)

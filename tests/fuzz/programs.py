@@ -174,7 +174,7 @@ class Instance:
         return tuple(1 if axis < 0 else self.space[axis] for axis in axes)
 
     def add(self, term: Leaf | Op) -> None:
-        """Make a term; raises what the builders raise."""
+        """Make a term; errors of the builders pass through."""
         index = len(self.terms)
         if isinstance(term, Leaf):
             shape = self.shape_of(term.axes)

@@ -1,4 +1,4 @@
-"""Right arguments for public calls, of which the fuzzer of arguments replaces some by wrong ones."""
+"""Right arguments for public calls; the fuzzer of arguments replaces some by wrong ones."""
 
 # ruff: noqa: E741 - I and O are what neon calls them
 
@@ -303,7 +303,7 @@ def _(w: World) -> dict[str, Any]:
 
 
 def layers() -> list[Any]:
-    """Of a small network."""
+    """Layers of a small network."""
     return [Affine(nout=3, init=Constant(0.5), bias=Constant(0.0), activation=Rectlin()), _softmax()]
 
 

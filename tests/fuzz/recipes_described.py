@@ -1,4 +1,4 @@
-"""Right arguments for what works with descriptors, and objects whose methods are called with wrong ones."""
+"""Right arguments for functions on descriptors, and objects whose methods are called with wrong ones."""
 
 from __future__ import annotations
 

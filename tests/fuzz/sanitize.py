@@ -105,7 +105,7 @@ def run_fault(name: str) -> None:
 
 
 def prove(environment: dict[str, str]) -> None:
-    """Run what is wrong.
+    """Prove that the sanitizers find planted faults.
 
     Raises
     ------

@@ -93,7 +93,7 @@ ROWS: dict[str, Store] = {name: STORES[name] for name in ("a tensor", "an expres
 
 
 def compare(found: Any, wanted: Any, source: Any, what: str) -> int:
-    """Fail unless what was stored is what is wanted, zeros' signs too; the number of values."""
+    """Fail unless the stored values are the wanted ones, zeros' signs too; return the number of values."""
     found = found.get().astype(np.float64)
     wrong = ~((found == wanted) & (np.signbit(found) == np.signbit(wanted)) | (np.isnan(found) & np.isnan(wanted)))
     if wrong.any():

@@ -1,4 +1,4 @@
-"""What is called with wrong arguments: everything public."""
+"""Public callables, called with wrong arguments."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ OPERATORS = tuple(
 
 
 class Subject(NamedTuple):
-    """Something to call: its name, and what makes it of the world."""
+    """Callable for the fuzzer: its name, and a function that makes it from the world."""
 
     name: str
     make: Callable[[World], Any]

@@ -113,7 +113,7 @@ def test_faults_are_seen(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_python_itself_says_what_is_wrong_with_names_and_numbers_of_arguments(caller: Caller) -> None:
     def named(a: int) -> None:
-        """Of one argument."""
+        """Names one argument."""
 
     for function in (named, caller.world.be.zeros, NervanaObject.recursive_gen):
         call = call_of(caller, function, lambda w: {"no_such_argument": 1})

@@ -65,7 +65,7 @@ def test_a_seed_gives_the_same_values_on_every_engine(calls: Calls) -> None:
 
 @pytest.mark.cpu_only("the compiled kernels of the CPU")
 def test_a_wrong_result_is_seen(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kernel that doubles what it finds; the definition on the other engine does not."""
+    """A kernel that doubles its input is seen; the definition on the other engine does not double it."""
     right = conv.ConvKernels._update_conv
 
     def wrong(be: Any, request: Any, *tensors: Any) -> None:

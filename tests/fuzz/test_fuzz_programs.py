@@ -1,4 +1,4 @@
-"""The fuzz program itself: a short run of it, that it sees what is wrong, and that what it prints runs."""
+"""The fuzz program itself: a short run, its detection of faults, and its runnable scripts."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_wrong_element_of_a_kernel_is_seen() -> None:
 
 
 def possible(bench: Bench, program: Program) -> Any:
-    """What the only target of ``program`` may hold."""
+    """Possible contents of the only target of ``program``."""
     return build(program, bench.backends["numpy"]).vals[program.targets[0].term]
 
 
@@ -115,7 +115,7 @@ def test_bounds_round_what_an_uncertain_operand_may_give(bench: Bench) -> None:
 
 @pytest.mark.parametrize("name", ["arcsin", "arccos", "arctanh"])
 def test_bounds_know_domains_within_an_interval(bench: Bench, name: str) -> None:
-    """Of -44 +- 56, nan in the middle and at both ends, 0 is a possible value, and its inverse sine a number."""
+    """In -44 +- 56, nan in the middle and at both ends, 0 is possible, and its inverse sine is a number."""
     node = getattr(F, name)(bench.backends["numpy"].zeros((1, 3)))
     val = bounds.evaluate(node, [Val(np.array([[-44.0, -44, 3]]), np.array([[56.0, 42, 0]]))])
     assert np.isnan(val.v).all() and val.e.tolist() == [[np.inf, 0, 0]]

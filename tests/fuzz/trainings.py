@@ -42,7 +42,7 @@ def arrays(seed: int, count: int) -> tuple[Any, Any]:
 
 
 class Plain:
-    """What a model should be: weights, velocity, epochs, and the training that it is in.
+    """Expected state of a model: weights, velocity, epochs, and its current training.
 
     Attributes
     ----------
@@ -64,11 +64,11 @@ class Plain:
         self.weight = self.weight + self.velocity
 
     def loss(self, x: Any, t: Any) -> float:
-        """Of a data set."""
+        """Loss on a data set."""
         return float(0.5 * np.square(self.weight @ x.T - t.T).sum() / len(x))
 
     def take_up(self, file: dict[str, Any], states: bool, running: bool) -> None:
-        """Be what a ``file`` has."""
+        """Take over the contents of a ``file``."""
         self.weight = file["weight"]
         if states and "velocity" in file:
             self.velocity = file["velocity"]
@@ -78,7 +78,7 @@ class Plain:
             self.read = True
 
     def file(self, states: bool, training: dict[str, Any]) -> dict[str, Any]:
-        """What a file has of it."""
+        """Contents of its file."""
         kept = {"weight": self.weight, "epochs": self.epochs}
         return {**kept, "velocity": self.velocity, "training": deepcopy(training)} if states else kept
 
@@ -91,7 +91,7 @@ def draw(be: Any) -> tuple[float, float]:
 
 
 def draw_from(be: Any, state: Any) -> tuple[tuple[float, float], Any]:
-    """What :func:`draw` gives in a state, and the state after it; the backend stays in its own."""
+    """Result of :func:`draw` from a state, and the state after it; the backend's state is unchanged."""
     now = be.rng_get_state()
     be.rng_set_state(state)
     try:
@@ -126,7 +126,7 @@ def interrupt() -> None:
 
 
 class Program:
-    """One program: a model and what it should be."""
+    """One program: a model and its expected state."""
 
     def __init__(self, seed: int, folder: Path) -> None:
         self.rng, self.folder = np.random.default_rng(seed), folder
@@ -237,7 +237,7 @@ class Program:
     # What should be
 
     def train(self, number: int, epochs: int, at: Any, reload: Any) -> tuple[bool, list[tuple[float, float]]]:
-        """Train the plain model; whether it is interrupted, and what is drawn."""
+        """Train the plain model; return whether it is interrupted, and the random numbers drawn."""
         plain, (x, t), drawn = self.plain, self.sets[number][0], []
         minibatches = self.begin(number)
         while plain.epochs < epochs:
@@ -291,7 +291,7 @@ class Program:
                 "began": began, "memory": deepcopy(self.memory), "state": self.state}  # fmt: skip
 
     def epoch_end(self, number: int) -> None:
-        """What callbacks do."""
+        """Run the callbacks of an epoch's end."""
         epoch, memory = self.plain.epochs - 1, self.memory
         if (epoch + 1) % self.freq:
             return

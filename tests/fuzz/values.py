@@ -1,4 +1,4 @@
-"""Values and the largest error of each, and what each op does with them: conversion, range, whole numbers."""
+"""Values with error bounds, and the effect of each op on them: conversion, range, whole numbers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Val(NamedTuple):
 
 
 def exact(host: Array) -> Val:
-    """What memory holds."""
+    """Exact contents of memory."""
     return Val(host.astype(np.float64 if is_float(host.dtype) else np.int64), np.zeros(host.shape))
 
 
@@ -43,7 +43,7 @@ def unit(dtype: DType) -> float:
 
 
 def is_known(val: Val) -> Array:
-    """Where the value is finite and the error small: what a comparison is worth something for."""
+    """Where the value is finite and its error small enough for a comparison."""
     with np.errstate(all="ignore"):
         known: Array = np.isfinite(val.v) & (val.e <= 1e-2 * np.abs(val.v) + 1e-3)
     return known

@@ -20,7 +20,7 @@ MOST_FAILURES = 10
 
 
 class Findings:
-    """What workers report of seeds of one kind: failures, which are told at once, and numbers, which are added up.
+    """Findings of workers for seeds of one kind: failures, printed at once, and numbers, which are added.
 
     ``kind`` is "graph", say, of which ``python tests/fuzz 0 --graphs 1 --first SEED`` does one; ``number`` the name of
     what is added up. ``option``: of another name than the kind's plural.

@@ -97,7 +97,7 @@ def pytest() -> tuple[str, ...]:
 
 
 def workers() -> list[str]:
-    """Tests run side by side where pytest-xdist is there: what takes time is compiling."""
+    """Options for several test processes, because compiling takes most of the time."""
     count = min((os.cpu_count() or 2) // 2, 8)
     return ["-n", str(count)] if count > 1 else []
 

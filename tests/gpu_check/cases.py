@@ -1,4 +1,4 @@
-"""Every kind of kernel, on small odd shapes, and what goes on around kernels: cases by name.
+"""Every kind of kernel, on small odd shapes, and the work around kernels: cases by name.
 
 A case is a generator: it computes on a backend and yields names and tensors, which are the same on every backend. Each
 makes all that it needs, so that it can be run in a process of its own.

@@ -32,7 +32,7 @@ Tell = Callable[[dict[str, Any]], object]
 
 @dataclass
 class Crew:
-    """Who runs cases, and under what conditions.
+    """Crew of processes that run cases, and their conditions.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class Crew:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self, names: Iterable[str], seconds: float, tell: Tell) -> None:
-        """Run these cases; ``tell`` gets the end of each. What has not begun after so many seconds is not run."""
+        """Run these cases; ``tell`` gets the end of each. Cases not begun after so many seconds are not run."""
         waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
         listed = list(names)
         for name in listed:

@@ -73,7 +73,7 @@ INSTALL_LIMIT = 150
 
 
 def prepare(asked: argparse.Namespace, run_: Run) -> None:
-    """Install what is lacking, and know the variables of all that follows."""
+    """Install missing packages, and set the variables of all later steps."""
     step = install_step(asked, run_.work / "site")
     outcome = run(step, run_.logs, dict(os.environ) | {"PYTHONUNBUFFERED": "1"}, INSTALL_LIMIT)
     state = "ok" if outcome.good else "failed"

@@ -1,4 +1,4 @@
-"""What the check of a GPU machine needs besides PyTorch, NumPy and the like: fetched here, installed there.
+"""Packages for the check of a GPU machine besides PyTorch, NumPy and the like: fetched here, installed there.
 
 ``python packages.py fetch .gpu-wheels --python 3.12`` needs a registry; ``python packages.py install SITE --wheels
 .gpu-wheels`` needs none: it puts what this interpreter lacks into the folder SITE, and builds PyCUDA for the driver
@@ -105,7 +105,7 @@ def pythons(version: str) -> Iterator[str]:
 
 
 def lacking() -> list[str]:
-    """What this interpreter has not, as requirements; PyCUDA is not among them."""
+    """Requirements missing from this interpreter; PyCUDA is not among them."""
     found = [name for name in NEEDED if not _version(name)]
     if not _pinned("scikit-cuda"):
         found.append(pins()["scikit-cuda"])
@@ -127,7 +127,7 @@ def _version(name: str) -> str:
 
 
 def install(site: Path, wheels: Path, emulated: bool) -> None:
-    """Put what is lacking into ``site``."""
+    """Install the missing packages into ``site``."""
     site.mkdir(parents=True, exist_ok=True)
     sys.path.insert(0, str(site))  # of an earlier run
     offline = ["--no-index", "--find-links", str(wheels)] if wheels.is_dir() else []

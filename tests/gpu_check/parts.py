@@ -1,4 +1,4 @@
-"""The parts of the first run on a GPU (``first.py``): what each starts, and which facts it writes down."""
+"""The parts of the first run on a GPU (``first.py``): their programs, and the facts that they record."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ GRACE = 5
 
 @dataclass
 class Run:
-    """The state that the parts of a run share; logs and what benchmarks write lie in a folder of their own."""
+    """State shared by the parts of a run; logs and benchmarks' files lie in a folder of their own."""
 
     asked: argparse.Namespace
     logs: Path
@@ -102,7 +102,7 @@ PACKAGES = ("torch", "cupy-cuda13x", "jax", "numpy", "pycuda", "scikit-cuda", "n
 
 
 def machine(run: Run, seconds: float) -> None:
-    """Write down what the machine is: the GPU's settings are read and left alone."""
+    """Record the machine's description: the GPU's settings are read and left alone."""
     facts: dict[str, Any] = {"gpu name": "no nvidia-smi"}
     if smi := shutil.which("nvidia-smi"):
         ask = [smi, f"--query-gpu={','.join(SMI)}", "--format=csv,noheader"]
@@ -232,7 +232,7 @@ def section(name: str, *more: str) -> Part:
 
 
 def take_figures(run: Run, name: str, path: Path) -> None:
-    """Write down what a benchmark measured."""
+    """Record a benchmark's figures."""
     found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     for result in [*found.get("results", ()), *found.get("beside", ())]:
         if result.get("median") is None:

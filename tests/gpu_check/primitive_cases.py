@@ -25,7 +25,7 @@ POISON = 7
 
 
 def primitive(be: Any, name: str) -> Results:
-    """All tensors that a call of a compound primitive is given, and what it returns: anew, repeated, as a graph."""
+    """All tensor arguments and results of a primitive's call: anew, repeated, as a graph."""
     made: list[Any] = []
 
     def noted(make: Any) -> Any:
@@ -86,7 +86,7 @@ def thin_groups(be: Any) -> Results:
 
 
 def compensated(be: Any, dtype: str) -> Results:
-    """Sums that keep what rounding lost."""
+    """Sums with compensation for rounding."""
     total, lost, step = (be.array(np.full((67, 33), v), dtype=dtype) for v in (1.0, 0.0, 2e-4))
     for _ in range(9):
         be.compensated_sum(total, lost, step)

@@ -1,4 +1,4 @@
-"""Records the facts of a run, a line of JSON each, as they come: a run that is stopped keeps what it had."""
+"""Recorder of a run's facts, a line of JSON each, as they come: a run that is stopped keeps its facts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Record:
         self._start, self._lock = time.monotonic(), threading.Lock()
 
     def add(self, kind: str, name: str, **more: Any) -> Fact:
-        """Write a fact: its kind, whom it is about, and what it is; seconds since the run began are added."""
+        """Write a fact: its kind, subject and value; seconds since the run began are added."""
         fact = {"kind": kind, "name": name, "at": round(time.monotonic() - self._start, 1), **more}
         with self._lock, self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(fact) + "\n")

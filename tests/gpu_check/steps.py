@@ -57,7 +57,7 @@ class Outcome:
 
 
 def run(step: Step, out: Path, environment: dict[str, str], left: float, grace: float = GRACE) -> Outcome:
-    """Run one step with its log; what it started is stopped with it."""
+    """Run one step with its log; stop its child processes with it."""
     if not step.command or left < 1:
         return Outcome(step.name, False, 0.0, step.why or "no time was left")
     limit, start = min(step.limit, left), time.monotonic()
@@ -82,7 +82,7 @@ def run(step: Step, out: Path, environment: dict[str, str], left: float, grace: 
 
 
 def interrupt(process: subprocess.Popen[bytes], grace: float) -> None:
-    """Have a process end by itself: pytest then lists what failed so far, and the benchmark writes what it measured."""
+    """Ask a process to end by itself: pytest then lists its failures so far, and the benchmark writes its figures."""
     try:
         process.send_signal(signal.SIGINT)
         process.wait(grace)

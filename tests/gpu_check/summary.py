@@ -1,4 +1,4 @@
-"""The summary of a run from its facts: what went wrong first, then how fast it is, in at most 12,000 characters."""
+"""Summary of a run from its facts: failures first, then speed, in at most 12,000 characters."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class Row(NamedTuple):
 
 
 def rows(facts: list[Fact]) -> Iterator[Row]:
-    """The rows of what was timed, in the order of the run."""
+    """Rows of the timed cases, in the order of the run."""
     found: dict[tuple[Any, ...], dict[str, float]] = {}
     for fact in _of(facts, "figure"):
         if fact.get("median"):

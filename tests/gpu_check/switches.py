@@ -1,4 +1,4 @@
-"""Switches that go round a failure of a GPU: settings, tried on what failed, which say where the fault is."""
+"""Switches that avoid a failure of a GPU: settings, tried on failed cases, which locate the fault."""
 
 from __future__ import annotations
 

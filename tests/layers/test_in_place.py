@@ -129,7 +129,7 @@ def test_recurrent_layers_in_chains_of_their_own(be64: Backend) -> None:
 
 
 def test_a_trunk_goes_on_in_place_behind_a_junction(be64: Backend) -> None:
-    """The other branch gets what was at the junction."""
+    """The other branch gets the value at the junction."""
     node = BranchNode("in place behind it")
     tree = Tree([[linear(), node, tanh(), linear(3)], [node, linear(2)]])
     check(tree, 7)

@@ -1,4 +1,4 @@
-"""Functions of variables as layers: passes, gradients through networks, storage, and what is refused."""
+"""Functions of variables as layers: passes, gradients through networks, storage, and errors."""
 
 from __future__ import annotations
 

@@ -176,7 +176,7 @@ class TestLinear:
 
 
 class TestInitialValues:
-    """What a weight can be made from."""
+    """Initial values of a weight."""
 
     @pytest.mark.parametrize("as_tensor", [True, False])
     def test_defect_24_an_array_as_init(self, be, as_tensor):

@@ -1,4 +1,4 @@
-"""Layers, containers and models called on variables: values, derivatives, and what calls do to each other."""
+"""Layers, containers and models called on variables: values, derivatives, and effects of calls on each other."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def mlp(*more: Any) -> Sequential:
 
 
 def passes(net: Any, x: Any, error: Any) -> tuple[Any, Any, list[Any]]:
-    """What the network's own passes give: outputs, the error at the inputs, gradients."""
+    """Results of the network's own passes: outputs, the error at the inputs, gradients."""
     be = net.be
     y = net.fprop(be.array(x)).get().copy()
     deltas = net.bprop(be.array(error)).get().copy()

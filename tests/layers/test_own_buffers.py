@@ -1,4 +1,4 @@
-"""Layers whose error is one of their own buffers: outputs, inputs, or what the backward pass before returned."""
+"""Layers that return one of their own buffers as the error: outputs, inputs, or the previous backward pass's result."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from neonlike.optree.forms import owner
 
 @dataclass(frozen=True, slots=True)
 class LeakySum:
-    """All of a call but its tensors: rows and columns, and what is left of a sum one column on."""
+    """All arguments of a call but its tensors: rows and columns, and the decay of a sum from one column to the next."""
 
     dims: tuple[int, int]
     decay: float

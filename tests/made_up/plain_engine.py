@@ -51,18 +51,18 @@ class PlainStage(ExecutableStage):
         return partial(self.run, run)
 
     def sources(self, layouts: Layouts) -> list[KernelSource]:
-        """None: calls of NumPy. What would be written is left in ``layouts``."""
+        """Return None: the stage is NumPy calls. The layouts of a kernel's operands are left in ``layouts``."""
         loop_outputs(self.plan, self.stage, layouts)
         return []
 
 
 class PlainEngine(Engine):
-    """Leaves what it does not know to the NumPy engine, stage by stage."""
+    """Engine that leaves unsupported stages to the NumPy engine."""
 
     name = "plain"
 
     def stage(self, plan: Plan, position: int, graph: Graph) -> ExecutableStage:
-        """What executes the stage of ``plan`` at ``position``."""
+        """Executable of the stage of ``plan`` at ``position``."""
         stage = plan.stages[position]
         values = [plan.values[index] for index in stage.values]
         dtypes = {leaf.dtype for leaf in graph.leaves} | {value.dtype for value in values}

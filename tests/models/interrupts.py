@@ -77,7 +77,7 @@ def fit(trained: Model, epochs: int, callbacks: Callbacks) -> None:
 
 
 def interrupt(folder: Path, delay: float, history: int) -> str:
-    """Train until Ctrl-C comes; returns what is wrong afterwards, or where in the program it came."""
+    """Train until Ctrl-C comes; return the faults afterwards, or the place in the program."""
     checkpoint, metrics = folder / "model.p", folder / "metrics.h5"
     _, valid = datasets()
     sender, trained = Sender(delay), model()
@@ -105,7 +105,7 @@ def interrupt(folder: Path, delay: float, history: int) -> str:
 
 
 def wrong_files(folder: Path, checkpoint: Path, metrics: Path, trained: Model) -> str:
-    """What is wrong with the files of a training; empty if nothing is."""
+    """Faults of a training's files; empty if there are none."""
     if left := [name for name in os.listdir(folder) if name.startswith(".save-")]:
         return f"WRONG: {left} was left"
     if checkpoint.exists():

@@ -61,7 +61,7 @@ def train(path: Path, saved) -> None:
 
 
 def kill(path: Path, delay: float) -> str:
-    """Train in a process of its own and kill it; what is wrong with the file then, empty if nothing is."""
+    """Train in a process of its own and kill it; return the file's faults, empty if there are none."""
     fork = multiprocessing.get_context("fork")
     saved = fork.Value("i", 0)
     process = fork.Process(target=train, args=(path, saved))

@@ -59,7 +59,7 @@ def overflowing(model: Model, epochs: int, callbacks: Any, rate: float = 1e30) -
 
 
 class TestDivergence:
-    """What is said, and what ends."""
+    """Messages about a diverging training, and its end."""
 
     def test_it_is_said_once_with_the_layer(self, be: Any, told: Any) -> None:
         model = network(Identity())

@@ -96,7 +96,7 @@ def test_the_next_training_counts_all_columns_again(be: Any) -> None:
 @pytest.mark.parametrize("count", [5, 8, 21, 40])
 @pytest.mark.parametrize("batch", [4, 8, 64])
 def test_precision_and_recall_of_a_data_set(be: Any, count: int, batch: int) -> None:
-    """Of all its counts, whatever the batches are."""
+    """Precision and recall come from the total counts, whatever the batches are."""
     gen_backend(be.backend_name, rng_seed=0, batch_size=batch)
     x, labels = samples(count)
     model, metric = network("mlp"), PrecisionRecall(NCLASS, binarize=True)

@@ -85,7 +85,7 @@ class TestTiming:
 
 
 class TestTraining:
-    """What one minibatch does, and many."""
+    """One minibatch, and many."""
 
     @pytest.mark.parametrize("func", FORMULAS)
     def test_a_minibatch_as_written_out(self, be64, rng, func):

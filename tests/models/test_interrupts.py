@@ -209,7 +209,7 @@ class TestGuard:
 
 
 class TestRecords:
-    """What is recorded in an HDF5 file, minibatch by minibatch."""
+    """Records in an HDF5 file, minibatch by minibatch."""
 
     def test_minibatches_make_no_objects_of_h5py(self, train, tmp_path, monkeypatch):
         made = []

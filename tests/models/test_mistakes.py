@@ -70,7 +70,7 @@ class TestNetworks:
         ]  # fmt: skip
 
     def test_a_layer_that_stands_twice_is_refused(self, be: Any, data: Any) -> None:
-        """Its second call would overwrite what the gradient of the first needs."""
+        """Its second call would overwrite values that the gradient of the first needs."""
         for layers in self.repeated():
             with pytest.raises(ArgumentError, match=r"'Linear_\d+' stands twice"):
                 Model([*layers, softmax()]).initialize(data)
@@ -192,7 +192,7 @@ class TestFiles:
 
 
 class TestCallbacks:
-    """What callbacks are told and cannot do."""
+    """Wrong settings of callbacks."""
 
     def test_saving_needs_a_path(self, be: Any, caplog: Any) -> None:
         Callbacks(Model(network()), serialize=2, progress_bar=False)

@@ -255,7 +255,7 @@ class TestPickles:
 
 
 class TestAtomic:
-    """What is left of a file that was being written."""
+    """State of a file whose writing was interrupted."""
 
     def test_what_a_killed_process_began_is_removed(self, tmp_path):
         mine = atomic._mine()

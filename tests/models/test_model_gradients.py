@@ -109,7 +109,7 @@ def branches(be, rng):
 
 
 def translation(be, rng):
-    """What an encoder read is the state that a decoder begins from."""
+    """A decoder begins from the state in which its encoder ended."""
     encoder = Encoder([GRU(5, Gaussian(scale=0.5), **gates())])
     decoder = Decoder([GRU(5, Gaussian(scale=0.5), **gates()), Affine(4, Gaussian(), activation=Softmax())])
     inputs = one_hot(be, rng, 4, 3), one_hot(be, rng, 4, 3)

@@ -235,7 +235,7 @@ class TestEvaluation:
         np.testing.assert_allclose(outputs, np.einsum("kf,nft->ntk", W, x.reshape(3, 4, 5)), rtol=1e-4, atol=1e-5)
 
     def test_costs_and_metrics_of_sequences(self, be, rng):
-        """Of a batch with fewer samples, theirs in each step count (neon took the first columns); costs are means."""
+        """In a smaller batch only its samples count in each step (neon took the first columns); costs are means."""
         be.bsz = 4
         x, labels = rng.normal(size=(2, 3, 5 * 4)), rng.integers(2, size=(2, 5 * 4))
 
@@ -294,7 +294,7 @@ def test_batch_size_and_sequence_length_are_passed_on(be):
 
 
 class TestBenchmark:
-    """Timing: what is measured and what comes back, not how fast it is."""
+    """Timing: the measured quantities and the result, not the speed."""
 
     def test_training(self, be, data, capsys):
         model = Model(layers())
@@ -359,7 +359,7 @@ def test_callbacks_are_called_by_fit(be, data):
 
 
 class TestResultsAreNumbers:
-    """neon's scripts format what ``eval`` and the costs give; NumPy alone refuses one-element arrays since 2.4."""
+    """neon's scripts format the results of ``eval`` and the costs; NumPy alone refuses one-element arrays since 2.4."""
 
     def test_they_format_and_convert(self):
         error = values(np.array([0.125], np.float32))

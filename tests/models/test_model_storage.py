@@ -1,4 +1,4 @@
-"""Saving and loading models: what the file holds, and that training continues as if it had not stopped."""
+"""Saving and loading models: the contents of the file, and that training continues as if it had not stopped."""
 
 from __future__ import annotations
 
@@ -289,7 +289,7 @@ class TestStorage:
         lambda: LSTM(2, Constant(0.1), activation=Tanh(), gate_activation=Logistic()),
     ])  # fmt: skip
     def test_layers_that_share_memory_are_copied_before(self, be, make):
-        """Of copies the parts would be apart: what one writes the other would never read."""
+        """With copies, the parts would lose each other's writes."""
         layer = make()
         before = copy.deepcopy(layer)
         chain = Sequential([layer])

@@ -34,7 +34,7 @@ N, NIN, NCLASS = 8, 5, 3
 
 
 class Plain(NervanaDataIterator):
-    """Batches of samples in order; the last has what is left."""
+    """Batches of samples in order; the last has the remaining ones."""
 
     def __init__(self, be: Any, x: Any, t: Any, batch: int = N) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ def model(be: Any) -> Model:
 
 
 def one_by_one(model: Model, x: Any) -> Any:
-    """What full batches of copies of each sample give."""
+    """Results of full batches with copies of each sample."""
     be = model.be
     return np.stack([model.fprop(be.array(np.repeat(row[:, None], N, 1)), inference=True).get()[:, 0] for row in x])
 
@@ -232,7 +232,7 @@ def test_padding_of_sequences_does_not_count(be: Any) -> None:
 
 
 class Repeating(Plain):
-    """Goes through its samples several times an epoch; ``ndata`` counts one of them, ``nbatches`` what it is told."""
+    """Goes through its samples several times an epoch; ``ndata`` counts them once, ``nbatches`` is an argument."""
 
     times, announced = 3, 3
 

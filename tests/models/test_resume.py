@@ -102,7 +102,7 @@ def same(a, b, where="model"):
 
 @lru_cache
 def straight(backend, optimizer, epochs):
-    """What a training without a stop ends with, and its records; computed once."""
+    """Final state and records of a training without a stop; computed once."""
 
     class Named:
         backend_name = backend
@@ -274,7 +274,7 @@ def test_the_same_model_goes_on_after_ctrl_c(be, tmp_path):
 
 
 class TestNumberOfEpochs:
-    """What fit makes of it."""
+    """Use of the number of epochs by fit."""
 
     @pytest.mark.parametrize("how", ["path", "model_file"])
     def test_fewer_than_are_done(self, be, tmp_path, how):

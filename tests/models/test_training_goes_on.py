@@ -75,7 +75,7 @@ class TestOtherData:
 
     @pytest.mark.parametrize("how", WAYS)
     def test_equal_sizes_are_told_apart(self, be, pretrained, how):
-        """By a checksum: what callbacks remember is of the data of before."""
+        """A checksum tells data of equal sizes apart: callbacks' memory belongs to the earlier data."""
         gen_backend(be.backend_name, rng_seed=1, batch_size=8)
         model, callbacks = loaded(pretrained, how, eval_set=data(40, 3), eval_freq=1)
         fit(model, data(80, 3), 6, callbacks)
@@ -217,7 +217,7 @@ def test_back_to_a_file_of_fewer_epochs(be: Any, pretrained: str) -> None:
 
 
 class TestRecords:
-    """What was not run, and what is run at other times."""
+    """Records of epochs that were not run, or run at other times."""
 
     def test_epochs_that_were_not_run_are_nan(self, be):
         gen_backend(be.backend_name, rng_seed=0, batch_size=8)
@@ -278,7 +278,7 @@ class TestRecords:
         assert all(written[epoch] == known[epoch] for epoch in wanted)
 
     def test_epochs_planned_before_are_no_new_losses(self, be, tmp_path):
-        """Of a training that ended early, going on with another frequency; and of epochs that are trained anew."""
+        """A training that ended early goes on with another frequency; epochs are trained again."""
         gen_backend(be.backend_name, rng_seed=0, batch_size=8)
         model, best, seen = network(), str(tmp_path / "best.prm"), []
         callbacks = Callbacks(model, progress_bar=False, eval_set=data(40), eval_freq=1)
@@ -326,7 +326,7 @@ class TestRecords:
 
 @pytest.mark.skipif(os.name != "posix", reason="links, pipes and permissions of POSIX systems")
 class TestWhereFilesGo:
-    """Saving in place of what has the name."""
+    """Saving replaces the file of that name."""
 
     def test_a_link_stays(self, tmp_path):
         folder, link = tmp_path / "real", tmp_path / "link"

@@ -227,7 +227,7 @@ def test_an_old_file_has_one_number_for_all(be: Any, make: Any) -> None:
 
 
 def test_an_old_file_of_two_networks_has_one_number_for_both(be: Any) -> None:
-    """Which is the number of all calls: each goes on from there, whichever is updated first."""
+    """The file's number counts all calls: each network goes on from it, whichever is updated first."""
     begin(be)
     whole = network()
     fit(whole, Adam(learning_rate=0.01), 2)
@@ -244,7 +244,7 @@ def test_an_old_file_of_two_networks_has_one_number_for_both(be: Any) -> None:
 
 
 def test_a_new_layer_on_old_ones(be: Any) -> None:
-    """Fine-tuning with the states of what was trained: the new head begins at its own first step."""
+    """Fine-tuning keeps the states of trained layers: the new head begins at its own first step."""
     begin(be)
     model = network()
     fit(model, Adam(learning_rate=0.01), 2)

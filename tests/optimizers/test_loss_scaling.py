@@ -1,4 +1,4 @@
-"""Loss scaling: what an optimizer sees, what an overflow changes, saved trainings, networks of float16 that learn."""
+"""Loss scaling: the optimizer's gradients, effects of an overflow, saved trainings, float16 networks that learn."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ OPTIMIZERS = {
 
 
 class Layer:
-    """What an optimizer asks of a layer, with a gradient that is set from step to step."""
+    """A layer as an optimizer sees it, with a gradient that is set from step to step."""
 
     def __init__(self, be: Any, name: str, shape: tuple[int, int], dtype: Any = np.float32) -> None:
         rng = np.random.default_rng(len(name))
@@ -75,7 +75,7 @@ def step(optimizer: Any, layers: list[Layer], number: int, worst: float | None =
 @pytest.mark.compiles(2)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_the_optimizer_sees_the_gradients_of_the_loss(be: Backend, name: str) -> None:
-    """Scales are powers of two: nothing is rounded but what an expression is compiled to."""
+    """Scales are powers of two: they round nothing beyond the rounding of compiled expressions."""
     plain, scaled = OPTIMIZERS[name](), LossScaling(OPTIMIZERS[name](), scale=2.0**10, interval=2)
     ours, wanted = two_layers(be), two_layers(be)
     for number in range(4):
@@ -90,7 +90,7 @@ def test_the_optimizer_sees_the_gradients_of_the_loss(be: Backend, name: str) ->
 @pytest.mark.compiles(2)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_an_overflow_changes_nothing_but_the_scale(be: Backend, name: str) -> None:
-    """Also of the layers whose gradients are finite."""
+    """An overflow also skips the layers with finite gradients."""
     optimizer, layers = LossScaling(OPTIMIZERS[name](), scale=8, interval=2), two_layers(be)
     step(optimizer, layers, 0)
     before = [layer.held() for layer in layers]

@@ -1,4 +1,4 @@
-"""What optimizers keep for parameters: it means something to their own kind alone, and needs more than 16 bits."""
+"""States of optimizers: another kind of optimizer does not use them, and they need more than 16 bits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.engines("c", batch_size=16)
 
 
 class Quiet(GradientDescentMomentum):
-    """A class of a user's own that keeps what its base keeps."""
+    """A user's own subclass that keeps its base's states."""
 
 
 MADE = {
@@ -48,7 +48,7 @@ def network():
 
 
 def train(model, names, optimizers=None):
-    """Three epochs with each of the optimizers in turn, which are made once; what each began with."""
+    """Train three epochs with each of the optimizers in turn, made once; return the initial states of each."""
     rng = np.random.default_rng(0)
     data = ArrayIterator(rng.normal(size=(64, 5)), rng.integers(3, size=64), nclass=3)
     optimizers = {} if optimizers is None else optimizers

@@ -307,7 +307,7 @@ def bits(layers):
 
 
 class TestPreparedStep:
-    """A step is planned once, and computes what its formulas say, bit for bit."""
+    """A step is planned once, and computes its formulas bit for bit."""
 
     @pytest.mark.engines("numpy", "c")
     @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def test_every_dtype_goes_round(be: Backend, dtype: str) -> None:
 
 
 def stored(values: np.ndarray, dtype: str) -> np.ndarray:
-    """What an integer tensor should hold: nearest integer, halves to even, saturated; nan is 0."""
+    """Expected contents of an integer tensor: nearest integer, halves to even, saturated; nan is 0."""
     info = np.iinfo(dtype)
     exact = [float(v) for v in values]
     whole = [0 if v != v else info.max if v > info.max else info.min if v < info.min else round(v) for v in exact]

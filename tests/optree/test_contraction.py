@@ -66,7 +66,7 @@ def test_a_cross_product_with_itself_is_zero(be: Backend) -> None:
 
 
 def test_a_sum_of_squares_less_its_terms(be: Backend, operands: tuple[Any, Any]) -> None:
-    """Sums over an axis add what the terms are rounded to."""
+    """Sums over an axis add the rounded terms."""
     a, b = operands
     product, out = be.empty_like(a), be.empty((a.shape[0], 1), dtype=a.dtype)
     product[:] = a * b

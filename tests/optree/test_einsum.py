@@ -90,7 +90,7 @@ def test_both_ways_of_batched_products_agree(be: Backend, rng: Any, monkeypatch:
 @pytest.mark.compiles(5)
 @pytest.mark.parametrize(("subscripts", "shapes"), [case for case in CASES if 0 not in sum(case[1], ())][:24], ids=str)
 def test_gradients(be: Backend, rng: Any, subscripts: str, shapes: Any) -> None:
-    """Einsums are linear in each operand: the gradient times a step is what the step changes."""
+    """Einsums are linear in each operand: the gradient times a step is the change by the step."""
     hosts = [rng.standard_normal(shape) for shape in shapes]
     tensors = [be.array(h, dtype=np.float64) for h in hosts]
     made = be.einsum(subscripts, *tensors)

@@ -1,4 +1,4 @@
-"""Bad input: the right error, a message with what came and what to do, and a target that stays as it was."""
+"""Bad input: the right error, a message with the value and the remedy, and an unchanged target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Variances, norms and what is normalized by them, far from 0, and of magnitudes whose squares overflow.
+"""Variances, norms and normalizations by them, far from 0, and of magnitudes whose squares overflow.
 
 The reference is float64. The bounds are those of the corrected two-pass algorithm: a few units of rounding, wherever
 the mean lies, as long as the numbers themselves differ.

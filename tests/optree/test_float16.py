@@ -1,4 +1,4 @@
-"""float16 in every form of a kernel: stretches of it are converted at once, and give what one by one would."""
+"""float16 in every form of a kernel: stretches are converted at once, with the results of single conversions."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ def test_a_gradient_at_an_expression_inside_another(be: Any) -> None:
 
 
 def test_partial_derivatives_where_arguments_are_one_tensor(be: Any) -> None:
-    """Each argument counts for itself, and what is read besides is constant: also views and the tensor itself."""
+    """Each argument counts for itself, and other tensors are constants: also views and the tensor itself."""
     x = be.array(numbers(3, 3))
     first, second = be.grad(lambda a, b: be.sum(a * a * b))(x, x)
     np.testing.assert_allclose(first.get(), 2 * x.get() ** 2, rtol=1e-5)
@@ -315,7 +315,7 @@ def test_one_wrong_element_is_found(be: Any, shape: tuple[int, int]) -> None:
 
 
 def test_the_check_at_ties_and_zeros(be: Any) -> None:
-    """Halves are what central differences give; thirds are not, and are said to be at a kink."""
+    """Central differences give halves; a gradient of thirds is reported to be at a kink."""
     tied, zeros = be.array([[2.0, 2.0, 2.0]]), be.zeros((1, 3))
     for f in (lambda x: be.maximum(x, x), lambda x: be.clip(x, x, x), lambda x: be.max(be.stack([x, x]), 0)):
         assert be.check_grad(f, tied) < 1e-6

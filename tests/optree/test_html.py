@@ -1,4 +1,4 @@
-"""What notebooks show: of tensors, expressions, variables and dynamic graphs."""
+"""Notebook views of tensors, expressions, variables and dynamic graphs."""
 
 from __future__ import annotations
 

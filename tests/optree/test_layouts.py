@@ -35,7 +35,7 @@ def directions(rank: int) -> list[tuple[slice, ...]]:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_any_direction_in_any_order(be: Backend, rng: Any, shape: tuple[int, ...], dtype: str) -> None:
-    """What is read, and then what is written, runs backwards along any of its axes, beside what does not."""
+    """Inputs, and then the target, run backwards along any of their axes, beside operands that do not."""
     x, y = whole(rng, shape, dtype), whole(rng, shape, dtype)
     a, b = be.array(x, dtype=dtype), be.array(y, dtype=dtype)
     for at, order in itertools.product(directions(len(shape)), ORDERS[len(shape)]):
@@ -113,7 +113,7 @@ def test_past_the_caches_backwards(be: Backend, rng: Any, monkeypatch: Any, dtyp
 
 
 def test_axes_are_put_in_the_order_of_memory() -> None:
-    """Of what is written; what runs along another axis than the innermost is turned."""
+    """The target's axes are ordered; an operand along another axis than the innermost is turned."""
 
     class Stage:
         kind, axes = StageKind.ELEMENTWISE, ()

@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.optree, pytest.mark.engines("numpy")]
 
 
 def cube(x: Any, out: Any) -> None:
-    """What the new row computes, in NumPy."""
+    """Function of the new row, in NumPy."""
     np.multiply(x, np.square(x), out)
 
 

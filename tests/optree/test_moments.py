@@ -34,7 +34,7 @@ def steps(rng: Any) -> Any:
 
 
 def early(rng: Any) -> Any:
-    """Each part starts with what lies far from the rest of it."""
+    """Each part starts with values far from the rest of it."""
     made = rng.standard_normal(LONG)
     made[np.arange(LONG) % SPLIT < 4096] += 3000
     return made
@@ -90,7 +90,7 @@ def test_equal_numbers_have_no_variance(be: Backend) -> None:
 
 @pytest.mark.parametrize("place", (0, 3, SPLIT - 1, SPLIT + 70, LONG - 1))
 def test_what_is_not_finite(be: Backend, rng: Any, place: int) -> None:
-    """inf has the mean inf and no variance, nan has neither, what overflows has an infinite variance."""
+    """inf has the mean inf and no variance, nan has neither, and overflowing values have an infinite variance."""
     host = rng.standard_normal((1, LONG)).astype(np.float32)
     mean, var = be.empty((1, 1)), be.empty((1, 1))
     for value, wanted in ((np.inf, (np.inf, np.nan)), (-np.inf, (-np.inf, np.nan)), (np.nan, (np.nan, np.nan))):

@@ -1,4 +1,4 @@
-"""What is stored in float16 and bfloat16 is rounded once, to nearest, halves to even; what is drawn is below 1."""
+"""Stores in float16 and bfloat16 round once, to nearest, halves to even; random numbers are below 1."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_random_numbers_are_below_one_with_the_bits_of_their_dtype(be: Backend, 
 
 
 def test_streams_of_every_dtype(be: Backend) -> None:
-    """float32's are those of before; 16 bits are its upper ones; what float64 is computed with has 53 bits."""
+    """float32's numbers are unchanged; those of 16 bits are its upper bits; float64's have 53 bits."""
     stream = be._rand_stream
     drawn = {}
     for dtype in ("float32", *NARROW):

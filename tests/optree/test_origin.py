@@ -57,7 +57,7 @@ COPIES: dict[str, tuple[Callable[[Backend, Any], Any], Callable[[Backend, Any], 
 
 
 def gradients(be: Backend, made: Any, t: Any) -> list[Any]:
-    """Of sums of ``made``, alone and used with ``t`` itself."""
+    """Gradients of sums of ``made``, alone and used with ``t`` itself."""
     trees = [be.sum(made * 2), be.sum(be.square(made)), be.sum(made * made) + be.sum(t * 3), be.sum(be.exp(t[:1]))]
     trees[3] = trees[3] * be.sum(made)
     return [Autodiff(tree, be).get_grad_tensor([t])[0].get() for tree in trees]

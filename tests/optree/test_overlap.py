@@ -1,4 +1,4 @@
-"""Targets that share memory with what is read, and several targets at once: right-hand sides see the old values."""
+"""Targets that share memory with operands, and several targets at once: right-hand sides see the old values."""
 
 from __future__ import annotations
 

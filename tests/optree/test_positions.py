@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.checked, pytest.mark.backend]
 
 
 def on_both(compute: Callable[[Backend], Any], monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What ``compute`` returns on each engine, the C engine doing all of it in C; or on the CPU and the GPU."""
+    """Results of ``compute`` on each engine, the C engine doing all of it in C; or on the CPU and the GPU."""
     found = []
     for engine in COMPARED:
         for be in backend(engine):

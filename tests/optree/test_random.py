@@ -242,7 +242,7 @@ def test_rand_is_philox_of_seed_call_and_element() -> None:
 
 @pytest.mark.parametrize("shape", [(3, 5), (1, 1), (700, 301), (5, 1), (2, 3, 4, 5), (0, 3)])
 def test_rand_numbers_depend_on_the_element_only(shape: tuple[int, ...]) -> None:
-    """Not on layout, blocks, what surrounds them or the batch they come in."""
+    """Numbers do not depend on layout, blocks, surrounding ops or the batch."""
     whole = new_backend(rng_seed=1).zeros((1, math.prod(shape)))
     whole[:] = whole.backend.rand()
     expected = whole.get().reshape(shape)

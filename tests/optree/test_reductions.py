@@ -47,7 +47,7 @@ def takes(spec: OpSpec, axis: Any) -> bool:
 
 
 def values(spec: OpSpec, shape: tuple[int, ...], dtype: Any, extent: int, rng: Any) -> Any:
-    """A sample whose reduction over ``extent`` elements says something: no overflow, not always any, not always all."""
+    """Sample for an informative reduction over ``extent`` elements: no overflow, not always any, not always all."""
     if spec.name in ("any", "all"):
         rare = rng.random(shape) < 1 / max(extent, 2)
         return (rare if spec.name == "any" else ~rare).astype(dtype)

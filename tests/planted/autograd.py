@@ -1,4 +1,4 @@
-"""Faults in variables: the tape, what it keeps, its backward pass, ops and lifetimes."""
+"""Faults in variables: the tape, its kept values, its backward pass, ops and lifetimes."""
 
 # ruff: noqa: E501  (one fault, one line: the tables read across)
 

@@ -1,4 +1,4 @@
-"""Faults in blueprints: shapes and workspaces that they promise, and what the layers compute."""
+"""Faults in blueprints: their shapes and workspaces, and the layers' results."""
 
 # ruff: noqa: E501  (one fault, one line: the tables read across)
 

@@ -1,4 +1,4 @@
-"""Faults of what small kinds of random checks look for: roundings, functions, tensors of nothing, pairs of costs."""
+"""Faults for small kinds of random checks: roundings, functions, empty tensors, pairs of activations and costs."""
 
 # ruff: noqa: E501  (one fault, one line: the tables read across)
 

@@ -1,4 +1,4 @@
-"""Faults in what all GPU code stands on: recorded graphs, streams and contexts of others, the choice of compilers."""
+"""Faults in the base of all GPU code: recorded graphs, streams and contexts of others, the choice of compilers."""
 
 # ruff: noqa: E501  (one fault, one line: the tables read across)
 

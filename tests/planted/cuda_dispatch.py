@@ -1,4 +1,4 @@
-"""Faults in what queues repeated assignments and products on the GPU: the extension in C, recipes, kept arguments."""
+"""Faults in queueing repeated assignments and products on the GPU: the extension in C, recipes, kept arguments."""
 
 # ruff: noqa: E501  (one fault, one line: the tables read across)
 

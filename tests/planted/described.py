@@ -1,4 +1,4 @@
-"""Faults in what works with descriptors: movers of samples, windows, mapped tensors, batch normalisation as an object."""
+"""Faults in users of descriptors: movers of samples, windows, mapped tensors, batch normalisation as an object."""
 
 # ruff: noqa: E501  (one fault, one line: the tables read across)
 

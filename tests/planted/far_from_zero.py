@@ -1,4 +1,4 @@
-"""Faults in what keeps variances and norms right far from 0, and where squares are out of range."""
+"""Faults in the precision of variances and norms far from 0, and where squares are out of range."""
 
 # ruff: noqa: E501  (one fault, one line: the tables read across)
 

@@ -1,4 +1,4 @@
-"""Faults in the layers on compound primitives: what they ask of the backend, buffers, parameters, folding."""
+"""Faults in the layers on compound primitives: their calls of the backend, buffers, parameters, folding."""
 
 # ruff: noqa: E501  (one fault, one line: the tables read across)
 

@@ -1,4 +1,4 @@
-"""Faults in what repeats calls of primitives from C, checks arguments there, and chains prepared assignments."""
+"""Faults in repeating calls of primitives from C, checking arguments there, and chaining prepared assignments."""
 
 # ruff: noqa: E501  (one fault, one line: the tables read across)
 

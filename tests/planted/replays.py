@@ -1,4 +1,4 @@
-"""Faults in what records passes of networks, and in what says whether a record still holds."""
+"""Faults in recording passes of networks, and in deciding whether a record still holds."""
 
 # ruff: noqa: E501  (one fault, one line: the tables read across)
 

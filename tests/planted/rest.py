@@ -1,4 +1,4 @@
-"""Faults in what is left: lookup tables, products, helpers of layers, statistics, merging containers, scratch memory."""
+"""Faults in other parts: lookup tables, products, helpers of layers, statistics, merging containers, scratch memory."""
 
 # ruff: noqa: E501  (one fault, one line: the tables read across)
 

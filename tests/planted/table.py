@@ -1,4 +1,4 @@
-"""What a planted fault is, and the folders that the tables name."""
+"""Planted faults, and the folders that the tables name."""
 
 from __future__ import annotations
 
@@ -42,5 +42,5 @@ class Mutant(NamedTuple):
 
     @property
     def checked(self) -> bool:
-        """Whether tests see it only where the emulated GPU checks every access, and runs what is queued late."""
+        """Whether tests see it only if the emulated GPU checks every access and runs queued work late."""
         return self.name.endswith("(checked)")

@@ -1,4 +1,4 @@
-"""The planted faults of ``mutants.py`` still fit the sources, and what judges them can tell the verdicts apart."""
+"""The planted faults of ``mutants.py`` still fit the sources, and their judge can tell the verdicts apart."""
 
 from __future__ import annotations
 

@@ -24,6 +24,6 @@ def pytest_sessionstart() -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Say what was heard."""
+    """Print the recorded messages."""
     if _watch.seen:
         terminalreporter.write_line(REFUSED)

@@ -40,7 +40,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 def engine(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The engine of this test: what ``gen_backend("cpu")`` chooses while it runs. ("gpu" with ``--backend gpu``.)"""
+    """Engine of this test, chosen by ``gen_backend("cpu")`` while it runs. ("gpu" with ``--backend gpu``.)"""
     name = getattr(request, "param", None) or engines_of(request.node)[0]
     with on_engine(name) as chosen:
         yield chosen

@@ -74,7 +74,7 @@ class Wrapper:
         os.replace(temporary, self.path)
 
     def calls(self) -> list[str]:
-        """What it was called with since the last look."""
+        """Calls of the wrapper since the last look."""
         lines = self.log.read_text().splitlines() if self.log.exists() else []
         self.log.unlink(missing_ok=True)
         return lines

@@ -47,7 +47,7 @@ sampling = Sampling()
 
 
 class Asking:
-    """Whether the running test may ask for a backend: what its marks say; outside of tests, always."""
+    """Whether the running test may ask for a backend, by its marks; outside of tests, always."""
 
     allowed = True
 
@@ -105,7 +105,7 @@ def on_engine(engine: str) -> Iterator[str]:
 
 
 def refused_after_cleanup(match: str | None = None) -> AbstractContextManager[Any]:
-    """What a backend is asked for after ``cleanup_backend()``: the GPU's refuses, the CPU's does it, as in neon."""
+    """Calls after ``cleanup_backend()``: the GPU's backend refuses them, the CPU's runs them, as in neon."""
     return pytest.raises(BackendUnavailable, match=match) if ON_GPU else nullcontext()
 
 

@@ -1,4 +1,4 @@
-"""A call of every compound primitive, on small tensors that are ready: what tests of all of them go through.
+"""A call of every compound primitive, on small prepared tensors, for tests of all of them.
 
 A name is the primitive's, and what is special about the call after a blank.
 """

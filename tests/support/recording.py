@@ -1,4 +1,4 @@
-"""Fixtures of the tests of bench mode: backends and recorders whose rates and clock are made up."""
+"""Fixtures of the tests of bench mode: backends and recorders with made-up rates and clocks."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def timed(engine: str) -> Iterator[Backend]:
 
 @pytest.fixture
 def shown(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What is displayed."""
+    """Displayed text."""
     found: list[str] = []
     monkeypatch.setattr(logger, "display", lambda message, *args: found.append(message % args))
     return found
 
 
 class Clock:
-    """A clock that moves by one millisecond whenever it is read, and by what it is told."""
+    """A clock that moves by one millisecond whenever it is read, and by given times."""
 
     def __init__(self) -> None:
         self.now = 0.0

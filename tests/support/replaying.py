@@ -82,7 +82,7 @@ def put_back(extension: Any) -> Iterator[None]:
 
 
 def both(extension: Any, calls: list[Callable[[], Any]]) -> tuple[list[Any], list[Any]]:
-    """What ``calls`` give by C and by Python."""
+    """Results of ``calls`` by C and by Python."""
     found = []
     for builders in ("C", "Python"):
         with by(extension, builders):
@@ -91,7 +91,7 @@ def both(extension: Any, calls: list[Callable[[], Any]]) -> tuple[list[Any], lis
 
 
 def outcome(call: Callable[[], Any]) -> Any:
-    """What a call gives, told in values that compare; an error by its class and words."""
+    """Outcome of a call in values that compare; an error by its class and words."""
     try:
         return told(call())
     except Exception as error:

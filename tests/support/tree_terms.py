@@ -1,4 +1,4 @@
-"""What random expression graphs are made of: leaves, terms with their values, and which of them fit together."""
+"""Parts of random expression graphs: leaves, terms with their values, and which of them fit together."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def fits(*shapes_: tuple[int, ...]) -> bool:
 
 
 def selector(expression: OpTreeNode) -> Any:
-    """What must not change for the op to be smooth where it is: which side of its steps and kinks operands are."""
+    """Values that must stay fixed for the op to be smooth there: the sides of its steps and kinks."""
     name, attrs = expression.spec.name, expression.attrs or {}
     chosen: dict[str, Any] = {
         "where": lambda c, x, y: np.sign(c),

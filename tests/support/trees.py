@@ -244,7 +244,7 @@ class Grower:
         return None if None in small else self.extend(F.dot(small[0].node, small[1].node), *small)
 
     def _move(self, term: Term) -> Term | None:
-        """A gather, a scatter, a window, its inverse, stretching, joining, or what indices and reshapes make."""
+        """Move of a term: a gather, a scatter, a window, its inverse, stretching, joining, an index or a reshape."""
         shape = term.node.shape
         if self.rng.random() < 0.3:
             return self._taken_apart(term)

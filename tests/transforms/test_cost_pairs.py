@@ -56,7 +56,7 @@ def start() -> Any:
 
 
 def network(be: Backend, *layers: Any) -> Model:
-    """Inputs go through a product with the unit matrix, whose gradient by them is what the activation hands on."""
+    """Inputs go through a unit matrix, so their gradient is the error that the activation passes on."""
     first = Linear(ROWS, init=Gaussian())
     model = Model([first, *layers])
     model.initialize(ROWS)
@@ -170,7 +170,7 @@ class Own(Cost):
 
 
 class OwnByOutputs(Own):
-    """That is the derivative by the outputs."""
+    """A cost function with the derivative by the outputs."""
 
     by_outputs = True
 

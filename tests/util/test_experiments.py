@@ -1,4 +1,4 @@
-"""Whole experiments from files, dictionaries in files, and what a run shows of the machine."""
+"""Whole experiments from files, dictionaries in files, and a run's report on the machine."""
 
 from __future__ import annotations
 

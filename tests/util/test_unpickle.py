@@ -1,4 +1,4 @@
-"""Files are read, not run: what a hostile, damaged or old pickle does to load_obj and Model."""
+"""Files are read, not run: hostile, damaged or old pickles in load_obj and Model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What callbacks recorded, as numbers to plot and as a page."""
+"""Records of callbacks, as numbers to plot and as a page."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def metrics(be, rng, tmp_path):
 
 
 class TestFile:
-    """What is read from a file."""
+    """Contents read from a file."""
 
     def test_costs(self, metrics):
         found = {name: (x, y) for name, x, y in h5_cost_data(metrics)}

@@ -1,4 +1,4 @@
-"""Host memory that the tensors of a process use, counted when it is asked for."""
+"""Accounting of host memory used by a process's tensors, counted on demand."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _peaks = {"used": 0, "reserved": 0}
 
 
 class HostMemory(MemoryFamily):
-    """``memory_stats`` and its kin in host memory."""
+    """``memory_stats`` and related methods for host memory."""
 
     _scratch: Any
 
@@ -43,13 +43,13 @@ class HostMemory(MemoryFamily):
 
 
 def _memory_of_tensors() -> dict[int, int]:
-    """Address of each piece of memory that living tensors have -> its bytes."""
+    """Map the address of each memory block of living tensors to its size in bytes."""
     found: dict[int, int] = {}
     for thing in gc.get_objects():
         if not issubclass(type(thing), CPUTensor):
             continue
         array, root = getattr(thing, "array", None), getattr(thing, "root", None)
-        if array is None or root is None:  # half made, or over memory of others
+        if array is None or root is None:  # under construction, or over foreign memory
             continue
         while isinstance(array.base, np.ndarray):
             array = array.base

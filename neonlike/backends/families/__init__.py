@@ -1,4 +1,4 @@
-"""Families of backend methods: one file a subject, each a mixin of ``Backend`` with its definitions."""
+"""Families of backend methods: one file per subject, each a mixin of ``Backend`` with its definitions."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 
 def public_methods(backend: type[Any]) -> dict[str, tuple[str, ...]]:
-    """Public methods and attributes of a backend class by the file that defines them, sorted, each name once.
+    """Public methods and attributes of a backend class by defining file, sorted, each name once.
 
-    Read from the classes: what a family defines is listed, and nothing else has to be kept up.
+    They are read from the classes, so the list is always complete.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ def public_methods(backend: type[Any]) -> dict[str, tuple[str, ...]]:
     """
     found: dict[str, tuple[str, ...]] = {}
     seen: set[str] = set()
-    for cls in reversed(backend.__mro__[:-1]):  # a family first, then what overrides it
+    for cls in reversed(backend.__mro__[:-1]):  # a family comes first, then its overrides
         names = {name for name in vars(cls) if not name.startswith("_")} - seen
         seen |= names
         if names:

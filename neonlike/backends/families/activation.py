@@ -19,7 +19,7 @@ F: Any = Functions
 
 @owner
 class ActivationFamily(Family):
-    """Definitions in op-trees; each is one fused kernel."""
+    """Activation methods defined as op-trees; each is one fused kernel."""
 
     def fprop_softmax(self, x: Any, axis: int | None = 0) -> Any:
         """exp(x - max) / sum(exp(x - max)) along ``axis``; lazy. x: tensor or expression (features, N)."""
@@ -33,7 +33,7 @@ class ActivationFamily(Family):
         Parameters
         ----------
         layer : object or None
-            Engine object of the layer; none is needed.
+            Engine object of the layer; not used.
         x : tensor or expression
         slope : float
         """
@@ -46,7 +46,7 @@ class ActivationFamily(Family):
         Parameters
         ----------
         layer, error, deltas
-            neon's arguments for its engine; accepted.
+            neon's engine arguments; ignored.
         x : tensor or expression
             Input or output of the activation.
         slope : float
@@ -60,13 +60,13 @@ class ActivationFamily(Family):
         Parameters
         ----------
         ngLayer : object or None
-            Engine object of the layer; none is needed.
+            Engine object of the layer; not used.
         transform : callable
-            Of a tensor, gives an expression.
+            Maps a tensor to an expression.
         inputs, outputs : tensors
-            They may be one tensor.
+            May be the same tensor.
         relu : bool
-            Says that the transform is a relu; nothing follows from it.
+            States that the transform is a relu; ignored.
         """
         if isinstance(transform, type) or not callable(transform):
             raise DTypeError(f"fprop_transform: transform must be callable, as Rectlin() is; got {shown(transform)}")
@@ -90,23 +90,23 @@ class ActivationFamily(Family):
         ngLayer, relu
             As in :meth:`fprop_transform`.
         transform : object
-            Its ``bprop`` gives the derivative, an expression or a number; see :func:`derivative` for what it gets.
+            Its ``bprop`` returns the derivative, an expression or a number; see :func:`derivative` for its arguments.
         outputs, error, deltas : tensors of one shape
             ``deltas`` may be ``error`` or ``outputs``.
         inputs : tensor of that shape, optional
-            What the transform was applied to, for those that ask for it.
+            Input of the transform, for transforms that need it.
 
         Raises
         ------
         MissingArgument
-            If the transform asks for ``inputs`` and there are none.
+            If the transform needs ``inputs`` and there are none.
         """
         require_method("bprop_transform", "transform", transform, "bprop", "Rectlin()")
         outputs = expression("bprop_transform", outputs, self)
         self.assign(deltas, derivative(transform, outputs, inputs) * expression("bprop_transform", error, self))
 
     def fprop_skipnode(self, x: Any, y: Any, beta: float) -> None:
-        """y = beta * y + x, for tensors of one shape; with beta 0 what y held is not read."""
+        """y = beta * y + x, for tensors of one shape; with beta 0 the old y is not read."""
         y, x = expression("fprop_skipnode", y, self), expression("fprop_skipnode", x, self)
         self.assign(y, y * float(beta) + x if beta else x)
 
@@ -131,7 +131,7 @@ class ActivationFamily(Family):
 
 
 def asks_for(transform: Any) -> frozenset[str]:
-    """The names of ``inputs`` and ``outputs`` that the ``bprop`` of an activation has as parameters."""
+    """The names among ``inputs`` and ``outputs`` that are parameters of an activation's ``bprop``."""
     bprop = getattr(transform, "bprop", None)
     return _asked(getattr(bprop, "__func__", bprop))
 
@@ -146,15 +146,16 @@ def _asked(bprop: Any) -> frozenset[str]:
 
 
 def derivative(transform: Any, outputs: Any, inputs: Any = None) -> Any:
-    """The derivative of an activation, by its ``bprop``: an expression or a number.
+    """Derivative of an activation, by its ``bprop``: an expression or a number.
 
-    ``bprop(x)`` gets the outputs, as in neon. Parameters called ``inputs`` and ``outputs`` get what they name, and no
-    parameter besides is filled then, unless ``outputs`` is not among them: ``bprop(x, inputs)`` gets the outputs first.
+    ``bprop(x)`` receives the outputs, as in neon. Parameters named ``inputs`` and ``outputs`` receive those tensors,
+    and no other parameter is filled then, unless ``outputs`` is missing: ``bprop(x, inputs)`` receives the outputs
+    first.
 
     Raises
     ------
     MissingArgument
-        If it asks for ``inputs``, and they are None: overwritten, as in recurrent layers.
+        If it needs ``inputs``, and they are None: overwritten, as in recurrent layers.
     """
     asked = asks_for(transform)
     if not asked:
@@ -166,7 +167,7 @@ def derivative(transform: Any, outputs: Any, inputs: Any = None) -> Any:
 
 
 def refuse_inputs(operation: str, transform: Any) -> None:
-    """Raise MissingArgument if the ``bprop`` of an activation asks for ``inputs``, which ``operation`` has not."""
+    """Raise MissingArgument if an activation's ``bprop`` needs ``inputs``, which ``operation`` does not have."""
     if "inputs" in asks_for(transform):
         raise MissingArgument(
             f"{operation}: the derivative of {type(transform).__name__} needs the inputs of the activation, which are "
@@ -175,7 +176,7 @@ def refuse_inputs(operation: str, transform: Any) -> None:
 
 
 def _all_named(bprop: Any, asked: frozenset[str]) -> bool:
-    """Whether no parameter but ``asked`` must be given."""
+    """Whether all required parameters are in ``asked``."""
     kinds = inspect.Parameter
     return not any(
         p.default is p.empty and p.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD) and name not in asked

@@ -1,4 +1,4 @@
-"""Along one axis: running sums and products, sorting, the largest values, picking by indices of each line's own."""
+"""Ops along one axis: cumulative sums and products, sorting, top-k, gathers with one index per element."""
 
 from __future__ import annotations
 
@@ -10,26 +10,27 @@ from neonlike.optree.node import expression
 
 
 class AlongFamily(Family):
-    """``cumsum``, ``sort``, ``topk`` and the like: lazy, of tensors and expressions, into ``out`` if it is given.
+    """``cumsum``, ``sort``, ``topk`` and similar: lazy, on tensors and expressions, or computed into ``out``.
 
     With ``axis=None`` they work on all elements in C order, as a column (n, 1).
     """
 
     def cumsum(self, a: Any, axis: int | None = None, reverse: bool = False, out: Any = None) -> Any:
-        """Sums of all elements of ``a`` up to each along ``axis``, itself included; differentiable.
+        """Cumulative sums of ``a`` along ``axis``; differentiable.
 
-        Added up in float64, or int64 for integers, whatever the dtype: the error of each sum is one rounding.
+        Sums are accumulated in float64, or int64 for integers, regardless of the dtype: each has the error of one
+        rounding.
 
         Parameters
         ----------
         axis : int or None
         reverse : bool
-            Sum all from each element to the end instead.
+            Sum from each element to the end instead.
 
         Raises
         ------
         ShapeError
-            If there is no such axis.
+            If the axis does not exist.
 
         Examples
         --------
@@ -41,25 +42,25 @@ class AlongFamily(Family):
         return self._finish(along.cumsum(expression("cumsum", a, self), axis, reverse), out)
 
     def cumprod(self, a: Any, axis: int | None = None, reverse: bool = False, out: Any = None) -> Any:
-        """Products of all elements of ``a`` up to each along ``axis``; as :meth:`cumsum`."""
+        """Cumulative products of ``a`` along ``axis``; otherwise as :meth:`cumsum`."""
         return self._finish(along.cumprod(expression("cumprod", a, self), axis, reverse), out)
 
     def sort(self, a: Any, axis: int | None = -1, descending: bool = False, out: Any = None) -> Any:
-        """``a`` in order along ``axis``; nan comes last, also in descending order. Differentiable."""
+        """Sort ``a`` along ``axis``; nan comes last, also in descending order. Differentiable."""
         return self._finish(along.sort(expression("sort", a, self), axis, descending), out)
 
     def argsort(self, a: Any, axis: int | None = -1, descending: bool = False, out: Any = None) -> Any:
-        """int64 positions along ``axis`` in the order of the values of ``a``: equal ones as they come, nan last."""
+        """int64 positions along ``axis`` in the order of the values of ``a``: stable, nan last."""
         return self._finish(along.argsort(expression("argsort", a, self), axis, descending), out)
 
     def topk(self, a: Any, k: int, axis: int | None = -1, largest: bool = True) -> tuple[Any, Any]:
-        """The ``k`` largest values of ``a`` along ``axis``, the largest first, and their int64 positions.
+        """The ``k`` largest values of ``a`` along ``axis``, largest first, and their int64 positions.
 
         Parameters
         ----------
         k : int
         largest : bool
-            False: the ``k`` smallest, the smallest first. Of equal values the first counts; nan comes last.
+            False: the ``k`` smallest, smallest first. Among equal values the first wins; nan comes last.
 
         Returns
         -------
@@ -74,12 +75,12 @@ class AlongFamily(Family):
         return along.topk(expression("topk", a, self), k, axis, largest)
 
     def take_along_axis(self, a: Any, indices: Any, axis: int | None = -1, out: Any = None) -> Any:
-        """``out[.., j, ..] = a[.., indices[.., j, ..], ..]``: picks what ``argsort`` found, say; differentiable.
+        """Gather along ``axis``: ``out[.., j, ..] = a[.., indices[.., j, ..], ..]``; differentiable.
 
         Parameters
         ----------
         indices : integer tensor, expression or array
-            Of the shape of ``a`` but for ``axis``, or broadcast with it along the others; negative ones count from the
+            The shape of ``a`` except for ``axis``, with broadcasting along the other axes; negative ones count from the
             end.
 
         Raises

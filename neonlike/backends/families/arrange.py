@@ -1,4 +1,4 @@
-"""Joining, cutting and rearranging tensors and expressions: lazy and differentiable, views where nothing moves."""
+"""Joining, cutting and rearranging of tensors and expressions: lazy, differentiable, and views where nothing moves."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from neonlike.optree.node import expression
 
 
 class ArrangeFamily(Family):
-    """``concatenate``, ``stack``, ``split`` and what is made of them, with NumPy's arguments.
+    """``concatenate``, ``stack``, ``split`` and related methods, with NumPy's arguments.
 
-    Results are lazy, or computed into ``out``. Parts and other shapes of tensors are views of their memory, as
-    slices are; those of expressions are expressions. Nothing has fewer than two axes.
+    Results are lazy, or computed into ``out``. Parts and other shapes of tensors are views of their memory, as slices
+    are; those of expressions are expressions. Nothing has fewer than two axes.
     """
 
     def concatenate(self, parts: Any, axis: int | None = 0, out: Any = None) -> Any:
-        """``parts`` one after the other along ``axis``; assigned to a tensor, each is computed straight into its place.
+        """Join ``parts`` along ``axis``; assigned to a tensor, each part is computed directly into its place.
 
         Parameters
         ----------
         parts : list or tuple of tensors, expressions and 2-D arrays
-            Of equal sizes but for ``axis``. The result has the dtype that arithmetic on them would give.
+            Equal sizes except for ``axis``. The result has the dtype of arithmetic on them.
         axis : int or None
             None: the elements of each in C order, as a column (n, 1).
         out : tensor, optional
@@ -38,7 +38,7 @@ class ArrangeFamily(Family):
         ShapeError
             If sizes do not fit, or a part is a number.
         ArgumentError
-            If there is no part.
+            If there are no parts.
 
         Examples
         --------
@@ -51,16 +51,16 @@ class ArrangeFamily(Family):
         return self._finish(arrange.concat(parts, axis, self), out)
 
     def stack(self, parts: Any, axis: int = 0, out: Any = None) -> Any:
-        """``parts``, all of one shape, along a new axis, which is ``axis`` of the result; see :meth:`concatenate`."""
+        """Join ``parts``, all of one shape, along a new axis at ``axis`` of the result; see :meth:`concatenate`."""
         return self._finish(arrange.stack(parts, axis, self), out)
 
     def split(self, a: Any, where: Any, axis: int = 0) -> list[Any]:
-        """Parts of ``a`` along ``axis``: views of a tensor, lazy windows of an expression.
+        """Split ``a`` along ``axis``: views of a tensor, lazy windows of an expression.
 
         Parameters
         ----------
         where : int or sequence of int
-            A number of equal parts, or the positions to cut at: ``[2, 5]`` gives ``a[:2]``, ``a[2:5]`` and ``a[5:]``.
+            Number of equal parts, or the cut positions: ``[2, 5]`` gives ``a[:2]``, ``a[2:5]`` and ``a[5:]``.
 
         Raises
         ------
@@ -70,40 +70,40 @@ class ArrangeFamily(Family):
         return arrange.split(expression("split", a, self), where, axis)
 
     def flip(self, a: Any, axis: Any = None, out: Any = None) -> Any:
-        """``a`` with the order along ``axis`` (int, tuple, or None for all axes) reversed."""
+        """Reverse the order of ``a`` along ``axis`` (int, tuple, or None for all axes)."""
         return self._finish(arrange.flip(expression("flip", a, self), axis), out)
 
     def roll(self, a: Any, shift: Any, axis: Any = None, out: Any = None) -> Any:
-        """``a`` moved on by ``shift`` along ``axis``; what leaves at one end comes back at the other.
+        """Shift ``a`` cyclically by ``shift`` along ``axis``.
 
         Parameters
         ----------
         shift : int or tuple of int
         axis : int or tuple of int, optional
-            As many as shifts, or one of either for all of the other. Without it, the elements in C order are moved on.
+            As many as shifts, or one of either for all of the other. Without it, elements are shifted in C order.
 
         Raises
         ------
         ShapeError
-            If an axis does not exist, or their number is not that of the shifts.
+            If an axis does not exist, or the numbers of axes and shifts differ.
         DTypeError
-            If a shift is no integer.
+            If a shift is not an integer.
         """
         return self._finish(arrange.roll(expression("roll", a, self), shift, axis), out)
 
     def tile(self, a: Any, counts: Any, out: Any = None) -> Any:
-        """``a`` as a whole ``counts[i]`` times along each axis; fewer counts than axes are for the last ones."""
+        """Repeat ``a`` ``counts[i]`` times along each axis; fewer counts than axes apply to the last axes."""
         return self._finish(arrange.tile(expression("tile", a, self), counts), out)
 
     def repeat(self, a: Any, counts: Any, axis: int | None = None, out: Any = None) -> Any:
-        """Each slice of ``a`` along ``axis`` so many times: one number for all, or one for each slice.
+        """Repeat each slice of ``a`` along ``axis``: one count for all, or one per slice.
 
-        Without an axis, each element, in C order: the result is a vector (n, 1), as ``a.reshape(-1)`` is.
+        Without an axis, each element is repeated in C order: the result is a vector (n, 1), as ``a.reshape(-1)`` is.
 
         Raises
         ------
         ShapeError
-            If a number is negative, or there are neither one nor as many as slices.
+            If a count is negative, or there is neither one count nor one per slice.
         """
         a, axis = arrange.in_line(expression("repeat", a, self), axis)
         axis = arrange.one_axis("repeat", axis, a.shape)
@@ -129,7 +129,7 @@ class ArrangeFamily(Family):
         mode: str = "constant",
         constant_values: Any = None,
     ) -> Any:
-        """``a`` with ``value`` around it, or with elements of its own.
+        """Pad ``a`` with ``value``, or with its own elements.
 
         Parameters
         ----------
@@ -139,60 +139,61 @@ class ArrangeFamily(Family):
         constant_values : number or pairs, optional
             NumPy's name of ``value``.
         mode : "constant", "edge", "reflect", "symmetric" or "wrap"
-            As NumPy's: all but the first go without a value. Edge repeats the outermost element, reflect mirrors at it,
-            symmetric at its outer side, wrap goes on at the other end.
+            As in NumPy; only "constant" uses a value. Edge repeats the outermost element, reflect mirrors at its
+            center, symmetric at its outer side, wrap continues from the other end.
 
         Raises
         ------
         ShapeError
-            On widths that are negative, where either does not fit the axes, and where there is nothing to repeat.
+            For negative widths, widths or values that do not fit the axes, and modes without an element to repeat.
         DTypeError
-            If a value is no number.
+            If a value is not a number.
         ArgumentError
-            On an unknown mode.
+            For an unknown mode.
         """
         value = value if constant_values is None else constant_values
         return self._finish(arrange.pad(expression("pad", a, self), widths, value, mode), out)
 
     def expand_dims(self, a: Any, axis: Any) -> Any:
-        """``a`` with a new axis of size 1, ``axis`` of the result (int, or tuple for several); a view of a tensor."""
+        """Insert a new axis of size 1 at ``axis`` of the result (int, or tuple for several); a view of a tensor."""
         return arrange.expand_dims(expression("expand_dims", a, self), axis)
 
     def squeeze(self, a: Any, axis: Any = None) -> Any:
-        """``a`` without the axes of size 1 that ``axis`` names (None: any), as long as two remain; a view of a tensor.
+        """Remove the axes ``axis`` of size 1 (None: all), as long as two axes remain; a view of a tensor.
 
         Raises
         ------
         ShapeError
-            If an axis named has another size, or fewer than two axes would remain.
+            If a given axis has another size, or fewer than two axes would remain.
         """
         return arrange.squeeze(expression("squeeze", a, self), axis)
 
     def einsum(self, subscripts: str, *operands: Any, out: Any = None) -> Any:
-        """Sum of products by subscripts, NumPy's: ``be.einsum("ij,jk->ik", a, b)`` is ``be.dot(a, b)``.
+        """Sum of products by subscripts, as in NumPy: ``be.einsum("ij,jk->ik", a, b)`` is ``be.dot(a, b)``.
 
         Lazy and differentiable. Operands are contracted from left to right: by matrix products, or by one kernel of
-        products and sums where an axis is shared and kept (unless those are large).
+        products and sums if an axis is shared and kept (unless those are large).
 
         Parameters
         ----------
         subscripts : str
-            A letter for each axis of each operand, the result's after ``->`` (without it, letters that occur once, in
-            their order in the alphabet). Repeated letters of one operand take its diagonal. ``...`` stands for the axes
-            not named, the same ones in each operand that has it. Axes of one letter have one size: 1 is not stretched.
+            One letter per axis of each operand, with the result's after ``->`` (by default, letters that occur once, in
+            alphabetical order). Repeated letters of one operand take its diagonal. ``...`` stands for the unnamed axes,
+            which are the same in each operand that has it. Axes with the same letter have equal sizes: 1 is not
+            broadcast.
         operands : tensors, expressions or arrays
-            One letter fits a vector (n, 1) or (1, n), none a (1, 1).
+            One letter matches a vector (n, 1) or (1, n), no letter a (1, 1).
         out : tensor, optional
 
         Returns
         -------
         expression
-            Of at least two axes: a vector is (n, 1), a number (1, 1).
+            An expression of at least two axes: a vector is (n, 1), a number (1, 1).
 
         Raises
         ------
         ArgumentError
-            If the subscripts are not well formed, or name another number of operands.
+            If the subscripts are malformed, or name another number of operands.
         ShapeError
             If they do not fit the operands.
 

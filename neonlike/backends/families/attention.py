@@ -34,28 +34,28 @@ class AttentionFamily(Family):
         causal: bool = False,
         scale: float | None = None,
     ) -> AttentionGeometry:
-        """Sizes of an attention, for the calls below.
+        """Create the geometry of an attention for the calls below.
 
         Parameters
         ----------
         dtype : dtype
-            Of the tensors to come; None for the backend's.
+            Dtype of the tensors; None for the backend's.
         N, heads : int
-            Samples, and heads of each. Calls take any number of both.
+            Samples, and heads per sample. Calls accept any number of both.
         queries, size : int
-            Number of queries, and elements of each.
+            Number of queries, and elements per query.
         keys, value_size : int, optional
-            Number of keys and of values, and elements of a value; default: ``queries`` and ``size``.
+            Number of keys and values, and elements per value; default: ``queries`` and ``size``.
         causal : bool
-            Query i sees the keys 0 to i only, also where there are more or fewer keys than queries: the first query
-            sees the first key, as with PyTorch's ``is_causal``.
+            Query i sees only keys 0 to i, also with more or fewer keys than queries: the first query sees the first
+            key, as with PyTorch's ``is_causal``.
         scale : float, optional
-            Of the products of queries and keys; default: 1 / sqrt(size).
+            Factor of the products of queries and keys; default: 1 / sqrt(size).
 
         Raises
         ------
         DTypeError, ArgumentError
-            On sizes that are no integers, negative numbers, heads or elements of 0, or a scale that is no number.
+            If sizes are not integers, or negative, heads or elements are 0, or the scale is not a number.
 
         Examples
         --------
@@ -77,37 +77,36 @@ class AttentionFamily(Family):
     def fprop_attention(
         self, layer: AttentionGeometry, Q: Any, K: Any, V: Any, O: Any, lse: Any = None, repeat: int = 1  # noqa: E741
     ) -> tuple[float, float] | None:
-        """Each query takes a mean of the values: ``O = softmax(scale * Q.K^T) . V``, the softmax over keys.
+        """Attention ``O = softmax(scale * Q.K^T) . V`` with the softmax over keys: each query averages the values.
 
-        No matrix of all scores is stored: working memory does not grow with the number of queries times keys.
+        The matrix of all scores is never stored: working memory does not grow with the product of queries and keys.
 
         Parameters
         ----------
         layer : AttentionGeometry
         Q, K, V : tensors (N, heads, queries, size), (N, heads, keys, size), (N, heads, keys, value_size)
-            Of one float dtype; float16 and bfloat16 are computed in float32, on a GPU's tensor cores with weights
-            rounded to the dtype as factors. With two axes before the matrices, with one, (N heads, queries, size), or
-            with none. Views of any strides, such as parts of one projection; kernels read and write them where they
-            lie, on a GPU if the elements of a query follow each other.
+            One float dtype; float16 and bfloat16 are computed in float32, on a GPU's tensor cores with weights rounded
+            to the dtype as factors. Two leading axes, one, (N heads, queries, size), or none. Views of any strides,
+            such as parts of one projection; kernels access them in place, on a GPU if the elements of a query are
+            contiguous.
         O : tensor (N, heads, queries, value_size)
-            Written.
+            Output.
         lse : tensor (N, heads, queries), optional
-            Receives the logarithm of each query's sum of exponentials, which ``bprop_attention`` needs. float32, or
-            float64 of float64 tensors.
+            Receives the logarithm of each query's sum of exponentials, for ``bprop_attention``. float32, or float64 for
+            float64 tensors.
         repeat : int
-            Above 1, time the call; see ``_run_primitive``.
+            Number of timed runs if above 1; see ``_run_primitive``.
 
         Raises
         ------
         DTypeError, ShapeError, AliasError
-            If the tensors do not fit the layer and each other, or what is written shares memory; nothing is written
-            then.
+            If the tensors do not fit the layer and each other, or an output shares memory; then nothing is written.
 
         Notes
         -----
-        A score of -inf gives the weight 0. A query of which all scores are -inf, or one of which is nan or +inf, gives
-        nan. Without keys, outputs are 0. What a causal query does not see takes no part in its softmax; a value of inf
-        or nan there may still reach it, as 0 times it is nan.
+        A score of -inf gives the weight 0. A query with all scores -inf, or with one score of nan or +inf, gives nan.
+        Without keys, outputs are 0. Keys hidden by causality take no part in the softmax; a value of inf or nan there
+        may still reach the query, as 0 times it is nan.
 
         Source: Vaswani et al., "Attention is all you need" (2017), section 3.2.1.
         """
@@ -140,30 +139,29 @@ class AttentionFamily(Family):
     ) -> tuple[float, float] | None:
         """Gradients of the queries, keys and values from the error of the output.
 
-        With the weights ``P = exp(scale * Q.K^T - lse)``, which are computed again, and ``S = P * (E.V^T - rowsums(E *
+        With the weights ``P = exp(scale * Q.K^T - lse)``, which are recomputed, and ``S = P * (E.V^T - rowsums(E *
         O))``: ``dV = P^T.E``, ``dQ = scale * S.K``, ``dK = scale * S^T.Q``.
 
         Parameters
         ----------
         layer : AttentionGeometry
         Q, K, V, O, lse : tensors
-            As ``fprop_attention`` read and wrote them.
+            As read and written by ``fprop_attention``.
         E : tensor (N, heads, queries, value_size)
-            Error of O; not changed.
+            Error of O; not modified.
         dQ, dK, dV : tensors of the shapes of Q, K and V
-            Written. They may be parts of one tensor.
+            Outputs. They may be parts of one tensor.
         repeat : int
-            Above 1, time the call; see ``_run_primitive``.
+            Number of timed runs if above 1; see ``_run_primitive``.
 
         Raises
         ------
         DTypeError, ShapeError, AliasError
-            If the tensors do not fit the layer and each other, or what is written shares memory; nothing is written
-            then.
+            If the tensors do not fit the layer and each other, or an output shares memory; then nothing is written.
 
         Notes
         -----
-        A query whose output is nan gives gradients of nan to itself and to the keys and values that it sees.
+        A query with output nan gives gradients of nan to itself and to the keys and values that it sees.
         """
         name = "bprop_attention"
         require_tensors(self, name, lse=lse)
@@ -184,10 +182,10 @@ class AttentionFamily(Family):
     def _run_attention(
         self, name: str, run: Any, request: AttentionPass, moved: Any, outputs: Any, repeat: int, operands: Operands
     ) -> tuple[float, float] | None:
-        """``_run_primitive`` with the bytes of ``moved`` and the operations of all heads."""
+        """Call ``_run_primitive`` with the bytes of ``moved`` and the operations of all heads."""
         layer = request.layer
         flops = 2 * request.heads * layer.pairs * (layer.size + layer.value_size)
-        if request.backward:  # the scores again, and two products for each that the forward pass has
+        if request.backward:  # recomputed scores, and two products for each of the forward pass
             flops = 2 * flops + 2 * request.heads * layer.pairs * layer.size
         shapes = tuple(tensor.shape for tensor in moved[:3])
         nbytes = sum(tensor.nbytes for tensor in moved)
@@ -197,7 +195,7 @@ class AttentionFamily(Family):
         return rate
 
     def _check_attention(self, name: str, layer: Any, lse: Any, **tensors: Any) -> AttentionPass:
-        """The request, if all tensors are of this backend, of one float dtype, and of the layer's sizes."""
+        """Check that all tensors are of this backend, one float dtype and the layer's sizes; return the request."""
         if not isinstance(layer, AttentionGeometry):
             raise DTypeError(f"{name}: layer must come from be.attention_layer(...), got {type(layer).__name__}")
         require_tensors(self, name, **tensors)
@@ -228,9 +226,9 @@ class AttentionFamily(Family):
     def _fprop_attention(
         self, request: AttentionPass, Q: Any, K: Any, V: Any, O: Any, lse: Any  # noqa: E741
     ) -> KernelCall | None:
-        """``fprop_attention`` of checked tensors that are not empty; lse may be None.
+        """``fprop_attention`` of checked, non-empty tensors; lse may be None.
 
-        Returns the launch of a kernel, if that was all; see ``kernels/run/calls.py``.
+        Returns the kernel launch, if that was all; see ``kernels/run/calls.py``.
         """
         definition.forward(self, request, Q, K, V, O, lse)
         return None
@@ -248,13 +246,15 @@ class AttentionFamily(Family):
         dK: Any,
         dV: Any,
     ) -> KernelCall | None:
-        """``bprop_attention`` of checked tensors that are not empty; returns as :meth:`_fprop_attention`."""
+        """``bprop_attention`` of checked, non-empty tensors; returns as :meth:`_fprop_attention`."""
         definition.backward(self, request, (Q, K, V, O, E), lse, (dQ, dK, dV))
         return None
 
     def _planned_attention(self, arrays: Sequence[Any], request: AttentionPass) -> KernelCall | None:
-        """The launch that one of these makes on arrays that lie like these, in their order, with which it has them in
-        the places of their addresses; None if it is more than that."""
+        """Kernel call for arrays of these layouts and order, with arrays in the place of addresses.
+
+        None if the operation takes more than one kernel.
+        """
         return None
 
     def _workspace(self, layer: Any, operation: str) -> int:
@@ -265,5 +265,5 @@ class AttentionFamily(Family):
         return self._attention_workspace(AttentionPass(layer, (layer.N, layer.heads), operation == "bprop"))
 
     def _attention_workspace(self, request: AttentionPass) -> int:
-        """Bytes beside the tensors; see ``workspace_bytes``."""
+        """Bytes of workspace; see ``workspace_bytes``."""
         return definition.workspace(request)

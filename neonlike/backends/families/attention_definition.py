@@ -1,7 +1,7 @@
-"""Defines attention as matrix products and expressions, a band of queries of all heads at a time.
+"""Definition of attention as matrix products and expressions, one band of queries of all heads at a time.
 
-All of it runs on the backend, on a GPU's memory too. A band has a row of scores for each of its queries; it is as high
-as its scores fit into memory of a fixed size, so that memory grows with the lengths and not with their product.
+It runs on any backend, in GPU memory as well. A band has a row of scores per query, and as many queries as fit in
+memory of a fixed size, so that memory grows with the lengths and not with their product.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from neonlike.optree.shapes import Shape
 
 F: Any = Functions
 MOST_SCORES = 1 << 22
-"""Scores of a band, unless a single query of each head has more."""
+"""Scores per band, unless a single query of each head has more."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionPass:
-    """An attention of some heads, or its gradients.
+    """Request for an attention of some heads, or for its gradients.
 
     Attributes
     ----------
     layer : AttentionGeometry
     leading : tuple of int
-        Axes of the tensors before those of a matrix, none to two: samples and heads.
+        Leading axes of the tensors before those of a matrix, up to two: samples and heads.
     backward : bool
     """
 
@@ -43,7 +43,7 @@ class AttentionPass:
 
     @property
     def heads(self) -> int:
-        """Matrices of queries, of all samples."""
+        """Number of query matrices over all samples."""
         return math.prod(self.leading)
 
 
@@ -67,7 +67,7 @@ def forward(be: Any, request: AttentionPass, Q: Any, K: Any, V: Any, O: Any, lse
 
 
 def backward(be: Any, request: AttentionPass, inputs: Any, lse: Any, gradients: Any) -> None:
-    """See ``AttentionFamily.bprop_attention``; inputs: Q, K, V, O and E; gradients: of the first three."""
+    """See ``AttentionFamily.bprop_attention``; inputs: Q, K, V, O and E; gradients: of Q, K and V."""
     layer, kind, heads = request.layer, lse.dtype, request.heads
     q, k, v, out, error = (_stack(t, kind) for t in inputs)
     total = _stack(lse, kind, (heads, layer.queries, 1))
@@ -90,7 +90,7 @@ def backward(be: Any, request: AttentionPass, inputs: Any, lse: Any, gradients: 
 
 
 def workspace(request: AttentionPass) -> int:
-    """Bytes of bands of scores, a copy of each operand, and rows of numbers."""
+    """Bytes of score bands, a copy of each operand, and rows of numbers."""
     layer = request.layer
     highest = _band(request)
     inputs = (1 + request.backward) * (layer.queries + layer.keys) * (layer.size + layer.value_size)
@@ -99,13 +99,13 @@ def workspace(request: AttentionPass) -> int:
 
 
 def _band(request: AttentionPass) -> int:
-    """Queries of a band."""
+    """Number of queries per band."""
     layer = request.layer
     return max(1, min(layer.queries, MOST_SCORES // max(1, request.heads * layer.keys)))
 
 
 def _bands(request: AttentionPass) -> Iterator[tuple[int, int, int]]:
-    """First query and end of each band, and the keys from the first on that some of its queries see."""
+    """First query and end of each band, and the number of leading keys seen by its queries."""
     layer, step = request.layer, _band(request)
     for first in range(0, layer.queries, step):
         end = min(first + step, layer.queries)
@@ -113,7 +113,7 @@ def _bands(request: AttentionPass) -> Iterator[tuple[int, int, int]]:
 
 
 def _scores(be: Any, request: AttentionPass, q: Any, k: Any, first: int) -> Any:
-    """Scores (heads, rows, keys) of the queries from number ``first`` on; -inf where a query does not see the key."""
+    """Scores (heads, rows, keys) of the queries from number ``first`` on; -inf for hidden keys."""
     rows, seen = q.shape[1], k.shape[1]
     scores = be.fresh((request.heads, rows, seen), dtype=q.dtype)
     be.batched_dot(q, k.T, scores, alpha=request.layer.scale)
@@ -127,7 +127,7 @@ def _scores(be: Any, request: AttentionPass, q: Any, k: Any, first: int) -> Any:
 
 
 def _stack(tensor: Any, dtype: DType, shape: Shape | None = None) -> Any:
-    """``tensor`` as a stack of matrices of ``dtype``, a view of it where that is possible; to be read."""
+    """``tensor`` as a stack of matrices of ``dtype`` for reading, a view if possible."""
     dims = shape or (math.prod(tensor.shape[:-2]), *tensor.shape[-2:])
     if tensor.dtype == dtype:
         try:
@@ -140,7 +140,7 @@ def _stack(tensor: Any, dtype: DType, shape: Shape | None = None) -> Any:
 
 @contextmanager
 def _stored(tensor: Any, dtype: DType) -> Iterator[Any]:
-    """The same to be written: what is not a view is copied to ``tensor`` when the block ends without an exception."""
+    """The stack for writing: a copy is stored to ``tensor`` when the block ends without exception."""
     dims = (math.prod(tensor.shape[:-2]), *tensor.shape[-2:])
     if tensor.dtype == dtype:
         try:

@@ -27,7 +27,7 @@ F: Any = Functions
 
 
 class _Request(Request):
-    """What both requests have in common."""
+    """Base of both requests."""
 
     geometry: AttentionGeometry
     results: tuple[Result, ...]
@@ -35,11 +35,11 @@ class _Request(Request):
 
     @property
     def key(self) -> int | None:
-        """Equal for requests of the same class and sizes."""
+        """Key that is equal for requests of the same class and sizes."""
         return rule_key(type(self), self.geometry, self.results, self.dtypes)
 
     def _planned(self, be: Any, arrays: Sequence[Any], backward: bool) -> Any:
-        """The kernel for ``arrays`` in the order of the backend's method; None if it is not one, or does nothing."""
+        """Kernel for ``arrays`` in the order of the backend's method; None if it takes several, or there is no work."""
         layer, leading = self.geometry, tuple(arrays[0].shape[:-2])
         request = AttentionPass(layer, leading, backward)
         return be._planned_attention(arrays, request) if layer.keys and request.heads * layer.queries else None
@@ -47,14 +47,14 @@ class _Request(Request):
 
 @dataclass(frozen=True, eq=False)
 class Attention(_Request):
-    """``fprop_attention`` of (Q, K, V); the further result is the logarithm of each query's sum of exponentials."""
+    """``fprop_attention`` of (Q, K, V); its second result is the logarithm of each query's sum of exponentials."""
 
     geometry: AttentionGeometry
     results: tuple[Result, ...]
     dtypes: tuple[DType | None, ...]
 
     def run(self, be: Any, results: Sequence[Any], operands: Sequence[Any]) -> None:
-        """Compute it."""
+        """Compute the attention."""
         be.fprop_attention(self.geometry, *operands, *results)
 
     def planned(self, be: Any, results: Sequence[Any], operands: Sequence[Any]) -> Any:
@@ -62,7 +62,7 @@ class Attention(_Request):
         return self._planned(be, (*operands, *results), False)
 
     def describe(self) -> str:
-        """The method of the backend, and the sizes."""
+        """Name of the backend's method, with sizes."""
         return f"be.fprop_attention, {self.geometry}"
 
 
@@ -75,7 +75,7 @@ class AttentionGradient(_Request):
     dtypes: tuple[DType | None, ...]
 
     def run(self, be: Any, results: Sequence[Any], operands: Sequence[Any]) -> None:
-        """Compute them."""
+        """Compute the gradients."""
         be.bprop_attention(self.geometry, *operands, *results)
 
     def planned(self, be: Any, results: Sequence[Any], operands: Sequence[Any]) -> Any:
@@ -83,18 +83,18 @@ class AttentionGradient(_Request):
         return self._planned(be, (*operands, *results), True)
 
     def slopes(self, position: int, d: Any, *operands: Any) -> tuple[Any, ...]:  # type: ignore[override]
-        """Those of the formula, with weights that are what queries and keys give."""
+        """Gradients of the formula, with weights recomputed from queries and keys."""
         Q, K, V, _, _, error = operands
         *by_inputs, by_error = differentiated(partial(_formula, self.geometry, position), d, (Q, K, V, error))
         return (*by_inputs, None, None, by_error)
 
     def describe(self) -> str:
-        """The method of the backend, and the sizes."""
+        """Name of the backend's method, with sizes."""
         return f"be.bprop_attention, {self.geometry}"
 
 
 def _formula(layer: AttentionGeometry, position: int, *operands: Any) -> Any:
-    """The gradient of Q (0), K (1) or V (2), from these and the error; see ``bprop_attention``."""
+    """The gradient of Q (0), K (1) or V (2) from these and the error; see ``bprop_attention``."""
     shape = operands[position].shape
     q, k, v, error = (one.reshape(-1, *one.shape[-2:]) for one in operands)
     scores = _product(q, k.T) * layer.scale
@@ -123,11 +123,11 @@ class LazyAttentionFamily(AttentionFamily):
         ----------
         Q : (N, heads, queries, size), or without the first axis or the first two
         K, V : (N, heads, keys, size), (N, heads, keys, value_size)
-            With as many axes.
+            As many axes as Q.
         causal : bool
-            Query i sees the keys 0 to i only.
+            Restrict query i to keys 0 to i.
         scale : float, optional
-            Of the products of queries and keys; default: 1 / sqrt(size).
+            Factor of the products of queries and keys; default: 1 / sqrt(size).
 
         Returns
         -------
@@ -137,7 +137,7 @@ class LazyAttentionFamily(AttentionFamily):
         Raises
         ------
         ShapeError, DTypeError
-            If shapes do not fit each other, or dtypes differ or are no floats.
+            If shapes do not match, or dtypes differ or are not floats.
         """
         given = {"Q": Q, "K": K, "V": V}
         operands: list[Any] = [expression("attention", value, self) for value in given.values()]

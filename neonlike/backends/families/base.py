@@ -1,4 +1,4 @@
-"""The members that a family may rely on: the attributes and helpers every backend has."""
+"""Common base of the families: the attributes and helpers of every backend."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ class Family:
     executor: Executor
     rng: Any
     builders: ClassVar[dict[Kind, Callable[[OpSpec, str], Callable[..., Any]]]] = {}
-    """What makes the method ``name`` of a row, by the row's kind; families add theirs."""
+    """Creates the method ``name`` of a row, by the row's kind; families add their kinds."""
 
     def __init_subclass__(cls, builds_nodes: bool = False, **options: Any) -> None:
-        """Have the arguments of a family's methods checked, unless they build nodes, which has to be quick."""
+        """Add argument checks to a family's methods, unless they build nodes, which has to be fast."""
         super().__init_subclass__(**options)
         if cls.__name__.endswith("Family") and not builds_nodes:
             check_methods(cls)
 
     def __getattr__(self, name: str) -> Any:
-        """Builders of rows registered after the families were made, and what storeys above have attached."""
+        """Look up builders of rows registered later, and attributes attached by higher packages."""
         if name in attached_names():
             return attached(self, name)
         for spec in () if name.startswith("_") else OPS.values():
@@ -43,7 +43,7 @@ class Family:
         raise MissingAttribute(f"{type(self).__name__} has no method or attribute {name!r}", name, self._public_names)
 
     def _public_names(self) -> list[str]:
-        """What a user may have meant."""
+        """Candidates for a misspelt name."""
         made_later = (name for spec in OPS.values() if spec.kind in self.builders for name in spec.builders)
         return [name for name in {*dir(self), *made_later, *attached_names()} if not name.startswith("_")]
 
@@ -78,21 +78,21 @@ class Family:
             """See ``TimingFamily._run_primitive``."""
 
     def _workspace(self, layer: Any, operation: str) -> int:
-        """What ``workspace_bytes`` gives; families answer for their layers, and pass others on."""
+        """Bytes for ``workspace_bytes``; families answer for their layers, and delegate others."""
         raise DTypeError(
             f"workspace_bytes: layer must come from be.conv_layer, be.deconv_layer, be.pool_layer or "
             f"be.attention_layer, got {type(layer).__name__}"
         )
 
     def _layer_dtype(self, name: str, dtype: Any) -> DType:
-        """``dtype``, or this backend's if it is None, for what ``name`` makes; DTypeError if it is no float."""
+        """Return ``dtype``, or this backend's if it is None, for ``name``; raise DTypeError if it is not a float."""
         found = self.default_np_dtype if dtype is None else as_dtype(dtype, name)
         if not is_float(found):
             raise DTypeError(f"{name}: dtype must be float16, bfloat16, float32 or float64, got {found.name}")
         return found
 
     def _finish(self, node: Any, out: Any) -> Any:
-        """The lazy ``node``, or ``out`` with the node computed into it."""
+        """Return the lazy ``node``, or compute it into ``out`` and return that."""
         if out is None:
             return node
         if not isinstance(out, Tensor):

@@ -1,7 +1,7 @@
 """Batch normalisation: ``compound_fprop_bn``, ``compound_bprop_bn`` (S. Ioffe, C. Szegedy 2015).
 
-Every row of ``(nfm, M)`` is normalised by the mean and variance of its M elements. Which elements make a row is a
-matter of shape, since N is the innermost axis of (C, H, W, N):
+Every row of ``(nfm, M)`` is normalised by the mean and variance of its M elements. The shape determines the elements of
+a row, since N is the innermost axis of (C, H, W, N):
 
 * spatial: statistics (C, 1), x of shape (C*H*W, N) or (C, H*W*N): a row is a feature map of all samples;
 * per activation: statistics (C*H*W, 1), x of shape (C*H*W, N): a row is one position of one feature map.
@@ -34,7 +34,7 @@ from neonlike.optree.forms import owner
 from neonlike.optree.shapes import is_regrouped
 
 _FLOPS_STATISTICS, _FLOPS_NORMALISE, _FLOPS_BACKWARD = 4, 3, 9
-"""Operations an element: difference, square, two sums; difference, product, sum; both passes backward."""
+"""Operations per element: difference, square, two sums; difference, product, sum; both passes backward."""
 
 
 @owner
@@ -42,9 +42,9 @@ class BatchNormFamily(Family):
     """Batch normalisation: ``compound_fprop_bn``, ``compound_bprop_bn``.
 
     Data (x, y, the deltas) are tensors of one float dtype with nfm * M elements: of shape (nfm, M), or one that splits
-    or merges axes of it such as (nfm * H * W, N); any view. Statistics, parameters and their gradients have one value
-    a row, (nfm, 1), and are float32 for float16 data; another float dtype is converted on the way in and out. The
-    number of gammas says what a row is: a feature map, or one position of it, see the module.
+    or merges its axes such as (nfm * H * W, N); any view. Statistics, parameters and their gradients have one value per
+    row, (nfm, 1), and are float32 for float16 data; another float dtype is converted on entry and exit. The number of
+    gammas defines a row: a feature map, or one position of it, see the module.
     """
 
     @repeatable()
@@ -56,43 +56,46 @@ class BatchNormFamily(Family):
     ) -> Any:  # fmt: skip
         """y = alpha * (gamma * xhat + beta) + accumbeta * y, with xhat = (x - mean) / sqrt(variance + eps) by rows.
 
-        In training the mean is ``xsum / M`` and the variance, ``mean((x - mean)**2)``, is biased; both move the running
+        In training the mean is ``xsum / M`` and the variance, ``mean((x - mean)**2)``, is biased; both update the
+        running
         statistics: ``gmean = rho * gmean + (1 - rho) * mean``, and gvar likewise. Means are kept in more than the
-        precision of x: rows far from 0 come out as well as others. Results do not depend on the number of threads.
+        precision of x, so that rows far from 0 are as accurate as others. Results do not depend on the number of
+        threads.
 
         Parameters
         ----------
         x, y : data
-            y may be x. With ``accumbeta`` 0 old values of y are not read.
+            y may be x. With ``accumbeta`` 0 the old y is not read.
         xsum : (nfm, 1)
-            Sums of x by rows: read if ``compute_batch_sum`` is false (the ``bsum`` of a convolution or product), else
-            written. What it holds afterwards is for ``compound_bprop_bn``. May be None in inference.
+            Row sums of x: read if ``compute_batch_sum`` is false (the ``bsum`` of a convolution or product), else
+            written. Its contents afterwards are for ``compound_bprop_bn``. May be None in inference.
         xvar : (nfm, 1)
-            Gets the variance. May be None in inference.
+            Receives the variance. May be None in inference.
         gmean, gvar : (nfm, 1)
-            Moved in training (old values are not read if ``rho`` is 0); in ``inference`` used instead of the batch's.
+            Updated in training (old values are not read if ``rho`` is 0); in ``inference`` used instead of batch
+            statistics.
         relu : bool
             Clamp ``gamma * xhat + beta`` at 0; nan stays nan.
         binary : bool
-            Shift-based (M. Courbariaux et al. 2016): products by the inverse deviation and by gamma, and the square
-            in the variance, multiply by the nearest power of two, see ``shift``.
+            Shift-based (M. Courbariaux et al. 2016): products by the inverse deviation and by gamma, and the square in
+            the variance, multiply by the nearest power of two, see ``shift``.
         repeat : int
-            Above 1: time that many runs.
+            Number of timed runs if above 1.
         threads, outputs, layer
-            Hints of neon; without effect.
+            neon's hints; ignored.
 
         Returns
         -------
-        None, or (milliseconds, GFLOP/s) where the call was timed
+        None, or (milliseconds, GFLOP/s) for a timed call
 
         Raises
         ------
         ShapeError
-            If sizes do not fit, or there is no element to take statistics of.
+            If sizes do not fit, or there are no elements for statistics.
         DTypeError
-            If the data have not one float dtype, or what is needed is no float tensor or no number.
+            If the data do not have one float dtype, or a required argument is not a float tensor or number.
         AliasError
-            If y overlaps x without being it, or another tensor that is written overlaps any.
+            If y overlaps x without being it, or another output overlaps any tensor.
         """
         sums = (None, None) if inference else (xsum, xvar)
         operands = Operands((x, *sums, gmean, gvar, gamma, beta, y), 0 if y is x else -1)
@@ -107,44 +110,44 @@ class BatchNormFamily(Family):
         *, y: Any = None, alpha_data: float = 1.0, beta_data: float = 0.0,
         alpha_param: float = 1.0, beta_param: float = 0.0, own_sum: bool = False,
     ) -> Any:  # fmt: skip
-        """Gradients of a training call of ``compound_fprop_bn`` (with alpha 1) by x, gamma and beta.
+        """Gradients of a training call of ``compound_fprop_bn`` (with alpha 1) with respect to x, gamma and beta.
 
-        With d = delta_in and xhat as there, by rows of M elements: ``dgamma = sum(xhat * d)``, ``dbeta = sum(d)``,
-        ``dx = gamma / sqrt(xvar + eps) * (d - (xhat * dgamma + dbeta) / M)``. Stored are
+        With d = delta_in and xhat as in the forward pass, by rows of M elements: ``dgamma = sum(xhat * d)``,
+        ``dbeta = sum(d)``, ``dx = gamma / sqrt(xvar + eps) * (d - (xhat * dgamma + dbeta) / M)``. Results are
         ``delta_out = alpha_data * dx + beta_data * delta_out`` and, for both parameters,
         ``grad = alpha_param * dparam + beta_param * grad``; with a factor of 0 old values are not read.
 
         Parameters
         ----------
         delta_out, delta_in, x : data
-            delta_out may be delta_in (or x, or y). x holds what it held in the forward call.
+            delta_out may be delta_in (or x, or y). x has its contents of the forward call.
         grad_gamma, grad_beta : (nfm, 1)
         xsum, xvar, gamma : (nfm, 1)
-            As the forward call left them: xsum holds the sums, whether that call computed them or they were given.
+            As left by the forward call: xsum holds the sums, computed there or given.
         y : data, optional
-            Result of a forward call with ``relu`` and without ``accumbeta``: d counts as 0 where y is not above 0, so
-            that the gradient of the clamp needs no pass of its own.
+            Result of a forward call with ``relu`` and without ``accumbeta``: d counts as 0 where y is not above 0,
+            which includes the gradient of the clamp in this call.
         binary : bool
             As in the forward call; dgamma enters dx as a power of two, ``xhat * d`` stays a product.
         own_sum : bool
-            Whether the forward call computed xsum: then what that lost by rounding, in rows far from 0, is found again.
+            Whether the forward call computed xsum: its rounding error, in rows far from 0, is then recovered.
         repeat : int
-            Above 1: time that many runs.
+            Number of timed runs if above 1.
         threads, layer
-            Hints of neon; without effect.
+            neon's hints; ignored.
 
         Returns
         -------
-        None, or (milliseconds, GFLOP/s) where the call was timed
+        None, or (milliseconds, GFLOP/s) for a timed call
 
         Raises
         ------
         ShapeError
             If sizes do not fit.
         DTypeError
-            If the data have not one float dtype, or what is needed is no float tensor.
+            If the data do not have one float dtype, or a required argument is not a float tensor.
         AliasError
-            If delta_out overlaps delta_in, x or y without being it, or another tensor that is written overlaps any.
+            If delta_out overlaps delta_in, x or y without being it, or another output overlaps any tensor.
         """
         shared = 3 if delta_out is delta_in else 4 if delta_out is x else 8 if delta_out is y else -1
         operands = Operands((delta_out, grad_gamma, grad_beta, delta_in, x, xsum, xvar, gamma, y), shared)
@@ -198,7 +201,7 @@ class BatchNormFamily(Family):
         return self._run_primitive(operation, run, outputs, [dims], nbytes, flops, "loop", repeat, operands)
 
     def _check_rows(self, operation: str, x: Any, rows: dict[str, Any], data: dict[str, Any]) -> tuple[int, int]:
-        """(nfm, M) of x, after checks of all tensors but their overlap."""
+        """Check all tensors except for overlap, and return (nfm, M) of x."""
         needed = {"x": x, **rows, **data}
         for name, tensor in needed.items():
             if tensor is None:
@@ -213,7 +216,7 @@ class BatchNormFamily(Family):
                 check_size(operation, name, tensor, (nfm, 1), "gamma")
         dims = _dims(operation, x, nfm)
         for name, tensor in data.items():
-            if not is_regrouped(tensor.shape, x.shape):  # whose rows may be parts of those of gamma
+            if not is_regrouped(tensor.shape, x.shape):  # rows of x may be parts of rows of gamma
                 check_size(operation, name, tensor, dims, "x with one row for each of gamma")
         return dims
 
@@ -233,7 +236,7 @@ class BatchNormFamily(Family):
     ) -> KernelCall | None:
         """``compound_fprop_bn`` of checked tensors; xsum and xvar are None in inference.
 
-        Returns the launch of a kernel, if that was all; see ``kernels/run/calls.py``.
+        Returns the kernel launch, if that was all; see ``kernels/run/calls.py``.
         """
         with forward_arrays(request, x, xsum, xvar, gmean, gvar, gamma, beta, y) as (values, rows, out):
             with np.errstate(all="ignore"):
@@ -255,7 +258,7 @@ class BatchNormFamily(Family):
         gamma: Any,
         y: Any,
     ) -> KernelCall | None:
-        """``compound_bprop_bn`` of checked tensors, y may be None; returns as above."""
+        """``compound_bprop_bn`` of checked tensors, y may be None; returns as :meth:`_fprop_bn`."""
         tensors = delta_out, grad_gamma, grad_beta, delta_in, x, xsum, xvar, gamma, y
         with backward_arrays(request, *tensors) as (delta, values, given, rows, out):
             with np.errstate(all="ignore"):
@@ -269,7 +272,7 @@ class BatchNormFamily(Family):
 
 
 def _dims(operation: str, x: Any, nfm: int) -> tuple[int, int]:
-    """x as rows: (nfm, M)."""
+    """Sizes (nfm, M) of x as rows."""
     leading = set(itertools.accumulate(x.shape[:-1], operator.mul))
     if nfm not in leading and not (nfm and x.shape[0] % nfm == 0):
         raise ShapeError(
@@ -287,11 +290,11 @@ def _check_overlap(
     data: Any,
     inputs: dict[str, Any],
 ) -> None:
-    """Raise AliasError if tensors written overlap any, but that ``data`` may be one of ``inputs``."""
+    """Raise AliasError if an output overlaps any tensor, except that ``data`` may be one of ``inputs``."""
     tensors = [*written_rows.values(), *read_rows.values(), data, *inputs.values()]
     roots = [getattr(tensor, "root", None) for tensor in tensors]
     if None not in roots and len(set(map(id, roots))) == len(roots):
-        return  # each has memory of its own, by far the most frequent case
+        return  # each has separate memory, by far the most frequent case
     check_apart(operation, {**written_rows, name: data}, read_rows)
     check_apart(operation, written_rows, inputs)
     for other, tensor in inputs.items():

@@ -1,4 +1,4 @@
-"""Defines batch normalisation in NumPy, by blocks of rows in float64; and what its hooks are asked for."""
+"""Definition of batch normalisation in NumPy, by blocks of rows in float64, and the requests to its hooks."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from neonlike.optree import npfuncs
 from neonlike.optree.dtypes import DType, compute_dtype
 
 _ROW_BLOCK = 1 << 18
-"""Elements that the reference definition holds in float64 at a time, or one row."""
+"""Elements that the definition holds in float64 at a time, at least one row."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchNormForward:
-    """A forward call; see ``BatchNormFamily.compound_fprop_bn``.
+    """Request of a forward call; see ``BatchNormFamily.compound_fprop_bn``.
 
     Attributes
     ----------
     dims : (int, int)
-        Rows, and elements of each: (nfm, M), at least 1 of each.
+        Rows, and elements per row: (nfm, M), both at least 1.
     given_sum : bool
         Whether xsum holds the sums.
     """
@@ -42,7 +42,7 @@ class BatchNormForward:
 
 @dataclass(frozen=True, slots=True)
 class BatchNormBackward:
-    """A backward call; see ``BatchNormFamily.compound_bprop_bn``. ``dims``: (nfm, M)."""
+    """Request of a backward call; see ``BatchNormFamily.compound_bprop_bn``. ``dims``: (nfm, M)."""
 
     dims: tuple[int, int]
     eps: float
@@ -55,13 +55,13 @@ class BatchNormBackward:
 
 
 def blocks(dims: tuple[int, int]) -> Iterator[slice]:
-    """Rows that the definition computes at a time."""
+    """Row blocks of the definition."""
     step = max(1, _ROW_BLOCK // dims[1])
     return (slice(first, first + step) for first in range(0, dims[0], step))
 
 
 def normalise(x: Array, rows: dict[str, Array], y: Array, how: BatchNormForward) -> None:
-    """Rows x (rows, M) into y, in float64; ``rows`` (rows,) by argument: those of the batch are written."""
+    """Normalise rows x (rows, M) into y, in float64; ``rows`` (rows,) by argument, with batch statistics written."""
     if how.inference:
         mean, var = (_column(rows[name]) for name in ("gmean", "gvar"))
         centred = x - mean
@@ -85,7 +85,7 @@ def normalise(x: Array, rows: dict[str, Array], y: Array, how: BatchNormForward)
 
 
 def differentiate(error: Array, x: Array, rows: dict[str, Array], out: Array, how: BatchNormBackward) -> None:
-    """The gradient by x into ``out``, in float64, and those by gamma and beta into ``rows``."""
+    """Compute the gradient by x in ``out``, in float64, and those by gamma and beta in ``rows``."""
     binary, size = how.binary, x.shape[1]
     inverse_std = 1 / np.sqrt(_column(rows["xvar"]) + how.eps)
     mean = _mean(rows["xsum"], x) if how.own_sum else _column(rows["xsum"]) / size
@@ -99,19 +99,19 @@ def differentiate(error: Array, x: Array, rows: dict[str, Array], out: Array, ho
 
 
 def _column(values: Array) -> Array:
-    """(nfm,) as float64 (nfm, 1)."""
+    """Convert (nfm,) to float64 (nfm, 1)."""
     return values.astype(np.float64)[:, None]
 
 
 def _mean(sums: Array, x: Array) -> Array:
-    """Means of rows x by their sums, (nfm, 1); what rounding took from sums of x is back."""
+    """Means of rows x from their sums, (nfm, 1), corrected for the rounding of the sums."""
     stored, true = _column(sums), x.sum(axis=1, dtype=np.float64, keepdims=True)
     rounded = np.abs(true - stored) <= 4 * np.finfo(sums.dtype).eps * np.abs(stored)
     return np.asarray(np.where(rounded, true, stored) / x.shape[1])
 
 
 def _product(a: Array, b: Array, binary: bool) -> Array:
-    """a * b, with a power of two for b in binary networks."""
+    """Product a * b, with b rounded to a power of two in binary networks."""
     if not binary:
         return a * b
     shifted: Array = np.empty_like(a)
@@ -120,7 +120,7 @@ def _product(a: Array, b: Array, binary: bool) -> Array:
 
 
 def _blend(factor: float, old: Array, new: Array) -> Array:
-    """factor * old + new, where an old value that does not count may be nan."""
+    """factor * old + new, where an unused old value may be nan."""
     return new if factor == 0 else factor * old + new
 
 
@@ -131,7 +131,7 @@ def _blend(factor: float, old: Array, new: Array) -> Array:
 def forward_arrays(
     request: BatchNormForward, x: Any, xsum: Any, xvar: Any, gmean: Any, gvar: Any, gamma: Any, beta: Any, y: Any
 ) -> Iterator[tuple[Array, dict[str, Array], Array]]:
-    """Contiguous arrays x and y (nfm, M), which may be one, and between them those of one value a row by name (nfm,).
+    """Contiguous arrays x and y (nfm, M), possibly identical, and between them the per-row arrays by name (nfm,).
 
     y and the statistics are stored when the block ends.
     """
@@ -157,7 +157,7 @@ def backward_arrays(
     gamma: Any,
     y: Any,
 ) -> Iterator[tuple[Array, Array, Array | None, dict[str, Array], Array]]:
-    """The same for a backward call: delta_in, x, y or None, those of one value a row, and delta_out."""
+    """Arrays of a backward call: delta_in, x, y or None, per-row arrays, and delta_out."""
     dims, dtype = request.dims, compute_dtype(x.dtype)
     gradients = {"grad_gamma": grad_gamma, "grad_beta": grad_beta}
     with _row_values(gradients, dtype) as rows, written(delta_out, dims, keep=request.beta_data != 0) as out:
@@ -166,14 +166,14 @@ def backward_arrays(
 
 
 def _read_rows(tensor: Any, dtype: DType) -> Array:
-    """Values of a tensor of one value a row as (nfm,): its own memory where that is possible."""
+    """Values of a per-row tensor as (nfm,), in its own memory if possible."""
     array: Array = np.ascontiguousarray(tensor.asnumpyarray(), dtype)
     return array.reshape(-1)
 
 
 @contextmanager
 def _row_values(tensors: dict[str, Any], dtype: DType) -> Iterator[dict[str, Array]]:
-    """The same of several ``tensors`` by name, to be changed; what is not their memory is stored at the end."""
+    """Writable values of several per-row tensors by name, stored at the end of the block if they are copies."""
     arrays = {name: tensor.asnumpyarray() for name, tensor in tensors.items()}
     contiguous = {name: np.ascontiguousarray(array, dtype) for name, array in arrays.items()}
     yield {name: array.reshape(-1) for name, array in contiguous.items()}

@@ -1,4 +1,4 @@
-"""Convolution and its gradients; a transposed convolution is the data gradient of one."""
+"""Convolution and its gradients; a transposed convolution is the data gradient of a convolution."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class ConvFamily(Family):
     """Convolution and deconvolution: ``conv_layer``, ``fprop_conv``, ``bprop_conv``, ``update_conv``.
 
     Images are (C, D, H, W, N), filters (C / groups, T, R, S, K), outputs (K, M, P, Q, N); tensors of any shape with as
-    many elements will do, such as (C D H W, N). Calls take any number of images N, whatever the layer was made with.
+    many elements are accepted, such as (C D H W, N). Calls accept any number of images N, independent of the layer's.
     """
 
     _untimed_rate: ClassVar[tuple[int, int] | None] = None
-    """What calls that were not timed return: in neon, something else on each backend."""
+    """Result of untimed calls; in neon it differs by backend."""
 
     def conv_layer(
         self,
@@ -70,12 +70,12 @@ class ConvFamily(Family):
         dil_w: int = 1,
         groups: int = 1,
     ) -> ConvGeometry:
-        """Sizes of a convolution, for the calls below.
+        """Create the geometry of a convolution for the calls below.
 
         Parameters
         ----------
         dtype : dtype
-            Of the tensors to come; None for the backend's.
+            Dtype of the tensors; None for the backend's.
         N, C, K : int
             Images, input channels, output maps.
         D, H, W : int
@@ -83,14 +83,14 @@ class ConvFamily(Family):
         T, R, S : int
             Size of the filter.
         pad_*, str_*, dil_* : int
-            Padding with zeros on either side, step of the filter, distance of its elements.
+            Zero padding on either side, step of the filter, distance of its elements.
         groups : int
-            Maps of each of so many parts see only the channels of that part; C is a depthwise convolution.
+            Number of groups, each with separate channels and maps; C gives a depthwise convolution.
 
         Raises
         ------
         DTypeError, ArgumentError
-            If a size is no integer, or too small, or ``groups`` does not divide C and K.
+            If a size is not an integer, or too small, or ``groups`` does not divide C and K.
         ShapeError
             If the filter is larger than the padded input.
         """
@@ -120,7 +120,7 @@ class ConvFamily(Family):
         dil_w: int = 1,
         groups: int = 1,
     ) -> DeconvGeometry:
-        """Sizes of a transposed convolution: from K maps of (M, P, Q) to C maps of (D, H, W).
+        """Create the geometry of a transposed convolution, from K maps of (M, P, Q) to C maps of (D, H, W).
 
         It is the data gradient of a convolution: forward is ``bprop_conv(layer, F=W, E=inputs, grad_I=outputs)``, the
         data gradient ``fprop_conv(layer, I=errors, F=W, O=deltas)``, the weight gradient
@@ -130,12 +130,12 @@ class ConvFamily(Family):
         return deconv_geometry(self._layer_dtype("deconv_layer", dtype), N, C, K, *sizes, groups)
 
     def output_dim(self, X: int, S: int, padding: int, strides: int, pooling: bool = False, dilation: int = 1) -> int:
-        """Number of windows of ``S`` elements along an axis of ``X``; Caffe's rule for pooling in Caffe mode.
+        """Number of windows of ``S`` elements along an axis of ``X``; in Caffe mode, pooling follows Caffe's rule.
 
         Raises
         ------
         ArgumentError
-            If pooling windows could lie in the padding alone.
+            If pooling windows could lie entirely in the padding.
         """
         return output_size(X, S, padding, strides, pooling, dilation, self.compat_mode == "caffe")
 
@@ -159,9 +159,9 @@ class ConvFamily(Family):
     ) -> tuple[float, float] | None:
         """Convolve: O[k,m,p,q,n] = sum over c, t, r, s of F[c,t,r,s,k] I[c, m str + t dil - pad, ..., n].
 
-        It is a cross-correlation: filters are not flipped. With A the result, in this order: ``A = alpha A + bias``;
-        brelu: ``A *= (X > 0) + slope (X < 0)``; relu: ``A = max(A, 0) + slope min(A, 0)``; ``O = A + beta X``; ``bsum``
-        = sums of each map of O.
+        It is a cross-correlation: filters are not flipped. The result A is processed in this order: ``A = alpha A +
+        bias``; brelu: ``A *= (X > 0) + slope (X < 0)``; relu: ``A = max(A, 0) + slope min(A, 0)``; ``O = A + beta X``;
+        ``bsum`` = sums of each map of O.
 
         Parameters
         ----------
@@ -169,34 +169,34 @@ class ConvFamily(Family):
         I, F, O : tensors of dimI, dimF and dimO elements, of one float dtype
             float16 is computed in float32 and rounded once.
         X : tensor of dimO elements, optional
-            For brelu and beta; default: what O held before. It may be O.
+            Operand of brelu and beta; default: the old O. It may be O.
         bias, bsum : tensors (K, 1), optional
-            ``bsum`` is written, and does not depend on the number of threads.
+            ``bsum`` is an output, independent of the number of threads.
         alpha, beta, slope : float
-            With beta 0 old values do not count, not even nan.
+            With beta 0 old values are not read, not even nan.
         repeat : int
-            Times to run by the clock.
+            Number of timed runs if above 1.
         layer_op
-            Accepted for neon's sake.
+            neon's argument; ignored.
 
         Returns
         -------
         (milliseconds, GFLOP/s) or None
-            Of one run, if ``repeat`` is above 1 or bench mode is on; else None, or (0, 0) on the GPU, as in neon.
+            Of one run, if ``repeat`` is above 1 or bench mode is on; otherwise None, or (0, 0) on the GPU, as in neon.
 
         Raises
         ------
         DTypeError, ShapeError, AliasError
-            If dtypes differ, sizes do not fit the layer, or an output overlaps an input. O is untouched.
+            If dtypes differ, sizes do not fit the layer, or an output overlaps an input. O is unchanged.
 
         Notes
         -----
-        A nan in I reaches the results that read it and no others. A nan or infinity in F may also reach results whose
-        tap lies in the padding, where it is multiplied by zero; likewise one in E with :meth:`update_conv`.
+        A nan in I reaches exactly the results that read it. A nan or infinity in F may also reach results
+        with its tap in the padding, where it is multiplied by zero; likewise one in E with :meth:`update_conv`.
 
-        Where that is faster, 3 x 3 filters are computed by Winograd's algorithm, unless ``enable_winograd`` is False:
-        an infinity in I is then nan in the results that read it, and with ``enable_winograd = 4`` it and a nan may
-        reach others of a tile of 4 x 4. In :meth:`update_conv`, on GPUs, they may reach all taps of channel and map.
+        Where it is faster, 3 x 3 filters use Winograd's algorithm, unless ``enable_winograd`` is False: an infinity in
+        I then gives nan in the results that read it, and with ``enable_winograd = 4`` it and a nan may reach others in
+        a tile of 4 x 4. In :meth:`update_conv`, on GPUs, they may reach all taps of channel and map.
         """
         tensors, numbers = (I, F, O, bias, X, bsum), (float(alpha), float(beta), float(slope))
         return self._data_pass("fprop_conv", layer, False, tensors, numbers, (bool(relu), bool(brelu)), repeat)
@@ -219,10 +219,10 @@ class ConvFamily(Family):
         repeat: int = 1,
         layer_op: Any = None,
     ) -> tuple[float, float] | None:
-        """Data gradient: grad_I[c,z,y,x,n] = sum of F[c,t,r,s,k] E[k,m,p,q,n] over all that the forward pass paired.
+        """Data gradient: grad_I[c,z,y,x,n] = sum of F[c,t,r,s,k] E[k,m,p,q,n] over all pairs of the forward pass.
 
-        Arguments, what is done to the result, and errors are as in :meth:`fprop_conv`, with E of dimO elements in the
-        place of I, grad_I of dimI elements in the place of O, and C rows of ``bias`` and ``bsum``.
+        Arguments, post-processing and errors are as in :meth:`fprop_conv`, with E of dimO elements in place of I,
+        grad_I of dimI elements in place of O, and C rows of ``bias`` and ``bsum``.
         """
         tensors, numbers = (E, F, grad_I, bias, X, bsum), (float(alpha), float(beta), float(slope))
         return self._data_pass("bprop_conv", layer, True, tensors, numbers, (bool(relu), bool(brelu)), repeat)
@@ -248,11 +248,11 @@ class ConvFamily(Family):
         layer : ConvGeometry
         I, E : tensors of dimI and dimO elements, of one float dtype
         grad_F : tensor of dimF elements, of any float dtype
-            neon's CPU backend calls it ``U``, which is accepted.
+            Named ``U`` in neon's CPU backend, which is accepted.
         grad_bias : tensor (K, 1), optional
             Receives the sums of each map of E.
         alpha, beta, repeat, layer_op
-            As in :meth:`fprop_conv`; as are the errors and what is returned.
+            As in :meth:`fprop_conv`; so are errors and the return value.
         """
         name, target = "update_conv", U if grad_F is None else grad_F
         tensors = (I, E, target)
@@ -285,7 +285,7 @@ class ConvFamily(Family):
     ) -> tuple[float, float] | None:
         """Check and run a forward pass or data gradient.
 
-        tensors: what is read, filters, target, bias, X, bsum; numbers: alpha, beta, slope; flags: relu, brelu.
+        tensors: input, filters, target, bias, X, bsum; numbers: alpha, beta, slope; flags: relu, brelu.
         """
         target, X, bsum = tensors[2], tensors[4], tensors[5]
         operands = Operands(tensors, 4 if X is target else -1)
@@ -302,7 +302,7 @@ class ConvFamily(Family):
         return self._untimed_rate if rate is None else rate
 
     def _check_data_pass(self, name: str, layer: Any, backward: bool, tensors: tuple[Any, ...]) -> ConvGeometry:
-        """The layer at the number of images that there are, after all checks."""
+        """Check everything and return the layer at the actual number of images."""
         source, filters, target, bias, X, bsum = tensors
         source_name, target_name = ("E", "grad_I") if backward else ("I", "O")
         main, extra = {source_name: source, "F": filters, target_name: target}, {"X": X, "bias": bias, "bsum": bsum}
@@ -325,13 +325,13 @@ class ConvFamily(Family):
         ):
             check_size(name, argument, tensor, expected, g.words)
         read = {source_name: source, "F": filters, "bias": bias}
-        same = X is not None and target.alias_of(X) == 1  # element by element is no harm
+        same = X is not None and target.alias_of(X) == 1  # elementwise access in place is harmless
         check_apart(name, {target_name: target}, read if same else {**read, "X": X})
         check_apart(name, {"bsum": bsum}, {**read, "X": X, target_name: target})
         return g
 
     def _check_update(self, name: str, layer: Any, I: Any, E: Any, target: Any, grad_bias: Any) -> ConvGeometry:  # noqa: E741
-        """The same for a weight gradient."""
+        """Check a weight gradient and return the layer at the actual number of images."""
         require_tensors(self, name, I=I, E=E, grad_F=target)
         check_tensors(self, name, grad_bias=grad_bias)
         check_floats(name, I=I, E=E)
@@ -358,9 +358,9 @@ class ConvFamily(Family):
         X: Any = None,
         bsum: Any = None,
     ) -> KernelCall | None:
-        """Forward pass, or data gradient: a matrix product for each tap of the filter and group.
+        """Forward pass or data gradient: a matrix product for each tap of the filter and group.
 
-        Returns the launch of a kernel, if that was all; see ``kernels/run/calls.py``.
+        Returns the kernel launch, if that was all; see ``kernels/run/calls.py``.
         """
         g, epilogue = request.geometry, request.epilogue
         weights, read = host(filters, g.dimF), host(source, request.source_dims)
@@ -375,7 +375,7 @@ class ConvFamily(Family):
         return None
 
     def _update_conv(self, request: ConvUpdate, I: Any, E: Any, grad_F: Any) -> KernelCall | None:  # noqa: E741
-        """Weight gradient, likewise."""
+        """Weight gradient, returning like :meth:`_conv`."""
         g, alpha, beta = request.geometry, request.alpha, request.beta
         images, errors = host(I, g.dimI), host(E, g.dimO)
         result = filter_gradient(g, images, errors)
@@ -392,6 +392,6 @@ class ConvFamily(Family):
         return self._conv_workspace(request)
 
     def _conv_workspace(self, request: ConvPass | ConvUpdate) -> int:
-        """Bytes beside the tensors; for the definition, host copies of all of them, and as much again for results."""
+        """Bytes of workspace; for the definition, host copies of all tensors, and results of the same size."""
         g = request.geometry
         return 4 * (g.sizeI + g.sizeF + g.sizeO) * compute_dtype(g.dtype).itemsize

@@ -1,4 +1,4 @@
-"""Defines convolution in NumPy: a matrix product for each tap of the filter and group."""
+"""Definition of convolution in NumPy: a matrix product for each tap of the filter and group."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Slices = tuple[slice, slice, slice]
 
 
 def taps(g: ConvGeometry) -> Iterator[tuple[int, Triple, Slices, Slices]]:
-    """Each group and tap of the filter: the tap, and the input and output positions that it pairs."""
+    """Each group and filter tap, with the input and output positions paired by it."""
     axes = []
     for length, window, count, pad, stride, dilation in zip(g.DHW, g.TRS, g.MPQ, g.padding, g.strides, g.dilation):
         pairs = []
@@ -38,7 +38,7 @@ def part_of(g: ConvGeometry, group: int) -> tuple[slice, slice]:
 
 
 def convolved(g: ConvGeometry, backward: bool, read: Array, filters: Array) -> Array:
-    """The forward pass of images (C, D, H, W, N), or with ``backward`` the data gradient of errors (K, M, P, Q, N)."""
+    """Forward pass on images (C, D, H, W, N), or with ``backward`` the data gradient of errors (K, M, P, Q, N)."""
     result: Array = np.zeros(g.dimI if backward else g.dimO, read.dtype)
     for group, tap, inputs, outputs in taps(g):
         channels, maps = part_of(g, group)

@@ -1,4 +1,4 @@
-"""The requests to the hooks of convolution: all of a call but its tensors. Plans are made from these alone."""
+"""Requests to the hooks of convolution: everything of a call except its tensors, and the only input of plans."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from neonlike.errors import ArgumentError, ShapeError
 
 @dataclass(frozen=True, slots=True)
 class Epilogue:
-    """The steps on a convolution's result A before and after it is stored in the target T, in order.
+    """Post-processing of a convolution's result A around its storage in the target T, in order.
 
     ``A = alpha A + bias``; brelu: ``A *= (X > 0) + slope (X < 0)``; relu: ``A = max(A, 0) + slope min(A, 0)``;
-    ``T = A + beta X``; ``bsum`` = row sums of T. X is what T held before, unless the hook gets a tensor X.
+    ``T = A + beta X``; ``bsum`` = row sums of T. X is the old T, unless the hook gets a tensor X.
     """
 
     alpha: float = 1.0
@@ -28,11 +28,11 @@ class Epilogue:
 
     @property
     def reads_x(self) -> bool:
-        """Whether X counts."""
+        """Whether X is used."""
         return self.brelu or self.beta != 0
 
     def apply(self, result: Array, x: Array | None, bias: Array | None) -> Array:
-        """``result`` (rows, columns) with all but ``bsum`` done; x where it counts; bias (rows, 1) or None."""
+        """Apply all steps but ``bsum`` to ``result`` (rows, columns); x if it is used; bias (rows, 1) or None."""
         result *= self.alpha
         if bias is not None:
             result += bias
@@ -46,7 +46,7 @@ class Epilogue:
 
 @dataclass(frozen=True, slots=True)
 class ConvPass:
-    """A forward pass, or with ``backward`` a data gradient, of as many images as ``geometry`` says."""
+    """Forward pass, or with ``backward`` data gradient, for the images in ``geometry``."""
 
     geometry: ConvGeometry
     backward: bool
@@ -54,12 +54,12 @@ class ConvPass:
 
     @property
     def source_dims(self) -> Five:
-        """Shape of what is read with the filters."""
+        """Shape of the input that is combined with the filters."""
         return self.geometry.dimO if self.backward else self.geometry.dimI
 
     @property
     def target_dims(self) -> Five:
-        """Shape of what is written."""
+        """Shape of the output."""
         return self.geometry.dimI if self.backward else self.geometry.dimO
 
 
@@ -73,14 +73,14 @@ class ConvUpdate:
 
 
 def conv_request(geometry: ConvGeometry, operation: str) -> ConvPass | ConvUpdate | None:
-    """The plain request of the operation "fprop", "bprop" or "update"; None for another word."""
+    """Plain request for the operation "fprop", "bprop" or "update"; None for any other word."""
     if operation == "update":
         return ConvUpdate(geometry)
     return ConvPass(geometry, operation == "bprop") if operation in ("fprop", "bprop") else None
 
 
 def checked_layer(name: str, layer: Any) -> ConvGeometry:
-    """``layer``; ArgumentError if it is none of a convolution."""
+    """Return ``layer``; raise ArgumentError if it is not a convolution geometry."""
     if not isinstance(layer, ConvGeometry):
         raise ArgumentError(
             f"{name}: layer must be what be.conv_layer or be.deconv_layer returns, got {type(layer).__name__}"
@@ -89,7 +89,7 @@ def checked_layer(name: str, layer: Any) -> ConvGeometry:
 
 
 def at_batch(name: str, layer: ConvGeometry, argument: str, tensor: Any, features: int) -> ConvGeometry:
-    """The layer at the number of images that ``tensor`` holds."""
+    """The layer at the number of images in ``tensor``."""
     images, rest = divmod(tensor.size, features)
     if rest or images < 1:
         raise ShapeError(

@@ -1,4 +1,4 @@
-"""Making tensors: from shapes, from host data, from other libraries' memory."""
+"""Creation of tensors: from shapes, from host data, from memory of other libraries."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from neonlike.optree.shapes import Shape, as_shape
 class CreationFamily(Family):
     """``empty``, ``zeros``, ``ones``, ``array``, ``*_like``, ``iobuf``.
 
-    ``parallel``, ``distributed`` and ``allocator`` are neon's arguments, accepted and without effect.
+    ``parallel``, ``distributed`` and ``allocator`` are neon's arguments, accepted but ignored.
 
     Attributes
     ----------
     num_dev : int
-        Devices that share a buffer, of a script that has several; may be set.
+        Number of devices that share a buffer, settable for scripts with several.
     """
 
     num_dev = 1
@@ -36,12 +36,12 @@ class CreationFamily(Family):
 
     @property
     def default_dtype(self) -> Any:
-        """NumPy's type of the elements of tensors that are made without a dtype; may be set to another dtype.
+        """Default element type of tensors as a NumPy type; may be set to another dtype.
 
         Raises
         ------
         BadDefaultDType
-            If it is set to what is no float; it stays as it was.
+            If it is set to anything but a float; it then stays unchanged.
         """
         return self.default_np_dtype.type
 
@@ -50,22 +50,22 @@ class CreationFamily(Family):
         self.default_np_dtype = checked_default_dtype("default_dtype", value)
 
     def _allocate(self, shape: Shape, dtype: DType, name: str | None, persist_values: bool) -> Any:
-        """Hook: a new tensor with undefined contents."""
+        """Hook: create a tensor with undefined contents."""
         raise NotImplementedError
 
     def _allocate_for_users(
         self, shape: Shape, dtype: DType, name: str | None, persist_values: bool, cleared: bool
     ) -> Any:
-        """Hook: a tensor that a user asked for; not ``cleared``: it is filled at once."""
+        """Hook: create a tensor on a user's request; not ``cleared``: it is filled at once."""
         return self._allocate(shape, dtype, name, persist_values)
 
     def fresh(self, shape: Any, dtype: Any = None, name: str | None = None, persist_values: bool = True) -> Any:
-        """As :meth:`empty`, with contents undefined on every backend: for what is written at once."""
+        """As :meth:`empty`, with undefined contents on every backend: for tensors that are written at once."""
         self.check_open("empty")
         return self._allocate(as_shape(shape, "empty"), self._dtype(dtype, "empty"), name, persist_values)
 
     def _new(self, shape: Any, dtype: Any, name: str | None, persist_values: bool, cleared: bool = False) -> Any:
-        """A tensor for users."""
+        """Create a tensor for a user."""
         self.check_open("empty")
         kind = self._dtype(dtype, "empty")
         return self._allocate_for_users(as_shape(shape, "empty"), kind, name, persist_values, cleared)
@@ -90,9 +90,9 @@ class CreationFamily(Family):
         Raises
         ------
         ShapeError
-            On negative or non-integer sizes.
+            For negative or non-integer sizes.
         DTypeError
-            On a dtype that tensors cannot hold.
+            For a dtype that tensors cannot hold.
         """
         return self._new(shape, dtype, name, persist_values, cleared=True)
 
@@ -132,7 +132,7 @@ class CreationFamily(Family):
         distributed: bool = False,
         allocator: Any = None,
     ) -> Any:
-        """Copy of data (array, nested lists, number, tensor, array of another library) as a tensor.
+        """Create a tensor from a copy of data (array, nested lists, number, tensor, array of another library).
 
         ``dtype`` defaults to the backend's, not to the data's. Conversion to integers rounds and saturates, see
         ``Tensor.astype``. Data of one dimension make a column (n, 1).
@@ -140,7 +140,7 @@ class CreationFamily(Family):
         Raises
         ------
         DTypeError
-            If the data are no regular array of real numbers.
+            If the data are not a regular array of real numbers.
 
         Examples
         --------
@@ -155,7 +155,7 @@ class CreationFamily(Family):
         return computed(self._new(shape, dtype, name, persist_values).set(data), ary)
 
     def _like(self, operation: str, *given: Any) -> tuple[Shape, Any]:
-        """Shape and dtype of the one of ``given`` that is not None."""
+        """Shape and dtype of the single value in ``given`` that is not None."""
         sources = [source for source in given if source is not None]
         if len(sources) != 1:
             raise MissingArgument(f"{operation}: needs one tensor or array to be like, got {len(sources)}")
@@ -172,7 +172,7 @@ class CreationFamily(Family):
         ary: Any = None,
         other_ary: Any = None,
     ) -> Any:
-        """New tensor shaped like ``other`` (tensor or array), its dtype unless given, contents as of :meth:`empty`.
+        """New tensor in the shape of ``other`` (tensor or array), by default of its dtype; see :meth:`empty`.
 
         ``ary`` and ``other_ary`` are neon's names of ``other``.
         """
@@ -208,22 +208,22 @@ class CreationFamily(Family):
         return self.ones(shape, own if dtype is None else dtype, name, persist_values)
 
     def wrap(self, host: npt.NDArray[Any]) -> Any:
-        """Hook: a tensor over the memory of a NumPy array, without a copy where the backend can."""
+        """Hook: create a tensor over the memory of a NumPy array, without a copy if possible."""
         raise NotImplementedError
 
     def on_device(self, value: Any) -> Any:
-        """Hook: a tensor over ``value``, which is no NumPy array, if its elements are where tensors are; else None."""
+        """Hook: create a tensor over ``value``, not a NumPy array, if it is in the backend's memory; else None."""
         return None
 
     def from_dlpack(self, other: Any) -> Any:
-        """Tensor over the memory of another library's array (anything with ``__dlpack__``), without a copy.
+        """Create a tensor over the memory of another library's array (anything with ``__dlpack__``), without a copy.
 
-        A 1-D array becomes a column (n, 1). Keep using both: each sees the other's changes.
+        A 1-D array becomes a column (n, 1). Changes are visible in both.
 
         Raises
         ------
         DTypeError
-            If ``other`` offers no such memory, or of a dtype or on a device that tensors cannot use.
+            If ``other`` has no such memory, or its dtype or device is not supported.
         """
         self.check_open("from_dlpack")
         try:
@@ -235,7 +235,7 @@ class CreationFamily(Family):
                     f"from_dlpack: cannot share the memory of {type(other).__name__}: {error}; copy with be.array"
                 ) from None
             array = found
-        if not array.flags.writeable:  # NumPy before 2.1 hands out everything read-only
+        if not array.flags.writeable:  # NumPy before 2.1 exports everything as read-only
             alternative = np.asarray(other)
             array = alternative if np.shares_memory(alternative, array) else array
         return self.wrap(as_column(array))
@@ -250,7 +250,7 @@ class CreationFamily(Family):
         shared: Tensor | None = None,
         parallelism: Any = None,
     ) -> Any:
-        """Zeroed activation buffer with the minibatch as last axis; ``x`` itself if given.
+        """Create a zeroed activation buffer with the minibatch as last axis; ``x`` itself if given.
 
         Shape is (dim0, bsz) for an int, (d0, d1*bsz) for a pair (features, steps), (prod, bsz) for longer shapes.
         With ``shared``, that tensor if it has the shape, else a view of its memory; zeroed too.
@@ -275,7 +275,7 @@ class CreationFamily(Family):
         return buffer.fill(0)
 
     def consume(self, buf_index: int, hostlist: list[Any], devlist: list[Any]) -> None:
-        """Copy host batches transposed to tensors: ``devlist[i]``, made if it is None, receives ``hostlist[i].T``.
+        """Copy host batches transposed to tensors: ``devlist[i]``, created if None, receives ``hostlist[i].T``.
 
         Parameters
         ----------
@@ -300,8 +300,8 @@ class CreationFamily(Family):
     def shared_iobuf_size(self, shape: Any, parallelism: str | None = None) -> int:
         """Elements of a buffer shared by layers of ``shape``.
 
-        For ``be.num_dev`` devices, an attribute that scripts may set, unless layers are split over them, which is what
-        ``parallelism`` "Data" or "Model" says.
+        It is for ``be.num_dev`` devices, settable by scripts, unless ``parallelism`` is "Data" or "Model", which splits
+        the layers over them.
         """
         size = math.prod(as_shape(shape, "shared_iobuf_size"))
         return size if parallelism in ("Data", "Model") else size * int(self.num_dev)
@@ -312,7 +312,7 @@ class BadDefaultDType(DTypeError, ValueError):
 
 
 def checked_default_dtype(name: str, value: npt.DTypeLike) -> DType:
-    """``value`` as the default dtype of a backend; BadDefaultDType if it is no float."""
+    """Return ``value`` as a default dtype; raise BadDefaultDType if it is not a float."""
     if value is None:
         raise BadDefaultDType(f"{name}: default_dtype must be float16, bfloat16, float32 or float64, got None")
     try:

@@ -1,4 +1,4 @@
-"""Tensors by descriptors, and objects that move samples between them; memory from files, workspaces, BLAS's names."""
+"""Tensors from descriptors, and objects that move samples between them; memory from files, workspaces, BLAS's names."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class DescribedFamily(Family):
     _native: Any = None
 
     def tensor(self, desc: TensorDesc, init: bool = True, name: str | None = None) -> Any:
-        """A tensor as ``desc`` says, which remembers it: ``t.desc``.
+        """Create a tensor described by ``desc``, which is kept as ``t.desc``.
 
         Parameters
         ----------
         desc : TensorDesc
         init : bool
-            Zeros; False: contents as of :meth:`empty`.
+            Zero the contents; False: contents as in :meth:`empty`.
 
         Examples
         --------
@@ -41,21 +41,21 @@ class DescribedFamily(Family):
         made.desc = desc
         return made
 
-    # Moving samples
+    # Movers of samples
 
     def transformer(self, src: Any, dst: Any) -> Transformer:
-        """A function that copies between layouts and dtypes: ``be.transformer(src, dst)()`` copies src into dst.
+        """Create a function that copies between layouts and dtypes: ``be.transformer(src, dst)()`` copies src into dst.
 
         Parameters
         ----------
         src, dst : Tensor or TensorDesc
-            Tensors without a descriptor of their own count as in neon's layout, (C, H, W, N). Either may be on
-            :attr:`native`. Where a descriptor stands for a tensor, the call takes one: ``t(src, dst)``.
+            Tensors without a descriptor are taken in neon's layout, (C, H, W, N). Either may be on :attr:`native`. If a
+            descriptor stands for a tensor, the call takes the tensor: ``t(src, dst)``.
 
         Raises
         ------
         ShapeError
-            If the axes have other sizes; an axis of size 1 may be there on one side only.
+            If axes have different sizes; an axis of size 1 may be missing on one side.
         DTypeError
             If one is neither tensor nor descriptor.
 
@@ -72,21 +72,21 @@ class DescribedFamily(Family):
         return Transformer(self, src, dst)
 
     def batcher(self, src: Any, dst: Any, mb_size: int | None = None) -> Batcher:
-        """A function that copies minibatches of ``src`` into ``dst``: ``for minibatch in be.batcher(src, dst)``.
+        """Create a function that copies minibatches of ``src`` into ``dst``: ``for minibatch in be.batcher(src, dst)``.
 
         Parameters
         ----------
         src : Tensor
-            All samples; maybe on :attr:`native`, or mapped from a file.
+            All samples; may be on :attr:`native`, or mapped from a file.
         dst : Tensor or TensorDesc
-            A minibatch, whose layout and dtype may be others. Of a descriptor, a tensor is made.
+            A minibatch, possibly in another layout and dtype. For a descriptor, a tensor is created.
         mb_size : int, optional
-            Samples to copy at a time; default: those of dst.
+            Samples per copy; default: the size of dst.
 
         Raises
         ------
         ShapeError
-            If samples of the two have other axes, or a layout has no batch.
+            If samples of the two have different axes, or a layout has no batch.
         ArgumentError
             If dst has no room for ``mb_size`` samples.
 
@@ -101,18 +101,18 @@ class DescribedFamily(Family):
         return Batcher(self, src, dst, mb_size)
 
     def shuffler(self, src: Any, dst: Any) -> Shuffler:
-        """A function that copies samples of ``src`` to ``dst`` by number: ``be.shuffler(src, dst)([3, 1, 1])``.
+        """Create a function that copies samples of ``src`` to ``dst`` by number: ``be.shuffler(src, dst)([3, 1, 1])``.
 
         Parameters
         ----------
         src : Tensor
         dst : Tensor or TensorDesc
-            As of :meth:`batcher`.
+            As in :meth:`batcher`.
 
         Raises
         ------
         ShapeError
-            If samples of the two have other axes, or a layout has no batch.
+            If samples of the two have different axes, or a layout has no batch.
 
         Examples
         --------
@@ -127,40 +127,40 @@ class DescribedFamily(Family):
     # Memory
 
     def mapped(self, path: str | os.PathLike[str], desc: TensorDesc, mode: str = "r", offset: int = 0) -> Any:
-        """A tensor over the bytes of a file, as ``desc`` says, from ``offset`` on.
+        """Map the bytes of a file, from ``offset`` on, as a tensor described by ``desc``.
 
-        On the CPU they are not read before they are used, and written straight to the file. On a GPU the tensor is a
-        copy of them, made at once, which ``t.flush()`` and ``t.close()`` write back.
+        On the CPU pages are read on first use, and writes go directly to the file. On a GPU the tensor is a copy, made
+        at once, which ``t.flush()`` and ``t.close()`` write back.
 
         Parameters
         ----------
         path : path
         desc : TensorDesc
         mode : "r", "r+" or "w+"
-            "r": the tensor and its views refuse to be written. "r+": both; a file that is too short grows. "w+": a new
-            file, of zeros; one that is there is replaced.
+            "r": tensor and views are read-only. "r+": reading and writing; a short file grows. "w+": a new file of
+            zeros, which replaces an existing one.
         offset : int
-            In bytes; a multiple of an element's.
+            Offset in bytes; a multiple of the element size.
 
         Returns
         -------
         Mapped
-            With ``flush()``, ``close()`` and ``with``; see :class:`~neonlike.backends.objects.mapped.Mapped`.
+            Has ``flush()``, ``close()`` and ``with``; see :class:`~neonlike.backends.objects.mapped.Mapped`.
 
         Raises
         ------
         OSError
-            If there is no such file, or it cannot be read or written.
+            If the file does not exist, or cannot be read or written.
         ShapeError
-            If a file that is to be read is too short, or ``desc`` has no elements.
+            If an existing file is too short for reading, or ``desc`` has no elements.
         ArgumentError
-            On another mode or offset.
+            For another mode or an invalid offset.
         """
         self.check_open("mapped")
         return map_file(self, path, desc, mode, offset)
 
     def workspace(self, nbytes: int) -> Workspace:
-        """Memory of ``nbytes`` that several layers work in, one after the other.
+        """Create memory of ``nbytes`` for several layers to use in turn.
 
         Raises
         ------
@@ -182,9 +182,9 @@ class DescribedFamily(Family):
 
     @property
     def native(self) -> Any:
-        """The backend of the host's memory that goes with this one: itself on the CPU; beside a GPU, one of the CPU.
+        """The backend of host memory for this backend: itself on the CPU; for a GPU, a CPU backend.
 
-        It has this backend's default dtype and batch size, and is made when it is first asked for.
+        It has this backend's default dtype and batch size, and is created on first use.
         """
         if self.tensor_cls.live_host:
             return self
@@ -194,12 +194,12 @@ class DescribedFamily(Family):
         return self._native
 
     def blas(self, dtype: Any = None) -> Blas:
-        """Vectors, matrices and BLAS's operations on them in ``dtype``; default: that of this backend.
+        """Vectors, matrices and BLAS operations in ``dtype``; default: this backend's dtype.
 
         Raises
         ------
         DTypeError
-            If it is no float.
+            If the dtype is not a float.
 
         Examples
         --------
@@ -213,19 +213,19 @@ class DescribedFamily(Family):
     # Batch normalisation as an object
 
     def batchnorm_op(self, mode: str = "spatial", nan: str = "propagate") -> BatchNormOp:
-        """Batch normalisation as an object that keeps its statistics: ``be.batchnorm_op("spatial").stage(x_desc)``.
+        """Create a batch normalisation object that keeps its statistics: ``be.batchnorm_op("spatial").stage(x_desc)``.
 
         Parameters
         ----------
         mode : "spatial", "per_activation" or "spatial_persistent"
             Statistics of each channel over samples and positions; or of each position of each channel over samples.
-            "spatial_persistent" gives what "spatial" gives, with the same kernels.
+            "spatial_persistent" equals "spatial", with the same kernels.
         nan : "propagate" or "ignore"
-            Whether a nan in x makes all of its row nan; or counts as no element: see :class:`BatchNormOp`.
+            Whether a nan in x makes its whole row nan, or is excluded: see :class:`BatchNormOp`.
 
         Raises
         ------
         ArgumentError
-            On another mode or policy.
+            For another mode or policy.
         """
         return BatchNormOp(self, mode, nan)

@@ -1,4 +1,4 @@
-"""Reads the findings of an SSD network: boxes decoded, suppressed class by class, and the best of each image."""
+"""Detection output of SSD networks: decoding of boxes, suppression per class, and the best boxes per image."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from neonlike.errors import ArgumentError, ShapeError
 from neonlike.optree.dtypes import DType, compute_dtype
 
 VARIANCES = (0.1, 0.1, 0.2, 0.2)
-"""Scales of the offsets of boxes, which SSD's networks are trained with."""
+"""Scale factors of box offsets in the training of SSD networks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Detection:
-    """A call of ``detectionOutput_fprop``.
+    """Request of ``detectionOutput_fprop``.
 
     Attributes
     ----------
     boxes, classes, images : int
         Sizes of the scores.
     each, most : int
-        Boxes of each class of an image that suppression starts from, and boxes of an image that remain.
+        Boxes per class and image at the start of suppression, and boxes per image in the result.
     least, overlap : float
-        What a score must be above, as a number of ``dtype``; what two boxes of a class may overlap by.
+        Minimum score, exclusive, as a number of ``dtype``; maximum overlap of two boxes of a class.
     dtype : dtype
-        What is computed in, and of the result.
+        Dtype of computation and result.
     """
 
     boxes: int
@@ -61,11 +61,11 @@ class DetectionFamily(RoiFamily):
         score_threshold: float,
         nms_threshold: float,
     ) -> list[Array]:
-        """Boxes that an SSD network found in each image. W. Liu et al., "SSD", ECCV 2016.
+        """Detect boxes in each image by an SSD network's outputs. W. Liu et al., "SSD", ECCV 2016.
 
-        Of each class but 0, the background: the ``nms_top_k`` best boxes that score above ``score_threshold`` go
-        through :meth:`nms`. Of what is left in all classes, the ``image_top_k`` best are given. Equal scores stay in
-        the order of classes and boxes.
+        For each class but 0, the background, the ``nms_top_k`` best boxes with scores above ``score_threshold`` pass
+        through :meth:`nms`. Of the remaining boxes of all classes, the ``image_top_k`` best are returned. Equal scores
+        stay in the order of classes and boxes.
 
         Parameters
         ----------
@@ -74,7 +74,7 @@ class DetectionFamily(RoiFamily):
         loc_view : tensor (L, 4, N) of that dtype
             Offsets of centres, in sizes, and logarithms of ratios of sizes to prior boxes', divided by ``VARIANCES``.
         detection, proposals
-            neon's memory to work in; accepted, not touched.
+            neon's working memory; ignored.
         prior_boxes : tensor or array (L, 4)
             Corners (x1, y1, x2, y2), in units of the image.
         nms_top_k, image_top_k : int
@@ -90,7 +90,7 @@ class DetectionFamily(RoiFamily):
         DTypeError, ShapeError
             If the tensors do not fit together, or are not of one float dtype.
         ArgumentError
-            If a number of boxes is below 0, or ``nms_threshold`` is nan.
+            If a number of boxes is negative, or ``nms_threshold`` is nan.
         """
         name = "detectionOutput_fprop"
         require_tensors(self, name, conf_view=conf_view, loc_view=loc_view)
@@ -116,21 +116,21 @@ class DetectionFamily(RoiFamily):
         return found
 
     def _priors(self, name: str, priors: Any, dtype: DType) -> Any:
-        """``priors`` as a tensor."""
+        """Convert ``priors`` to a tensor."""
         if isinstance(priors, Tensor):
             check_tensors(self, name, prior_boxes=priors)
             return priors
         return self.wrap(host_array(name, priors).astype(dtype))
 
     def _detect(self, request: Detection, scores: Any, offsets: Any, priors: Any) -> list[Array]:
-        """Hook: see :meth:`detectionOutput_fprop`; ``priors`` are a tensor."""
+        """Hook: see :meth:`detectionOutput_fprop`; ``priors`` is a tensor."""
         rated, moved, corners = host(scores), host(offsets), host(priors, dtype=request.dtype)
         images = range(request.images)
         return [_detections_of(self, request, _decoded(corners, moved[..., i]), rated[..., i]) for i in images]
 
 
 def _decoded(priors: Array, offsets: Array) -> Array:
-    """Corners of the boxes that lie at ``offsets`` (L, 4) from ``priors`` (L, 4)."""
+    """Corners of the boxes at ``offsets`` (L, 4) from ``priors`` (L, 4)."""
     moved = offsets * np.asarray(VARIANCES, offsets.dtype)
     size = priors[:, 2:] - priors[:, :2]
     center = (priors[:, 2:] + priors[:, :2]) / 2 + moved[:, :2] * size
@@ -140,7 +140,7 @@ def _decoded(priors: Array, offsets: Array) -> Array:
 
 
 def _detections_of(be: Any, request: Detection, corners: Array, scores: Array) -> Array:
-    """Rows (x1, y1, x2, y2, score, class) of one image, whose boxes (L, 4) have scores (L, classes)."""
+    """Rows (x1, y1, x2, y2, score, class) of one image, with boxes (L, 4) and scores (L, classes)."""
     rows = [np.empty((0, 6), scores.dtype)]
     for kind in range(1, request.classes):
         score = scores[:, kind]

@@ -1,4 +1,4 @@
-"""Builders of elementwise expressions, one method for each builder name of the op table."""
+"""Builders of elementwise expressions, one method per builder name of the op table."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _LETTERS = ("a", "b", "c")
 
 @owner
 class ElementwiseFamily(Family):
-    """``be.sig(a)``, ``be.add(a, b)`` ...: lazy without ``out``; with ``out`` they execute and return it."""
+    """``be.sig(a)``, ``be.add(a, b)`` ...: lazy without ``out``; with ``out`` they compute and return it."""
 
     def clip(self, a: Any, a_min: Any = None, a_max: Any = None, out: Any = None) -> Any:
-        """minimum(maximum(a, a_min), a_max); the bounds may be tensors, and either None, which is no bound."""
+        """minimum(maximum(a, a_min), a_max); bounds may be tensors, and either may be None for no bound."""
         operands = [value if value is None else self._operand("clip", value) for value in (a, a_min, a_max)]
         return self._finish(functions.clip(*operands), out)
 
@@ -45,7 +45,7 @@ class ElementwiseFamily(Family):
     def softmax(self, a: Any, axis: Any = 0, out: Any = None) -> Any:
         """exp(a) / sum(exp(a)) along ``axis``, without overflow; lazy, or computed into ``out``.
 
-        Axis 0 is that of the features, as activations are (features, N).
+        Axis 0 is the features' axis, since activations are (features, N).
         """
         return self._finish(functions.softmax(expression("softmax", a, self), axis), out)
 
@@ -62,7 +62,7 @@ class ElementwiseFamily(Family):
         return self._finish(F.leaky_relu(self._operand("leaky_relu", a), slope), out)  # type: ignore[attr-defined]
 
     def Relu(self, ary: Any, out: Any = None) -> Any:  # noqa: N802  (neon's name)
-        """max(ary, 0); of an array an array at once, as neon's CPU backend gives."""
+        """max(ary, 0); for an array, computed at once as an array, like neon's CPU backend."""
         if isinstance(ary, np.ndarray) and (out is None or isinstance(out, np.ndarray)):
             return _relu_of_array(host_array("Relu", ary), out)
         return self._finish(F.relu(self._operand("Relu", ary)), out)  # type: ignore[attr-defined]
@@ -72,7 +72,7 @@ class ElementwiseFamily(Family):
 
 
 def _relu_of_array(ary: Any, out: Any) -> Any:
-    """max(ary, 0), into the array ``out`` if there is one."""
+    """Compute max(ary, 0), in the array ``out`` if there is one."""
     if out is None:
         return np.maximum(ary, 0)
     if out.shape != ary.shape:
@@ -85,7 +85,7 @@ def _relu_of_array(ary: Any, out: Any) -> Any:
 
 
 def builder(spec: OpSpec, name: str) -> Callable[..., Any]:
-    """The method ``name`` of an elementwise row."""
+    """Create the method ``name`` of an elementwise row."""
     build = operators.builder(spec)
     method = {1: _unary, 2: _binary, 3: _ternary}[spec.arity](spec, build)
     if form := form_of(build):

@@ -1,7 +1,7 @@
-"""Gradients against central differences: what ``be.check_grad`` does.
+"""Gradients against central differences: the implementation of ``be.check_grad``.
 
-A gradient g is right if the slope of f along any direction v is the product of g and v. One random v shows nearly
-every error at the price of a few evaluations; only where it shows one are single elements looked at.
+A gradient g is right if the slope of f along any direction v is the product of g and v. One random v reveals nearly
+every error at the cost of a few evaluations; single elements are examined only if it does.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from neonlike.optree.node import Expression
 
 Array = npt.NDArray[np.float64]
 _STEPS = (1e-4, 1e-6)
-"""Of the differences, relative to the values; their error, by Richardson's extrapolation, goes with the fourth power.
+"""Step sizes of the differences, relative to the values; by Richardson's extrapolation the error is of fourth order.
 
-The second is for what the first leaves open: it is less exact, and less likely to reach a kink.
+The second is for cases that the first leaves undecided: it is less exact, but less likely to reach a kink.
 """
 _ALONE, _PARTS = 64, 8
-"""Elements that are tried one by one, and parts that more than these are cut into to find the worst."""
+"""Number of elements tried one by one, and of parts that larger tensors are cut into, to find the worst."""
 
 
 _inside: ContextVar[bool] = ContextVar("inside_grad", default=False)
 
 
 def is_differentiating() -> bool:
-    """Whether a function whose gradient is taken is being called; gradients in it are expressions."""
+    """Whether a function is being called to take its gradient; gradients inside it are expressions."""
     return _inside.get()
 
 
 @contextmanager
 def differentiating() -> Iterator[None]:
-    """While a function whose gradient is taken is called."""
+    """Mark the call of a function whose gradient is taken."""
     token = _inside.set(True)
     try:
         yield
@@ -52,9 +52,9 @@ def differentiating() -> Iterator[None]:
 
 @dataclass
 class Case:
-    """A function at a point: ``compute`` gives its value, ``gradients`` its gradients by some of ``points``.
+    """A function at a point: ``compute`` returns its value, ``gradients`` its gradients by some of ``points``.
 
-    ``weights`` are those of single elements in the value, for an activation.
+    ``weights`` are the weights of single elements in the value, for an activation.
     """
 
     name: str
@@ -65,14 +65,14 @@ class Case:
     step: float = _STEPS[0]
 
     def slope(self, position: int, direction: Array) -> tuple[float, float]:
-        """Slope along ``direction`` in one of the points, and how sure it is."""
+        """Slope along ``direction`` at one of the points, and its uncertainty."""
         step = self._step(position)
         low, half_low, half_high, high = self._along(position, direction, [-step, -step / 2, step / 2, step])
         coarse, fine = (high - low) / (2 * step), (half_high - half_low) / step
         return (4 * fine - coarse) / 3, abs(fine - coarse)
 
     def bend(self, position: int, direction: Array) -> float:
-        """Difference of the slopes before and behind the point: next to nothing but at a kink."""
+        """Difference of the slopes before and after the point, nearly 0 except at a kink."""
         step = self._step(position) / 2
         low, here, high = self._along(position, direction, [-step, 0.0, step])
         return abs(high - 2 * here + low) / step
@@ -82,7 +82,7 @@ class Case:
         return self.step * max(1.0, float(np.sqrt(np.mean(values * values))))
 
     def _along(self, position: int, direction: Array, lengths: list[float]) -> list[float]:
-        """Values at so many ``lengths`` from the point, to which it returns."""
+        """Values at ``lengths`` from the point, which is restored."""
         point = self.points[position]
         start, found = point.get(), []
         try:
@@ -110,7 +110,7 @@ def check(be: Any, f: Any, tensors: list[Any], rtol: float, seed: int) -> float:
 
 
 def compare(case: Case, position: int, gradient: Array, rtol: float, rng: Any) -> float:
-    """Relative difference along a random direction; GradientError if it is too large."""
+    """Relative difference along a random direction; raises GradientError if it is too large."""
     direction = rng.standard_normal(gradient.shape)
     found = float((gradient * direction).sum())
     for case.step in _STEPS:
@@ -123,7 +123,7 @@ def compare(case: Case, position: int, gradient: Array, rtol: float, rng: Any) -
 
 
 def replayed(be: Any, f: Callable[..., Any]) -> Callable[..., Any]:
-    """``f`` with the same random numbers in each call."""
+    """Wrap ``f`` to use the same random numbers in each call."""
     state = be.rng_get_state()
 
     def again(*points: Any) -> Any:
@@ -136,19 +136,19 @@ def replayed(be: Any, f: Callable[..., Any]) -> Callable[..., Any]:
 def _check_takes(f: Any, name: str, count: int) -> None:
     try:
         inspect.signature(f).bind(*range(count))
-    except ValueError:  # of a built-in function nothing is known
+    except ValueError:  # nothing is known about built-in functions
         return
     except TypeError as error:
         raise ArgumentError(f"check_grad: {name} does not take {count} tensors: {error}") from None
 
 
 def _of_function(be: Any, f: Any, points: list[Any], floats: dict[int, Any], rng: Any) -> Case:
-    """A function that returns an expression; its gradient is Autodiff's."""
+    """Case of a function that returns an expression; its gradient is Autodiff's."""
     name = getattr(f, "__name__", type(f).__name__)
     _check_takes(f, name, len(points))
     drawing = replayed(be, f)
 
-    def expression() -> Any:  # built anew for each point: f may compute tensors on the way, of what points hold then
+    def expression() -> Any:  # rebuilt for each point: f may compute tensors from the points' current values
         with differentiating():
             return drawing(*points)
 
@@ -172,7 +172,7 @@ def _of_function(be: Any, f: Any, points: list[Any], floats: dict[int, Any], rng
 
 
 def _of_transform(be: Any, f: Any, points: list[Any], floats: dict[int, Any], rng: Any) -> Case:
-    """An activation of one tensor, or a cost of outputs and targets; its gradient is what ``bprop`` says."""
+    """Case of an activation of one tensor, or a cost of outputs and targets; its gradient is ``bprop``."""
     name = type(f).__name__
     if hasattr(f, "fprop") or len(points) > 2 or 0 not in floats:
         raise ArgumentError(
@@ -229,7 +229,7 @@ def _undecided(case: Case, position: int, slope: float, doubt: float) -> str:
 def _worst_element(
     case: Case, position: int, gradient: Array, rng: Any
 ) -> tuple[tuple[int, ...], float, float, float]:
-    """Index of the element that differs most, its two values, and the doubt about the second."""
+    """Index of the element with the largest difference, its two values, and the uncertainty of the second."""
     candidates = np.arange(gradient.size)
     while len(candidates) > _ALONE:
         parts = np.array_split(candidates, _PARTS)
@@ -249,7 +249,7 @@ def _worst_element(
 
 
 def _difference(case: Case, position: int, gradient: Array, part: Any, rng: Any) -> float:
-    """How far gradient and slope are apart along a random direction among the elements ``part``."""
+    """Difference of gradient and slope along a random direction in the elements ``part``."""
     direction = np.zeros(gradient.shape)
     direction.reshape(-1)[part] = rng.standard_normal(len(part))
     off = abs(float((gradient * direction).sum()) - case.slope(position, direction)[0])

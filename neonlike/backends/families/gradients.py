@@ -1,4 +1,4 @@
-"""Gradients as users want them: ``be.grad(f)``, ``be.value_and_grad(f)``, ``be.check_grad(f, tensors)``."""
+"""Gradients for users: ``be.grad(f)``, ``be.value_and_grad(f)``, ``be.check_grad(f, tensors)``."""
 
 from __future__ import annotations
 
@@ -24,34 +24,34 @@ class GradientFamily(Family):
     """``grad``, ``value_and_grad`` and ``check_grad``."""
 
     def grad(self, f: Callable[..., Any], argnums: int | Sequence[int] | None = None) -> Callable[..., Any]:
-        """The function that computes the gradient of ``f``.
+        """Return the function that computes the gradient of ``f``.
 
         Parameters
         ----------
         f : callable
-            Takes tensors (and anything else), returns an expression. Where that has more than one element, the
-            gradient is that of their sum: for a function of single elements, the derivative at each.
+            Takes tensors (and any other arguments), returns an expression. If that has several elements, the gradient
+            is that of their sum: for an elementwise function, the derivative at each element.
         argnums : int or sequence of int, optional
-            Positions of the arguments to differentiate by; default: all that are tensors of floats.
+            Positions of the arguments to differentiate by; default: all float tensors.
 
         Returns
         -------
         callable
-            With the arguments of ``f``; gives a new tensor of the shape and dtype of the argument, or a tuple of
-            tensors where there are several arguments to differentiate by, or ``argnums`` is a sequence. ``f`` is
-            called each time; what it reads besides its arguments counts as constant.
+            Takes the arguments of ``f``; returns a new tensor of the argument's shape and dtype, or a tuple of tensors
+            if there are several arguments to differentiate by, or ``argnums`` is a sequence. ``f`` is called each time;
+            anything it reads besides its arguments is constant.
 
         Raises
         ------
         DTypeError, ArgumentError
-            If ``f`` cannot be called, or ``argnums`` names no positions.
+            If ``f`` is not callable, or ``argnums`` are not positions.
         GradientError
-            When called: if ``f`` returns no expression of floats or does not use an argument, or an argument is no
-            tensor of floats.
+            When called: if ``f`` returns no expression of floats or does not use an argument, or an argument is not a
+            float tensor.
 
         Notes
         -----
-        Inside a function whose gradient is taken, ``be.grad`` gives lazy expressions and ``f`` gets such, so that
+        Inside a function whose gradient is taken, ``be.grad`` returns lazy expressions and ``f`` receives them, so that
         second derivatives are written ``be.grad(be.grad(f))``.
 
         Examples
@@ -67,9 +67,9 @@ class GradientFamily(Family):
         return self._gradient_function("grad", f, argnums, with_value=False)
 
     def value_and_grad(self, f: Callable[..., Any], argnums: int | Sequence[int] | None = None) -> Callable[..., Any]:
-        """As :meth:`grad`, of a function that returns the value of ``f`` as well: ``(value, gradient)``.
+        """As :meth:`grad`, with the value of ``f`` in addition: the result returns ``(value, gradient)``.
 
-        The value is a new tensor. Both are computed in one go, what they share once.
+        The value is a new tensor. Both are computed together, sharing common parts.
 
         Examples
         --------
@@ -88,27 +88,26 @@ class GradientFamily(Family):
         Parameters
         ----------
         f : callable or Transform or Cost
-            A function of the tensors that returns an expression, of any shape: its gradient is what Autodiff makes
-            of it, :meth:`primitive` included. It is called several times, with the same random numbers. Or an
-            activation (of one tensor) or cost (of outputs and targets): then its ``bprop`` is compared with what
-            calling it computes.
+            A function of the tensors that returns an expression of any shape: its gradient is Autodiff's, including
+            :meth:`primitive`. It is called several times, with the same random numbers. Or an activation (of one
+            tensor) or cost (of outputs and targets): then its ``bprop`` is compared with its value.
         tensors : tensor or sequence of tensors
-            Where to compare. They are copied, in float64, and not changed; integers are passed as they are.
+            Points of comparison. They are copied, in float64, and not changed; integers are passed unchanged.
         rtol : float
-            Difference allowed, relative to the size of the gradient along a direction.
+            Allowed difference, relative to the size of the gradient along a direction.
         seed : int
-            Of the directions.
+            Seed of the random directions.
 
         Returns
         -------
         float
-            The largest relative difference found.
+            The largest relative difference.
 
         Raises
         ------
         GradientError
-            If the gradient is wrong: names the element that differs most, with both values. Also if differences
-            cannot tell, at a kink or where values are not finite.
+            If the gradient is wrong: names the element with the largest difference, with both values. Also if
+            differences are undecidable, at a kink or at values that are not finite.
         DTypeError
             If there is nothing to compare, or ``f`` computes in another dtype than float64.
 
@@ -158,7 +157,7 @@ class GradientFamily(Family):
         return gradient
 
     def _computed(self, value: Any, places: list[Any], gradients: list[Any]) -> tuple[Any, list[Any]]:
-        """Values of ``value``, where it is not None, and ``gradients`` in new tensors, by one plan."""
+        """Compute ``value``, unless it is None, and ``gradients`` into new tensors, by one plan."""
         pairs = [(self.fresh(place.shape, place.dtype), gradient) for place, gradient in zip(places, gradients)]
         if value is not None:
             pairs.insert(0, (self.fresh(value.shape, value.dtype), value))
@@ -176,7 +175,7 @@ def _positions(name: str, argnums: Any) -> tuple[int, ...] | None:
 
 
 def _chosen(name: str, be: Any, arguments: tuple[Any, ...], wanted: tuple[int, ...] | None) -> list[int]:
-    """Positions of the arguments to differentiate by, checked."""
+    """Check and return the positions of the arguments to differentiate by."""
     if wanted is None:
         at = [n for n, value in enumerate(arguments) if isinstance(value, Expression) and is_float(value.dtype)]
         if not at:
@@ -199,24 +198,24 @@ def _chosen(name: str, be: Any, arguments: tuple[Any, ...], wanted: tuple[int, .
 
 
 def _itself(value: Any) -> OpTreeNode:
-    """``value`` as a node of its own, so that what else reads it counts as constant.
+    """Wrap ``value`` in a separate node, so that other uses of it are constant.
 
-    Stretched to its own shape: nothing is done when it runs, and windows do not move past it to the tensor.
+    It is a broadcast to its own shape: it does nothing at run time, and windows are not pushed past it to the tensor.
     """
     return OpTreeNode(OPS["broadcast"], (value,), {"shape": value.shape}, value.shape, value.dtype, value.backend)
 
 
 def _stand_in(be: Any, value: Any) -> Any:
-    """A tensor of its own on the memory of ``value``; of what is strided or lazy, a copy."""
+    """A separate tensor over the memory of ``value``, or a copy if that is strided or lazy."""
     if isinstance(value, OpTreeNode) or not value.is_contiguous:
         return be.assign(be.fresh(value.shape, value.dtype), value)
     made = be.tensor_cls(be, value.array, value.name)
-    put(made, "root", value.root)  # it shares memory with whatever the other does
+    put(made, "root", value.root)  # it aliases whatever ``value`` aliases
     return made
 
 
 def _differentiate(name: str, be: Any, value: Any, places: dict[int, Any]) -> list[Any]:
-    """Gradients of ``value`` by ``places``, tensors or nodes, as expressions; 0 by what it does not depend on."""
+    """Gradients of ``value`` by ``places``, tensors or nodes, as expressions; 0 for those that it does not use."""
     if not isinstance(value, Expression):
         raise GradientError(f"{name}: f must return an expression of tensors, got {type(value).__name__}")
     autodiff = Autodiff(value, be)

@@ -1,4 +1,4 @@
-"""neon's hooks for other machines and modes; most do nothing on one device, but scripts and layers call them."""
+"""neon's hooks for other machines and modes; most do nothing on a single device, but scripts and layers call them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from neonlike.settings import MOST_THREADS
 
 
 class HooksFamily(MklFamily):
-    """Data distribution, data conversion, compatibility modes, and what scripts ask about the device.
+    """Data distribution, data conversion, compatibility modes, and device information for scripts.
 
     Attributes
     ----------
@@ -23,17 +23,17 @@ class HooksFamily(MklFamily):
         0 for the CPU.
     use_pinned_mem : bool
     enable_winograd : bool or int
-        Whether 3 x 3 filters may be computed by Winograd's algorithm. May be set: False or 0, never; True or 2, tiles
-        of 2 x 2 results where they are faster; 4, of 4 x 4 too, with a larger error (of the size that
-        ``cpu/primitives/conv/winograd.py`` gives).
+        Whether 3 x 3 filters may use Winograd's algorithm. Settable: False or 0, never; True or 2, tiles of 2 x 2
+        results where they are faster; 4, also tiles of 4 x 4, with a larger error (given in
+        ``cpu/primitives/conv/winograd.py``).
     stream, ctx, cublas_handle, init_rng_state_dev, pcg
-        Of a GPU: None.
+        Only for a GPU; None here.
     compute_capability : (int, int)
     gpu_memory_size : int
-        Of a GPU: (0, 0), and 0 bytes.
+        Only for a GPU; (0, 0), and 0 bytes here.
     use_cudac_kernels, warmup : bool
     round_mode : int
-        Mantissa bits that assignments round to at random; 0: to nearest.
+        Mantissa bits kept by stochastic rounding in assignments; 0: to nearest.
     """
 
     fixed: ClassVar[frozenset[str]] = frozenset(
@@ -57,42 +57,42 @@ class HooksFamily(MklFamily):
 
     @cached_property
     def buf(self) -> dict[Any, Any]:
-        """Buffers that scripts keep with the backend, by name; empty at first."""
+        """Buffers that scripts store with the backend, by name; initially empty."""
         return {}
 
     @cached_property
     def buf_active(self) -> dict[Any, Any]:
-        """The members of ``buf`` that are in use."""
+        """The buffers of ``buf`` in use."""
         return {}
 
     @cached_property
     def context_rand_state_map(self) -> dict[Any, Any]:
-        """Random states on devices, by context: none."""
+        """Random states on devices, by context; always empty."""
         return {}
 
     @cached_property
     def context_rand_state_alive(self) -> dict[Any, bool]:
-        """The members of them that are live."""
+        """The live states among these."""
         return {}
 
     @property
     def sm_count(self) -> int:
-        """Parts of the device that work side by side: threads."""
+        """Parallel units of the device: threads."""
         return thread_count()
 
     @property
     def num_threads(self) -> int:
-        """Threads of a kernel, and of NumPy where it computes block by block; may be set, for the whole process.
+        """Number of threads per kernel, and of NumPy block computations; settable, for the whole process.
 
-        It is ``NEONLIKE_NUM_THREADS`` at first, else ``OMP_NUM_THREADS``, else the number of cores; None goes back to
-        that. Steps of ``be.prepare`` keep the number that they were made with. Results do not depend on it, but for the
-        last bits of large matrix products that NumPy's BLAS computes. OpenBLAS does so on these threads; another
-        library has its own (set by its own variables, or the package threadpoolctl).
+        The default is ``NEONLIKE_NUM_THREADS``, else ``OMP_NUM_THREADS``, else the number of cores; None restores it.
+        Steps of ``be.prepare`` keep the number of their creation. Results do not depend on it, except for the last bits
+        of large matrix products by NumPy's BLAS. OpenBLAS runs on these threads; other libraries have their own (set by
+        their variables, or the package threadpoolctl).
 
         Raises
         ------
         ArgumentError
-            If it is set to no whole number from 1 to 4096; it stays as it was.
+            If it is set to anything but a whole number from 1 to 4096; it then stays unchanged.
 
         Examples
         --------
@@ -119,11 +119,11 @@ class HooksFamily(MklFamily):
 
     @property
     def cache_dir(self) -> str:
-        """Folder of compiled kernels."""
+        """Folder of the compiled kernels."""
         return str(default_directory())
 
     def get_events(self) -> tuple[Any, Any]:
-        """A pair of time marks (start, end), the same at each call, for ``record_mark`` and ``get_time``."""
+        """A pair of time marks (start, end), always the same, for ``record_mark`` and ``get_time``."""
         return self._events
 
     @cached_property
@@ -160,22 +160,22 @@ class HooksFamily(MklFamily):
         layer.allocate(shared_outputs=share_output)
 
     def allocate_new_deltas(self, delta: Any, in_shape: Any, parallelism: Any) -> Any:
-        """``delta`` itself."""
+        """Return ``delta``."""
         return delta
 
     def bibnrnn_layer(
         self, h_buffer_all: Any, h_ff_buffer: Any, W_recur_f: Any, W_recur_b: Any, nsteps: int, nout: int
     ) -> None:
-        """Engine object of a bidirectional recurrent layer; none is needed."""
+        """Engine object of a bidirectional recurrent layer; not used."""
 
     def relu_layer(self) -> None:
-        """Engine object of a relu layer; none is needed."""
+        """Engine object of a relu layer; not used."""
 
     def batchnorm_layer(self, in_shape: Any) -> None:
-        """Engine object of a batch normalisation layer; none is needed."""
+        """Engine object of a batch normalisation layer; not used."""
 
     def mergesum_layer(self, layer_num: int) -> None:
-        """Engine object of a merge-sum container; none is needed."""
+        """Engine object of a merge-sum container; not used."""
 
     def mergebroadcast_layer(self, layer_num: int) -> None:
-        """Engine object of a merge-broadcast container; none is needed."""
+        """Engine object of a merge-broadcast container; not used."""

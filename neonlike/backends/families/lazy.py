@@ -1,7 +1,7 @@
-"""Compound primitives inside expressions: ``be.conv(x, w)`` is lazy and differentiable, as ``be.sig(x)`` is.
+"""Compound primitives in expressions: ``be.conv(x, w)`` is lazy and differentiable, like ``be.sig(x)``.
 
-Each is a node that calls the primitive of another family when the expression is run; see ``requests.py`` for what it
-calls and for its gradient. Images are 4-D (C, H, W, N) or 5-D (C, D, H, W, N), in neon's order.
+Each is a node that calls another family's primitive when the expression runs; ``requests.py`` has the calls and their
+gradients. Images are 4-D (C, H, W, N) or 5-D (C, D, H, W, N), in neon's order.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from neonlike.optree.shapes import Shape, as_shape
 
 F: Any = Functions
 _LARGEST = 2**31 - 1
-"""Steps and windows of more elements fit in no kernel's arguments."""
+"""Limit on elements of steps and windows in a kernel's arguments."""
 
 
 class LazyFamily(Family):
     """Lazy forms of compound primitives: ``conv``, ``deconv``, ``pool``, ``batchnorm``, ``lrn``, ``matmul``.
 
-    Operands are tensors or expressions of one float dtype; the result is an expression. :meth:`primitive` makes such
-    a form of a function of your own.
+    Operands are tensors or expressions of one float dtype; the result is an expression. :meth:`primitive` creates such
+    a form from a user's function.
     """
 
     def conv(
@@ -50,7 +50,7 @@ class LazyFamily(Family):
         w : (C / groups, R, S, K) or (C / groups, T, R, S, K)
         bias : (K, 1), optional
         strides, padding, dilation : int or tuple
-            One number for all spatial axes, or one each.
+            One number for all spatial axes, or one per axis.
         groups : int
 
         Returns
@@ -60,7 +60,7 @@ class LazyFamily(Family):
         Raises
         ------
         ShapeError, DTypeError, ArgumentError
-            If shapes or dtypes do not fit; nothing is computed before the expression is used.
+            If shapes or dtypes do not fit; nothing is computed until the expression is used.
 
         Examples
         --------
@@ -114,13 +114,13 @@ class LazyFamily(Family):
         return conv_node("bprop", g, (x, w, *self._bias("deconv", more, C)), shape, transposed=True)
 
     def pool(self, x: Any, window: Any, op: str = "max", strides: Any = None, padding: Any = 0) -> Any:
-        """Pooling as an expression; see :meth:`pool_layer` for what is computed.
+        """Pooling as an expression; see :meth:`pool_layer` for its definition.
 
         Parameters
         ----------
         x : (C, H, W, N) or (C, D, H, W, N)
         window : int or tuple
-            For all spatial axes, or each of them.
+            For all spatial axes, or per axis.
         op : "max", "avg" or "l2"
         strides : int or tuple, optional
             The window by default.
@@ -133,7 +133,7 @@ class LazyFamily(Family):
         Raises
         ------
         ShapeError, DTypeError, ArgumentError
-            If x is no such image, or the window does not fit.
+            If x is not such an image, or the window does not fit.
         """
         (x,) = self._floats("pool", x=x)
         if not isinstance(op, str):
@@ -157,7 +157,7 @@ class LazyFamily(Family):
         ----------
         x : (C, H, W, N), (features, N), or any shape whose leading axes give as many rows as gamma has elements
         gamma, beta : (C, 1)
-            A row for each feature map; or (C*H*W, 1) with x (C*H*W, N): for each activation.
+            One row per feature map; or (C*H*W, 1) with x (C*H*W, N): one per activation.
         eps : float
 
         Returns
@@ -167,7 +167,7 @@ class LazyFamily(Family):
         Raises
         ------
         ShapeError, DTypeError
-            If x has no such rows, or what is given holds no floats.
+            If x has no such rows, or an argument is not of floats.
         """
         x = expression("batchnorm", x, self)
         gamma, beta = (expression("batchnorm", value, self) for value in (gamma, beta))
@@ -202,7 +202,7 @@ class LazyFamily(Family):
         Raises
         ------
         ShapeError, DTypeError, ArgumentError
-            If x is no such image, or ``depth`` is even.
+            If x is not such an image, or ``depth`` is even.
         """
         (x,) = self._floats("lrn", x=x)
         (image,) = _five(_spatial("lrn", x), x.shape[1:-1])
@@ -210,12 +210,12 @@ class LazyFamily(Family):
         return lrn_node(LrnGeometry(x.dtype, x.shape[-1], x.shape[0], image, depth), x, scale, power)
 
     def matmul(self, a: Any, b: Any) -> Any:
-        """Matrix product as an expression; of 3-D operands for each entry of the leading axis.
+        """Matrix product as an expression; for 3-D operands, one product per entry of the leading axis.
 
         Parameters
         ----------
         a, b : (m, k) and (k, n), or (X, m, k) and (X, k, n)
-            One of them may be 2-D, and is used for every entry.
+            One of them may be 2-D, and is then used for every entry.
 
         Returns
         -------
@@ -238,7 +238,7 @@ class LazyFamily(Family):
         shape = (*batches, a.shape[-2], b.shape[-1])
         return F.dot(a, b) if len(shape) == 2 else matmul_node(a, b, shape, a.dtype)
 
-    # A user's own
+    # User-defined primitives
 
     def primitive(
         self,
@@ -248,32 +248,33 @@ class LazyFamily(Family):
         dtype: Any = None,
         name: str | None = None,
     ) -> Callable[..., Any]:
-        """A function of your own for expressions, with its own gradient.
+        """Create a primitive for expressions from a user's function, with its own gradient.
 
         Parameters
         ----------
         forward : callable
             ``forward(out, *arguments)`` writes the tensor ``out``, whenever an expression with it runs. Expressions
-            among the arguments are tensors by then, and not to be written; what else there is passes as it is.
+            among the arguments are computed to tensors before, and must not be modified; other arguments pass
+            unchanged.
         backward : callable, optional
             ``backward(error, out, *arguments)`` returns a gradient for each argument, or None: expressions of
-            ``error``, ``out`` and the arguments, all of them lazy here. Without it there are no gradients.
+            ``error``, ``out`` and the arguments, which are all lazy here. Without it there are no gradients.
         shape : callable, optional
-            The shape of the result from the shapes of the tensors among the arguments; default: the first one's.
+            Computes the result's shape from the shapes of the tensor arguments; default: the first one's.
         dtype : dtype, optional
-            Of the result; default: that of the first tensor.
+            Dtype of the result; default: that of the first tensor.
         name : str, optional
-            What ``be.explain`` and errors call it; default: that of ``forward``.
+            Name in ``be.explain`` and errors; default: that of ``forward``.
 
         Returns
         -------
         callable
-            Of tensors or expressions and other arguments; gives a lazy expression.
+            Takes tensors or expressions and other arguments; returns a lazy expression.
 
         Raises
         ------
         DTypeError
-            If ``forward``, ``backward`` or ``shape`` cannot be called.
+            If ``forward``, ``backward`` or ``shape`` is not callable.
 
         Examples
         --------
@@ -314,7 +315,7 @@ class LazyFamily(Family):
     # Checks
 
     def _floats(self, operation: str, optional: dict[str, Any] | None = None, **operands: Any) -> list[Any]:
-        """The operands, and what is given of the optional ones, as expressions of one float dtype and this backend."""
+        """Operands, including the given optional ones, as expressions of one float dtype and this backend."""
         more = {name: value for name, value in (optional or {}).items() if value is not None}
         found = {name: expression(operation, value, self) for name, value in {**operands, **more}.items()}
         check_floats(operation, **found)
@@ -330,7 +331,7 @@ class LazyFamily(Family):
 
 
 def _name_of(forward: Any, name: Any) -> str:
-    """The name of a user's primitive, never that of an op."""
+    """Name of a user's primitive, distinct from those of ops."""
     if not isinstance(name, str | None):
         raise DTypeError(f"primitive: name must be a string, got {brief(name)}")
     found = str(name or getattr(forward, "__name__", type(forward).__name__))
@@ -366,7 +367,7 @@ def _sizes(
 
 
 def per_axis(operation: str, name: str, value: Any, axes: int, filler: int) -> Any:
-    """``value`` for depth, height and width; ``filler`` for a depth that is not there."""
+    """Expand ``value`` to depth, height and width, with ``filler`` for a missing depth."""
     each = tuple(value) if isinstance(value, (tuple, list)) else (value,) * axes
     if len(each) != axes or any(isinstance(size, int) and size > _LARGEST for size in each):
         raise ArgumentError(f"{operation}: {name} must be a number or {axes} of them, got {brief(value)}")

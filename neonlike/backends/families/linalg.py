@@ -29,13 +29,13 @@ F: Any = Functions
 Array = npt.NDArray[Any]
 
 SMALL_PRODUCT = 1 << 18
-"""Multiplications of a product up to which BLAS libraries use one thread: stacks of such are dealt out to threads."""
+"""Multiplications up to which BLAS libraries use one thread: stacks of such products are distributed over threads."""
 
 
 class Product(NamedTuple):
-    """The result of a product that is stored in C: ``C = f(alpha * product) + beta * C``, f = max(., 0) if ``relu``.
+    """Request of a product stored in C: ``C = f(alpha * product) + beta * C``, f = max(., 0) if ``relu``.
 
-    A tuple, which is made in a third of the time of a frozen dataclass: small products are made one by one.
+    It is a tuple, created in a third of the time of a frozen dataclass, since small products are created one by one.
     """
 
     alpha: float = 1.0
@@ -45,7 +45,7 @@ class Product(NamedTuple):
 
 @owner
 class LinalgFamily(Family):
-    """``dot`` inside expressions; ``compound_dot``, ``batched_dot`` and transposes at once."""
+    """``dot`` in expressions; ``compound_dot``, ``batched_dot`` and transposes immediately."""
 
     def dot(self, a: Any, b: Any, out: Any = None) -> Any:
         """Matrix product (m, k) x (k, n) -> (m, n); lazy without ``out``."""
@@ -73,14 +73,14 @@ class LinalgFamily(Family):
         Parameters
         ----------
         A, B, C : tensors (m, k), (k, n), (m, n)
-            Of one dtype; transposed and strided views too. C may share memory with A and B. With beta 0 what C held
-            is not read.
+            One dtype; transposed and strided views, too. C may share memory with A and B. With beta 0 the old C is not
+            read.
         bsum : tensor (m, 1), optional
             Receives the row sums of the final C.
         repeat : int
-            Above 1, time so many runs.
+            Number of timed runs if above 1.
         size
-            neon's tuning argument, accepted.
+            neon's tuning argument; ignored.
 
         Returns
         -------
@@ -89,7 +89,7 @@ class LinalgFamily(Family):
         Raises
         ------
         DTypeError, ShapeError, AliasError
-            If dtypes differ, shapes do not fit, or bsum shares memory with C; nothing was written.
+            If dtypes differ, shapes do not fit, or bsum shares memory with C; nothing is written then.
         """
         request = Product(float(alpha), float(beta), bool(relu))
         operands = Operands((A, B, C), alone=bsum is None and not relu)
@@ -99,7 +99,7 @@ class LinalgFamily(Family):
         return C if repeat <= 1 else rate
 
     def cublas_dot(self, A: Any, B: Any, C: Any, alpha: float = 1.0, beta: float = 0.0, repeat: int = 1) -> Any:
-        """C = alpha * A.B + beta * C: :meth:`compound_dot` by the name that neon gives cuBLAS's product."""
+        """C = alpha * A.B + beta * C: :meth:`compound_dot` under neon's name for cuBLAS's product."""
         return self.compound_dot(A, B, C, alpha, beta, repeat=repeat)
 
     def batched_dot(
@@ -115,17 +115,17 @@ class LinalgFamily(Family):
     ) -> Any:
         """Products over a leading batch axis X.
 
-        With C (X, m, n): ``C[i] = f(alpha * A[i].B[i]) + beta * C[i]``, a 2-D A or B being shared by all i.
+        With C (X, m, n): ``C[i] = f(alpha * A[i].B[i]) + beta * C[i]``, where a 2-D A or B is shared by all i.
         With C (m, n): the products are summed over i before alpha, f and beta. f = max(., 0) if ``relu``.
 
         Parameters
         ----------
         A, B, C : tensors ([X,] m, k), ([X,] k, n), ([X,] m, n)
-            Of one dtype, A or B 3-D. C may share memory with A and B.
+            One dtype, with A or B 3-D. C may share memory with A and B.
         repeat : int
-            Above 1, time so many runs.
+            Number of timed runs if above 1.
         size
-            neon's tuning argument, accepted.
+            neon's tuning argument; ignored.
 
         Returns
         -------
@@ -134,7 +134,7 @@ class LinalgFamily(Family):
         Raises
         ------
         DTypeError, ShapeError
-            If dtypes differ or shapes do not fit; C is untouched.
+            If dtypes differ or shapes do not fit; C is unchanged.
         """
         self._check_operands("batched_dot", A, B, C)
         count = _batch_size(A, B, C)
@@ -152,7 +152,7 @@ class LinalgFamily(Family):
         Parameters
         ----------
         A, B, C : tensors (m, k), (k, n), (m, n)
-            Of one dtype; views too. C may share memory with A and B. With beta 0 what C held is not read.
+            One dtype; views, too. C may share memory with A and B. With beta 0 the old C is not read.
         bsum : tensor (m, 1), optional
             Receives the row sums of the final C.
 
@@ -175,9 +175,9 @@ class LinalgFamily(Family):
         a, out : tensors
             They may share memory. ``a`` may be an expression.
         axes : sequence of int, optional
-            Axis of ``a`` that each axis of ``out`` is; default: reversed.
+            Axis of ``a`` for each axis of ``out``; default: reversed.
         repeat : int
-            Above 1, time so many runs; the logger shows the mean.
+            Number of timed runs if above 1; the logger shows the mean.
 
         Raises
         ------
@@ -197,26 +197,26 @@ class LinalgFamily(Family):
     # Hooks, with the definitions
 
     def _compound_dot(self, request: Product, A: Any, B: Any, C: Any, bsum: Any) -> KernelCall | None:
-        """Hook: see :meth:`compound_dot`; the operands were checked.
+        """Hook: see :meth:`compound_dot`; operands are checked.
 
-        Returns the launch of a kernel, if that was all, or all but assignments; see ``kernels/run/calls.py``.
+        Returns the kernel launch, if that was all, or all but assignments; see ``kernels/run/calls.py``.
         """
         a, b = A.asnumpyarray(), B.asnumpyarray()
         self._finish_product(C, bsum, request, lambda out: multiply(a, b, out))
         return None
 
     def _batched_dot(self, request: Product, A: Any, B: Any, C: Any) -> None:
-        """Hook: see :meth:`batched_dot`; the operands were checked."""
+        """Hook: see :meth:`batched_dot`; operands are checked."""
         a, b = matrices(A.asnumpyarray(), B.asnumpyarray(), C)
         self._finish_product(C, None, request, lambda out: multiply(a, b, out))
 
     def _xnor_dot(self, request: Product, A: Any, B: Any, C: Any, bsum: Any) -> None:
-        """Hook: see :meth:`xnor_compound_dot`; the operands were checked."""
+        """Hook: see :meth:`xnor_compound_dot`; operands are checked."""
         a, b = (np.where(t.asnumpyarray() >= 0, 1, -1).astype(compute_dtype(C.dtype)) for t in (A, B))
         self._finish_product(C, bsum, request, lambda out: multiply(a, b, out))
 
     def _finish_product(self, C: Any, bsum: Any, request: Product, write: Callable[[Any], object]) -> None:
-        """Have ``write`` store the bare product in a tensor, which is C where that rounds nothing twice; then the rest.
+        """Store the bare product by ``write`` in a tensor, C itself if that avoids double rounding; then post-process.
 
         The tensor may be one that ``write`` reads.
         """
@@ -229,7 +229,7 @@ class LinalgFamily(Family):
             self._epilogue(product, C, bsum, request)
 
     def _epilogue(self, product: Any, C: Any, bsum: Any, request: Product) -> None:
-        """C = f(alpha * product) + beta * C, one kernel; then the row sums of C as it is stored."""
+        """C = f(alpha * product) + beta * C, one kernel; then the row sums of the stored C."""
         value = _scaled(product, C, *request)
         if value is not C:
             self.assign(C, value)
@@ -285,24 +285,24 @@ class LinalgFamily(Family):
 
 
 def _is_dense(tensor: Any) -> bool:
-    """Whether the elements lie side by side, in whichever order: else ``nbytes`` does not tell where they end."""
+    """Whether the elements are adjacent, in any order: otherwise ``nbytes`` does not determine their end."""
     last = sum((size - 1) * abs(step) for size, step in zip(tensor.shape, tensor.strides))
     return bool(last == tensor.size - 1)
 
 
 def multiply(a: Array, b: Array, out: Any) -> None:
-    """The tensor ``out`` = a.b, of matrices or stacks of them, which may share memory with it."""
+    """Compute the tensor ``out`` = a.b, for matrices or stacks of them, which may share memory with it."""
     with written(out) as array:
         matrix_product(a, b, array)
 
 
 def matrices(a: Array, b: Array, c: Any) -> tuple[Array, Array]:
-    """Factors whose product has as many axes as the tensor ``c``: stacks, or their matrices side by side."""
+    """Factors whose product has as many axes as the tensor ``c``: stacks, or their matrices concatenated."""
     return _side_by_side(a, b) if c.ndim == 2 else (a, b)
 
 
 def matrix_product(a: Array, b: Array, out: Array) -> None:
-    """out = a.b for matrices or stacks of them, computed in ``out``'s dtype; they may share memory."""
+    """Compute out = a.b for matrices or stacks, in ``out``'s dtype; they may share memory."""
     a, b = _for_blas(a, out.dtype), _for_blas(b, out.dtype)
     with np.errstate(all="ignore"):
         if out.ndim == 3 and _dealt_out(a, b, out):
@@ -311,7 +311,7 @@ def matrix_product(a: Array, b: Array, out: Array) -> None:
 
 
 def _dealt_out(a: Array, b: Array, out: Array) -> bool:
-    """Multiply a stack of products that BLAS libraries would run on one thread on all; False if it is none."""
+    """Distribute a stack of small products, which BLAS would run on one thread, over all; False if it is not one."""
     products, parts = math.prod(out.shape[1:]) * a.shape[-1], thread_count()
     if not products <= SMALL_PRODUCT <= products * len(out) or parts == 1:
         return False
@@ -319,7 +319,7 @@ def _dealt_out(a: Array, b: Array, out: Array) -> bool:
         return False
 
     def multiply(part: slice) -> None:
-        with np.errstate(all="ignore"):  # which each thread has of its own
+        with np.errstate(all="ignore"):  # a per-thread setting
             np.matmul(a[part] if a.ndim == 3 else a, b[part] if b.ndim == 3 else b, out=out[part])
 
     cuts = [len(out) * part // parts for part in range(parts + 1)]
@@ -328,14 +328,14 @@ def _dealt_out(a: Array, b: Array, out: Array) -> bool:
 
 
 def blas_takes(array: Array) -> bool:
-    """True if a BLAS library can work on the matrices of ``array`` where they are: rows or columns without gaps."""
+    """True if a BLAS library can use the matrices of ``array`` in place: rows or columns without gaps."""
     steps = [step // array.itemsize for step in array.strides[-2:]]
     rows, columns = array.shape[-2:]
     return (steps[1] == 1 and steps[0] >= columns) or (steps[0] == 1 and steps[1] >= rows)
 
 
 def _for_blas(array: Array, dtype: DType) -> Array:
-    """``array`` in ``dtype``, copied where NumPy would multiply it without BLAS."""
+    """Convert ``array`` to ``dtype``, copied if NumPy would otherwise multiply it without BLAS."""
     if array.dtype != dtype:
         return array.astype(dtype)
     if array.flags.c_contiguous or dtype.kind != "f" or blas_takes(array):
@@ -344,7 +344,7 @@ def _for_blas(array: Array, dtype: DType) -> Array:
 
 
 def _side_by_side(a: Array, b: Array) -> tuple[Array, Array]:
-    """Two matrices whose product is the sum over i of a[i].b[i], one of a and b being a stack."""
+    """Two matrices with product sum over i of a[i].b[i], where a or b is a stack."""
     if a.ndim == 2:
         return a, _summed(b)
     if b.ndim == 2:
@@ -371,7 +371,7 @@ def _batch_size(a: Any, b: Any, c: Any) -> int:
 
 
 def _scaled(product: Any, c: Any, alpha: float, beta: float, relu: bool) -> Any:
-    """f(alpha * product) + beta * c, leaving out what changes nothing; beta 0 ignores c even if it holds nan."""
+    """f(alpha * product) + beta * c without neutral steps; beta 0 ignores c even if it holds nan."""
     result = product if alpha == 1.0 else product * alpha
     if relu:
         result = F.relu(result)

@@ -29,9 +29,9 @@ from neonlike.optree.node import expression
 
 @dataclass(frozen=True, slots=True)
 class LookupGradient:
-    """A call of ``compound_bprop_lut``: ``dW = beta * dW``, then ``dW[w] += alpha * sum`` but for the word ``pad_idx``.
+    """Request of ``compound_bprop_lut``: scale dW by ``beta``, then ``dW[w] += alpha * sum``, except ``pad_idx``.
 
-    With ``pad_idx`` None there is no such word.
+    If ``pad_idx`` is None, no word is excluded.
     """
 
     pad_idx: int | None
@@ -40,18 +40,18 @@ class LookupGradient:
 
 
 class LookupFamily(Family):
-    """``take`` and ``onehot``, whose indices are integer tensors, arrays or lists; ``compound_bprop_lut``."""
+    """``take`` and ``onehot``, with integer tensors, arrays or lists as indices; ``compound_bprop_lut``."""
 
     def take(self, a: Any, indices: Any, axis: int | None = None, out: Any = None) -> Any:
-        """Slices of ``a`` along ``axis`` picked by ``indices``; result has ``len(indices)`` there. Differentiable.
+        """Gather slices of ``a`` along ``axis`` by ``indices``, as many as there are indices. Differentiable.
 
         Without an axis, elements in C order, as a column (n, 1).
 
         Raises
         ------
         IndexRangeError
-            If an index is out of range: at once for host indices, when computed for tensors; on a GPU when the host
-            next waits for it, by ``get()`` or ``be.synchronize()``: what was computed with it is undefined then.
+            If an index is out of range: at once for host indices, at computation for tensors; on a GPU when the host
+            next waits for it, by ``get()`` or ``be.synchronize()``: the results of the operation are undefined then.
         """
         a, along = in_line(expression("take", a, self), axis)
         return self._finish(moves.take(a, indices, along), out)
@@ -68,8 +68,8 @@ class LookupFamily(Family):
         Raises
         ------
         IndexRangeError
-            When computed, if an index is negative or not below the size of the axis; on a GPU as in :meth:`take`.
-            In neon's dialect such an index has 0 everywhere.
+            At computation, if an index is negative or not below the size of the axis; on a GPU as in :meth:`take`. In
+            neon's dialect such an index gives zeros.
         """
         return self._finish(functions.onehot(indices, axis, self), out)
 
@@ -87,33 +87,33 @@ class LookupFamily(Family):
     ) -> None:
         """Gradient of a lookup table: ``dW[w] += alpha * sum of error[:, j] over the j with inputs[j] == w``.
 
-        Each row is added up in the order of j, in double precision: the result depends on nothing but the values.
+        Each row is summed in the order of j, in double precision: the result depends on the values alone.
 
         Parameters
         ----------
         nin : int
-            Words of a sample; neon's argument, accepted.
+            Words per sample; neon's argument, ignored.
         inputs : integer tensor (1, nin * N)
             Word of each column of ``error``.
         error : tensor (embedding, nin * N)
         error_t : tensor (nin * N, embedding) or None
-            Memory to work in; afterwards its contents are undefined.
+            Working memory with undefined contents afterwards.
         dW : tensor (vocabulary, embedding)
-            Is added to: zero it first for the gradient alone, as neon's layers do.
+            Accumulated into: zero it first for the gradient alone, as neon's layers do.
         pad_idx : int or None
-            The word that stands for no word: it gets no gradient.
+            The padding word, which gets no gradient.
         alpha, beta : float
-            With a ``beta`` other than 0 and 1, dW is multiplied by it first.
+            dW is first multiplied by ``beta``, if that is neither 0 nor 1.
         repeat : int
-            Above 1, time so many runs; the logger shows the mean.
+            Number of timed runs if above 1; the logger shows the mean.
 
         Raises
         ------
         DTypeError, ShapeError, AliasError
-            If the tensors do not fit together, or what is written shares memory.
+            If the tensors do not fit together, or an output shares memory.
         IndexRangeError
             If a word other than ``pad_idx`` is not in [0, vocabulary); on a GPU when the host next waits for it, by
-            ``get()`` or ``be.synchronize()``. dW is as it was in any of these cases.
+            ``get()`` or ``be.synchronize()``. dW is unchanged in all of these cases.
         """
         touched = self._check_lut(inputs, error, error_t, dW, pad_idx) * error.shape[0]
         scale = 1.0 if beta == 0 else float(beta)
@@ -127,7 +127,7 @@ class LookupFamily(Family):
         self._run_primitive("compound_bprop_lut", run, (dW,), shapes, nbytes, touched, repeat=repeat)
 
     def _check_lut(self, inputs: Any, error: Any, error_t: Any, dW: Any, pad_idx: Any) -> int:
-        """How many columns of ``error`` count, after all checks."""
+        """Check everything and return the number of columns of ``error`` that count."""
         name = "compound_bprop_lut"
         require_tensors(self, name, inputs=inputs, error=error, dW=dW)
         check_tensors(self, name, error_t=error_t)
@@ -148,7 +148,7 @@ class LookupFamily(Family):
     # Hooks, with the definitions
 
     def _check_words(self, inputs: Any, limit: int, pad_idx: int | None) -> int:
-        """How many of the words get a gradient; IndexRangeError if one is neither below ``limit`` nor ``pad_idx``."""
+        """Number of words with a gradient; IndexRangeError if one is neither below ``limit`` nor ``pad_idx``."""
         words = inputs.asnumpyarray().reshape(-1)
         outside = words[(words < 0) | (words >= limit)]
         if outside.size and (outside != pad_idx).any():
@@ -175,12 +175,12 @@ class LookupFamily(Family):
 
 
 def out_of_vocabulary(word: int | str, limit: int) -> str:
-    """Say what is wrong with ``word``."""
+    """Message for an invalid ``word``."""
     return f"compound_bprop_lut: word {word} is not in a vocabulary of {limit}"
 
 
 def words_of(inputs: Any, pad_idx: int | None) -> Array:
-    """The words as int64 (columns,), on the host: rows of dW, or -1 for those that get no gradient."""
+    """The words as int64 (columns,), on the host: rows of dW, or -1 for those without gradient."""
     words: Array = inputs.asnumpyarray().astype(np.int64).reshape(-1)
     if pad_idx is not None:
         words[words == pad_idx] = -1

@@ -25,23 +25,23 @@ from neonlike.kernels.run.trace import Operands
 from neonlike.optree.forms import owner
 
 POWERS = {0.5: "half", 0.75: "three_quarters", 1.0: "one"}
-"""bpower -> name in the kernels, for exponents with something faster than the general power."""
+"""bpower -> name in the kernels, for exponents faster than the general power."""
 
 
 @dataclass(frozen=True, slots=True)
 class LrnPass:
-    """A normalisation, or its gradient.
+    """Request of a normalisation, or of its gradient.
 
     Attributes
     ----------
     dims : (int, int)
-        Channels, and elements of each: all that a normalisation across channels knows of the sizes.
+        Channels, and elements per channel: the only sizes relevant to normalisation across channels.
     window : int
-        Channels of a window, odd.
+        Channels per window, odd.
     alpha, beta : float
-        What is stored is ``alpha * result + beta * old``.
+        The result is stored as ``alpha * result + beta * old``.
     scale : float
-        ``ascale / window``: of a sum of squares in ``denom``.
+        Factor ``ascale / window`` of the sum of squares in ``denom``.
     bpower : float
     """
 
@@ -54,12 +54,12 @@ class LrnPass:
 
     @property
     def slope(self) -> float:
-        """The factor of a sum of shares in the backward pass."""
+        """Factor of the sum of shares in the backward pass."""
         return 2 * self.bpower * self.scale
 
     @property
     def rest(self) -> tuple[float, float, float]:
-        """bpower, alpha and beta, as the kernels take them."""
+        """bpower, alpha and beta in the kernels' order."""
         return self.bpower, self.alpha, self.beta
 
 
@@ -68,21 +68,21 @@ class LrnFamily(Family):
     """Local response normalisation across channels: ``lrn_layer``, ``fprop_lrn``, ``bprop_lrn``."""
 
     def lrn_layer(self, dtype: Any, N: int, C: int, D: int = 1, H: int = 1, W: int = 1, J: int = 1) -> LrnGeometry:
-        """Sizes of a normalisation over windows of ``J`` channels, for the calls below.
+        """Create the geometry of a normalisation over windows of ``J`` channels, for the calls below.
 
         Parameters
         ----------
         dtype : dtype
-            Of the tensors to come; None for the backend's.
+            Dtype of the tensors; None for the backend's.
         N, C, D, H, W : int
-            Images, channels, depth, height, width. Calls take any number of images.
+            Images, channels, depth, height, width. Calls accept any number of images.
         J : int
-            Odd: the window of a channel reaches ``J // 2`` channels to either side.
+            Channels per window, odd: ``J // 2`` on either side of a channel.
 
         Raises
         ------
         DTypeError, ArgumentError
-            On sizes that are no positive integers, or an even J.
+            If sizes are not positive integers, or J is even.
         """
         return LrnGeometry(self._layer_dtype("lrn_layer", dtype), N, C, (D, H, W), J)
 
@@ -99,7 +99,7 @@ class LrnFamily(Family):
         bpower: float = 1,
         repeat: int = 1,
     ) -> tuple[float, float] | None:
-        """Divide each activation by a power of the mean square of the channels around it.
+        """Divide each activation by a power of the mean square over the channels around it.
 
         ``denom = 1 + (ascale / J) * sum(I^2 over the window)``, ``O = alpha * (I * denom^-bpower) + beta * O``;
         Krizhevsky, Sutskever and Hinton 2012, section 3.3. Windows end where the channels do.
@@ -109,12 +109,12 @@ class LrnFamily(Family):
         layer : LrnGeometry
         I : tensor (C, D, H, W, N) or of any shape with as many elements
         O, denom : tensors of that size
-            Written; ``bprop_lrn`` needs both. ``denom`` is not blended.
+            Outputs, both needed by ``bprop_lrn``. ``denom`` is not blended.
         alpha, beta : float, optional
             None: 1 and 0. With beta 0 the old O is not read.
         ascale, bpower : float
         repeat : int
-            Above 1, time the call; see ``_run_primitive``.
+            Number of timed runs if above 1; see ``_run_primitive``.
 
         Raises
         ------
@@ -152,7 +152,7 @@ class LrnFamily(Family):
         bpower: float = 1,
         repeat: int = 1,
     ) -> tuple[float, float] | None:
-        """Error of the input from the error of the output.
+        """Compute the error of the input from the error of the output.
 
         ``delta = alpha * (E * denom^-bpower - 2 bpower (ascale / J) * I * sum(O * E / denom over the window))
         + beta * delta``.
@@ -161,17 +161,17 @@ class LrnFamily(Family):
         ----------
         layer : LrnGeometry
         I, O, denom : tensors of (C, D, H, W, N) elements
-            As ``fprop_lrn`` read and, with alpha 1 and beta 0, wrote them.
+            As read and, with alpha 1 and beta 0, written by ``fprop_lrn``.
         E : tensor of that size
-            Error of O; not changed.
+            Error of O; not modified.
         delta : tensor of that size
-            Written.
+            Output.
         alpha, beta : float, optional
             None: 1 and 0. With beta 0 the old delta is not read.
         ascale, bpower : float
             As in the forward pass.
         repeat : int
-            Above 1, time the call; see ``_run_primitive``.
+            Number of timed runs if above 1; see ``_run_primitive``.
 
         Raises
         ------
@@ -195,7 +195,7 @@ class LrnFamily(Family):
         )
 
     def _check_lrn(self, name: str, layer: LrnGeometry, **tensors: Any) -> None:
-        """Raise unless all tensors are of this backend, of one float dtype, and whole images of the layer's size."""
+        """Raise unless all tensors are of this backend, of one float dtype, and hold whole images."""
         require_tensors(self, name, **tensors)
         check_floats(name, **tensors)
         images, rest = divmod(tensors["I"].size, layer.nOut)
@@ -210,7 +210,7 @@ class LrnFamily(Family):
     # Hooks, with the definitions
 
     def _fprop_lrn(self, request: LrnPass, I: Any, O: Any, denom: Any) -> KernelCall | None:  # noqa: E741
-        """Of checked tensors; returns the launch of a kernel, if that was all; see ``kernels/run/calls.py``."""
+        """Forward pass of checked tensors; returns the kernel launch, if that was all; see ``kernels/run/calls.py``."""
         x = host(I, request.dims)
         keep = request.beta != 0
         with np.errstate(all="ignore"), written(denom, x.shape) as d, written(O, x.shape, keep) as y:
@@ -237,7 +237,7 @@ class LrnFamily(Family):
 
 
 def _numbers(name: str, layer: Any, alpha: Any, beta: Any, ascale: Any, bpower: Any) -> list[float]:
-    """alpha, beta, ascale and bpower of a call, None replaced; DTypeError on what is no layer or no number."""
+    """alpha, beta, ascale and bpower of a call, with None replaced; DTypeError for an invalid layer or number."""
     if not isinstance(layer, LrnGeometry):
         raise DTypeError(f"{name}: layer must come from be.lrn_layer(...), got {type(layer).__name__}")
     alpha, beta = 1.0 if alpha is None else alpha, 0.0 if beta is None else beta
@@ -245,12 +245,12 @@ def _numbers(name: str, layer: Any, alpha: Any, beta: Any, ascale: Any, bpower: 
 
 
 def _request(layer: LrnGeometry, tensor: Any, alpha: float, beta: float, ascale: float, bpower: float) -> LrnPass:
-    """A pass over as many images as ``tensor`` holds."""
+    """Request for the images in ``tensor``."""
     return LrnPass((layer.C, tensor.size // layer.C), layer.J, alpha, beta, ascale / layer.J, bpower)
 
 
 def _window_sums(values: Array, window: int) -> Array:
-    """Sums of (C, lanes) over ``window`` channels around each, of equal shape."""
+    """Sums of (C, lanes) over ``window`` channels around each channel, in the same shape."""
     total = values.copy()
     for step in range(1, min(window // 2 + 1, len(values))):
         total[:-step] += values[step:]

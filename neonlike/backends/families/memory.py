@@ -1,4 +1,4 @@
-"""Waiting for the device, and what its memory is used for."""
+"""Waiting for the device, and accounting of its memory."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from neonlike.backends.memory import MemoryStats
 
 
 class Uploads(Protocol):
-    """See :meth:`MemoryFamily.upload_ahead`."""
+    """Early uploads; see :meth:`MemoryFamily.upload_ahead`."""
 
     def begin(self) -> None:
-        """A batch begins."""
+        """Start a batch."""
         ...
 
     def send(self, array: Any) -> Any:
-        """Begin to copy a NumPy array; returns one with the same values, not to be written."""
+        """Start copying a NumPy array; return a read-only one with the same values."""
         ...
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Release the memory."""
         ...
 
 
@@ -28,17 +28,17 @@ class MemoryFamily(Family):
     """``synchronize``, ``wait_for``, ``upload_ahead``; ``memory_stats``, ``release_memory``; ``workspace_bytes``."""
 
     def synchronize(self) -> None:
-        """Wait until everything queued so far has run; on the CPU it has when a call returns.
+        """Wait until all queued work is done; on the CPU it is done when a call returns.
 
         Raises
         ------
         BackendUnavailable
-            If a GPU's backend was closed.
+            If the GPU backend is closed.
         """
         self.check_open("synchronize")
 
     def wait_for(self, stream: Any) -> None:
-        """Order a GPU's backend and a stream of another library; on the CPU nothing is queued that could wait.
+        """Order a GPU backend and a stream of another library; on the CPU nothing is queued.
 
         Parameters
         ----------
@@ -48,27 +48,27 @@ class MemoryFamily(Family):
         self.check_open("wait_for")
 
     def upload_ahead(self, batches: int) -> Uploads | None:
-        """An object that begins copies of batches to a GPU before their turn, for :class:`neonlike.data.Prefetch`.
+        """Create an object that starts copies of batches to a GPU ahead of time, for :class:`neonlike.data.Prefetch`.
 
         Parameters
         ----------
         batches : int
-            How many may be on their way, or in use, at a time.
+            Maximum number of batches in transit or in use at a time.
 
         Returns
         -------
         Uploads or None
-            ``begin()`` is called before each batch, ``send(array)`` of its arrays, in the same order for each, by one
-            thread, and ``close()`` at the end; ``tensor.set`` of what ``send`` returns finds the copy. None on the CPU,
-            where there is nothing to gain.
+            One thread calls ``begin()`` before each batch, ``send(array)`` for its arrays, in the same order for each
+            batch, and ``close()`` at the end; ``tensor.set`` of the result of ``send`` uses the copy. None on the CPU,
+            which needs no copies.
         """
         self.check_open("upload_ahead")
         return None
 
     def memory_stats(self) -> MemoryStats:
-        """Bytes of memory in use and kept, now and at most; :class:`~neonlike.backends.memory.MemoryStats` says which.
+        """Bytes of memory in use and reserved, now and at peak; see :class:`~neonlike.backends.memory.MemoryStats`.
 
-        On the CPU this looks at every object of the process, which takes some milliseconds.
+        On the CPU this visits every object of the process, which takes some milliseconds.
 
         Examples
         --------
@@ -82,29 +82,29 @@ class MemoryFamily(Family):
         raise NotImplementedError
 
     def reset_memory_peaks(self) -> None:
-        """Let the peaks of :meth:`memory_stats` start from now."""
+        """Restart the peaks of :meth:`memory_stats`."""
         raise NotImplementedError
 
     def workspace_bytes(self, layer: Any, operation: str = "fprop") -> int:
-        """Bytes that a call of ``layer`` takes on this backend beside its tensors, with as many threads as there are.
+        """Bytes of workspace of a call of ``layer`` on this backend, at the current number of threads.
 
         Parameters
         ----------
-        layer : what ``conv_layer``, ``deconv_layer``, ``pool_layer`` or ``attention_layer`` returned
-            At its N images, or samples, and in its dtype, of contiguous tensors.
+        layer : result of ``conv_layer``, ``deconv_layer``, ``pool_layer`` or ``attention_layer``
+            With its N images, or samples, its dtype, and contiguous tensors.
         operation : "fprop", "bprop" or, of a convolution, "update"
 
         Raises
         ------
         DTypeError
-            If it is no such layer.
+            If it is not such a layer.
         ArgumentError
-            If there is no such operation.
+            If the operation does not exist.
 
         Notes
         -----
-        Compiled kernels keep to it, and what they take is kept for the next call of the same thread. Where a
-        primitive runs by its definition in NumPy, it is an upper bound, of memory of the host.
+        Compiled kernels keep to it, and keep their workspace for the next call of the same thread. For a
+        primitive that runs by its NumPy definition, it is an upper bound of host memory.
 
         Examples
         --------
@@ -117,8 +117,8 @@ class MemoryFamily(Family):
         return self._workspace(layer, operation)
 
     def release_memory(self) -> int:
-        """Give memory that is kept and not in use back, for other programs; the number of bytes.
+        """Return unused reserved memory to the system and return its number of bytes.
 
-        On a GPU to the driver. On the CPU it is what kernels called by this thread worked in.
+        On a GPU it goes to the driver. On the CPU it is the working memory of kernels called by this thread.
         """
         raise NotImplementedError

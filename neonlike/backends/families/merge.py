@@ -1,4 +1,4 @@
-"""Containers that merge branches: what ``MergeSum`` and ``MergeBroadcast`` have their branches do, in which order."""
+"""Merging containers: the order in which ``MergeSum`` and ``MergeBroadcast`` run their branches."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ class MergeFamily(Family):
     """``fprop_mergesum`` and ``fprop_mergebroadcast`` with their backward forms.
 
     Branches are layers or containers: ``fprop(inputs, inference, beta=)`` and ``bprop(error, alpha=, beta=)``. They
-    write into buffers that they were given when they were allocated; ``beta`` says what is kept of them.
+    write into buffers assigned at allocation; ``beta`` is the factor of the old contents.
     """
 
     def fprop_mergesum(
         self, ngLayer: Any, inputs: Any, inference: bool, layers: Sequence[Any], outputs: Any, out_shape: Any
     ) -> None:
-        """Add up branches in the one buffer ``outputs`` that all write to: the first replaces it (beta 0).
+        """Add up branches in the shared buffer ``outputs``: the first replaces its contents (beta 0).
 
         Parameters
         ----------
         ngLayer : object or None
-            Engine object of the container; none is needed.
+            Engine object of the container; not used.
         inputs : tensor
-            What each branch receives.
+            Input of each branch.
         inference : bool
         layers : sequence of branches, which share the output buffer
         outputs : tensor
-            That buffer.
+            The shared output buffer.
         out_shape : tuple
-            Its shape without the batch.
+            Shape of the buffer without the batch.
         """
         _check_branches("fprop_mergesum", layers, "fprop")
         for position, layer in enumerate(layers):
@@ -42,7 +42,7 @@ class MergeFamily(Family):
     def bprop_mergesum(
         self, ngLayer: Any, alpha: float, beta: float, layers: Sequence[Any], error: Any, deltas: Any
     ) -> None:
-        """Send one error through all branches, the last first, adding up in the one buffer ``deltas``.
+        """Propagate one error through all branches, last first, accumulating in the shared buffer ``deltas``.
 
         Parameters
         ----------
@@ -50,9 +50,9 @@ class MergeFamily(Family):
             deltas = alpha * sum of the branches' gradients + beta * deltas.
         layers : sequence of branches, which share the delta buffer
         error : tensor
-            What each branch receives.
+            Error at each branch.
         deltas : tensor
-            That buffer.
+            The shared delta buffer.
         """
         _check_branches("bprop_mergesum", layers, "bprop")
         for position, layer in enumerate(reversed(layers)):
@@ -61,20 +61,20 @@ class MergeFamily(Family):
     def fprop_mergebroadcast(
         self, ngLayer: Any, inputs: Any, inference: bool, outputs: Any, layers: Sequence[Any], out_shape: Any
     ) -> None:
-        """Run all branches on one input; each writes its own part of ``outputs``.
+        """Run all branches on one input; each writes its part of ``outputs``.
 
         Parameters
         ----------
         ngLayer : object or None
-            Engine object of the container; none is needed.
+            Engine object of the container; not used.
         inputs : tensor
-            What each branch receives.
+            Input of each branch.
         inference : bool
         outputs : tensor
-            The buffer of which each branch has a view.
+            The buffer that contains each branch's view.
         layers : sequence of branches
         out_shape : tuple
-            The buffer's shape without the batch.
+            Shape of the buffer without the batch.
         """
         _check_branches("fprop_mergebroadcast", layers, "fprop")
         for layer in layers:
@@ -93,7 +93,7 @@ class MergeFamily(Family):
         alphas: Sequence[float],
         betas: list[float],
     ) -> None:
-        """Send each branch its part of the error, the last branch first, adding up in the one buffer ``delta``.
+        """Propagate each branch's part of the error, last branch first, accumulating in the shared buffer ``delta``.
 
         Parameters
         ----------
@@ -101,13 +101,13 @@ class MergeFamily(Family):
         error_views : sequence of tensors
             Each branch's part of ``error``.
         error, delta : tensors
-            The whole error, and that buffer.
+            The whole error, and the shared delta buffer.
         alpha, beta : float
-            Scale of what is added, and of what ``delta`` held.
+            Factors of the branches' gradients, and of the old ``delta``.
         alphas : sequence of float
-            A further factor for each branch.
+            An additional factor for each branch.
         betas : list of float
-            What each branch keeps of ``delta``; the last entry, which comes first, becomes ``beta``, in place.
+            Each branch's factor of ``delta``; the last entry, which runs first, is set to ``beta``, in place.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Offers the methods of neon's MKL backend, with the meaning they have for one data layout."""
+"""Methods of neon's MKL backend, with their meaning for a single data layout."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from neonlike.optree.node import expression
 
 
 class MklFamily(Family):
-    """Conversions that have nothing to convert, and reorderings."""
+    """Conversions without effect, and reorderings."""
 
     def convert(self, a: Any) -> Any:
-        """``a`` itself: neon's MKL backend brings it into NumPy's layout, which all tensors have here."""
+        """Return ``a``: neon's MKL backend converts it to NumPy's layout, which all tensors have here."""
         return a
 
     def convert_mkl(self, a: Any) -> Any:
-        """``a`` itself: neon's MKL backend brings it into its engine's layout."""
+        """Return ``a``: neon's MKL backend converts it to its engine's layout."""
         return a
 
     def get_numpy(self, a: Any) -> Any:
@@ -32,12 +32,12 @@ class MklFamily(Family):
         return found.get()
 
     def sum_tensor(self, tensors: Sequence[Any], out: Any = None) -> Any:
-        """Sum of ``tensors``, a sequence of tensors of one shape, in one pass: lazy, or into ``out`` if given.
+        """Sum ``tensors``, a sequence of tensors of one shape, in one pass: lazy, or into ``out``.
 
         Raises
         ------
         ArgumentError
-            If there are none.
+            If there are no tensors.
         """
         terms: list[Any] = [expression("sum_tensor", tensor, self) for tensor in tensors]
         if not terms:
@@ -48,7 +48,7 @@ class MklFamily(Family):
         return self._finish(total, out)
 
     def trans2d(self, a: Any, out: Any = None) -> Any:
-        """The matrix ``a`` transposed: lazy, or into ``out`` if given, which may be ``a``."""
+        """Transpose the matrix ``a``: lazy, or into ``out``, which may be ``a``."""
         return self._finish(transpose(a), out)
 
     def change_data_store_order(self, a: Any, a_row: int, a_col: int, a_len: int, axis: int = 1, b: Any = None) -> Any:
@@ -57,12 +57,12 @@ class MklFamily(Family):
         Parameters
         ----------
         a : tensor of a_row * a_col * a_len elements
-            In C order: for axis 1 a_row rows of a_col runs of a_len elements each; for axis 0 a_col columns of a_row
-            runs each.
+            In C order: for axis 1, a_row rows of a_col runs with a_len elements each; for axis 0, a_col columns of
+            a_row runs each.
         axis : 0 or 1
-            1: columns come one after another in the result; 0: rows do, which undoes 1.
+            1: store column by column; 0: store row by row, the inverse of 1.
         b : tensor, optional
-            As many elements, receives the result; default: ``a`` does.
+            Receives the result and has as many elements; default: ``a``.
 
         Returns
         -------
@@ -71,7 +71,7 @@ class MklFamily(Family):
         Raises
         ------
         ArgumentError, ShapeError
-            On another axis, or if sizes do not fit; nothing was written.
+            For another axis, or if sizes do not fit; nothing is written then.
         """
         name, target = "change_data_store_order", a if b is None else b
         require_tensors(self, name, a=a, b=target)

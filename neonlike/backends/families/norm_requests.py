@@ -1,4 +1,4 @@
-"""Requests of lazy normalisations, their gradients, and the formulas of these, which second derivatives come from."""
+"""Requests of lazy normalisations and of their gradients, with the formulas for second derivatives."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ F: Any = Functions
 
 @dataclass(frozen=True, eq=False)
 class BatchNorm(Request):
-    """``compound_fprop_bn`` of (x, gamma, beta) in training; further results are the sums and variances of rows."""
+    """``compound_fprop_bn`` of (x, gamma, beta) in training; further results are the row sums and variances."""
 
     eps: float
     results: tuple[Result, ...]
     dtypes: tuple[DType | None, ...]
 
     def run(self, be: Any, results: Sequence[Any], operands: Sequence[Any]) -> None:
-        """Compute it; the running statistics go nowhere."""
+        """Compute it, discarding the running statistics."""
         y, xsum, xvar = results
         x, gamma, beta = operands
         gmean, gvar = be.fresh(xsum.shape, xsum.dtype), be.fresh(xsum.shape, xsum.dtype)
         be.compound_fprop_bn(x, xsum, xvar, gmean, gvar, gamma, beta, y, self.eps, 0.0, True)
 
     def describe(self) -> str:
-        """The method of the backend."""
+        """Name of the backend's method."""
         return f"be.compound_fprop_bn, eps {self.eps:g}"
 
 
@@ -51,20 +51,20 @@ class BatchNormGradient(Request):
     dtypes: tuple[DType | None, ...]
 
     def run(self, be: Any, results: Sequence[Any], operands: Sequence[Any]) -> None:
-        """Compute them."""
+        """Compute the gradients."""
         delta, grad_gamma, grad_beta = results
         error, x, xsum, xvar, gamma = operands
         be.compound_bprop_bn(delta, grad_gamma, grad_beta, error, x, xsum, xvar, gamma, self.eps, own_sum=True)
 
     def slopes(self, position: int, d: Any, *operands: Any) -> tuple[Any, ...]:  # type: ignore[override]
-        """Those of the formula, in which the sums and variances are what x gives."""
+        """Gradients of the formula, with sums and variances recomputed from x."""
         error, x, _, _, gamma = operands
         define = partial(_batchnorm_gradient, self.eps, self.results[position][0], position)
         by_error, by_x, by_gamma = differentiated(define, d, (error, x, gamma))
         return by_error, by_x, None, None, by_gamma
 
     def describe(self) -> str:
-        """The method of the backend."""
+        """Name of the backend's method."""
         return f"be.compound_bprop_bn, eps {self.eps:g}"
 
 
@@ -102,7 +102,7 @@ _BATCHNORM_GRADIENT = call_spec("batchnorm_gradient", of_result)
 
 @dataclass(frozen=True, eq=False)
 class Lrn(Request):
-    """``fprop_lrn`` of (I,); the further result is ``denom``."""
+    """``fprop_lrn`` of (I,); its second result is ``denom``."""
 
     geometry: LrnGeometry
     ascale: float
@@ -115,7 +115,7 @@ class Lrn(Request):
         be.fprop_lrn(self.geometry, operands[0], *results, ascale=self.ascale, bpower=self.bpower)
 
     def describe(self) -> str:
-        """The method of the backend, and the sizes."""
+        """Name of the backend's method, with sizes."""
         return f"be.fprop_lrn, {self.geometry.describe()}"
 
 
@@ -136,13 +136,13 @@ class LrnGradient(Request):
         be.bprop_lrn(self.geometry, inputs, outputs, error, results[0], denom, **powers)
 
     def slopes(self, position: int, d: Any, *operands: Any) -> tuple[Any, ...]:  # type: ignore[override]
-        """Those of the formula, in which the outputs and denominators are what the inputs give."""
+        """Gradients of the formula, with outputs and denominators recomputed from the inputs."""
         x, _, error, _ = operands
         by_x, by_error = differentiated(self._formula, d, (x, error))
         return by_x, None, by_error, None
 
     def _formula(self, x: Any, error: Any) -> Any:
-        """Krizhevsky, Sutskever and Hinton 2012, section 3.3, differentiated by hand."""
+        """Formula of Krizhevsky, Sutskever and Hinton 2012, section 3.3, differentiated by hand."""
         g, power = self.geometry, self.bpower
         frame = (g.J, 1, 1, 1), (g.J // 2, 0, 0, 0), (1, 1, 1, 1)
         means = PoolGeometry("avg", g.dtype, g.N, (g.C, *g.DHW), *frame)
@@ -154,7 +154,7 @@ class LrnGradient(Request):
         return error * denom**-power - 2 * power * scale * x * (pool_node(means, shares, x.shape) * counts)
 
     def describe(self) -> str:
-        """The method of the backend, and the sizes."""
+        """Name of the backend's method, with sizes."""
         return f"be.bprop_lrn, {self.geometry.describe()}"
 
 

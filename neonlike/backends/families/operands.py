@@ -1,6 +1,6 @@
-"""Checks the operands of all compound primitives: check them before any work, and see them as plain arrays.
+"""Operand checks of all compound primitives, run before any work, and plain arrays of the operands.
 
-A primitive takes tensors of any view; its definition and its kernels see contiguous arrays of the dtype computed in.
+A primitive accepts tensors of any view; definition and kernels work on contiguous arrays of the compute dtype.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Array = npt.NDArray[Any]
 
 
 def check_tensors(backend: Any, operation: str, **tensors: Any) -> None:
-    """Raise unless each of ``tensors`` that is not None is a tensor (DTypeError) of ``backend``, which is open."""
+    """Raise unless each of ``tensors`` that is not None is a tensor (DTypeError) of the open ``backend``."""
     backend.check_open(operation)
     for name, tensor in tensors.items():
         if tensor is None:
@@ -41,7 +41,7 @@ def check_tensors(backend: Any, operation: str, **tensors: Any) -> None:
 
 
 def require_tensors(backend: Any, operation: str, **tensors: Any) -> None:
-    """As :func:`check_tensors`, with None refused too."""
+    """:func:`check_tensors` that refuses None, too."""
     for name, tensor in tensors.items():
         if tensor is None:
             raise DTypeError(f"{operation}: {name} must be a tensor, got None")
@@ -49,7 +49,7 @@ def require_tensors(backend: Any, operation: str, **tensors: Any) -> None:
 
 
 def check_floats(operation: str, **tensors: Any) -> DType:
-    """The one float dtype of all ``tensors`` that are not None; DTypeError if they differ or hold no floats."""
+    """Common float dtype of all ``tensors`` that are not None; DTypeError if they differ or are not floats."""
     present = {name: tensor.dtype for name, tensor in tensors.items() if tensor is not None}
     dtypes = set(present.values())
     if len(dtypes) != 1 or not is_float(next(iter(dtypes))):
@@ -59,14 +59,14 @@ def check_floats(operation: str, **tensors: Any) -> DType:
 
 
 def as_numbers(operation: str, **values: Any) -> list[float]:
-    """Each of ``values`` as :func:`number`, in their order."""
+    """Each of ``values`` as :func:`number`, in order."""
     return [number(operation, name, value) for name, value in values.items()]
 
 
 def check_size(operation: str, name: str, tensor: Any, dims: Sequence[int], source: object) -> None:
-    """Raise ShapeError unless ``tensor`` is of the shape ``dims``, or of one that splits or merges its axes.
+    """Raise ShapeError unless ``tensor`` has the shape ``dims``, or one that splits or merges its axes.
 
-    str(source) says where they come from. Axes in another order are refused: they would be read as others.
+    str(source) names their origin. Axes in another order are refused, because they would be misread.
     """
     if tensor is None or is_regrouped(tensor.shape, tuple(dims)):
         return
@@ -82,7 +82,7 @@ def check_size(operation: str, name: str, tensor: Any, dims: Sequence[int], sour
 
 
 def check_apart(operation: str, outputs: dict[str, Any], inputs: dict[str, Any]) -> None:
-    """Raise AliasError if an output shares memory with an input or another output; None stands for no tensor."""
+    """Raise AliasError if an output shares memory with an input or another output; None means no tensor."""
     written = [(name, tensor) for name, tensor in outputs.items() if tensor is not None]
     read = [(name, tensor) for name, tensor in inputs.items() if tensor is not None]
     for index, (name, tensor) in enumerate(written):
@@ -95,9 +95,9 @@ def check_apart(operation: str, outputs: dict[str, Any], inputs: dict[str, Any])
 
 
 def host(tensor: Any, dims: Sequence[int] | None = None, dtype: DType | None = None) -> Array:
-    """Values of ``tensor`` as a contiguous array, its own memory where that is possible: not to be written.
+    """Values of ``tensor`` as a contiguous read-only array, its own memory if possible.
 
-    ``dims`` default to its shape, ``dtype`` to what it is computed in: float32 for float16.
+    ``dims`` default to its shape, ``dtype`` to its compute dtype: float32 for float16.
     """
     array: Array = np.ascontiguousarray(tensor.asnumpyarray(), dtype=dtype or compute_dtype(tensor.dtype))
     return array.reshape(tensor.shape if dims is None else tuple(dims))
@@ -107,10 +107,10 @@ def host(tensor: Any, dims: Sequence[int] | None = None, dtype: DType | None = N
 def written(
     tensor: Any, dims: Sequence[int] | None = None, keep: bool = False, dtype: DType | None = None
 ) -> Iterator[Array]:
-    """A contiguous array to write ``tensor`` through; ``dims`` and ``dtype`` default as in :func:`host`.
+    """A contiguous array for writing ``tensor``; ``dims`` and ``dtype`` default as in :func:`host`.
 
-    It is the tensor's own memory where that is possible, else an array that is stored when the block ends without an
-    exception. With ``keep`` it holds the tensor's old values first; otherwise they are undefined.
+    It is the tensor's own memory if possible, else an array that is stored when the block ends without an exception.
+    With ``keep`` it starts with the tensor's old values; otherwise contents are undefined.
     """
     if not tensor.writeable:
         tensor.check_writeable("a primitive")

@@ -1,4 +1,4 @@
-"""Pooling: ``pool_layer``, ``fprop_pool``, ``bprop_pool``. ``pool_definition.py`` says in NumPy what they compute."""
+"""Pooling: ``pool_layer``, ``fprop_pool``, ``bprop_pool``; ``pool_definition.py`` defines them in NumPy."""
 
 # ruff: noqa: E741  (I and O are the names that neon gives input and output)
 
@@ -34,9 +34,9 @@ from neonlike.optree.forms import owner
 
 @dataclass(frozen=True, slots=True)
 class PoolPass:
-    """A pooling, or with ``backward`` its gradient, of as many images as ``geometry`` says.
+    """Request of a pooling, or with ``backward`` of its gradient, for the images in ``geometry``.
 
-    What is stored is ``alpha * result + beta * old``.
+    The result is stored as ``alpha * result + beta * old``.
     """
 
     geometry: PoolGeometry
@@ -71,22 +71,22 @@ class PoolFamily(Family):
         str_h: int | None = None,
         str_w: int | None = None,
     ) -> PoolGeometry:
-        """Sizes of a pooling of ``(C,D,H,W,N)`` arrays over windows of ``(J,T,R,S)``; strides default to the window.
+        """Create the geometry of a pooling over windows of ``(J,T,R,S)``; strides default to the window.
 
         Parameters
         ----------
         dtype : dtype
-            Of the tensors to come; None for the backend's.
+            Dtype of the tensors; None for the backend's.
         op : "max", "avg" or "l2"
-            The greatest value of a window, the mean, or the root of the sum of squares; of the values in the input,
-            padding left out. Sums, of squares too, must be numbers of the dtype computed in.
+            Maximum of a window, mean, or root of the sum of squares; padding does not count. Sums, of squares too, must
+            be representable in the compute dtype.
 
         Raises
         ------
         ArgumentError
-            On another op, and on padding that is not less than the window.
+            For another op, and for padding not less than the window.
         DTypeError
-            If dtype is no float.
+            If dtype is not a float.
         ShapeError
             If a window is larger than the padded input.
         """
@@ -108,34 +108,34 @@ class PoolFamily(Family):
         beta: float = 0.0,
         repeat: int = 1,
     ) -> tuple[float, float] | None:
-        """``O = alpha * pool(I) + beta * O``, with ``O`` not read if beta is 0.
+        """``O = alpha * pool(I) + beta * O``; with beta 0 the old ``O`` is not read.
 
         Max pooling takes the first of several equal values, and a nan before all others (the first nan). A window
-        that lies in no part of the input, which only Caffe's sizes allow, gives 0.
+        entirely in the padding, possible only with Caffe's sizes, gives 0.
 
         Parameters
         ----------
         layer : PoolGeometry
-            From ``pool_layer``.
+            Result of ``pool_layer``.
         I, O : Tensor
-            ``(C*D*H*W, N)`` and ``(K*M*P*Q, N)``, or any shapes of these sizes; one float dtype; float16 is computed
-            in float32.
+            ``(C*D*H*W, N)`` and ``(K*M*P*Q, N)``, or any shapes of these sizes; one float dtype; float16 is computed in
+            float32.
         argmax : integer Tensor as large as O
-            For max pooling, which writes into it what ``bprop_pool`` needs. Where its dtype cannot number all
-            positions in a window (uint8: more than 256), the numbers are kept beside it, and ``bprop_pool`` must be
-            given the same tensor. Not used otherwise.
+            For max pooling, an output for ``bprop_pool``. If its dtype cannot number all positions of a window (uint8:
+            more than 256), the numbers are kept separately, and ``bprop_pool`` must receive the same tensor. Not used
+            otherwise.
         repeat : int
-            Above 1: time so many runs.
+            Number of timed runs if above 1.
 
         Returns
         -------
         (milliseconds, GFLOP/s) or None
-            The mean of one run where it was timed.
+            Mean of one run, if timed.
 
         Raises
         ------
         ShapeError, DTypeError, AliasError, MissingArgument
-            Before anything is written.
+            Raised before anything is written.
         """
         layer = self._check_pool("fprop_pool", layer, I, O, argmax, {"O": O, "argmax": argmax}, {"I": I})
         if layer.op == "l2":
@@ -165,10 +165,10 @@ class PoolFamily(Family):
         repeat: int = 1,
         inputs: Any = None,
     ) -> tuple[float, float] | None:
-        """``O = alpha * gradient + beta * O`` for the error ``I``, with ``O`` not read if beta is 0.
+        """``O = alpha * gradient + beta * O`` for the error ``I``; with beta 0 the old ``O`` is not read.
 
-        The gradient of an input is the sum over the windows it lies in: of the error where it was the maximum; of the
-        error over the number of values; for l2, of ``error * input / output``, 0 where the output is 0.
+        The gradient of an input is summed over its windows: for max, the error where it was the maximum; for avg, the
+        error over the number of values; for l2, ``error * input / output``, 0 where the output is 0.
 
         Parameters
         ----------
@@ -178,22 +178,21 @@ class PoolFamily(Family):
             Error of the output ``(K*M*P*Q, N)`` and gradient of the input ``(C*D*H*W, N)``, or any shapes of these
             sizes; one float dtype.
         argmax : integer Tensor as large as I
-            For max pooling, as ``fprop_pool`` wrote it.
+            For max pooling, as written by ``fprop_pool``.
         repeat : int
-            Above 1: time so many runs.
+            Number of timed runs if above 1.
         inputs : Tensor, optional
-            For l2 pooling, the input of ``fprop_pool``; default: the tensor that ``fprop_pool`` of this layer was
-            given last.
+            For l2 pooling, the input of ``fprop_pool``; default: the last input of ``fprop_pool`` with this layer.
 
         Returns
         -------
         (milliseconds, GFLOP/s) or None
-            The mean of one run where it was timed.
+            Mean of one run, if timed.
 
         Raises
         ------
         ShapeError, DTypeError, AliasError, MissingArgument
-            Before anything is written.
+            Raised before anything is written.
         """
         others = {"I": I, "argmax": argmax}
         X = None
@@ -224,7 +223,7 @@ class PoolFamily(Family):
         outputs: dict[str, Any],
         inputs: dict[str, Any],
     ) -> PoolGeometry:
-        """Check a call of ``name``; ``image`` is the tensor of the layer's input side, ``pooled`` of its output."""
+        """Check a call of ``name``; ``image`` is the tensor on the input side, ``pooled`` on the output side."""
         if not isinstance(layer, PoolGeometry):
             raise DTypeError(f"{name}: layer must come from be.pool_layer, got {type(layer).__name__}")
         check_tensors(self, name, **outputs, **inputs)
@@ -255,9 +254,9 @@ class PoolFamily(Family):
     # Hooks, with the definitions
 
     def _fprop_pool(self, request: PoolPass, I: Any, O: Any, argmax: Any) -> KernelCall | None:
-        """``fprop_pool`` of checked tensors; argmax is None but for max pooling.
+        """``fprop_pool`` of checked tensors; argmax is None except for max pooling.
 
-        Returns the launch of a kernel, if that was all; see ``kernels/run/calls.py``.
+        Returns the kernel launch, if that was all; see ``kernels/run/calls.py``.
         """
         layer, beta = request.geometry, request.beta
         with forward_arrays(layer, I, O, argmax, beta) as (values, out, numbers), np.errstate(all="ignore"):
@@ -283,7 +282,7 @@ class PoolFamily(Family):
         return self._pool_workspace(PoolPass(layer, operation == "bprop"))
 
     def _pool_workspace(self, request: PoolPass) -> int:
-        """Bytes beside the tensors; for the definition, host copies of all of them, and results in float64."""
+        """Bytes of workspace; for the definition, host copies of all tensors, and results in float64."""
         layer = request.geometry
         return 2 * (layer.sizeI + layer.sizeO) * (8 + compute_dtype(layer.dtype).itemsize)
 
@@ -295,7 +294,7 @@ class PoolFamily(Family):
 def forward_arrays(
     layer: PoolGeometry, I: Any, O: Any, argmax: Any, beta: float
 ) -> Iterator[tuple[Array, Array, Array | None]]:
-    """Contiguous arrays to read the input from, and to write the output and the numbers of maxima into."""
+    """Contiguous arrays for the input, the output, and the positions of maxima."""
     with written(O, layer.dimO, keep=beta != 0) as out:
         if argmax is None:
             yield host(I, layer.dimI), out, None
@@ -308,7 +307,7 @@ def forward_arrays(
 def backward_arrays(
     layer: PoolGeometry, I: Any, O: Any, argmax: Any, inputs: Any, beta: float
 ) -> Iterator[tuple[Array, Array, Array | None, Array | None]]:
-    """Contiguous arrays of the error, the gradient to write, the numbers of maxima, and the input."""
+    """Contiguous arrays of the error, the gradient to write, the positions of maxima, and the input."""
     with written(O, layer.dimI, keep=beta != 0) as delta:
         numbers = None if argmax is None else _numbers(layer, argmax)
         yield host(I, layer.dimO), delta, numbers, None if inputs is None else host(inputs, layer.dimI)
@@ -319,14 +318,14 @@ def fits(layer: PoolGeometry, argmax: Any) -> bool:
 
 
 def kept_under(argmax: Any) -> tuple[Any, ...]:
-    """Names the elements of a tensor among those of its base."""
+    """Key of a tensor's elements within its base."""
     shape, steps, offset = argmax.layout
     return (offset, argmax.size) if argmax.is_contiguous else (offset, shape, steps)
 
 
 @contextmanager
 def _numbers_written(layer: PoolGeometry, argmax: Any) -> Iterator[Array]:
-    """An integer array of the output's shape that ``argmax`` is written through, or that is kept beside it."""
+    """Integer array of the output's shape, written to ``argmax`` or kept separately."""
     if fits(layer, argmax):
         with written(argmax, layer.dimO, dtype=argmax.dtype) as numbers:
             yield numbers
@@ -340,7 +339,7 @@ def _numbers_written(layer: PoolGeometry, argmax: Any) -> Iterator[Array]:
 
 
 def _numbers(layer: PoolGeometry, argmax: Any) -> Array:
-    """The numbers that ``fprop_pool`` wrote through ``argmax``."""
+    """The positions written by ``fprop_pool`` through ``argmax``."""
     if fits(layer, argmax):
         return host(argmax, layer.dimO, argmax.dtype)
     numbers: Array = argmax._original_base.wide_argmax[kept_under(argmax)]
@@ -348,7 +347,7 @@ def _numbers(layer: PoolGeometry, argmax: Any) -> Array:
 
 
 def _check_numbers(layer: PoolGeometry, argmax: Any) -> None:
-    """Raise ArgumentError if ``argmax`` is too narrow for the layer and fprop_pool kept nothing beside it."""
+    """Raise ArgumentError if ``argmax`` is too narrow for the layer and fprop_pool kept no separate positions."""
     if fits(layer, argmax):
         return
     kept = getattr(argmax._original_base, "wide_argmax", {}).get(kept_under(argmax))
@@ -361,6 +360,6 @@ def _check_numbers(layer: PoolGeometry, argmax: Any) -> None:
 
 
 def _images(layer: PoolGeometry, image: Any) -> int:
-    """Images that a tensor of the layer's input side holds; the layer's own N where they are not whole."""
+    """Number of images in a tensor on the layer's input side; the layer's N if they are not whole."""
     each = math.prod(layer.CDHW)
     return layer.N if image.size % each else image.size // each

@@ -1,6 +1,6 @@
-"""Defines pooling in NumPy: all windows at a time, through the positions of a window one after the other.
+"""Definition of pooling in NumPy: all windows at once, one window position after the other.
 
-``geometry/pool.py`` says what lies in a window.
+``geometry/pool.py`` defines the contents of a window.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from neonlike.backends.geometry.pool import PoolGeometry
 
 
 def steps(layer: PoolGeometry) -> Iterator[tuple[int, tuple[slice, ...], tuple[slice, ...]]]:
-    """For each position in a window: its number, the windows that have it in the input, and where it lies there."""
+    """For each window position: its number, the windows that have it inside the input, and its positions there."""
     axes = list(zip(layer.CDHW, layer.KMPQ, layer.padding, layer.strides))
     for number, offsets in enumerate(np.ndindex(*layer.JTRS)):
         windows, places = [], []
@@ -29,7 +29,7 @@ def steps(layer: PoolGeometry) -> Iterator[tuple[int, tuple[slice, ...], tuple[s
 
 
 def pool(layer: PoolGeometry, values: Array, numbers: Array | None) -> Array:
-    """Pooled ``values`` (C,D,H,W,N) as (K,M,P,Q,N); sums are float64. Writes the numbers of maxima into ``numbers``."""
+    """Pool ``values`` (C,D,H,W,N) to (K,M,P,Q,N), with float64 sums; positions of maxima go into ``numbers``."""
     if layer.op == "max":
         assert numbers is not None
         best = np.zeros(layer.dimO, values.dtype)
@@ -61,18 +61,18 @@ def unpool(layer: PoolGeometry, error: Array, numbers: Array | None, values: Arr
     if values is None:
         return delta
     counts = [end - first for first, end in layer.covering]
-    read = np.ix_(*(count > 0 for count in counts), np.ones(layer.N, bool))  # elsewhere a value may be anything
+    read = np.ix_(*(count > 0 for count in counts), np.ones(layer.N, bool))  # elsewhere values are undefined
     delta[read] *= values[read]
     return delta
 
 
 def share_of_norm(error: Array, norm: Array) -> Array:
-    """``error / norm``, written over ``norm``; 0 where that is 0: the least of the gradients that the root may have."""
+    """``error / norm``, written over ``norm``; 0 where that is 0: the smallest possible subgradient of the root."""
     with np.errstate(all="ignore"):
         return np.divide(error, norm, out=norm, where=norm != 0)
 
 
 def blend(target: Array, result: Array, alpha: float, beta: float) -> None:
-    """``target = alpha * result + beta * target``; a target is not read if beta is 0."""
+    """``target = alpha * result + beta * target``; with beta 0 the old target is not read."""
     scaled = result if alpha == 1 else alpha * result
     target[...] = scaled if beta == 0 else scaled + beta * target

@@ -20,12 +20,12 @@ F: Any = Functions
 
 
 class RngState(tuple[Any, ...]):
-    """NumPy's 5-tuple, on a GPU a pair of it and :func:`pool_of`; the ``rand`` stream is in an attribute.
+    """NumPy's 5-tuple, or on a GPU a pair of it and :func:`pool_of`, with the ``rand`` stream as an attribute.
 
     Attributes
     ----------
     stream : (int, int)
-        Philox key, and the number of ``rand`` calls made so far.
+        Philox key, and number of ``rand`` calls so far.
     """
 
     stream: tuple[int, int]
@@ -35,16 +35,16 @@ class RngState(tuple[Any, ...]):
 
 
 def make_state(state: Any, stream: tuple[int, int]) -> RngState:
-    """``state`` with that of the ``rand`` stream."""
+    """Attach the ``rand`` stream to ``state``."""
     made = RngState(state)
     made.stream = stream
     return made
 
 
 def pool_of(stream: tuple[int, int]) -> npt.NDArray[np.uint32]:
-    """The state of the ``rand`` stream in the form of neon's GPU generators: uint32 (196608, 1).
+    """State of the ``rand`` stream in the format of neon's GPU generators: uint32 (196608, 1).
 
-    Key and number of calls in two words each, low ones first, and ones.
+    Key and number of calls take two words each, low words first, followed by ones.
     """
     pool = np.ones((3 * 65536, 1), np.uint32)
     pool[:4, 0] = [number >> shift & 0xFFFFFFFF for number in stream for shift in (0, 32)]
@@ -52,7 +52,7 @@ def pool_of(stream: tuple[int, int]) -> npt.NDArray[np.uint32]:
 
 
 def _stream_of(pool: Any) -> tuple[int, int] | None:
-    """The stream that :func:`pool_of` made ``pool`` of; None if it is of another origin."""
+    """The stream encoded by :func:`pool_of` in ``pool``; None for another origin."""
     words = np.asarray(pool).reshape(-1)
     if words.dtype.kind != "u" or words.size <= 4 or not (words[4:] == 1).all():
         return None
@@ -69,7 +69,7 @@ class RandomFamily(Family):
         Host generator.
     rng_seed : int or None
     deterministic : bool
-        True if a seed was given.
+        True if a seed was set.
     """
 
     def _init_random(self, seed: int | None) -> None:
@@ -78,7 +78,7 @@ class RandomFamily(Family):
         self.gen_rng(seed)
 
     def gen_rng(self, seed: int | None = None) -> np.random.RandomState:
-        """Start ``be.rng`` and the ``rand`` stream from ``seed`` (None: system entropy); returns ``be.rng``."""
+        """Start ``be.rng`` and the ``rand`` stream from ``seed`` (None: system entropy) and return ``be.rng``."""
         try:
             rng = np.random.RandomState(seed)
             entropy = np.random.SeedSequence(seed).entropy
@@ -94,19 +94,19 @@ class RandomFamily(Family):
         return make_state(self.rng.get_state(), self._rand_stream)
 
     def rng_get_state(self) -> RngState:
-        """State of both generators: a 5-tuple as of ``RandomState.get_state``, on a GPU a pair of it and an array."""
+        """State of both generators: a 5-tuple as in ``RandomState.get_state``; on a GPU paired with an array."""
         return self._host_state()
 
     def rng_set_state(self, state: Any) -> None:
-        """Restore a state of :meth:`rng_get_state`, also one of another backend.
+        """Restore a state from :meth:`rng_get_state`, also of another backend.
 
-        A plain NumPy state restarts ``rand`` from its first call, and so does a pair (host state, device state) of
-        neon's own GPU backend.
+        A plain NumPy state restarts ``rand`` from its first call, as does a pair (host state, device state) of neon's
+        GPU backend.
 
         Raises
         ------
         ArgumentError
-            If it is no state; the generators stay as they were.
+            If the state is invalid; the generators are unchanged then.
         """
         try:
             host, pool = state if len(state) == 2 else (state, None)
@@ -117,35 +117,35 @@ class RandomFamily(Family):
         self._rand_stream = stream or (self._rand_stream[0], 0)
 
     def rng_reset(self) -> None:
-        """Back to the state right after seeding."""
+        """Restore the state right after seeding."""
         self.rng_set_state(self.init_rng_state)
 
     def rand(self, out: Any = None) -> Any:
-        """U[0, 1) for each element of what it is assigned to or combined with; lazy.
+        """U[0, 1) for each element of its target or of the expression around it; lazy.
 
-        In float32 of 24 bits, in float64 of 53; stored as they are in float16 of 11 and in bfloat16 of 8, never 1.
+        float32 numbers have 24 bits, float64 numbers 53; stored directly, float16 gets 11 and bfloat16 8, and never 1.
 
-        A column times ``rand()`` is a column of random numbers; to draw for every element, combine ``rand()`` with
-        something of the full shape first. The numbers are fixed when the node is built: the same node gives the
-        same numbers wherever it is used in one dtype, the next ``rand()`` gives others.
+        A column times ``rand()`` is a column of random numbers; to draw for every element, first combine ``rand()``
+        with an operand of the full shape. The numbers are fixed when the node is built: one node gives the same numbers
+        wherever it is used in one dtype, and the next ``rand()`` gives others.
         """
         key, call = self._rand_stream
         self._rand_stream = (key, call + 1)  # the call is the upper half of the Philox counter
         return self._finish(functions.rand(self, key, call), out)
 
     def uniform(self, low: Any = 0.0, high: Any = 1.0, out: Any = None) -> Any:
-        """U[low, high) for each element of what it is assigned to or combined with; lazy, see :meth:`rand`.
+        """U[low, high) for each element of its target or of the expression around it; lazy, see :meth:`rand`.
 
-        ``low`` and ``high`` may be tensors or expressions: a number is drawn for each of their elements then.
+        ``low`` and ``high`` may be tensors or expressions: then a number is drawn for each of their elements.
         """
         low, high = adapt("uniform", low, self), adapt("uniform", high, self)
         return self._finish(low + self.rand() * (high - low), out)
 
     def randn(self, out: Any = None) -> Any:
-        """N(0, 1) for each element of what it is assigned to or combined with; lazy, see :meth:`rand`.
+        """N(0, 1) for each element of its target or of the expression around it; lazy, see :meth:`rand`.
 
-        By two draws of :meth:`rand`: G. Box and M. Muller, "A note on the generation of random normal deviates", 1958.
-        In float32 no number is beyond 5.8 standard deviations.
+        It uses two draws of :meth:`rand`: G. Box and M. Muller, "A note on the generation of random normal deviates",
+        1958. In float32 no number exceeds 5.8 standard deviations.
         """
         radius = F.sqrt(-2 * F.log1p(-self.rand()))
         return self._finish(radius * F.cos(2 * math.pi * self.rand()), out)
@@ -158,18 +158,18 @@ class RandomFamily(Family):
     def make_binary_mask(self, out: Any, keepthresh: float = 0.5) -> None:
         """Fill ``out`` with ones with probability ``keepthresh``, zeros elsewhere.
 
-        Drawn from ``be.rng`` on the CPU; on a GPU as :meth:`dropout` is, where the tensor is. neon's backends do so.
+        As in neon, it draws from ``be.rng`` on the CPU, and on the device, like :meth:`dropout`, on a GPU.
         """
         _check_probability("make_binary_mask", keepthresh)
         self._check_target(out)
         self._draw_mask(out, keepthresh)
 
     def _draw_mask(self, out: Any, keep: float) -> None:
-        """Hook of ``make_binary_mask``."""
+        """Hook for ``make_binary_mask``."""
         out.set(np.less(self.rng.uniform(size=out.shape), keep))
 
     def fill_normal(self, ary: Any, mean: float = 0, stdv: float = 1) -> None:
-        """Fill ``ary`` with N(mean, stdv**2), drawn from ``be.rng``."""
+        """Fill ``ary`` with N(mean, stdv**2) from ``be.rng``."""
         self._check_target(ary)
         ary.set(self.rng.standard_normal(size=ary.shape) * stdv + mean)
 

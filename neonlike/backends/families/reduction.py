@@ -1,7 +1,7 @@
-"""Builders of reductions. Reduced axes are kept with size 1, unless ``keepdims=False`` drops them.
+"""Builders of reductions. Reduced axes keep size 1, unless ``keepdims=False`` drops them.
 
-A tensor has at least two dimensions, so axes can be dropped where two are left: of 3-D tensors and larger ones.
-Elsewhere ``keepdims=False`` is refused. In neon's dialect (:mod:`neonlike.optree.dialect`) it is ignored, as neon does.
+A tensor has at least two dimensions, so axes can be dropped if two remain: from 3-D tensors on. Elsewhere
+``keepdims=False`` is refused. In neon's dialect (:mod:`neonlike.optree.dialect`) it is ignored, as in neon.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from neonlike.optree.ops import OPS, Kind, OpSpec
 
 @owner
 class ReductionFamily(Family, builds_nodes=True):
-    """``be.sum(a, axis=None, out=None, keepdims=True)`` and the like.
+    """``be.sum(a, axis=None, out=None, keepdims=True)`` and similar.
 
-    ``axis`` is an int, a tuple or None for all, an empty tuple for none; ``argmax`` and ``argmin`` take one, 1 unless
-    given, or None for the place among all elements in C order. Reduced axes are kept with size 1; ``keepdims=False``
-    drops them where two are left, and is refused elsewhere (:class:`ShapeError`).
+    ``axis`` is an int, a tuple, or None for all, an empty tuple for none; ``argmax`` and ``argmin`` take one axis, 1 by
+    default, or None for the position among all elements in C order. Reduced axes keep size 1; ``keepdims=False`` drops
+    them if two remain, and is refused elsewhere (:class:`ShapeError`).
     """
 
     def mean(self, a: Any, axis: Any = None, partial: Any = None, out: Any = None, keepdims: bool = True) -> Any:
         """Arithmetic mean over ``axis``.
 
-        ``partial``, which neon accepts and ignores, is refused unless it is None. ``keepdims``: see the class.
+        ``partial``, accepted and ignored in neon, must be None. ``keepdims``: see the class.
         """
         node: Any = functions.mean(a if isinstance(a, Expression) else self._array(a), axis)
         if partial is not None or keepdims is not True:
@@ -52,7 +52,7 @@ class ReductionFamily(Family, builds_nodes=True):
         keepdims: bool = True,
         binary: bool = False,
     ) -> Any:
-        """Biased variance over ``axis``; ``binary`` replaces the square by a shift. Else as :meth:`mean`."""
+        """Biased variance over ``axis``; ``binary`` replaces the square by a shift. Otherwise as :meth:`mean`."""
         if not isinstance(binary, (bool, int, np.bool_)):
             raise ArgumentTypeError(f"var: binary must be True or False, got {shown(binary)}")
         node = functions.var(self._array(a), axis, bool(binary))
@@ -84,14 +84,14 @@ class ReductionFamily(Family, builds_nodes=True):
 
 
 def _as_asked(name: str, node: OpTreeNode, a: Any, axis: Any, keepdims: Any, partial: Any = None) -> Expression:
-    """``node``, which reduces ``a`` over ``axis``, with the reduced axes dropped if ``keepdims`` is false.
+    """Return ``node``, which reduces ``a`` over ``axis``, with the reduced axes dropped if ``keepdims`` is false.
 
     Raises
     ------
     ShapeError
-        If fewer than two axes would be left.
+        If fewer than two axes would remain.
     ArgumentError
-        If ``partial`` is given.
+        If ``partial`` is not None.
     """
     if dialect.is_neon():
         return node
@@ -112,7 +112,7 @@ def _as_asked(name: str, node: OpTreeNode, a: Any, axis: Any, keepdims: Any, par
 
 
 def builder(spec: OpSpec, name: str) -> Callable[..., Any]:
-    """The method ``name`` of a reduction row."""
+    """Create the method ``name`` of a reduction row."""
     default = 1 if spec.dtype is DTypeRule.INDEX else None
     method = _method(spec, name, default)
     over = "1 unless given" if default else "None, which is all of them, unless given"

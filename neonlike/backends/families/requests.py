@@ -1,7 +1,8 @@
-"""The requests of lazy forms of compound primitives, and their gradient rules; see ``lazy.py``.
+"""Requests of lazy compound primitives, and their gradient rules; see ``lazy.py``.
 
-A gradient rule gets ``z``, the node whose gradient is taken, and builds nodes of the primitives' own gradients. Where
-these are linear in what they read they have rules too, and so second derivatives; elsewhere the rule says so.
+A gradient rule receives ``z``, the node whose gradient is taken, and builds nodes of the primitives' gradients.
+Gradients that are linear in their inputs have rules, too, and so second derivatives; otherwise the rule raises an
+error.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ Result = tuple[Shape, DType]
 
 
 def no_second(name: str) -> Callable[..., NoReturn]:
-    """The gradient rule of a gradient that has none."""
+    """Gradient rule of a gradient without second derivative."""
 
     def rule(F: Any, d: Any, z: Any, *operands: Any) -> NoReturn:
         raise GradientError(
@@ -64,18 +65,18 @@ class Conv(Request):
             be.fprop_conv(self.geometry, I=first, F=second, O=results[0], **more)
 
     def describe(self) -> str:
-        """The method of the backend, and the sizes."""
+        """Name of the backend's method, with sizes."""
         return f"be.{self.kind}_conv, {self.geometry.describe()}"
 
 
 def conv_node(kind: str, g: ConvGeometry, operands: Sequence[Any], shape: Shape, transposed: bool = False) -> Any:
-    """A pass of a convolution as an expression; ``transposed``: it is what the user calls deconvolution."""
+    """A pass of a convolution as an expression; ``transposed``: the user calls it deconvolution."""
     request = Conv(g, kind, ((shape, g.dtype),), (g.dtype,) * len(operands))
     return call(DECONV if transposed else _CONV_SPECS[kind], request, operands)
 
 
 def _conv_gradients(F: Any, d: Any, z: Any, first: Any, second: Any, *bias: Any) -> tuple[Any, ...]:
-    """Each pass is linear in both operands, and the gradient of one is another."""
+    """Gradients of a pass: each is linear in both operands, and the gradient of one pass is another."""
     request: Conv = z.attrs["request"]
     g = request.geometry
     if request.kind == "fprop":  # of I, F
@@ -103,7 +104,7 @@ DECONV = call_spec("deconv", _conv_gradients)
 
 @dataclass(frozen=True, eq=False)
 class Pool(Request):
-    """``fprop_pool`` of (I,), with the positions of maxima as second result of a max pooling."""
+    """``fprop_pool`` of (I,), with the positions of maxima as second result of max pooling."""
 
     geometry: PoolGeometry
     results: tuple[Result, ...]
@@ -114,7 +115,7 @@ class Pool(Request):
         be.fprop_pool(self.geometry, operands[0], *results)
 
     def describe(self) -> str:
-        """The method of the backend, and the sizes."""
+        """Name of the backend's method, with sizes."""
         return f"be.fprop_pool, {self.geometry}"
 
 
@@ -133,7 +134,7 @@ class Unpool(Request):
         be.bprop_pool(self.geometry, error, results[0], **dict(zip(names, more)))
 
     def slopes(self, position: int, d: Any, error: Any, *more: Any) -> tuple[Any, ...]:  # type: ignore[override]
-        """Of max pooling what d has where the maxima were, of the mean its pooling; of l2 those of the formula."""
+        """Gradients: for max, d at the maxima; for avg, the pooled d; for l2, those of the formula."""
         g = self.geometry
         if g.op == "max":
             return _at_positions(g, d, more[0]), None
@@ -142,7 +143,7 @@ class Unpool(Request):
         return differentiated(partial(_unpool_norms, g), d, (error, *more))
 
     def describe(self) -> str:
-        """The method of the backend, and the sizes."""
+        """Name of the backend's method, with sizes."""
         return f"be.bprop_pool, {self.geometry}"
 
 
@@ -155,9 +156,9 @@ def pool_node(g: PoolGeometry, x: Any, shape: Shape) -> Any:
 
 
 def _at_positions(g: PoolGeometry, values: Any, positions: Any) -> Any:
-    """From ``values`` of the input's shape the elements at ``positions`` in the windows, in the output's shape."""
+    """Elements of ``values``, in the input's shape, at ``positions`` in the windows, in the output's shape."""
     be, N = values.backend, values.shape[-1]
-    corners = np.zeros((1, 1, 1), np.int64)  # of windows; none lies in the padding alone
+    corners = np.zeros((1, 1, 1), np.int64)  # window corners; none is entirely in the padding
     for size, count, step, margin in zip(g.DHW, g.MPQ, g.strides[1:], g.padding[1:]):
         corners = (corners * size + (np.arange(count) * step - margin)).reshape(-1, 1, 1)
     depths, rows, columns = g.window_places[:, 1:].T
@@ -168,7 +169,7 @@ def _at_positions(g: PoolGeometry, values: Any, positions: Any) -> Any:
 
 
 def _unpool_norms(g: PoolGeometry, error: Any, x: Any) -> Any:
-    """The gradient of l2 pooling: x times the sum of error / norm over the windows that it lies in."""
+    """Gradient of l2 pooling: x times the sum of error / norm over its windows."""
     mean = replace(g, op="avg", seen={}, batches={})
     counts = x.backend.array(g.counts.reshape(*error.shape[:-1], 1), dtype=error.dtype)
     norms = F.root(pool_node(mean, x * x, error.shape) * counts)
@@ -204,12 +205,12 @@ class BatchedDot(Request):
         be.batched_dot(*operands, results[0])
 
     def describe(self) -> str:
-        """The method of the backend."""
+        """Name of the backend's method."""
         return "be.batched_dot"
 
 
 def matmul_node(a: Any, b: Any, shape: Shape, dtype: DType) -> Any:
-    """Products of matrices over a leading axis as an expression; summed over it if ``shape`` has two axes."""
+    """Matrix products over a leading axis as an expression; summed over it if ``shape`` has two axes."""
     return call(_MATMUL, BatchedDot(((shape, dtype),), (dtype, dtype)), (a, b))
 
 
@@ -224,17 +225,17 @@ def _matmul_gradients(F: Any, d: Any, z: Any, a: Any, b: Any) -> tuple[Any, ...]
 _MATMUL = call_spec("matmul", _matmul_gradients)
 
 
-# A user's own ---------------------------------------------------------------------------------------------------------
+# User-defined primitives ----------------------------------------------------------------------------------------------
 
 
 class Primitive:
-    """The object that ``be.primitive`` returns; calling it builds a node.
+    """Result of ``be.primitive``; calling it builds a node.
 
     Attributes
     ----------
     name : str
     forward, backward, shape, dtype
-        As given to ``be.primitive``.
+        As passed to ``be.primitive``.
     """
 
     def __init__(self, forward: Any, backward: Any, shape: Any, dtype: DType | None, name: str) -> None:
@@ -247,7 +248,7 @@ class Primitive:
 
 @dataclass(frozen=True, eq=False)
 class Custom(Request):
-    """A call of a user's function; ``arguments`` holds what is no operand, and None for each operand."""
+    """Call of a user's function; ``arguments`` holds all but operands, and None for each operand."""
 
     primitive: Primitive
     arguments: tuple[Any, ...]
@@ -257,16 +258,16 @@ class Custom(Request):
     direct: ClassVar[bool] = False
 
     def run(self, be: Any, results: Sequence[Any], operands: Sequence[Any]) -> None:
-        """Have the function write the result."""
+        """Call the function to write the result."""
         self.primitive.forward(results[0], *self.filled(operands))
 
     def describe(self) -> str:
-        """The user's function."""
+        """Name of the user's function."""
         forward = self.primitive.forward
         return f"{getattr(forward, '__module__', '')}.{getattr(forward, '__qualname__', forward)}"
 
     def filled(self, operands: Sequence[Any]) -> list[Any]:
-        """The arguments of the function, ``operands`` in their places."""
+        """Arguments of the function, with ``operands`` filled in."""
         arguments = list(self.arguments)
         for place, operand in zip(self.places, operands):
             arguments[place] = operand
@@ -292,12 +293,12 @@ def _custom_gradients(F: Any, d: Any, z: Any, *operands: Any) -> tuple[Any, ...]
 
 
 def check_increment(whose: str, operand: Any, gradient: Any) -> None:
-    """Refuse a gradient that ``whose`` function returned and that does not fit ``operand``; None does."""
+    """Refuse a gradient, returned by the function ``whose``, that does not fit ``operand``; None is accepted."""
     shape = getattr(gradient, "shape", None)
     if gradient is None or shape == operand.shape:
         return
     if shape and (stretches_to(shape, operand.shape) or stretches_to(operand.shape, shape)):
-        return  # summed or stretched as broadcasting asks for
+        return  # summed or stretched by broadcasting
     raise GradientError(
         f"Autodiff: {whose} returned "
         f"{type(gradient).__name__ if shape is None else f'a gradient of shape {shape}'} for an operand of shape "

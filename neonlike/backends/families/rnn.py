@@ -1,7 +1,7 @@
 """Recurrent unrolls: ``compound_rnn_unroll_fprop``, ``compound_rnn_unroll_bprop`` and their bidirectional forms.
 
-Those of LSTM and GRU layers are in ``rnn_gated``. An unroll takes lists with a tensor for each step; a layer passes
-views of columns of its buffers. Activations are transforms: ``f(x)`` builds an expression, ``f.bprop(y)`` that of the
+Unrolls of LSTM and GRU layers are in ``rnn_gated``. An unroll takes lists with one tensor per step; a layer passes
+column views of its buffers. Activations are transforms: ``f(x)`` builds an expression, and ``f.bprop(y)`` its
 derivative as a function of the output.
 """
 
@@ -44,17 +44,17 @@ class RecurrentFamily(GatedFamily):
         activation: Any,
         reverse: bool = False,
     ) -> Any:
-        """For each step: h = activation(W_recur . h_prev + h_ff + bias).
+        """Forward unroll of a simple recurrent layer: h = activation(W_recur . h_prev + h_ff + bias) per step.
 
         Parameters
         ----------
         W_recur : tensor (nout, nout)
-        h_prev_s, h_ff_s, h_s : lists of ``num_steps`` tensors (nout, N), or of more, which are left out
-            State before each step, input projection, and the state that is computed. ``h_ff_s`` may be ``h_s``: the
-            projection is then overwritten.
+        h_prev_s, h_ff_s, h_s : lists of at least ``num_steps`` tensors (nout, N)
+            State before each step, input projection, and computed state; surplus tensors are ignored. ``h_ff_s`` may be
+            ``h_s``: the projection is then overwritten.
         bias : tensor (nout, 1) or None
         num_used_steps : int or None
-            Only so many steps, from the first on, are computed.
+            Number of leading steps to compute.
         activation : callable
             A transform, or a function that builds an expression.
         reverse : bool
@@ -63,15 +63,15 @@ class RecurrentFamily(GatedFamily):
         Raises
         ------
         DTypeError, ShapeError, ArgumentError
-            If tensors, lists or arguments do not fit; nothing was computed.
+            If tensors, lists or arguments do not fit; nothing is computed then.
         AliasError
             If a state shares memory with ``W_recur`` or ``bias``.
 
         Notes
         -----
-        Elman, "Finding structure in time" (1990). On the CPU all steps are one call of a compiled kernel: W_recur is
-        packed once; bias, projection and an elementwise activation are applied while a part of the product is in
-        registers or the nearest cache.
+        Elman, "Finding structure in time" (1990). On the CPU all steps are one call of a compiled kernel:
+        W_recur is packed once; bias, projection and an elementwise activation are applied while a part of the product
+        is in registers or the nearest cache.
         """
         name = "compound_rnn_unroll_fprop"
         steps = self._fprop_steps(
@@ -92,17 +92,17 @@ class RecurrentFamily(GatedFamily):
         activation: Any,
         reverse: bool = True,
     ) -> Any:
-        """For each step: delta = activation.bprop(h) * delta in place, then delta_prev += W_recur . delta.
+        """Backward unroll: delta = activation.bprop(h) * delta in place, then delta_prev += W_recur . delta, per step.
 
         Parameters
         ----------
         W_recur : tensor (nout, nout)
             The **transposed** weight: the caller passes ``W_recur.T``.
         delta_prev_s, delta_s, h_s : lists of ``num_steps`` tensors (nout, N)
-            Errors at the state before each step and at each step's state, and the states. An entry of
-            ``delta_prev_s`` may be None: nothing is passed on from that step.
+            Errors at the state before each step and at each step's state, and the states. An entry of ``delta_prev_s``
+            may be None: no error is passed on from that step.
         num_used_steps : int or None
-            Only so many steps, from the first on, are computed.
+            Number of leading steps to compute.
         activation : object with ``bprop``
         reverse : bool
             Compute the last step first.
@@ -110,7 +110,7 @@ class RecurrentFamily(GatedFamily):
         Raises
         ------
         DTypeError, ShapeError, ArgumentError
-            If tensors, lists or arguments do not fit; nothing was computed.
+            If tensors, lists or arguments do not fit; nothing is computed then.
         AliasError
             If an error shares memory with ``W_recur`` or the step's state.
 
@@ -145,21 +145,21 @@ class RecurrentFamily(GatedFamily):
         used_nsteps: int | None,
         activation: Any,
     ) -> None:
-        """Both directions of a bidirectional layer: a forward unroll, then one from the last step to the first.
+        """Forward unrolls of a bidirectional layer: one forward, and one from the last step to the first.
 
         Parameters
         ----------
         ngLayer, h_buffer_all, h_ff_buffer
-            Accepted and not needed.
+            Accepted but ignored.
         W_recur_f, h_prev, h_ff_f, h_f, b_f
             Weight, lists and bias of the forward direction, as in :meth:`compound_rnn_unroll_fprop`.
         W_recur_b, h_next, h_ff_b, h_b, b_b
-            Those of the backward direction; its state before step t is that of step t + 1.
+            The same for the backward direction; its state before step t is that of step t + 1.
 
         Raises
         ------
         DTypeError, ShapeError, ArgumentError, AliasError
-            As :meth:`compound_rnn_unroll_fprop`, before any step of either direction.
+            As in :meth:`compound_rnn_unroll_fprop`, before any step of either direction.
         """
         name = "compound_rnn_unroll_fprop_bibnrnn"
         common = nout, nsteps, used_nsteps, activation
@@ -186,22 +186,22 @@ class RecurrentFamily(GatedFamily):
         activation: Any,
         h_buffer_all: Any,
     ) -> None:
-        """Errors of both directions: as :meth:`compound_rnn_unroll_bprop`, the backward direction first step first.
+        """Backward unrolls of both directions; the backward one starts at the first step.
 
         Parameters
         ----------
         ngLayer, error, h_buffer_all
-            Accepted and not needed.
+            Accepted but ignored.
         in_deltas_f, prev_in_deltas, W_recur_f, h_f
-            Errors at the states, at the states before, weight and states of the forward direction. The weights are
+            Errors at the states and at the previous states, weight and states of the forward direction. The weights are
             those of the forward pass: they are transposed here.
         in_deltas_b, next_in_deltas, W_recur_b, h_b
-            Those of the backward direction.
+            The same for the backward direction.
 
         Raises
         ------
         DTypeError, ShapeError, ArgumentError, AliasError
-            As :meth:`compound_rnn_unroll_bprop`, before any step of either direction.
+            As in :meth:`compound_rnn_unroll_bprop`, before any step of either direction.
         """
         name = "compound_rnn_unroll_bprop_bibnrnn"
         for weight in (W_recur_f, W_recur_b):

@@ -1,7 +1,7 @@
-"""Activations as functions in C or CUDA: a transform is traced with a placeholder tensor, and its expression emitted.
+"""Translation of activations to C or CUDA functions: a transform is traced with a placeholder tensor.
 
-So any elementwise transform or function runs inside the compiled unrolls, whatever its class. Numbers in it (a slope,
-a clipping value) are arguments: one kernel serves all values.
+So any elementwise transform or function runs inside the compiled unrolls, regardless of its class. Its numbers (a
+slope, a clipping value) are arguments: one kernel serves all values.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _STAND_IN = 0.25
 _tensors: WeakKeyDictionary[Any, dict[DType, tuple[Any, Any]]] = WeakKeyDictionary()
 _bodies: dict[tuple[str, DType, Key], str | None] = {}
 _readers: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
-"""Objects whose calls, or methods of these names, were seen to leave their argument as it was."""
+"""Objects whose calls, or methods of these names, were observed to leave their argument unchanged."""
 
 
 class Formula(NamedTuple):
-    """An elementwise function of one argument: the body of a function of ``x0`` and the array ``c``, and ``c``."""
+    """Elementwise function of one argument: the body of a C function of ``x0`` and the array ``c``, and the array."""
 
     body: str
     numbers: tuple[float, ...] = ()
@@ -35,13 +35,13 @@ class Formula(NamedTuple):
 
 Formulas = dict[str, Formula | None]
 Trace = Callable[[Any, Unroll, str], Formulas]
-"""Formulas of a request's activations on a backend and in a language, by name."""
+"""Returns the formulas of a request's activations for a backend and a language, by name."""
 
 
 def trace(backend: Any, function: Callable[[Any], Any], dtype: DType, language: str = "c") -> Formula | None:
-    """``function`` as a formula on elements of ``dtype``; None if it is not elementwise, or works in place.
+    """Translate ``function`` to a formula on ``dtype``; None if it is not elementwise, or works in place.
 
-    Whether it does is looked at each time, but on a device, which that would have to wait for, once for each object.
+    In-place work is checked each time; on a device, where the check would wait for the device, once per object.
     """
     x, y = _stand_ins(backend, dtype)
     look = x.live_host or not _only_reads(function)
@@ -49,7 +49,7 @@ def trace(backend: Any, function: Callable[[Any], Any], dtype: DType, language: 
         (x.array if x.live_host else x).fill(_STAND_IN)
     try:
         value = function(x)
-    except Exception:  # it refuses the placeholder, for any reason: then it is called with the tensors themselves
+    except Exception:  # it rejects the placeholder, for any reason: then it is called with the tensors themselves
         return None
     if look:
         if ((x.array if x.live_host else x.get()) != _STAND_IN).any():
@@ -73,7 +73,7 @@ def _stand_ins(backend: Any, dtype: DType) -> tuple[Any, Any]:
 
 
 def _named(function: Any) -> tuple[Any, str]:
-    """The object whose call or method ``function`` is, and the method's name; the object may come anew each time."""
+    """Object and method name of ``function``, a call or method; the object may be a new one each time."""
     owner = getattr(function, "__self__", None)
     return (function, "") if owner is None else (owner, function.__name__)
 
@@ -82,7 +82,7 @@ def _only_reads(function: Any) -> bool:
     owner, name = _named(function)
     try:
         return name in _readers.get(owner, ())
-    except TypeError:  # it has no hash, or cannot be referred to weakly
+    except TypeError:  # not hashable or not weakly referenceable
         return False
 
 
@@ -104,8 +104,8 @@ def _written(value: OpTreeNode, x: Any, y: Any, language: str) -> Formula | None
 
 
 def _body(graph: Graph, language: str) -> str | None:
-    """Text of the one stage that computes ``graph``; None if there are more, or it is not elementwise."""
-    plan = make_plan(graph)  # not kept: its sizes are those of the stand-ins
+    """Text of the single stage that computes ``graph``; None if there are more, or it is not elementwise."""
+    plan = make_plan(graph)  # not cached: its sizes are those of the placeholders
     stage = plan.stages[0]
     if len(plan.stages) != 1 or stage.kind is not StageKind.ELEMENTWISE or unsupported(plan.values):
         return None
@@ -120,7 +120,7 @@ def _body(graph: Graph, language: str) -> str | None:
 
 
 def joined(formulas: Formulas) -> tuple[str, tuple[float, ...]] | None:
-    """Functions of those names, and the numbers that all of them take as one array; None if one is missing."""
+    """C functions with those names, and their numbers in one array; None if a formula is missing."""
     texts, numbers = [], list[float]()
     for name, formula in formulas.items():
         if formula is None:
@@ -132,26 +132,26 @@ def joined(formulas: Formulas) -> tuple[str, tuple[float, ...]] | None:
     return "\n".join(texts), tuple(numbers)
 
 
-# What the unrolls need, by the names that their templates call
+# Formulas of the unrolls, by the names in their templates
 
 
 def activation(backend: Any, request: Unroll, language: str) -> Formulas:
-    """The formula of a simple layer, forward."""
+    """Formula of a simple layer, forward."""
     return {"act": trace(backend, request.activation, compute_dtype(request.dtype), language)}
 
 
 def slope(backend: Any, request: Unroll, language: str) -> Formulas:
-    """The formula of a simple layer, backward."""
+    """Formula of a simple layer, backward."""
     return {"slope": trace(backend, request.activation.bprop, compute_dtype(request.dtype), language)}
 
 
 def activations(backend: Any, request: Unroll, language: str) -> Formulas:
-    """The formulas of a gated layer, forward."""
+    """Formulas of a gated layer, forward."""
     gate = trace(backend, request.gate_activation, compute_dtype(request.dtype), language)
     return activation(backend, request, language) | {"gate_act": gate}
 
 
 def slopes(backend: Any, request: Unroll, language: str) -> Formulas:
-    """The formulas of a gated layer, backward."""
+    """Formulas of a gated layer, backward."""
     gate = trace(backend, request.gate_activation.bprop, compute_dtype(request.dtype), language)
     return slope(backend, request, language) | {"gate_slope": gate}

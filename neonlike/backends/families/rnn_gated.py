@@ -1,7 +1,7 @@
 """Unrolls of LSTM and GRU layers, forward and backward, in the form of ``compound_rnn_unroll_fprop``.
 
-A layer keeps the gates of a step in one tensor: rows i, f, o, g of an LSTM, r, z, n of a GRU, ``nout`` rows each. The
-projections of the inputs are computed before, for all steps in one product; so are the weight gradients after.
+A layer keeps the gates of a step in one tensor: rows i, f, o, g of an LSTM, or r, z, n of a GRU, ``nout`` rows each.
+Input projections of all steps are computed before, in one product; weight gradients are computed after.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TRANSPOSED = " (the transposed weight)"
 
 @owner
 class GatedFamily(Family):
-    """Unrolls of gated recurrent layers. Not in neon, whose layers call op-trees step by step."""
+    """Unrolls of gated recurrent layers, an addition to neon, whose layers call op-trees step by step."""
 
     @repeatable(pinned=True)
     def compound_lstm_unroll_fprop(
@@ -52,7 +52,7 @@ class GatedFamily(Family):
         gate_activation: Any,
         reverse: bool = False,
     ) -> Any:
-        """For each step: the gates i, f, o, g, then c = f c_prev + i g, c_act = activation(c), h = o c_act.
+        """Forward unroll of an LSTM: gates i, f, o, g; c = f c_prev + i g, c_act = activation(c), h = o c_act per step.
 
         [i f o] = gate_activation and g = activation of W_recur . h_prev + ifog_ff + bias.
 
@@ -60,10 +60,10 @@ class GatedFamily(Family):
         ----------
         W_recur : tensor (4 nout, nout)
         h_prev_s, c_prev_s, c_s, c_act_s, h_s : lists of ``num_steps`` tensors (nout, N)
-            State before each step; cell, its activation and state that are computed. An entry of ``c_prev_s`` may be
+            State and cell before each step; computed cell, activated cell and state. An entry of ``c_prev_s`` may be
             that of ``c_s``.
         ifog_ff_s, ifog_s : lists of ``num_steps`` tensors (4 nout, N)
-            Input projection, and the gates that are computed; may be the same tensors.
+            Input projection, and computed gates; may be the same tensors.
         bias : tensor (4 nout, 1) or None
         activation, gate_activation : callable
             Transforms, or functions that build an expression.
@@ -73,9 +73,9 @@ class GatedFamily(Family):
         Raises
         ------
         DTypeError, ShapeError, ArgumentError
-            If tensors, lists or arguments do not fit; nothing was computed.
+            If tensors, lists or arguments do not fit; nothing is computed then.
         AliasError
-            If outputs of a step share memory with each other or what is still needed.
+            If outputs of a step share memory with each other or with data still needed.
 
         Notes
         -----
@@ -113,7 +113,7 @@ class GatedFamily(Family):
         gate_activation: Any,
         reverse: bool = True,
     ) -> Any:
-        """For each step: errors of the cell and the gates, passed on to the cell and state before.
+        """Backward unroll of an LSTM: errors of cell and gates, passed on to the previous cell and state, per step.
 
         c_delta += activation.bprop(c_act) o delta; the gates' errors before their activations are
         di = gate.bprop(i) c_delta g, df = gate.bprop(f) c_delta c_prev, do = gate.bprop(o) delta c_act,
@@ -124,11 +124,11 @@ class GatedFamily(Family):
         W_recur : tensor (nout, 4 nout)
             The **transposed** weight: the caller passes ``W_recur.T``.
         delta_prev_s, delta_s, c_delta_prev_s, c_delta_s : lists of ``num_steps`` tensors (nout, N)
-            Errors at states and cells before each step and at each step. Entries of the first and third may be None:
-            nothing is passed on. An entry of ``c_delta_prev_s`` may be that of ``c_delta_s``, so one tensor serves
-            all steps; it must be 0 before the step computed first.
+            Errors at states and cells before each step and at each step. Entries of the first and third may be None: no
+            error is passed on. An entry of ``c_delta_prev_s`` may be that of ``c_delta_s``, so one tensor serves all
+            steps; it must be 0 before the first computed step.
         ifog_delta_s, ifog_s : lists of ``num_steps`` tensors (4 nout, N)
-            The errors that are computed, and the gates.
+            Computed errors, and the gates.
         c_prev_s, c_act_s : lists of ``num_steps`` tensors (nout, N)
             Cells before each step (None counts as 0) and activated cells.
         num_used_steps, activation, gate_activation, reverse
@@ -137,7 +137,7 @@ class GatedFamily(Family):
         Raises
         ------
         DTypeError, ShapeError, ArgumentError, AliasError
-            As :meth:`compound_lstm_unroll_fprop`.
+            As in :meth:`compound_lstm_unroll_fprop`.
         """
         name, n = "compound_lstm_unroll_bprop", nout
         lists = {
@@ -171,19 +171,19 @@ class GatedFamily(Family):
         gate_activation: Any,
         reverse: bool = False,
     ) -> Any:
-        """For each step: the gates r and z, the candidate n, then h = (1 - z) h_prev + z n.
+        """Forward unroll of a GRU: gates r and z, candidate n, then h = (1 - z) h_prev + z n per step.
 
         [r z] = gate_activation(W_rz . h_prev + rz_ff + b_rz), n = activation(W_n . (r h_prev) + n_ff + b_n), with the
-        rows of W_recur being those of r, z and n.
+        rows of W_recur in the order r, z, n.
 
         Parameters
         ----------
         W_recur : tensor (3 nout, nout)
         h_prev_s, reset_h_s, h_s : lists of ``num_steps`` tensors (nout, N)
-            State before each step; r h_prev, for the gradient of W_n, and the state, which are computed. Entries of
-            ``reset_h_s`` may be None: not kept.
+            State before each step; computed r h_prev, for the gradient of W_n, and state. Entries of ``reset_h_s`` may
+            be None: not kept.
         rzn_ff_s, rzn_s : lists of ``num_steps`` tensors (3 nout, N)
-            Input projection, and gates and candidate that are computed; may be the same tensors.
+            Input projection, and computed gates and candidate; may be the same tensors.
         bias : tensor (3 nout, 1) or None
         num_used_steps, activation, gate_activation, reverse
             As in :meth:`compound_lstm_unroll_fprop`.
@@ -191,7 +191,7 @@ class GatedFamily(Family):
         Raises
         ------
         DTypeError, ShapeError, ArgumentError, AliasError
-            As :meth:`compound_lstm_unroll_fprop`.
+            As in :meth:`compound_lstm_unroll_fprop`.
 
         Notes
         -----
@@ -225,7 +225,7 @@ class GatedFamily(Family):
         gate_activation: Any,
         reverse: bool = True,
     ) -> Any:
-        """For each step: errors of the gates before their activations, passed on to the state before.
+        """Backward unroll of a GRU: errors before the gates' activations, passed on to the previous state, per step.
 
         dn = activation.bprop(n) delta z, dz = gate.bprop(z) delta (n - h_prev), q = W_n . dn, dr = gate.bprop(r) q
         h_prev; then delta_prev += delta (1 - z) + W_rz . [dr; dz] + r q.
@@ -235,9 +235,9 @@ class GatedFamily(Family):
         W_recur : tensor (nout, 3 nout)
             The **transposed** weight: the caller passes ``W_recur.T``; its columns are W_rz, then W_n.
         delta_prev_s, delta_s : lists of ``num_steps`` tensors (nout, N)
-            Errors at the state before each step (None: nothing is passed on) and at each step's state.
+            Errors at the state before each step (None: not passed on) and at each step's state.
         rzn_delta_s, rzn_s : lists of ``num_steps`` tensors (3 nout, N)
-            The errors that are computed, and gates and candidate.
+            Computed errors, and gates and candidate.
         h_prev_s : list of ``num_steps`` tensors (nout, N)
             States before each step; None counts as 0.
         num_used_steps, activation, gate_activation, reverse
@@ -246,7 +246,7 @@ class GatedFamily(Family):
         Raises
         ------
         DTypeError, ShapeError, ArgumentError, AliasError
-            As :meth:`compound_lstm_unroll_fprop`.
+            As in :meth:`compound_lstm_unroll_fprop`.
         """
         name, n = "compound_gru_unroll_bprop", nout
         lists = {
@@ -287,7 +287,7 @@ class GatedFamily(Family):
 
         self._run_primitive(steps.operation, run, written, shapes, nbytes, flops, "product", operands=pinned)
 
-    # Hooks, with the definitions; they return what repeats the call, if it was one kernel
+    # Hooks, with the definitions; they return the object that repeats the call, if it was a single kernel
 
     def _lstm_fprop(self, request: Unroll, steps: Steps, weight: Any, bias: Any) -> calls.Unrolled | None:
         act, gate_act = request.activation, request.gate_activation

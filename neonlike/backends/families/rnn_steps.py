@@ -1,4 +1,4 @@
-"""The steps of an unroll: lists of per-step tensors, checked before any of them is computed."""
+"""The steps of an unroll: lists of per-step tensors, all checked before any is computed."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from neonlike.optree.dtypes import DType, is_float
 
 Pairs = frozenset[frozenset[str]]
 MOST_BYTES = 1 << 62
-"""More than any memory has."""
+"""A number of bytes larger than any memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unroll:
-    """An unroll, forward or backward, as its hook is asked for it; the tensors are in a :class:`Steps` beside it.
+    """Request of an unroll, forward or backward, for its hook; a separate :class:`Steps` has the tensors.
 
     Attributes
     ----------
     steps, units, samples : int
-        How many steps; size of the state h: ``(units, samples)``.
+        Number of steps; size of the state h: ``(units, samples)``.
     dtype : numpy.dtype
-        Of all tensors, a float.
+        Float dtype of all tensors.
     activation, gate_activation : callable
-        With ``bprop`` where the unroll is backward. A simple layer has no gates: None.
+        With ``bprop`` for a backward unroll. A simple layer has no gates: None.
     """
 
     steps: int
@@ -48,11 +48,11 @@ class Steps:
     ----------
     operation : str
     roles : dict of name to list of tensors
-        Step s of every role; None where a tensor may be left out.
+        Step s of every role; None for optional tensors.
     units, samples : int
         Size of the state h: ``(units, samples)``.
     dtype : numpy.dtype
-        Of all tensors, a float.
+        Float dtype of all tensors.
     """
 
     operation: str
@@ -79,15 +79,15 @@ def gather_steps(
     reverse: bool,
     optional: Sequence[str] = (),
 ) -> Steps:
-    """Check ``lists``, of tensors ``(rows, N)`` for each name's ``(list, rows)``, cut them and bring them in order.
+    """Check ``lists``, of tensors ``(rows, N)`` for each name's ``(list, rows)``, cut and order them.
 
-    The shortest has a tensor for each step. Others may have more at their end, which are left out: as neon, which pairs
-    them up by ``zip``, does with the last of the states h_0 ... h_T.
+    The shortest list has one tensor per step. Others may have surplus tensors at the end, which are ignored, as in
+    neon, which pairs them by ``zip``: for example the last of the states h_0 ... h_T.
 
     Raises
     ------
     DTypeError
-        If something is no tensor of ``backend``, or dtypes are not one float.
+        If an entry is not a tensor of ``backend``, or dtypes are not one float dtype.
     ShapeError
         If a list has fewer than ``num_steps`` entries, or all have more, or a tensor has another shape.
     ArgumentError
@@ -152,7 +152,7 @@ def check_parameters(
     bias: Any = None,
     hint: str = "",
 ) -> None:
-    """Raise unless ``weight`` has ``shape`` and ``bias``, if any, as many elements as it has rows; None: any dtype."""
+    """Raise unless ``weight`` has ``shape``, and ``bias``, if given, one element per row; dtype None: any dtype."""
     require_tensors(backend, operation, W_recur=weight)
     check_tensors(backend, operation, bias=bias)
     if weight.shape != shape:
@@ -165,7 +165,7 @@ def check_parameters(
 
 
 def check_overlaps(steps: Steps, outputs: Sequence[str], allowed: Pairs, **whole: Any) -> None:
-    """Raise AliasError if, in one step, an output shares memory with another role, unless the pair is ``allowed``.
+    """Raise AliasError if, within a step, an output shares memory with another role, unless the pair is ``allowed``.
 
     ``whole`` are tensors of all steps (weight, bias), which no output may share memory with.
     """
@@ -183,7 +183,7 @@ def check_overlaps(steps: Steps, outputs: Sequence[str], allowed: Pairs, **whole
 
 
 def _roots(tensors: Sequence[Any]) -> set[Any]:
-    """The allocations that ``tensors`` lie in; None stands for memory that is not ours."""
+    """Allocations that contain ``tensors``; None for foreign memory."""
     return {getattr(tensor, "root", None) for tensor in tensors if tensor is not None}
 
 
@@ -192,12 +192,12 @@ def _may_meet(a: set[Any], b: set[Any]) -> bool:
 
 
 def pairs(*names: tuple[str, str]) -> Pairs:
-    """Pairs of roles, in either order."""
+    """Pairs of roles, in both orders."""
     return frozenset(frozenset(pair) for pair in names)
 
 
 def check_activation(operation: str, backward: bool, **functions: Any) -> None:
-    """Raise DTypeError unless each function can be called, and has ``bprop`` of the outputs if that is needed."""
+    """Raise DTypeError unless each function is callable, or has a ``bprop`` of the outputs if that is needed."""
     for name, function in functions.items():
         needed: Callable[..., Any] | None = getattr(function, "bprop", None) if backward else function
         if not callable(needed) or isinstance(function, type):
@@ -210,11 +210,11 @@ def check_activation(operation: str, backward: bool, **functions: Any) -> None:
             refuse_inputs(operation, function)
 
 
-# What kernels need to know about memory
+# Memory layout for kernels
 
 
 def row_strides(steps: Steps) -> list[int] | None:
-    """Elements from row to row of each role's tensors; None if samples are not neighbours somewhere."""
+    """Row stride of each role's tensors in elements; None if samples are not adjacent somewhere."""
     size, found = steps.dtype.itemsize, list[int]()
     for tensors in steps.roles.values():
         for tensor in tensors:
@@ -226,7 +226,7 @@ def row_strides(steps: Steps) -> list[int] | None:
 
 
 def same_or_apart(a: str, b: str, steps: Steps) -> bool:
-    """Whether in each step the tensors of both roles are the same elements, or share no memory."""
+    """Whether in each step the tensors of both roles are identical or share no memory."""
     for mine, its in steps.each(a, b):
         if mine is its or mine is None or its is None:
             continue
@@ -240,9 +240,9 @@ def same_or_apart(a: str, b: str, steps: Steps) -> bool:
 
 
 def samples_apart(steps: Steps) -> bool:
-    """Whether samples keep to themselves: memory that holds one in some step never holds another in any step.
+    """Whether samples are independent: memory of one in some step never holds another sample in any step.
 
-    Then a kernel may take some samples through all steps before it begins with others.
+    A kernel may then compute some samples through all steps before it starts with others.
     """
     width = steps.samples * steps.dtype.itemsize
     where = {(t.address, t.shape[0], t.geometry[1][0]) for role in steps.roles.values() for t in role if t is not None}
@@ -250,7 +250,7 @@ def samples_apart(steps: Steps) -> bool:
     for low, rows, row in sorted(where):
         here = row if rows > 1 else MOST_BYTES
         if here < width:
-            return False  # rows in reverse, or that overlap
+            return False  # reversed or overlapping rows
         if low >= end:
             if not _are_apart(starts, pitch, width):
                 return False
@@ -263,10 +263,10 @@ def samples_apart(steps: Steps) -> bool:
 
 
 def elements_apart(steps: Steps) -> bool:
-    """Whether elements keep to themselves: memory of one, in some step, never holds that of another place in any step.
+    """Whether elements are independent: memory of one in some step never holds another position in any step.
 
-    Then each may be computed through all steps by a thread of its own, which needs others' results only where the
-    definition has sums over them.
+    Each can then be computed through all steps by a separate thread, which needs the results of others only where the
+    definition sums over them.
     """
     if not samples_apart(steps):
         return False
@@ -279,6 +279,6 @@ def elements_apart(steps: Steps) -> bool:
 
 
 def _are_apart(starts: set[int], pitch: int, width: int) -> bool:
-    """Whether pieces of ``width`` bytes of rows that are ``pitch`` apart, which begin there, do not overlap."""
+    """Whether pieces of ``width`` bytes with these starts, in rows ``pitch`` apart, do not overlap."""
     ordered = sorted(starts)
     return all(b - a >= width for a, b in zip(ordered, [*ordered[1:], ordered[0] + pitch] if ordered else ()))

@@ -53,12 +53,12 @@ class RoiFamily(Family):
         fm_height: int | None = None,
         fm_width: int | None = None,
     ) -> None:
-        """The largest activation in each bin of a grid laid over each region of interest (Girshick 2015, section 2.1).
+        """Maximum of the activations in each bin of a grid over each region of interest (Girshick 2015, section 2.1).
 
-        A region reaches from ``round(min * spatial_scale)`` to ``round(max * spatial_scale)``, halves going to the
-        even neighbour, and is at least one element high and wide. Bin ``h`` of a region of ``side`` rows has the rows
-        from ``floor(h * side / pooled_height)`` to before ``ceil((h + 1) * side / pooled_height)``, with the quotient
-        in float64; what lies outside the map is cut off. Bins with nothing left give 0. nan is larger than any number.
+        A region extends from ``round(min * spatial_scale)`` to ``round(max * spatial_scale)``, with ties to even, and
+        is at least one element high and wide. Bin ``h`` of a region with ``side`` rows covers the rows from ``floor(h *
+        side / pooled_height)`` to before ``ceil((h + 1) * side / pooled_height)``, with the quotient in float64, and is
+        clipped to the map. Empty bins give 0. nan is larger than any number.
 
         Parameters
         ----------
@@ -67,22 +67,22 @@ class RoiFamily(Family):
         rois : tensor (roi_count, 5), of floats or integers
             Rows (image, xmin, ymin, xmax, ymax), the last four in pixels.
         O : tensor (C * pooled_height * pooled_width, roi_count)
-            Written.
+            Output.
         argmax : int32 tensor of that size
-            Written: ``h * W + w`` of the first largest element; -1 for an empty bin.
+            Output: ``h * W + w`` of the first largest element; -1 for an empty bin.
         roi_count, C, H, W, pooled_height, pooled_width : int
         spatial_scale : float
-            Size of the feature map divided by that of the image.
+            Size of the feature map divided by the size of the image.
         fm_channel, fm_height, fm_width : int
-            Other names of C, H and W.
+            Alternative names of C, H and W.
 
         Raises
         ------
         DTypeError, ShapeError, AliasError
             If the tensors do not fit the sizes or each other.
         ArgumentError
-            If a size or the scale is missing or not positive, or a region lies in no image or at no finite place.
-            Nothing is written after any of these.
+            If a size or the scale is missing or not positive, or a region is in no image or not finite. Nothing is
+            written in any of these cases.
         """
         name = "roipooling_fprop"
         sizes = _sizes(name, roi_count, C, H, W, pooled_height, pooled_width, (fm_channel, fm_height, fm_width))
@@ -113,23 +113,23 @@ class RoiFamily(Family):
         fm_height: int | None = None,
         fm_width: int | None = None,
     ) -> None:
-        """Error of the feature map: each error goes where the largest element of its bin was, and they add up there.
+        """Error of the feature map: each error is added at the position of its bin's largest element.
 
         Parameters
         ----------
         I : tensor (C * pooled_height * pooled_width, roi_count)
-            Error of what the forward pass wrote.
+            Error of the forward pass's output.
         rois, argmax : tensors
             As in the forward pass.
         O : tensor (C * H * W, N)
-            Overwritten: 0 where no error goes.
+            Overwritten; 0 at positions without error.
         roi_count, C, H, W, pooled_height, pooled_width, spatial_scale, fm_channel, fm_height, fm_width
             As in the forward pass.
 
         Raises
         ------
         DTypeError, ShapeError, AliasError, ArgumentError
-            As the forward pass, and if ``argmax`` holds what none would write there; nothing is written then.
+            As in the forward pass, and if ``argmax`` has impossible positions; nothing is written then.
         """
         name = "roipooling_bprop"
         sizes = _sizes(name, roi_count, C, H, W, pooled_height, pooled_width, (fm_channel, fm_height, fm_width))
@@ -143,18 +143,19 @@ class RoiFamily(Family):
         self._run_primitive(name, lambda: self._bprop_roi(request, I, rois, O, argmax), (O,), shapes, moved)
 
     def nms(self, detections: Any, threshold: float, normalized: bool = False) -> list[int]:
-        """Choose the boxes that remain if, from the best on, each one drops all others that overlap it much.
+        """Non-maximum suppression: from the best box on, drop all others that overlap it too much.
 
-        Two boxes overlap by their intersection divided by their union. Rows of score 0 are left out. A box that has no
-        such quotient, since both are empty or a coordinate is nan, neither drops others nor is dropped.
+        The overlap of two boxes is their intersection divided by their union. Rows of score 0 are ignored. A box
+        without such a quotient, because both boxes are empty or a coordinate is nan, neither drops others nor is
+        dropped.
 
         Parameters
         ----------
         detections : tensor or array (boxes, 5)
-            Rows (x1, y1, x2, y2, score). By descending score, as detectors give them; others are sorted first, equal
-            scores staying in order.
+            Rows (x1, y1, x2, y2, score), by descending score, as detectors produce them; others are sorted first, with
+            equal scores in order.
         threshold : float
-            Boxes that overlap a better one by more are dropped.
+            Overlap above which a box is dropped for a better one.
         normalized : bool
             False: coordinates are pixels, and a box from 3 to 5 is 3 wide. True: it is 2 wide.
 
@@ -168,7 +169,7 @@ class RoiFamily(Family):
         ShapeError, DTypeError
             If detections are not numbers of that shape.
         ArgumentError
-            If the threshold or a score is nan, which has no place in the order.
+            If the threshold or a score is nan, which cannot be ordered.
         """
         boxes = self._detections(detections)
         if not isinstance(threshold, Real):
@@ -192,9 +193,9 @@ class RoiFamily(Family):
         pooled: Any = None,
         called: tuple[str, str] = ("I", "O"),
     ) -> RoiPooling:
-        """The request of a call on the map ``features``; raises on anything that does not fit.
+        """Check a call on the map ``features`` and return its request.
 
-        ``called`` names the map and what is ``pooled`` of it.
+        ``called`` names the map and its pooled tensor.
         """
         what = called[0]
         require_tensors(self, name, **{what: features, "rois": rois})
@@ -219,7 +220,7 @@ class RoiFamily(Family):
         return RoiPooling(channels, height, width, images, *wanted, float(scale))
 
     def _check_places(self, name: str, request: RoiPooling, rois: Any, argmax: Any = None) -> None:
-        """Raise unless every region is somewhere in one of the images, and ``argmax`` what a forward pass writes."""
+        """Raise unless every region is in one of the images, and ``argmax`` has possible values of a forward pass."""
         row, outside = self._misplaced(request, rois, argmax)
         if row is not None:
             raise ArgumentError(
@@ -234,7 +235,7 @@ class RoiFamily(Family):
             )
 
     def _check_pooled(self, name: str, request: RoiPooling, argmax: Any, **tensors: Any) -> None:
-        """Raise unless ``argmax`` and the other tensor of the size of what is pooled are that."""
+        """Raise unless ``argmax`` and the other pooled tensor have the pooled size."""
         require_tensors(self, name, argmax=argmax, **tensors)
         for what, tensor in {"argmax": argmax, **tensors}.items():
             check_size(name, what, tensor, request.pooled, "C, pooled_height, pooled_width, roi_count")
@@ -244,7 +245,7 @@ class RoiFamily(Family):
             )
 
     def _detections(self, detections: Any) -> Any:
-        """Detections as a tensor (boxes, 5); an array becomes one of float64."""
+        """Detections as a tensor (boxes, 5); an array is converted to float64."""
         self.check_open("nms")
         if isinstance(detections, Tensor):
             check_tensors(self, "nms", detections=detections)
@@ -261,7 +262,7 @@ class RoiFamily(Family):
     # Hooks, with the definitions
 
     def _misplaced(self, request: RoiPooling, rois: Any, argmax: Any) -> tuple[int | None, bool]:
-        """The first row of ``rois`` that is in no image or nowhere, if any; whether a position is outside the map."""
+        """First row of ``rois`` in no image or not finite, if any; whether a position is outside the map."""
         values = np.asarray(rois.asnumpyarray(), np.float64)
         images = values[:, 0]
         lost = ~np.isfinite(values).all(axis=1) | (images != np.floor(images)) | (images < 0) | (images >= request.N)
@@ -279,7 +280,7 @@ class RoiFamily(Family):
                 window = features[:, top:bottom, left:right, bins.images[region]]
                 if window.size:
                     flat = window.reshape(request.C, -1)
-                    at = flat.argmax(axis=1)  # the first one, where a nan counts as the largest
+                    at = flat.argmax(axis=1)  # the first one; nan counts as the largest
                     out[:, p, q, region] = flat[channels, at]
                     row, column = np.divmod(at, right - left)
                     where[:, p, q, region] = (top + row) * request.W + left + column
@@ -313,7 +314,7 @@ class RoiFamily(Family):
 def _sizes(
     name: str, roi_count: Any, C: Any, H: Any, W: Any, pooled_height: Any, pooled_width: Any, others: tuple[Any, ...]
 ) -> dict[str, int]:
-    """The sizes by name, each from the one of its two names that was given."""
+    """The sizes by name, each from whichever of its two names was given."""
     sizes = {"C": C, "H": H, "W": W, "pooled_height": pooled_height, "pooled_width": pooled_width}
     for key, other_name, other in zip("CHW", ("fm_channel", "fm_height", "fm_width"), others):
         if other is not None and sizes[key] is not None:
@@ -328,7 +329,7 @@ def _sizes(
 
 
 def _check_count(name: str, what: str, tensor: Any, sizes: dict[str, int]) -> None:
-    """Raise ShapeError if ``tensor`` has another size than what is pooled, before anything of that size is made."""
+    """Raise ShapeError if ``tensor`` does not have the pooled size, before anything of that size is allocated."""
     wanted = sizes["C"] * sizes["pooled_height"] * sizes["pooled_width"] * sizes["roi_count"]
     if isinstance(tensor, Tensor) and tensor.size != wanted:
         raise ShapeError(

@@ -1,4 +1,4 @@
-"""Defines requests for regions of interest, the places of bins, and the order of boxes."""
+"""Requests for regions of interest, positions of bins, and the order of boxes."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from neonlike.backends.families.operands import Array
 from neonlike.errors import ArgumentError, OutOfMemory
 
 FARTHEST = 2.0**52
-"""Corners beyond it count as lying there: sides of regions and the ends of their bins are numbers then."""
+"""Bound that corners are clipped to, so that sides of regions and ends of bins are finite."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoiPooling:
-    """A pooling over regions of interest, or its gradient.
+    """Request of a pooling over regions of interest, or of its gradient.
 
     Attributes
     ----------
     C, H, W, N : int
         Sizes of the feature map.
     high, wide, count : int
-        Pooled rows and columns, and regions.
+        Pooled rows and columns, and number of regions.
     scale : float
-        Size of the feature map divided by that of the image.
+        Size of the feature map divided by the size of the image.
     """
 
     C: int
@@ -44,17 +44,17 @@ class RoiPooling:
 
     @property
     def pooled(self) -> tuple[int, int, int, int]:
-        """Shape of what is pooled: channels, pooled rows and columns, regions."""
+        """Shape of the pooled tensor: channels, pooled rows and columns, regions."""
         return self.C, self.high, self.wide, self.count
 
 
 class Bins(NamedTuple):
-    """Where the bins lie, on the host.
+    """Positions of the bins, on the host.
 
     Attributes
     ----------
     images : integer array (regions,)
-        The image that each region lies in.
+        The image of each region.
     rows, columns : integer arrays (regions, high, 2), (regions, wide, 2)
         First and past-the-last row (column) of each bin, within the map.
     """
@@ -66,19 +66,19 @@ class Bins(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Suppression:
-    """A call of ``nms``: boxes that overlap a better one by more than ``threshold`` go."""
+    """Request of ``nms``: boxes that overlap a better one by more than ``threshold`` are dropped."""
 
     threshold: float
     normalized: bool
 
     @property
     def offset(self) -> float:
-        """The number that makes a size of a difference of coordinates."""
+        """Amount added to a coordinate difference to get a size."""
         return 0.0 if self.normalized else 1.0
 
 
 def ranked(detections: Any) -> tuple[Array, Array]:
-    """Rows (boxes,) of the detections that have a score, by descending score, and their corners (4, boxes), float64.
+    """Rows (boxes,) of detections with a score, by descending score, and their corners (4, boxes) in float64.
 
     Raises
     ------
@@ -96,18 +96,18 @@ def ranked(detections: Any) -> tuple[Array, Array]:
 
 
 def no_rank(row: int) -> ArgumentError:
-    """The error of a detection whose score is nan."""
+    """Exception for a detection with score nan."""
     return ArgumentError(f"nms: the score in row {row} is nan, so it has no rank")
 
 
 def images_of(rois: Any) -> Array:
-    """The image that each region lies in."""
+    """The image of each region."""
     images: Array = rois.asnumpyarray()[:, 0].astype(np.int64)
     return images
 
 
 def bins_of(request: RoiPooling, rois: Any) -> Bins:
-    """Where the bins of the regions ``rois`` lie."""
+    """Positions of the bins of the regions ``rois``."""
     with np.errstate(over="ignore"):
         scaled = np.asarray(rois.asnumpyarray(), np.float64)[:, 1:] * request.scale
     corners = np.clip(np.rint(scaled), -FARTHEST, FARTHEST)
@@ -125,7 +125,7 @@ def box_areas(corners: Array, offset: float) -> Array:
 
 
 def _bins(low: Array, high: Array, count: int, length: int) -> Array:
-    """First and past-the-last positions (regions, count, 2) of ``count`` bins of each region, cut off at the map."""
+    """First and past-the-last positions (regions, count, 2) of each region's ``count`` bins, clipped to the map."""
     step = (np.maximum(high - low + 1, 1) / count)[:, None]
     try:
         edges = np.stack((np.floor(np.arange(count) * step), np.ceil(np.arange(1, count + 1) * step)), axis=2)

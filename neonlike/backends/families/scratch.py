@@ -1,4 +1,4 @@
-"""Scratch memory that primitives and scripts share: sized ahead, handed out by offset, never freed in between."""
+"""Scratch memory shared by primitives and scripts: sized in advance, assigned by offset, never freed in between."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from neonlike.checks import brief
 from neonlike.errors import ArgumentError, DTypeError, NeonlikeError, OutOfMemory
 
 GRANULE = 128
-"""Sizes are multiples of so many bytes, and buffers start at one."""
+"""Sizes and offsets are multiples of this many bytes."""
 
 
 class ScratchTooSmall(NeonlikeError, RuntimeError):
-    """More scratch memory was asked for than ``set_scratch_size`` provided."""
+    """A request exceeds the scratch memory provided by ``set_scratch_size``."""
 
 
 class ScratchFamily(Family):
-    """``set_scratch_size`` ahead of use; then ``scratch_buffer``, and ``scratch_buffer_offset`` for more beside it.
+    """``set_scratch_size`` before use; then ``scratch_buffer``, and ``scratch_buffer_offset`` for further buffers.
 
     Attributes
     ----------
     scratch_size : int
-        Bytes there are. Memory is taken when it is first asked for.
+        Available bytes. Memory is allocated on first use.
     scratch_offset : int
-        Bytes handed out.
+        Assigned bytes.
     """
 
     scratch_size: int = 0
@@ -36,22 +36,22 @@ class ScratchFamily(Family):
     _scratch_outgrown: tuple[Any, ...] = ()
 
     def set_scratch_size(self, *args: int) -> None:
-        """Provide for buffers of the sizes ``args``, in bytes, at the same time; never less than before.
+        """Reserve space for buffers of the sizes ``args``, in bytes, at the same time; the size never shrinks.
 
         Raises
         ------
         DTypeError, ArgumentError
-            If a size is no integer, or negative.
+            If a size is not an integer, or negative.
         """
         self.scratch_size = max(self.scratch_size, sum(_rounded("set_scratch_size", size) for size in args))
 
     def scratch_buffer(self, size: int) -> int:
-        """Address of ``size`` bytes, from the start of the scratch memory: what was handed out before is given up.
+        """Return the address of ``size`` bytes at the start of the scratch memory, releasing earlier buffers.
 
         Raises
         ------
         ScratchTooSmall
-            If there are fewer (a RuntimeError too).
+            If fewer are available (a RuntimeError, too).
         """
         needed = self._fitting("scratch_buffer", size, 0)
         base = self._scratch_base()
@@ -59,12 +59,12 @@ class ScratchFamily(Family):
         return base
 
     def scratch_buffer_offset(self, size: int) -> int:
-        """Address of ``size`` bytes beside all that was handed out.
+        """Return the address of ``size`` bytes after all assigned buffers.
 
         Raises
         ------
         ScratchTooSmall
-            If there are fewer left (a RuntimeError too).
+            If fewer remain (a RuntimeError, too).
         """
         needed = self._fitting("scratch_buffer_offset", size, self.scratch_offset)
         address = self._scratch_base() + self.scratch_offset
@@ -72,18 +72,18 @@ class ScratchFamily(Family):
         return address
 
     def scratch_buffer_init(self) -> None:
-        """Give up all that was handed out."""
+        """Release all buffers."""
         self.scratch_offset = 0
         self._scratch_outgrown = ()
 
     def scratch_buffer_reset(self) -> None:
-        """Give up all that was handed out, the memory, and its size."""
+        """Release all buffers and the memory, and reset its size."""
         self.scratch_buffer_init()
         self.scratch_size = 0
         self._scratch = None
 
     def _fitting(self, name: str, size: int, used: int) -> int:
-        """``size`` rounded up, if so many bytes follow the ``used`` ones."""
+        """``size`` rounded up, if that fits after the ``used`` bytes."""
         self.check_open(name)
         needed = _rounded(name, size)
         if used + needed > self.scratch_size:
@@ -94,9 +94,9 @@ class ScratchFamily(Family):
         return needed
 
     def _scratch_base(self) -> int:
-        """Address of the scratch memory, taken now if it is not there or too small."""
+        """Address of the scratch memory, allocated now if missing or too small."""
         if self._scratch is None or self._scratch.size < self.scratch_size + GRANULE:
-            if self._scratch is not None and self.scratch_offset:  # its addresses stay good until the next init
+            if self._scratch is not None and self.scratch_offset:  # addresses remain valid until the next init
                 self._scratch_outgrown = (*self._scratch_outgrown, self._scratch)
             try:
                 self._scratch = np.empty(self.scratch_size + GRANULE, np.uint8)
@@ -107,7 +107,7 @@ class ScratchFamily(Family):
 
 
 def _rounded(name: str, size: Any) -> int:
-    """``size`` as the next multiple of the granule."""
+    """``size`` rounded up to a multiple of the granule."""
     if not isinstance(size, numbers.Integral) or isinstance(size, bool):
         raise DTypeError(f"{name}: sizes are integers, in bytes; got {brief(size)}")
     if size < 0:

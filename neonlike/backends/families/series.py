@@ -1,4 +1,4 @@
-"""Tensors of given values: a number everywhere, evenly spaced numbers, the identity."""
+"""Tensors with predefined values: constants, evenly spaced numbers, the identity."""
 
 from __future__ import annotations
 
@@ -17,38 +17,38 @@ from neonlike.optree.arrange import whole_number
 class SeriesFamily(CreationFamily):
     """``full``, ``arange``, ``linspace`` and ``eye``, with NumPy's arguments.
 
-    As in everything that makes tensors, the dtype is the backend's unless given, and n numbers are a column (n, 1),
-    since a tensor has at least two dimensions: ``be.arange(5).T`` is a row.
+    As in all creation methods, the dtype defaults to the backend's, and n numbers are a column (n, 1), because a tensor
+    has at least two dimensions: ``be.arange(5).T`` is a row.
     """
 
     def full(self, shape: Any, fill_value: Any, dtype: Any = None, name: str | None = None) -> Any:
-        """New tensor of ``shape`` (int or sequence; one dimension becomes (n, 1)) that holds ``fill_value`` everywhere.
+        """New tensor of ``shape`` (int or sequence; one dimension becomes (n, 1)) filled with ``fill_value``.
 
         Raises
         ------
         DTypeError
-            If ``fill_value`` is no number.
+            If ``fill_value`` is not a number.
         """
         value = _number("full", "fill_value", fill_value)
         return self._new(shape, dtype, name, True).fill(value)
 
     def full_like(self, other: Any, fill_value: Any, dtype: Any = None, name: str | None = None) -> Any:
-        """New tensor shaped like ``other`` (tensor or array) and of its dtype unless given, else as :meth:`full`."""
+        """New tensor in the shape of ``other`` (tensor or array), by default of its dtype; see :meth:`full`."""
         shape, own = self._like("full_like", other)
         return self.full(shape, fill_value, own if dtype is None else dtype, name)
 
     def arange(self, start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, name: str | None = None) -> Any:
-        """Numbers from ``start`` on, ``step`` apart, as long as they are below ``stop``: a column (n, 1).
+        """Numbers from ``start`` in steps of ``step`` to below ``stop``, as a column (n, 1).
 
-        With one number, those from 0 to below it. The dtype is the backend's, also for whole numbers; for indices ask
-        for ``dtype=np.int32``. Fractions in a tensor of integers are rounded, as in every assignment.
+        With a single number, from 0 to below it. The dtype is the backend's even for whole numbers; for indices pass
+        ``dtype=np.int32``. Fractions in a tensor of integers are rounded, as in every assignment.
 
         Raises
         ------
         ArgumentError
             If the step is 0, or a number is not finite.
         DTypeError
-            If one of them is no number.
+            If an argument is not a number.
 
         Examples
         --------
@@ -79,14 +79,14 @@ class SeriesFamily(CreationFamily):
         dtype: Any = None,
         name: str | None = None,
     ) -> Any:
-        """``num`` evenly spaced numbers from ``start`` to ``stop``, which is the last one if ``endpoint``: (num, 1).
+        """``num`` evenly spaced numbers from ``start`` to ``stop``, the latter included if ``endpoint``: (num, 1).
 
         Raises
         ------
         ArgumentError
-            If ``num`` is below 0.
+            If ``num`` is negative.
         DTypeError
-            If ``start`` or ``stop`` is no number, or ``num`` no whole one.
+            If ``start`` or ``stop`` is not a number, or ``num`` not a whole number.
         """
         low, high = as_numbers("linspace", start=start, stop=stop)
         count = whole_number("linspace", "num", num)
@@ -97,12 +97,12 @@ class SeriesFamily(CreationFamily):
             return made.set(np.linspace(low, high, count, bool(endpoint)).reshape(-1, 1))
 
     def eye(self, N: int, M: int | None = None, k: int = 0, dtype: Any = None, name: str | None = None) -> Any:
-        """Ones on the diagonal ``k`` (0 the main one, 1 that above it), zeros elsewhere: (N, M), M being N if None.
+        """Ones on the diagonal ``k`` (0: main, 1: above it), zeros elsewhere: (N, M), with M = N for None.
 
         Raises
         ------
         DTypeError
-            If one of them is no whole number.
+            If an argument is not a whole number.
         ShapeError
             If a size is negative.
         """
@@ -113,7 +113,7 @@ class SeriesFamily(CreationFamily):
 
 
 def _steps(low: float, high: float, apart: float) -> float:
-    """How many steps of ``apart`` lead from ``low`` to ``high``."""
+    """Number of steps of ``apart`` from ``low`` to ``high``."""
     steps = (high - low) / apart
     if steps >= 2**62:
         raise ArgumentError(f"arange: {steps:g} numbers from {low} to {high} are too many for a tensor")
@@ -121,5 +121,5 @@ def _steps(low: float, high: float, apart: float) -> float:
 
 
 def _number(operation: str, name: str, value: Any) -> int | float:
-    """A whole number as an int, another as a float."""
+    """Convert a whole number to int, and any other to float."""
     return operator.index(value) if isinstance(value, (int, np.integer)) else number(operation, name, value)

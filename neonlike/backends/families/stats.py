@@ -1,4 +1,4 @@
-"""Histograms of tensors, neon's power-of-two arithmetic (``shift``, ``binarize``), and sums with compensation."""
+"""Histograms of tensors, neon's power-of-two arithmetic (``shift``, ``binarize``), and compensated sums."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ F: Any = Functions
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """A call of ``tensor.hist``: how many bins, and the exponent of the first."""
+    """Request of ``tensor.hist``: number of bins, and exponent of the first."""
 
     bins: int
     offset: int
@@ -33,10 +33,10 @@ class StatsFamily(Family):
     """Histogram bookkeeping: ``hist_bins``, ``hist_offset``, ``hist_max``, ``hist_idx``, ``hist_map``."""
 
     _hist_limit: ClassVar[int] = 4096
-    """How many histograms may wait to be read, as in neon."""
+    """Maximum number of unread histograms, as in neon."""
 
     def set_hist_buffers(self, hist_bins: int, hist_offset: int) -> None:
-        """Set the number of bins and the exponent of the first; drops recorded histograms if either changes.
+        """Set the number of bins and the first exponent; recorded histograms are dropped if either changes.
 
         Raises
         ------
@@ -58,7 +58,8 @@ class StatsFamily(Family):
     def record_histogram(self, tensor: Tensor, tag: str) -> Any:
         """Counts of round(log2|x|) in bins from ``hist_offset``; int32 (1, bins).
 
-        Values outside count in the end bins, so does 0 in the first and inf in the last; nan does not count.
+        Values out of range count in the first or last bin, as do 0 in the first and inf in the last; nan does not
+        count.
         """
         if self.hist_idx >= self.hist_max:
             raise ArgumentError(f"hist: {self.hist_max} histograms are recorded; read them with dump_hist_data()")
@@ -70,7 +71,7 @@ class StatsFamily(Family):
         return row
 
     def _histogram(self, request: Histogram, tensor: Any, row: Any) -> None:
-        """Hook: the counts into the tensor ``row`` (1, bins); see :meth:`record_histogram`."""
+        """Hook: write the counts into the tensor ``row`` (1, bins); see :meth:`record_histogram`."""
         host = tensor.get()
         with np.errstate(all="ignore"):
             exponent = np.rint(np.log2(np.abs(host[~np.isnan(host)].astype(np.float32))))
@@ -78,9 +79,9 @@ class StatsFamily(Family):
         row.set(np.bincount(bins, minlength=request.bins).reshape(1, -1))
 
     def dump_hist_data(self) -> tuple[Any, dict[str, int]]:
-        """Recorded histograms as an int32 tensor (used rows, bins), and the row of each tag; clears the record.
+        """Return and clear recorded histograms: an int32 tensor (used rows, bins), and the row of each tag.
 
-        With nothing recorded the tensor has one row of zeros.
+        Without records the tensor has one row of zeros.
         """
         data = self.zeros((max(len(self._hist_rows), 1), self.hist_bins), dtype=np.int32)
         for index, row in enumerate(self._hist_rows):
@@ -90,18 +91,18 @@ class StatsFamily(Family):
         return data, tags
 
     def shift(self, ary: Any, shift_ary: Any, value: bool = True, out: Any = None) -> Any:
-        """Multiply by a power of two, at once.
+        """Multiply by a power of two, immediately.
 
-        With ``value`` the factor is sgn(b) * 2**rint(log2|b|), and 0 where b is 0; else it is 2**rint(b). Halves round
-        to even.
+        With ``value`` the factor is sgn(b) * 2**rint(log2|b|), and 0 where b is 0; else it is 2**rint(b). Ties round to
+        even.
 
         Parameters
         ----------
         ary : tensor, expression or number
         shift_ary : tensor, expression or number
-            b; broadcasts, as does ``ary``.
+            The operand b; both operands broadcast.
         out : tensor, optional
-            It may be ``ary`` or ``shift_ary``.
+            May be ``ary`` or ``shift_ary``.
 
         Returns
         -------
@@ -110,7 +111,7 @@ class StatsFamily(Family):
         Raises
         ------
         ShapeError
-            If the shapes do not fit; nothing was written.
+            If the shapes do not fit; nothing is written then.
         """
         a, b = adapt("shift", ary, self), adapt("shift", shift_ary, self)
         shifted = node.apply(OPS["shift" if value else "shift_exponent"], (a, b), self)
@@ -119,17 +120,17 @@ class StatsFamily(Family):
         return self._finish(shifted, out)
 
     def binarize(self, ary: Any, out: Any, stochastic: bool = True) -> Any:
-        """out = +1 or -1, at once: the sign of ``ary`` (+1 for 0), or +1 with probability clip((ary+1)/2, 0, 1).
+        """Binarize to +1 or -1, immediately: the sign (+1 for 0), or +1 with probability clip((ary+1)/2, 0, 1).
 
-        M. Courbariaux et al., "BinaryNet", 2016, equations 1 and 2. Random numbers come from the stream of ``rand``,
-        which follows the seed; one stochastic call is one call of ``rand``. nan gives -1.
+        M. Courbariaux et al., "BinaryNet", 2016, equations 1 and 2. Random numbers come from the ``rand`` stream, which
+        follows the seed; each stochastic call counts as one call of ``rand``. nan gives -1.
 
         Parameters
         ----------
         ary : tensor or expression
-            Of ``out``'s shape, or one that stretches to it.
+            Of ``out``'s shape, or one that broadcasts to it.
         out : tensor
-            It may be ``ary``.
+            May be ``ary``.
 
         Returns
         -------
@@ -138,7 +139,7 @@ class StatsFamily(Family):
         Raises
         ------
         ShapeError
-            If ``ary`` does not fit ``out``; nothing was drawn.
+            If ``ary`` does not fit ``out``; nothing is drawn then.
         """
         source = expression("binarize", ary, self)
         self._check_target(out)
@@ -147,29 +148,29 @@ class StatsFamily(Family):
         if not stochastic:
             return self.assign(out, node.apply(OPS["binarize"], (source,), self))
         if source.shape != out.shape:
-            source = moves.broadcast_to(source, out.shape)  # a number for each element of out
+            source = moves.broadcast_to(source, out.shape)  # one number per element of out
         return self.assign(out, F.where(F.greater((source + 1) / 2, self.rand()), 1, -1))
 
     def compensated_sum(
         self, sum_tensor: Any, cmp_tensor: Any, add_tensor: Any, cmp_scale: float = 1.0, add_scale: float = 1.0
     ) -> None:
-        """Add ``add_tensor * add_scale`` to ``sum_tensor``, what rounding loses being kept in ``cmp_tensor``.
+        """Add ``add_tensor * add_scale`` to ``sum_tensor``, keeping the rounding error in ``cmp_tensor``.
 
         ``y = add * add_scale - cmp * cmp_scale; t = sum + y; cmp = (t - sum) - y; sum = t``: W. Kahan, "Further remarks
         on reducing truncation errors", CACM 8 (1965). If ``cmp_tensor.kahan_reset`` is set and ``kahan_count`` exceeds
-        it, the compensation starts anew; each call counts.
+        it, the compensation is reset; each call counts.
 
         Parameters
         ----------
         sum_tensor, cmp_tensor : tensors
-            Of one shape and dtype, in memory of their own; both are written.
+            One shape and dtype, separate memory; both are written.
         add_tensor : tensor or expression
-            Of their shape, or one that stretches to it.
+            Of their shape, or one that broadcasts to it.
 
         Raises
         ------
         DTypeError, ShapeError, AliasError
-            If the tensors do not fit together; nothing was written.
+            If the tensors do not fit together; nothing is written then.
         """
         name = "compensated_sum"
         require_tensors(self, name, sum_tensor=sum_tensor, cmp_tensor=cmp_tensor)
@@ -190,7 +191,7 @@ class StatsFamily(Family):
         if sum_tensor.dtype == compute_dtype(sum_tensor.dtype):
             total = sum_tensor + y
             self.assign_many([(cmp_tensor, (total - sum_tensor) - y), (sum_tensor, total)])
-        else:  # the sum is rounded before what was lost can be told
+        else:  # the sum has to be rounded before its error is known
             rounded = self.fresh(sum_tensor.shape, dtype=sum_tensor.dtype)
             self.assign(rounded, sum_tensor + y)
             self.assign(cmp_tensor, (rounded - sum_tensor) - y)

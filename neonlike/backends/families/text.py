@@ -1,4 +1,4 @@
-"""``be.eval("sig(a*b + c)", a=x, b=y, c=z)``: expressions from texts, for those who come from numexpr."""
+"""Expressions from texts, for users of numexpr: ``be.eval("sig(a*b + c)", a=x, b=y, c=z)``."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from neonlike.optree.node import Expression, adapt
 
 
 class TextFamily(Family):
-    """A text is parsed once; building its expression again costs what building it in Python costs."""
+    """``eval``: a text is parsed once; rebuilding its expression costs as much as in Python."""
 
     def eval(self, text: str, /, out: Any = None, **operands: Any) -> Any:
-        """The expression that ``text`` is, of ``operands``; lazy, or computed into ``out``, in one kernel either way.
+        """Build the expression in ``text`` from ``operands``; lazy, or computed into ``out``, by one kernel either way.
 
-        It is parsed, not run by Python: names are looked up in ``operands`` alone, and it may hold numbers, the
+        The text is parsed, not executed by Python: names refer to ``operands`` alone, and it may contain numbers, the
         operators ``+ - * / // % ** @ & | ^ ~ << >>``, comparisons, also ``0 < a <= b``, constant windows ``a[:, 1]``,
-        and calls of the functions in docs/ops.md, whose options are constants: ``sum(a, axis=0)``. So a text from
-        elsewhere can do no more than compute.
+        and calls of the functions in docs/ops.md with constant options: ``sum(a, axis=0)``. So an untrusted text can
+        only compute.
 
         Parameters
         ----------
         text : str
         out : tensor, optional
         **operands : tensors, expressions, numbers or arrays
-            By the names that the text gives them; all have to be used.
+            Values for the names in the text; all have to be used.
 
         Returns
         -------
         expression, or ``out``
-            A number, if there are only numbers in it.
+            A number, if the text has only numbers.
 
         Raises
         ------
         ArgumentError
-            If the text holds what has no meaning in it, an operand is missing, or one is not used.
+            If the text has unsupported parts, or an operand is missing or unused.
 
         Examples
         --------

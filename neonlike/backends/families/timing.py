@@ -25,13 +25,13 @@ class TimingFamily(Family):
     def bench(self) -> Bench | None:
         """The recorder of bench mode; None when it is off.
 
-        May be set, as neon's scripts do: to True, a number or a file, as ``gen_backend(bench=)`` takes them, or to a
-        recorder; to None, False or 0 to turn it off. Turned on again it goes on with what was recorded.
+        Settable, as in neon's scripts: True, a number or a file, as for ``gen_backend(bench=)``, or a recorder switches
+        it on; None, False or 0 switches it off. Switched on again, it continues with the existing records.
 
         Raises
         ------
         ArgumentError
-            If it is set to anything else; the mode stays as it was.
+            If it is set to anything else; the mode is unchanged then.
         """
         return self.executor.bench
 
@@ -51,21 +51,21 @@ class TimingFamily(Family):
         return make_bench(option)
 
     def _switch_bench(self, recorder: Bench | None) -> None:
-        """Time what runs from now on with ``recorder``, or nothing."""
+        """Time all following work with ``recorder``, or stop timing."""
         if recorder is not None and recorder.meter is None:
             recorder.meter = self._make_meter()
         self.executor.record(recorder)
 
     def _make_meter(self) -> Meter | None:
-        """What times the kernels in bench mode; None if they have run when a call returns."""
+        """Create the meter for kernels in bench mode; None if they have finished when a call returns."""
         return None
 
     def init_mark(self) -> dict[str, float]:
-        """A new mark."""
+        """Create a mark."""
         return {"time": 0.0}
 
     def record_mark(self, marker: dict[str, float]) -> None:
-        """Record now in ``marker``."""
+        """Record the current time in ``marker``."""
         marker["time"] = time.perf_counter()
 
     def synchronize_mark(self, marker: dict[str, float]) -> None:
@@ -76,32 +76,32 @@ class TimingFamily(Family):
         return (end["time"] - start["time"]) * 1000.0
 
     def begin(self, block: Any, identifier: Any) -> None:
-        """Start of a block (epoch, minibatch, ...); for backends that want to know."""
+        """Start of a block (epoch, minibatch, ...), for backends that use it."""
 
     def end(self, block: Any, identifier: Any) -> None:
         """End of a block."""
 
     def bench_report(self, format: str | None = None, path: str | os.PathLike[str] | None = None) -> str:
-        """Report kernels of bench mode and their speed, the longest time first; docs/bench.md explains the columns.
+        """Report kernels of bench mode and their speed, by decreasing time; docs/bench.md explains the columns.
 
         The first report of a process measures the machine's memory copy and matrix product, in about 0.3 s.
 
         Parameters
         ----------
         format : "text", "json" or "csv"
-            Default: that of the suffix of ``path``, else "text".
+            Default: format of the suffix of ``path``, else "text".
         path : path, optional
-            File to write it to as well.
+            File for a copy of the report.
 
         Returns
         -------
         str
-            The report, also after the backend was cleaned up.
+            The report, also after the backend's cleanup.
 
         Raises
         ------
         ArgumentError
-            If bench mode is off, or on another format.
+            If bench mode is off, or for another format.
         """
         recorder = self.executor.recorder
         if recorder is None:
@@ -120,10 +120,10 @@ class TimingFamily(Family):
         kind: str = "loop",
         dtype: Any = "",
     ) -> AbstractContextManager[None]:
-        """``with be.bench_measure("fprop_conv", shapes, nbytes, flops, "product", dtype):`` times a compound primitive.
+        """Context manager that times a compound primitive in bench mode.
 
-        Nothing happens unless bench mode is on; see ``Bench.record`` for the arguments. Kernels that run in the block
-        are reported as parts of it.
+        It does nothing unless bench mode is on; see ``Bench.record`` for the arguments. Kernels inside the block are
+        reported as its parts.
         """
         bench = self.executor.bench
         if bench is None:
@@ -142,18 +142,18 @@ class TimingFamily(Family):
         repeat: int = 1,
         operands: Operands | Pinned | None = None,
     ) -> Sequence[float] | None:
-        """Run a compound primitive that passed its checks; every family's public methods end here.
+        """Run a checked compound primitive; every family's public methods end here.
 
-        ``repeat`` above 1 runs it ``max(repeat // 10, 1)`` times to warm up and ``repeat`` times by the clock, each
-        time from the values that ``outputs`` (None left out) had, and reports the mean through the logger.
+        ``repeat`` above 1 runs it ``max(repeat // 10, 1)`` times for warm-up and ``repeat`` times timed, each time from
+        the original values of ``outputs`` (None is skipped), and logs the mean.
 
         Where ``run`` returns the launch that it made on ``operands``, the call may be repeated by the extension.
 
         Returns
         -------
         (milliseconds, GFLOP/s) or None
-            The mean of one run where it was timed: if ``repeat`` is above 1 or bench mode is on. On a device that is
-            still at work, reading them waits for it.
+            Mean of one run, if timed: if ``repeat`` is above 1 or bench mode is on. While a device is still working,
+            reading the values waits for it.
         """
         for tensor in outputs:
             if tensor is not None and not tensor.writeable:
@@ -179,7 +179,7 @@ class TimingFamily(Family):
         return rate
 
     def _mean_time(self, run: Callable[[], Any], changed: Sequence[Any], repeat: int) -> float:
-        """Mean milliseconds of ``repeat`` runs after some to warm up, each from the values that ``changed`` had."""
+        """Mean milliseconds of ``repeat`` runs after a warm-up, each from the original values of ``changed``."""
         saved = [tensor.get() for tensor in changed]
         total = 0.0
         warm = max(repeat // 10, 1)
@@ -195,7 +195,7 @@ class TimingFamily(Family):
 
 
 class _Rate(Sequence[float]):
-    """Milliseconds and GFLOP/s, asked for when one of them is read."""
+    """Milliseconds and GFLOP/s, evaluated when one of them is read."""
 
     def __init__(self, milliseconds: Callable[[], float], flops: int) -> None:
         self._milliseconds, self._flops = milliseconds, flops

@@ -1,1 +1,1 @@
-"""Sizes of compound primitives, worked out once: what ``be.conv_layer``, ``be.pool_layer`` and the like return."""
+"""Geometries: precomputed sizes of compound primitives, returned by ``be.conv_layer`` and similar."""

@@ -1,4 +1,4 @@
-"""Sizes of a scaled dot-product attention: what ``be.attention_layer`` returns."""
+"""Geometry of scaled dot-product attention, returned by ``be.attention_layer``."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class AttentionGeometry(MklSwitches):
-    """Sizes of an attention: each query takes a mean of the values, weighted by how well their keys fit it.
+    """Sizes of an attention: each query averages the values, weighted by the match of their keys.
 
     Attributes
     ----------
     dtype : dtype
     N, heads : int
-        Samples, and heads of each. They are what buffers are planned for: calls take any number of both.
+        Samples, and heads per sample. They are planning sizes: calls accept any number of both.
     queries, keys : int
-        Lengths: of the outputs too, and of the values too. 0 is allowed.
+        Lengths of queries and outputs, and of keys and values. 0 is allowed.
     size, value_size : int
-        Elements of a query and of a key; of a value and of an output.
+        Elements of a query and key; elements of a value and output.
     causal : bool
-        Query i sees the keys 0 to i only.
+        Query i sees only keys 0 to i.
     scale : float
-        Of the products of queries and keys.
+        Factor of the products of queries and keys.
     """
 
     dtype: DType
@@ -70,17 +70,17 @@ class AttentionGeometry(MklSwitches):
 
     @property
     def dimL(self) -> Shape:
-        """Shape of the logarithms of the queries' sums, which the backward pass needs."""
+        """Shape of the log-sums of the queries, used by the backward pass."""
         return self.N, self.heads, self.queries
 
     @property
     def lse_dtype(self) -> DType:
-        """The dtype of these logarithms: float64 of float64 tensors, else float32."""
+        """Dtype of the log-sums: float64 for float64 tensors, else float32."""
         return compute_dtype(self.dtype)
 
     @property
     def pairs(self) -> int:
-        """Pairs of a query and a key that it sees, of one head."""
+        """Number of pairs of a query and a visible key, per head."""
         if not self.causal:
             return self.queries * self.keys
         few = min(self.queries, self.keys)

@@ -1,8 +1,8 @@
-"""Sizes of a convolution: what ``be.conv_layer`` and ``be.deconv_layer`` return.
+"""Geometry of a convolution, returned by ``be.conv_layer`` and ``be.deconv_layer``.
 
-Axes are called as in neon: images ``(C, D, H, W, N)``, filters ``(C, T, R, S, K)``, outputs ``(K, M, P, Q, N)``; for
-the height, ``P = (H + 2 pad_h - dil_h (R - 1) - 1) // str_h + 1``. With groups, map ``k`` of group ``g`` sees only
-that group's channels, and filters are ``(C / groups, T, R, S, K)``.
+Axes are named as in neon: images ``(C, D, H, W, N)``, filters ``(C, T, R, S, K)``, outputs ``(K, M, P, Q, N)``; for the
+height, ``P = (H + 2 pad_h - dil_h (R - 1) - 1) // str_h + 1``. With groups, map ``k`` of group ``g`` sees only that
+group's channels, and filters are ``(C / groups, T, R, S, K)``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class ConvGeometry(MklSwitches):
     ----------
     dtype : dtype
     N, C, K : int
-        Images, input channels, output maps. N is what buffers are planned for: calls take any number of images.
+        Images, input channels, output maps. N is a planning size: calls accept any number of images.
     DHW, TRS, MPQ : tuple of int
         Sizes of the input, the filter and the output.
     padding, strides, dilation : tuple of int
@@ -98,7 +98,7 @@ class ConvGeometry(MklSwitches):
 
     @cached_property
     def dimFb(self) -> Five:
-        """Shape of the filters as seen from the output, (K, T, R, S, C / groups)."""
+        """Shape of the filters from the output's view, (K, T, R, S, C / groups)."""
         return (self.K, *self.TRS, self.C // self.groups)
 
     @cached_property
@@ -128,7 +128,7 @@ class ConvGeometry(MklSwitches):
 
     @cached_property
     def dimS(self) -> tuple[int, int]:
-        """Shape of a bias, and of the sums of a bsum, (K, 1)."""
+        """Shape of a bias, and of a bsum, (K, 1)."""
         return self.K, 1
 
     @cached_property
@@ -148,23 +148,23 @@ class ConvGeometry(MklSwitches):
 
     @cached_property
     def nOut(self) -> int:
-        """Features of what the layer computes."""
+        """Number of output features of the layer."""
         return self.dimO2[0]
 
     @cached_property
     def dot(self) -> bool:
-        """True if the convolution is a matrix product: a filter of one element, moved by one, nothing padded."""
+        """True if the convolution is a matrix product: filter of one element, stride 1, no padding."""
         plain = max(*self.TRS, *self.strides, *self.dilation) == 1 and not any(self.padding)
         return plain and self.groups == 1
 
     @cached_property
     def flops(self) -> int:
-        """Operations of the forward pass at N images (as many as of each gradient): two for each product."""
+        """Operations of the forward pass, or of each gradient, at N images: two per product."""
         return 2 * self.sizeO * self.dimF2[0]
 
     @cached_property
     def all_params(self) -> tuple[Any, ...]:
-        """Everything that tells this geometry from others."""
+        """All parameters that identify this geometry."""
         return (*self.NCK, *self.DHW, *self.TRS, *self.padding, *self.strides, *self.dilation, self.groups)
 
     # At other batch sizes
@@ -174,12 +174,12 @@ class ConvGeometry(MklSwitches):
         return self if n == self.N else _at_batch(self, n)
 
     def describe(self) -> str:
-        """The geometry in words, for messages."""
+        """Description in words, for messages."""
         return self.words
 
     @cached_property
     def words(self) -> str:
-        """The words that :meth:`describe` gives."""
+        """The words of :meth:`describe`."""
         d, h, w = self.DHW
         t, r, s = self.TRS
         words = f"input {self.C}x{d}x{h}x{w}, filter {t}x{r}x{s}, {self.K} maps of {self.M}x{self.P}x{self.Q}"
@@ -203,10 +203,10 @@ def _at_batch(geometry: ConvGeometry, n: int) -> ConvGeometry:
 
 @dataclass(frozen=True)
 class DeconvGeometry(ConvGeometry):
-    """Sizes of a transposed convolution: of the convolution whose data gradient it is.
+    """Sizes of a transposed convolution, in terms of the convolution whose data gradient it is.
 
-    Its input are that convolution's outputs ``(K, M, P, Q, N)``, its output that one's inputs ``(C, D, H, W, N)``:
-    forward is ``bprop_conv``, the data gradient ``fprop_conv``.
+    Its inputs are that convolution's outputs ``(K, M, P, Q, N)``, and its outputs that convolution's inputs
+    ``(C, D, H, W, N)``: forward is ``bprop_conv``, the data gradient ``fprop_conv``.
     """
 
     operation = "deconv_layer"
@@ -223,7 +223,7 @@ class DeconvGeometry(ConvGeometry):
 
     @cached_property
     def nOut(self) -> int:
-        """Features of what the layer computes."""
+        """Number of output features of the layer."""
         return self.dimI2[0]
 
     def __str__(self) -> str:
@@ -231,7 +231,7 @@ class DeconvGeometry(ConvGeometry):
 
 
 def _whole_axes(name: str, least: int = 1, **fields: Triple) -> None:
-    """As ``whole``, for each axis of ``fields``."""
+    """Check ``whole`` for each axis of ``fields``."""
     for field, sizes in fields.items():
         whole(name, least, **{f"{field}[{axis}]": size for axis, size in enumerate(sizes)})
 
@@ -248,12 +248,12 @@ def deconv_geometry(
     dilation: Triple,
     groups: int,
 ) -> DeconvGeometry:
-    """The geometry of a transposed convolution of an input of ``MPQ``: ``D = (M - 1) str - 2 pad + dil (T - 1) + 1``.
+    """Geometry of a transposed convolution for an input of ``MPQ``: ``D = (M - 1) str - 2 pad + dil (T - 1) + 1``.
 
     Raises
     ------
     ShapeError
-        If nothing is left of the output within the padding.
+        If the padding leaves no output.
     """
     _whole_axes("deconv_layer", MPQ=MPQ, TRS=TRS, strides=strides, dilation=dilation)
     _whole_axes("deconv_layer", 0, padding=padding)

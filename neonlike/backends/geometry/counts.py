@@ -1,23 +1,23 @@
-"""Whole numbers rounded up: how many blocks hold something, and of what sizes."""
+"""Integer rounding: numbers and sizes of blocks."""
 
 from __future__ import annotations
 
 
 def ceil_div(n: int, size: int) -> int:
-    """How many blocks of ``size`` hold ``n``: n / size rounded up."""
+    """Number of blocks of ``size`` that hold ``n``: n / size rounded up."""
     return -(-n // size)
 
 
 def round_up(n: int, size: int) -> int:
-    """The first multiple of ``size`` that is not below ``n``."""
+    """The smallest multiple of ``size`` not below ``n``."""
     return ceil_div(n, size) * size
 
 
 def even(n: int, most: int) -> int:
-    """Size of the fewest blocks of at most ``most`` that hold ``n``, made about equal."""
+    """Size of nearly equal blocks, as few as possible and of at most ``most``, that hold ``n``."""
     return ceil_div(n, ceil_div(n, max(1, min(n, most))))
 
 
 def power_of_two(n: int) -> int:
-    """The first power of two that is not below ``n``, which is 1 or more."""
+    """The smallest power of two not below ``n``, which is at least 1."""
     return 1 << (n - 1).bit_length()

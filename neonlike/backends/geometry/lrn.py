@@ -1,6 +1,6 @@
-"""Sizes of a local response normalisation: what ``be.lrn_layer`` returns.
+"""Geometry of a local response normalisation, returned by ``be.lrn_layer``.
 
-It is a pooling over windows of J channels that leaves sizes as they are, with the attributes of one.
+It has the attributes of a pooling over windows of J channels that preserves sizes.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class LrnGeometry(MklSwitches):
     ----------
     dtype : dtype
     N, C : int
-        Images and channels. N is what buffers are planned for: calls take any number of images.
+        Images and channels. N is a planning size: calls accept any number of images.
     DHW : tuple of int
         Depth, height and width, of input and output.
     J : int
-        Channels of a window, odd: ``J // 2`` on either side of the middle one.
+        Channels per window, odd: ``J // 2`` on either side of the middle one.
     """
 
     dtype: DType
@@ -77,7 +77,7 @@ class LrnGeometry(MklSwitches):
 
     @property
     def MPQ(self) -> Triple:
-        """Sizes of the output, those of the input."""
+        """Sizes of the output, equal to those of the input."""
         return self.DHW
 
     @property
@@ -92,7 +92,7 @@ class LrnGeometry(MklSwitches):
 
     @property
     def overlap(self) -> float:
-        """Windows that an element is in, 0 if windows do not overlap."""
+        """Number of windows per element, 0 if windows do not overlap."""
         return float(self.J) if self.J > 1 else 0.0
 
     @property
@@ -120,7 +120,7 @@ class LrnGeometry(MklSwitches):
         return self.C * math.prod(self.DHW)
 
     def describe(self) -> str:
-        """The geometry in words, for messages."""
+        """Description in words, for messages."""
         depth, height, width = self.DHW
         return f"{self.C} channels of {depth}x{height}x{width}, windows of {self.J} channels"
 

@@ -1,8 +1,8 @@
-"""Sizes of a pooling, worked out once: what ``be.pool_layer`` returns and every backend's kernels read.
+"""Geometry of a pooling, returned by ``be.pool_layer`` and used by every backend's kernels.
 
-A window lies over channels (J), depth (T), height (R) and width (S). Window ``o`` of an axis covers the positions
-``o * stride - padding`` to ``o * stride - padding + window - 1`` as far as they lie in the input: padding holds no
-values. Positions in a window are numbered in C order over all of (J, T, R, S), padding included.
+A window extends over channels (J), depth (T), height (R) and width (S). Window ``o`` of an axis covers the positions
+``o * stride - padding`` to ``o * stride - padding + window - 1`` inside the input: padding has no values. Positions in
+a window are numbered in C order over all of (J, T, R, S), padding included.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ Ranges = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 
 OPERATIONS = ("max", "avg", "l2")
 POSITION_DTYPES: tuple[DType, ...] = tuple(np.dtype(code) for code in ("u1", "u2", "u4", "i8"))
-"""What may hold positions in a window, narrowest first."""
+"""Dtypes for positions in a window, narrowest first."""
 
 META = tuple("C D H W N K M P Q J T R S PAD_C PAD_D PAD_H PAD_W STR_C STR_D STR_H STR_W".split())
-"""Sizes that kernels are passed, in this order."""
+"""Sizes passed to kernels, in this order."""
 
 LINE_BYTES = 16
-"""Of an entry in the list of the lines that a kernel works down."""
+"""Fields of an entry in a kernel's list of lines."""
 
 LINES_APART = 8
-"""Entries between the lists of two threads: 128 bytes, since processors fetch lines of the cache in pairs."""
+"""Entries between the lists of two threads: 128 bytes, because processors fetch cache lines in pairs."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class PoolGeometry(MklSwitches):
     op : "max", "avg" or "l2"
     dtype : dtype
     N : int
-        Images. What buffers are planned for: calls take any number of images.
+        Images. A planning size: calls accept any number of images.
     CDHW, KMPQ : tuple of int
         Sizes of the input and the output.
     JTRS, padding, strides : tuple of int
@@ -63,7 +63,7 @@ class PoolGeometry(MklSwitches):
     caffe: bool = False
     KMPQ: Four = (0, 0, 0, 0)
     seen: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
-    """``"input"``: what ``fprop_pool`` read last, for the backward pass of l2."""
+    """``"input"``: the last input of ``fprop_pool``, for the backward pass of l2."""
     batches: dict[int, PoolGeometry] = field(default_factory=dict, compare=False, repr=False)
 
     flops: ClassVar[int] = 0
@@ -72,7 +72,7 @@ class PoolGeometry(MklSwitches):
     def __post_init__(self) -> None:
         if self.op not in OPERATIONS:
             raise ArgumentError(f"pool_layer: op must be one of {', '.join(OPERATIONS)}, got {brief(self.op)}")
-        whole("pool_layer", 0, N=self.N)  # no images at all are nothing to do
+        whole("pool_layer", 0, N=self.N)  # zero images mean no work
         whole("pool_layer", **dict(zip("CDHW", self.CDHW)), **dict(zip("JTRS", self.JTRS)))
         whole("pool_layer", 0, **dict(zip(("pad_c", "pad_d", "pad_h", "pad_w"), self.padding)))
         whole("pool_layer", **dict(zip(("str_c", "str_d", "str_h", "str_w"), self.strides)))
@@ -85,7 +85,7 @@ class PoolGeometry(MklSwitches):
                 raise ShapeError(f"pool_layer: the window is larger than the padded input along the {axis}: {self}")
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the tensor that was seen: copies and pickles of a model go without those of its backend."""
+        """Exclude the recorded tensor: copies and pickles of a model do not contain those of its backend."""
         return {**self.__dict__, "seen": {}, "batches": {}}
 
     def __str__(self) -> str:
@@ -195,12 +195,12 @@ class PoolGeometry(MklSwitches):
 
     @property
     def overlap(self) -> float:
-        """Most windows that an element can lie in, if a stride is less than its window; else 0."""
+        """Maximum number of windows per element, if a stride is less than its window; else 0."""
         if all(stride >= window for stride, window in zip(self.strides, self.JTRS)):
             return 0.0
         return float(math.prod(-(-window // stride) for stride, window in zip(self.strides, self.JTRS)))
 
-    # What kernels need
+    # For kernels
 
     @cached_property
     def window(self) -> int:
@@ -214,14 +214,14 @@ class PoolGeometry(MklSwitches):
 
     @cached_property
     def covered(self) -> tuple[Ranges, ...]:
-        """By axis, for each window: its first position that lies in the input, and the one after its last."""
+        """For each axis and window: its first position inside the input, and the one after its last."""
         return tuple(
             (np.maximum(start, 0), np.clip(start + window, 0, length)) for length, window, _, _, start in self._axes()
         )
 
     @cached_property
     def covering(self) -> tuple[Ranges, ...]:
-        """By axis, for each position of the input: the first window that it lies in, and the one after the last."""
+        """For each axis and input position: the first window that contains it, and the one after the last."""
         found = []
         for length, window, padding, stride, start in self._axes():
             at = np.arange(length) + padding
@@ -230,13 +230,13 @@ class PoolGeometry(MklSwitches):
         return tuple(found)
 
     def _axes(self) -> list[tuple[int, int, int, int, npt.NDArray[np.int64]]]:
-        """Length, window, padding and stride of each axis, and where its windows start."""
+        """Length, window, padding and stride of each axis, and the starts of its windows."""
         axes = zip(self.CDHW, self.JTRS, self.padding, self.strides, self.KMPQ)
         return [(x, s, pad, step, np.arange(out) * step - pad) for x, s, pad, step, out in axes]
 
     @cached_property
     def counts(self) -> npt.NDArray[np.int64]:
-        """Positions of each window that lie in the input, shape (K, M, P, Q, 1)."""
+        """Number of positions of each window inside the input, shape (K, M, P, Q, 1)."""
         counts = np.ones(1, np.int64)
         for first, end in self.covered:
             counts = np.multiply.outer(counts, np.maximum(end - first, 0))
@@ -244,10 +244,9 @@ class PoolGeometry(MklSwitches):
 
     @cached_property
     def lines(self) -> tuple[int, int]:
-        """Places in the lists of a thread: for the most rows of the input that a window lies over, and for the most
-        rows of windows that an element lies in.
+        """Entries in a thread's lists: maximum numbers of input rows per window, and of window rows per element.
 
-        Empty ones lie between two threads' lists: both are written all the time, and in one line of a cache they made
+        Unused entries separate the lists of two threads: both are written all the time, and sharing a cache line made
         two threads slower than one.
         """
         sizes = [[int(np.max(end - first)) for first, end in ranges[:3]] for ranges in (self.covered, self.covering)]
@@ -267,22 +266,24 @@ class PoolGeometry(MklSwitches):
 
     @cached_property
     def places(self) -> npt.NDArray[np.int32]:
-        """Where in a row of the input the images of every element lie that is a multiple of the stride."""
+        """Position in an input row of the images of each element that is a multiple of the stride."""
         step = self.strides[3]
         columns = np.arange(max(self.Q, -(-self.W // step)))[:, None] * (step * self.N)
         return (columns + np.arange(self.N)).astype(np.int32).ravel()
 
     @cached_property
     def window_places(self) -> npt.NDArray[np.int32]:
-        """For each position of a window over one channel: where it lies after the window's corner, as an element of the
-        input and by depth, height and width; shape (positions, 4)."""
+        """Position of each window element, over one channel, relative to the window's corner; shape (positions, 4).
+
+        Entries are the element offset in the input, depth, height and width.
+        """
         d, h, w = np.indices(self.JTRS[1:]).reshape(3, -1)
         element = ((d * self.H + h) * self.W + w) * self.N
         return np.stack([element, d, h, w], axis=1).astype(np.int32)
 
     @cached_property
     def alone(self) -> bool:
-        """Whether windows lie over one channel each, and every channel has its own."""
+        """Whether each window covers a single channel, and every channel has its own windows."""
         return self.JTRS[0] == self.strides[0] == 1 and self.padding[0] == 0
 
     @cached_property
@@ -292,5 +293,5 @@ class PoolGeometry(MklSwitches):
 
     @cached_property
     def weights(self) -> npt.NDArray[np.float64]:
-        """By axis, one over each window's positions in the input."""
+        """For each axis, the reciprocal of each window's number of positions inside the input."""
         return 1.0 / np.concatenate([np.maximum(end - first, 1) for first, end in self.covered])

@@ -1,4 +1,4 @@
-"""The base of geometries: output sizes of sliding windows, checks, and switches that scripts for neon set."""
+"""Base of geometries: output sizes of sliding windows, checks, and switches set by neon scripts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from neonlike.errors import ArgumentError, DTypeError
 
 
 def window_extent(size: int, dilation: int = 1) -> int:
-    """Positions from the first to the last element of a window, both included."""
+    """Number of positions from the first to the last element of a window, inclusive."""
     return dilation * (size - 1) + 1
 
 
@@ -25,7 +25,7 @@ def output_size(
     Raises
     ------
     ArgumentError
-        If pooling windows could lie in the padding alone (``padding`` not less than the window).
+        If pooling windows could lie entirely in the padding (``padding`` not less than the window).
     """
     length, window, padding, stride, dilation = plain((length, window, padding, stride, dilation))
     extent = window_extent(window, dilation)
@@ -48,7 +48,7 @@ def whole(operation: str, least: int = 1, **sizes: Any) -> None:
 
 
 def make_plain(geometry: Any) -> None:
-    """Make the sizes of a new geometry Python's integers: products of NumPy's narrow ones would overflow."""
+    """Convert the sizes of a new geometry to Python integers: products of NumPy's narrow ones would overflow."""
     for field in fields(geometry):
         value = getattr(geometry, field.name)
         if isinstance(value, tuple):
@@ -58,21 +58,21 @@ def make_plain(geometry: Any) -> None:
 
 
 def plain(sizes: tuple[Any, ...]) -> tuple[Any, ...]:
-    """``sizes`` as Python's integers."""
+    """Convert ``sizes`` to Python integers."""
     return tuple(map(int, sizes))
 
 
 class MklSwitches:
-    """neon's switches of its MKL engine, which do nothing here."""
+    """neon's switches for its MKL engine, without effect here."""
 
     is_mklop: ClassVar[bool] = False
 
     def get_is_mklop(self) -> bool:
-        """False: no engine but this backend."""
+        """Return False: there is no engine but this backend."""
         return False
 
     def set_is_mklop(self) -> None:
-        """Accepted for neon's sake."""
+        """Accepted but ignored."""
 
     def set_not_mklop(self) -> None:
-        """Accepted for neon's sake."""
+        """Accepted but ignored."""

@@ -1,4 +1,4 @@
-"""The GPU backend, on PyCUDA's driver layer. Importing this package imports no PyCUDA: :func:`load` does."""
+"""The GPU backend, based on PyCUDA's driver layer. Importing this package imports no PyCUDA: :func:`load` does."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ DOCTOR = "run `python -m neonlike doctor`, which says what is missing and how to
 
 
 def load() -> Any:
-    """The class ``NervanaGPU``, which is registered as "gpu" from then on.
+    """Import the class ``NervanaGPU``, which registers it as "gpu".
 
     Raises
     ------
     BackendUnavailable
-        If PyCUDA is not installed, or does not load (there is no driver).
+        If PyCUDA is not installed, or does not load (no driver).
     """
     try:
         import pycuda

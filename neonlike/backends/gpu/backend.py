@@ -66,21 +66,21 @@ class NervanaGPU(
     ProductKernels,
     Backend,
 ):
-    """GPU backend. Assignments are queued and return at once; ``get()`` waits for what it needs.
+    """GPU backend. Assignments are queued and return at once; ``get()`` waits for its data.
 
-    Backends on one GPU share its context, stream and memory pool; tensors may outlive the backend, though they can
-    only be used by it. The parameters that :class:`~neonlike.backends.backend.Backend` does not have:
+    Backends on one GPU share its context, stream and memory pool; tensors may outlive the backend, but only the backend
+    can use them. Additional parameters to those of :class:`~neonlike.backends.backend.Backend`:
 
     Parameters
     ----------
     stochastic_round : bool or int
-        Mantissa bits that stochastic rounding keeps in tensors without a ``rounding`` of their own; True: 10.
+        Mantissa bits kept by stochastic rounding in tensors without their own ``rounding``; True: 10.
     device_id : int
-        Which GPU, counted from 0.
+        Number of the GPU, counted from 0.
     num_devices : int, optional
-        Use only so many GPUs, the first ones.
+        Number of GPUs to use, counted from the first.
     scratch_size : int
-        Bytes that ``set_scratch_size`` starts from.
+        Initial bytes of ``set_scratch_size``.
     enable_winograd : bool or int
 
     Attributes
@@ -89,14 +89,14 @@ class NervanaGPU(
     ctx, stream : pycuda.driver.Context, pycuda.driver.Stream
     compute_capability : (int, int)
     gpu_memory_size : int
-        Bytes of the device.
+        Bytes of device memory.
 
     Raises
     ------
     BackendUnavailable
-        If there is no GPU that can be used, or it computes wrong results (see :mod:`~neonlike.backends.gpu.selftest`).
+        If there is no usable GPU, or it computes wrong results (see :mod:`~neonlike.backends.gpu.selftest`).
     ArgumentError
-        If ``device_id`` is not the number of one.
+        If ``device_id`` is not the number of a GPU.
     """
 
     backend_name: ClassVar[str] = "gpu"
@@ -123,7 +123,7 @@ class NervanaGPU(
         num_devices: int | None = None,
         **unknown: Any,
     ) -> None:
-        self.closed = True  # until there is a device
+        self.closed = True  # until the device is open
         check_names(type(self).__name__, unknown, type(self).__init__)
         check_values(type(self).__name__, rng_seed, stochastic_round, device_id, num_devices, compat_mode)
         self.device: GpuDevice = open_device(0 if device_id is None else device_id, num_devices)
@@ -145,7 +145,7 @@ class NervanaGPU(
             self._test_device()
 
     def _test_device(self) -> None:
-        """Have a backend of its own, which nobody else sees, compare the GPU with NumPy."""
+        """Compare the GPU with NumPy, on a private backend."""
         try:
             selftest.ensure(self.device, self._untimed)
         except BaseException:
@@ -153,7 +153,7 @@ class NervanaGPU(
             raise
 
     def _untimed(self) -> NervanaGPU:
-        """Another backend on this GPU, without bench mode."""
+        """Create another backend on this GPU, without bench mode."""
         return type(self)(rng_seed=0, device_id=self.device_id, bench=False)
 
     def _make_meter(self) -> EventMeter:
@@ -169,7 +169,7 @@ class NervanaGPU(
         return CudaEngine(queue, partial(HostStage, self.device))
 
     def _draws(self, count: int) -> list[int]:
-        """Key of the ``rand`` stream, and the numbers of ``count`` calls that nothing else gets."""
+        """Key of the ``rand`` stream, and ``count`` unused call numbers."""
         key, call = self._rand_stream
         self._rand_stream = (key, call + count)
         return [key, *range(call, call + count)]
@@ -177,13 +177,13 @@ class NervanaGPU(
     # Random state
 
     def rng_get_state(self) -> RngState:
-        """State of both generators: the host's 5-tuple, and uint32 (196608, 1) that stand for the device's."""
+        """State of both generators: the host's 5-tuple, and uint32 (196608, 1) for the device's."""
         host = self._host_state()
         return make_state((tuple(host), pool_of(host.stream)), host.stream)
 
     @property
     def init_rng_state_dev(self) -> Any:
-        """The second member of ``rng_get_state()`` right after seeding."""
+        """The second part of ``rng_get_state()`` right after seeding."""
         return pool_of(self.init_rng_state.stream)
 
     # Tensors
@@ -199,10 +199,10 @@ class NervanaGPU(
         return made
 
     def wrap(self, host: Any) -> GPUTensor:
-        """Tensor over the memory of an object with ``__cuda_array_interface__``; a NumPy array is copied to the GPU.
+        """Create a tensor over memory with ``__cuda_array_interface__``; a NumPy array is copied to the GPU.
 
-        What is wrapped without a copy is shared: both see each other's changes. A 1-D array becomes a column (n, 1);
-        of one that must not be written, the tensor is a copy.
+        Memory wrapped without a copy is shared: changes are visible in both. A 1-D array becomes a column (n, 1);
+        read-only memory is copied.
 
         Raises
         ------
@@ -218,7 +218,7 @@ class NervanaGPU(
         return made
 
     def on_device(self, value: Any) -> GPUTensor | None:
-        """A tensor over ``value`` if its elements are on this GPU: a tensor of ours, or what another library has."""
+        """Create a tensor over ``value`` if its elements are on this GPU: our tensor, or another library's array."""
         if isinstance(value, Tensor):
             return value if value.backend is self else None  # type: ignore[return-value]
         if isinstance(value, (Expression, np.ndarray, np.generic, list, tuple, int, float)):
@@ -229,15 +229,14 @@ class NervanaGPU(
         return self.wrap(value) if hasattr(value, "__cuda_array_interface__") else None
 
     def from_dlpack(self, other: Any) -> GPUTensor:
-        """Tensor over the memory of another library's array on this GPU (``__dlpack__``), without a copy.
+        """Create a tensor over another library's array on this GPU (``__dlpack__``), without a copy.
 
-        A 1-D array becomes a column (n, 1). Keep using both: each sees the other's changes. Of memory that must not be
-        written, the tensor is a copy.
+        A 1-D array becomes a column (n, 1). Changes are visible in both. Read-only memory is copied.
 
         Raises
         ------
         DTypeError
-            If ``other`` offers no such memory, or on another device, or of a dtype that tensors cannot hold.
+            If ``other`` has no such memory, or is on another device, or of an unsupported dtype.
         """
         self.check_open("from_dlpack")
         try:
@@ -250,7 +249,7 @@ class NervanaGPU(
             ) from None
 
     def _over(self, array: DeviceArray, read_only: bool) -> GPUTensor:
-        """A tensor over ``array``, or a copy of it."""
+        """Create a tensor over ``array``, or a copy of it."""
         array = array.reshape(as_shape(array.shape or (1, 1))) if array.ndim < 2 else array
         shared: GPUTensor = class_for(array, GPUTensor)(self, array)
         return self.empty_like(shared).copy(shared) if read_only else shared
@@ -263,23 +262,23 @@ class NervanaGPU(
         return UploadAhead(self.device, batches, leave)
 
     def memory_stats(self) -> MemoryStats:
-        """Bytes of the GPU's memory that all backends on it use and keep, now and at most."""
+        """Bytes of GPU memory used and reserved by all its backends, now and at peak."""
         return self.device.pool.stats()
 
     def reset_memory_peaks(self) -> None:
-        """Let the peaks of :meth:`memory_stats` start from now."""
+        """Restart the peaks of :meth:`memory_stats`."""
         self.device.pool.reset_peaks()
 
     def release_memory(self) -> int:
-        """Give memory that no tensor uses back to the driver, for other programs; the number of bytes."""
+        """Return unused memory to the driver and return its number of bytes."""
         return self.device.release()
 
     _scratch: MemoryBlock | None = None
 
     def _scratch_base(self) -> int:
-        """Device address of the scratch memory, taken now if it is not there or too small."""
+        """Device address of the scratch memory, allocated now if missing or too small."""
         if self._scratch is None or self._scratch.nbytes < self.scratch_size:
-            if self._scratch is not None and self.scratch_offset:  # its addresses stay good until the next init
+            if self._scratch is not None and self.scratch_offset:  # addresses remain valid until the next init
                 self._scratch_outgrown = (*self._scratch_outgrown, self._scratch)
             self._scratch = self.device.allocate(max(self.scratch_size, 1))
         return self._scratch.address
@@ -288,31 +287,31 @@ class NervanaGPU(
 
     @property
     def sm_count(self) -> int:
-        """Multiprocessors of the GPU."""
+        """Number of multiprocessors of the GPU."""
         return self.device.capabilities.multiprocessors
 
     def synchronize(self) -> None:
-        """Wait until everything queued so far has run."""
+        """Wait until all queued work is done."""
         self.check_open("synchronize")
         self.device.synchronize()
 
     def wait_for(self, stream: Any) -> None:
-        """Order this backend and a stream of another library, both ways: each goes on after what is queued by now.
+        """Order this backend and a stream of another library, both ways: each continues after the other's queued work.
 
-        The host waits for nothing. The driver's default stream and streams that wait for it need no such call.
+        The host does not wait. The driver's default stream and streams synchronized with it need no such call.
 
         Parameters
         ----------
         stream : object or int
-            A stream of PyTorch, CuPy, Numba or PyCUDA on this GPU, one that has ``__cuda_stream__``, or the driver's
+            A stream of PyTorch, CuPy, Numba or PyCUDA on this GPU, one with ``__cuda_stream__``, or the driver's
             handle.
 
         Raises
         ------
         DTypeError
-            If it is no stream.
+            If it is not a stream.
         DeviceError
-            If it is one of another GPU, or was destroyed.
+            If it belongs to another GPU, or was destroyed.
         """
         self.check_open("wait_for")
         theirs, ours = interop.stream_of(stream), self.stream.handle
@@ -320,12 +319,12 @@ class NervanaGPU(
         interop.follow(self.device, ours, theirs)
 
     def init_mark(self) -> Any:
-        """A new mark: an event of the driver."""
+        """Create a mark: a driver event."""
         self.device.attend()
         return driver.Event()
 
     def record_mark(self, marker: Any) -> None:
-        """Have ``marker`` recorded when all that was queued before has run."""
+        """Record ``marker`` after all queued work."""
         self._attend_mark("record_mark", marker)
         marker.record(self.stream)
 
@@ -352,7 +351,7 @@ class NervanaGPU(
         self.dropout(keep, out=out)
 
     def cleanup_backend(self) -> None:
-        """See ``Backend.cleanup_backend``; memory that no tensor uses goes back to the driver."""
+        """See ``Backend.cleanup_backend``; unused memory is returned to the driver."""
         already = self.closed
         super().cleanup_backend()
         if already:

@@ -1,6 +1,6 @@
-"""``python -m neonlike doctor``: what is installed, which GPUs there are, what is missing and how to get it.
+"""Diagnosis ``python -m neonlike doctor``: installed parts, GPUs, and remedies for missing parts.
 
-It needs none of what it looks for, and opens no GPU.
+It requires none of the parts that it checks, and opens no GPU.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class Finding:
     Attributes
     ----------
     part : str
-        Which part of the library needs it: "base", "cpu", "gpu" or "extra".
+        Part of the library that needs it: "base", "cpu", "gpu" or "extra".
     name : str
     good : bool
     text : str
-        What was found, or why it cannot be used.
+        Version or path, or the reason why it is unusable.
     fix : str
-        The command that helps, or what to do; empty if it is good.
+        The remedy, as a command or instruction; empty if it is good.
     """
 
     part: str
@@ -52,7 +52,7 @@ class Finding:
 
 
 def findings() -> Iterator[Finding]:
-    """Everything that is looked at, in the order of the report."""
+    """All findings, in the order of the report."""
     yield from _base()
     yield _compiler()
     reason = fastpath.obstacle()
@@ -65,10 +65,11 @@ def findings() -> Iterator[Finding]:
 
 
 def report(gpu_is_wanted: bool = False) -> tuple[str, int]:
-    """The text, and the exit status.
+    """Return the text and the exit status.
 
-    0: the CPU backend can run, and so can the GPU's, unless there is no GPU; 1: the GPU backend cannot run although
-    there is a GPU, or ``gpu_is_wanted``; 2: not even the CPU backend can.
+    0: the CPU backend can run, and so can the GPU backend, unless there is no GPU; 1: the GPU backend cannot run
+    although there
+    is a GPU, or ``gpu_is_wanted``; 2: the CPU backend cannot run.
     """
     found = list(findings())
     listed = any(finding.good and finding.name.startswith("GPU ") for finding in found)
@@ -93,12 +94,12 @@ def _mark(finding: Finding, needed: tuple[str, ...]) -> str:
 
 
 def has_gpu() -> bool:
-    """Whether NVIDIA's driver shows a GPU on this machine, whatever is installed for Python."""
+    """Whether NVIDIA's driver shows a GPU on this machine, independent of Python packages."""
     return any(Path("/proc/driver/nvidia/gpus").glob("*")) or Path("/dev/nvidia0").exists()
 
 
 def _environment() -> Iterator[Finding]:
-    """Every variable that is read, with its value and effect; then names that look misspelt."""
+    """Every environment variable in use, with value and effect; then misspelt names."""
     for setting in settings.SETTINGS:
         value = setting.text or f"not set: {setting.default}"
         fault = setting.fault()
@@ -137,7 +138,7 @@ def _compiler() -> Finding:
 
 
 def _gpu() -> Iterator[Finding]:
-    with contextlib.suppress(Exception):  # no PyCUDA, or no driver: told below
+    with contextlib.suppress(Exception):  # no PyCUDA, or no driver: reported below
         expect_driver(importlib.import_module("pycuda.driver").get_driver_version())
     yield _cuda_compiler()
     yield from _products()

@@ -1,7 +1,7 @@
-"""A stage of a plan on host copies, by the NumPy engine: for stages that the device has no kernel for.
+"""Execution of a stage on host copies by the NumPy engine, for stages without a device kernel.
 
-:class:`HostStage` replaces one stage of an engine whose temporaries are on the device: every tensor that is read is
-copied to the host, the NumPy engine runs, and the targets are copied back at the end, if all that went well.
+:class:`HostStage` replaces one stage of an engine with temporaries on the device: every input tensor is copied to the
+host, the NumPy engine runs, and the targets are copied back at the end, if everything succeeded.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from neonlike.optree.shapes import Shape
 
 
 class Shadow:
-    """A device's tensor with what the NumPy engine asks of tensors; its host copy is made when it is first read.
+    """A device tensor with the attributes that the NumPy engine needs; its host copy is made on first read.
 
-    Shadows share no memory. They need not: a plan never writes a target before it has read what the target overlaps.
+    Shadows share no memory, and need not: a plan never writes a target before reading everything that overlaps it.
     """
 
     root: None = None
@@ -48,16 +48,16 @@ class Shadow:
         return int(self.tensor.size)
 
     def alias_of(self, other: Any) -> int:
-        """1 if ``other`` is this, else 0."""
+        """1 if ``other`` is this shadow, else 0."""
         return int(other is self)
 
 
 class Target(Shadow):
-    """A tensor that is only written: it starts with undefined elements."""
+    """A tensor that is only written: its initial elements are undefined."""
 
     @cached_property
     def array(self) -> Array:
-        """The host memory that the stage writes."""
+        """Host memory that the stage writes."""
         return np.empty(self.shape, self.dtype)
 
     def store(self) -> None:
@@ -66,7 +66,7 @@ class Target(Shadow):
 
 
 class _Temporaries(dict[int, Any]):
-    """Host copies of the temporaries of a device's run, made when they are first read."""
+    """Host copies of a device run's temporaries, made on first read."""
 
     def __init__(self, device: Any, on_device: dict[int, Any]) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class _Temporaries(dict[int, Any]):
 
 
 def shadow(device: Any, graph: Graph) -> Graph:
-    """``graph`` on host copies; nothing is copied yet."""
+    """Wrap ``graph`` in host copies, which are made later."""
     made = Graph([Target(device, target) for target in graph.targets])
     made.nodes, made.args, made.numbers = graph.nodes, graph.args, graph.numbers
     made.roots, made.sized, made.key = graph.roots, graph.sized, graph.key
@@ -88,13 +88,13 @@ def shadow(device: Any, graph: Graph) -> Graph:
 
 
 class HostStage(ExecutableStage):
-    """One stage of a plan by the NumPy engine, for an engine whose arrays are on a device.
+    """One stage of a plan run by the NumPy engine, for an engine with arrays on a device.
 
     Parameters
     ----------
     device : Device
     position : int
-        Of the stage among those of the plan.
+        Position of the stage in the plan.
     """
 
     def __init__(self, device: Any, plan: Plan, position: int, graph: Graph) -> None:
@@ -103,7 +103,7 @@ class HostStage(ExecutableStage):
         self.on_host = NumpyEngine().stage(plan, position, shadow(device, graph))
 
     def run(self, run: Run) -> None:
-        """Execute the stage on the arrays of ``run``, whose temporaries are on the device and stay there."""
+        """Execute the stage on the arrays of ``run``, with temporaries on the device."""
         graph = shadow(self.device, run.graph)
         host_run = Run(graph)
         on_device = run.temps
@@ -118,11 +118,11 @@ class HostStage(ExecutableStage):
                 graph.targets[store.target].store()
 
     def bind(self, run: Run) -> Callable[[], None] | None:
-        """None: tensors come down anew each time."""
+        """None: tensors are copied to the host anew each time."""
         return None
 
     def sources(self, layouts: Layouts) -> list[KernelSource]:
-        """None: NumPy computes it."""
+        """Empty: NumPy computes it."""
         return self.on_host.sources(layouts)
 
     def _upload(self, host: Array) -> Any:

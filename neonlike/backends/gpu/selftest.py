@@ -1,7 +1,7 @@
-"""The test of a GPU before its first use: a handful of kernels against NumPy, so that a wrong one is found at once.
+"""Self-test of a GPU before its first use: a few kernels against NumPy, so that a faulty GPU is detected at once.
 
-It takes about a second and is done once for a GPU, driver and version of this library: that it passed is kept in the
-cache of kernels. ``NEONLIKE_GPU_SELFTEST=0`` goes without, ``1`` tests in every process.
+It takes about a second and runs once per GPU, driver and version of this library: success is recorded in the kernel
+cache. ``NEONLIKE_GPU_SELFTEST=0`` skips it, and ``1`` runs it in every process.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from neonlike.version import __version__
 SUFFIX = ".selftest"
 
 Case = tuple[str, Callable[[Any], Any], Array, float]
-"""What it is, what computes it on a backend, the right values, and the error allowed in parts of the largest."""
+"""Description, computation on a backend, correct values, and allowed error relative to the largest."""
 
 
 def ensure(device: Any, make: Callable[[], Any]) -> None:
-    """Test ``device`` unless that was done; ``make`` gives a backend on it.
+    """Test ``device`` unless that was done before; ``make`` creates a backend on it.
 
     Raises
     ------
     BackendUnavailable
-        If it computes anything wrong; it is tested again when it is next asked for.
+        If any result is wrong; the next request tests it again.
     """
     wanted = settings.GPU_SELFTEST.get()
     if device.tested or wanted is False:
@@ -42,7 +42,7 @@ def ensure(device: Any, make: Callable[[], Any]) -> None:
     if not wanted and default_cache().get(key, SUFFIX) is not None:
         device.tested = True
         return
-    device.tested = True  # or the backend that is made now would test it
+    device.tested = True  # prevents the backend created now from testing it
     try:
         with make() as be:
             run(be)
@@ -54,7 +54,7 @@ def ensure(device: Any, make: Callable[[], Any]) -> None:
 
 
 def run(be: Any) -> None:
-    """Compare every case with NumPy."""
+    """Compare all cases with NumPy."""
     for name, compute, wanted, tolerance in cases():
         got = compute(be).get()
         with np.errstate(all="ignore"):
@@ -71,7 +71,7 @@ def run(be: Any) -> None:
 
 
 def cases() -> Iterator[Case]:
-    """The kernels that are tested."""
+    """The tested kernels."""
     rng = np.random.default_rng(7)
     a: npt.NDArray[np.float64] = rng.uniform(-2, 2, (67, 129)).astype(np.float32).astype(np.float64)
     b: npt.NDArray[np.float64] = rng.uniform(-2, 2, (67, 1)).astype(np.float32).astype(np.float64)

@@ -1,1 +1,1 @@
-"""Objects that a backend makes besides tensors and expressions: with a state of their own, on its public methods."""
+"""Further objects of a backend besides tensors and expressions: with state, and based on its public methods."""

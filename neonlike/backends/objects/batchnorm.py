@@ -1,7 +1,7 @@
-"""``BatchNormOp``: batch normalisation as an object that keeps its statistics, whatever the order of axes.
+"""``BatchNormOp``: batch normalisation as an object that keeps its statistics, for any order of axes.
 
-This file brings tensors of any layout into rows, as views, and keeps what belongs together between the calls. Rows that
-lie in one piece, as in neon's layouts, are normalised by the kernels of ``compound_fprop_bn`` and ``compound_bprop_bn``
+This file views tensors of any layout as rows, and keeps the state between calls. Contiguous rows, as in neon's layouts,
+are normalised by the kernels of ``compound_fprop_bn`` and ``compound_bprop_bn``
 (:mod:`neonlike.backends.families.batchnorm`), others by op-trees (``batchnorm_trees.py``).
 """
 
@@ -24,29 +24,29 @@ CHANNELS = "C"
 
 
 class TooEarly(ArgumentError, AttributeError):
-    """An object was asked for what it has only after :meth:`BatchNormOp.stage`, or after a training call."""
+    """An attribute was read before :meth:`BatchNormOp.stage`, or before a training call."""
 
 
 class BatchNormOp:
-    """The object that ``be.batchnorm_op(mode)`` returns; :meth:`stage` gives it a shape, before all else.
+    """Result of ``be.batchnorm_op(mode)``; :meth:`stage` must set its shape first.
 
-    x, y and their gradients have the descriptor that was staged. Scale, bias and their gradients have
-    :meth:`scale_bias_desc`, or a shape that splits or merges its axes, as (C, 1). They hold floats of at least 32 bits.
+    x, y and their gradients have the staged descriptor. Scale, bias and their gradients have :meth:`scale_bias_desc`,
+    or a shape that splits or merges its axes, such as (C, 1). They hold floats of at least 32 bits.
 
-    With the policy "propagate" a nan in x makes all results of its row nan, as arithmetic does. With "ignore" it counts
-    as no element: mean and variance are those of the others, y is the bias there, the gradient by x is 0, and neither
-    that place nor one where the gradient by y is nan adds to the gradients by scale and bias.
+    With the policy "propagate" a nan in x makes all results of its row nan, as in arithmetic. With "ignore" it is
+    excluded: mean and variance are those of the other elements, y is the bias there, the gradient by x is 0, and
+    neither that position nor one with a nan gradient by y contributes to the gradients by scale and bias.
 
     Attributes
     ----------
     mode : "spatial", "per_activation" or "spatial_persistent"
     nan : "propagate" or "ignore"
     desc : TensorDesc or None
-        What was staged.
+        The staged descriptor.
     epsilon, averaging_factor : float or None
-        Of the last training call.
+        Values of the last training call.
     count, row_axes : int
-        Elements that a statistic is taken over; axes of x that have statistics of their own.
+        Elements per statistic; axes of x with separate statistics.
     """
 
     def __init__(self, be: Any, mode: str = "spatial", nan: str = "propagate") -> None:
@@ -66,20 +66,20 @@ class BatchNormOp:
     # Shapes
 
     def stage(self, x_desc: Any) -> BatchNormOp:
-        """Fix the shape of x, and start with a running mean of 0 and a running variance of 1; returns this object.
+        """Set the shape of x and reset the running mean to 0 and the running variance to 1; return this object.
 
         Parameters
         ----------
         x_desc : TensorDesc or Tensor
-            With a batch N and channels C: NCHW, NHWC, NC, neon's CHWN and CDHWN, and others. Any further axis is a
-            position.
+            With a batch N and channels C: NCHW, NHWC, NC, neon's CHWN and CDHWN, and others. Further axes are
+            positions.
 
         Raises
         ------
         ShapeError
-            If there is no such axis, or one of size 0.
+            If one of these axes is missing, or an axis has size 0.
         DTypeError
-            If it holds no floats.
+            If it is not of floats.
         """
         desc = TensorDesc.of(x_desc)
         if not is_float(desc.dtype):
@@ -115,7 +115,7 @@ class BatchNormOp:
         Raises
         ------
         TooEarly
-            If nothing was staged.
+            If no shape was staged.
         """
         self._staged("scale_bias_desc")
         return self._stats
@@ -124,13 +124,13 @@ class BatchNormOp:
 
     @property
     def running_mean(self) -> Any:
-        """The running mean, a tensor as :meth:`scale_bias_desc` says; writing to it sets it."""
+        """The running mean, a tensor with :meth:`scale_bias_desc`; writing to it sets it."""
         self._staged("running_mean")
         return self._mean.viewed(self._stats.shape)
 
     @property
     def running_variance(self) -> Any:
-        """The running variance likewise."""
+        """The running variance, a tensor with :meth:`scale_bias_desc`; writing to it sets it."""
         self._staged("running_variance")
         return self._variance.viewed(self._stats.shape)
 
@@ -161,13 +161,13 @@ class BatchNormOp:
     ) -> None:
         """``y = alpha * (scale * (x - mean) / sqrt(variance + epsilon) + bias) + beta * y`` by this batch's statistics.
 
-        They are saved for :meth:`backward`, and move the running ones: ``running = (1 - averaging_factor) * running +
-        averaging_factor * this``. The variance is biased, the mean of squares, in both.
+        The statistics are saved for :meth:`backward`, and update the running ones: ``running = (1 - averaging_factor) *
+        running + averaging_factor * this``. Both variances are biased, means of squares.
 
         Parameters
         ----------
         alpha, beta : float
-            With a beta of 0 old values of y do not count, not even nan.
+            With a beta of 0 the old y is not read, not even nan.
         averaging_factor : float
             From 0 to 1; 1 / n in the n-th call gives the plain mean of all.
         epsilon : float
@@ -178,9 +178,9 @@ class BatchNormOp:
 
         Raises
         ------
-        TooEarly
+        If no shape was staged.
             If nothing was staged.
-        ArgumentError
+        If a number is out of range, or a tensor has another layout.
             If a number is out of its range, or a tensor was made in another layout.
         ShapeError, DTypeError, AliasError
             If a tensor does not fit, or y overlaps another one. Nothing is written in any of these cases.
@@ -207,7 +207,7 @@ class BatchNormOp:
     def forward_inference(
         self, alpha: float, beta: float, epsilon: float, x: Any, scale: Any, bias: Any, y: Any
     ) -> None:
-        """The same by the running statistics, which stay as they are; arguments and errors as there."""
+        """Forward pass by the running statistics, which stay unchanged; otherwise as :meth:`forward_training`."""
         name = "forward_inference"
         self._staged(name)
         epsilon, alpha, beta = self._numbers(name, epsilon=epsilon, alpha=alpha, beta=beta)
@@ -236,27 +236,27 @@ class BatchNormOp:
         dx: Any,
         dy: Any,
     ) -> None:
-        """Gradients of the last training call, with an alpha of 1, by x, scale and bias.
+        """Gradients of the last training call, with an alpha of 1, with respect to x, scale and bias.
 
         ``dx = alpha_data * gradient + beta_data * dx``, and likewise ``dscale`` and ``dbias`` with the other two
-        numbers; with a beta of 0 old values do not count.
+        numbers; with a beta of 0 old values are not read.
 
         Parameters
         ----------
         epsilon : float
-            As in that call.
+            As in the training call.
         x : as staged
-            As in that call; :meth:`forward_training` must not have written y over it.
+            As in the training call; :meth:`forward_training` must not have written y over it.
         dx, dy : as staged
-            The gradients by x and by y; dx may be dy, or x.
+            Gradients by x and by y; dx may be dy, or x.
         scale, dscale, dbias : as ``scale_bias_desc()``
 
         Raises
         ------
         TooEarly
-            If there was no training call since :meth:`stage`.
+            If there was no training call after :meth:`stage`.
         ArgumentError
-            If its epsilon was another, or a tensor was made in another layout.
+            If its epsilon was another, or a tensor has another layout.
         ShapeError, DTypeError, AliasError
             As in :meth:`forward_training`.
         """
@@ -287,37 +287,37 @@ class BatchNormOp:
     # Records
 
     def info(self) -> dict[str, Any]:
-        """All there is to know of this object, as values that JSON has.
+        """State of this object as JSON values.
 
-        ``mode``, ``nan``, ``format`` (the layout), ``dtype``, ``dims``, ``strides`` (in elements), ``epsilon`` and
-        ``averaging_factor`` of the last training call or None; and the statistics, each the base64 text of its little
-        endian floats: ``running_mean``, ``running_variance``, ``saved_variance``, and ``saved_sum``, which is the saved
-        mean times the elements of a row: the mean itself would be rounded.
+        Entries are ``mode``, ``nan``, ``format`` (the layout), ``dtype``, ``dims``, ``strides`` (in elements),
+        ``epsilon`` and ``averaging_factor`` of the last training call or None; and the statistics, each as base64 text
+        of little-endian floats: ``running_mean``, ``running_variance``, ``saved_variance``, and ``saved_sum``, which is
+        the saved mean times the row length, because the mean itself would be rounded.
 
         Raises
         ------
         TooEarly
-            If nothing was staged.
+            If no shape was staged.
         """
         self._staged("info")
         return batchnorm_record.record_of(self)
 
     @classmethod
     def from_info(cls, record: Any, be: Any = None) -> BatchNormOp:
-        """The object that :meth:`info` gave ``record`` of: what it computes next is equal bit for bit.
+        """Restore the object from the result of :meth:`info`; its further results are bit-identical.
 
         Parameters
         ----------
         record : mapping
         be : Backend, optional
-            Where its statistics go; default: the current backend.
+            Backend for its statistics; default: the current one.
 
         Raises
         ------
         ArgumentError
-            If something is missing in the record, or contradicts the rest of it.
+            If the record is incomplete or contradictory.
         ShapeError, DTypeError
-            If dims or dtype are none that a tensor has.
+            If dims or dtype are invalid for tensors.
         BackendUnavailable
             If there is no backend.
         """
@@ -334,14 +334,14 @@ class BatchNormOp:
         return found
 
     def _data(self, operation: str, **tensors: Any) -> dict[str, Any]:
-        """Views of ``tensors``, which are as staged, with the axes in the order of rows."""
+        """Views of ``tensors`` in the staged layout, with axes in the order of rows."""
         name, desc = f"batchnorm_op.{operation}", self._staged(operation)
         check_tensors(self.backend, name, **tensors)
         seen = {which: desc.view(tensor, which, name) for which, tensor in tensors.items()}
         return {which: desc.arranged(view, self._turned) for which, view in seen.items()}
 
     def _columns(self, operation: str, **tensors: Any) -> dict[str, Any]:
-        """Views (rows, 1) of ``tensors``, which are as ``scale_bias_desc()``."""
+        """Views (rows, 1) of ``tensors`` with ``scale_bias_desc()``."""
         name = f"batchnorm_op.{operation}"
         check_tensors(self.backend, name, **tensors)
         return {
@@ -349,20 +349,20 @@ class BatchNormOp:
         }
 
     def _statistics(self) -> dict[str, Any]:
-        """The four statistics, tensors (rows, 1), by their names in a record."""
+        """The four statistics as tensors (rows, 1), by their record names."""
         kept = self._mean, self._variance, self._saved_sum, self._saved_variance
         return dict(zip(batchnorm_record.STATISTICS, kept))
 
 
 def _same(given: Any, result: Any) -> Any:
-    """``result`` where ``given`` is another view of the same elements, as kernels that work in place are told."""
+    """Return ``result`` for another view of the same elements, so that kernels recognize in-place work."""
     return result if given.is_contiguous and given.alias_of(result) == 1 else given
 
 
 def _check_overlap(
     operation: str, data: dict[str, Any], inputs: dict[str, Any], written: dict[str, Any], columns: dict[str, Any]
 ) -> None:
-    """Raise AliasError if ``data`` or ``written`` overlap anything; but ``data`` may be one of ``inputs``."""
+    """Raise AliasError if ``data`` or ``written`` overlap anything, except that ``data`` may be one of ``inputs``."""
     name = f"batchnorm_op.{operation}"
     check_apart(name, {**data, **written}, columns)
     check_apart(name, written, inputs)

@@ -1,4 +1,4 @@
-"""Records of ``BatchNormOp`` (``objects/batchnorm.py``): plain values, and the object made of them again."""
+"""Records of ``BatchNormOp`` (``objects/batchnorm.py``) as plain values, and their restoration."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
-"""Batch normalisation in op-trees, for what kernels of rows do not do: rows that lie in strides, and nan as no element.
+"""Batch normalisation as op-trees, for cases without row kernels: strided rows, and nan treated as missing.
 
-Where a row lies in strides, as a channel of NCHW does, this reads the operands where they are; the kernels would need
-copies of them in another order. With m = 1, or 0 where x is nan and counts as no element, n the number of elements of a
-row that count, and s = 1 / sqrt(variance + epsilon):
+For strided rows, such as channels of NCHW, this reads the operands in place, whereas kernels would need reordered
+copies. With m = 1, or 0 where x is nan and excluded, n the number of included elements of a row, and s = 1 /
+sqrt(variance + epsilon):
 
     mean = sum(m x) / n     variance = sum(m (x - mean)**2) / n     xhat = m (x - mean) s     y = scale xhat + bias
     dscale = sum(xhat dy)   dbias = sum(m dy)                       dx = m scale s (dy - (xhat dscale + dbias) / n)
 
-where a dy that is nan counts as 0 if a nan of x counts as nothing. The mean is found in two parts: the first is
-rounded, the second is the mean of what is left, so rows far from 0 come out as well as others. All targets of a call
-are assigned together, from the old values of all.
+where a nan in dy counts as 0 if nan in x is excluded. The mean is computed in two parts: the first is rounded, the
+second is the mean of the remainder, so that rows far from 0 are as accurate as others. All targets of a call are
+assigned together, from the old values of all.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 
 class _Rows:
-    """x by rows: the op's axes of a row's statistics first, the others behind them."""
+    """View of x by rows: the op's axes of a row's statistics first, then the others."""
 
     def __init__(self, op: Any, x: Any) -> None:
         self.be, self.count = op.backend, op.count
@@ -29,29 +29,29 @@ class _Rows:
         self.stretched = (*x.shape[: op.row_axes], *[1] * len(self.axes))
 
     def column(self, values: Any) -> Any:
-        """(rows, 1) in the shape that is stretched over x."""
+        """Reshape (rows, 1) to broadcast over x."""
         return values.reshape(self.stretched)
 
     def sums(self, *values: Any) -> list[Any]:
-        """Sums of the rows of each, (rows, 1), computed now and in one pass."""
+        """Row sums of each value, (rows, 1), computed now in one pass."""
         found = [self.be.fresh(self.stretched, self.kind) for _ in values]
         self.be.assign_many([(out, self.be.sum(one, axis=self.axes)) for out, one in zip(found, values)])
         return [out.reshape(-1, 1) for out in found]
 
     def present(self, values: Any) -> Any:
-        """``values``, 0 where x counts as no element."""
+        """``values``, with 0 where x is excluded."""
         return values if self.absent is None else self.be.where(self.absent, 0, values)
 
     def numbers(self, missing: Any) -> Any:
-        """n of each row, at least 1; ``missing``: how many of each do not count."""
+        """n of each row, at least 1; ``missing``: number of excluded elements per row."""
         return self.count if missing is None else self.be.maximum(self.count - missing, 1).astensor()
 
     def missing(self) -> Any:
-        """How many elements of each row do not count; None where all do."""
+        """Number of excluded elements per row; None without any."""
         return None if self.absent is None else self.sums(self.absent)[0]
 
     def normal(self, centred: Any, variance: Any, epsilon: float) -> Any:
-        """xhat of x - mean."""
+        """xhat computed from x - mean."""
         return self.present(centred * (1 / self.be.sqrt(self.column(variance) + epsilon)))
 
 

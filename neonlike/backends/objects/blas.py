@@ -1,6 +1,6 @@
-"""``be.blas(dtype)``: vectors, matrices and the operations of BLAS on them, in one float dtype.
+"""``be.blas(dtype)``: vectors, matrices and BLAS operations on them, in one float dtype.
 
-For code that is written in these terms. A vector is a tensor (n, 1) or (1, n), a transposed matrix is its view ``A.T``.
+It is for code written in these terms. A vector is a tensor (n, 1) or (1, n), a transposed matrix is its view ``A.T``.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ from neonlike.optree.dtypes import DType
 
 
 class Blas:
-    """Operations of BLAS on tensors of ``dtype`` on one backend; what ``be.blas(dtype)`` returns.
+    """BLAS operations on tensors of ``dtype`` on one backend; the result of ``be.blas(dtype)``.
 
-    Operations return what they wrote, reductions return numbers, which on a GPU waits for it. Operands are never
-    converted.
+    Operations return their output; reductions return numbers, which waits on a GPU. Operands are never converted.
 
     Attributes
     ----------
@@ -33,10 +32,10 @@ class Blas:
     def __repr__(self) -> str:
         return f"<Blas {self.dtype.name} on {self.backend!r}>"
 
-    # Making operands
+    # Creation of operands
 
     def vector(self, values: Any) -> Any:
-        """A vector (n, 1) of ``values``, or of so many zeros if it is an integer."""
+        """Create a vector (n, 1) from ``values``, or of zeros if it is an integer."""
         if isinstance(values, numbers.Integral) and not isinstance(values, bool):
             return self.backend.zeros((values, 1), dtype=self.dtype)
         made = self.backend.array(values, dtype=self.dtype)
@@ -45,7 +44,7 @@ class Blas:
         return made.reshape(-1, 1)
 
     def matrix(self, values: Any, columns: int | None = None) -> Any:
-        """A matrix of ``values`` in two dimensions; or, of two integers, of so many rows and ``columns`` of zeros."""
+        """Create a matrix from two-dimensional ``values``; or, from two integers, a matrix of zeros."""
         if columns is not None:
             return self.backend.zeros((values, columns), dtype=self.dtype)
         made = self.backend.array(values, dtype=self.dtype)
@@ -61,7 +60,7 @@ class Blas:
         return float(self.backend.sum(x * y))
 
     def nrm2(self, x: Any) -> float:
-        """Square root of the sum of squares; finite wherever the result is, though squares may not be."""
+        """Square root of the sum of squares, without overflow of squares."""
         be, (x,) = self.backend, self._vectors("nrm2", x=x)
         largest = float(be.max(be.absolute(x))) if x.size else 0.0
         if not 0 < largest < math.inf:
@@ -81,18 +80,18 @@ class Blas:
         return int(self.backend.argmax(self.backend.absolute(x), axis=0).item())
 
     def axpy(self, alpha: float, x: Any, y: Any) -> Any:
-        """``y += alpha * x``; returns y."""
+        """Compute ``y += alpha * x`` and return y."""
         (a, b) = self._vectors("axpy", x=x, y=y)
         self.backend.assign(b, alpha * a + b)
         return y
 
     def scal(self, alpha: float, x: Any) -> Any:
-        """``x *= alpha``; returns x, which may be a matrix."""
+        """Compute ``x *= alpha`` and return x, which may be a matrix."""
         self._check("scal", x=x)
         return self.backend.assign(x, alpha * x)
 
     def copy(self, x: Any, y: Any) -> Any:
-        """``y = x``; returns y."""
+        """Copy x to y and return y."""
         (a, b) = self._vectors("copy", x=x, y=y)
         self.backend.assign(b, a)
         return y
@@ -111,9 +110,9 @@ class Blas:
     # Matrices
 
     def gemv(self, A: Any, x: Any, y: Any, alpha: float = 1.0, beta: float = 0.0) -> Any:
-        """``y = alpha * A x + beta * y``, for A (m, n), x of n and y of m elements; returns y.
+        """Compute ``y = alpha * A x + beta * y`` for A (m, n), and return y.
 
-        With ``beta`` 0 old values of y do not count, not even nan; so in :meth:`gemm`.
+        With ``beta`` 0 the old y is not read, not even nan; the same holds for :meth:`gemm`.
         """
         self._check("gemv", A=A, x=x, y=y)
         (column,), (result,) = self._vectors("gemv", x=x), self._vectors("gemv", y=y)
@@ -121,14 +120,14 @@ class Blas:
         return y
 
     def ger(self, x: Any, y: Any, A: Any, alpha: float = 1.0) -> Any:
-        """``A += alpha * x y^T``, for x of m and y of n elements and A (m, n); returns A."""
+        """Compute ``A += alpha * x y^T``, for x of m and y of n elements and A (m, n), and return A."""
         self._check("ger", x=x, y=y, A=A)
         (column,), (row,) = self._vectors("ger", x=x), self._vectors("ger", y=y)
         self.backend.compound_dot(column, row.T, A, alpha=alpha, beta=1.0)
         return A
 
     def gemm(self, A: Any, B: Any, C: Any, alpha: float = 1.0, beta: float = 0.0) -> Any:
-        """``C = alpha * A B + beta * C``, for A (m, k), B (k, n) and C (m, n); returns C."""
+        """Compute ``C = alpha * A B + beta * C``, for A (m, k), B (k, n) and C (m, n), and return C."""
         self._check("gemm", A=A, B=B, C=C)
         self.backend.compound_dot(A, B, C, alpha=alpha, beta=beta)
         return C
@@ -143,7 +142,7 @@ class Blas:
                 raise DTypeError(f"blas.{operation}: {name} must hold {self.dtype.name}, got {found}")
 
     def _vectors(self, operation: str, **operands: Any) -> list[Any]:
-        """The operands as columns, all of one size."""
+        """Operands as columns of equal size."""
         self._check(operation, **operands)
         sizes = set()
         for name, tensor in operands.items():

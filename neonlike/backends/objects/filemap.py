@@ -1,8 +1,8 @@
-"""Files in memory: one mapping for all tensors over a file, and what overlaps where there have to be several.
+"""Memory-mapped files: one mapping for all tensors over a file, and overlap tests where several are needed.
 
-Kernels see by addresses whether memory overlaps. So a file is mapped as a whole and only once, unless it has grown
-since, or was mapped to be read and is to be written now. Then the same bytes have two addresses, and
-:func:`alias_in_files` compares positions in the file.
+Kernels detect overlapping memory by addresses. So a file is mapped whole and only once, unless it has grown since, or
+was mapped for reading and is now to be written. Then the same bytes have two addresses, and :func:`alias_in_files`
+compares positions in the file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from neonlike.optree.shapes import Shape
 
 
 class Place(NamedTuple):
-    """Where a tensor's file is in memory.
+    """Location of a tensor's file in memory.
 
     Attributes
     ----------
@@ -30,7 +30,7 @@ class Place(NamedTuple):
     start : int
         Address of its first byte.
     again : bool
-        Whether the file was in memory at another address when it was mapped.
+        Whether the file was already mapped at another address.
     """
 
     file: tuple[int, int]
@@ -39,13 +39,13 @@ class Place(NamedTuple):
 
 
 _mappings: weakref.WeakValueDictionary[tuple[tuple[int, int], int], Any] = weakref.WeakValueDictionary()
-"""Files in memory, as arrays of bytes, by file and a number."""
+"""Mapped files as arrays of bytes, by file and a number."""
 _numbers = itertools.count()
 _lock = threading.Lock()
 
 
 def mapped_part(name: str, dtype: DType, shape: Shape, mode: str, offset: int) -> tuple[Any, Place]:
-    """The part of a file from byte ``offset`` on, as an array of ``shape``, and its place; modes as ``np.memmap``'s."""
+    """Map a file from byte ``offset`` on as an array of ``shape``, and return its place; modes as in ``np.memmap``."""
     end = offset + math.prod(shape) * dtype.itemsize
     with _lock:
         made = np.memmap(name, np.uint8, "w+", 0, (end,)) if mode == "w+" else None
@@ -65,7 +65,7 @@ def mapped_part(name: str, dtype: DType, shape: Shape, mode: str, offset: int) -
 
 
 def alias_in_files(a: Any, b: Any) -> int:
-    """How tensors share elements, as ``Tensor.alias_of`` says it, that lie at different addresses of one file."""
+    """Overlap of tensors at different addresses of one file, as defined by ``Tensor.alias_of``."""
     ours, theirs = (getattr(tensor._original_base, "place", None) for tensor in (a, b))
     if ours is None or theirs is None or ours.file != theirs.file or ours.start == theirs.start:
         return 0
@@ -77,7 +77,7 @@ def alias_in_files(a: Any, b: Any) -> int:
 
 
 def _extent(first: int, tensor: Any) -> tuple[int, int]:
-    """From which byte to which the elements of ``tensor`` lie; the first of them at ``first``."""
+    """Range of bytes of the elements of ``tensor``, given the byte of the first."""
     if not tensor.size:
         return first, first
     ways = [step * (size - 1) for size, step in zip(*tensor.geometry)]

@@ -1,7 +1,7 @@
 """Tensors over files: ``be.mapped(path, desc, mode, offset)``.
 
-On the CPU a mapped tensor is the file's own memory: pages are read when they are first used, and what is written goes
-to the file. On a GPU it is a copy in the GPU's memory, made at once; ``flush()`` and ``close()`` copy it back.
+On the CPU a mapped tensor is the file's memory: pages are read on first use, and writes go to the file. On a GPU it is
+a copy in GPU memory, made at once; ``flush()`` and ``close()`` copy it back.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from neonlike.errors import ArgumentError, ShapeError, TensorClosed
 
 MODES = ("r", "r+", "w+")
 _OF_MEMORY = ("array", "address", "geometry", "call_layout", "is_contiguous")
-"""Attributes of a tensor that say where its elements are."""
+"""Attributes of a tensor that locate its elements."""
 
 
 class Mapped(Protected):
-    """A tensor over a part of a file, and the views of one that must not be written.
+    """A tensor over a part of a file, and read-only views of it.
 
     ``with be.mapped(path, desc) as t:`` closes it at the end.
 
@@ -45,7 +45,7 @@ class Mapped(Protected):
     _file: Any = None
 
     def flush(self) -> None:
-        """Have everything that was written reach the file; from a GPU, copy it there first.
+        """Write all changes to the file, copied from the GPU first if necessary.
 
         Raises
         ------
@@ -59,10 +59,10 @@ class Mapped(Protected):
             self._file.flush()
 
     def close(self) -> None:
-        """Flush, and give the tensor's memory up: whatever uses the tensor afterwards raises TensorClosed.
+        """Flush, and release the tensor's memory: any later use of the tensor raises TensorClosed.
 
-        Views of it and arrays over its memory can still be used; the file stays mapped as long as there are any. May
-        be called again.
+        Views of it and arrays over its memory remain usable; the file stays mapped as long as there are any. Repeated
+        calls are allowed.
         """
         if self.closed:
             return
@@ -86,7 +86,7 @@ class Mapped(Protected):
     __str__ = __repr__
 
     def __getattr__(self, name: str) -> Any:
-        """Attributes that a tensor has no more once it was closed."""
+        """Raise an error for attributes that are gone after closing."""
         if name in _OF_MEMORY:
             self._require_open("use of the tensor")
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
@@ -95,14 +95,14 @@ class Mapped(Protected):
         if self.closed:
             raise TensorClosed(f"{operation}: the tensor over {self.path} was closed; map the file again: be.mapped")
 
-    # What must not be written, and what shares a file with another tensor
+    # Protection, and tensors that share a file
 
     def keeps(self, array: Any) -> bool:
-        """Whether a view must not be written either, or may lie where the file is in memory twice."""
+        """Whether a view is read-only as well, or may be in a file mapped twice."""
         return not self.writeable or self.place.again
 
     def reason(self) -> str:
-        """The file that was mapped to be read."""
+        """Reason for the protection: the file was mapped for reading."""
         return (
             f"the tensor over {self.path} must not be written; map the file with mode 'r+', or write to a copy: "
             "t.copy()"
@@ -136,7 +136,7 @@ def map_file(be: Any, path: Any, desc: TensorDesc, mode: str, offset: int) -> An
 
 
 def _checked(path: Any, desc: TensorDesc, mode: Any, offset: int) -> str:
-    """The path, after all checks."""
+    """Check all arguments and return the path."""
     name = os.fsdecode(path)
     if mode not in MODES:
         raise ArgumentError(f"mapped: mode must be 'r' (read), 'r+' (read, write) or 'w+' (new), got {brief(mode)}")

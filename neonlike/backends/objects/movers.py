@@ -1,7 +1,7 @@
-"""Objects that copy samples from one tensor into another: transformer, batcher, shuffler.
+"""Movers copy samples from one tensor into another: transformer, batcher, shuffler.
 
-What they copy may lie in another order of axes and hold another dtype; each copy is one assignment. Either side may be
-on ``be.native``, the backend of the host's memory, so that large data stay there and minibatches go to a GPU.
+Source and target may have different orders of axes and dtypes; each copy is one assignment. Either side may be on
+``be.native``, the backend of host memory, so that large data stays there and minibatches go to a GPU.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from neonlike.optree.node import Expression
 
 
 class Mover:
-    """The base of the three movers: a source, a target, and that the samples of both have the same axes.
+    """Base of the movers: a source and a target, with the check that their samples have the same axes.
 
     Attributes
     ----------
     src, dst : Tensor or None
-        None where a descriptor stands for one.
+        None if a descriptor stands for the tensor.
     src_desc, dst_desc : TensorDesc
     """
 
@@ -40,7 +40,7 @@ class Mover:
         return f"<{type(self).__name__} {_words(self.src_desc)} -> {_words(self.dst_desc)}>"
 
     def _checked(self, which: str, given: Any) -> Any:
-        """``given`` if it is a tensor that can be used here; None for a descriptor."""
+        """Return ``given`` if it is a usable tensor; None for a descriptor."""
         if not isinstance(given, Tensor):
             return None
         here = given.backend if given.backend is self.backend.native else self.backend
@@ -62,10 +62,10 @@ def _words(desc: TensorDesc) -> str:
 
 
 class Transformer(Mover):
-    """Copies between layouts and dtypes; what ``be.transformer(src, dst)`` returns.
+    """Copies between layouts and dtypes; the result of ``be.transformer(src, dst)``.
 
-    ``t()`` copies src into dst and returns dst. ``t(src, dst)`` takes other tensors of the same descriptors, and makes
-    dst where there is none. Integers round and saturate, as in every assignment.
+    ``t()`` copies src into dst and returns dst. ``t(src, dst)`` takes other tensors with the same descriptors, and
+    creates dst if it is missing. Integers round and saturate, as in every assignment.
     """
 
     def __init__(self, be: Any, src: Any, dst: Any) -> None:
@@ -77,21 +77,21 @@ class Transformer(Mover):
             )
 
     def __call__(self, src: Any = None, dst: Any = None) -> Any:
-        """Copy ``src`` into ``dst``; those that it was made with, unless given.
+        """Copy ``src`` into ``dst``, by default the constructor's tensors.
 
         Returns
         -------
         Tensor
-            dst; a new one if there is none.
+            The target; a new tensor if there was none.
 
         Raises
         ------
         MissingArgument
-            If it was made with a descriptor for src, and no tensor is given.
+            If src is only a descriptor, and no tensor is passed.
         ShapeError, DTypeError, ArgumentError
-            If a tensor is not as its descriptor says.
+            If a tensor does not match its descriptor.
         ReadOnlyError
-            If dst must not be written.
+            If dst is read-only.
         """
         source = self.src if src is None else self._checked("src", src)
         if source is None:
@@ -107,13 +107,13 @@ class Transformer(Mover):
         return target
 
     def inverse(self) -> Transformer:
-        """The transformer from dst to src."""
+        """The transformer in the opposite direction."""
         ends = (self.dst_desc if self.dst is None else self.dst, self.src_desc if self.src is None else self.src)
         return Transformer(self.backend, *ends)
 
 
 class Samples(Mover):
-    """A mover that takes some samples at a time: both sides have a batch, and there are tensors for both."""
+    """A mover of a few samples at a time: both sides have a batch axis and a tensor."""
 
     def __init__(self, name: str, be: Any, src: Any, dst: Any) -> None:
         super().__init__(name, be, src, dst)
@@ -142,16 +142,16 @@ class Samples(Mover):
 
 
 class Batcher(Samples):
-    """Copies minibatches of a large tensor into a small one; what ``be.batcher(src, dst, mb_size)`` returns.
+    """Copies minibatches of a large tensor into a small one; the result of ``be.batcher(src, dst, mb_size)``.
 
-    ``b(n)`` copies the ``mb_size`` samples from the n-th on and returns dst; where fewer are left, those, and the
-    window of dst that holds them. ``for minibatch in b`` goes over all of src in order. ``len(b)`` is the number of
+    ``b(n)`` copies the ``mb_size`` samples from the n-th on and returns dst; if fewer remain, it copies these and
+    returns their window of dst. ``for minibatch in b`` iterates over all of src in order. ``len(b)`` is the number of
     minibatches.
 
     Attributes
     ----------
     mb_size : int
-        Samples of a minibatch.
+        Samples per minibatch.
     """
 
     def __init__(self, be: Any, src: Any, dst: Any, mb_size: Any = None) -> None:
@@ -165,7 +165,7 @@ class Batcher(Samples):
         return ceil_div(self.src_desc.batch_size, self.mb_size)
 
     def __iter__(self) -> Iterator[Any]:
-        """dst with one minibatch after the other in it; of the last one, the window that holds what was left."""
+        """Yield dst with each minibatch in turn; for an incomplete last one, its window of dst."""
         return (self(start) for start in range(0, self.src_desc.batch_size, self.mb_size))
 
     def __call__(self, src_n: int = 0, dst_n: int = 0) -> Any:
@@ -174,12 +174,12 @@ class Batcher(Samples):
         Returns
         -------
         Tensor
-            dst, or the window of it that was written; the rest of dst is as it was.
+            The target, or its written window; the rest of dst is unchanged.
 
         Raises
         ------
         IndexRangeError
-            If src has no sample ``src_n``, or the samples reach beyond dst; nothing is written then.
+            If src has no sample ``src_n``, or the samples exceed dst; nothing is written then.
         """
         start, place = (whole_number("batcher", name, n) for name, n in (("src_n", src_n), ("dst_n", dst_n)))
         size, room = self.src_desc.batch_size, self.dst_desc.batch_size
@@ -194,32 +194,32 @@ class Batcher(Samples):
 
 
 class Shuffler(Samples):
-    """Copies chosen samples of a tensor in any order; what ``be.shuffler(src, dst)`` returns."""
+    """Copies selected samples of a tensor in any order; the result of ``be.shuffler(src, dst)``."""
 
     def __init__(self, be: Any, src: Any, dst: Any) -> None:
         super().__init__("shuffler", be, src, dst)
 
     def __call__(self, indices: Any) -> Any:
-        """Copy the samples ``indices`` of src to the first ones of dst, in this order.
+        """Copy the samples ``indices`` of src to the start of dst, in this order.
 
         Parameters
         ----------
         indices : list, array or tensor of integers
-            As many as dst has samples, or fewer; any of them repeatedly. Negative ones count from the end.
+            At most as many as dst has samples, with repetitions allowed. Negative ones count from the end.
 
         Returns
         -------
         Tensor
-            dst, or the window of it that was written; the rest of dst is as it was.
+            The target, or its written window; the rest of dst is unchanged.
 
         Raises
         ------
         IndexRangeError
-            If there is no such sample.
+            If a sample does not exist.
         DTypeError
-            If they are no integers.
+            If they are not integers.
         ShapeError
-            If there are more than samples of dst. Nothing is written in any of these cases.
+            If there are more than dst has samples. Nothing is written in any of these cases.
         """
         given: Any = indices.asnumpyarray() if isinstance(indices, Expression) else indices
         chosen = index_operand("shuffler", given, self.src_desc.batch_size, self.src.backend)

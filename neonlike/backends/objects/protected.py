@@ -1,4 +1,4 @@
-"""Tensors that must not be written: over files that were mapped to be read, and over memory that repeats elements."""
+"""Read-only tensors: over files mapped for reading, and over memory with repeated elements."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from neonlike.errors import ReadOnlyError
 
 
 class Protected(Tensor):
-    """A tensor that refuses to be written while ``writeable`` is False, and its views of which that is true as well.
+    """A tensor that refuses writes while ``writeable`` is False, as do its protected views.
 
-    It is of a class of its own, so that the extension leaves all that is done with it to Python.
+    It has its own class, so that the extension leaves all operations with it to Python.
     """
 
     @property
     def call_layout(self) -> object:
-        """Equal to that of no other tensor: calls of primitives with it are always checked."""
+        """Key that equals no other tensor's: calls of primitives with it are always checked."""
         return object()
 
     def keeps(self, array: Any) -> bool:
-        """Whether a view of the memory ``array`` is protected as this tensor is."""
+        """Whether a view of the memory ``array`` is protected as well."""
         return not self.writeable
 
     def reason(self) -> str:
-        """Why it must not be written, and what to do instead."""
+        """Reason for the protection, and the remedy."""
         raise NotImplementedError
 
     def _make_view(self, array: Any) -> Any:
@@ -43,28 +43,28 @@ class Protected(Tensor):
         super()._set_host(host)
 
     def check_writeable(self, operation: str) -> None:
-        """Raise ReadOnlyError if the tensor must not be written."""
+        """Raise ReadOnlyError if the tensor is read-only."""
         if not self.writeable:
             raise ReadOnlyError(f"{operation}: {self.reason()}")
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """As of other tensors on a GPU, saying whether it may be written."""
+        """The interface of GPU tensors, marked as read-only if it is."""
         found = dict(super().__cuda_array_interface__)  # type: ignore[misc]
         return {**found, "data": (found["data"][0], not self.writeable)}
 
 
 class Repeating(Protected):
-    """A tensor over another library's memory in which one place is several elements, as of an expanded array."""
+    """A tensor over foreign memory with several elements at one address, such as an expanded array."""
 
     writeable = False
 
     def keeps(self, array: Any) -> bool:
-        """Whether several elements of ``array`` are one place as well."""
+        """Whether several elements of ``array`` share an address as well."""
         return repeats(array)
 
     def reason(self) -> str:
-        """The steps that make elements share their places."""
+        """Reason for the protection: strides that repeat elements."""
         return (
             f"elements of a tensor of shape {self.shape} with strides {self.strides} share memory, so it must not be "
             "written: one value would be several; write to a copy: t.copy()"
@@ -73,17 +73,17 @@ class Repeating(Protected):
 
 @lru_cache
 def class_over(kind: type[Protected], tensor_cls: type[Tensor]) -> Any:
-    """The class of tensors of ``kind`` of a backend whose tensors are of ``tensor_cls``."""
+    """Class of protected tensors of ``kind`` for a backend with tensors of ``tensor_cls``."""
     return type(f"{kind.__name__}{tensor_cls.__name__}", (kind, tensor_cls), {"__doc__": kind.__doc__})
 
 
 def class_for(array: Any, tensor_cls: type[Tensor]) -> Any:
-    """The class for a tensor over ``array``, memory of others: ``tensor_cls``, unless elements share their places."""
+    """Class for a tensor over the foreign ``array``: ``tensor_cls``, unless elements share addresses."""
     return class_over(Repeating, tensor_cls) if repeats(array) else tensor_cls  # type: ignore[arg-type]
 
 
 def repeats(array: Any) -> bool:
-    """Whether one place is several elements of ``array``, of NumPy or on a GPU."""
+    """Whether several elements of ``array``, of NumPy or on a GPU, share an address."""
     if 0 in array.shape:
         return False
     axes = sorted((abs(step) // array.dtype.itemsize, n) for step, n in zip(array.strides, array.shape) if n > 1)
@@ -96,7 +96,7 @@ def repeats(array: Any) -> bool:
 
 
 def _coincide(axes: list[tuple[int, int]]) -> bool:
-    """Whether two elements along ``axes`` (step, size) have one place, found by listing the places."""
+    """Whether two elements along ``axes`` (step, size) share an address, by listing all addresses."""
     places = np.zeros(1, np.int64)
     for step, size in axes:
         places = np.add.outer(places, step * np.arange(size)).reshape(-1)

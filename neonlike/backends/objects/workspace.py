@@ -1,4 +1,4 @@
-"""``Workspace``: bytes that several layers work in, one after the other."""
+"""``Workspace``: memory for several layers to use in turn."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from neonlike.optree.shapes import as_shape
 
 
 class Workspace:
-    """Memory of a backend without a shape; what ``be.workspace(nbytes)`` returns.
+    """Memory of a backend without a shape; the result of ``be.workspace(nbytes)``.
 
-    All layers of a network can work in one, of the size that the largest needs: tensors of it share its memory, so each
-    layer may write over what another left there.
+    All layers of a network can share one, with the size that the largest needs: its tensors share memory, so each layer
+    may overwrite the data of another.
 
     Attributes
     ----------
@@ -37,22 +37,22 @@ class Workspace:
         return f"<Workspace of {self.nbytes:,} bytes on {self.backend!r}>"
 
     def tensor(self, shape: Any, dtype: Any = None, offset: int = 0) -> Any:
-        """A tensor over the bytes from ``offset`` on; its contents are what was left there.
+        """Create a tensor over the bytes from ``offset`` on, with their current contents.
 
         Parameters
         ----------
         shape : TensorDesc, or int or sequence of int
         dtype : dtype, optional
-            Default: that of the descriptor, else the backend's.
+            Default: the dtype of the descriptor, else the backend's.
         offset : int
-            In bytes; a multiple of an element's.
+            Offset in bytes; a multiple of the element size.
 
         Raises
         ------
         ScratchTooSmall
-            If it reaches beyond the workspace (a RuntimeError too).
+            If it exceeds the workspace (a RuntimeError, too).
         ArgumentError
-            If ``offset`` is negative, or elements would not lie at multiples of their size.
+            If ``offset`` is negative or misaligned for the dtype.
         """
         desc = shape if isinstance(shape, TensorDesc) else None
         sizes = as_shape(shape if desc is None else desc.shape, "workspace")
@@ -73,7 +73,7 @@ class Workspace:
         return made
 
     def tensors(self, *descs: TensorDesc) -> list[Any]:
-        """A tensor of each descriptor, side by side from the start; each begins at a multiple of 128 bytes."""
+        """Create adjacent tensors from the start, one per descriptor, each aligned to 128 bytes."""
         starts, end = [], 0
         for desc in descs:
             starts.append(end)

@@ -1,4 +1,4 @@
-"""Tells scripts which GPUs there are, before they choose a backend. Nothing here needs a GPU, or PyCUDA."""
+"""GPU queries for scripts before they choose a backend, without requiring a GPU or PyCUDA."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from neonlike.logger import logger
 
 
 def get_device_count(verbose: bool = False) -> int:
-    """Number of GPUs that the GPU backend could use; 0 without PyCUDA or a driver, ``verbose`` logs why."""
+    """Number of usable GPUs; 0 without PyCUDA or a driver, with the reason logged if ``verbose``."""
     try:
         load()
         from neonlike.backends.gpu.device.device import device_count
@@ -24,12 +24,12 @@ def get_device_count(verbose: bool = False) -> int:
 
 
 def get_compute_capability(device_id: int | None = None, verbose: bool = False) -> float:
-    """Compute capability of a GPU as a number, such as 9.0; of the best one for None; 0.0 if there is none.
+    """Compute capability of a GPU as a number, such as 9.0; for None of the best one; 0.0 without any.
 
     Raises
     ------
     ArgumentError
-        If there are GPUs, but none of that number.
+        If there are GPUs, but none with that number.
     """
     count = get_device_count(verbose)
     if not count:
@@ -43,17 +43,17 @@ def get_compute_capability(device_id: int | None = None, verbose: bool = False) 
 
 
 def ensure_gpu_capability(device_id: int) -> None:
-    """Do nothing if ``gen_backend("gpu", device_id=device_id)`` finds that GPU.
+    """Check that ``gen_backend("gpu", device_id=device_id)`` finds the GPU.
 
     Raises
     ------
     BackendUnavailable
         If there is no GPU, no driver or no PyCUDA.
     ArgumentError
-        If there are GPUs, but none of that number.
+        If there are GPUs, but none with that number.
     """
     if not get_compute_capability(device_id):
         load()
         from neonlike.backends.gpu.device.device import device_count
 
-        device_count()  # raises, and says why
+        device_count()  # raises an error with the reason

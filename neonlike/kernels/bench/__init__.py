@@ -1,1 +1,1 @@
-"""Bench mode: what ran, for how long, set against what the machine can do."""
+"""Bench mode: kernels and their times, compared with the machine's rates."""

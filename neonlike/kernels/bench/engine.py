@@ -1,7 +1,6 @@
-"""An engine whose stages are timed: :class:`TimedEngine` around any other.
+"""An engine with timed stages: :class:`TimedEngine` wraps any other engine.
 
-The engine inside runs everything as it always does, on stages that have a clock around them. Without bench mode none of
-this exists.
+The wrapped engine runs unchanged, on stages with a clock around them. Without bench mode none of this exists.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ from neonlike.optree.ops import Kind
 from neonlike.optree.shapes import Shape
 
 _LAYOUTS = "bench"
-"""Where a plan keeps the layouts whose kernels are compiled; that it is there says that its stages are timed."""
+"""Key of a plan's layouts with compiled kernels; its presence also marks the plan's stages as timed."""
 _LONGEST = 2000
-"""Characters of an expression that are kept."""
+"""Maximum number of characters of an expression."""
 
 
 class TimedEngine(Engine):
@@ -42,11 +41,11 @@ class TimedEngine(Engine):
         self._lock = threading.Lock()
 
     def make_stages(self, plan: Plan, graph: Graph) -> list[ExecutableStage]:
-        """The stages of ``engine``, timed, and the copies that end a run."""
+        """The stages of ``engine`` with clocks, and the final copies of a run."""
         return _timed(self.engine.make_stages(plan, graph), plan, self.bench)
 
     def compile(self, plan: Plan, graph: Graph) -> list[ExecutableStage]:
-        """As :meth:`make_stages`; kept on the plan."""
+        """Make the stages and keep them on the plan."""
         with self._lock:
             if _LAYOUTS not in plan.engine:  # else another thread did it
                 super().compile(plan, graph)
@@ -59,25 +58,25 @@ class TimedEngine(Engine):
         self.engine.execute(plan, graph)
 
     def ready(self, plan: Plan, graph: Graph) -> Callable[[], None]:
-        """A callable that runs ``plan`` once; see ``Engine.ready``."""
+        """Return a callable that runs ``plan`` once; see ``Engine.ready``."""
         self._make_ready(plan, graph)
         return self.engine.ready(plan, graph)
 
     def prepare(self, plan: Plan, graph: Graph) -> Callable[[], None]:
-        """A function that runs ``plan`` on these very tensors again and again, every run timed."""
+        """Return a function that runs ``plan`` repeatedly on these tensors, timing every run."""
         self._make_ready(plan, graph)
         return self.engine.prepare(plan, graph)
 
     def is_built(self, kernel: KernelSource) -> bool:
-        """As ``engine`` says."""
+        """Delegate to ``engine``."""
         return self.engine.is_built(kernel)
 
     def build(self, kernel: KernelSource) -> object:
-        """As ``engine`` does."""
+        """Delegate to ``engine``."""
         return self.engine.build(kernel)
 
     def _make_ready(self, plan: Plan, graph: Graph) -> None:
-        """Time the stages of ``plan``, and have the kernels for these layouts compiled before the clock starts."""
+        """Time the stages of ``plan``, after compiling the kernels for these layouts."""
         if _LAYOUTS not in plan.engine:
             self.compile(plan, graph)
         layouts: set[Any] = plan.engine[_LAYOUTS]
@@ -98,7 +97,7 @@ class TimedEngine(Engine):
 
 
 class TimedStage(ExecutableStage):
-    """A stage with a clock around it; ``stage`` is None for a copy that ends a run."""
+    """A stage with a clock around it; ``stage`` is None for a final copy of a run."""
 
     def __init__(self, inner: ExecutableStage, plan: Plan, stage: Stage | None, bench: Bench) -> None:
         self.inner, self.plan, self.stage, self.bench = inner, plan, stage, bench
@@ -114,13 +113,13 @@ class TimedStage(ExecutableStage):
         self._record(run.graph, start, end, pauses)
 
     def _compiled(self, run: Run) -> Callable[[], object]:
-        """The stage with its kernels compiled and its memory allocated: a device would stand idle between its marks."""
+        """The stage with compiled kernels and allocated memory; otherwise a device would idle between its marks."""
         met = run.graph.layout() in self.known
         with contextlib.nullcontext() if met else self.bench.compiling():
             return self.inner.ready(run)
 
     def bind(self, run: Run) -> Callable[[], None] | None:
-        """The stage on the arrays of ``run``; None if it has no such form."""
+        """Bind the stage to the arrays of ``run``; None if it has no such form."""
         with contextlib.nullcontext() if self.bench.meter is None else self.bench.compiling():
             call = self.inner.bind(run)
         if call is None:
@@ -137,7 +136,7 @@ class TimedStage(ExecutableStage):
         return timed
 
     def sources(self, layouts: Layouts) -> list[KernelSource]:
-        """As the stage's own."""
+        """The sources of the wrapped stage."""
         return self.inner.sources(layouts)
 
     def _record(self, graph: Graph, start: Any, end: Any, pauses: Sequence[Span]) -> None:
@@ -150,7 +149,7 @@ class TimedStage(ExecutableStage):
         self.bench.add_span(row, start, end, nbytes, flops, pauses)
 
     def _facts(self, graph: Graph) -> tuple[str, tuple[Shape, ...], str, str, int, int]:
-        """Name, shapes, kind, dtype, bytes and flops on the tensors of ``graph``."""
+        """Name, shapes, kind, dtype, bytes and flops for the tensors of ``graph``."""
         if self.stage is None:
             assert isinstance(self.inner, CopyBack)
             target = graph.targets[self.inner.target]
@@ -162,9 +161,9 @@ class TimedStage(ExecutableStage):
 
 
 def _timed(stages: list[ExecutableStage], plan: Plan, bench: Bench) -> list[ExecutableStage]:
-    """``stages`` of ``plan``, and the copies after them, with clocks.
+    """Add clocks to the ``stages`` of ``plan`` and to the copies after them.
 
-    Calls of primitives have none here: what they run is timed where it is run.
+    Calls of primitives get none here: they are timed where they run.
     """
     planned = [*plan.stages, *[None] * (len(stages) - len(plan.stages))]
     return [
@@ -178,7 +177,7 @@ def _size(tensor: Any) -> int:
 
 
 def _operands(plan: Plan, graph: Graph, stage: Stage) -> tuple[tuple[Shape, ...], str]:
-    """Shapes of what ``stage`` reads, then of what it writes; dtype of the first result."""
+    """Shapes of the inputs and outputs of ``stage``, and dtype of the first result."""
     here = set(stage.values)
     read: dict[tuple[bool, int], Shape] = {}
     for arg in [arg for index in stage.values for arg in plan.values[index].args] + [s.arg for s in stage.stores]:
@@ -198,10 +197,10 @@ def _operands(plan: Plan, graph: Graph, stage: Stage) -> tuple[tuple[Shape, ...]
 
 
 def stage_text(plan: Plan, graph: Graph, stage: Stage) -> str:
-    """The text of the values that ``stage`` computes: ``sig(((t0 * t1) + t2))``.
+    """Text of the values that ``stage`` computes: ``sig(((t0 * t1) + t2))``.
 
     Tensors are t0, t1, ..., numbers c0, c1, ..., results of other stages v0, v1, ...: a plan runs on any tensors and
-    numbers, so their own names and values would be those of one call among many.
+    numbers, so actual names and values would describe only one of many calls.
     """
     texts: dict[int, str] = {}
     for index in stage.values:
@@ -226,7 +225,7 @@ def stage_text(plan: Plan, graph: Graph, stage: Stage) -> str:
 
 
 def _attributes(plan: Plan, graph: Graph, index: int) -> list[str]:
-    """Arguments of an op that are no operands."""
+    """Arguments of an op that are not operands."""
     value = plan.values[index]
     if value.spec.kind is Kind.REDUCTION:
         return [f"axis={value.axes[0] if len(value.axes) == 1 else value.axes}"]

@@ -1,7 +1,7 @@
-"""Measures the best rates of this machine: the bandwidth of a memory copy on all threads, the rate of a matrix product.
+"""Measurement of this machine's peak rates: memory copy bandwidth on all threads, and matrix product throughput.
 
-Measured when first asked for, in 0.1 to 0.2 s each, and kept for the process. Reports of timed kernels are set against
-these figures, and the benchmark scripts take the copy that they call the roofline from here.
+They are measured on first use, in 0.1 to 0.2 s each, and kept for the process. Reports of timed kernels are compared
+with these rates, and the benchmark scripts take their roofline copy rate from here.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ from neonlike.kernels.run.threads import thread_count
 from neonlike.optree.npfuncs import Array
 
 Measure: TypeAlias = Callable[[Callable[[], Any]], float]
-"""Runs a function and tells the seconds it took."""
+"""Runs a function and returns the seconds it took."""
 
 COPY_BYTES = 256 << 20
-"""Read and written by the measured copy, half each; half of this still came from a large shared cache at times."""
+"""Bytes read and written by the measured copy, half each; half as many still came from a large shared cache at
+times."""
 BUDGET = 0.1
-"""Seconds for the repeats of one measurement."""
+"""Seconds for the repetitions of one measurement."""
 GEMM_SIZES = {256: math.inf, 512: 4 * BUDGET, 1024: 4 * BUDGET, 2048: BUDGET / 4}
-"""Edges of the square matrices multiplied -> seconds that a run may be expected to take, else that size is left out.
+"""Sizes of square matrices -> maximum expected seconds per run; slower sizes are skipped.
 
-Generous up to 1024: on a busy machine small products take as long as large ones and say nothing.
+The limits are generous up to 1024: on a busy machine small products take as long as large ones and are not informative.
 """
 
 
@@ -45,11 +46,11 @@ class MachineRates:
     threads : int
         Threads of the copy.
     copy : float
-        GB/s of a memory copy, bytes read and bytes written both counted.
+        GB/s of a memory copy, counting bytes read and bytes written.
     gemm : dict
-        GFLOP/s of a matrix product, by name of the dtype; a multiplication and an addition are two.
+        GFLOP/s of a matrix product, by dtype name; a multiplication and an addition count as two.
     device : str
-        Name of the GPU whose rates these are (``threads`` is 0 then); "" for the host.
+        Name of the measured GPU (``threads`` is 0 then); "" for the host.
     """
 
     threads: int
@@ -59,7 +60,7 @@ class MachineRates:
 
 
 def machine_rates(dtypes: tuple[str, ...] = ()) -> MachineRates:
-    """The copy's rate, and that of products of the float ``dtypes`` ("float32", "float64")."""
+    """Rates of the copy, and of products of the float ``dtypes`` ("float32", "float64")."""
     threads = thread_count() if _threads_start() else 1
     return MachineRates(threads, copy_rate(threads), {name: gemm_rate(name) for name in dtypes})
 
@@ -74,7 +75,7 @@ def copy_rate(threads: int, nbytes: int = COPY_BYTES) -> float:
 
 @lru_cache(maxsize=8)
 def gemm_rate(dtype: str) -> float:
-    """GFLOP/s of products of square matrices: the best of the sizes that there is time for."""
+    """GFLOP/s of square matrix products: the best of the sizes that fit the time budget."""
 
     def product(size: int) -> Callable[[], Any]:
         a, b, out = (np.ones((size, size), dtype) for _ in range(3))
@@ -86,7 +87,7 @@ def gemm_rate(dtype: str) -> float:
 def best_square_rate(
     product: Callable[[int], Callable[[], Any]], sizes: dict[int, float], measure: Measure | None = None
 ) -> float:
-    """GFLOP/s of ``product(size)()`` at the best of ``sizes``; a size that would take longer than its value ends it."""
+    """GFLOP/s of ``product(size)()`` at the best of ``sizes``; stops at a size slower than its limit."""
     rate = seconds = 0.0
     for size, longest in sizes.items():
         if 8 * seconds > longest:
@@ -97,7 +98,7 @@ def best_square_rate(
 
 
 def best_seconds(run: Callable[[], Any], budget: float = BUDGET, measure: Measure | None = None) -> float:
-    """The shortest of at least three runs and as many as fit ``budget``, after a first; of that one if it is long."""
+    """Shortest of at least three runs, and as many as fit ``budget``, after a first; that one alone if it is long."""
     measure = measure or _seconds
     samples = [measure(run)]
     if samples[0] < BUDGET:
@@ -114,7 +115,7 @@ def _seconds(run: Callable[[], Any]) -> float:
 
 
 def _threads_start() -> bool:
-    """Whether threads can be started; Python 3.12.0 and 3.12.1 refuse while they exit."""
+    """Whether threads can be started; Python 3.12.0 and 3.12.1 refuse while exiting."""
     try:
         threading.Thread(target=int, daemon=True).start()
     except RuntimeError:
@@ -126,9 +127,9 @@ def _threads_start() -> bool:
 
 
 def copier(source: Array, target: Array, threads: int) -> Callable[[], None]:
-    """A function that copies ``source`` to ``target`` (1-D, of one length), each of ``threads`` a part of it.
+    """Return a function that copies ``source`` to ``target`` (1-D, equal lengths) on ``threads`` threads.
 
-    The threads wait between calls and end with the function. They are plain ones, because executors refuse work
+    The threads wait between calls and end with the function. They are plain threads, because executors refuse work
     while the interpreter exits, which is when reports are written.
     """
     cuts = [len(source) * i // threads for i in range(threads + 1)]

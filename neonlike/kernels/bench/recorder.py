@@ -1,7 +1,8 @@
-"""The recorder of bench mode: what ran, on which shapes, how often, for how long. See docs/bench.md.
+"""The recorder of bench mode: kernels with shapes, counts and times. See docs/bench.md.
 
-``Backend.bench`` is a :class:`Bench` when bench mode is on, else None. Engines report stages of plans to it (see
-``bench/engine.py``), compound primitives report themselves; ``bench/report.py`` turns its rows into text, JSON and CSV.
+``Backend.bench`` is a :class:`Bench` in bench mode, else None. Engines report stages of plans to it (see
+``bench/engine.py``), and compound primitives report themselves; ``bench/report.py`` formats its rows as text, JSON and
+CSV.
 """
 
 from __future__ import annotations
@@ -27,39 +28,39 @@ from neonlike.logger import logger
 from neonlike.optree.shapes import Shape
 
 KINDS = ("loop", "product")
-"""A loop is set against the bandwidth of a memory copy, a product against the rate of a matrix product."""
+"""Kinds: a loop is compared with memory copy bandwidth, a product with the matrix product rate."""
 
 PENDING = 1000
-"""Calls whose times a device may still owe before the oldest are read."""
+"""Maximum number of calls with unread device times before the oldest are read."""
 
 _written: Counter[str] = Counter()
-"""Reports that this process wrote at the end of a backend, by path."""
+"""Reports written by this process at the end of a backend, by path."""
 
 _measured = threading.local()
-"""``by``: the recorder that measures what runs on this thread, if one does."""
+"""``by``: the recorder measuring on this thread, if there is one."""
 
 
 @contextmanager
 def compiling() -> Iterator[None]:
-    """Time that the block takes is not in what is measured on this thread, see :meth:`Bench.compiling`."""
+    """Exclude the time of the block from measurements on this thread, see :meth:`Bench.compiling`."""
     recorder: Bench | None = getattr(_measured, "by", None)
     with nullcontext() if recorder is None else recorder.compiling():
         yield
 
 
 class Meter(Protocol):
-    """The clock of a device that works on after a call returned, and the rates of that device."""
+    """The clock of a device with asynchronous work, and the rates of the device."""
 
     def mark(self) -> Any:
-        """A moment: when all that was queued before has been done."""
+        """Mark the moment when all previously queued work is done."""
         ...
 
     def occupy(self) -> None:
-        """Keep the device busy for a moment: what is queued meanwhile then runs without waiting for the host."""
+        """Keep the device busy briefly, so that work queued meanwhile runs without waiting for the host."""
         ...
 
     def seconds(self, start: Any, end: Any) -> float:
-        """From one mark to another, after waiting for it; both are used up.
+        """Seconds between two marks, after waiting for the second; both are consumed.
 
         Raises
         ------
@@ -74,7 +75,7 @@ class Meter(Protocol):
 
 
 class Span:
-    """From one mark of a meter (None: the host's clock) to another; a meter's are used up when it is first read."""
+    """Interval between two marks of a meter (None: the host's clock); the first read consumes the marks."""
 
     def __init__(self, meter: Meter | None, start: Any, end: Any) -> None:
         self.meter, self.start, self.end = meter, start, end
@@ -92,19 +93,19 @@ class Bench:
     Parameters
     ----------
     path : str or None
-        File that :meth:`finish` writes, in the format of its suffix; None: the table goes through the logger.
+        File for the report of :meth:`finish`, in the format of its suffix; None: the table goes through the logger.
     clock : callable
-        Seconds of the host: of all work that is done when a call returns.
+        The host's clock in seconds, for work that is done when a call returns.
 
     Attributes
     ----------
     meter : Meter or None
-        Times work that a device does later; None: there is none, and the host's clock tells all.
+        Clock for asynchronous work of a device; None: the host's clock measures everything.
     """
 
     def __init__(self, path: str | None = None, clock: Callable[[], float] = time.perf_counter) -> None:
         if path is not None:
-            format_of(None, path)  # rejected now rather than at the end
+            format_of(None, path)  # reject a bad format now, not at the end
         self.path, self.clock = path, clock
         self.meter: Meter | None = None
         self._pending: deque[tuple[Row, Span, Sequence[Span], int, int]] = deque()
@@ -137,18 +138,18 @@ class Bench:
         shapes : sequence of shapes
             Operands, then results. Calls of the same name, shapes, kind and dtype are one row.
         seconds : float
-            How long the call took.
+            Duration of the call.
         nbytes, flops : int
-            Bytes read and written, each operand and result counted once; operations. 0: not known.
+            Bytes read and written, counting each operand and result once; number of operations. 0: unknown.
         kind : "loop" or "product"
-            What limits it at best: the bandwidth of memory, or the rate of a matrix product.
+            Limiting resource: memory bandwidth, or the matrix product rate.
         dtype : str or dtype
-            Of the result.
+            Dtype of the result.
 
         Raises
         ------
         ArgumentError
-            On another ``kind``.
+            For another ``kind``.
         """
         self.add(self._row_of(name, shapes, kind, dtype), seconds, nbytes, flops)
 
@@ -168,7 +169,7 @@ class Bench:
         kind: str = "loop",
         dtype: Any = "",
     ) -> Iterator[None]:
-        """Time the block and :meth:`record` it, unless it raises; kernels that run in it are shown as parts of it."""
+        """Time the block and :meth:`record` it, unless it raises; kernels inside it are shown as its parts."""
         before, self._local.inside = self._inside, name
         try:
             with self.running() as pauses:
@@ -181,10 +182,10 @@ class Bench:
 
     @contextmanager
     def running(self) -> Iterator[list[Span]]:
-        """Measure the work of a block; gives the times in it that kernels were compiled in.
+        """Measure the work of a block; yields the list of compile times within it.
 
-        A device is kept busy while the host queues the block: it would reach the first mark at once else, and the time
-        of a small kernel would be that of the call.
+        A device is kept busy while the host queues the block: otherwise it would reach the first mark at once, and the
+        time of a small kernel would be the time of the call.
         """
         outer, by = self._pauses, getattr(_measured, "by", None)
         if outer is None and self.meter is not None:
@@ -200,7 +201,7 @@ class Bench:
 
     @contextmanager
     def compiling(self) -> Iterator[None]:
-        """Time that the block takes is in a figure of its own, and not in what is measured meanwhile."""
+        """Count the time of the block separately, excluded from concurrent measurements."""
         pauses = self._pauses
         began, start = self.clock(), None if pauses is None else self.mark()
         try:
@@ -217,12 +218,12 @@ class Bench:
 
     @property
     def _pauses(self) -> list[Span] | None:
-        """When kernels were compiled during what is measured; a device stood idle then, unless it had other work."""
+        """Compile times during the current measurement; a device was idle then, unless it had other work."""
         found: list[Span] | None = getattr(self._local, "pauses", None)
         return found
 
     def row(self, name: str, shapes: tuple[Shape, ...], kind: str, dtype: str) -> Row:
-        """The row of calls like this one, made if there is none."""
+        """The row of such calls, created if missing."""
         key = (name, self._inside, kind, dtype, shapes)
         with self._lock:
             found = self._rows.get(key)
@@ -231,11 +232,11 @@ class Bench:
             return found
 
     def mark(self) -> Any:
-        """Now, or on a device the moment when all that was queued so far has been done."""
+        """The current time, or on a device a mark after all work queued so far."""
         return self.clock() if self.meter is None else self.meter.mark()
 
     def add_span(self, row: Row, start: Any, end: Any, nbytes: int, flops: int, pauses: Sequence[Span] = ()) -> None:
-        """Count one call in ``row``, from one mark to the other without ``pauses``; a device's marks are read later."""
+        """Count one call in ``row``, between two marks and without ``pauses``; a device's marks are read later."""
         span = Span(self.meter, start, end)
         if self.meter is None:
             self.add(row, span.seconds - sum(pause.seconds for pause in pauses), nbytes, flops)
@@ -245,7 +246,7 @@ class Bench:
             self._settle(PENDING // 2)
 
     def _settle(self, leave: int = 0) -> None:
-        """Read the times of all but the latest ``leave`` calls, waiting for those that run still."""
+        """Read the times of all but the latest ``leave`` calls, waiting for running ones."""
         with self._settling:
             while self.meter is not None and len(self._pending) > leave:
                 row, span, pauses, nbytes, flops = self._pending.popleft()
@@ -269,20 +270,20 @@ class Bench:
             row.samples.append(seconds)
 
     def add_compiling(self, seconds: float) -> None:
-        """Count time spent on compiling kernels, which is in no row."""
+        """Count time spent compiling kernels, which is in no row."""
         with self._lock:
             self._compiling += seconds
 
     # Reading
 
     def rows(self) -> list[Row]:
-        """Rows with calls, the longest total time first; waits for what a device has still to do."""
+        """Rows with calls, by decreasing total time; waits for pending device work."""
         self._settle()
         with self._lock:
             return sorted((row for row in self._rows.values() if row.calls), key=lambda row: -row.seconds)
 
     def clear(self) -> None:
-        """Forget all calls so far: after a warm-up."""
+        """Remove all calls so far, for example after a warm-up."""
         self._settle()
         with self._lock:
             self._rows.clear()
@@ -298,15 +299,15 @@ class Bench:
         return text
 
     def _rates(self, rows: Sequence[Row]) -> MachineRates:
-        """What the rows are set against."""
+        """Machine rates to compare the rows with."""
         products = {row.dtype for row in rows if row.kind == "product"}
         if self.meter is not None:
             return self.meter.rates(tuple(sorted(name if "float" in name else "float32" for name in products)))
-        # the host computes products of float16 in float32
+        # the host computes float16 products in float32
         return machine_rates(tuple(sorted({"float64" if name == "float64" else "float32" for name in products})))
 
     def finish(self) -> None:
-        """Write or show the report, once, if anything ran; what ``cleanup_backend`` and the end of the process call."""
+        """Write or show the report, once, if anything ran; called at the end of the backend and the process."""
         atexit.unregister(self.finish)
         if self._finished or os.getpid() != self._process:  # a forked child leaves it to its parent
             return
@@ -323,7 +324,7 @@ class Bench:
 
 
 def _numbered(path: str) -> str:
-    """``path``; for later backends of this process ``name-2.json`` and so on."""
+    """Number ``path`` for later backends of this process: ``name-2.json`` and so on."""
     _written[path] += 1
     if _written[path] == 1:
         return path
@@ -332,13 +333,13 @@ def _numbered(path: str) -> str:
 
 
 def make_bench(option: Any = None) -> Bench | None:
-    """The recorder that ``bench=option`` asks for: None for off.
+    """Create the recorder for ``bench=option``; None if it is off.
 
     Parameters
     ----------
     option : bool, int, path or None
-        True or a number other than 0: the table goes through the logger. A path: the report is written there. None:
-        what the environment variable ``NEONLIKE_BENCH`` says, in the same way.
+        True or a number other than 0: the table goes through the logger. A path: the report is written there. None: the
+        environment variable ``NEONLIKE_BENCH`` decides.
 
     Raises
     ------
@@ -350,7 +351,7 @@ def make_bench(option: Any = None) -> Bench | None:
 
 
 def bench_target(option: Any = None) -> bool | str:
-    """The report that ``option`` asks :func:`make_bench` for: whether there is one, or its file."""
+    """Destination of the report for ``option`` of :func:`make_bench`: a file, or whether there is one at all."""
     if option is None:
         option = settings.BENCH.get()
     if isinstance(option, (str, Path)) and Path(option).suffix.lower() in FORMATS:

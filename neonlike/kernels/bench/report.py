@@ -1,4 +1,4 @@
-"""Rows of bench mode as a table for people, as JSON and as CSV."""
+"""Reports of bench mode: a table for people, JSON and CSV."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from neonlike.kernels.bench.row import Row
 from neonlike.optree.shapes import Shape
 
 FORMATS = dict(zip(settings.REPORT_SUFFIXES, ("text", "json", "csv")))
-"""Suffix of a file -> format of a report."""
+"""File suffix -> report format."""
 COLUMNS = (
     "name", "inside", "kind", "dtype", "shapes", "calls", "total_ms", "median_ms", "gb_per_s", "gflop_per_s",
     "percent", "percent_of",
 )  # fmt: skip
-"""Columns of CSV and keys of JSON, in order."""
+"""CSV columns and JSON keys, in order."""
 _NAME_WIDTH, _SHAPES_WIDTH = 44, 36
 
 
 def format_of(format: str | None, path: str | os.PathLike[str] | None) -> str:
-    """The format asked for; that of the file's suffix by default, and "text" without a file.
+    """Format of a report: explicit, by the file's suffix, or "text" without a file.
 
     Raises
     ------
     ArgumentError
-        If there is no such format, or the suffix says none.
+        If there is no such format, or the suffix determines none.
     """
     if format is None:
         if path is None:
@@ -50,7 +50,7 @@ def format_of(format: str | None, path: str | os.PathLike[str] | None) -> str:
 
 
 def render(format: str, rows: Sequence[Row], rates: MachineRates, engine: str, compiling: float) -> str:
-    """The report in one of ``FORMATS``; ``compiling`` in seconds."""
+    """Format the report as one of ``FORMATS``; ``compiling`` is in seconds."""
     records = [_record(row, rates) for row in rows]
     if format == "json":
         return _json(records, rates, engine, compiling)
@@ -58,7 +58,7 @@ def render(format: str, rows: Sequence[Row], rates: MachineRates, engine: str, c
 
 
 def _record(row: Row, rates: MachineRates) -> dict[str, Any]:
-    """One row with its rates; None where bytes or flops, or the machine's rate, are not known."""
+    """One row with its rates; None where bytes, flops, or the machine's rate are unknown."""
     bandwidth, speed = row.rate(row.nbytes), row.rate(row.flops)
     product = row.kind == "product"
     best = rates.gemm.get(row.dtype, rates.gemm.get("float32")) if product else rates.copy
@@ -71,7 +71,7 @@ def _record(row: Row, rates: MachineRates) -> dict[str, Any]:
 
 
 def shapes_text(shapes: Sequence[Shape]) -> str:
-    """``2*(64x128) (64x1)``."""
+    """Format shapes, such as ``2*(64x128) (64x1)``."""
     texts = [f"({'x'.join(map(str, shape))})" for shape in shapes]
     runs = [(text, len(list(same))) for text, same in itertools.groupby(texts)]
     return " ".join(text if count == 1 else f"{count}*{text}" for text, count in runs)
@@ -92,7 +92,7 @@ def _json(records: list[dict[str, Any]], rates: MachineRates, engine: str, compi
 
 
 def _csv(records: list[dict[str, Any]]) -> str:
-    """One line a row after a line of titles; unknown figures are empty."""
+    """One line per row after a header line; unknown figures are empty."""
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()
@@ -101,11 +101,11 @@ def _csv(records: list[dict[str, Any]]) -> str:
 
 
 def _text(records: list[dict[str, Any]], rates: MachineRates, engine: str, compiling: float) -> str:
-    """A table, one line a row, and what it is measured against."""
+    """A table, one line per row, with the machine's rates."""
     titles = ["kernel", "dtype", "shapes", "calls", "total ms", "median ms", "GB/s", "GFLOP/s", "reached"]
     lines = [titles, *map(_cells, records)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(titles))]
-    left = 3  # columns of words
+    left = 3  # columns of text
     table = [
         "  ".join(c.ljust(w) if i < left else c.rjust(w) for i, (c, w) in enumerate(zip(line, widths))).rstrip()
         for line in lines

@@ -1,4 +1,4 @@
-"""The counts that bench mode keeps of one kernel."""
+"""Counts of one kernel in bench mode."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import deque
 from neonlike.optree.shapes import Shape
 
 SAMPLES = 1000
-"""Latest calls of a row that its median is taken over."""
+"""Number of latest calls in the median of a row."""
 
 
 class Row:
@@ -19,10 +19,10 @@ class Row:
     name : str
         Name of a primitive, or expression of a stage.
     inside : str
-        The primitive during which it ran, "" if none.
+        The surrounding primitive, "" if none.
     kind : "loop" or "product"
     dtype : str
-        Of the result.
+        Dtype of the result.
     shapes : tuple of shapes
         Operands, then results.
     calls, seconds, nbytes, flops : totals
@@ -38,9 +38,9 @@ class Row:
 
     @property
     def median(self) -> float:
-        """Seconds of the median call."""
+        """Median seconds per call."""
         return statistics.median(self.samples)
 
     def rate(self, total: int) -> float | None:
-        """``total`` (bytes or flops of all calls) a median second, in units of 1e9; None if nothing is known."""
+        """``total`` (bytes or flops of all calls) per call and median time, in 1e9 per second; None if unknown."""
         return total / self.calls / self.median / 1e9 if total and self.median else None

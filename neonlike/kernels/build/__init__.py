@@ -1,1 +1,1 @@
-"""From source to compiled kernel: the driver that both compilers plug into, the cache on disk, messages on waiting."""
+"""Compilation of kernels: the driver shared by both compilers, the disk cache, and waiting messages."""

@@ -1,11 +1,11 @@
-"""Compiled kernels on disk: found by key, checked by digest, shared by any number of processes without locks.
+"""Disk cache of compiled kernels: found by key, verified by digest, shared by processes without locks.
 
-An entry is one file, ``<key[:2]>/<key>.<digest><suffix>``. The digest of the content is part of the name, so that a
-file and what is known about it appear in one ``os.replace``: a reader sees all of an entry or none of it, and two
-processes that compile the same kernel only do the work twice. A file that does not match its name is not used.
+An entry is one file, ``<key[:2]>/<key>.<digest><suffix>``. The content's digest is part of the name, so that file and
+digest appear in one ``os.replace``: a reader sees a complete entry or none, and two processes that compile the same
+kernel only do the work twice. A file that does not match its name is not used.
 
-Nothing is executed from a directory that others can write to. Where the directory cannot be trusted or written
-(read-only, full), a private temporary directory of the process takes its place, with one log line.
+Nothing is executed from a directory that others can write to. If the directory is untrusted or not writable (read-only,
+full), a private temporary directory of the process replaces it, with one log line.
 
 ``NEONLIKE_CACHE_DIR`` names the directory, ``NEONLIKE_CACHE_MB`` bounds its size.
 """
@@ -29,19 +29,19 @@ from neonlike import settings
 from neonlike.logger import logger
 
 GRACE_S = 600.0
-"""Files made or used within this time are not removed to save space: a process may be about to load them."""
+"""Seconds during which a new or used file is not removed to save space: a process may be about to load it."""
 
 TRIM_INTERVAL_S = 3600.0
-"""The size of a directory is checked about this often, by one of the processes that use it."""
+"""Approximate interval in seconds between size checks of a directory, by any one of its processes."""
 
 _DIGEST_LENGTH = 32
 _SHARD = re.compile(r"[0-9a-f]{2}")
 _OURS = re.compile(r"[0-9a-f]{64}\.[0-9a-f]{32}\.\w+|\w+_[0-9a-f]{64}\.\w+|\.tmp-\w+")
-"""Names of files that this cache wrote; others in the directory are never removed."""
+"""Pattern of file names written by this cache; other files in the directory are never removed."""
 
 
 def key_of(*parts: str | bytes) -> str:
-    """The key of an entry: SHA-256 of ``parts``, each preceded by its length so that no two lists read the same."""
+    """Key of an entry: SHA-256 of ``parts``, each preceded by its length so that different lists differ."""
     digest = hashlib.sha256()
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
@@ -65,15 +65,15 @@ def default_directory() -> Path:
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "neonlike"
     xdg = settings.XDG_CACHE_HOME.text
-    # The XDG specification says that a relative path is to be ignored.
+    # The XDG specification requires that relative paths are ignored.
     return (Path(xdg) if os.path.isabs(xdg) else Path.home() / ".cache") / "neonlike"
 
 
 def distrust(directory: Path) -> str:
-    """Why nothing in ``directory`` may be executed; the empty string if it may.
+    """Reason why nothing in ``directory`` may be executed; empty if it is trusted.
 
-    The owner has to be this user or root, and nobody else may be able to put another file or directory in the
-    place of ours. Systems without user ids keep caches in the user's own profile, which is trusted.
+    The owner has to be this user or root, and nobody else may be able to replace a file or directory on its path.
+    Systems without user ids keep caches in the user's own profile, which is trusted.
     """
     if not hasattr(os, "geteuid"):
         return ""
@@ -94,7 +94,7 @@ def distrust(directory: Path) -> str:
 
 @dataclass(frozen=True)
 class CacheStats:
-    """What a cache holds, and what this process did with it."""
+    """Contents of a cache, and its use by this process."""
 
     directory: Path
     entries: int
@@ -110,14 +110,14 @@ class DiskCache:
     Parameters
     ----------
     directory : path, optional
-        Made when it is first needed, for its owner alone. Default: :func:`default_directory`.
+        Created on first use, with access for its owner alone. Default: :func:`default_directory`.
     limit_mb : float, optional
-        Upper bound of the size in megabytes (10^6 bytes), kept approximately. Default: what ``NEONLIKE_CACHE_MB`` says.
+        Approximate upper bound of the size in megabytes (10^6 bytes). Default: ``NEONLIKE_CACHE_MB``.
 
     Attributes
     ----------
     hits, misses, corrupt : int
-        Look-ups of this process; ``corrupt`` counts the entries found damaged and removed.
+        Look-ups by this process; ``corrupt`` counts damaged entries, which were removed.
     """
 
     def __init__(self, directory: str | Path | None = None, limit_mb: float | None = None) -> None:
@@ -131,7 +131,7 @@ class DiskCache:
         self._added = 0
 
     def path(self) -> Path:
-        """The directory in use: the one asked for, or the private one where that cannot be trusted."""
+        """The directory in use: the requested one, or a private one if that is not trusted."""
         if self._opened is None and not self._refused:
             wanted = self.wanted
             try:
@@ -148,14 +148,14 @@ class DiskCache:
         return self._opened or self.private()
 
     def private(self) -> Path:
-        """A temporary directory of this process (a forked child makes its own), removed when the process ends."""
+        """A temporary directory of this process (a forked child creates its own), removed when the process ends."""
         if self._private is None or self._private[0] != os.getpid():
             self._private = os.getpid(), Path(tempfile.mkdtemp(prefix="neonlike-"))
             atexit.register(_remove_tree, *self._private)
         return self._private[1]
 
     def get(self, key: str, suffix: str) -> Path | None:
-        """The file of ``key`` after its content was checked, or None. A damaged one is removed."""
+        """The file of ``key`` after verification of its content, or None. A damaged file is removed."""
         found = self._find(key, suffix)
         return found[0] if found else None
 
@@ -170,12 +170,12 @@ class DiskCache:
         Parameters
         ----------
         private : bool
-            Store in the private directory although the cache could be written.
+            Store in the private directory even if the cache is writable.
 
         Returns
         -------
         Path
-            The file, in the private directory if the cache's own cannot be written.
+            The file, in the private directory if the cache is not writable.
 
         Raises
         ------
@@ -188,7 +188,7 @@ class DiskCache:
             try:
                 path = _write(self.path() / key[:2] / name, content)
             except OSError as error:
-                # Where files in use cannot be replaced, the entry of another process may be what stood in the way.
+                # Where open files cannot be replaced, another process's entry may be in the way.
                 if other := self.get(key, suffix):
                     return other
                 self.tell(f"it cannot be written ({error})")
@@ -198,7 +198,7 @@ class DiskCache:
         return _write(self.private() / key[:2] / name, content)
 
     def keep(self, key: str, name: str, text: str, suffix: str = ".c") -> Path:
-        """Store a text for people beside the entry of ``key``, as ``<name>_<key><suffix>``; returns the file.
+        """Store a text for people beside the entry of ``key``, as ``<name>_<key><suffix>``, and return the file.
 
         Raises
         ------
@@ -212,7 +212,7 @@ class DiskCache:
                 return _write(directory / key[:2] / file, text.encode())
             except OSError as error:
                 self.tell(f"it cannot be written ({error})")
-        # Not the private directory: what somebody is to read has to outlive the process.
+        # Not the private directory: the text has to outlive the process.
         folder = Path(tempfile.mkdtemp(prefix="neonlike-source-"))
         try:
             return _write(folder / file, text.encode())
@@ -221,18 +221,18 @@ class DiskCache:
             raise
 
     def discard(self, key: str, suffix: str) -> None:
-        """Remove the entry of ``key``, if there is one and it can be removed."""
+        """Remove the entry of ``key``, if it exists and can be removed."""
         for path in self._candidates(key, suffix):
             _unlink(path)
 
     def clear(self) -> int:
-        """Remove every entry and kept text; returns the number of files removed. Other files stay."""
+        """Remove every entry and kept text and return their number. Other files stay."""
         return sum(_unlink(path) for path, _ in list(self._files()))
 
     def trim(self) -> int:
-        """Remove what was not used for longest until the cache is at 80% of its limit; returns the files removed.
+        """Remove the least recently used files until the cache is at 80% of its limit, and return their number.
 
-        Does nothing below the limit, and leaves files that were made or used in the last ten minutes.
+        It does nothing below the limit, and keeps files that are new or were used in the last ten minutes.
         """
         now = time.time()
         files = sorted(self._files(), key=lambda item: item[1].st_mtime)
@@ -249,7 +249,7 @@ class DiskCache:
         return removed
 
     def stats(self) -> CacheStats:
-        """Number and size of the files, and the look-ups of this process."""
+        """Number and size of the files, and the look-ups by this process."""
         sizes = [status.st_size for _, status in self._files()]
         return CacheStats(self.path(), len(sizes), sum(sizes), self.hits, self.misses, self.corrupt)
 
@@ -258,7 +258,7 @@ class DiskCache:
             try:
                 content = _checked(path)
             except OSError:
-                continue  # too many open files, say: it may be good for others
+                continue  # for example too many open files: the entry may be good for others
             if content is not None:
                 self.hits += 1
                 return path, content
@@ -268,7 +268,7 @@ class DiskCache:
         return None
 
     def _candidates(self, key: str, suffix: str) -> Iterator[Path]:
-        """The files of ``key``; more than one where processes compiled the same kernel to different bytes."""
+        """The files of ``key``; several if processes compiled the same kernel to different bytes."""
         directories = [self.path()]
         if self._private is not None and self._private[0] == os.getpid():
             directories.append(self._private[1])
@@ -280,7 +280,7 @@ class DiskCache:
                     yield shard / name
 
     def _files(self) -> Iterator[tuple[Path, os.stat_result]]:
-        """Every file of ours in the directory in use."""
+        """Every file of this cache in the directory in use."""
         for shard in filter(_SHARD.fullmatch, _listed(self.path())):
             for name in filter(_OURS.fullmatch, _listed(self.path() / shard)):
                 path = self.path() / shard / name
@@ -297,7 +297,7 @@ class DiskCache:
             if self._added < self.limit / 16 and time.time() - marker.stat().st_mtime < TRIM_INTERVAL_S:
                 return
         except OSError:
-            pass  # nobody looked yet
+            pass  # no check yet
         self._added = 0
         try:
             marker.touch()
@@ -306,7 +306,7 @@ class DiskCache:
         self.trim()
 
     def tell(self, reason: str, directory: Path | None = None) -> None:
-        """Warn, once, that ``directory`` (default: the one in use) is not used for a reason."""
+        """Warn once that ``directory`` (default: the one in use) is not used, with the reason."""
         if not self._told:
             self._told = True
             logger.warning(
@@ -321,7 +321,7 @@ _caches: dict[tuple[str, ...], DiskCache] = {}
 
 
 def default_cache() -> DiskCache:
-    """The cache that the environment names; one object as long as the environment stays the same."""
+    """The cache named by the environment; one object as long as the environment is unchanged."""
     named = (settings.CACHE_DIR, settings.CACHE_MB, settings.XDG_CACHE_HOME)
     told = (*(setting.text for setting in named), settings.of_the_system("HOME"))
     cache = _caches.get(told)
@@ -350,7 +350,7 @@ def _unlink(path: Path) -> bool:
 
 
 def _make(directory: Path) -> None:
-    """Make a directory, and the missing ones above it, for their owner alone whatever the umask allows."""
+    """Create a directory and its missing parents for their owner alone, regardless of the umask."""
     for one in (*reversed(directory.parents), directory):
         if not one.is_dir():
             one.mkdir(mode=0o700, exist_ok=True)
@@ -372,7 +372,7 @@ def _write(path: Path, content: bytes) -> Path:
 
 
 def _checked(path: Path) -> bytes | None:
-    """The content of an entry, or None if it is damaged or somebody else's. Marks it as used."""
+    """Content of an entry, or None if it is damaged or of another owner. Marks it as used."""
     with open(path, "rb") as file:
         status = os.fstat(file.fileno())
         content = file.read()
@@ -389,5 +389,5 @@ def _checked(path: Path) -> bytes | None:
 
 
 def _remove_tree(owner: int, directory: Path) -> None:
-    if os.getpid() == owner:  # and not a forked child that ends before its parent
+    if os.getpid() == owner:  # not in a forked child that ends before its parent
         shutil.rmtree(directory, ignore_errors=True)

@@ -1,8 +1,8 @@
-"""Source to compiled kernel, in C and CUDA alike: find it, or compile it once and store it; explain what failed.
+"""Compilation driver for C and CUDA: finds a kernel, or compiles and stores it once; explains failures.
 
-:class:`Driver` has the steps. A subclass for each language (``c/compile.py``, ``cuda/compile.py``) says what a kernel's
-key depends on, how the compiler is called, and what a compiled kernel is: a shared library that is loaded at once, or
-the bytes of a module that a device loads later.
+:class:`Driver` implements the steps. A subclass per language (``c/compile.py``, ``cuda/compile.py``) defines the inputs
+of a kernel's key, the call of the compiler, and the compiled kernel: a shared library that is loaded at once, or the
+bytes of a module that a device loads later.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from neonlike.logger import logger
 
 
 class UsableCompiler(Protocol):
-    """A compiler that works on this machine, with the target it compiles for."""
+    """A compiler that works on this machine, with its target."""
 
     @property
     def identity(self) -> str:
-        """Its name and version."""
+        """Name and version of the compiler."""
 
     def command_line(self, contracted: bool = False) -> str:
-        """Command and flags, for messages and for the comment on top of a kept source; see ``KernelSource``."""
+        """Command and flags, for messages and for the comment of a kept source; see ``KernelSource``."""
 
 
 Compiler = TypeVar("Compiler", bound=UsableCompiler)
@@ -38,25 +38,25 @@ Built = TypeVar("Built")
 
 
 class Driver(ABC, Generic[Compiler, Built]):
-    """The kernels of one language: found in this process or in the cache, else compiled.
+    """The kernels of one language: found in this process or in the cache, or else compiled.
 
-    Threads that want the same kernel wait for the first of them; different kernels compile side by side. A process
-    forked while others of its threads compile starts with locks that are free.
+    Threads that need the same kernel wait for the first of them; different kernels compile in parallel. A process
+    forked while other threads compile starts with free locks.
 
     Attributes
     ----------
     suffix : str
-        Of compiled kernels in the cache.
+        Suffix of compiled kernels in the cache.
     source_suffix : str
-        Of the sources kept beside them.
+        Suffix of the sources kept beside them.
     advice : str
-        Ends the message of a compile error.
+        End of the message of a compile error.
     loaded : dict
-        Key -> compiled kernel, of those that stay in the memory of this process.
+        Key -> compiled kernel, for kernels kept in this process's memory.
     compiled : set of str
-        Keys of the kernels that this process compiled itself.
+        Keys of the kernels compiled by this process.
     lock : threading.Lock
-        Guards the locks of single kernels; nobody holds it for long.
+        Guards the locks of single kernels; held only briefly.
     """
 
     suffix: str
@@ -71,19 +71,19 @@ class Driver(ABC, Generic[Compiler, Built]):
             os.register_at_fork(after_in_child=self._forget_locks)
 
     def _forget_locks(self) -> None:
-        """Make new ones: in a forked child no thread is left that would release the old ones."""
+        """Replace all locks: a forked child has no thread that would release the old ones."""
         self.lock = threading.Lock()
         self._building: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
-    # What a language says
+    # Defined per language
 
     @abstractmethod
     def key(self, kernel: KernelSource, compiler: Compiler) -> str:
-        """The kernel's key in the cache, to which neither its name nor its expression counts."""
+        """The kernel's key in the cache, independent of its name and expression."""
 
     @abstractmethod
     def compile(self, kernel: KernelSource, text: str, compiler: Compiler) -> bytes:
-        """The content of the compiled kernel; ``text`` is the kernel's, with its comment.
+        """Compile ``text``, the kernel's text with its comment, and return the result's content.
 
         Raises
         ------
@@ -94,40 +94,40 @@ class Driver(ABC, Generic[Compiler, Built]):
 
     @abstractmethod
     def find(self, kernel: KernelSource, key: str) -> Built | None:
-        """The kernel from the cache, or None. An entry that cannot be used is discarded."""
+        """Find the kernel in the cache, or return None. An unusable entry is discarded."""
 
     @abstractmethod
     def store(self, kernel: KernelSource, key: str, data: bytes) -> Built:
-        """Put a compiled kernel into the cache, and return it ready for use.
+        """Store a compiled kernel in the cache, and return it ready for use.
 
         Raises
         ------
         CompilerRefused
-            It does not load.
+            If it does not load.
         OSError
-            It cannot be written, and is of no use then.
+            If it cannot be written, and is unusable then.
         """
 
     def adopt(self, key: str, built: Built, compiler: Compiler) -> None:
-        """Called for each kernel that was found or compiled, before its first use; remembers it if it is to stay."""
+        """Called for each kernel after it was found or compiled, before its first use; stores it if it is to stay."""
 
     def confirmed(self, compiler: Compiler) -> Compiler:
-        """``compiler`` before it compiles, or the one that stands in its place since it was looked for."""
+        """Return ``compiler`` before it compiles, or its replacement since it was found."""
         return compiler
 
     def instead(self, compiler: Compiler, error: Exception) -> Compiler | None:
-        """Another compiler to try after ``error``, if the fault is the first one's and not the source's."""
+        """Another compiler to try after ``error``, if the fault is the compiler's and not the source's."""
         return None
 
     # The steps
 
     def build(self, kernel: KernelSource, compiler: Compiler) -> Built:
-        """The compiled kernel, from the process, from the cache, or from the compiler.
+        """Return the compiled kernel, from the process, the cache, or the compiler.
 
         Raises
         ------
         KernelCompileError
-            The compiler refused the source, or what it made could not be written or loaded.
+            If the compiler refused the source, or its result could not be written or loaded.
         """
         key = self.key(kernel, compiler)
         built = self.loaded.get(key)
@@ -146,12 +146,12 @@ class Driver(ABC, Generic[Compiler, Built]):
         return built
 
     def is_built(self, kernel: KernelSource, compiler: Compiler) -> bool:
-        """Whether :meth:`build` has nothing to compile."""
+        """Whether :meth:`build` would not have to compile."""
         key = self.key(kernel, compiler)
         return key in self.loaded or default_cache().get(key, self.suffix) is not None
 
     def text(self, kernel: KernelSource, compiler: Compiler) -> str:
-        """What is compiled, and kept for people: line numbers of the compiler's messages are those of the kept file."""
+        """Text that is compiled and kept for people: line numbers in compiler messages refer to the kept file."""
         return commented(kernel, compiler.command_line(kernel.contracted))
 
     def _find(self, kernel: KernelSource, key: str, compiler: Compiler) -> Built | None:

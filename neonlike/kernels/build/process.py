@@ -1,4 +1,4 @@
-"""Compilers as processes: how one is run, and files compiled in a temporary directory."""
+"""Compilers as processes: execution, and compilation of files in a temporary directory."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Protocol
 
 TIMEOUT_S = 300.0
-"""A compiler that takes longer is stopped and counts as one that failed."""
+"""Seconds after which a compiler is stopped and counts as failed."""
 
 
 class CompilerRefused(Exception):
-    """The compiler or the loader refused; the text is its words. Users see a KernelCompileError instead."""
+    """The compiler or the loader failed; the text is its output. Users see a KernelCompileError instead."""
 
 
 class Runs(Protocol):
-    """Starts a compiler; :func:`run_command`, or the like of it with an environment of its own."""
+    """Runs a compiler; :func:`run_command`, or an equivalent with another environment."""
 
     def __call__(self, command: tuple[str, ...], directory: Path) -> tuple[int, str]: ...
 
@@ -29,7 +29,7 @@ class Runs(Protocol):
 def run_command(
     command: tuple[str, ...], directory: Path | None = None, environment: Mapping[str, str] | None = None
 ) -> tuple[int, str]:
-    """Exit status and output of a command; 127 if it cannot be started or does not end in time."""
+    """Run a command and return exit status and output; 127 if it cannot be started or exceeds the time limit."""
     try:
         process = subprocess.Popen(
             command,
@@ -40,7 +40,7 @@ def run_command(
             stderr=subprocess.STDOUT,
             encoding="utf-8",
             errors="replace",
-            start_new_session=True,  # Ctrl-C is for this process; a compiler that dies of it looks like a broken one
+            start_new_session=True,  # Ctrl-C is for this process; a compiler killed by it would look broken
         )
     except OSError as error:
         return 127, str(error)
@@ -57,7 +57,7 @@ def run_command(
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """Kill a process and what it started, as compilers do: that would go on, and hold what it writes to open."""
+    """Kill a process and its children: they would continue, and hold their outputs open."""
     if hasattr(os, "killpg"):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -66,25 +66,25 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 def compile_files(command: tuple[str, ...], files: Mapping[str, str], result: str, run: Runs = run_command) -> bytes:
-    """The content of the file ``result`` that ``command`` makes of ``files`` in a directory of its own.
+    """Run ``command`` on ``files`` in a temporary directory and return the content of the file ``result``.
 
     Parameters
     ----------
     command : tuple of str
-        Names the files relative to the directory it runs in.
+        Names the files relative to its working directory.
     files : mapping of name to text
-        Names may have folders.
+        Names may include folders.
     result : str
     run : callable, optional
 
     Raises
     ------
     CompilerRefused
-        With what the compiler printed.
+        With the compiler's output.
     OSError
         The temporary directory cannot be written.
     """
-    directory = Path(tempfile.mkdtemp(prefix="neonlike-cc-"))  # TemporaryDirectory's end a forked child would run too
+    directory = Path(tempfile.mkdtemp(prefix="neonlike-cc-"))  # a fork would run TemporaryDirectory's cleanup
     try:
         for name, text in files.items():
             (directory / name).parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""A kernel as a C or CUDA compiler gets it: its text and headers, the copy kept for people, and compile errors."""
+"""Kernels as input of a C or CUDA compiler: text and headers, the copy kept for people, and compile errors."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from neonlike.kernels.build.cache import default_cache
 from neonlike.logger import logger
 
 Headers = Mapping[str, str] | Sequence[str | Path]
-"""Header texts by the name they are included with, or directories whose ``*.h`` files may be included."""
+"""Header texts by their names in ``#include``, or directories with ``*.h`` files."""
 
 
 class LazySource(Protocol):
-    """A source text that is rendered when ``str`` asks for it; ``identity`` hashes everything it is rendered from."""
+    """A source text that is rendered by ``str``; ``identity`` hashes all of its inputs."""
 
     @property
     def identity(self) -> str: ...
@@ -29,15 +29,15 @@ class KernelSource(NamedTuple):
     Attributes
     ----------
     source : str or LazySource
-        Its text.
+        Text of the kernel.
     name : str
-        Its name in file names.
+        Name used in file names.
     expression : str
-        What it computes, for people.
+        Computed expression, for people.
     headers : mapping of str to str, or sequence of paths
     contracts : bool
-        Whether a product and the sum that it goes into may be rounded once, by a fused multiply-add. Kernels of
-        compound primitives may, as they sum products; in those of expressions each operation is rounded, as in NumPy.
+        Whether a product and a following sum may be rounded once, by a fused multiply-add. Kernels of compound
+        primitives may, because they sum products; in those of expressions each operation is rounded, as in NumPy.
     """
 
     source: str | LazySource
@@ -48,19 +48,19 @@ class KernelSource(NamedTuple):
 
     @property
     def contracted(self) -> bool:
-        """Whether the compiler contracts it: where it may, and everywhere with ``NEONLIKE_CONTRACT=1``."""
+        """Whether the compiler contracts it: if allowed, and always with ``NEONLIKE_CONTRACT=1``."""
         return self.contracts or settings.CONTRACT.get()
 
 
 def keeps_sources() -> bool:
-    """Whether ``NEONLIKE_KEEP_SOURCE`` asks for the sources of kernels that compile, too."""
+    """Whether ``NEONLIKE_KEEP_SOURCE`` requests sources of successfully compiled kernels, too."""
     return settings.KEEP_SOURCE.get()
 
 
 def commented(kernel: KernelSource, command_line: str = "") -> str:
-    """The text of a kernel, with what it computes and what compiles it as a comment on top.
+    """Text of a kernel, with a comment on top that names its expression and its compiler.
 
-    It is compiled as it is kept, so that the compiler's line numbers are those of the kept file.
+    It is compiled in this form, so that line numbers in compiler messages refer to the kept file.
     """
     about = f"{kernel.expression or kernel.name}\n{command_line}".replace("*/", "* /").replace("/*", "/ *")
     lines = about.strip().splitlines()
@@ -69,12 +69,12 @@ def commented(kernel: KernelSource, command_line: str = "") -> str:
 
 
 def file_name(name: str) -> str:
-    """``name`` with only the characters that are safe in a file name."""
+    """Replace characters in ``name`` that are unsafe in file names."""
     return re.sub(r"\W+", "_", name, flags=re.ASCII)[:60] or "kernel"
 
 
 def keep(kernel: KernelSource, key: str, text: str, suffix: str) -> str | None:
-    """Write ``text`` beside the kernel's entry in the cache; the path, or None if nothing can be written."""
+    """Write ``text`` beside the kernel's entry in the cache and return the path, or None if that fails."""
     try:
         return str(default_cache().keep(key, file_name(kernel.name), text, suffix))
     except OSError as error:
@@ -85,7 +85,7 @@ def keep(kernel: KernelSource, key: str, text: str, suffix: str) -> str | None:
 def compile_error(
     kernel: KernelSource, path: str | None, words: str, compiler: str, advice: str = ""
 ) -> KernelCompileError:
-    """The error to raise when ``compiler`` refused ``kernel``: ``words`` is its output, ``path`` the kept source."""
+    """Build the exception for a kernel that ``compiler`` refused: ``words`` is its output, ``path`` the kept source."""
     what = f" of {kernel.expression}" if kernel.expression else ""
     message = (
         f"kernel {kernel.name}{what} could not be compiled:\n{words[:4000]}\n"

@@ -1,8 +1,8 @@
-"""Tells users that the program waits for a compiler, so that a slow first use does not look like a hang.
+"""Messages while the program waits for a compiler, so that a slow first use does not look like a hang.
 
-A line through the library's logger after PATIENCE_S seconds of waiting, and not again before QUIET_S; a warning where
-somebody watches, else for those who log at INFO: pipes and log files stay as they are. Kernels that compile in the
-background say nothing: nobody waits for them yet.
+One line goes to the library's logger after PATIENCE_S seconds of waiting, and not again before QUIET_S: a warning for
+interactive sessions, else at INFO, so that pipes and log files stay unchanged. Kernels compiled in the background
+report nothing, because nobody waits for them yet.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from neonlike.logger import logger
 PATIENCE_S = 1.0
 QUIET_S = 10.0
 THREADS = "neonlike-cc"
-"""Prefix of the names of threads that compile ahead, for runs that come later."""
+"""Prefix of the names of threads that compile ahead for later runs."""
 
 _compiling: list[str] = []
-"""Names of the kernels being compiled by this process."""
+"""Names of the kernels that this process is compiling."""
 _last = -QUIET_S
 
 
 @contextlib.contextmanager
 def compiling(kernel: KernelSource) -> Iterator[None]:
-    """A compiler works on ``kernel`` inside this context; messages say how many there are."""
+    """Mark ``kernel`` as being compiled inside this context; messages state their number."""
     _compiling.append(kernel.name)
     try:
         yield
@@ -41,20 +41,20 @@ def compiling(kernel: KernelSource) -> Iterator[None]:
 
 @contextlib.contextmanager
 def waiting(*kernels: KernelSource) -> Iterator[None]:
-    """The caller waits for ``kernels`` inside this context; after ``PATIENCE_S`` seconds that is logged."""
+    """Wait for ``kernels`` inside this context; waits above ``PATIENCE_S`` seconds are logged."""
     if threading.current_thread().name.startswith(THREADS):
         yield
         return
     timer = threading.Timer(PATIENCE_S, _tell, kernels)
     timer.daemon = True
-    with contextlib.suppress(RuntimeError):  # the program ends, or the system has no more threads
+    with contextlib.suppress(RuntimeError):  # the program is ending, or the system has no more threads
         timer.start()
     try:
         yield
     finally:
         timer.cancel()
         if timer.ident is not None:
-            timer.join()  # a fork right after finds no thread that it did not expect
+            timer.join()  # a later fork finds no unexpected thread
 
 
 def _tell(*kernels: KernelSource) -> None:
@@ -83,7 +83,7 @@ def _somebody_watches() -> bool:
 
 
 def _after_fork() -> None:
-    """In the child nothing is being compiled."""
+    """Reset the state in a forked child, where nothing is being compiled."""
     _compiling.clear()
 
 

@@ -1,1 +1,1 @@
-"""Stages to text, for C and CUDA alike: one line a value, reductions, how arrays lie, templates filled in."""
+"""Code generation shared by C and CUDA: one line per value, reductions, layouts of arrays, templates."""

@@ -1,7 +1,7 @@
-"""From a stage to named lines of C or CUDA: one walk over its values, with a column for each language.
+"""Generation of named lines of C or CUDA from a stage: one walk over its values for all languages.
 
-Every value becomes one line ``const float v3 = nl_exp_f32(v2);`` (common subexpressions are values already, so each
-is written once). Conversions are explicit; numbers are arguments, never literals, so one kernel serves all values.
+Every value becomes one line ``const float v3 = nl_exp_f32(v2);`` (common subexpressions are single values, so each is
+written once). Conversions are explicit; numbers are arguments, never literals, so one kernel serves all values.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ STORAGE = {
     "int8": "int8_t", "uint8": "uint8_t", "int16": "int16_t", "uint16": "uint16_t",
     "int32": "int32_t", "uint32": "uint32_t", "int64": "int64_t", "uint64": "uint64_t",
 }  # fmt: skip
-"""C type that holds an element in memory, by dtype name."""
+"""C type of an element in memory, by dtype name."""
 NARROW = {"float16": "f16", "bfloat16": "bf16"}
-"""dtypes held as bits that ``nl_f16_to_f32`` and ``nl_f32_to_f16`` convert, and their name there."""
+"""dtypes stored as bits that ``nl_f16_to_f32`` and ``nl_f32_to_f16`` convert, and their name there."""
 NUMBERS = {"double": F64, "int64_t": I64, "uint64_t": U64}
-"""Types of number arguments."""
+"""C types of number arguments."""
 WHOLE = (I64, U64)
-"""What integers are computed in."""
+"""Compute dtype of integers."""
 _SUFFIX = {F32: "f32", F64: "f64", I64: "i64", U64: "u64"}
 _SUFFIX |= {np.dtype(f"{kind}{n}"): f"{kind}{8 * n}" for kind in "iu" for n in (1, 2, 4)}
 _CALL = re.compile(r"\b([a-z_][a-z_0-9]*)\(")
@@ -42,11 +42,11 @@ class Array:
     """A pointer argument.
 
     ``kind`` is "leaf" (slot), "temp" (value), "target" (slot) or "counter" (value); ``shape`` is the array's in the
-    planning run, its axes permuted by ``perm``. A counter is no memory but a position that moves as a pointer does:
-    its steps make it the number of the element (``rand``) or the place along an axis (``onehot``).
+    planning run, with axes permuted by ``perm``. A counter is not memory, but a position that moves like a pointer: its
+    steps make it the number of the element (``rand``) or the position along an axis (``onehot``).
 
-    No text of a kernel tells which array of the plan it is or how large: the ``repr``, by which kernels are told
-    apart, leaves that out, so that arrays of other sizes have the same kernel.
+    The text of a kernel does not depend on the array's identity or size: the ``repr``, which identifies kernels, leaves
+    them out, so that arrays of other sizes share the kernel.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Array:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number argument: double, or int64 where integers compute with it; uint64 if it is beyond that."""
+    """A number argument: double, int64 where integers compute with it, or uint64 beyond that."""
 
     name: str
     slot: int = field(repr=False)
@@ -87,7 +87,7 @@ class Line:
 
 @dataclass(slots=True)
 class Kernel:
-    """The kernel that templates are rendered from.
+    """Arguments and values of a kernel, from which templates are rendered.
 
     Attributes
     ----------
@@ -108,7 +108,7 @@ class Kernel:
     """Names of (output, input) pairs that share memory."""
 
     def find(self, arg: Arg) -> Array | None:
-        """The input array that ``arg`` reads; None for a value computed here or a number."""
+        """The input array read by ``arg``; None for a value computed here or a number."""
         if isinstance(arg, NumberArg):
             return None
         key = ("leaf", arg.slot) if isinstance(arg, LeafArg) else ("temp", arg.value)
@@ -118,16 +118,16 @@ class Kernel:
         return None
 
     def streamable(self) -> list[Array]:
-        """Outputs no input lies under: their memory need not come into a cache to be overwritten."""
+        """Outputs that overlap no input, so that they can be written past the cache."""
         return [a for a in self.outputs if all(a.name != output for output, _ in self.overlaps)]
 
     def counter(self, value: Value) -> Array | None:
-        """The counter that ``value`` reads, if it is made from positions."""
+        """The counter read by ``value``, if it is computed from positions."""
         return next((a for a in self.inputs if a.kind == "counter" and a.index == value.index), None)
 
 
 def type_of(dtype: DType) -> str:
-    """C type a value of ``dtype`` is computed in."""
+    """C type of computation for ``dtype``."""
     return STORAGE[compute_dtype(dtype).name]
 
 
@@ -143,7 +143,7 @@ def make_kernel(plan: Plan, stage: Stage, graph: Graph) -> Kernel:
             kernel.inputs.append(Array(f"a{len(kernel.inputs)}", "counter", value.index, I64, value.shape))
     for index, arg in enumerate(stores):
         target = graph.targets[stage.stores[index].target]
-        whole = target.dtype.kind in "iub" or target.dtype.itemsize == 2  # float64 would round before 16 bits do
+        whole = target.dtype.kind in "iub" or target.dtype.itemsize == 2  # float64 would round once before 16 bits do
         _add_argument(kernel, arg, here, graph, "whole" if whole else "double")
     for position, index in enumerate(stage.saved):
         value = plan.values[index]
@@ -162,9 +162,9 @@ def make_kernel(plan: Plan, stage: Stage, graph: Graph) -> Kernel:
 
 
 def _number_type(value: Value, plan: Plan, graph: Graph) -> str:
-    """What whole numbers are to ``value``: "whole" where integers compute with them, or are compared with them."""
+    """C type of whole numbers for ``value``: integral where integers compute or compare with them."""
     if value.spec.kind is Kind.ZERO:
-        return "int64_t"  # seeds and calls, which may be others each time
+        return "int64_t"  # seeds and calls, which change between runs
     dtypes = [value.dtype]
     if value.spec.dtype is DTypeRule.TRUTH:
         leaves = [graph.leaves[arg.slot].dtype for arg in value.args if isinstance(arg, LeafArg)]
@@ -199,7 +199,7 @@ def _add_argument(kernel: Kernel, arg: Arg, here: set[int], graph: Graph, number
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Writer:
-    """Writes the lines of a kernel.
+    """Generator for the lines of a kernel.
 
     Attributes
     ----------
@@ -207,18 +207,18 @@ class Writer:
     language : str
         "c" or "cuda".
     whole : dtype
-        What integers are computed in: int64, or what holds all of them too (see ``narrow``).
+        Compute dtype of integers: int64, or a narrower one that holds all of them (see ``narrow``).
     saturated : set of int
-        Sums and differences that saturate there.
+        Sums and differences that saturate in that dtype.
     element_texts : mapping
-        Text of an element, by the name of its array, for arrays whose elements were fetched before they are read
-        or are stored after they were written.
+        Text of an element by its array's name, for arrays that are loaded in advance or stored later than their
+        elements are computed.
     wide : mapping
-        As ``element_texts``, of float16 arrays of which stretches are converted at once: the text is a float already.
+        As ``element_texts``, for float16 arrays converted in stretches: the text is already a float.
     single : set of int
-        Values of float64 that are computed in float32.
+        float64 values that are computed in float32.
     rounded : mapping
-        Digits and the arguments of ``rand``, by the name of an output that is stored with stochastic rounding.
+        Digits and arguments of ``rand``, by the name of an output with stochastic rounding.
     """
 
     kernel: Kernel
@@ -231,7 +231,7 @@ class Writer:
     rounded: Mapping[str, tuple[int, str]] = field(default_factory=dict)
 
     def load(self, array: Array, index: str) -> Line:
-        """Read ``array[index]`` in the type it is computed in."""
+        """Load ``array[index]`` in its compute dtype."""
         if array.kind == "counter":
             return Line(_element(array), "int64_t", f"{array.name} + {index}")
         if array.name in self.wide:
@@ -242,7 +242,7 @@ class Writer:
         return Line(_element(array), ctype, text if is_float(array.dtype) else f"({ctype}){text}")
 
     def store(self, array: Array, arg: Arg, index: str) -> str:
-        """The statement that stores ``arg`` in ``array[index]``, converted."""
+        """Statement that stores ``arg``, converted, in ``array[index]``."""
         text, dtype = self.operand(arg)
         if array.name in self.wide:
             return f"{self.wide[array.name]} = {_odd(text, dtype)};"
@@ -270,7 +270,7 @@ class Writer:
         return self.whole if computed == I64 else computed
 
     def line(self, value: Value) -> Line:
-        """The line of an elementwise value."""
+        """Line of an elementwise value."""
         dtype = self._dtype_of(value)
         ctype = STORAGE[dtype.name]
         wanted = self._operand_dtypes(value, dtype)
@@ -292,13 +292,13 @@ class Writer:
         return Line(f"v{value.index}", ctype, text)
 
     def converted_operands(self, value: Value) -> list[str]:
-        """The operands of an elementwise value, in the types it is computed in."""
+        """Operands of an elementwise value, converted to its compute dtypes."""
         wanted = self._operand_dtypes(value, self._dtype_of(value))
         return [_cast(*self.operand(arg), to) for arg, to in zip(value.args, wanted)]
 
     def _operand_dtypes(self, value: Value, dtype: DType) -> list[DType]:
-        """Type each operand is converted to before the op."""
-        if value.spec.kind is Kind.ZERO:  # numbers of a draw, indices: whole, or compared with places as double
+        """Dtype of each operand after conversion."""
+        if value.spec.kind is Kind.ZERO:  # numbers of a draw, indices: whole, or compared with positions as double
             return [I64 if self.operand(arg)[1] == I64 else F64 for arg in value.args]
         if value.spec.name == "where":
             return [self.operand(value.args[0])[1], dtype, dtype]
@@ -315,7 +315,7 @@ class Writer:
 
 
 def _compared(texts: Sequence[str], dtypes: Sequence[DType]) -> list[str]:
-    """Operands of a comparison in place of ``texts``, one of uint64 and one of int64: how they compare, and 0."""
+    """Replacement operands for comparing uint64 with int64: the result of an exact comparison, and 0."""
     if dtypes[0] == U64:
         return [f"nl_compared_u64({texts[0]}, {texts[1]})", "0"]
     return ["0", f"nl_compared_u64({texts[1]}, {texts[0]})"]
@@ -333,11 +333,11 @@ _WRAPPING = {
     "add": "wrap_add({0}, {1})", "sub": "wrap_sub({0}, {1})", "mul": "wrap_mul({0}, {1})",
     "neg": "wrap_sub(0, {0})", "sqr": "wrap_mul({0}, {0})",
 }  # fmt: skip
-"""Rows whose operators C leaves undefined where int64 overflows: there they wrap, as NumPy's do."""
+"""Rows with C operators that are undefined on int64 overflow: they wrap, as in NumPy."""
 
 
 def expression(spec: OpSpec, operands: Sequence[str], dtype: DType, language: str) -> str:
-    """``spec``'s template with ``operands`` filled in, math names and literals in the form of ``dtype``."""
+    """Fill ``operands`` into ``spec``'s template, with math names and literals for ``dtype``."""
     template = spec.cuda if language == "cuda" and spec.cuda is not None else spec.c
     if dtype.kind in "iu":
         template = _WRAPPING.get(spec.name, template)
@@ -349,12 +349,12 @@ def expression(spec: OpSpec, operands: Sequence[str], dtype: DType, language: st
 
 
 def load_element(text: str, dtype: DType) -> str:
-    """``text``, an element of ``dtype`` in memory, as a number."""
+    """Convert ``text``, an element of ``dtype`` in memory, to a number."""
     return f"nl_{NARROW[dtype.name]}_to_f32({text})" if dtype.name in NARROW else text
 
 
 def convert_store(text: str, have: DType, want: DType) -> str:
-    """``text`` of compute dtype ``have`` as an element of dtype ``want``: rounded to nearest, integers saturated."""
+    """Convert ``text`` from dtype ``have`` to an element of ``want``: rounded to nearest, integers saturated."""
     if want.name in NARROW:
         return f"nl_f32_to_{NARROW[want.name]}({_odd(text, have)})"
     if is_float(want):
@@ -367,7 +367,7 @@ def convert_store(text: str, have: DType, want: DType) -> str:
 
 
 def _odd(text: str, have: DType) -> str:
-    """``text`` as a float that, stored in 16 bits, is rounded as the number itself would be."""
+    """Round ``text`` to a float (to odd) that rounds to 16 bits as the number itself would."""
     if have == F32:
         return text
     if have in WHOLE:
@@ -376,7 +376,7 @@ def _odd(text: str, have: DType) -> str:
 
 
 def _round(text: str, have: DType, want: DType, digits: int, draw: str) -> tuple[str, DType]:
-    """``text`` rounded so that storing it as ``want`` changes nothing more, and its dtype; see conversions.h."""
+    """Round ``text`` stochastically, so that storing it as ``want`` is exact; see conversions.h."""
     if want.kind == "b" or (have in WHOLE and not is_float(want)):
         return text, have
     if want == F64:
@@ -388,7 +388,7 @@ def _round(text: str, have: DType, want: DType, digits: int, draw: str) -> tuple
 
 
 SUBNORMAL_F16 = 113
-"""Exponent, as float32 has it, from which down float16's unit stays the same."""
+"""float32 exponent below which float16's unit stays constant."""
 
 
 def _short(dtype: DType) -> str:
@@ -396,11 +396,11 @@ def _short(dtype: DType) -> str:
 
 
 REDUCTIONS = frozenset(("sum", "prod", "max", "min", "any", "all", "argmax", "argmin"))
-"""Reductions that the templates know; a row has no C text that says what another one does."""
+"""Reductions known to the templates; a row has no C text for a reduction."""
 
 
 def unsupported(values: Iterable[Value]) -> str | None:
-    """Name of the first op that has no text, None if all have."""
+    """Name of the first op without text; None if all have one."""
     for value in values:
         if value.spec.kind in (Kind.ELEMENTWISE, Kind.ZERO) and not value.spec.c:
             return value.spec.name

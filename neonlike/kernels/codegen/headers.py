@@ -1,7 +1,7 @@
-"""Finds the headers that a kernel includes: those that define a function or a macro that its text uses, and no others.
+"""Selection of a kernel's headers: only those that define a function or macro used in its text.
 
-To read all of them takes a compiler longer than most kernels do. And a kernel that was compiled before is found in the
-cache when a header changes that it does not include.
+Reading all of them would take a compiler longer than most kernels do. It also keeps cached kernels valid when a header
+that they do not include changes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 SYSTEM = {"math.h": r"\b(?:INFINITY|isfinite)\b", "stdlib.h": r"\b(?:malloc|free)\("}
-"""Headers of C itself, and what is used of them."""
+"""Standard C headers, and the names used from each."""
 _DEFINED = re.compile(
     r"#define (NL_\w+)|(?:NL_FN|NL_ANYWHERE|NL_DIVIDING|static inline)\b[^;={}()#]*?\b(nl_\w+?)(?:##|\()"
 )
@@ -23,22 +23,22 @@ _INCLUDED = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 
 @dataclass(frozen=True, eq=False)
 class Library:
-    """Headers that kernels of a language may include.
+    """Headers available to kernels of a language.
 
     Attributes
     ----------
     texts : mapping of str to str
-        Text of each header, by the name it is included with.
+        Text of each header, by its name in ``#include``.
     parts : mapping of str to str
-        Headers that cannot be included alone -> those that include them.
+        Headers that cannot be included alone -> headers that include them.
     always : tuple of str
-        Those that each kernel includes.
+        Headers included by each kernel.
     whole : str
-        The header with the functions of int64 and uint64.
+        Header with the functions of int64 and uint64.
     narrow : str
-        The one with those of narrower integers.
+        Header with the functions of narrower integers.
     system : bool
-        Whether headers of C itself are included where they are used.
+        Whether standard C headers are included where they are used.
     """
 
     texts: Mapping[str, str]
@@ -51,7 +51,7 @@ class Library:
 
     @cached_property
     def _definitions(self) -> Mapping[str, str]:
-        """What a header defines -> its name. Of functions that a macro defines, this is what their names begin with."""
+        """Defined name -> header. For functions defined by a macro, the key is the common start of their names."""
         found: dict[str, str] = {}
         for header, text in self.texts.items():
             if header not in (self.whole, self.narrow):
@@ -60,12 +60,12 @@ class Library:
         return found
 
     def used_by(self, names: Iterable[str]) -> list[str]:
-        """The headers that define ``names``, in the library's order."""
+        """Headers that define ``names``, in the library's order."""
         found = {*self.always, *map(self._find, names)}
         return [header for header in self.texts if header in found]
 
     def _find(self, name: str) -> str | None:
-        """The header that defines ``name``, which says the type it computes in if there is one for each type."""
+        """Header that defines ``name``, which ends in a type if there is one function per type."""
         if name not in self._found:
             first = _TYPE.search(name)
             if first is not None and first.group(1) in "iu":
@@ -77,13 +77,13 @@ class Library:
         return self._found[name]
 
     def includes(self, text: str) -> str:
-        """The lines that include what ``text`` uses."""
+        """Include lines for the names used in ``text``."""
         system = [f"<{name}>" for name, used in SYSTEM.items() if self.system and re.search(used, text)]
         own = [f'"{name}"' for name in self.used_by(names_in(text))]
         return "".join([f"#include {name}\n" for name in (*system, *own)])
 
     def closure(self, headers: Iterable[str]) -> dict[str, str]:
-        """Texts of headers and of those that they include, by name."""
+        """Texts of headers and of their includes, by name."""
         found = dict.fromkeys(headers, "")
         pending = list(found)
         for header in pending:
@@ -94,10 +94,10 @@ class Library:
 
     @cached_property
     def _included(self) -> Mapping[str, list[str]]:
-        """What each header includes."""
+        """Includes of each header."""
         return {header: _INCLUDED.findall(text) for header, text in self.texts.items()}
 
 
 def names_in(text: str) -> frozenset[str]:
-    """The names of a library that ``text`` uses."""
+    """Library names used in ``text``."""
     return frozenset(_USED.findall(text))

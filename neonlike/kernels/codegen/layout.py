@@ -1,6 +1,6 @@
-"""How arrays lie over a stage's space: axes of size 1 dropped, neighbours merged where every array allows it.
+"""Layout of arrays over a stage's space, without axes of size 1 and with neighbours merged where possible.
 
-Fewer axes mean longer inner loops. The result also says which kernel form fits: flat, nested, rows or columns.
+Fewer axes mean longer inner loops. The result also determines the kernel form: flat, nested, rows or columns.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from neonlike.optree.shapes import Shape, contiguous_strides
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One merged axis: its size, whether it is reduced, and each array's step along it in elements."""
+    """One merged axis: its size, whether it is reduced, and each array's step along it, in elements."""
 
     size: int
     reduced: bool
@@ -27,7 +27,7 @@ class Axis:
 
 
 class Counter:
-    """Stands where an array would for positions: same attributes, address 0, steps that count elements."""
+    """Stand-in for an array of positions: same attributes, address 0, steps that count elements."""
 
     itemsize = 1
     __array_interface__: ClassVar[dict[str, Any]] = {"data": (0, False)}
@@ -37,14 +37,14 @@ class Counter:
 
 
 class ArrayLayout:
-    """How an array lies, without its memory: what a kernel is chosen by before there is anything to run it on.
+    """Layout of an array without memory, for choosing a kernel before there is data.
 
-    Its shape, strides and views are those of a NumPy array; 0 stands for an address at which any access is aligned.
+    Shape, strides and views are those of a NumPy array; address 0 counts as aligned for any access.
 
     Parameters
     ----------
     strides : tuple of int, optional
-        In bytes. Default: elements follow each other in C order.
+        Strides in bytes. By default elements are contiguous in C order.
     """
 
     __slots__ = ("dtype", "itemsize", "ndim", "shape", "strides")
@@ -74,7 +74,7 @@ class ArrayLayout:
         return ArrayLayout(tuple(self.shape[k] for k in axes), self.dtype, [self.strides[k] for k in axes])
 
     def __getitem__(self, key: tuple[slice, ...]) -> ArrayLayout:
-        """Axes as they are or turned round, by slices without bounds and of step 1 or -1."""
+        """Keep or reverse axes, by slices without bounds and with step 1 or -1."""
         turned = [item.step or 1 for item in key] + [1] * (self.ndim - len(key))
         return ArrayLayout(self.shape, self.dtype, [step * sign for step, sign in zip(self.strides, turned)])
 
@@ -96,7 +96,7 @@ def collapse(space: Shape, axes: tuple[int, ...], arrays: Sequence[Any]) -> list
 
 
 def merged(axes: Sequence[Axis]) -> list[Axis]:
-    """``axes``, outermost first, neighbours made one where they are for all arrays."""
+    """Merge neighbours in ``axes``, outermost first, where all arrays allow it."""
     found: list[Axis] = []
     for axis in axes:
         if found and found[-1].reduced == axis.reduced:
@@ -109,7 +109,7 @@ def merged(axes: Sequence[Axis]) -> list[Axis]:
 
 
 def element_strides(space: Shape, perm: Perm) -> list[int]:
-    """Stride of each axis in the numbering of elements, which follows the unpermuted shape in C order."""
+    """Stride of each axis in the numbering of elements, in C order of the unpermuted shape."""
     extra = len(space) - len(perm or space)
     order = (*range(extra), *(extra + axis for axis in perm)) if perm else tuple(range(len(space)))
     strides, step = [0] * len(space), 1

@@ -1,4 +1,4 @@
-"""Texts of kernels along whole lines, alike in C and CUDA: running totals, and keys that sort as the elements do."""
+"""Texts for ops along whole lines, shared by C and CUDA: running totals, and integer keys for sorting."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 from neonlike.optree.dtypes import DType, is_float
 
 RUNNING_TOTALS = {"cumsum": ("0", "+"), "cumprod": ("1", "*")}
-"""Op -> what a running total begins with, and the operator that adds an element to it."""
+"""Op -> initial value of a running total, and its operator."""
 _INFINITY = {"float16": 0x7C00, "bfloat16": 0x7F80, "float32": 0x7F800000, "float64": 0x7FF0000000000000}
 
 
 def key_texts(dtype: DType, descending: bool) -> dict[str, Any]:
-    """Type that holds an element's bits, and lines of a function ``nl_key(bits)`` that returns its key in that type.
+    """Bit type of an element, and the lines of a function ``nl_key(bits)`` that returns its sort key.
 
-    Equal elements have equal keys, 0 and -0 too, and nan has the largest.
+    Equal elements have equal keys, including 0 and -0, and nan has the largest.
     """
     bits = 8 * dtype.itemsize
     kind = f"uint{bits}_t"

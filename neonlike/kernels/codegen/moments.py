@@ -1,9 +1,9 @@
-"""Sums of squares around a mean that their own stage makes, such as a variance: what it takes to read memory once.
+"""Sums of squares around a mean of the same stage, such as a variance, in a single read of memory.
 
-A long row is cut in parts. With D and Q the sums of ``x - c`` and of its square over the n elements of a part, any c,
-``sum(sqr(x - m)) = Q + (c - m)*(2*D + n*(c - m))`` for any m, so Q can be found while m is not known yet. No digit is
-lost as long as c is near the mean of the part (Chan, Golub, LeVeque 1979). ``sum(x - m) = D + n*(c - m)``, by which a
-variance is corrected for the rounding of its mean, follows as well. Squares may be of differences in a wider type.
+A long row is cut into parts. With D and Q the sums of ``x - c`` and of its square over the n elements of a part, for
+any c, ``sum(sqr(x - m)) = Q + (c - m)*(2*D + n*(c - m))`` for any m, so Q is computed before m is known. No digit is
+lost as long as c is near the mean of the part (Chan, Golub, LeVeque 1979). ``sum(x - m) = D + n*(c - m)``, which
+corrects a variance for the rounding of its mean, follows as well. Squares may be of differences in a wider type.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from neonlike.optree.dtypes import F32, F64, compute_dtype
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """``sum(sqr(x - m))``, value ``index``, of the second pass, m being ``mean``; and ``sum(x)`` of the first.
+    """``sum(sqr(x - m))``, value ``index``, of the second pass with m = ``mean``; and ``sum(x)`` of the first.
 
-    ``rest`` is ``sum(x - m)``, None if that is not asked for; ``square`` the type of the squares, wider than ``ctype``
-    perhaps, which may be for its range alone (``ranged``, see ranged.py).
+    ``rest`` is ``sum(x - m)``, or None if not needed; ``square`` is the type of the squares, possibly wider than
+    ``ctype``, and possibly for its range alone (``ranged``, see ranged.py).
     """
 
     index: int
@@ -50,7 +50,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """Template context: the pairs, the pass that finds them, whether the first pass makes more than their sums."""
+    """Template context: the pairs, their pass, and whether the first pass computes more than their sums."""
 
     pairs: list[Pair]
     level: Level
@@ -58,7 +58,7 @@ class Moments:
 
 
 def find_moments(form: ReduceForm) -> Moments | None:
-    """All reductions of the second pass as pairs with some of the first; None if one is anything else."""
+    """Match all reductions of the second pass to pairs with the first; None if any is something else."""
     first, second = (form.values.reductions(depth) for depth in (1, 2))
     pairs = [pair for pair in (_pair(form, value, first) for value in second) if pair is not None]
     found = [replace(pair, rest=_rest(form, pair, second)) for pair in pairs]
@@ -76,7 +76,7 @@ def find_moments(form: ReduceForm) -> Moments | None:
 
 
 def _sums(pairs: Iterable[Pair]) -> Iterator[Reduction]:
-    """Of each pair the sums of deviations and of their squares."""
+    """For each pair, the sums of deviations and of their squares."""
     for pair in pairs:
         yield _sum(pair.deviations, pair.ctype, f"e{pair.index}")
         deviation = f"e{pair.index}" if pair.square == pair.ctype else f"({pair.square})e{pair.index}"
@@ -84,7 +84,7 @@ def _sums(pairs: Iterable[Pair]) -> Iterator[Reduction]:
 
 
 def _pair(form: ReduceForm, value: Value, before: list[Value]) -> Pair | None:
-    """``value`` with the sum of the first pass it belongs to."""
+    """Match ``value`` with the sum of the first pass that it belongs to."""
     root = _squared(form, value.args[0]) if value.spec.name == "sum" else None
     widened = root is not None and root.spec.name in ("cast", "widen") and compute_dtype(root.dtype) == F64
     difference = _computed(form, root.args[0]) if root is not None and widened else root
@@ -104,7 +104,7 @@ def _pair(form: ReduceForm, value: Value, before: list[Value]) -> Pair | None:
 
 
 def _rest(form: ReduceForm, pair: Pair, second: list[Value]) -> int | None:
-    """The sum of the differences whose squares ``pair`` sums."""
+    """The sum of the differences squared in ``pair``."""
     for value in second:
         summed = _computed(form, value.args[0]) if value.spec.name == "sum" else None
         if summed is not None and summed.index == pair.difference:
@@ -113,7 +113,7 @@ def _rest(form: ReduceForm, pair: Pair, second: list[Value]) -> int | None:
 
 
 def _squared(form: ReduceForm, arg: Arg) -> Value | None:
-    """The value whose square ``arg`` is."""
+    """The value squared in ``arg``."""
     value = _computed(form, arg)
     if value is None or not (value.spec.name == "sqr" or (value.spec.name == "mul" and value.args[0] == value.args[1])):
         return None
@@ -121,12 +121,12 @@ def _squared(form: ReduceForm, arg: Arg) -> Value | None:
 
 
 def _computed(form: ReduceForm, arg: Arg) -> Value | None:
-    """The value of this stage that ``arg`` is; None for an array or a number."""
+    """The value of this stage behind ``arg``; None for an array or a number."""
     return next((form.values.by_index[index] for index in form.values.computed([arg])), None)
 
 
 def _sum(name: str, ctype: str, operand: str) -> Reduction:
-    """A sum that is no value of the stage."""
+    """A sum that is not a value of the stage."""
     p, q = f"p{name}[l]", [f"q{name}[{k}]" for k in range(4)]
     pairs = ((q[0], q[1]), (q[2], q[3]), (q[0], q[2]), (p, q[0]))
     return Reduction(

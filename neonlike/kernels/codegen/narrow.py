@@ -1,10 +1,11 @@
-"""Integers of 8, 16 or 32 bits, where the 64 that they are typed as would give the same bits.
+"""Integer arithmetic in 8, 16 or 32 bits where it gives the same bits as in 64.
 
-Integer expressions are exact in int64 and saturate when stored. Of a vector register that is an eighth of what int8
-could use; so the range of every value is worked out from the dtypes of what is read: products of int8 fit int16. Where
-a dtype allows too much (a product of two int32), and for numbers, whose values are arguments, the largest 2**k is found
-for which operands from -2**k to 2**k - 1 leave all values in 32 bits. A strip of the operands is checked first, and
-computed in 64 bits if one of them is beyond. A last sum or difference of what its target could hold needs neither: it
+Integer expressions are exact in int64 and saturate when stored, which uses an eighth of a vector register's capacity
+for int8. So the range of every value is derived from the dtypes of the inputs: products of int8 fit in int16. Where a
+dtype allows too much (a product of two int32), and for numbers, which are arguments, the analysis finds the largest
+2**k such that operands from -2**k to 2**k - 1 keep all values within 32 bits. A strip of operands is checked first, and
+computed in 64 bits if one is out of range. A final sum or difference of operands in the target's range needs neither:
+it
 saturates in the target's type.
 """
 
@@ -22,28 +23,28 @@ from neonlike.kernels.planning.lower import Arg, NumberArg, ValueArg
 from neonlike.optree.dtypes import I64, DType, compute_dtype
 
 Range: TypeAlias = tuple[int, int]
-"""Least and largest value."""
+"""Minimum and maximum of a value."""
 
 WIDTHS: tuple[DType, ...] = tuple(np.dtype(f"i{nbytes}") for nbytes in (1, 2, 4))
 _SIZED = frozenset((*WIDTHS, *(np.dtype(f"u{width.itemsize}") for width in WIDTHS)))
 LEAST_BITS = {8: 6, 16: 7, 32: 8}
-"""Least k for a width: below, most programs' numbers would be beyond."""
+"""Minimum k per width: below it, most programs' numbers would be out of range."""
 
 
 @dataclass(frozen=True, slots=True)
 class Narrow:
-    """How a kernel computes with narrower integers.
+    """Narrower arithmetic of a kernel.
 
     Attributes
     ----------
     dtype : dtype
-        What it computes in.
+        Compute dtype.
     bits : int
-        k of the ranges from -2**k to 2**k - 1.
+        k of the range from -2**k to 2**k - 1.
     checked : list of Array
-        Inputs of which each element must be in that range.
+        Inputs with elements to be checked against the range.
     numbers : list of str
-        Names of the numbers that must be.
+        Names of numbers to be checked against the range.
     saturated : set of int
         Sums and differences that saturate.
     """
@@ -56,7 +57,7 @@ class Narrow:
 
 
 def find_narrow(kernel: Kernel) -> Narrow | None:
-    """The narrowest type that ``kernel`` can compute in; None if that is int64, or it computes with floats too."""
+    """The narrowest compute dtype of ``kernel``; None for int64, or if it computes with floats, too."""
     if not _is_whole(kernel):
         return None
     saturated = _saturated(kernel)
@@ -86,7 +87,7 @@ def _is_whole(kernel: Kernel) -> bool:
 
 
 def _saturated(kernel: Kernel) -> Narrow | None:
-    """The type of the targets, if all is in its range but sums and differences that are stored, and nothing else."""
+    """The targets' dtype, if all values are in its range except for stored sums and differences."""
     dtype = kernel.outputs[0].dtype
     arrays = [*kernel.inputs, *kernel.outputs]
     if dtype not in _SIZED or max(a.dtype.itemsize for a in arrays) > dtype.itemsize:
@@ -105,7 +106,7 @@ def _saturated(kernel: Kernel) -> Narrow | None:
 def _all_within(
     kernel: Kernel, reads: dict[str, Range], bits: int, limits: Range, beside: Collection[int] = ()
 ) -> bool:
-    """Whether all that the kernel reads and computes is in ``limits``, but for the values in ``beside``."""
+    """Whether all inputs and values are within ``limits``, except for the values in ``beside``."""
     made: dict[int, Range] = {}
 
     def of(arg: Arg) -> Range:
@@ -143,7 +144,7 @@ def _clipped(found: Range, bits: int) -> Range:
     return max(found[0], low), min(found[1], high)
 
 
-# What comes of ranges ---------------------------------------------------------------------------------------------
+# Ranges of results ------------------------------------------------------------------------------------------------
 
 
 def _mul(a: Range, b: Range) -> Range:
@@ -161,7 +162,7 @@ def _sqr(a: Range) -> Range:
 
 
 def _bits(*of: Range) -> Range:
-    """Numbers of so many bits, the sign beside them, combined bit by bit have no more."""
+    """Range of a bitwise op: the result has no more bits than the operands, sign excluded."""
     return _signed(max(max(high, -low - 1).bit_length() for low, high in of))
 
 
@@ -191,4 +192,4 @@ _RULES: dict[str, Callable[..., Range]] = {
     "invert": lambda a: (~a[1], ~a[0]),
     **dict.fromkeys(("rint", "floor", "ceil", "trunc", "broadcast"), _same),
 }
-"""Op -> the range of its result, of those of its operands."""
+"""Op -> function from the ranges of its operands to the range of its result."""

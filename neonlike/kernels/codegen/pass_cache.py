@@ -1,7 +1,7 @@
-"""Chooses the values that a pass of a reduction keeps for later ones, and where it keeps them.
+"""Selection of values that a reduction's pass keeps for later passes, and of their storage.
 
-By rows, values lie in a buffer of a row. By columns, one value lies in an output that is overwritten later; or what
-several passes need of a block of columns, inputs too, is *packed*: it lies in a block of memory of its own.
+By rows, values are kept in a row buffer. By columns, one value is kept in an output that is overwritten later; or the
+inputs and values that several passes need of a block of columns are *packed* in a separate block of memory.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from neonlike.kernels.planning.lower import Arg, ValueArg
 from neonlike.optree.dtypes import compute_dtype
 
 CACHE_COST = 8
-"""Flops above which a value is kept between the passes over a row rather than computed again."""
+"""Flops above which a value is kept between the passes over a row, not recomputed."""
 PACKED_INDEX = "at * pitch + b"
 """Index of an element in a packed block."""
 
 
 class Packed(NamedTuple):
-    """An input or a value kept in a packed block; ``offset`` counts bytes an element."""
+    """An input or value in a packed block; ``offset`` is in bytes per element."""
 
     name: str
     ctype: str
@@ -32,15 +32,15 @@ class Packed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PassCache:
-    """The values that are kept.
+    """The kept values.
 
     Attributes
     ----------
     values : set of int
     output : Array or None
-        The output that holds the only one.
+        The output that holds the single kept value.
     packed : mapping of str to Packed
-        What is packed, by the name of the array or value.
+        Packed arrays and values, by name.
     """
 
     values: frozenset[int] = frozenset()
@@ -49,30 +49,30 @@ class PassCache:
 
     @property
     def bytes_packed(self) -> int:
-        """Bytes of the packed block for each of its elements."""
+        """Bytes per element of the packed block."""
         return _bytes_of(self.packed)
 
 
 def cache_in_rows(values: ReduceValues) -> PassCache:
-    """Values in buffers of a row."""
+    """Keep values in row buffers."""
     return PassCache(_worth_keeping(values))
 
 
 def cache_in_output(values: ReduceValues) -> PassCache:
-    """A value in an output, if it is the only one and no pass from the one that makes it on reads the same memory."""
+    """Keep a single value in an output, if no pass from its computation on reads the same memory."""
     chosen = _worth_keeping(values)
     output = next((array for array in values.kernel.outputs if _can_hold(values, chosen, array)), None)
     return PassCache() if output is None else PassCache(chosen, output)
 
 
 def cache_packed(values: ReduceValues, along: Collection[str]) -> PassCache:
-    """Values, and the inputs ``along`` memory that several passes read, in a packed block."""
+    """Keep values, and inputs ``along`` memory that several passes read, in a packed block."""
     chosen = _worth_keeping(values)
     return PassCache(chosen, packed=_packed(values, chosen, along))
 
 
 def _worth_keeping(values: ReduceValues) -> frozenset[int]:
-    """Values that one pass computes and a later one would compute again, where keeping them costs less."""
+    """Values that a later pass would recompute at a higher cost than keeping them."""
     kept: set[int] = set()
     before: set[int] = set()
     for args in values.wanted():
@@ -92,7 +92,7 @@ def _worth_keeping(values: ReduceValues) -> frozenset[int]:
 
 
 def _cost(values: ReduceValues, index: int) -> int:
-    """Flops of computing value ``index`` from memory and row values; counted no further than needed."""
+    """Flops to compute value ``index`` from memory and row values, counted only up to the limit."""
     total, stack = 0, [index]
     while stack and total < CACHE_COST:
         value = values.by_index[stack.pop()]
@@ -102,7 +102,7 @@ def _cost(values: ReduceValues, index: int) -> int:
 
 
 def _reached(values: ReduceValues, args: Sequence[Arg], stops: Collection[int]) -> Iterator[Arg]:
-    """What a pass over ``args`` reads and computes, each once, but not what values in ``stops`` are made of."""
+    """Inputs and values in a pass over ``args``, each once, without operands of the values in ``stops``."""
     seen: set[Arg] = set()
     stack = list(args)
     while stack:
@@ -116,7 +116,7 @@ def _reached(values: ReduceValues, args: Sequence[Arg], stops: Collection[int]) 
 
 
 def _can_hold(values: ReduceValues, cached: Collection[int], output: Array) -> bool:
-    """True if ``output`` can keep the only cached value."""
+    """True if ``output`` can hold the single kept value."""
     if len(cached) != 1 or not values.covers(output):
         return False
     (index,) = cached
@@ -133,9 +133,9 @@ def _can_hold(values: ReduceValues, cached: Collection[int], output: Array) -> b
 
 
 def _packed(values: ReduceValues, cached: Collection[int], along: Collection[str]) -> dict[str, Packed]:
-    """Places in the packed block.
+    """Positions in the packed block.
 
-    A value takes the place of an input that no later pass reads, since it is made where that is read last.
+    A value takes the place of an input that no later pass reads, because it is computed at the input's last read.
     """
     readers: dict[str, list[int]] = {}
     makers: dict[int, int] = {}

@@ -1,7 +1,7 @@
-"""A reduce stage sorted for its template: which pass makes which reduction, what is known before, what is kept.
+"""Passes of a reduce stage for its template: reductions of each pass, and known and kept values.
 
-A *pass* goes once over the reduced axis. Between passes, values that do not vary along it are *settled*; after the
-last one, results of the whole space are stored in one more loop, the *final* one.
+A *pass* goes once over the reduced axis. Between passes, values that do not vary along it are *settled*; after the last
+one, a *final* loop stores results of the whole space.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ from neonlike.kernels.planning.lower import Arg, Value, ValueArg
 from neonlike.optree.dtypes import F32, compute_dtype
 
 LIGHT_COST = 8
-"""Flops an element below which a pass by rows is as long as its additions; four go into a partial result at a time."""
+"""Flops per element below which a pass by rows is limited by its additions; four are then added into one partial
+result."""
 LIGHT_LANES, LANES = 16, 32
-"""Partial results side by side in a light pass by rows, which reads memory in its order with so few, and in another.
+"""Number of parallel partial results: in a light pass by rows, limited by reading memory in order, and in others.
 
-Against 64, a sum of squares of 1M elements took 0.92 of the time; a softmax of 16M 0.93, and with 16 1.02.
+Compared with 64, a sum of squares of 1M elements took 0.92 of the time; a softmax of 16M 0.93, and with 16 1.02.
 """
 ARRAY_CALLS = {"exp": "nl_exp_array_f32"}
-"""Functions of vecmath_array.h, which take the place of float32 ops over a stretch of a row."""
+"""Functions of vecmath_array.h that replace float32 ops over a stretch of a row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One pass, and in ``settle`` what is computed once a row before it."""
+    """One pass, with ``settle`` computed once per row before it."""
 
     reductions: tuple[Reduction, ...] = ()
     known: tuple[Line, ...] = ()
@@ -39,27 +40,27 @@ class Level:
     lines: tuple[Line, ...] = ()
     stores: tuple[str, ...] = ()
     light: bool = False
-    ahead: tuple[str, ...] = ()  # arrays that lie along memory
-    fetched: tuple[Any, ...] = ()  # those whose next row is fetched meanwhile
-    share: tuple[int, int] = (0, 1)  # of its cache lines, which
-    widened: tuple[str, ...] = ()  # float16 arrays, stretches of which are converted at once
-    padded: tuple[Array, ...] | None = None  # what it reads, if all of that lies along memory, but what is widened
+    ahead: tuple[str, ...] = ()  # arrays contiguous along the pass
+    fetched: tuple[Any, ...] = ()  # of these, arrays with the next row prefetched
+    share: tuple[int, int] = (0, 1)  # its share of their cache lines
+    widened: tuple[str, ...] = ()  # float16 arrays converted in stretches
+    padded: tuple[Array, ...] | None = None  # its inputs, if all of them but widened ones are contiguous along the pass
     cached: tuple[str, ...] = ()
     reads_cache: bool = False
     kept: tuple[Line, ...] = ()
     settle: Level | None = None
     call: ArrayCall | None = None
-    narrow: Level | None = None  # what is tried first, see ranged.py
-    ranged: tuple[int | str, ...] = ()  # the reductions of a narrow form that may be out of range
+    narrow: Level | None = None  # tried first, see ranged.py
+    ranged: tuple[int | str, ...] = ()  # reductions of a narrow form that may be out of range
 
     @property
     def by_fours(self) -> bool:
-        """Whether four elements may meet each other before they meet a partial result."""
+        """Whether four elements may be combined before they meet a partial result."""
         return self.light and not self.cached and not any(r.position for r in self.reductions)
 
     @property
     def lanes(self) -> int:
-        """Partial results side by side, by rows in C; of narrow ones as many more as fit in their place."""
+        """Number of parallel partial results, by rows in C; narrower ones are proportionally more."""
         if not self.light:
             return LANES
         widest = max((r.itemsize for r in self.reductions if not r.position), default=4)
@@ -70,8 +71,8 @@ class Level:
 class ArrayCall:
     """A pass over a stretch of a row around a call of ``function``, for machines where that is faster.
 
-    Lines ``before`` lead to its ``operand``, those ``after`` go on from ``value``. The stretch lies in ``room``, where
-    the value is cached; in an array of its own if that is empty.
+    Lines ``before`` compute its ``operand``, and those ``after`` continue from ``value``. The stretch is stored in
+    ``room``, the cache of the value, or in a separate array if that is empty.
     """
 
     function: str
@@ -84,14 +85,14 @@ class ArrayCall:
 
 @dataclass(frozen=True, slots=True)
 class Passes:
-    """All passes of a stage, as templates read them."""
+    """All passes of a stage, for templates."""
 
     levels: tuple[Level, ...]
     final: Level
     row_values: tuple[Line, ...]
     """Values kept for a row (or a block of columns) between passes."""
     row_level: Level
-    """Stores of what is as small as the reductions."""
+    """Stores of results with the size of the reductions."""
 
     def context(self) -> dict[str, Any]:
         """Template context."""
@@ -106,7 +107,7 @@ class Passes:
 
 
 class Done(NamedTuple):
-    """The state that the passes so far left behind: the values that are cached, and the arrays that are packed."""
+    """State after some passes: cached values, and packed arrays."""
 
     cached: frozenset[int] = frozenset()
     packed: frozenset[str] = frozenset()
@@ -116,7 +117,7 @@ NOTHING_DONE = Done()
 
 
 class Reached(NamedTuple):
-    """The inputs of a loop: arrays to load, values to compute, row values, and values cached by a pass before it."""
+    """Inputs of a loop: arrays to load, values to compute, row values, and values cached by an earlier pass."""
 
     arrays: tuple[Array, ...]
     computed: frozenset[int]
@@ -126,7 +127,7 @@ class Reached(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReduceForm:
-    """How the passes of a reduce stage are written.
+    """Parameters for writing the passes of a reduce stage.
 
     Attributes
     ----------
@@ -135,16 +136,16 @@ class ReduceForm:
     index_of : mapping
         Text of each array's index in a pass, by the array's name.
     by_columns : bool
-        Columns side by side, else one row after the other.
+        True: columns side by side; False: one row after the other.
     cache : PassCache
     along : set of str
-        Arrays that a pass reads, or blocks of which it reads, along memory.
+        Arrays that a pass reads, whole or in blocks, along memory.
     streamed : set of str
-        Outputs that a final loop stores in ``staged_<name>``, at ``streamed_index``.
+        Outputs that a final loop stores in ``staged_<name>`` at ``streamed_index``.
     cache_index : str
-        Index of an element in the cache of a row.
+        Index of an element in a row's cache.
     calls : bool
-        Whether passes may be written around calls.
+        Whether passes may use calls on stretches.
     """
 
     values: ReduceValues
@@ -166,7 +167,7 @@ class ReduceForm:
     # Passes
 
     def passes(self) -> Passes:
-        """All passes, each of which knows what those before it left behind."""
+        """All passes, each based on the state left by the previous ones."""
         levels: list[Level] = []
         done = NOTHING_DONE
         for depth in range(1, self.values.passes + 1):
@@ -177,7 +178,7 @@ class ReduceForm:
         return Passes(tuple(levels), self._final(done), (*map(_declared, row_values), *sums), self._row_level())
 
     def _level(self, depth: int, done: Done) -> tuple[Level, Done]:
-        """Pass ``depth`` (from 1): its reductions and the inner lines they need; and what is left behind after it."""
+        """Pass ``depth`` (from 1): its reductions and their inner lines; and the state after it."""
         made = self.values.reductions(depth)
         args = [value.args[0] for value in made]
         reached = self._reach(args, done)
@@ -191,7 +192,7 @@ class ReduceForm:
         return level, left
 
     def _final(self, done: Done) -> Level:
-        """The last pass, which stores what covers the whole space."""
+        """The last pass, which stores the results of the whole space."""
         chosen = [(a, arg) for a, arg in zip(self.kernel.outputs, self.kernel.sinks) if self.values.covers(a)]
         level = self.read([arg for _, arg in chosen], done)
         stores = [
@@ -227,18 +228,18 @@ class ReduceForm:
         return replace(level, reductions=tuple(map(self._reduction, made)), kept=tuple(map(_declared, fresh)))
 
     def _reduction(self, value: Value) -> Reduction:
-        """The texts of a reduction that a pass makes."""
+        """Texts of a reduction computed in a pass."""
         found = describe_reduction(self.writer, value)
         beside = any(value.index == shifted.most for shifted in self.values.shifted.values())
         return with_sum(found, value) if beside else found
 
     def _line(self, index: int) -> Line:
-        """The line of a value that is no reduction of a pass."""
+        """Line of a value that is not a reduction of a pass."""
         value, shifted = self.values.by_index[index], self.values.shifted.get(index)
         return self.writer.line(value) if shifted is None else sum_line(self.writer, value, shifted)
 
     def _call(self, args: list[Arg], reached: Reached, done: Done) -> ArrayCall | None:
-        """A pass that computes ``args`` around the only call among what it has ``reached``; None if there is none."""
+        """A pass that computes ``args`` around the single call in ``reached``; None if there is none."""
         by_index = self.values.by_index
         values = [by_index[i] for i in reached.computed if by_index[i].spec.name in ARRAY_CALLS]
         if len(values) != 1 or compute_dtype(values[0].dtype) != F32:
@@ -264,15 +265,15 @@ class ReduceForm:
     # Loops
 
     def read(self, args: Iterable[Arg], done: Done = NOTHING_DONE) -> Level:
-        """The loads and lines that compute ``args`` in an inner loop, or in one over rows."""
+        """Loads and lines that compute ``args`` in an inner loop, or in a loop over rows."""
         return self._written(self._reach(args, done), done)[0]
 
     def _reach(
         self, args: Iterable[Arg], done: Done, fresh: frozenset[int] = frozenset(), called: int | None = None
     ) -> Reached:
-        """Walk from ``args`` down to memory, to what is known, and to the value that is ``called``.
+        """Walk from ``args`` down to memory, to known values, and to the value ``called``.
 
-        Row values are known, but for those that are ``fresh``, which are computed here.
+        Row values are known, except for those in ``fresh``, which are computed here.
         """
         arrays: dict[str, Array] = {}
         computed: set[int] = set()
@@ -298,7 +299,7 @@ class ReduceForm:
         return Reached(tuple(arrays.values()), *map(frozenset, (computed, known, again)))
 
     def _written(self, reached: Reached, done: Done) -> tuple[Level, Done]:
-        """The lines for what was reached, and what is left behind after them."""
+        """Lines for the reached values, and the state after them."""
         by_index = self.values.by_index
         known = [replace(_declared(by_index[i]), text=f"w_v{i}[b]") for i in sorted(reached.known)]
         loads: dict[bool, list[Line]] = {False: [], True: []}
@@ -329,7 +330,7 @@ class ReduceForm:
         return level, Done(done.cached.union(fresh), done.packed.union(packed))
 
     def _load(self, array: Array, done: Done) -> Line:
-        """The line that reads ``array``, where it is packed already from there."""
+        """Line that loads ``array``, from its packed copy if there is one."""
         line = self.writer.load(array, self.index_of[array.name])
         if array.name not in done.packed:
             return line
@@ -345,7 +346,7 @@ class ReduceForm:
 
 
 def widened(values: ReduceValues, wide: Mapping[str, str], packed: Iterable[str] = ()) -> dict[str, str]:
-    """Where passes read and write float16 arrays, of ``wide``: those that vary and are not ``packed``."""
+    """Index texts for the ``wide`` float16 arrays of passes: those that vary and are not ``packed``."""
     arrays = (*values.kernel.inputs, *values.kernel.outputs)
     chosen = {a.name for a in arrays if a.name in wide and values.varies(a.shape)} - set(packed)
     return {name: text for name, text in wide.items() if name in chosen}

@@ -1,9 +1,9 @@
-"""Range checks before loops of functions that are fast for most numbers only.
+"""Range checks before loops, for functions with a fast form for most numbers.
 
-Below 2^20 an angle is reduced by three multiplications, beyond by four to ten times as much arithmetic; a quarter of
-pow's instructions are about bases that are negative, 0 or not finite. Vector code cannot choose for each element; so
-the operands of a strip are checked first, and a loop with the fast functions follows if all are in range, else one with
-those that take any number. Both give the same bits.
+Below 2^20 an angle is reduced by three multiplications, above by four to ten times as much arithmetic; a quarter of
+pow's instructions handle bases that are negative, 0 or not finite. Vector code cannot branch per element; so the
+operands of a strip are checked first, followed by a loop with the fast functions if all are in range, or else by the
+general loop. Both give the same bits.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from neonlike.kernels.planning.lower import Value, ValueArg
 from neonlike.optree.dtypes import F64, compute_dtype
 
 BOUNDED_CALLS = {"sin": "angle", "cos": "angle", "tan": "angle", "pow": "pow"}
-"""Ops whose function has a fast form, ``nl_<op>_bounded``, and what its check ``nl_..._in_range`` is named for."""
+"""Ops with a fast form, ``nl_<op>_bounded``, and the name used in its check ``nl_..._in_range``."""
 CHECK_COST = 12
 """Flops above which computing the operands twice costs more than it saves."""
 
@@ -28,19 +28,19 @@ class RangeCheck:
     Attributes
     ----------
     lines : list of Line
-        They compute the operands.
+        Lines that compute the operands.
     tests : list of Line
-        Texts that tell where an operand is out of range, and the variables in which they are combined bit by bit.
+        Tests for operands out of range, and the variables that combine them bitwise.
     bounded : list of Line
-        All lines of the loop that follows if none is.
+        All lines of the fast loop.
     conditions : list of str
-        Texts that are true if none is.
+        Conditions for the fast loop.
     hoisted : list of Line
-        What comes before that loop.
+        Lines before the fast loop.
     stores : list of str
-        What it stores; none: as the other loop does.
+        Stores of the fast loop; empty: those of the general loop.
     afterwards : bool
-        Whether that loop checks as it computes, and the other one follows where it was wrong.
+        Whether the fast loop checks while computing, followed by the general loop on failure.
     """
 
     lines: list[Line]
@@ -85,7 +85,7 @@ def find_range_check(writer: Writer, loads: Iterable[Line], lines: Iterable[Line
 
 
 def _below(writer: Writer, value: Value, values: dict[int, Value]) -> set[int]:
-    """The values that the operand of ``value`` is computed from."""
+    """The values from which the operand of ``value`` is computed."""
     found: set[int] = set()
     stack = list(value.args)
     while stack:
@@ -103,7 +103,7 @@ def _test(writer: Writer, value: Value) -> Line:
 
 
 def _bounded(line: Line, chosen: Iterable[Value]) -> Line:
-    """``line`` with the fast function if it computes one of ``chosen``."""
+    """Use the fast function in ``line`` if it computes one of ``chosen``."""
     for value in chosen:
         if line.name == f"v{value.index}":
             function = f"nl_{value.spec.name}_"

@@ -1,9 +1,9 @@
-"""Sums of squares that are float64 for its range alone: they are summed in float32 first.
+"""Sums of squares in float64 for its range alone: they are first summed in float32.
 
-The square of a float32 may be beyond float32, so norms square in float64 (op ``widen``), which takes twice as long and
-is needed for few rows. A sum of float32 squares is as exact as other sums of float32 unless it is infinite, or so small
-that squares vanished in it. So a pass with such sums has a narrow form, which comes first; templates run the pass as it
-stands where a sum of the narrow one is out of range.
+The square of a float32 may overflow float32, so norms square in float64 (op ``widen``), which takes twice as long and
+is needed for few rows. A sum of float32 squares is as exact as other float32 sums, unless it is infinite or so small
+that squares underflowed. So a pass with such sums gets a narrow form that runs first; templates run the original pass
+if a sum of the narrow one is out of range.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from neonlike.optree.dtypes import F32, F64
 
 
 def with_narrow(form: ReduceForm, passes: Passes) -> Passes:
-    """``passes`` with a narrow form of those that have one."""
+    """Add narrow forms to ``passes`` where possible."""
     levels = [replace(level, narrow=_narrow(form, level)) for level in passes.levels]
     after = [*levels[1:], passes.final]
     for k, level in enumerate(after):
@@ -32,13 +32,13 @@ def with_narrow(form: ReduceForm, passes: Passes) -> Passes:
 
 
 def in_float(level: Level, lines: tuple[Line, ...], sums: Mapping[int | str, Reduction]) -> Level:
-    """The narrow form of ``level``: other lines, and other reductions in place of some of its own."""
+    """Narrow form of ``level``: other lines, and replacements for some of its reductions."""
     reductions = tuple([sums.get(r.index, r) for r in level.reductions])
     return replace(level, lines=lines, reductions=reductions, ranged=tuple(sums))
 
 
 def _narrow(form: ReduceForm, level: Level) -> Level | None:
-    """``level`` with float32 squares, None if it has no squares that are float64 for its range alone."""
+    """Convert ``level`` to float32 squares; None if no squares are float64 for its range alone."""
     computed = {line.name for line in level.lines}
     sums, lines = dict[int | str, Reduction](), dict[str, Line]()
     for r in level.reductions:
@@ -58,7 +58,7 @@ def _narrow(form: ReduceForm, level: Level) -> Level | None:
 
 
 def _narrow_settle(form: ReduceForm, settle: Level, sums: Collection[int | str]) -> Level | None:
-    """The settle lines of sums that are in range, in float32 as far as nothing else is in it; None: nothing is."""
+    """Settle lines for sums in range, in float32 as far as possible; None if nothing changes."""
     single = {int(index) for index in sums}
     known = {line.name for line in settle.known}
     computed = [value for line in settle.lines if line.name not in known and (value := _named(form, line))]
@@ -75,12 +75,12 @@ def _narrow_settle(form: ReduceForm, settle: Level, sums: Collection[int | str])
 
 
 def _named(form: ReduceForm, line: Line) -> Value | None:
-    """The value that a line computes."""
+    """The value computed by a line."""
     return form.values.by_index.get(int(line.name[1:])) if re.fullmatch(r"v\d+", line.name) else None
 
 
 def _is_single(form: ReduceForm, value: Value, single: Collection[int]) -> bool:
-    """Whether a value is float64 for its range alone: a widened float32, or of such values and numbers."""
+    """Whether a value is float64 for its range alone: a widened float32, or computed from such values and numbers."""
     if value.spec.name == "widen":
         return form.writer.operand(value.args[0])[1] == F32
     known = [isinstance(arg, ValueArg) and arg.value in single for arg in value.args]
@@ -88,7 +88,7 @@ def _is_single(form: ReduceForm, value: Value, single: Collection[int]) -> bool:
 
 
 def _widened_square(form: ReduceForm, value: Value) -> tuple[Value, Value] | None:
-    """The square that ``value`` sums, and the widened float32 that is squared; None if it sums anything else."""
+    """The square summed by ``value``, and its widened float32 operand; None if it sums anything else."""
     square = _value(form, value.args[0]) if value.spec.name == "sum" else None
     wide = _value(form, square.args[0]) if square is not None and square.spec.name == "sqr" else None
     if square is None or wide is None or wide.spec.name != "widen" or wide.dtype != F64:
@@ -97,11 +97,11 @@ def _widened_square(form: ReduceForm, value: Value) -> tuple[Value, Value] | Non
 
 
 def _value(form: ReduceForm, arg: Arg) -> Value | None:
-    """The value of this stage that ``arg`` is; None for an array or a number."""
+    """The value of this stage behind ``arg``; None for an array or a number."""
     return next((form.values.by_index[i] for i in form.values.computed([arg])), None)
 
 
 def _mentions(texts: Iterable[str], names: Iterable[str]) -> bool:
-    """Whether one of ``texts`` has one of ``names`` as a word."""
+    """Whether one of ``names`` occurs as a word in ``texts``."""
     word = re.compile(rf"\b({'|'.join(names)})\b")
     return any(word.search(text) for text in texts)

@@ -1,4 +1,4 @@
-"""Writes each reduction's texts for templates: how a value is added to a partial result, how two of these merge."""
+"""Texts of reductions for templates: adding a value to a partial result, and merging partial results."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _STARTS = {"sum": "0", "prod": "1", "any": "0", "all": "1"}
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """Texts of one reduction; see the templates for where each is used."""
+    """Texts of one reduction; see the templates for their use."""
 
-    index: int | str  # str of what is no value of the stage
+    index: int | str  # str for a reduction that is not a value of the stage
     position: str  # ">" or "<" for argmax and argmin
     ctype: str
     total: str
@@ -31,24 +31,24 @@ class Reduction:
     column: str
     merge_column: str
     four: tuple[str, ...] = ()
-    magnitude: bool = False  # nan is found beside the reduction, see nl_magnitude_f32
-    itemsize: int = 4  # bytes of a partial result, 4 for any of more
-    joins: Mapping[str, str] = field(default_factory=dict, repr=False)  # of a maximum with a sum beside it, which
-    # `start` tells too (shifted.py): the functions that join the sums of two maxima, by the type of the sums
+    magnitude: bool = False  # nan is detected separately, see nl_magnitude_f32
+    itemsize: int = 4  # bytes of a partial result, 4 for any larger
+    joins: Mapping[str, str] = field(default_factory=dict, repr=False)  # for a maximum with a sum beside it, also
+    # described by `start` (shifted.py): functions that join the sums of two maxima, by the type of the sums
 
     @property
     def beside(self) -> str:
-        """Name of what is merged together with the reduction: its position, or a sum; "" if there is nothing."""
+        """Name of the companion merged with the reduction: its position, or a sum; "" without one."""
         return f"at{self.index}" if self.position else f"s{self.index}" if self.joins else ""
 
     @property
     def beside_type(self) -> str:
-        """Type of that in a block."""
+        """Type of the companion within a block."""
         return "int64_t" if self.position else self.ctype
 
     @property
     def beside_total(self) -> str:
-        """Type of that where partial results are merged."""
+        """Type of the companion in merged partial results."""
         return "int64_t" if self.position else "double"
 
 
@@ -86,13 +86,13 @@ def describe_reduction(writer: Writer, value: Value) -> Reduction:
 
 
 def _describe_place(writer: Writer, value: Value) -> Reduction:
-    """The texts of an argmax or argmin."""
+    """Texts of an argmax or argmin."""
     largest, i = value.spec.name == "argmax", value.index
     narrow, operand = _operand(writer, value)
     _, have = writer.operand(value.args[0])
     better = OPS["maximum" if largest else "minimum"]
     ctype = narrow or type_of(have)
-    read = writer.kernel.find(value.args[0]) is not None  # of what is computed, compilers lose the vector code
+    read = writer.kernel.find(value.args[0]) is not None  # for computed operands, compilers lose the vector code
     magnitude = read and have == F32 and writer.language == "c"
 
     def best(a: str, b: str) -> str:
@@ -106,16 +106,16 @@ def _describe_place(writer: Writer, value: Value) -> Reduction:
 
 
 def _operand(writer: Writer, value: Value) -> tuple[str, str]:
-    """The narrow type that partial results of ``value`` need, "" if they need the usual one, and its operand there."""
+    """Narrow type of ``value``'s partial results, "" for the usual one, and the operand in it."""
     narrow, (operand, _) = _narrow(writer, value), writer.operand(value.args[0])
     return narrow, f"({narrow}){operand}" if narrow else operand
 
 
 def _narrow(writer: Writer, value: Value) -> str:
-    """The type that partial results of an integer array need, where that is narrower than int64; "" where it is not.
+    """Type of the partial results of an integer array if narrower than int64; otherwise "".
 
-    Extremes stay in the type of the elements. Sums of 8 and 16 bits fit in 32 until they are emptied, after a thousand
-    elements at most.
+    Extremes stay in the type of the elements. Sums of 8 and 16 bits fit in 32 bits until they are emptied, after at
+    most a thousand elements.
     """
     array = writer.kernel.find(value.args[0])
     if writer.language != "c" or array is None or array.dtype.kind not in "iu" or array.dtype.itemsize == 8:
@@ -126,12 +126,12 @@ def _narrow(writer: Writer, value: Value) -> str:
 
 
 def _extreme(largest: bool, a: str, b: str) -> str:
-    """The larger or the smaller of ``a`` and ``b``, neither of which is nan."""
+    """The larger or smaller of ``a`` and ``b``, neither of which is nan."""
     return f"{b} {'>' if largest else '<'} {a} ? {b} : {a}"
 
 
 def _worst(largest: bool, ctype: str) -> str:
-    """What every value is at least as good as, in search of the largest or the smallest."""
+    """Neutral start of a search for the maximum or minimum."""
     if ctype in ("float", "double"):
         return "-INFINITY" if largest else "INFINITY"
     name = ctype[:-2].upper()

@@ -1,7 +1,7 @@
-"""Kernel sources: a template and what fills it. All decisions are made in Python; templates only loop and choose.
+"""Kernel sources: templates with their contexts. All decisions are made in Python; templates only loop and choose.
 
-A source is told from others by the files of its template and by its context, so a kernel that was compiled before is
-found without rendering, which would cost more than loading it.
+A source is identified by the files of its template and by its context, so that a compiled kernel is found without
+rendering, which would cost more than loading it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def template_text(path: str) -> str:
 
 
 def header_texts(paths: Iterable[str]) -> dict[str, str]:
-    """Texts of headers below ``templates/c`` by the names that C includes them with, which leave out the folder."""
+    """Texts of headers below ``templates/c``, by their names in ``#include``, which omit the folder."""
     return {path.rpartition("/")[2]: template_text(f"c/{path}") for path in paths}
 
 
@@ -53,18 +53,18 @@ _READS_FILE = re.compile(r'\{%-?\s*(?:include|import|from|extends)\s+"([^"]+)"')
 
 
 def is_text(template: str) -> bool:
-    """Whether ``template`` is the text of one, which has several lines, and not the name of a file."""
+    """Whether ``template`` is a template's text, with several lines, not a file name."""
     return "\n" in template
 
 
 def text_of(template: str) -> str:
-    """The text of a template, given by itself or by its file."""
+    """Text of a template, given as text or as a file name."""
     return template if is_text(template) else template_text(template)
 
 
 @lru_cache(maxsize=64)
 def files_of(template: str) -> tuple[str, ...]:
-    """A template and, after it, the files that Jinja2 reads for it: included, imported, and theirs."""
+    """A template, followed by all files that it includes or imports, directly or indirectly."""
     files = [template]
     for path in files:
         files += [name for name in _READS_FILE.findall(text_of(path)) if name not in files]
@@ -72,27 +72,27 @@ def files_of(template: str) -> tuple[str, ...]:
 
 
 STYLE = "1"
-"""To be raised when the same template and context give another text than before."""
+"""To be raised when the same template and context render to another text than before."""
 
 
 @lru_cache(maxsize=64)
 def _names_of(template: str) -> frozenset[str]:
-    """What the files of a template use of a library."""
+    """Library names used in the files of a template."""
     return names_in("\0".join(map(text_of, files_of(template))))
 
 
 class TemplateSource:
-    """Source of one kernel, rendered when its text is asked for.
+    """Source of one kernel, rendered on demand.
 
     Parameters
     ----------
     template : str
-        Path below ``kernels/templates``; or the text itself, for a kernel of one's own program.
+        Path below ``kernels/templates``, or the text itself, for a user's kernel.
     context : dict
-        What the template needs but ``name``; the ``repr`` of it must tell its contents.
+        Context of the template except ``name``; its ``repr`` must determine its contents.
     library : Library, optional
-        What the text may use, if the template includes nothing itself: what it does use is included, and what it does
-        not use of its own is taken out.
+        Library for a template without includes: used headers are included, and unused definitions of the text are
+        removed.
     """
 
     def __init__(self, template: str, context: dict[str, Any], library: Library | None = None) -> None:
@@ -105,7 +105,7 @@ class TemplateSource:
 
     @cached_property
     def identity(self) -> str:
-        """Hash of all that the text depends on, but for headers."""
+        """Hash of everything that the text depends on, except headers."""
         files = files_of(self.template)
         parts = "\0".join([STYLE, *files, *map(text_of, files), self._shown])
         return hashlib.sha256(parts.encode()).hexdigest()

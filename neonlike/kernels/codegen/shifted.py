@@ -1,8 +1,8 @@
-"""Sums of exp(x - c), c known from the largest x: what it takes to find both in one pass, as in a softmax.
+"""Sums of exp(x - c) with c from the maximum of x: computed in one pass with the maximum, as in a softmax.
 
-A pass keeps the largest x so far, M, and S = sum(exp(x - M)); where a larger one comes, or where two such pairs meet,
-the S of the smaller M is scaled by exp(M - larger M) (Milakov, Gimelshein 2018). Then sum(exp(x - c)) = S*exp(M - c),
-for any c, and exactly S where c is M. ``nl_joined_f32`` and ``nl_sum_around_f32`` of functions.h are these steps.
+A pass keeps the maximum so far, M, and S = sum(exp(x - M)); at a larger x, or when two such pairs merge, the S of the
+smaller M is scaled by exp(M - larger M) (Milakov, Gimelshein 2018). Then sum(exp(x - c)) = S*exp(M - c) for any c, and
+exactly S for c = M. ``nl_joined_f32`` and ``nl_sum_around_f32`` of functions.h implement these steps.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SUFFIX = {F32: "f32", F64: "f64"}
 
 
 def with_shifted(values: ReduceValues) -> ReduceValues:
-    """``values`` without the passes whose reductions are all sums that the pass before them can find as well."""
+    """Remove passes from ``values`` whose reductions are all sums that the previous pass can compute as well."""
     depth = 2
     while depth <= values.passes:
         sums = {value.index: _shifted(values, value) for value in values.reductions(depth)}
@@ -35,7 +35,7 @@ def with_shifted(values: ReduceValues) -> ReduceValues:
 
 
 def _shifted(values: ReduceValues, value: Value) -> Shifted | None:
-    """``value`` as the sum of exp(x - c), whose pass before it finds the largest x; None if it is anything else."""
+    """Match ``value`` as a sum of exp(x - c) after the pass of the maximum of x; None if it is anything else."""
     power = _computed(values, value.args[0]) if value.spec.name == "sum" else None
     difference = _computed(values, power.args[0]) if power is not None and power.spec.name == "exp" else None
     if power is None or difference is None or difference.spec.name != "sub":
@@ -49,12 +49,12 @@ def _shifted(values: ReduceValues, value: Value) -> Shifted | None:
 
 
 def _computed(values: ReduceValues, arg: Arg) -> Value | None:
-    """The value of this stage that ``arg`` is; None for an array or a number."""
+    """The value of this stage behind ``arg``; None for an array or a number."""
     return next((values.by_index[index] for index in values.computed([arg])), None)
 
 
 def with_sum(reduction: Reduction, value: Value) -> Reduction:
-    """The maximum ``value`` with the sum S beside it."""
+    """The maximum ``value`` with the sum S as companion."""
     dtype = compute_dtype(value.dtype)
     suffix, ctype = _SUFFIX[dtype], type_of(dtype)
     joins = {"double": f"nl_joined_wide_{suffix}" if dtype == F32 else f"nl_joined_{suffix}"}
@@ -63,7 +63,7 @@ def with_sum(reduction: Reduction, value: Value) -> Reduction:
 
 
 def sum_line(writer: Writer, value: Value, shifted: Shifted) -> Line:
-    """The line that computes the shifted sum ``value`` of S and M."""
+    """Line that computes the shifted sum ``value`` from S and M."""
     dtype, most = compute_dtype(value.dtype), shifted.most
     around = writer.converted_operands(shifted.difference)[1]
     return Line(f"v{value.index}", type_of(dtype), f"nl_sum_around_{_SUFFIX[dtype]}(v{most}, e{most}, {around})")

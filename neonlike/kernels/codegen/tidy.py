@@ -1,6 +1,6 @@
-"""A rendered kernel as a person would write it: without what it defines and does not use, indented by its braces.
+"""Tidying of rendered kernels: removal of unused definitions, and indentation by braces.
 
-Templates declare what any of their kernels may need, and mark locals that one may not use by ``(void)name;``.
+Templates declare everything that any of their kernels may need, and mark optional locals by ``(void)name;``.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _DEFINE = re.compile(r"^#define (\w+) .*\n", re.MULTILINE)
 _BRACE = re.compile("[{}]")
 _COMMENT = re.compile(r"/\*.*?\*/")
 _HEADER = re.compile(r"(?:\} )?(?:else )?(?:if|for|while) \(.*\)$|(?:\} )?else$")
-"""Of a statement, which stands on the next line."""
+"""Header of a statement that stands on the next line."""
 
 
 def tidied(text: str) -> str:
-    """``text``, C or CUDA, without unused locals and macros, without empty functions, its lines indented."""
+    """Remove unused locals and macros and empty functions from ``text``, C or CUDA, and indent it."""
     text = _FUNCTION.sub(lambda found: _without_unused(found.group()), text)
     for empty, name in _EMPTY.findall(text):
         text = re.sub(rf"(?:^ *if \(.*\)\n)?^ *{name}\(.*\);\n", "", text.replace(empty, ""), flags=re.MULTILINE)
@@ -35,7 +35,7 @@ def tidied(text: str) -> str:
 
 
 def _without_unused(function: str) -> str:
-    """A function without its marks, and without the locals that are marked and not used."""
+    """Remove a function's marks, and its marked but unused locals."""
     if "(void)" not in function:
         return function
     marked = set(_MARK.findall(function))
@@ -62,7 +62,7 @@ def _code(line: str) -> str:
 
 
 def _ends_of_scopes(lines: list[str]) -> list[int]:
-    """Of each line, the one that closes the braces around it."""
+    """For each line, the index of the line that closes the enclosing braces."""
     ends, opened = [0] * len(lines), [0]
     for at, line in enumerate(lines):
         for _ in range(line.count("{") - line.count("}")):
@@ -80,7 +80,7 @@ def _declared(line: str) -> set[str]:
 
 
 def _parts(text: str) -> Iterator[str]:
-    """``text`` cut at the commas outside of parentheses."""
+    """Split ``text`` at commas outside of parentheses."""
     depth, part = 0, ""
     for piece in re.split(r"([(\[{]|[)\]}]|, )", text):
         depth += (piece in tuple("([{")) - (piece in tuple(")]}"))
@@ -98,7 +98,7 @@ def _name(part: str) -> str:
 
 
 def _without(line: str, unused: set[str]) -> str:
-    """A line without what it declares of ``unused``."""
+    """A line without its declarations of ``unused`` names."""
     found = _DECLARATION.match(line)
     if found is None or not unused:
         return line
@@ -107,8 +107,8 @@ def _without(line: str, unused: set[str]) -> str:
 
 
 def _indented(text: str) -> Iterator[str]:
-    """Lines as deep as the braces around them; blank ones between functions only."""
-    opened: list[int] = []  # how deep the lines are whose braces are open
+    """Indent lines by the depth of enclosing braces; blank lines remain between functions only."""
+    opened: list[int] = []  # depths at the open braces
     under, parentheses, comment, blank = 0, 0, False, False
     for line in text.splitlines():
         bare = line.strip()

@@ -1,1 +1,1 @@
-"""Stages as CUDA kernels, for a device that ``backends/gpu`` provides."""
+"""Stages as CUDA kernels, for a device from ``backends/gpu``."""

@@ -1,9 +1,9 @@
-"""CUDA source text -> cubin bytes, from the cache of compiled kernels or with NVRTC or nvcc.
+"""Compilation of CUDA source to cubins, from the kernel cache or with NVRTC or nvcc.
 
-No GPU and no driver is needed for it. A cubin runs on the architecture it was made for ("sm_90") and on later ones of
-the same major version. For a GPU that is newer than the compiler there is PTX of the newest architecture that it knows,
-which the driver, being as new as the GPU, compiles as it loads it. A driver takes no cubin of a newer major version of
-CUDA than its own: such compilers are passed over, and so are those whose modules it did not take.
+It needs no GPU and no driver. A cubin runs on its architecture ("sm_90") and on later ones of the same major version.
+For a GPU newer than the compiler the result is PTX of the newest known architecture, which the driver, as new as the
+GPU, compiles when loading it. A driver accepts no cubin from a newer major version of CUDA than its own: such compilers
+are skipped, and so are those whose modules it has refused.
 
 Never ``--use_fast_math``: kernels have to be right on nan, infinities and subnormals.
 """
@@ -32,27 +32,27 @@ from neonlike.kernels.cuda.toolkits import HOMES, named_toolkits
 from neonlike.logger import logger
 
 ABI_VERSION = "1"
-"""Part of the cache's keys; raise it when kernels of the same source text are to be called in another way."""
+"""Part of the cache's keys; increase it when the calling convention of unchanged source texts changes."""
 
 SUFFIX = ".cubin"
 FLAGS = ("-std=c++17", "--ftz=false", "--prec-div=true", "--prec-sqrt=true")
-"""Flags that NVRTC and nvcc both take."""
+"""Flags accepted by both NVRTC and nvcc."""
 NEEDED = "install the CUDA toolkit or `pip install nvidia-cuda-nvrtc`, or name an nvcc with NEONLIKE_NVCC"
 
 
 @dataclass(frozen=True)
 class CudaCompiler:
-    """A CUDA compiler that works here.
+    """A CUDA compiler on this machine.
 
     Attributes
     ----------
     identity : str
-        Its kind and version.
+        Kind and version.
     path : str
-        Of nvcc, or of NVRTC's library.
+        Path of nvcc, or of NVRTC's library.
     is_nvrtc : bool
     major : int
-        Version of CUDA that it belongs to; 0: not known.
+        Its CUDA major version; 0: unknown.
     """
 
     identity: str
@@ -61,13 +61,13 @@ class CudaCompiler:
     major: int = 0
 
     def architectures(self) -> tuple[int, ...]:
-        """Compute capabilities, times ten, that it compiles for; none if it does not say so."""
+        """Supported compute capabilities, times ten; empty if the compiler does not list them."""
         return nvrtc.architectures(self.path) if self.is_nvrtc else _architectures_of_nvcc(self.path, self.identity)
 
     def target(self, arch: str) -> str:
         """``arch`` ("sm_120") if it is known, else the newest older one as PTX ("compute_90").
 
-        With ``NEONLIKE_GPU_PTX=1`` always PTX, of ``arch`` where it is known.
+        With ``NEONLIKE_GPU_PTX=1`` always PTX, of ``arch`` if it is known.
         """
         known, wanted = self.architectures(), int(re.sub(r"\D", "", arch))
         fitting = [each for each in known if each <= wanted]
@@ -79,7 +79,7 @@ class CudaCompiler:
 
 @dataclass(frozen=True)
 class CudaTarget:
-    """A compiler, and the architecture it compiles for."""
+    """A compiler with its target architecture."""
 
     compiler: CudaCompiler
     arch: str
@@ -90,7 +90,7 @@ class CudaTarget:
         return self.compiler.identity
 
     def flags_for(self, contracted: bool = False) -> tuple[str, ...]:
-        """Flags for a kernel; ``contracted``: which may round a product and its sum together."""
+        """Flags for a kernel; ``contracted``: a product and its sum may be rounded together."""
         plain = ("-DNL_PLAIN",) if settings.GPU_PLAIN.get() else ()
         return f"-arch={self.arch}", *FLAGS, f"--fmad={'true' if contracted else 'false'}", *plain
 
@@ -100,12 +100,12 @@ class CudaTarget:
         return self.arch.startswith("compute_")
 
     def command_line(self, contracted: bool = False) -> str:
-        """The command that compiles a kernel, for messages and kept sources."""
+        """The command line for a kernel, for messages and kept sources."""
         return " ".join(("NVRTC" if self.compiler.is_nvrtc else self.compiler.path, *self.flags_for(contracted)))
 
 
 class CudaDriver(Driver[CudaTarget, bytes]):
-    """CUDA kernels: cubins, which stay on disk. Who loads one into a context keeps it."""
+    """Driver for CUDA kernels: cubins stay on disk, and whoever loads one into a context keeps it."""
 
     suffix, source_suffix = SUFFIX, ".cu"
 
@@ -117,7 +117,7 @@ class CudaDriver(Driver[CudaTarget, bytes]):
         return key_of("cuda-kernel", ABI_VERSION, compiler.identity, flags, source, *texts)
 
     def compile(self, kernel: KernelSource, text: str, compiler: CudaTarget) -> bytes:
-        """The cubin that NVRTC or nvcc makes of ``text``."""
+        """Compile ``text`` to a cubin with NVRTC or nvcc."""
         tool, name, flags = compiler.compiler, f"{kernel.name}.cu", compiler.flags_for(kernel.contracted)
         if tool.is_nvrtc:
             headers = {**_texts(kernel), "stdint.h": template_text("cuda/rtc_stdint.h"), "math.h": ""}
@@ -125,14 +125,14 @@ class CudaDriver(Driver[CudaTarget, bytes]):
         result = f"{kernel.name}{SUFFIX}"
         command = (tool.path, "-ptx" if compiler.is_ptx else "-cubin", *flags, "-I.", name, "-o", result)
         module = compile_files(command, {**_texts(kernel), name: text}, result)
-        return module + b"\0" if compiler.is_ptx else module  # the driver reads PTX up to a zero
+        return module + b"\0" if compiler.is_ptx else module  # the driver reads PTX up to a zero byte
 
     def find(self, kernel: KernelSource, key: str) -> bytes | None:
-        """The cubin from the cache."""
+        """Find the cubin in the cache."""
         return default_cache().read(key, SUFFIX)
 
     def store(self, kernel: KernelSource, key: str, data: bytes) -> bytes:
-        """Put the cubin into the cache; one that cannot be kept works all the same."""
+        """Store the cubin in the cache; it remains usable if that fails."""
         try:
             default_cache().put(key, data, SUFFIX)
         except OSError as error:
@@ -140,7 +140,7 @@ class CudaDriver(Driver[CudaTarget, bytes]):
         return data
 
     def instead(self, compiler: CudaTarget, error: Exception) -> CudaTarget | None:
-        """An nvcc, if NVRTC failed, not the source: a library of NVRTC's is missing, or the GPU is too new for it."""
+        """Return an nvcc if NVRTC itself failed: one of its libraries is missing, or the GPU is too new for it."""
         if not isinstance(error, nvrtc.NvrtcRefused) or not str(error).startswith("nvrtc: error"):
             return None
         fitting = (each for each in _nvccs() if not _is_unfit(each, _unfit, _newest))
@@ -155,35 +155,35 @@ DRIVER = CudaDriver()
 
 
 def headers() -> dict[str, str]:
-    """The texts that kernels may include, by name; integer arithmetic and random numbers are shared with C."""
+    """Texts of the available headers, by name; integer arithmetic and random numbers are shared with C."""
     own = {name: template_text(f"cuda/{name}") for name in ("types.h", "functions.h", "conversions.h")}
     return own | {name: template_text(f"c/{name}") for name in ("intmath.h", "division.h", "philox.h")}
 
 
 def find_cuda_compiler(arch: str = "") -> CudaCompiler | None:
-    """The CUDA compiler to use, or None.
+    """Find the CUDA compiler to use, or return None.
 
-    ``NEONLIKE_NVCC`` (the path of an nvcc) if it is set, else NVRTC where its library is found, else nvcc in
-    ``CUDA_HOME`` or ``CUDA_PATH``, on PATH, or in the toolkit's usual place: the first that knows ``arch``, else the
-    first. None is taken that the driver cannot follow (:func:`expect_driver`, :func:`give_up`).
+    It is ``NEONLIKE_NVCC`` (the path of an nvcc) if set, else NVRTC if its library is found, else nvcc in ``CUDA_HOME``
+    or ``CUDA_PATH``, on PATH, or in the toolkit's usual place: the first one that knows ``arch``, else the first.
+    Compilers unsuitable for the driver are skipped (:func:`expect_driver`, :func:`give_up`).
     """
     return _search(settings.NVCC.text, frozenset(_unfit), _newest, arch, *_places())
 
 
 _unfit: set[str] = set()
-"""Identities of the compilers whose modules the driver did not take."""
+"""Identities of the compilers whose modules the driver refused."""
 _newest = 0
-"""Major version of CUDA that the driver is for; 0: not known, as long as none was asked."""
+"""CUDA major version of the driver; 0: unknown, until a driver is queried."""
 
 
 def expect_driver(version: int) -> None:
-    """Say what CUDA the driver of this process is for, as 12040 for 12.4."""
+    """Set the CUDA version of this process's driver, such as 12040 for 12.4."""
     global _newest
     _newest = version // 1000
 
 
 def give_up(compiler: CudaCompiler, arch: str, why: object) -> bool:
-    """Use ``compiler`` no more in this process, as the driver does not take its modules; whether there is another."""
+    """Stop using ``compiler``, because the driver refuses its modules; return whether another exists."""
     _unfit.add(compiler.identity)
     other = find_cuda_compiler(arch)
     if other is None or other == compiler:
@@ -194,7 +194,7 @@ def give_up(compiler: CudaCompiler, arch: str, why: object) -> bool:
 
 
 def load_kernels(device: Device, kernel: KernelSource, names: Sequence[str]) -> list[Any]:
-    """Kernels of the module of ``kernel``, compiled and loaded; by the next compiler if the driver refuses the module.
+    """Compile and load the kernels of a module; if the driver refuses it, try the next compiler.
 
     Raises
     ------
@@ -212,12 +212,12 @@ def load_kernels(device: Device, kernel: KernelSource, names: Sequence[str]) -> 
 
 
 def build_cubin(kernel: KernelSource, arch: str, compiler: CudaCompiler | None = None) -> bytes:
-    """The compiled module of ``kernel`` for ``arch``, compiled unless a process did so before.
+    """Return the compiled module of ``kernel`` for ``arch``, compiling it unless it is cached.
 
     Raises
     ------
     KernelCompileError
-        There is no compiler, or it refused the source.
+        If there is no compiler, or it refused the source.
 
     Notes
     -----
@@ -232,14 +232,14 @@ def build_cubin(kernel: KernelSource, arch: str, compiler: CudaCompiler | None =
 
 
 def too_new() -> str:
-    """Names the compilers that are passed over since the driver is older, for messages; empty if none is."""
+    """Part of a message that names compilers skipped because the driver is older; empty if there are none."""
     passed = [each for each in _compilers(settings.NVCC.text) if _newest and each.major > _newest]
     names = ", ".join(f"{each.path} (CUDA {each.major})" for each in passed)
     return f" that this driver, for CUDA {_newest}, can follow: {names} is newer" if passed else ""
 
 
 def is_built(kernel: KernelSource, arch: str) -> bool:
-    """Whether the module of ``kernel`` is in the cache, so that :func:`build_cubin` compiles nothing."""
+    """Whether the module of ``kernel`` is cached, so that :func:`build_cubin` compiles nothing."""
     compiler = find_cuda_compiler(arch)
     return compiler is not None and DRIVER.is_built(kernel, CudaTarget(compiler, compiler.target(arch)))
 
@@ -260,13 +260,13 @@ def _say_once(text: str) -> None:
 
 
 def _places() -> tuple[str, ...]:
-    """The variables that say where toolkits are."""
+    """Values of the environment variables that locate toolkits."""
     return (*(home.text for home in HOMES), settings.of_the_system("PATH"))
 
 
 @lru_cache(maxsize=8)
 def _search(named: str, unfit: frozenset[str], newest: int, arch: str, *places: str) -> CudaCompiler | None:
-    """See :func:`find_cuda_compiler`; ``places`` are the variables that the result depends on."""
+    """Search of :func:`find_cuda_compiler`; ``places`` are the variables that the result depends on."""
     first = None
     for found in _compilers(named):
         if not named and _is_unfit(found, unfit, newest):
@@ -278,12 +278,12 @@ def _search(named: str, unfit: frozenset[str], newest: int, arch: str, *places: 
 
 
 def _is_unfit(compiler: CudaCompiler, unfit: Collection[str], newest: int) -> bool:
-    """Whether the driver cannot follow it."""
+    """Whether the driver cannot use its modules."""
     return compiler.identity in unfit or bool(newest and compiler.major > newest)
 
 
 def _compilers(named: str) -> Iterator[CudaCompiler]:
-    """All there are, or the one that is named."""
+    """All available compilers, or the named one."""
     if named:
         found = _nvcc(named)
         if found is None:
@@ -311,13 +311,13 @@ def _nvccs() -> Iterator[CudaCompiler]:
 
 @lru_cache(maxsize=8)
 def _architectures_of_nvcc(program: str, identity: str) -> tuple[int, ...]:
-    """What ``nvcc --list-gpu-arch`` says; ``identity`` has the result depend on the program's version."""
+    """Architectures from ``nvcc --list-gpu-arch``; ``identity`` makes the cached result depend on the version."""
     failed, words = run_command((program, "--list-gpu-arch"))
     return () if failed else tuple(int(each) for each in re.findall(r"compute_(\d+)", words))
 
 
 def _nvcc(program: str) -> CudaCompiler | None:
-    """``program`` as a compiler, if it says what version it is."""
+    """Wrap ``program`` as a compiler, if it reports a version."""
     failed, words = run_command((program, "--version"))
     lines = words.strip().splitlines()
     if failed or not lines:
@@ -328,7 +328,7 @@ def _nvcc(program: str) -> CudaCompiler | None:
 
 
 def _stamp(path: str) -> str:
-    """Path, size and time of a file: a text that changes when the file does."""
+    """Path, size and time of a file as a text that changes with the file."""
     try:
         status = os.stat(path)
     except OSError:  # a library that the loader finds by its name

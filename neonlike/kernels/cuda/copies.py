@@ -1,4 +1,4 @@
-"""Copies between arrays of a device, of any strides and dtypes, with or without stochastic rounding; fills."""
+"""Device copies between arrays of any strides and dtypes, with optional stochastic rounding; fills."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from neonlike.optree.dtypes import DType
 
 
 class Copier:
-    """Elementwise kernels without an expression: one for each pair of dtypes.
+    """Elementwise kernels without an expression: one per pair of dtypes.
 
     Parameters
     ----------
@@ -27,14 +27,14 @@ class Copier:
         self.kernels: dict[tuple[DType | None, DType], tuple[CudaKernel, dict[Any, Launch]]] = {}
 
     def ready(self, source: Any, target: Any, digits: int = 0) -> Callable[[], None]:
-        """A callable that queues ``target[...] = source``, which broadcasts; converted as when an expression is stored.
+        """Return a callable that queues ``target[...] = source`` with broadcasting and conversion as in assignments.
 
         Parameters
         ----------
         source, target : DeviceArray
             They must not overlap.
         digits : int
-            Mantissa bits that stochastic rounding keeps; 0: round to nearest.
+            Mantissa bits kept by stochastic rounding; 0: round to nearest.
         """
         compiled, launches = self._kernel(source.dtype, target.dtype)
         draws = self.draws(1) if digits else []
@@ -43,7 +43,7 @@ class Copier:
         return call_on(compiled, launches, target.shape, [shaped, target], draws, (digits,) if digits else ())
 
     def ready_fill(self, target: Any, value: float) -> Callable[[], None]:
-        """A callable that queues ``target[...] = value``."""
+        """Return a callable that queues ``target[...] = value``."""
         compiled, launches = self._kernel(None, target.dtype)
         return call_on(compiled, launches, target.shape, [target], [value])
 
@@ -57,7 +57,7 @@ class Copier:
 
 
 def _copy_kernel(source: DType | None, target: DType) -> Kernel:
-    """Arguments and result of a copy; ``source`` None: of a number."""
+    """Arguments and result of a copy; ``source`` None: copy of a number."""
     kernel = Kernel(None, None, outputs=[Array("o0", "target", 0, target, ())])  # type: ignore[arg-type]
     if source is None:
         kernel.numbers.append(Number("c0", 0, "double"))

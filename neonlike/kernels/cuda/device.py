@@ -1,6 +1,6 @@
-"""The interface of the CUDA engine to a GPU: memory, arrays, modules, launches. ``backends/gpu`` implements it.
+"""Interface of the CUDA engine to a GPU: memory, arrays, modules, launches. ``backends/gpu`` implements it.
 
-Nothing here knows a driver's library: the kernels package plans, writes and compiles CUDA, a device runs it.
+Nothing here depends on a driver library: the kernels package plans, writes and compiles CUDA, and a device runs it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from neonlike.optree.shapes import Shape
 
 
 class ModuleRefused(KernelCompileError):
-    """The driver does not take a module: another compiler's may do."""
+    """The driver refused a module; a module of another compiler may be accepted."""
 
 
 Size3: TypeAlias = tuple[int, int, int]
@@ -23,7 +23,7 @@ Size3: TypeAlias = tuple[int, int, int]
 
 
 class Memory(Protocol):
-    """A piece of device memory, freed in the order of its stream when the object dies."""
+    """A block of device memory, freed in stream order when the object dies."""
 
     @property
     def address(self) -> int: ...
@@ -34,19 +34,19 @@ class Memory(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """The properties of a device that planning and compiling depend on.
+    """Device properties that planning and compiling depend on.
 
     Attributes
     ----------
     arch : str
-        Of the compute capability, as compilers take it: "sm_90".
+        Architecture by compute capability, in compilers' notation: "sm_90".
     multiprocessors : int
-        Bounds the blocks of a launch. Never decides how a sum is split: results are the same on every device.
+        Bounds the blocks of a launch. It never affects how a sum is split: results are the same on every device.
     threads_per_block, warp : int
     shared_bytes, shared_bytes_optin : int
-        Shared memory a block has without being asked, and the most it can ask for.
+        Shared memory per block by default, and at most on request.
     argument_bytes : int
-        Most bytes of a kernel's arguments.
+        Maximum bytes of a kernel's arguments.
     """
 
     arch: str
@@ -59,36 +59,36 @@ class Capabilities:
 
 
 class Function(Protocol):
-    """A loaded kernel; only its device looks inside."""
+    """A loaded kernel, opaque to all but its device."""
 
 
 class Starts(Protocol):
-    """Launches as data, for those who start them without Python, and launches of blocks that wait for each other."""
+    """Launches as data, for execution without Python, and cooperative launches."""
 
     @property
     def can_meet(self) -> bool:
-        """Whether the driver has cooperative launches: all blocks run at once, or the launch is refused."""
+        """Whether the driver supports cooperative launches: all blocks run at once, or the launch is refused."""
         ...
 
     def together(
         self, function: Any, grid: Size3, block: Size3, shared: int, arguments: bytes
     ) -> Callable[[], None]:
-        """A callable that queues ``function``, of one parameter, as a cooperative launch.
+        """Return a callable that queues ``function``, with one parameter, as a cooperative launch.
 
         Raises
         ------
         DeviceError
-            If the driver does not have the function.
+            If the driver lacks the function.
         """
         ...
 
     def block(self, steps: Sequence[tuple[Any, Size3, Size3]], tail: bytes) -> Any:
-        """A ctypes array that is a ``struct nl_device`` of fastpath_device.h; None if there can be none."""
+        """A ctypes array in the form of ``struct nl_device`` of fastpath_device.h; None if impossible."""
         ...
 
 
 class Device(Protocol):
-    """A GPU with a current stream; all work is queued on that."""
+    """A GPU with a current stream, on which all work is queued."""
 
     @property
     def capabilities(self) -> Capabilities: ...
@@ -102,39 +102,39 @@ class Device(Protocol):
         Raises
         ------
         MemoryError
-            With the size asked for and what is in use.
+            With the requested size and the memory in use.
         """
         ...
 
     def load(self, cubin: bytes, name: str) -> Function:
-        """The kernel ``name`` of the compiled module ``cubin``, which is loaded once and kept.
+        """Load the kernel ``name`` of the compiled module ``cubin``; modules are loaded once and kept.
 
         Raises
         ------
         KernelCompileError
-            ``ModuleRefused`` if the driver takes no such module.
+            ``ModuleRefused`` if the driver does not accept the module.
         """
         ...
 
     def launch(self, function: Function, grid: Size3, block: Size3, shared: int, arguments: Any) -> None:
-        """Queue ``function``; returns before it ran.
+        """Queue ``function`` without waiting.
 
         Parameters
         ----------
         function : Function
         grid, block : (x, y, z)
         shared : int
-            Bytes of dynamic shared memory, which the device asks for.
+            Bytes of dynamic shared memory, requested by the device.
         arguments : bytes-like
-            All arguments one after the other, each at a multiple of its size, as in a C struct. Read before it returns.
+            All arguments in sequence, each aligned to its size, as in a C struct. Read before it returns.
         """
         ...
 
     def record(self, calls: Sequence[Callable[[], object]]) -> Callable[[], None]:
-        """A callable that queues again, as one, all that ``calls`` queue: kernels and products on fixed memory.
+        """Return a callable that replays everything that ``calls`` queue: kernels and products on fixed memory.
 
-        They are called once now, and nothing of it runs. It keeps them, and so the memory that they keep; it may be
-        called any number of times. Worth its while from some ten launches on: they cost what one does.
+        The calls are made once now, without executing their work. The result keeps them and their memory alive, and may
+        be called any number of times. It pays off from about ten launches: all together cost as much as one.
 
         Raises
         ------
@@ -146,7 +146,7 @@ class Device(Protocol):
     def view(
         self, memory: Memory | None, address: int, shape: Shape, strides: Sequence[int], dtype: DType
     ) -> DeviceArray:
-        """An array on memory that exists; it keeps ``memory`` (None: memory that lives elsewhere) alive."""
+        """Create an array on existing memory, keeping ``memory`` (None: memory owned elsewhere) alive."""
         ...
 
     def to_host(self, array: DeviceArray) -> Any:
@@ -154,19 +154,19 @@ class Device(Protocol):
         ...
 
     def from_host(self, host: Any, array: DeviceArray) -> None:
-        """Copy a NumPy array of the same shape and dtype into ``array``; ``host`` may change when it returns."""
+        """Copy a NumPy array of the same shape and dtype into ``array``; ``host`` may change afterwards."""
         ...
 
     def expect(self, text: str) -> tuple[int, int]:
-        """Where a kernel may report an index out of range, and a number for what it reports.
+        """Address where a kernel may report an index out of range, and a number that identifies the report.
 
-        The kernel stores ``number << 32 | index`` there, in 64 bits. ``IndexRangeError`` is raised with ``text``, in
-        which ``{}`` stands for the index, when the host next waits for the device or calls this.
+        The kernel stores ``number << 32 | index`` there, in 64 bits. When the host next waits for the device or calls
+        this, ``IndexRangeError`` is raised with ``text``, in which ``{}`` stands for the index.
         """
         ...
 
     def synchronize(self) -> None:
-        """Wait until everything queued so far has run.
+        """Wait until all queued work is done.
 
         Raises
         ------
@@ -177,11 +177,11 @@ class Device(Protocol):
 
 
 class DeviceArray(Protocol):
-    """Strided elements in device memory; shapes and views as NumPy's, no arithmetic."""
+    """Strided elements in device memory, with shapes and views as in NumPy, but without arithmetic."""
 
     @property
     def memory(self) -> Memory | None:
-        """The memory that it keeps alive."""
+        """The memory kept alive by the array."""
         ...
 
     @property
@@ -189,7 +189,7 @@ class DeviceArray(Protocol):
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """In bytes."""
+        """Strides in bytes."""
         ...
 
     @property
@@ -215,15 +215,15 @@ class DeviceArray(Protocol):
     def transpose(self, axes: Sequence[int]) -> DeviceArray: ...
 
     def reshape(self, *shape: int) -> DeviceArray:
-        """A view of another shape.
+        """Create a view of another shape.
 
         Raises
         ------
         ShapeError
-            If that takes a copy.
+            If that requires a copy.
         """
         ...
 
     def __getitem__(self, key: Any) -> DeviceArray:
-        """A view by integers, slices, None and ``...``."""
+        """Create a view by integers, slices, None and ``...``."""
         ...

@@ -1,4 +1,4 @@
-"""The stages of a plan that read whole operands, on a device: products, gathers, scatters, windows, scans, sorts."""
+"""Device stages that read whole operands: products, gathers, scatters, windows, scans, sorts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from neonlike.optree.npfuncs import no_class, out_of_range
 
 
 class DeviceStage(WholeOperandStage):
-    """One product or move. Its result goes to the target where nothing else reads it, else to a temporary."""
+    """One product or move. Its result goes to the target if nothing else reads it, else to a temporary."""
 
     def __init__(self, queue: Queue, plan: Plan, stage: Stage, graph: Graph, comment: str) -> None:
         super().__init__(plan, stage, graph)
@@ -33,14 +33,14 @@ class DeviceStage(WholeOperandStage):
         Raises
         ------
         IndexRangeError
-            If an index is out of range; nothing was written then.
+            If an index is out of range; then nothing was written.
         """
         self.ready(run)()
 
     def ready(self, run: Run) -> Callable[[], None]:
-        """A callable that queues the stage; memory is allocated and kernels are compiled now."""
+        """Return a callable that queues the stage; memory allocation and compilation happen now."""
         if any(one.kind != "leaf" and one.index not in run.temps for one in self.inputs):
-            return partial(self.run, run)  # a stage before it makes them when it runs
+            return partial(self.run, run)  # an earlier stage creates them at run time
         digits = self._digits(run)
         out, direct = self._result(run, digits)
         calls = self._calls(run, [run.array(one, 0) for one in self.inputs], out)
@@ -50,23 +50,23 @@ class DeviceStage(WholeOperandStage):
         return calls[0] if len(calls) == 1 else partial(in_turn, calls)
 
     def bind(self, run: Run) -> Callable[[], None] | None:
-        """The stage on the arrays of ``run``; None if it cannot be fixed."""
+        """Bind the stage to the arrays of ``run``; None if it cannot be fixed."""
         if any(run.graph.targets[store.target].rounding for store in self.stage.stores):
             return None
         return self.ready(run)
 
     def sources(self, layouts: Layouts) -> list[KernelSource]:
-        """None: the first run finds its kernels, which follow from dtypes and ranks and are soon all there."""
+        """Empty: the first run finds its few kernels, which depend on dtypes and ranks only."""
         self._result(layouts, self._digits(layouts))
         return []
 
     def _digits(self, run: Run) -> dict[int, int]:
-        """To how many binary digits each target is rounded stochastically; 0: to nearest."""
+        """Binary digits of stochastic rounding for each target; 0: round to nearest."""
         targets = {store.target: run.graph.targets[store.target] for store in self.stage.stores}
         return {place: digits_of(target.rounding, target.dtype) for place, target in targets.items()}
 
     def _result(self, run: Run, digits: dict[int, int]) -> tuple[Any, Store | None]:
-        """The array that the result goes to, and the store that it is; a result to be rounded is computed before."""
+        """The array for the result, and its store; a result with stochastic rounding is computed in between."""
         direct = None if self.direct is None or digits[self.direct.target] else self.direct
         out = run.empty(self.value.source.of(run.graph), self.dtype) if direct is None else destination(run, direct)
         run.temps[self.value.index] = out
@@ -85,7 +85,7 @@ class DeviceProduct(DeviceStage):
 
 
 class DeviceMove(DeviceStage):
-    """``take`` and ``untake``. A kernel checks the indices; the host learns that one is out of range when it waits."""
+    """``take`` and ``untake``. A kernel checks the indices; the host learns of an index out of range when it waits."""
 
     def __init__(self, queue: Queue, plan: Plan, stage: Stage, graph: Graph, comment: str) -> None:
         super().__init__(queue, plan, stage, graph, comment)
@@ -109,7 +109,7 @@ class DeviceMove(DeviceStage):
         return [*calls, *sorts, self.moves.scatter(source, start, slices, out, self.axis)]
 
     def _vector(self, indices: Any) -> tuple[Any, list[Callable[[], None]]]:
-        """``indices`` as a vector, and the calls that copy it, if any."""
+        """``indices`` as a vector, with the calls that copy it, if any."""
         calls: list[Callable[[], None]] = []
         index = _flat(indices)
         if index is None:
@@ -119,7 +119,7 @@ class DeviceMove(DeviceStage):
 
 
 class DeviceClasses(DeviceMove):
-    """``classes``: a kernel checks the indices, which are copied."""
+    """``classes``: a kernel checks the indices, which are then copied."""
 
     def _calls(self, run: Run, operands: list[Any], out: Any) -> list[Callable[[], None]]:
         (indices,) = operands
@@ -129,7 +129,7 @@ class DeviceClasses(DeviceMove):
 
 
 def _flat(indices: Any) -> Any | None:
-    """``indices`` as a vector, None if that takes a copy."""
+    """``indices`` as a vector; None if that requires a copy."""
     long = [axis for axis, size in enumerate(indices.shape) if size != 1]
     if len(long) > 1:
         return None
@@ -137,7 +137,7 @@ def _flat(indices: Any) -> Any | None:
 
 
 class DeviceAlong(DeviceMove):
-    """``take_along`` and ``untake_along``. Indices of an argsort along the same axis are in range and distinct."""
+    """``take_along`` and ``untake_along``. Indices from an argsort along the same axis are in range and distinct."""
 
     def __init__(self, queue: Queue, plan: Plan, stage: Stage, graph: Graph, comment: str) -> None:
         super().__init__(queue, plan, stage, graph, comment)
@@ -184,7 +184,7 @@ class DeviceScan(DeviceStage):
 
 
 class DeviceSort(DeviceStage):
-    """``argsort``: passes of a merge sort, over a copy whose last axis is the sorted one."""
+    """``argsort``: passes of a merge sort, on a copy with the sorted axis last."""
 
     def __init__(self, queue: Queue, plan: Plan, stage: Stage, graph: Graph, comment: str) -> None:
         super().__init__(queue, plan, stage, graph, comment)
@@ -225,7 +225,7 @@ class DeviceView(DeviceStage):
         return calls if whole is out else [*calls, self.queue.copy(whole, out)]
 
     def _window(self, whole: Any, layout: tuple[Any, ...]) -> Any:
-        """The elements of contiguous ``whole`` that ``layout`` = (shape, strides, offset, in elements) describes."""
+        """The elements of contiguous ``whole`` in the window ``layout`` = (shape, strides, offset, in elements)."""
         shape, strides, offset = layout
         size = whole.itemsize
         strides = [step * size for step in strides]
@@ -233,7 +233,7 @@ class DeviceView(DeviceStage):
 
 
 class DeviceJoin(DeviceStage):
-    """``concat``: each operand copied to its part of the result."""
+    """``concat``: a copy of each operand to its part of the result."""
 
     def _calls(self, run: Run, operands: list[Any], out: Any) -> list[Callable[[], None]]:
         axis, start, calls = run.attrs(self.value.node)["axis"], 0, []
@@ -255,7 +255,7 @@ def _is_contiguous(array: Any) -> bool:
 
 
 def make_device_stage(queue: Queue, plan: Plan, stage: Stage, graph: Graph, comment: str) -> DeviceStage:
-    """The object that runs a stage of kind CONTRACTION or MOVE."""
+    """Create the executable stage for kind CONTRACTION or MOVE."""
     name = plan.values[stage.values[0]].spec.name
     return _DEVICE_STAGES[name](queue, plan, stage, graph, comment)
 

@@ -1,8 +1,8 @@
-"""The CUDA engine: each stage of a plan becomes kernels of a device, queued in order on its stream.
+"""The CUDA engine: each stage of a plan becomes device kernels, queued in order on the stream.
 
-A stage is compiled for a layout when it first meets it, the stages of a plan in parallel. Before anything of a run is
-queued, the memory of all its stages is allocated and their kernels compiled: a run that fails leaves its targets as
-they were. Stages without a kernel run through the engine's ``fallback``: slower, with the same results.
+A stage is compiled for a layout at its first use, the stages of a plan in parallel. Before anything of a run is queued,
+the memory of all its stages is allocated and their kernels are compiled: a failing run leaves its targets unchanged.
+Stages without a kernel run through the engine's ``fallback``: slower, with the same results.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from neonlike.kernels.run.program import Program
 from neonlike.kernels.run.stage import CopyBack, ExecutableStage, Run, buffer_key
 
 Fallback = Callable[[Plan, int, Graph], ExecutableStage]
-"""(plan, position, graph) -> what executes that stage without a kernel, its temporaries on the device."""
+"""(plan, position, graph) -> executable stage without a kernel, with temporaries on the device."""
 
 
 class CudaEngine(CompilesAhead):
@@ -34,7 +34,7 @@ class CudaEngine(CompilesAhead):
     ----------
     queue : Queue
     fallback : callable
-        Makes what runs a stage that has no kernel.
+        Creates the executable of a stage that has no kernel.
     """
 
     name = "cuda"
@@ -53,15 +53,15 @@ class CudaEngine(CompilesAhead):
         return make_device_stage(self.queue, plan, stage, graph, expression_text(graph))
 
     def copy_back(self, target: int) -> ExecutableStage:
-        """The copy of a run's end on the device; see ``Engine.copy_back``."""
+        """The final copy of a run on the device; see ``Engine.copy_back``."""
         return DeviceCopyBack(self.queue, target)
 
     def new_run(self, graph: Graph) -> Run:
-        """A run whose temporaries are on the device."""
+        """Create a run with temporaries on the device."""
         return DeviceRun(graph, self.queue)
 
     def execute(self, plan: Plan, graph: Graph) -> None:
-        """Compute every assignment of ``graph``; returns when all is queued."""
+        """Compute every assignment of ``graph``; returns when all work is queued."""
         stages: list[ExecutableStage] = plan.engine.get(self.name) or self.start(plan, graph)
         if len(stages) == 1:
             stages[0].run(self.new_run(graph))
@@ -69,7 +69,7 @@ class CudaEngine(CompilesAhead):
             self.ready(plan, graph)()
 
     def ready(self, plan: Plan, graph: Graph) -> Callable[[], None]:
-        """A callable that queues every assignment of ``graph``; all that may fail is done now."""
+        """Return a callable that queues every assignment of ``graph``; everything that may fail happens now."""
         stages: list[ExecutableStage] = plan.engine.get(self.name) or self.start(plan, graph)
         run = self.new_run(graph)
         return partial(in_turn, [stage.ready(run) for stage in stages])
@@ -103,16 +103,16 @@ class CudaEngine(CompilesAhead):
         return calls[0] if len(calls) == 1 else partial(in_turn, calls)
 
     def is_built(self, kernel: KernelSource) -> bool:
-        """Whether the module of ``kernel`` is in the cache."""
+        """Whether the module of ``kernel`` is cached."""
         return compile_cuda.is_built(kernel, self.queue.device.capabilities.arch)
 
     def build(self, kernel: KernelSource) -> object:
-        """The module of ``kernel``, not loaded: that takes the caller's thread."""
+        """Compile the module of ``kernel`` without loading it, which requires the caller's thread."""
         return compile_cuda.build_cubin(kernel, self.queue.device.capabilities.arch)
 
 
 class DeviceCopyBack(CopyBack):
-    """The end of a run for a target that was still read: its values move from the array that stood in for it."""
+    """Final copy of a run for a target that was still read: moves its values from a substitute array."""
 
     def __init__(self, queue: Queue, target: int) -> None:
         super().__init__(target)
@@ -123,11 +123,11 @@ class DeviceCopyBack(CopyBack):
         self.bind(run)()
 
     def ready(self, run: Run) -> Callable[[], object]:
-        """A callable that queues the copy."""
-        if buffer_key(self.target) not in run.temps:  # a stage that is not ready yet makes it
+        """Return a callable that queues the copy."""
+        if buffer_key(self.target) not in run.temps:  # created by a stage that is not ready yet
             return partial(self.run, run)
         return self.bind(run)
 
     def bind(self, run: Run) -> Callable[[], None]:
-        """The copy on the arrays of ``run``."""
+        """Bind the copy to the arrays of ``run``."""
         return self.queue.copy(run.temps[buffer_key(self.target)], run.graph.targets[self.target].array)

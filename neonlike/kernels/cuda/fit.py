@@ -1,6 +1,6 @@
-"""Chooses the form of a stage's CUDA kernel that fits the arrays it meets (see ``forms``), and its launch.
+"""Selection of a stage's CUDA kernel form by its arrays (see ``forms``), and of its launch.
 
-How a sum is split never depends on the device: results are the same on all of them.
+The split of a sum never depends on the device: results are the same on all devices.
 """
 
 from __future__ import annotations
@@ -16,37 +16,37 @@ from neonlike.kernels.cuda.device import Capabilities, Size3
 from neonlike.optree.shapes import Shape
 
 THREADS = 256
-"""Threads of a block, unless a form needs more."""
+"""Default number of threads per block."""
 WAVES = 32
-"""Most blocks for each multiprocessor in an elementwise launch; the threads loop over what is left."""
+"""Maximum number of blocks per multiprocessor in an elementwise launch; threads loop over the rest."""
 MAX_VECTOR, ALIGNMENT = 8, 16
-"""Most elements of a vectorized access, and most bytes of one."""
+"""Maximum number of elements in a vectorized access, and its maximum size in bytes."""
 COUNTING = 2
-"""Class of a counter that goes up by one along a vector and starts it at a multiple of the vector's length."""
+"""Class of a counter that increases by one along a vector and is a multiple of its length at its start."""
 RANKS = (1, 2, 4, 8)
-"""Numbers of axes that kernels are compiled for; others get further axes of size 1."""
+"""Numbers of axes with compiled kernels; others are padded with axes of size 1."""
 TURNED = 3
 """Class of a transposed input: contiguous along the last axis but one, and read through a tile in shared memory."""
 TILE, TILE_ROWS, MIN_TURNED, MAX_TURNED = 32, 8, 8, 4
-"""Side of such a tile, rows of threads that fill it, least size of its two axes, most inputs that are read so."""
+"""Side of such a tile, rows of threads that fill it, minimum size of its two axes, maximum number of such inputs."""
 STRIPS = 8
-"""Vectors down such a tile, and side by side in what a warp writes of it, where threads access memory by vectors."""
+"""Vectors down such a tile, and side by side in a warp's writes, where threads access memory by vectors."""
 HELD_TARGET, HELD_MOST = 8, 16
-"""Elements of a row that a thread keeps in registers, wanted and at most; over the number of arrays that are read."""
+"""Elements of a row that a thread keeps in registers: target and maximum, divided by the number of arrays read."""
 ROW_PART, COLUMN_PART = 1 << 14, 1 << 10
-"""Elements of a row, or of a column, that a block reduces where long ones are split because there are few."""
+"""Elements of a row, or of a column, reduced by one block where few long ones are split."""
 LONGEST_ROW, LONGEST_COLUMN = 1 << 16, 1 << 13
-"""Longer ones are always split: this bounds the float32 sum of one thread to some hundred terms."""
+"""Length from which rows and columns are always split, which bounds a thread's float32 sum to some hundred terms."""
 FULL = 256
-"""Blocks from which rows are not split to fill the device. A constant: sums must not depend on the device."""
+"""Number of blocks from which rows are not split to fill the device. Constant: sums must not depend on the device."""
 MAX_PARTS = 1 << 15
-"""Most parts that a row is split into."""
+"""Maximum number of parts of a row."""
 TICKETS = 4096
-"""Groups of blocks, one for each of the grid's x, whose last one a split reduction can find."""
+"""Number of block groups, one per x of the grid, that can detect their last block in a split reduction."""
 NARROW = 1 << 30
-"""Counts and offsets below this are int32, with room for what the threads of the last block add to them."""
+"""Bound for int32 counts and offsets, with room for the increments of the last block's threads."""
 MOST_THREADS, HELD_THREADS, MIN_COLUMNS = 1024, 1024, 4
-"""Most threads of a block; most that share a row kept in registers; fewest columns of a reduction by columns."""
+"""Maximum threads per block; maximum threads per row kept in registers; minimum columns of a reduction by columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +54,9 @@ class MapKey:
     """Form of an elementwise kernel.
 
     ``classes`` has for each array 1 if its step along the innermost axis is not 0, else 0, or ``TURNED`` or
-    ``COUNTING``. A thread computes ``vector`` elements at once; if these are several, they are contiguous in all arrays
-    of class 1, and transposed inputs are read by vectors too. ``wide``: offsets are int64. Each form is a kernel to
-    compile, so there are few: steps are arguments, and ranks are rounded up to ``RANKS``.
+    ``COUNTING``. A thread computes ``vector`` elements at once; if there are several, they are contiguous in all arrays
+    of class 1, and transposed inputs are also read by vectors. ``wide``: offsets are int64. Each form is a separate
+    kernel to compile, so there are few: steps are arguments, and ranks are rounded up to ``RANKS``.
     """
 
     rank: int
@@ -72,25 +72,25 @@ class MapKey:
 
 @dataclass(frozen=True, slots=True)
 class ReduceKey:
-    """Form of a reduction. A row is the elements of one result, wherever they lie.
+    """Form of a reduction. A row is the elements of one result, regardless of layout.
 
-    How many threads share a row is no part of the form: each form is a kernel to compile.
+    The number of threads per row is not part of the form, since each form is a separate kernel to compile.
 
     Attributes
     ----------
     columns : bool
-        Neighbouring threads take neighbouring rows, since memory is contiguous across rows rather than along them.
+        Neighbouring threads take neighbouring rows, because memory is contiguous across rows, not along them.
     most : int
-        Most threads of a block.
+        Maximum threads per block.
     kept, reduced : int
-        Number of axes that are kept, and of those that are reduced.
+        Numbers of kept and of reduced axes.
     held : int
-        Vectors of ``vector`` elements that a thread keeps in registers from the first pass to the last; 0: rows are
-        too long for that and read again in each pass.
+        Vectors of ``vector`` elements that a thread keeps in registers from the first pass to the last; 0: rows are too
+        long and read again in each pass.
     split : bool
-        Rows are split into parts, each reduced by a block of its own, with one launch for each pass.
+        Rows are split into parts, each reduced by a separate block, with one launch per pass.
     counted : bool
-        There are counters for the blocks of each row that is split (``tickets.py``).
+        There are counters for the blocks of each split row (``tickets.py``).
     """
 
     columns: bool
@@ -109,7 +109,7 @@ Key: TypeAlias = MapKey | ReduceKey
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """The form for certain arrays, and its launch: numbers of the argument ``meta``, grid, block, partial results."""
+    """Form for given arrays, and its launch: numbers of the argument ``meta``, grid, block, partial results."""
 
     key: Key
     meta: list[int]
@@ -119,9 +119,9 @@ class Fit:
 
 
 def fit_map(shape: Shape, arrays: Sequence[Any], inputs: int, aligned: bool, device: Capabilities) -> Fit:
-    """The form of an elementwise kernel over ``shape``; the first ``inputs`` of ``arrays`` are read.
+    """Select the form of an elementwise kernel over ``shape``; the first ``inputs`` of ``arrays`` are read.
 
-    ``aligned`` says that all of them start at multiples of ``ALIGNMENT`` bytes.
+    ``aligned`` states that all of them start at multiples of ``ALIGNMENT`` bytes.
     """
     axes = collapse(shape, (), list(arrays))
     axes = merged(sorted(axes, key=lambda axis: -abs(axis.steps[-1])))
@@ -154,13 +154,13 @@ def _is_turned(i: int, array: Any, axes: list[Axis]) -> bool:
 
 
 def _padded(axes: list[Axis], arrays: int) -> list[Axis]:
-    """``axes`` with leading axes of size 1, so that their number is one of ``RANKS``; as they are if there are more."""
+    """Pad ``axes`` with leading axes of size 1 to one of ``RANKS``; more axes are left unchanged."""
     rank = next((rank for rank in RANKS if rank >= len(axes)), len(axes))
     return [Axis(1, axes[0].reduced, (0,) * arrays)] * (rank - len(axes)) + axes
 
 
 def _fit_turned(axes: list[Axis], turned: list[int], arrays: Sequence[Any], aligned: bool, wide: bool) -> Fit:
-    """Tiles of the last two axes, one a block; the axes before are unraveled from the block's number."""
+    """Tiles of the last two axes, one per block; the leading axes are unraveled from the block's number."""
     down, across = axes[-2].size, axes[-1].size
     by_vectors = aligned and _has_strips(axes, turned, arrays)
     tile = strips(arrays[turned[0]].itemsize) if by_vectors else Strips(1, 1, 1, TILE, TILE)
@@ -175,14 +175,14 @@ def _fit_turned(axes: list[Axis], turned: list[int], arrays: Sequence[Any], alig
 
 
 class Strips(NamedTuple):
-    """How threads read and write a tile that is turned.
+    """Thread accesses to a transposed tile.
 
     Attributes
     ----------
     vector : int
         Elements of a row that a thread computes and writes.
     rows, columns : int
-        Elements of a column that it reads at once, and columns beside each other of which it does, as they share cells.
+        Elements of a column in one read, and number of adjacent columns read, since they share cells.
     down, across : int
         Rows and columns of a tile.
     """
@@ -195,14 +195,14 @@ class Strips(NamedTuple):
 
 
 def strips(size: int) -> Strips:
-    """The tile of elements of ``size`` bytes (2, 4 or 8): its rows are 32 cells of 4 or 8 bytes."""
+    """Tile of elements of ``size`` bytes (2, 4 or 8), with rows of 32 cells of 4 or 8 bytes."""
     vector, columns = ALIGNMENT // size, max(1, 4 // size)
     rows = vector // columns
     return Strips(vector, rows, columns, STRIPS * rows, 32 * columns)
 
 
 def _has_strips(axes: list[Axis], turned: list[int], arrays: Sequence[Any]) -> bool:
-    """Whether all arrays, if they start at multiples of ``ALIGNMENT``, can be read and written by vectors."""
+    """Whether all arrays, if they start at multiples of ``ALIGNMENT``, can be accessed by vectors."""
     size = arrays[turned[0]].itemsize
     if size not in (2, 4, 8) or any(isinstance(array, Counter) for array in arrays):
         return False
@@ -221,7 +221,7 @@ def _has_strips(axes: list[Axis], turned: list[int], arrays: Sequence[Any]) -> b
 
 
 def fit_reduce(shape: Shape, axes: tuple[int, ...], arrays: Sequence[Any], inputs: int, aligned: bool) -> Fit:
-    """The form of a reduction of ``shape`` over ``axes``; see :func:`fit_map`."""
+    """Select the form of a reduction of ``shape`` over ``axes``; see :func:`fit_map`."""
     found = collapse(shape, axes, list(arrays))
     none = (0,) * len(arrays)
     kept = merged([axis for axis in found if not axis.reduced]) or [Axis(1, False, none)]
@@ -253,13 +253,13 @@ def fit_reduce(shape: Shape, axes: tuple[int, ...], arrays: Sequence[Any], input
 
 
 def _varies(shape: Shape, space: Shape, axes: tuple[int, ...]) -> bool:
-    """True if something of ``shape`` varies along one of ``axes`` of ``space``."""
+    """True if an array of ``shape`` varies along one of ``axes`` of ``space``."""
     missing = len(space) - len(shape)
     return any(axis >= missing and shape[axis - missing] != 1 for axis in axes)
 
 
 def _by_columns(kept: Axis, reduced: Axis, inputs: int) -> bool:
-    """True if memory is contiguous along the kept axes rather than the reduced ones."""
+    """True if memory is contiguous along the kept axes, not the reduced ones."""
     if kept.size < MIN_COLUMNS:
         return False
     across = sum(step == 1 for step in kept.steps[:inputs])
@@ -268,9 +268,9 @@ def _by_columns(kept: Axis, reduced: Axis, inputs: int) -> bool:
 
 
 def _shares(columns: bool, length: int, vector: int, read: int) -> tuple[int, int, int]:
-    """Threads a row, rows a block, and vectors of a row that a thread keeps in registers: 0 if rows are too long.
+    """Threads per row, rows per block, and vectors of a row that a thread keeps in registers (0 if rows are too long).
 
-    The last takes few values, since each is a kernel to compile. ``read`` is the number of arrays read.
+    The last takes few values, since each is a separate kernel to compile. ``read`` is the number of arrays read.
     """
     chunks, few = -(-length // vector), max(1, read)
     most = 32 if columns else HELD_THREADS
@@ -286,7 +286,7 @@ def _shares(columns: bool, length: int, vector: int, read: int) -> tuple[int, in
 
 
 def _part(columns: bool, length: int, blocks: int) -> int:
-    """How much of a row or column a block reduces."""
+    """Length of the part of a row or column that one block reduces."""
     part, longest = (COLUMN_PART, LONGEST_COLUMN) if columns else (ROW_PART, LONGEST_ROW)
     if length <= longest and (blocks >= FULL or length < 2 * part):
         return length
@@ -296,7 +296,7 @@ def _part(columns: bool, length: int, blocks: int) -> int:
 
 
 def merged(axes: list[Axis]) -> list[Axis]:
-    """``axes``, with neighbours merged into one where every array's steps allow it."""
+    """Merge neighbours in ``axes`` where every array's steps allow it."""
     merged: list[Axis] = []
     for axis in axes:
         if merged and all(outer == step * axis.size for outer, step in zip(merged[-1].steps, axis.steps)):
@@ -309,9 +309,9 @@ def merged(axes: list[Axis]) -> list[Axis]:
 def _vector(
     outer: list[Axis], inner: Axis, arrays: Sequence[Any], moving: list[int], aligned: bool, exact: bool
 ) -> int:
-    """Elements of a vectorized access: as many as fill ``ALIGNMENT`` bytes of the narrowest array, or 1.
+    """Elements per vectorized access: as many as fill ``ALIGNMENT`` bytes of the narrowest array, or 1.
 
-    The ``moving`` arrays have to be contiguous along ``inner``, and all their rows aligned to an access. ``exact``: the
+    The ``moving`` arrays have to be contiguous along ``inner``, with all rows aligned to an access. ``exact``: the
     innermost size has to be a multiple of it, too.
     """
     if not aligned or not moving or any(inner.steps[i] != 1 for i in moving):
@@ -322,7 +322,7 @@ def _vector(
 
 
 def needs_wide(axes: list[Axis], arrays: int) -> bool:
-    """True if counts or offsets do not fit in 32 bits, with room for what is added to them."""
+    """True if counts or offsets do not fit in 32 bits, with room for increments."""
     if math.prod(axis.size for axis in axes) >= NARROW:
         return True
     return any(sum(abs(axis.steps[i]) * axis.size for axis in axes) >= NARROW for i in range(arrays))

@@ -1,12 +1,12 @@
-"""The forms a CUDA kernel takes, and the context its template is rendered with.
+"""Forms of CUDA kernels, and their template contexts.
 
 * elementwise: a thread computes a few elements at once, by vectorized accesses of 16 bytes where alignment allows it;
-* *turned*: inputs transposed against the output are read through tiles in shared memory, by vectors if they can be;
-* reductions, of rows (neighbouring threads share one) or of columns (neighbouring threads take one each): all passes
-  in one kernel with the row in registers where it fits, else split into parts with a launch for each pass; the last
-  block of a row stores what is one a row.
+* *turned*: inputs transposed against the output are read through tiles in shared memory, by vectors if possible;
+* reductions, of rows (neighbouring threads share one) or of columns (neighbouring threads take one each): all passes in
+  one kernel with the row in registers if it fits, else split into parts with a launch per pass; the last block of a row
+  stores the per-row results.
 
-``fit`` chooses among them. The lines of a kernel come from the same walk as those of C (``emit``, ``passes``).
+``fit`` selects one. The lines of a kernel come from the same walk as in C (``emit``, ``passes``).
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from neonlike.kernels.cuda.fit import (
 from neonlike.optree.dtypes import I64
 
 SEED = "round_seed"
-"""Name of the argument with the seed of the random numbers of stochastic rounding."""
+"""Name of the argument for the seed of stochastic rounding."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rounded:
-    """How an output is rounded stochastically: mantissa bits kept, the counter of its elements, the call's number."""
+    """Stochastic rounding of an output: mantissa bits kept, the counter of its elements, the call's number."""
 
     digits: int
     counter: str
@@ -52,7 +52,7 @@ class Rounded:
 
 
 def with_rounding(kernel: Kernel, digits: dict[str, int]) -> tuple[Kernel, dict[str, Rounded]]:
-    """``kernel`` with a counter of the elements of each output (by name) that is rounded, and how each is rounded."""
+    """Add an element counter to ``kernel`` for each rounded output (by name), and return each output's rounding."""
     rounded = {name: Rounded(n, f"r_{name}", f"call_{name}") for name, n in digits.items()}
     shape = kernel.outputs[0].shape
     counters = [Array(r.counter, "counter", -1, I64, shape) for r in rounded.values()]
@@ -61,7 +61,7 @@ def with_rounding(kernel: Kernel, digits: dict[str, int]) -> tuple[Kernel, dict[
 
 @lru_cache(maxsize=1)
 def library() -> Library:
-    """The headers that kernels may include, read when one is first written."""
+    """Headers available to kernels, read when one is first written."""
     return Library(headers(), {"division.h": "functions.h"}, always=("types.h",))
 
 
@@ -73,7 +73,7 @@ def _writer(kernel: Kernel, rounded: dict[str, Rounded], texts: dict[str, str]) 
 def parameters(
     kernel: Kernel, rounded: dict[str, Rounded], room: bool = False, tickets: bool = False
 ) -> list[str]:
-    """Declarations of a kernel's arguments; arrays are ``g_<name>``, and ``meta`` comes last."""
+    """Declarations of a kernel's arguments; arrays are ``g_<name>``, and ``meta`` is last."""
     shared = {name for pair in kernel.overlaps for name in pair}
     found = []
     for array in [*kernel.inputs, *kernel.outputs]:
@@ -90,13 +90,13 @@ def parameters(
 
 
 class Offsets:
-    """Texts that unravel an index into positions along axes, and of arrays' offsets there; the sizes are in ``meta``.
+    """Texts that unravel an index into positions along axes, and the offsets of arrays; sizes are in ``meta``.
 
     Parameters
     ----------
     arrays : sequence of Array
     rank : int
-        Axes in all; the steps of each array follow each other in ``meta`` from ``steps`` on.
+        Number of axes; the steps of each array follow each other in ``meta`` from ``steps`` on.
     wide : bool
     """
 
@@ -123,12 +123,12 @@ class Offsets:
         return f"meta.v[{self.at[name] + axis}]"
 
     def offset(self, name: str, prefix: str, axes: range, first: int = 0) -> str:
-        """An array's offset at the positions ``<prefix><i>`` of ``axes``, whose steps lie ``first`` further on."""
+        """An array's offset at the positions ``<prefix><i>`` of ``axes``, with steps starting at ``first``."""
         return " + ".join(f"{prefix}{axis} * {self.step(name, first + axis)}" for axis in axes)
 
 
 def _local(array: Array, offset: str, constant: bool) -> str:
-    """Declaration of the pointer (or the position) that an array has in a thread."""
+    """Declaration of an array's pointer (or position) in a thread."""
     if array.kind == "counter":
         return f"const int64_t {array.name} = {offset or '0'};"
     const = "const " if constant else ""
@@ -136,7 +136,7 @@ def _local(array: Array, offset: str, constant: bool) -> str:
 
 
 def _chunks(arrays: Sequence[Array], vector: int) -> list[dict[str, Any]]:
-    """The vector type of ``vector`` elements for each element type."""
+    """The vector type of ``vector`` elements, for each element type."""
     sizes = {array.ctype: array.dtype.itemsize for array in arrays if array.kind != "counter"}
     return [{"ctype": t, "align": min(ALIGNMENT, vector * size)} for t, size in sorted(sizes.items())]
 
@@ -194,7 +194,7 @@ def _straight(kernel: Kernel, key: MapKey, rounded: dict[str, Rounded], offsets:
 
 
 def _pointers(kernel: Kernel, key: MapKey, offsets: Offsets, vectors: Sequence[Array]) -> list[str]:
-    """Declarations of the arrays at the first element that a thread takes; ``vectors`` run along its elements."""
+    """Declarations of the arrays at a thread's first element; ``vectors`` run along its elements."""
     last, many = key.rank - 1, key.vector > 1
     found = []
     for array, moves in zip((*kernel.inputs, *kernel.outputs), key.classes):
@@ -207,7 +207,7 @@ def _pointers(kernel: Kernel, key: MapKey, offsets: Offsets, vectors: Sequence[A
 
 
 def _draws(kernel: Kernel, key: MapKey, writer: Writer, classes: dict[str, int]) -> tuple[list[Line], list[Line]]:
-    """Lines that draw a vector's random numbers at once, where its counter is consecutive; lines of all values."""
+    """Lines that draw a vector's random numbers at once, if its counter is consecutive; lines of all values."""
     draws, lines = [], []
     for value in kernel.values:
         line, counter = writer.line(value), kernel.counter(value)
@@ -247,7 +247,7 @@ def _turned(kernel: Kernel, key: MapKey, rounded: dict[str, Rounded], offsets: O
 
 
 def _by_strips(kernel: Kernel, key: MapKey, offsets: Offsets) -> dict[str, Any]:
-    """As :func:`_turned`, by vectors: of columns where tiles are read, of rows where they are used."""
+    """As :func:`_turned`, by vectors: of columns for reading tiles, of rows for using them."""
     arrays = [*kernel.inputs, *kernel.outputs]
     classes = dict(zip((a.name for a in arrays), key.classes))
     turned = [a for a in arrays if classes[a.name] == TURNED]
@@ -285,7 +285,7 @@ def _by_strips(kernel: Kernel, key: MapKey, offsets: Offsets) -> dict[str, Any]:
 
 
 def reduction(kernel: Kernel, key: ReduceKey) -> TemplateSource:
-    """Source of a reduction: one kernel, or one a pass (``<name>_pass<i>``) and others for what follows the passes."""
+    """Source of a reduction: one kernel, or one per pass (``<name>_pass<i>``) and others after the passes."""
     arrays = [*kernel.inputs, *kernel.outputs]
     head = 4 + 3 * key.kept
     offsets = Offsets(arrays, key.kept + key.reduced, head + 3 * key.reduced, key.wide)
@@ -326,7 +326,7 @@ def reduction(kernel: Kernel, key: ReduceKey) -> TemplateSource:
 def _form(
     values: ReduceValues, key: ReduceKey, offsets: Offsets, moving: Sequence[Array], vectors: Sequence[Array]
 ) -> ReduceForm:
-    """The passes over a row, whose ``moving`` arrays vary along it; those in ``vectors`` go through registers."""
+    """Passes over a row, along which the ``moving`` arrays vary; those in ``vectors`` go through registers."""
     kernel = values.kernel
     held = kernel.inputs if key.held else ()
     turn, lane = "k" if key.held > 1 else "0", "l" if key.vector > 1 else "0"
@@ -349,15 +349,15 @@ def _vector_arrays(kernel: Kernel, key: ReduceKey, moving: Sequence[Array]) -> l
 
 
 def _read_by(level: Level, inputs: list[Array]) -> list[str]:
-    """Names of the inputs whose elements the lines of a pass use."""
+    """Names of the inputs used by the lines of a pass."""
     used = {line.name for line in level.lines}
     return [a.name for a in inputs if f"x{a.name[1:]}" in used]
 
 
 def _rooms(key: ReduceKey, levels: Sequence[Level]) -> list[str]:
-    """Declarations of shared memory: for each type of results, and of what is beside them, a cell a thread or a warp.
+    """Declarations of shared memory: a cell per thread or warp for each type of result or companion.
 
-    By columns, a few more keep the cells that a warp reads in different banks.
+    By columns, a few more cells keep the cells read by a warp in different banks.
     """
     every = [reduction for level in levels for reduction in level.reductions]
     both = [reduction for reduction in every if reduction.beside]
@@ -369,7 +369,7 @@ def _rooms(key: ReduceKey, levels: Sequence[Level]) -> list[str]:
 
 
 def _fields(levels: Sequence[Level]) -> dict[Any, int]:
-    """Offset of each reduction's total in a row's partial results; what is merged with it, as a position, follows."""
+    """Offset of each reduction's total in a row's partial results, followed by its companion, such as a position."""
     fields: dict[Any, int] = {}
     count = 0
     for level in levels:
@@ -380,7 +380,7 @@ def _fields(levels: Sequence[Level]) -> dict[Any, int]:
 
 
 def cells_of(kernel: Kernel) -> int:
-    """Partial results of a row, each of 8 bytes: one a reduction, two with a position."""
+    """Number of 8-byte partial results of a row: one per reduction, two with a position."""
     reductions = [v for v in kernel.values if v.spec.name in _POSITIONS or v.spec.kind.value == "reduction"]
     return sum(2 if value.spec.name in _POSITIONS else 1 for value in reductions)
 

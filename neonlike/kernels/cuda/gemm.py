@@ -1,6 +1,6 @@
-"""Matrix products without a library: any strides, dtypes and sizes, one template.
+"""Matrix products without a library: any strides, dtypes and sizes, from one template.
 
-cuBLAS is several times as fast. This is used where it is missing or does not take the arrays, and to test it against.
+cuBLAS is several times as fast. This is used if cuBLAS is missing or does not support the arrays, and to test it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from neonlike.optree.dtypes import I64, DType
 
 TILE, THREADS = 64, 256
 MAX_MATRICES = 65535
-"""Most blocks of a grid along z."""
+"""Maximum number of blocks of a grid along z."""
 _ARGUMENTS = struct.Struct("=3Q2d12q")
 
 
@@ -33,16 +33,16 @@ class Gemm:
     def ready(
         self, a: Any, b: Any, out: Any, dtype: DType, alpha: float = 1.0, beta: float = 0.0, relu: bool = False
     ) -> Callable[[], None]:
-        """A callable that queues ``out[...] = f(alpha * a @ b) + beta * out``, where f = max(., 0) if ``relu``.
+        """Return a callable that queues ``out[...] = f(alpha * a @ b) + beta * out``, with f = max(., 0) if ``relu``.
 
-        It may be called any number of times, and keeps the memory of the arrays.
+        It may be called any number of times, and keeps the memory of the arrays alive.
 
         Parameters
         ----------
         a, b, out : DeviceArray (m, k), (k, n), (m, n), or stacks (batch, ...) of these
-            Of any strides; ``out`` overlaps neither ``a`` nor ``b``.
+            Arrays of any strides; ``out`` overlaps neither ``a`` nor ``b``.
         dtype : float32, float64 or int64
-            The type of products and sums.
+            Dtype of products and sums.
         """
         if 0 in out.shape:
             return _nothing
@@ -61,7 +61,7 @@ class Gemm:
         return calls[0] if len(calls) == 1 else partial(_all, calls)
 
     def source(self, a: Any, b: Any, out: Any, dtype: DType, scaled: bool = False, relu: bool = False) -> KernelSource:
-        """The kernel for such arrays."""
+        """Kernel source for such arrays."""
         compute = STORAGE[dtype.name]
         context = {
             "a_type": STORAGE[a.dtype.name],
@@ -78,7 +78,7 @@ class Gemm:
             "relu": relu,
             "result": convert_store("x0", dtype, out.dtype),
         }
-        if dtype == I64:  # wraps, as NumPy's; so does uint64 of itself
+        if dtype == I64:  # wraps, as in NumPy; uint64 wraps by definition
             context["multiply_add"] = "nl_wrap_add_i64(total[i][j], nl_wrap_mul_i64(rows[i], columns[j]))"
         source = TemplateSource("cuda/gemm.cu.j2", context)
         return KernelSource(source, source.name, "matrix product", headers(), contracts=True)
@@ -97,14 +97,14 @@ class Gemm:
 
 
 def _steps(array: Any, stacked: int) -> tuple[int, int, int]:
-    """Steps between rows, columns and matrices, in elements; the last is 0 if one matrix is broadcast to the stack."""
+    """Steps between rows, columns and matrices, in elements; the last is 0 if one matrix is broadcast."""
     size = array.itemsize
     between = array.strides[0] // size if stacked and array.ndim == 3 and array.shape[0] > 1 else 0
     return array.strides[-2] // size, array.strides[-1] // size, between
 
 
 def _launch(kept: tuple[Any, ...], launch: Callable[..., None], *arguments: Any) -> None:
-    """Launch a kernel on arrays whose memory is ``kept``."""
+    """Launch a kernel on arrays with ``kept`` memory."""
     launch(*arguments)
 
 

@@ -1,4 +1,4 @@
-"""A CUDA kernel and its variants by layout: choosing the one that fits the arrays, compiling, loading, launching it.
+"""CUDA kernels with variants per layout: selection, compilation, loading and launch.
 
 Arguments are packed into one buffer: addresses, numbers, then sizes and steps. The latter depend on the layout alone,
 and are cached with the loaded function as a :class:`Launch`.
@@ -27,25 +27,25 @@ from neonlike.kernels.run.arrays import remember
 from neonlike.optree.shapes import Shape
 
 CELL = 8
-"""Bytes of a partial result."""
+"""Bytes per partial result."""
 
 
 class TooManyArguments(KernelCompileError):
-    """A kernel has more bytes of arguments than the device takes; its stage runs as the fallback does."""
+    """A kernel exceeds the device's argument size; its stage runs by the fallback."""
 
 
 class Launch(NamedTuple):
-    """Loaded functions with grid and block, to be launched in order; how addresses and numbers are packed; the rest."""
+    """Loaded functions with grid and block, launched in order; packing of addresses and numbers; and the rest."""
 
     steps: tuple[tuple[Any, Size3, Size3], ...]
     pack: Callable[..., bytes]
     tail: bytes
     room: int
-    """Bytes of workspace, whose address follows the numbers."""
+    """Bytes of workspace; its address follows the numbers."""
 
 
 class CudaKernel:
-    """The kernel of a stage in its variants.
+    """The kernel of a stage with its variants.
 
     Parameters
     ----------
@@ -63,14 +63,14 @@ class CudaKernel:
         self._forms: dict[tuple[int, ...], tuple[Kernel, dict[str, Rounded]]] = {(): (kernel, {})}
 
     def launch_for(self, shape: Shape, arrays: Sequence[Any], aligned: bool, digits: tuple[int, ...] = ()) -> Launch:
-        """How to run on ``arrays`` (inputs, then outputs) over the space ``shape``.
+        """Launch for ``arrays`` (inputs, then outputs) over the space ``shape``.
 
         Parameters
         ----------
         aligned : bool
             Whether all arrays start at multiples of ``ALIGNMENT`` bytes.
         digits : tuple of int, optional
-            For each output the mantissa bits that stochastic rounding keeps (0: round to nearest).
+            Mantissa bits of stochastic rounding for each output (0: round to nearest).
 
         Raises
         ------
@@ -96,7 +96,7 @@ class CudaKernel:
     def call(
         self, launch: Launch, addresses: Sequence[int], numbers: Sequence[Any], keep: Any = None
     ) -> Callable[[], None]:
-        """A callable that queues ``launch`` and keeps ``keep`` alive; workspace is allocated now."""
+        """Return a callable that queues ``launch`` and keeps ``keep`` alive; workspace is allocated now."""
         room = self.device.allocate(launch.room) if launch.room else None
         given = numbers if room is None else (*numbers, room.address)
         arguments = launch.pack(*addresses, *given) + launch.tail
@@ -117,7 +117,7 @@ class CudaKernel:
         return fit_map(shape, everything, len(kernel.inputs), aligned, self.device.capabilities)
 
     def source(self, fit: Fit, digits: tuple[int, ...] = ()) -> KernelSource:
-        """The source that is compiled for ``fit``."""
+        """Source to be compiled for ``fit``."""
         kernel, rounded = self._form(digits)
         if isinstance(fit.key, MapKey):
             source = forms_cuda.elementwise(kernel, fit.key, rounded)
@@ -145,7 +145,7 @@ class CudaKernel:
         return f"{pointers}Q{numbers}{draws}{'Q' if room else ''}"
 
     def _variant(self, key: MapKey | ReduceKey, digits: tuple[int, ...]) -> tuple[list[Any], bool]:
-        """Names and loaded functions of a form, compiled when first asked for; whether they count blocks."""
+        """Names and loaded functions of a form, compiled on first use; and whether they count blocks."""
         found = self.variants.get((key, digits))
         if found is None:
             kernel = self.source(Fit(key, [], (1, 1, 1), (1, 1, 1)), digits)
@@ -174,7 +174,7 @@ def are_aligned(addresses: Sequence[int]) -> bool:
 
 
 def widened(kernel: Kernel, outputs: Sequence[int]) -> Kernel:
-    """``kernel`` with the outputs at these positions stored in their compute type."""
+    """Copy ``kernel`` with the outputs at these positions stored in their compute dtype."""
     writer = Writer(kernel, "cuda")
     found = list(kernel.outputs)
     for position in outputs:
@@ -190,7 +190,7 @@ def call_on(
     numbers: Sequence[Any],
     digits: tuple[int, ...] = (),
 ) -> Callable[[], None]:
-    """A callable that queues ``compiled`` on ``arrays``; ``launches`` caches launches by layout."""
+    """Return a callable that queues ``compiled`` on ``arrays``; ``launches`` caches launches by layout."""
     addresses = [array.address for array in arrays if not isinstance(array, Counter)]
     aligned = are_aligned(addresses)
     key = (aligned, digits, shape, *[(a.shape, a.strides) for a in arrays])

@@ -1,4 +1,4 @@
-"""Ops along one axis on a device: scans, sorts, and gathers and scatters with an index for each element.
+"""Device ops along one axis: scans, sorts, and gathers and scatters with one index per element.
 
 A line is the elements along that axis at one position of the others.
 """
@@ -24,32 +24,32 @@ from neonlike.kernels.cuda.moves import Moves, ReadyLaunch, load_source
 from neonlike.optree.dtypes import DType, compute_dtype, is_float
 
 ENOUGH_LINES = 1 << 12
-"""From so many lines on a thread scans each; fewer, unless shorter than ``SHORT``, are scanned by a block each."""
+"""Number of lines from which each is scanned by a thread; fewer, unless shorter than ``SHORT``, by a block each."""
 SHORT = 64
 
 Call = Callable[[], None]
 
 
 class Lines(Moves):
-    """The kernels of one stage, in variants by dtypes, rank and form."""
+    """The kernels of one stage, with variants by dtypes, rank and form."""
 
     def scan(self, name: str, source: Any, out: Any, axis: int) -> Call:
-        """A callable that queues ``out`` = running totals of ``source`` along ``axis``."""
+        """Return a callable that queues ``out`` = running totals of ``source`` along ``axis``."""
         lines = math.prod(out.shape) // out.shape[axis]
         form = "block" if lines < ENOUGH_LINES and out.shape[axis] >= SHORT else "thread"
         return self._on_lines(form, RUNNING_TOTALS[name], [out, source], axis)
 
     def untake(self, source: Any, index: Any, total: Any, out: Any, axis: int) -> Call:
-        """A callable that queues the scatter-add of ``source`` by ``index`` into ``out``, summed in ``total``."""
+        """Return a callable that queues the scatter-add of ``source`` by ``index`` into ``out``."""
         return self._on_lines("untake", ("0", "+"), [out, source, index], axis, total)
 
     def along(self, source: Any, index: Any, out: Any, axis: int, scatters: bool) -> Call:
-        """A callable that queues ``out[.., j, ..] = source[.., index[.., j, ..], ..]``.
+        """Return a callable that queues ``out[.., j, ..] = source[.., index[.., j, ..], ..]``.
 
-        If it ``scatters``, ``out[.., index[.., j, ..], ..] = source[.., j, ..]``, where no index occurs twice.
+        With ``scatters``, it queues ``out[.., index[.., j, ..], ..] = source[.., j, ..]`` for distinct indices.
         """
         arrays = [out, source, index]
-        far = 0 if scatters else 1  # which one the indices point into
+        far = 0 if scatters else 1  # the array that the indices point into
         axes = _merged_axes(arrays, range(out.ndim), index.shape, lambda i, k: i == far and k == axis)
         head = [index.size, arrays[far].shape[axis], arrays[far].strides[axis] // arrays[far].itemsize]
         wide = needs_wide([*axes, Axis(max(head[1], 1), False, (head[2],) * 3)], 3)
@@ -89,13 +89,13 @@ class Lines(Moves):
     def line_source(
         self, form: str, read: DType, place: DType | None, written: DType, rank: int, wide: bool, texts: Any
     ) -> KernelSource:
-        """The kernel of a form (see the templates) for arrays of these dtypes, and ``rank`` axes."""
+        """Kernel of a form (see the templates) for arrays of these dtypes and ``rank`` axes."""
         on_lines = texts is not None
         names = [Array(name, "leaf", 0, read, ()) for name in ("out", "source", "index")][: 3 if place else 2]
         first = 6 if on_lines else 3
         offsets = Offsets(names, rank, first + 3 * rank, wide)
         value = compute_dtype(read)
-        copies = read == written and not on_lines  # as they are, whatever they stand for
+        copies = read == written and not on_lines  # bitwise copies, regardless of meaning
         context = {
             "form": form,
             "threads": THREADS,
@@ -120,7 +120,7 @@ class Lines(Moves):
     # Sorting
 
     def merges(self, bits: Any, buffers: tuple[Any, Any], descending: bool) -> tuple[list[Call], Any]:
-        """Calls that queue a merge sort of the last axis of contiguous ``bits``; the one of ``buffers`` it ends in.
+        """Calls that queue a merge sort of the last axis of contiguous ``bits``; and the buffer with the result.
 
         Parameters
         ----------
@@ -143,13 +143,13 @@ class Lines(Moves):
         return calls, before
 
     def merge_source(self, dtype: DType, descending: bool) -> KernelSource:
-        """The kernel that merges runs of elements of ``dtype``."""
+        """Kernel that merges runs of elements of ``dtype``."""
         source = TemplateSource("cuda/merge.cu.j2", {"threads": THREADS, **key_texts(dtype, descending)})
         return KernelSource(source, source.name, self.comment, headers())
 
 
 def _merged_axes(arrays: list[Any], which: Any, shape: Any, left_out: Callable[[int, int], bool]) -> list[Axis]:
-    """Axes of ``which`` with the steps of ``arrays``, sorted by those of the first and merged where possible."""
+    """Axes of ``which`` with the steps of ``arrays``, sorted by the first array's steps and merged where possible."""
     axes = []
     for k in which:
         if shape[k] > 1:

@@ -1,8 +1,8 @@
 """Gather and scatter-add on a device: ``take`` and ``untake``.
 
-Indices stay on the device. A kernel checks their range and reports one out of it, for which no host waits. A
-scatter-add first sorts the slices by index, so that one thread owns each element of the result and adds in the order
-of the indices: no atomics, the same sum every time.
+Indices stay on the device. A kernel checks their range and reports violations without making the host wait. A
+scatter-add first sorts the slices by index, so that one thread owns each element of the result and adds in the order of
+the indices: no atomics, and the same sum every time.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from neonlike.optree.dtypes import DType, compute_dtype, is_float
 from neonlike.optree.npfuncs import out_of_range
 
 GROUPING_THREADS = 256
-"""Threads of a block that checks indices, or counts them."""
+"""Threads per block for checking or counting indices."""
 FEWEST_INDICES, CHECKING_BLOCKS = 1 << 14, 64
-"""Indices for each block that checks them, and the most such blocks."""
+"""Indices per checking block, and maximum number of such blocks."""
 CHECK = CudaRoutine("cuda/indices.cu.j2", "2Q5q", "check of indices")
 START = CudaRoutine("cuda/indices.cu.j2", "2Q2q", "where the slices of each index begin")
 _I32 = np.dtype(np.int32)
@@ -41,7 +41,7 @@ Call = Callable[[], None]
 
 
 class ReadyLaunch:
-    """A kernel ready to be queued again and again; ``kept`` is the memory it works on."""
+    """A kernel ready to be queued repeatedly; ``kept`` is its memory."""
 
     __slots__ = ("arguments", "device", "function", "grid", "kept", "threads")
 
@@ -57,21 +57,21 @@ class ReadyLaunch:
 
 
 class Moves:
-    """The kernels of one stage, in variants by dtypes, rank and order of the axes."""
+    """The kernels of one stage, with variants by dtypes, rank and order of the axes."""
 
     def __init__(self, device: Device, comment: str) -> None:
         self.device, self.comment = device, comment
         self.variants: dict[Any, Any] = {}
 
     def check(self, index: Any, limit: int, wrong: Callable[[str, int], str], wraps: bool = True) -> Call:
-        """A callable that queues a check of ``index``: a value outside [-limit, limit) is reported (``Device.expect``).
+        """Return a callable that queues a check of ``index`` against [-limit, limit) (``Device.expect``).
 
-        ``wrong(index, limit)`` is the text of the report. Without ``wraps`` none may be negative.
+        ``wrong(index, limit)`` formats the report. Without ``wraps`` negative values are out of range, too.
 
         Raises
         ------
         IndexRangeError
-            If the range is empty and ``index`` is not; or if an index before was out of range, and that is known now.
+            If the range is empty and ``index`` is not; or if an earlier index out of range is reported now.
         """
         size = index.shape[0]
         if not limit and size:
@@ -89,9 +89,9 @@ class Moves:
         Returns
         -------
         calls : list of callable
-            They report indices out of range too, as :meth:`check` does, and leave them out.
+            They also report indices out of range, as :meth:`check` does, and skip them.
         start : DeviceArray (limit + 1,), int32
-            ``slices[start[p]]`` to ``slices[start[p + 1] - 1]`` will be those of p.
+            ``slices[start[p]]`` to ``slices[start[p + 1] - 1]`` are those of p.
         slices : DeviceArray (n,), int32
         """
         device, n = self.device, index.shape[0]
@@ -110,7 +110,7 @@ class Moves:
         return [*calls, _kept(starts, index, memory)], start, slices
 
     def gather(self, source: Any, index: Any, out: Any, axis: int) -> Call:
-        """A callable that queues ``out[.., j, ..] = source[.., index[j], ..]``; the indices have been checked."""
+        """Return a callable that queues ``out[.., j, ..] = source[.., index[j], ..]`` with checked indices."""
         axes, at = _axes(out, source, axis, 0)
         limit, step = source.shape[axis], source.strides[axis] // source.itemsize
         head = [math.prod(a.size for a in axes), limit, index.strides[0] // index.itemsize, step]
@@ -118,7 +118,7 @@ class Moves:
         return self._on_axes("gather", [source, index, out], axes, at, head, wide)
 
     def scatter(self, source: Any, start: Any, slices: Any, out: Any, axis: int) -> Call:
-        """A callable that queues ``out[.., p, ..]`` = sum of ``source[.., j, ..]`` over the j of p (:meth:`group`)."""
+        """Return a callable that queues the sums of ``source[.., j, ..]`` over the j of each p (:meth:`group`)."""
         axes, at = _axes(out, source, axis, 0)
         step = source.strides[axis] // source.itemsize
         head = [math.prod(a.size for a in axes), step]
@@ -144,7 +144,7 @@ class Moves:
     def source(
         self, form: str, read: DType, place: DType, written: DType, rank: int, at: int, wide: bool
     ) -> KernelSource:
-        """The kernel for arrays of these dtypes, of ``rank`` axes of which number ``at`` is indexed."""
+        """Kernel for arrays of these dtypes and ``rank`` axes, indexed along axis ``at``."""
         head = 4 if form == "gather" else 2
         names = [Array(name, "leaf", 0, read, ()) for name in ("out", "source")]
         offsets = Offsets(names, rank, head + 3 * rank, wide)
@@ -166,7 +166,7 @@ class Moves:
         }
         if form == "gather":
             context["place_type"] = STORAGE[place.name]
-            if read == written:  # elements are copied as they are, whatever they stand for
+            if read == written:  # bitwise copies, regardless of meaning
                 context |= {"load": "source[0]", "result": "x", "value_type": STORAGE[read.name]}
         else:
             context["total_type"] = "double" if is_float(read) else "uint64_t"
@@ -175,7 +175,7 @@ class Moves:
 
 
 def _kept(call: Call, *memory: Any) -> Call:
-    """``call``, which keeps ``memory`` alive."""
+    """Wrap ``call`` to keep ``memory`` alive."""
     return partial(_after, call, memory)
 
 
@@ -184,12 +184,12 @@ def _after(call: Call, memory: tuple[Any, ...]) -> None:
 
 
 def load_source(dtype: DType) -> str:
-    """``source[0]`` in the type it is computed in."""
+    """``source[0]`` converted to its compute dtype."""
     return load_element("source[0]", dtype) if is_float(dtype) else "(int64_t)source[0]"
 
 
 def _axes(out: Any, source: Any, axis: int, by: int) -> tuple[list[Axis], int]:
-    """Axes with the steps of ``out`` and ``source``, sorted by those of ``out`` and merged; which one is indexed.
+    """Axes with the steps of ``out`` and ``source``, sorted by those of ``out`` and merged; and the indexed one.
 
     Along the indexed axis the step of ``source`` is 0.
     """

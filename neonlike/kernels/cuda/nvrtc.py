@@ -1,4 +1,4 @@
-"""NVRTC, NVIDIA's compiler as a library, through ctypes: CUDA source text -> cubin, with no driver and no process."""
+"""NVRTC, NVIDIA's compiler library, through ctypes: compiles CUDA to cubins without a driver or process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class NvrtcRefused(CompilerRefused):
 
 
 def find_libraries() -> Iterator[str]:
-    """Path (or name) of each library: in ``library_folders``, the newest of a folder first, then of the system."""
+    """Paths (or names) of libraries: from ``library_folders``, newest first per folder, then from the system."""
     seen: set[str] = set()
     for folder in library_folders():
         for pattern in _PATTERNS:
@@ -35,12 +35,12 @@ def find_libraries() -> Iterator[str]:
 
 
 def find_library() -> str | None:
-    """The first of ``find_libraries``."""
+    """First result of ``find_libraries``."""
     return next(find_libraries(), None)
 
 
 def version(library: str) -> str | None:
-    """Its version as text; None if it does not load."""
+    """Version of a library as text; None if it does not load."""
     try:
         nvrtc = _load(library)
     except (OSError, AttributeError):
@@ -53,7 +53,7 @@ def version(library: str) -> str | None:
 
 @lru_cache(maxsize=4)
 def architectures(library: str) -> tuple[int, ...]:
-    """Compute capabilities, times ten, that it compiles for; none if it does not say so (before CUDA 11.2)."""
+    """Supported compute capabilities, times ten; empty if the library does not list them (before CUDA 11.2)."""
     try:
         nvrtc = _load(library)
         count = ctypes.c_int()
@@ -68,7 +68,7 @@ def architectures(library: str) -> tuple[int, ...]:
 def compile_module(
     library: str, text: str, name: str, headers: Mapping[str, str], flags: Sequence[str], ptx: bool = False
 ) -> bytes:
-    """The cubin, or PTX, that NVRTC makes of ``text``, which may include ``headers``.
+    """Compile ``text``, which may include ``headers``, to a cubin or PTX.
 
     Raises
     ------
@@ -108,7 +108,7 @@ def _check(nvrtc: Any, status: int) -> None:
 
 @lru_cache(maxsize=4)
 def _load(library: str) -> Any:
-    # NVRTC loads libnvrtc-builtins by name when it first compiles, and CUDA 13.0's does not look in its own folder.
+    # NVRTC loads libnvrtc-builtins by name at its first compilation, and CUDA 13.0's does not search its own folder.
     for half in sorted(Path(library).parent.glob("libnvrtc-builtins.so*")) if os.path.isabs(library) else ():
         with contextlib.suppress(OSError):
             ctypes.CDLL(str(half))

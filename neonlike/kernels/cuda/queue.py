@@ -1,4 +1,4 @@
-"""Where the kernels of an engine are queued: a device, memory on it, and the calls that stages have in common."""
+"""Work queue of an engine: a device with its memory, and calls shared by stages."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from neonlike.optree.shapes import Shape, contiguous_strides
 
 
 class Multiplier(Protocol):
-    """A multiplier of matrices: a library's, or our own (see :class:`~neonlike.kernels.cuda.gemm.Gemm`)."""
+    """A matrix multiplier: a library's, or our own (see :class:`~neonlike.kernels.cuda.gemm.Gemm`)."""
 
     def ready(self, a: Any, b: Any, out: Any, dtype: DType) -> Callable[[], None] | None:
-        """A callable that queues ``out[...] = a @ b``, summed in ``dtype``; None if it does not take such arrays."""
+        """Return a callable that queues ``out[...] = a @ b``, summed in ``dtype``; None for unsupported arrays."""
         ...
 
 
 class Queue:
-    """The stream of a device, whose work runs in the order in which it is queued; each engine has one.
+    """The stream of a device, which runs work in queueing order; each engine has one.
 
     Parameters
     ----------
     device : Device
     draws : callable
-        ``draws(n)`` gives the key of the random stream and n numbers of calls that nothing else uses.
+        ``draws(n)`` returns the key of the random stream and n unused call numbers.
     product : Multiplier, optional
-        Asked first for each matrix product; what it does not take, our own kernel does.
+        Used first for each matrix product; our own kernel handles unsupported arrays.
     """
 
     def __init__(self, device: Device, draws: Callable[[int], list[int]], product: Multiplier | None = None) -> None:
@@ -41,22 +41,22 @@ class Queue:
         self.products: list[Multiplier] = [self.gemm] if product is None else [product, self.gemm]
 
     def empty(self, shape: Shape, dtype: DType) -> Any:
-        """A contiguous array in new memory, its contents undefined."""
+        """Allocate a contiguous array with undefined contents."""
         strides = contiguous_strides(shape, dtype.itemsize)
         size = shape[0] * strides[0] if shape else dtype.itemsize
         memory = self.device.allocate(max(size, 1))
         return self.device.view(memory, memory.address, shape, strides, dtype)
 
     def copy(self, source: Any, target: Any, digits: int = 0) -> Callable[[], None]:
-        """A callable that queues ``target[...] = source``; see :meth:`Copier.ready`."""
+        """Return a callable that queues ``target[...] = source``; see :meth:`Copier.ready`."""
         return self.copier.ready(source, target, digits)
 
     def fill(self, target: Any, value: float) -> Callable[[], None]:
-        """A callable that queues ``target[...] = value``."""
+        """Return a callable that queues ``target[...] = value``."""
         return self.copier.ready_fill(target, value)
 
     def product(self, a: Any, b: Any, out: Any, dtype: DType) -> Callable[[], None]:
-        """A callable that queues ``out[...] = a @ b``, summed in ``dtype``."""
+        """Return a callable that queues ``out[...] = a @ b``, summed in ``dtype``."""
         for product in self.products:
             call = product.ready(a, b, out, dtype)
             if call is not None:
@@ -65,7 +65,7 @@ class Queue:
 
 
 class DeviceRun(Run):
-    """A run whose temporaries are on a device."""
+    """A run with temporaries on a device."""
 
     __slots__ = ("queue",)
 
@@ -74,5 +74,5 @@ class DeviceRun(Run):
         self.queue = queue
 
     def empty(self, shape: Shape, dtype: DType) -> Any:
-        """A temporary on the device; see ``Run.empty``."""
+        """Allocate a temporary on the device; see ``Run.empty``."""
         return self.queue.empty(shape, dtype)

@@ -1,7 +1,7 @@
-"""CUDA of compound primitives: a template, what its kernel takes, and the variants asked for so far.
+"""CUDA routines of compound primitives: a template, its kernel's arguments, and its compiled variants.
 
-What ``c/routine.py`` is for C. A call is bound to its arguments first, which compiles and loads what is new; what that
-returns queues the kernel, and neither allocates nor waits.
+The counterpart of ``c/routine.py``. A call is first bound to its arguments, which compiles and loads new variants; the
+bound call queues the kernel, and neither allocates nor waits.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from neonlike.kernels.cuda.device import Device, Size3
 
 
 class CudaRoutine:
-    """The CUDA kernel that a template defines, in variants.
+    """A CUDA kernel from a template, with variants.
 
     Parameters
     ----------
     template : str
-        File below ``kernels/templates``, or the text of one; its kernel is ``extern "C"`` and called ``{{ name }}``.
-        It may include the headers of the kernels of expressions.
+        File below ``kernels/templates``, or the text of a template; its kernel is ``extern "C"`` and named ``{{ name
+        }}``. It may include the headers of expression kernels.
     arguments : str
-        What the kernel takes, as codes of the module ``struct``: "Q" an address, "q" a whole number, "d" a double.
+        Kernel arguments as codes of the module ``struct``: "Q" an address, "q" an integer, "d" a double.
     title : str
-        What it computes, for messages and kept sources.
+        Description for messages and kept sources.
     more : tuple of str
-        Names of headers in ``kernels/templates/cuda`` that it includes besides.
+        Names of additional headers in ``kernels/templates/cuda``.
     """
 
     def __init__(self, template: str, arguments: str, title: str, more: tuple[str, ...] = ()) -> None:
@@ -41,7 +41,7 @@ class CudaRoutine:
     def bind(
         self, device: Device, grid: Size3, block: Size3, values: Sequence[int | float], shared: int = 0, **context: Any
     ) -> Callable[[], None]:
-        """A callable that queues the kernel for ``context`` on ``values``; see ``Device.launch`` for the sizes.
+        """Return a callable that queues the kernel for ``context`` on ``values``; see ``Device.launch`` for the sizes.
 
         Raises
         ------
@@ -53,19 +53,19 @@ class CudaRoutine:
     def bind_together(
         self, device: Device, grid: Size3, block: Size3, values: Sequence[int | float], shared: int, **context: Any
     ) -> Callable[[], None]:
-        """As :meth:`bind`, for a kernel of one parameter, a struct of all values, whose blocks wait for each other.
+        """Cooperative :meth:`bind`, for a kernel with a single struct parameter and blocks that synchronize.
 
         Raises
         ------
         KernelCompileError
         DeviceError
-            If the driver has no such launches.
+            If the driver lacks such launches.
         """
         function = self.variant(device, **context)
         return device.starts.together(function, grid, block, shared, self.pack(*values))
 
     def variant(self, device: Device, **context: Any) -> Any:
-        """The loaded function for ``context``, compiled when it is first asked for."""
+        """Loaded function for ``context``, compiled on first use."""
         key = (device, *context.items())
         if key not in self.variants:
             kernel = self.source(**context)
@@ -73,7 +73,7 @@ class CudaRoutine:
         return self.variants[key]
 
     def source(self, **context: Any) -> KernelSource:
-        """The source that is compiled for ``context``."""
+        """Source to be compiled for ``context``."""
         source = TemplateSource(self.template, context)
         more = {name: template_text(f"cuda/{name}") for name in self.more}
         return KernelSource(source, source.name, self.title, headers() | more, contracts=True)

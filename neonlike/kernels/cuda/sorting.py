@@ -1,7 +1,7 @@
-"""A stable sort of indices on a device, and the report of those that are out of range, for which no host waits.
+"""Stable sort of indices on a device, with asynchronous reports of indices out of range.
 
-Up to ``ONE_BLOCK`` indices are sorted by a single launch, more by some for each digit of 8 bits. A sort leaves the
-indices as keys, and the positions where they stood; equal ones stay in their order.
+Up to ``ONE_BLOCK`` indices are sorted by a single launch, more by a few launches per digit of 8 bits. A sort produces
+the indices as keys, and their original positions; equal ones stay in order.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from neonlike.kernels.cuda.routine import CudaRoutine
 from neonlike.optree.dtypes import DType
 
 ONE_BLOCK, BLOCK_THREADS = 1 << 14, 1024
-"""Most indices that one block sorts, and its threads."""
+"""Maximum number of indices sorted by one block, and its threads."""
 TILE, THREADS = 2048, 256
-"""Indices of a block where there are more, and its threads."""
+"""Indices per block for larger sorts, and its threads."""
 DIGIT = 8
-"""Bits that a pass sorts by."""
+"""Bits per sorting pass."""
 LARGEST = (1 << 31) - 1
-"""Most indices, and the largest key: 32 bits each."""
+"""Maximum number of indices, and maximum key: 32 bits each."""
 ONE = (1, 1, 1)
 NOTHING = -(1 << 63)
-"""No index is left out."""
+"""Marker for skipping no index."""
 
 _INDICES = "5Q6q"
 BLOCK = CudaRoutine("cuda/sort.cu.j2", _INDICES, "sort of indices")
@@ -36,16 +36,16 @@ PLACE = CudaRoutine("cuda/sort.cu.j2", "5Q2q", "sort by a digit")
 
 
 class Room(NamedTuple):
-    """Where a sort works, in bytes behind the start of its memory.
+    """Working memory of a sort, as byte offsets from its start.
 
     Attributes
     ----------
     keys, numbers : int
-        Two buffers of int32 (n,) each; the results are in those at ``keys_at`` and ``numbers_at``.
+        Two buffers of int32 (n,) each; results are in those at ``keys_at`` and ``numbers_at``.
     bad : int
-        An int32: whether an index was out of range.
+        An int32 flag: whether an index was out of range.
     counts, size : int
-        Of digits; all bytes.
+        Offset of the digit counts; total size.
     """
 
     keys: int
@@ -58,12 +58,12 @@ class Room(NamedTuple):
 
 
 def passes(limit: int) -> int:
-    """Digits of the keys 0 to ``limit``."""
+    """Number of digits of the keys 0 to ``limit``."""
     return max(1, -(-limit.bit_length() // DIGIT))
 
 
 def room_for(n: int, limit: int) -> Room:
-    """The working memory of a sort of ``n`` indices below ``limit``."""
+    """Working memory of a sort of ``n`` indices below ``limit``."""
     keys, numbers, bad = 0, 8 * n, 16 * n
     blocks = 0 if n <= ONE_BLOCK else -(-n // TILE)
     last = passes(limit) % 2 * 4 * n
@@ -84,15 +84,16 @@ def ready_sort(
     Parameters
     ----------
     index : (address, dtype, step)
-        Integers, so many elements apart.
+        Integers, with their distance in elements.
     base : int
-        Address of memory as :func:`room_for` divides it.
+        Address of memory divided as in :func:`room_for`.
     sizes : (n, limit)
-        Indices, at least 1, and the end of their range. What is left out gets the key ``limit``, so it comes last.
+        Number of indices, at least 1, and the end of their range. Skipped indices get the key ``limit``, and so come
+        last.
     fault : (address, report)
-        Where an index out of range is reported, and the number of what it is reported for.
+        Address for reports of indices out of range, and the number of the report.
     skipped : int
-        An index to be left out.
+        An index to be skipped.
     wraps : bool
         Whether negative indices count from the end.
     """

@@ -34,30 +34,31 @@ from neonlike.logger import logger
 from neonlike.optree.dtypes import DType
 
 MOST_ROOM = 1 << 20
-"""Most bytes of working memory that are kept for an assignment that the extension starts."""
+"""Maximum bytes of working memory kept for an assignment started by the extension."""
 MAX_OPS, MAX_ARGUMENTS = 512, 256
-"""Stages with more run on host copies: compiling takes minutes, and kernels have a limit of arguments."""
+"""Maximum number of values; larger stages run on host copies, because compiling takes minutes and arguments are
+limited."""
 DIGITS = {"float16": 10, "bfloat16": 7, "float32": 15, "float64": 15}
-"""Most binary digits that stochastic rounding keeps, by dtype name; ``True`` stands for 10."""
+"""Maximum binary digits of stochastic rounding, by dtype name; ``True`` stands for 10."""
 
 _address, _geometry, _rounding = attrgetter("address"), attrgetter("geometry"), attrgetter("rounding")
 
 
 def digits_of(rounding: int | bool, dtype: DType) -> int:
-    """Binary digits that a tensor of ``dtype`` with this ``rounding`` keeps behind the first; 0: rounded to nearest."""
+    """Binary digits that a tensor of ``dtype`` with this ``rounding`` keeps after the first; 0: round to nearest."""
     if not rounding or dtype.kind == "b":
         return 0
     return max(1, min(10 if rounding is True else int(rounding), DIGITS.get(dtype.name, 10)))
 
 
 class CudaStage(ExecutableStage):
-    """An elementwise or reduce stage and its compiled variants.
+    """An elementwise or reduce stage with its compiled variants.
 
     Parameters
     ----------
     queue : Queue
     fallback : callable
-        Makes what executes the stage where there is no kernel for it, when that is first needed.
+        Creates the executable of the stage if it has no kernel, on first use.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class CudaStage(ExecutableStage):
         self.flat = self.slots is not None and not self.counters and is_flat(kernel, stage, graph)
 
     def _tensor_slots(self) -> tuple[Picker, Picker] | None:
-        """Pickers of leaves and targets if the kernel accesses tensors only (the hot path), else None."""
+        """Pickers of leaves and targets if the kernel accesses only tensors (the hot path), else None."""
         if not self.stage.writes_targets_only:
             return None
         memory = [array for array in self.kernel.inputs if array.kind != "counter"]
@@ -123,7 +124,7 @@ class CudaStage(ExecutableStage):
     def program(self, graph: Graph) -> Program | None:
         """The program of what :meth:`run` queued for ``graph``; None if that takes more than tensors.
 
-        Its working memory is kept: two threads may not queue it at once, so that it holds the interpreter's lock.
+        Its working memory is kept: two threads may not queue it at once, so it holds the interpreter's lock.
         """
         if not self.usable or self.slots is None or self.counters:
             return None
@@ -134,7 +135,7 @@ class CudaStage(ExecutableStage):
             return None
         try:
             room = self.queue.device.allocate(launch.room) if launch.room else None
-        except OutOfMemory:  # the assignment has been made
+        except OutOfMemory:  # the assignment itself is complete
             return None
         tail = launch.tail if room is None else struct.pack("=Q", room.address) + launch.tail
         block = self.queue.device.starts.block(launch.steps, tail)
@@ -150,7 +151,7 @@ class CudaStage(ExecutableStage):
         )
 
     def _layout(self, graph: Graph, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
-        """The geometry that a launch on these tensors depends on; alignment is added by the caller."""
+        """Geometry that a launch on these tensors depends on; the caller adds alignment."""
         if self.flat:
             return outputs[0].shape
         counted = [self.kernel.plan.values[array.index].source.of(graph) for array in self.counters]
@@ -161,36 +162,36 @@ class CudaStage(ExecutableStage):
         return remember(self.launches, key, launch)
 
     def _is_empty_reduction(self, graph: Graph) -> bool:
-        """Whether the space is empty; some reductions then have a value, others raise: the fallback, NumPy, decides."""
+        """Whether the space is empty; the fallback, NumPy, then decides between a value and an error."""
         return self.stage.kind is StageKind.REDUCE and not math.prod(self.stage.space.of(graph))
 
     def ready(self, run: Run) -> Callable[[], None]:
-        """A callable that queues the stage; all that may fail is done now: memory allocated, kernels compiled."""
+        """Return a callable that queues the stage; allocation and compilation, which may fail, happen now."""
         if not self.usable or self._is_empty_reduction(run.graph):
             return self._ready_on_host(run)
         if any(a.kind == "temp" and a.index not in run.temps for a in self.kernel.inputs):
-            return partial(self.run, run)  # a stage before it makes them when it runs
+            return partial(self.run, run)  # an earlier stage creates them at run time
         try:
             return self._ready(run)
         except TooManyArguments:
             return self._give_up(run)
 
     def _ready_on_host(self, run: Run) -> Callable[[], None]:
-        """What runs the stage where there is no kernel."""
+        """Return a callable that runs the stage without a kernel."""
         logger.debug("cuda engine: stage %d (%s) runs on host copies", self.stage.index, self.stage.reason)
         if self._on_host is None:
             self._on_host = self.fallback(run.graph)
         return partial(self._on_host.run, run)
 
     def _give_up(self, run: Run) -> Callable[[], None]:
-        """From now on the fallback runs the stage, and makes its temporaries."""
+        """Switch to the fallback for the stage, including its temporaries."""
         self.usable = False
         for index in [*self.stage.saved, *(buffer_key(store.target) for store in self.stage.stores)]:
             run.temps.pop(index, None)
         return self.ready(run)
 
     def _ready(self, run: Run) -> Callable[[], None]:
-        """As :meth:`ready` where there is a kernel."""
+        """Implement :meth:`ready` for a stage with a kernel."""
         arrays, shape = self._arrays(run), self.stage.space.of(run.graph)
         numbers, digits = self.numbers(run.graph.numbers), self._digits(run.graph)
         if not digits:
@@ -203,7 +204,7 @@ class CudaStage(ExecutableStage):
     def _ready_rounded(
         self, run: Run, arrays: list[Any], numbers: tuple[Any, ...], digits: tuple[int, ...]
     ) -> Callable[[], None]:
-        """A reduction whose results are rounded stochastically, by copies after the kernel."""
+        """A reduction with stochastically rounded results, by copies after the kernel."""
         compiled, launches, wide = self._rounded_later(run, arrays, digits)
         calls = [call_on(compiled, launches, self.stage.space.of(run.graph), wide, numbers)]
         results = zip(wide[-len(digits) :], arrays[-len(digits) :], digits)
@@ -213,7 +214,7 @@ class CudaStage(ExecutableStage):
     def _rounded_later(
         self, run: Run, arrays: list[Any], digits: tuple[int, ...]
     ) -> tuple[CudaKernel, dict[Any, Launch], list[Any]]:
-        """The kernel that stores outputs with ``digits`` in their compute type, its launches and arrays."""
+        """The kernel that stores outputs with ``digits`` in their compute dtype, its launches and arrays."""
         where = tuple(position for position, n in enumerate(digits) if n)
         if where not in self._widened:
             kernel = widened(self.kernel, where)
@@ -236,7 +237,7 @@ class CudaStage(ExecutableStage):
         return tuple(found) if any(found) else ()
 
     def bind(self, run: Run) -> Callable[[], None] | None:
-        """The launch on the tensors of ``run``, whose temporaries it allocates; None if it cannot be fixed."""
+        """Bind the launch to the tensors of ``run``, allocating temporaries; None if it cannot be fixed."""
         if not self.usable or self._is_empty_reduction(run.graph) or self._digits(run.graph):
             return None
         return self.ready(run)
@@ -244,12 +245,12 @@ class CudaStage(ExecutableStage):
     # Arrays
 
     def _arrays(self, run: Run) -> list[Any]:
-        """What the kernel reads and writes in ``run``, temporaries allocated."""
+        """Input and output arrays of the kernel in ``run``, with temporaries allocated."""
         inputs = [input_array(self.kernel, run, array) for array in self.kernel.inputs]
         return [*inputs, *loop_outputs(self.plan, self.stage, run)]
 
     def sources(self, layouts: Layouts) -> list[KernelSource]:
-        """The kernel for arrays that lie like these; none where the stage runs on host copies."""
+        """The kernel for arrays of these layouts; empty if the stage runs on host copies."""
         shape = self.stage.space.of(layouts.graph)
         if not self.usable or 0 in shape:
             loop_outputs(self.plan, self.stage, layouts)

@@ -1,7 +1,7 @@
-"""Counters by which the last block of a group finds that it is the last: memory of a device, all 0 between kernels.
+"""Counters that let the last block of a group detect its role: device memory, all 0 between kernels.
 
-A kernel leaves each counter at 0 (``atomicInc`` wraps around), and kernels of a device follow each other on one
-stream, so all share the same counters.
+A kernel resets each counter to 0 (``atomicInc`` wraps around), and kernels of a device run in order on one stream, so
+all share the same counters.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _lock = threading.Lock()
 
 
 def tickets_of(device: Device) -> int:
-    """Address of the counters of ``device``, made when they are first asked for."""
+    """Address of the counters of ``device``, created on first use."""
     with _lock:
         if device not in _held:
             memory = device.allocate(4 * TICKETS)

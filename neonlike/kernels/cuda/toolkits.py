@@ -1,4 +1,4 @@
-"""Where NVIDIA's compilers and libraries lie on a machine."""
+"""Locations of NVIDIA's compilers and libraries on a machine."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from neonlike import settings
 
 TOOLKIT = "/usr/local/cuda"
 HOMES = (settings.CUDA_HOME, settings.CUDA_PATH)
-"""Variables that name a toolkit."""
+"""Environment variables that name a toolkit."""
 
 
 def named_toolkits() -> Iterator[Path]:
-    """Toolkits that the environment names."""
+    """Toolkits named by the environment."""
     for setting in HOMES:
         if home := setting.text:
             yield Path(home)
 
 
 def library_folders() -> Iterator[Path]:
-    """Folders with libraries: of toolkits, then of the packages that pip installs."""
+    """Library folders: of toolkits, then of packages installed by pip."""
     for home in (*named_toolkits(), Path(TOOLKIT)):
         yield from (home / part for part in ("lib64", "lib", "bin"))
     for entry in sys.path:

@@ -1,1 +1,1 @@
-"""Stages as NumPy calls on blocks that fit the cache: the reference, and the way without a compiler."""
+"""Stages as NumPy calls on cache-sized blocks: the reference, and the engine without a compiler."""

@@ -1,6 +1,6 @@
-"""Running a register program over a whole space: cut into blocks that fit the cache, spread over threads.
+"""Execution of a register program over a whole space: in cache-sized blocks, spread over threads.
 
-How a space is cut depends on its shape only, so results are the same for any number of threads.
+The blocks depend only on the shape, so results are the same for any number of threads.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from neonlike.optree.ops import OPS
 from neonlike.optree.shapes import Shape
 
 BLOCK_ELEMENTS = 1 << 16
-"""Elements of an elementwise block: 256 kB of float32; smaller ones lose more to call overhead and lock hand-over."""
+"""Elements of an elementwise block: 256 kB of float32; smaller ones lose more to call and lock overhead."""
 RESIDENT_ELEMENTS = 1 << 17
-"""Elements of a block that holds a whole reduced extent."""
+"""Elements of a block with a whole reduced extent."""
 STREAM_ELEMENTS = 1 << 16
 """Elements of a block of a streamed reduction."""
 MIN_COLUMNS = 64
-"""Narrower column blocks would waste the vector units; such reductions are streamed by rows."""
+"""Minimum width of column blocks; narrower ones would waste vector units, and are streamed by rows instead."""
 
 
 class Total:
@@ -53,7 +53,7 @@ class Total:
             self.value[region] = self.part[region]
 
     def merge(self, other: Total) -> None:
-        """Add what ``other`` gathered from later blocks."""
+        """Add the results of later blocks from ``other``."""
         for where, region in other.seen.items():
             if where in self.seen:
                 self.combine(self.value[region], other.value[region], self.value[region])
@@ -74,7 +74,7 @@ def run_program(
     axes: tuple[int, ...],
     limit: int,
 ) -> None:
-    """Run ``program`` over ``shape`` in blocks of at most about ``limit`` elements, never cutting ``axes``."""
+    """Run ``program`` over ``shape`` in blocks of about ``limit`` elements, never cutting ``axes``."""
     numbers = [run.graph.numbers[slot] for slot in program.number_slots]
     inputs = [run.array(source, program.ndim) for source in program.inputs]
     if math.prod(shape) <= limit:
@@ -163,7 +163,7 @@ class _Blocks:
 
 
 def groups(work: list[tuple[slice, ...]]) -> list[list[tuple[slice, ...]]]:
-    """``work`` in at most 16 runs of neighbours, the units that threads take."""
+    """Group ``work`` in at most 16 runs of neighbours, the units of work for threads."""
     count = min(16, len(work))
     return [work[len(work) * i // count : len(work) * (i + 1) // count] for i in range(count)]
 
@@ -176,7 +176,7 @@ _ALL = slice(None)
 
 
 def tiles(shape: Shape, fixed: tuple[int, ...], limit: int) -> Iterator[tuple[slice, ...]]:
-    """Blocks of ``shape`` with at most about ``limit`` elements, cutting outer axes first and never ``fixed`` ones."""
+    """Blocks of ``shape`` with about ``limit`` elements, cutting outer axes first and never ``fixed`` ones."""
     steps = list(shape)
     size = math.prod(shape)
     for axis, extent in enumerate(shape):

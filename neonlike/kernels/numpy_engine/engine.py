@@ -1,8 +1,8 @@
 """Steps 6 and 7 of an assignment (docs/tour.md) on the NumPy engine: execute a plan's stages block by block.
 
-It is the fallback where there is no compiler, and the reference that generated code is tested against. Blocks are
-small enough for the cache. A REDUCE stage runs *resident*, with the whole reduced extent of a block in the cache and
-every intermediate computed once, or *streamed*, pass by pass over blocks with partial results combined.
+It is the fallback without a compiler, and the reference for testing generated code. Blocks fit in the cache. A REDUCE
+stage runs *resident*, with the whole reduced extent of a block in the cache and every intermediate computed once, or
+*streamed*, pass by pass over blocks with combined partial results.
 """
 
 from __future__ import annotations
@@ -85,12 +85,12 @@ class NumpyCallStage(WholeOperandStage):
         self._compute(run)
 
     def bind(self, run: Run) -> Callable[[], None]:
-        """The stage on the arrays of ``run``, whose temporaries it allocates."""
+        """Bind the stage to the arrays of ``run``, allocating its temporaries."""
         self._allocate(run)
         return lambda: self._compute(run)
 
     def sources(self, layouts: Layouts) -> list[KernelSource]:
-        """None: NumPy computes it."""
+        """Empty: NumPy computes it."""
         self._allocate(layouts)
         return []
 
@@ -104,7 +104,7 @@ class NumpyCallStage(WholeOperandStage):
 
 
 class ClassesStage(NumpyCallStage):
-    """Indices that must be below a size, which is that of another value's axis in each run."""
+    """Check of indices against a size, in each run the size of another value's axis."""
 
     def _compute(self, run: Run) -> None:
         (read,) = self.inputs
@@ -112,10 +112,10 @@ class ClassesStage(NumpyCallStage):
 
 
 class ViewStage(NumpyCallStage):
-    """``view`` and ``unview``: a window of what lies in memory as it is computed in is read there; others are copied.
+    """``view`` and ``unview``: windows of data in memory are read in place; other windows are copied.
 
-    Its memory must not change before the last stage that reads the window: temporaries do not, and no tensor that
-    shares none with a target. Elements that do not follow each other are copied, as later stages are faster then.
+    The memory must not change before the last read of the window: this holds for temporaries, and for tensors that
+    share no memory with a target. Windows of non-contiguous elements are copied, because later stages are faster then.
     """
 
     def __init__(self, plan: Plan, stage: Stage, graph: Graph) -> None:
@@ -131,15 +131,15 @@ class ViewStage(NumpyCallStage):
             super().run(run)
 
     def bind(self, run: Run) -> Callable[[], None]:
-        """The stage on the arrays of ``run``; nothing if its result is a window of one of them."""
+        """Bind the stage to the arrays of ``run``; nothing to do if its result is a window of one of them."""
         return _nothing if self._show(run) else super().bind(run)
 
     def sources(self, layouts: Layouts) -> list[KernelSource]:
-        """None: NumPy computes it."""
+        """Empty: NumPy computes it."""
         return [] if self._show(layouts) else super().sources(layouts)
 
     def _show(self, run: Run) -> bool:
-        """Whether the result is a window of the operand, which is a temporary of ``run`` then."""
+        """Whether the result is a window of the operand, and then becomes a temporary of ``run``."""
         if not self.may_show:
             return False
         source = run.array(self.inputs[0], 0)
@@ -149,7 +149,7 @@ class ViewStage(NumpyCallStage):
         if not self.is_view:
             result = self.value.source.of(run.graph)
             if source.size != math.prod(result) or not is_reshape(layout):
-                return False  # there are zeros around the window, or it is in another order
+                return False  # there are zeros around the window, or another order
             shape, strides = result, contiguous_strides(result)
         size = source.itemsize
         if source.strides != contiguous_strides(source.shape, size) or 0 in source.shape or strides[-1] != 1:
@@ -163,18 +163,18 @@ class ViewStage(NumpyCallStage):
 
 
 _CALLS: dict[str, type[NumpyCallStage]] = {"view": ViewStage, "unview": ViewStage, "classes": ClassesStage}
-"""Stages of ops that are more than a call of NumPy."""
+"""Stage classes of ops that take more than one NumPy call."""
 
 
 def _nothing() -> None:
-    """A stage without anything to do."""
+    """Stage without work."""
 
 
 # Stages that are loops --------------------------------------------------------------------------------------------
 
 
 class LoopStage(ExecutableStage):
-    """An elementwise or reduce stage; streamed programs are compiled when first needed."""
+    """An elementwise or reduce stage; streamed programs are compiled on first use."""
 
     def __init__(self, plan: Plan, stage: Stage, graph: Graph) -> None:
         self.plan, self.stage = plan, stage
@@ -208,7 +208,7 @@ class LoopStage(ExecutableStage):
         return sinks
 
     def bind(self, run: Run) -> Callable[[], None] | None:
-        """Instructions on fixed arrays if one block covers the stage and nothing changes between runs."""
+        """Instructions on fixed arrays, if one block covers the stage and nothing changes between runs."""
         stage, program = self.stage, self.resident
         shape = stage.space.of(run.graph)
         if program.needs_coordinates or not stage.writes_targets_only:
@@ -222,12 +222,12 @@ class LoopStage(ExecutableStage):
         return _replay(program.bind(registers))
 
     def sources(self, layouts: Layouts) -> list[KernelSource]:
-        """None: NumPy computes it."""
+        """Empty: NumPy computes it."""
         loop_outputs(self.plan, self.stage, layouts)
         return []
 
     def _simple_slots(self) -> tuple[list[int], list[int]] | None:
-        """Leaf and target slots if the stage only maps whole tensors of one rank to targets; the common case."""
+        """Leaf and target slots, if the stage only maps whole tensors of one rank to targets; the common case."""
         stage, program = self.stage, self.resident
         if stage.kind is not StageKind.ELEMENTWISE or program.needs_coordinates or not stage.writes_targets_only:
             return None
@@ -263,7 +263,7 @@ class LoopStage(ExecutableStage):
         run_program(program, run, outputs, shape, stage.axes, limit)
 
     def _run_streamed(self, run: Run, shape: Shape, outputs: list[Array]) -> None:
-        """Pass by pass: partial reductions of each level, then what depends on them."""
+        """Pass by pass: partial reductions of each level, then the values that depend on them."""
         if self.streamed is None:
             self._compile_streamed()
         assert self.streamed is not None
@@ -280,14 +280,14 @@ class LoopStage(ExecutableStage):
                 run_program(program, run, chosen, space, (), BLOCK_ELEMENTS)
 
     def _all_sinks(self) -> list[tuple[Sink, bool]]:
-        """Sinks, and whether each covers the whole space (else the reduced one)."""
+        """Sinks, each with a flag for the whole space (else the reduced one)."""
         shape = self.stage.shape
         return [
             (sink, sink.mask == mask_of(shape, len(shape))) for sink in self._sinks(self.stage.saved, self.stage.stores)
         ]
 
     def _compile_streamed(self) -> None:
-        """Programs for each level of reductions, then one for full-size results and one for reduced ones."""
+        """Compile programs for each level of reductions, then one for full-size results and one for reduced ones."""
         plan, stage = self.plan, self.stage
         levels = reduction_levels(plan, stage)
         self.levels = [[i for i, level in levels.items() if level == wanted] for wanted in sorted(set(levels.values()))]
@@ -310,7 +310,7 @@ class LoopStage(ExecutableStage):
 
 
 def _fits_resident(shape: Shape, axes: tuple[int, ...]) -> bool:
-    """True if blocks holding the whole reduced extent are not too large or too narrow."""
+    """True if blocks with the whole reduced extent are neither too large nor too narrow."""
     extent = math.prod(shape[a] for a in axes)
     last = len(shape) - 1
     if last in axes:
@@ -319,13 +319,13 @@ def _fits_resident(shape: Shape, axes: tuple[int, ...]) -> bool:
 
 
 def reduction_levels(plan: Plan, stage: Stage) -> dict[int, int]:
-    """Pass in which each reduction of ``stage`` can run: one more than the reductions it depends on."""
+    """Pass of each reduction in ``stage``: one more than the reductions it depends on."""
     depth = pass_depths([plan.values[index] for index in stage.values])
     return {i: depth[i] for i in stage.values if plan.values[i].spec.kind is Kind.REDUCTION}
 
 
 def _needed(plan: Plan, stage: Stage, args: list[Any], known: set[int]) -> list[int]:
-    """Values of ``stage`` to compute for ``args`` when those in ``known`` are given."""
+    """Values of ``stage`` to compute for ``args``, given those in ``known``."""
     here = set(stage.values)
     seen: set[int] = set()
     stack = [a.value for a in args if isinstance(a, ValueArg)]

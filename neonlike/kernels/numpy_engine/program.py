@@ -1,6 +1,6 @@
-"""A stage compiled for the NumPy engine: a register program that runs on one block of the iteration space.
+"""Register program of a stage for the NumPy engine, executed on one block of the iteration space.
 
-Registers hold arrays: inputs, numbers, scratch blocks and outputs. Scratch is allocated by liveness, so a chain of
+Registers hold arrays: inputs, numbers, scratch blocks and outputs. Scratch is allocated by liveness, so that a chain of
 any length needs only a few blocks, and blocks are kept between runs.
 """
 
@@ -29,22 +29,22 @@ POSITION, AXES = 0, 1
 """Registers of the block's coordinates and of the reduced axes; inputs follow."""
 
 _FRAME_BYTES = 32 << 20
-"""Scratch a program keeps between runs, in all its shapes together, for each thread."""
+"""Maximum bytes of scratch kept between runs by a program, over all shapes, per thread."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """Where a result goes: a value or other argument, the mask and dtype of the array that receives it."""
+    """Destination of a result: a value or other argument, with mask and dtype of the receiving array."""
 
     arg: Arg
     mask: Mask
     dtype: DType
-    direct: bool  # may be written by the op itself: nothing still to be read lies under it
+    direct: bool  # may be written by the op itself: it overlaps nothing still to be read
 
 
 @dataclass(slots=True)
 class BlockPosition:
-    """The part of a space that a program works on, for ops that need positions."""
+    """Position of the current block in the space, for ops that need positions."""
 
     start: Shape
     space: Shape
@@ -57,7 +57,7 @@ class BlockProgram:
     ----------
     plan : Plan
     values : sequence of int
-        What to compute, in topological order.
+        Values to compute, in topological order.
     boundary : dict
         Values read as inputs: index -> "temp" or "acc".
     sinks : sequence of Sink
@@ -90,7 +90,7 @@ class BlockProgram:
         self._local = threading.local()
 
     def _gather_inputs(self) -> None:
-        """List the arrays and numbers that come from outside."""
+        """List the external arrays and numbers."""
         computed = {value.index for value in self.values}
         inputs: dict[Input, None] = {}
         numbers: dict[int, None] = {}
@@ -106,11 +106,11 @@ class BlockProgram:
         return input_of(self.plan, self.leaves, arg, self.ndim, self.boundary)
 
     def registers(self, shape: Shape, inputs: list[Array], numbers: list[Any], outputs: list[Array]) -> list[Any]:
-        """A register file for a block of ``shape``."""
+        """Create a register file for a block of ``shape``."""
         return [None, None, *inputs, *numbers, *outputs, *self._frame(shape)]
 
     def _frame(self, shape: Shape) -> list[Array]:
-        """Scratch arrays for a block of ``shape``; each thread has its own."""
+        """Scratch arrays for a block of ``shape``, separate for each thread."""
         try:
             frames: dict[Shape, list[Array]] = self._local.frames
         except AttributeError:
@@ -132,12 +132,12 @@ class BlockProgram:
             function(*arguments(registers))
 
     def bind(self, registers: list[Any]) -> list[tuple[Callable[..., Any], tuple[Any, ...]]]:
-        """Instructions with their arrays filled in, for repeated runs."""
+        """Bind the instructions to their arrays, for repeated runs."""
         return [(function, arguments(registers)) for function, arguments in self.instructions]
 
 
 class _Assembler:
-    """Fills a program's instructions, allocating scratch registers by liveness."""
+    """Generates a program's instructions, allocating scratch registers by liveness."""
 
     def __init__(self, program: BlockProgram) -> None:
         self.program = program
@@ -147,7 +147,7 @@ class _Assembler:
         self.owner: dict[int, tuple[DType, Mask]] = {}  # scratch register -> its class
         self.input = {source: 2 + position for position, source in enumerate(program.inputs)}
         self.number = {slot: program.first_number + position for position, slot in enumerate(program.number_slots)}
-        self.widened: dict[int, int] = {}  # input of bfloat16 -> scratch register, for as long as the program runs
+        self.widened: dict[int, int] = {}  # bfloat16 input -> scratch register, for the whole program
         self.last_use: dict[int, int] = {}
         for position, source in enumerate(program.inputs):
             self.dtype[2 + position] = source.dtype
@@ -162,7 +162,7 @@ class _Assembler:
         self.direct = self._direct_sinks()
 
     def _direct_sinks(self) -> dict[int, int]:
-        """value -> sink its own instruction writes."""
+        """Map each value to the sink that its own instruction writes."""
         program = self.program
         computed = {value.index: value for value in program.values}
         found: dict[int, int] = {}
@@ -181,13 +181,13 @@ class _Assembler:
         return found
 
     def _is_last_write(self, value: Value) -> bool:
-        """True if ``value``'s instruction may write over what it reads, and nothing is read after it."""
+        """True if ``value``'s instruction may overwrite its operands, and nothing is read after it."""
         program = self.program
         last = len(program.sinks) == 1 and program.values[-1] is value
         return last and value.spec.kind is Kind.ELEMENTWISE and isinstance(value.spec.numpy, np.ufunc)
 
     def assemble(self) -> None:
-        """Emit every value, then the stores that no value's own instruction does."""
+        """Emit every value, then the stores that no value's instruction performs."""
         for position, value in enumerate(self.program.values):
             self._emit(position, value)
         for position, sink in enumerate(self.program.sinks):
@@ -210,7 +210,7 @@ class _Assembler:
         return register if source.dtype.kind != "V" else self._widen(register, source.mask)
 
     def _widen(self, register: int, mask: Mask) -> int:
-        """An input of bfloat16 in float32: NumPy's own functions and promotions do not know it."""
+        """Convert a bfloat16 input to float32, since NumPy's functions and promotions do not support it."""
         if register not in self.widened:
             self.widened[register] = self._allocate(F32, mask)
             self._append(cast_into, (register, self.widened[register]))
@@ -248,7 +248,7 @@ class _Assembler:
         self._append(function, (*reads, out))
 
     def _cast(self, register: int, arg: Arg, dtype: DType, borrowed: list[int]) -> int:
-        """``register``, or a scratch copy of it in ``dtype``."""
+        """Return ``register``, or a scratch copy of it in ``dtype``."""
         if isinstance(arg, NumberArg) or self.dtype[register] == dtype:
             return register
         if isinstance(arg, ValueArg) and arg.value in self.register:
@@ -280,7 +280,7 @@ class _Assembler:
         return register
 
     def _release(self, position: int, value: Value, borrowed: list[int]) -> None:
-        """Return scratch registers nobody reads after instruction ``position``."""
+        """Release scratch registers that are not read after instruction ``position``."""
         for register in borrowed:
             self.free.setdefault(self.owner[register], []).append(register)
         for index in {arg.value for arg in value.args if isinstance(arg, ValueArg) and arg.perm is None}:
@@ -291,7 +291,7 @@ class _Assembler:
 
 
 def _typed(function: np.ufunc, dtype: DType) -> Callable[..., Any]:
-    """A ufunc computing in ``dtype`` whatever its operands hold."""
+    """A ufunc that computes in ``dtype`` regardless of its operands' dtypes."""
 
     def call(*operands: Any) -> None:
         function(*operands, dtype=dtype)
@@ -300,7 +300,7 @@ def _typed(function: np.ufunc, dtype: DType) -> Callable[..., Any]:
 
 
 def _comparing(function: np.ufunc, dtype: DType) -> Callable[..., Any]:
-    """A ufunc of two operands that compares them in ``dtype``: NumPy would round a number to float16."""
+    """A comparison ufunc that compares in ``dtype``: NumPy would round a number to float16."""
     signature = (dtype, dtype, np.dtype(bool))
 
     def call(*operands: Any) -> None:
@@ -322,7 +322,7 @@ def _comparing_whole(function: np.ufunc) -> Callable[..., Any]:
 
 
 def _unsigned(value: Any) -> tuple[Any, Any]:
-    """``value`` as uint64 where it is not negative, and whether it is, in which case uint64 is greater."""
+    """Convert ``value`` to uint64, and flag negative values, which are below any uint64."""
     if isinstance(value, int):
         return U64.type(max(value, 0)), value < 0
     if isinstance(value, float) or value.dtype == U64:
@@ -335,7 +335,7 @@ def _unsigned(value: Any) -> tuple[Any, Any]:
 
 
 def _own_part(at: BlockPosition, value: Value) -> tuple[Shape, Shape]:
-    """Start of the block and extent of the space in ``value``'s own axes; those it is stretched along do not count."""
+    """Start of the block and extent of the space in ``value``'s own axes, ignoring broadcast ones."""
     mask = mask_of(value.shape, len(at.space))
     start = tuple([s if m else 0 for s, m in zip(at.start, mask)])
     return start, tuple([n if m else 1 for n, m in zip(at.space, mask)])

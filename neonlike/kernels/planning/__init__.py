@@ -1,1 +1,1 @@
-"""Expression to stages: the graph and its key, values, where an assignment is cut, what a stage costs. No device."""
+"""Planning: graphs and their keys, values, stages and their costs. Independent of devices."""

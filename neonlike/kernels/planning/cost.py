@@ -1,4 +1,4 @@
-"""Lower bounds of a stage's cost: the bytes that it has to read and write, and the flops of its ops."""
+"""Lower bounds of a stage's cost: bytes to read and write, and flops."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from neonlike.optree.ops import Kind
 
 
 def cost(plan: Plan, graph: Graph, stage: Stage) -> tuple[int, int, int]:
-    """Bytes read, bytes written and flops of ``stage``, each distinct input and output counted once.
+    """Bytes read, bytes written and flops of ``stage``, counting each distinct input and output once.
 
-    Of the tensor that ``take`` reads, only the slices gathered count.
+    For ``take``, only the gathered slices of its tensor count.
     """
     here = set(stage.values)
     inputs: dict[tuple[str, int], int] = {}

@@ -1,7 +1,7 @@
 """Step 3 of an assignment (docs/tour.md): its expression graph as lists, and the key of its plan.
 
-The key holds structure, aliasing, dtypes, which sizes are 1 and which are equal, and contiguity; no sizes, no
-addresses, no values of numbers. Two assignments with equal keys run the same plan.
+The key holds structure, aliasing, dtypes, contiguity, and the sizes that are 1 or equal; no sizes, no addresses, no
+values of numbers. Assignments with equal keys run the same plan.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from neonlike.optree.shapes import FREE, Shape, ShapeTypeError, stretches_to
 NUMBER_FLOAT = 1 << 24
 NUMBER_INT = 2 << 24
 NUMBER_UNSIGNED = 4 << 24
-"""References: a node is its index i >= 0, a leaf k is -1-k, number s is NUMBER_FLOAT + s or NUMBER_INT + s, and
-NUMBER_UNSIGNED + s if it is whole, beyond int64 and in uint64."""
+"""References: a node is its index i >= 0, leaf k is -1-k, and number s is NUMBER_FLOAT + s or NUMBER_INT + s, or
+NUMBER_UNSIGNED + s for a whole number beyond int64 in uint64."""
 
 MOST_WINDOWS = 64
-"""Most parts of a concatenation that are assigned to windows of the target; of more, ``concat`` copies the parts."""
+"""Maximum number of parts that a concatenation assigns to windows; beyond it ``concat`` copies the parts."""
 
 Key: TypeAlias = tuple[Any, ...]
 
 
 class Leaf(Protocol):
-    """A leaf tells the planner all it needs to know of a tensor."""
+    """Properties of a tensor that the planner needs."""
 
     @property
     def shape(self) -> Shape: ...
@@ -55,22 +55,23 @@ class Graph:
 
     Attributes
     ----------
-    nodes, args : lists, one entry a node
+    nodes, args : lists, one entry per node
         ``args[i]`` are references (see ``NUMBER_FLOAT``).
     leaves, numbers : lists
-    roots : list of references, one a target
+    roots : list of references, one per target
     targets : list of tensors
     assigned : list of tensors
-        The tensors on the left-hand sides: the targets, unless one is written in windows (see :func:`_in_windows`).
+        The tensors on the left-hand sides: the targets, except for a tensor written in windows (see
+        :func:`_in_windows`).
     windows : list of int
-        For each target the number of the assigned tensor that it is a window of; empty if there are no windows.
+        For each target the number of its assigned tensor; empty without windows.
     sized : bool
-        True if some node has a shape that does not follow from its operands.
+        True if the shape of some node does not follow from its operands.
     fresh : bool
-        True if nobody will look at the targets should the run fail, and none rounds stochastically.
+        True if the targets are discarded should the run fail, and none rounds stochastically.
     key : tuple
     text : str
-        What it computes, for people; written when a stage first asks (``arrays.expression_text``).
+        Description for people; created when a stage first needs it (``arrays.expression_text``).
     """
 
     __slots__ = (
@@ -91,14 +92,14 @@ class Graph:
         self.text = ""
 
     def layout(self) -> tuple[Any, ...]:
-        """Shapes and strides of everything in it: with the plan's key, all that kernels and their costs depend on."""
+        """Shapes and strides of all tensors: with the plan's key, they determine kernels and their costs."""
         layout: list[Any] = [(tensor.shape, tensor.array.strides) for tensor in (*self.targets, *self.leaves)]
         if self.sized:
             layout += [node.shape for node in self.nodes]
         return tuple(layout)
 
     def redraw(self, index: int, node: OpTreeNode) -> None:
-        """Replace the ``rand`` node at ``index`` by ``node``, and the seed and call number that kernels get."""
+        """Replace the ``rand`` node at ``index`` by ``node``, with its seed and call number for kernels."""
         assert node.attrs is not None
         seed, call = (reference & (NUMBER_FLOAT - 1) for reference in self.args[index])
         self.numbers[seed], self.numbers[call] = node.attrs["seed"], node.attrs["call"]
@@ -108,7 +109,7 @@ class Graph:
 def linearize(pairs: Sequence[tuple[Any, Any]], fresh: bool = False) -> Graph:
     """List the graph of ``pairs`` (target, expression) and compute its key.
 
-    ``fresh``: nobody will look at the targets should the run fail.
+    ``fresh``: the targets are discarded should the run fail.
 
     Raises
     ------
@@ -138,10 +139,10 @@ def linearize(pairs: Sequence[tuple[Any, Any]], fresh: bool = False) -> Graph:
 
 
 def _in_windows(graph: Graph, pairs: Sequence[tuple[Any, Any]]) -> Sequence[tuple[Any, Any]]:
-    """``pairs`` with each part of a concatenation assigned to its own window of the target: nothing is copied twice.
+    """Split each concatenation in ``pairs`` into assignments to windows of its target, which avoids a second copy.
 
-    Only if all parts are computed in the type of the whole, and there are at most ``MOST_WINDOWS``; else ``concat`` is
-    a stage of its own.
+    This requires that all parts are computed in the dtype of the whole, and at most ``MOST_WINDOWS`` parts; otherwise
+    ``concat`` is a separate stage.
     """
     parts: list[tuple[Any, Any]] = []
     for number, pair in enumerate(pairs):
@@ -175,7 +176,7 @@ def _windows(target: Any, root: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _fitted(root: Any, target: Any) -> Any:
-    """``root``, without leading axes that ``target`` does not have."""
+    """Return ``root`` without leading axes that ``target`` lacks."""
     extra = len(root.shape) - len(target.shape)
     if root.shape is FREE:
         return root
@@ -191,7 +192,7 @@ def _fitted(root: Any, target: Any) -> Any:
 def _visit(node: OpTreeNode, graph: Graph, memo: dict[int, int], key: list[Any], depth: int) -> int:
     """Append ``node``'s nodes to ``graph`` in post-order and return its reference.
 
-    The hot path of every assignment: floats, tensors and elementwise nodes are handled inline.
+    This is the hot path of every assignment: floats, tensors and elementwise nodes are handled inline.
     """
     references: list[int] = []
     for operand in node.operands:
@@ -228,7 +229,7 @@ def _visit(node: OpTreeNode, graph: Graph, memo: dict[int, int], key: list[Any],
 
 
 def _walk(root: OpTreeNode, graph: Graph, memo: dict[int, int], key: list[Any]) -> int:
-    """As :func:`_visit`, with a stack of half-visited nodes: chains of thousands of nodes are fine."""
+    """Iterative form of :func:`_visit`, for chains of thousands of nodes."""
     node, references, operands = root, list[int](), iter(root.operands)
     stack: list[tuple[OpTreeNode, list[int], Iterator[Any]]] = []
     while True:
@@ -270,7 +271,7 @@ def _add_node(node: OpTreeNode, references: list[int], graph: Graph, key: list[A
 
 
 def _draw(node: OpTreeNode, graph: Graph) -> tuple[int, int]:
-    """References to seed and call of a ``rand`` node, as numbers of the graph: they change from run to run."""
+    """References to seed and call of a ``rand`` node, stored as numbers because they change between runs."""
     assert node.attrs is not None
     slot = len(graph.numbers)
     graph.numbers += (node.attrs["seed"], node.attrs["call"])
@@ -278,7 +279,7 @@ def _draw(node: OpTreeNode, graph: Graph) -> tuple[int, int]:
 
 
 def _leaf_or_number(operand: Any, graph: Graph, memo: dict[int, int], key: list[Any]) -> int:
-    """Reference of a tensor or a number, added to ``graph``."""
+    """Return the reference of a tensor or number, adding it to ``graph``."""
     try:
         part = operand.plan_key
     except AttributeError:
@@ -293,7 +294,7 @@ def _leaf_or_number(operand: Any, graph: Graph, memo: dict[int, int], key: list[
 
 def _number(value: int | float, graph: Graph) -> int:
     slot = len(graph.numbers)
-    if isinstance(value, int) and not -(2**63) <= value < 2**64:  # beside floats; integers have refused it
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:  # only beside floats; integers would have raised
         value = whole_as_float("assignment", value)
     graph.numbers.append(value)
     if isinstance(value, float):
@@ -360,10 +361,10 @@ def _size_pattern(graph: Graph) -> Key:
 
 _patterns: dict[tuple[Shape, ...], Key] = {}
 _DEEP = 50
-"""Depth at which the recursive :func:`_visit` hands over to :func:`_walk`, which has a stack of its own."""
+"""Depth at which the recursive :func:`_visit` hands over to the iterative :func:`_walk`."""
 _ELEMENTWISE = Kind.ELEMENTWISE
 _RAND, _CONCAT = OPS["rand"], OPS["concat"]
 _RESHAPING = frozenset((Kind.MOVE, Kind.CONTRACTION, Kind.CALL, Kind.SCAN))
-"""Kinds whose results have other axes than their operands: fusion then depends on which sizes are equal."""
+"""Kinds with other axes in results than in operands: fusion then depends on the equality of sizes."""
 _SIZED = frozenset(("broadcast", "untake", "untake_along", "view", "unview", "argsort"))
-"""Ops whose shape does not follow from their operands', so that the pattern of sizes includes it."""
+"""Ops with shapes that do not follow from their operands, so that the key needs the pattern of sizes."""

@@ -1,8 +1,8 @@
-"""Lowering: expression nodes become values the planner can place.
+"""Lowering: conversion of expression nodes to the planner's values.
 
-Transposes disappear here: they are pushed through elementwise ops and reductions down to the leaves, where a
-transpose is only a view; the transpose of a product or a gather is a view of its result. Nodes without a shape of
-their own (``rand``, ``onehot``) get the shape they are used at, and float64 if they are used in that.
+Transposes disappear: they are pushed through elementwise ops and reductions down to the leaves, where a transpose is
+only a view; the transpose of a product or a gather is a view of its result. Nodes with free shapes (``rand``,
+``onehot``) get the shape of their use, and float64 if it is float64.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Perm: TypeAlias = "tuple[int, ...] | None"
 
 @dataclass(frozen=True, slots=True)
 class LeafArg:
-    """Operand read from leaf ``slot``, its axes permuted by ``perm``."""
+    """Operand read from leaf ``slot``, with axes permuted by ``perm``."""
 
     slot: int
     perm: Perm = None
@@ -29,14 +29,14 @@ class LeafArg:
 
 @dataclass(frozen=True, slots=True)
 class NumberArg:
-    """Operand that is number ``slot``; its value is an argument of the kernel."""
+    """Operand that is number ``slot``; its value is a kernel argument."""
 
     slot: int
 
 
 @dataclass(frozen=True, slots=True)
 class ValueArg:
-    """Operand that is another value; a permuted one is a view and must be in memory."""
+    """Operand that is another value; a permuted one is a view, and must be in memory."""
 
     value: int
     perm: Perm = None
@@ -47,7 +47,7 @@ Arg: TypeAlias = LeafArg | NumberArg | ValueArg
 
 @dataclass(frozen=True, slots=True)
 class ShapeSource:
-    """Where to read a shape when a plan runs: a node's, its first operand's or a target's, permuted."""
+    """Source of a shape when a plan runs: that of a node, of its first operand, or of a target, permuted."""
 
     kind: str  # "node", "operand" or "target"
     index: int
@@ -72,13 +72,13 @@ class Value:
     node : int
         Index in ``Graph.nodes``; holds attributes that may change between runs (seeds, layouts).
     axes : tuple of int
-        Reduced axes of a reduction, the class axis of ``onehot``, in this value's own axis order.
+        Reduced axes of a reduction, or the class axis of ``onehot``, in this value's axis order.
     perm : permutation or None
         Axis order relative to the node's.
     shape : tuple of int
-        Shape in the run that made the plan; only equality and 1s may be relied on.
+        Shape in the planning run; only equality and 1s may be relied on.
     limits : list of (ShapeSource, int)
-        Of ``classes``: the shapes of what they are for, and their axes of classes.
+        For ``classes``: shapes of the uses, and their class axes.
     """
 
     index: int
@@ -94,13 +94,13 @@ class Value:
     limits: list[tuple[ShapeSource, int]] = field(default_factory=list)
 
     def limit(self, graph: Graph) -> int:
-        """How many classes there are: what the values of ``classes`` must be below."""
+        """Number of classes: the bound for the values of ``classes``."""
         return min(source.of(graph)[axis] for source, axis in self.limits)
 
 
 @dataclass(slots=True)
 class Lowered:
-    """Values in topological order and the argument each target receives."""
+    """Values in topological order, and the argument of each target."""
 
     values: list[Value]
     roots: list[Arg]
@@ -142,7 +142,7 @@ def _is_value(operand: Any) -> bool:
 
 
 def _child_permutation(graph: Graph, index: int, perm: Perm) -> Perm:
-    """Permutation that node ``index``, wanted as ``perm``, asks of its operands."""
+    """Permutation required of the operands if node ``index`` is computed as ``perm``."""
     node = graph.nodes[index]
     if node.spec.name == "transpose":
         axes: tuple[int, ...] = node.attrs["axes"]  # type: ignore[index]
@@ -151,13 +151,13 @@ def _child_permutation(graph: Graph, index: int, perm: Perm) -> Perm:
 
 
 def _needed_permutations(graph: Graph) -> list[list[Perm]]:
-    """For each node, the axis orders in which it must be computed, users before operands."""
+    """For each node, the required axis orders, users before operands."""
     needed: list[list[Perm]] = [[] for _ in graph.nodes]
 
     def ask(reference: int, perm: Perm) -> None:
         if 0 <= reference < NUMBER_FLOAT:
             if perm is not None and not _pushable(graph, reference):
-                perm = None  # computed as it is, read through a view
+                perm = None  # computed as it is, and read through a view
             if perm not in needed[reference]:
                 needed[reference].append(perm)
 
@@ -172,7 +172,7 @@ def _needed_permutations(graph: Graph) -> list[list[Perm]]:
 
 
 def _arg(graph: Graph, reference: int, perm: Perm, where: dict[tuple[int, Perm], Arg]) -> Arg:
-    """The argument for ``reference`` wanted in axis order ``perm``."""
+    """Argument for ``reference`` in axis order ``perm``."""
     if reference < 0:
         return LeafArg(-1 - reference, perm)
     if reference >= NUMBER_FLOAT:
@@ -192,7 +192,7 @@ def _lower_node(
     values: list[Value],
     made: dict[Any, Arg],
 ) -> Arg:
-    """The value of a node; nodes that compute the same of the same operands share one (``x - mean(x)``, ``var(x)``)."""
+    """Value of a node; equal ops on equal operands share one value (``x - mean(x)``, ``var(x)``)."""
     node = graph.nodes[index]
     child = _child_permutation(graph, index, perm)
     args = tuple(_arg(graph, reference, child, where) for reference in graph.args[index])
@@ -215,16 +215,16 @@ def _lower_node(
 
 
 _SHARED = (Kind.ELEMENTWISE, Kind.REDUCTION)
-"""Kinds of which equal nodes become one value (common subexpressions)."""
+"""Kinds of nodes that share a value if equal (common subexpressions)."""
 
 
 def _resolve_free(graph: Graph, values: list[Value], roots: list[Arg]) -> None:
-    """Give free values the shape of what uses them: the target, or the first user with a shape.
+    """Give free values the shape of their use: the target, or the first user with a shape.
 
     Raises
     ------
     ShapeError
-        If a free value is used at two shapes.
+        If a free value is used with two shapes.
     """
     for target, root in enumerate(roots):
         if isinstance(root, ValueArg) and values[root.value].shape is FREE:
@@ -243,7 +243,7 @@ def _resolve_free(graph: Graph, values: list[Value], roots: list[Arg]) -> None:
 
 
 def _narrowed(values: list[Value], root: ValueArg, dtype: DType) -> Arg:
-    """Random numbers with the bits of the 16 that ``dtype`` has for them: rounded to it, the largest would be 1."""
+    """Random numbers reduced to the mantissa bits of ``dtype``: rounding to 16 bits would give 1 for the largest."""
     if not is_float(dtype) or dtype.itemsize != 2:
         return root
     drawn = values[root.value]

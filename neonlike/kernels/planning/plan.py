@@ -1,10 +1,10 @@
-"""The data of a plan: the stages that an assignment is cut into, each of which becomes one kernel.
+"""Data of a plan: the stages of an assignment, each of which becomes one kernel.
 
 A plan knows no device. A :class:`Stage` is
 
 * ELEMENTWISE: one pass over a space;
 * REDUCE: several passes over one space and one set of axes (softmax: max, sum of exp, divide);
-* CONTRACTION: a matrix product; an elementwise stage that only follows it is its epilogue;
+* CONTRACTION: a matrix product; an elementwise stage that consumes only its result is its epilogue;
 * MOVE: a gather, scatter, window, concatenation, scan or sort;
 * CALL: a compound primitive of the backend, or one of its results.
 """
@@ -23,7 +23,7 @@ from neonlike.optree.shapes import Shape, reduced
 
 
 class StageKind(Enum):
-    """The shape of a stage's loops."""
+    """Loop structure of a stage."""
 
     ELEMENTWISE = "elementwise"
     REDUCE = "reduce"
@@ -38,14 +38,14 @@ UNFUSED = {
     Kind.CALL: StageKind.CALL,
     Kind.SCAN: StageKind.MOVE,
 }
-"""Kinds of ops that read whole operands from memory, so that nothing fuses into them, and the stages they become."""
+"""Kinds of ops that read whole operands from memory and do not fuse, with their stage kinds."""
 
 
 @dataclass(slots=True)
 class Store:
-    """A stage's result written to a target; through a temporary when the target is still to be read (``buffered``).
+    """A result of a stage written to a target, through a temporary while the target is still read (``buffered``).
 
-    Of a ``shared`` one later stages read the value in the target, so that it needs no temporary.
+    If ``shared``, later stages read the value from the target, so that it needs no temporary.
     """
 
     target: int
@@ -61,7 +61,7 @@ class Stage:
     Attributes
     ----------
     space, shape
-        The iteration space: where to read it, and its shape in the run that made the plan.
+        The iteration space: its source, and its shape in the planning run.
     axes : reduced axes of a REDUCE stage
     values : list of int
         Values computed here, in topological order.
@@ -69,9 +69,9 @@ class Stage:
         Values written to temporaries for later stages.
     stores : list of Store
     reason : str
-        Why this stage exists.
+        Reason for a separate stage.
     epilogue : bool
-        True for an elementwise stage that continues the product before it.
+        True for an elementwise stage that continues the preceding product.
     """
 
     index: int
@@ -92,20 +92,20 @@ class Stage:
 
     @property
     def writes_targets_only(self) -> bool:
-        """Whether no later stage reads what this one writes."""
+        """Whether no later stage reads the results of this one."""
         return not self.saved and not any(store.buffered or store.shared for store in self.stores)
 
 
 @dataclass(slots=True)
 class Plan:
-    """A plan holds values and stages, in order, to run for one key, and nothing of the run that made it."""
+    """Values and stages, in order, for one key; independent of the planning run."""
 
     values: list[Value]
     stages: list[Stage]
     engine: dict[str, Any] = field(default_factory=dict)
-    """Its executable stages, by the name of their engine; and what others keep of it."""
+    """Executable stages by engine name, and other cached facts about the plan."""
     spent: list[tuple[int, ...]] = field(default_factory=list)
-    """For each stage, and each copy that ends a run, the values in memory that nothing reads after it."""
+    """For each stage, and each final copy of a run, the values in memory that are not read afterwards."""
 
     def __post_init__(self) -> None:
         last: dict[int, int] = {}
@@ -121,7 +121,7 @@ class Plan:
         self.spent = [tuple(values) for values in after]
 
     def kept(self, stage: Stage) -> list[int]:
-        """Values of ``stage`` that other stages read: not the result of a product or a move that is only stored."""
+        """Values of ``stage`` that other stages read: excludes a product's or move's result that is only stored."""
         others = [other for other in self.stages if other is not stage]
         args = [arg for other in others for index in other.values for arg in self.values[index].args]
         args += [store.arg for other in others for store in other.stores]
@@ -137,9 +137,9 @@ def is_unfused(value: Value) -> bool:
 
 
 def reads_any_index(graph: Graph, values: list[Value], value: Value) -> bool:
-    """True if ``value`` gathers or scatters by indices that may be out of range.
+    """True if ``value`` gathers or scatters with indices that may be out of range.
 
-    Those of an ``argsort`` along the same axis, of the same size, cannot be.
+    Indices from an ``argsort`` along the same axis, of the same size, never are.
     """
     name = value.spec.name
     if name in ("take", "untake", "classes"):
@@ -155,9 +155,9 @@ def reads_any_index(graph: Graph, values: list[Value], value: Value) -> bool:
 
 
 def pass_depths(values: Sequence[Value], settled: Collection[int] = ()) -> dict[int, int]:
-    """For each value of a stage, the passes over the reduced axes that end before it is known, its own included.
+    """For each value of a stage, the number of passes over the reduced axes before it is known, including its own.
 
-    Reductions that are ``settled`` take no pass: they follow from others.
+    Reductions in ``settled`` need no pass: they follow from others.
     """
     depth: dict[int, int] = {}
     for value in values:

@@ -10,7 +10,7 @@ MAX_PLANS = 2048
 
 
 class PlanCache:
-    """key -> plan; the oldest half is dropped when full.
+    """Map from key to plan; when full, the oldest half is dropped.
 
     Attributes
     ----------
@@ -27,12 +27,12 @@ class PlanCache:
         return len(self.plans)
 
     def find(self, graph: Graph) -> Plan:
-        """The plan of ``graph``, made if there is none."""
+        """Return the plan of ``graph``, creating it if missing."""
         plan = self.plans.get(graph.key)
         return self._add(graph) if plan is None else plan
 
     def clear(self) -> None:
-        """Forget all plans."""
+        """Remove all plans."""
         self.plans.clear()
 
     def _add(self, graph: Graph) -> Plan:

@@ -1,8 +1,8 @@
-"""Step 5 of an assignment (docs/tour.md): cut it into stages, see ``plan``.
+"""Step 5 of an assignment (docs/tour.md): division into stages, see ``plan``.
 
-Elementwise values belong to no stage: every stage that needs one computes it again, since reading memory costs more
-than arithmetic, unless it takes more than ``RECOMPUTE_LIMIT`` ops. Reductions, products, moves and results do belong to
-one; :class:`Planner` places them one after the other and records why it started a new stage.
+Elementwise values belong to no stage: every stage that needs one recomputes it, because memory access costs more than
+arithmetic, unless it takes more than ``RECOMPUTE_LIMIT`` ops. Reductions, products, moves and results do belong to one;
+:class:`Planner` places them in sequence and records the reason for each new stage.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from neonlike.optree.ops import Kind
 from neonlike.optree.shapes import Shape
 
 RECOMPUTE_LIMIT = 12
-"""An elementwise value needing more than this many ops is stored rather than computed again in a later stage."""
+"""Number of ops above which an elementwise value is stored, not recomputed in a later stage."""
 
 
 def make_plan(graph: Graph) -> Plan:
@@ -50,12 +50,12 @@ def make_plan(graph: Graph) -> Plan:
 
 @dataclass(slots=True)
 class Region:
-    """The values between ``args`` and memory: what a stage that computes ``args`` has to compute."""
+    """The values between ``args`` and memory, to be computed by a stage for ``args``."""
 
     args: tuple[Arg, ...]
     elementwise: list[int]
     live: list[int]  # reductions not in memory
-    floor: int  # the last stage that made a temporary read here, -1 for none
+    floor: int  # the last stage that writes a temporary read here, -1 for none
 
 
 class Planner:
@@ -98,7 +98,7 @@ class Planner:
     # Placing
 
     def place(self, value: Value) -> None:
-        """Give ``value`` a stage if its kind needs one."""
+        """Assign ``value`` to a stage if its kind needs one."""
         if value.spec.kind is Kind.REDUCTION:
             self._place_reduction(value)
         elif is_unfused(value):
@@ -120,10 +120,10 @@ class Planner:
         self._claim(region, stage)
 
     def _stored_first(self, value: Value, shape: Shape) -> Region:
-        """What the reduction ``value`` over ``shape`` computes, once results among it that fill the shape are stored.
+        """Region of the reduction ``value`` over ``shape``, after storing results in it that fill the shape.
 
-        A reduction along other axes than the last meets the elements of a row far apart in time. If its kernel stored
-        such a result too, in a loop after the reduction, it would read what the result is made of twice.
+        A reduction along an axis other than the last meets the elements of a row far apart in time. If its kernel also
+        stored a result of full shape, in a loop after the reduction, it would read the result's operands twice.
         """
         region = self.region(value.args)
         results = [i for i in sorted(region.elementwise) if i in self.results and self._fills(i, shape)]
@@ -137,12 +137,12 @@ class Planner:
         return self.region(value.args)
 
     def _fills(self, index: int, shape: Shape) -> bool:
-        """True for a value of this shape that memory holds as it was computed."""
+        """True for a value of this shape that memory holds in its compute dtype."""
         value = self.values[index]
         return value.shape == shape and value.dtype == compute_dtype(value.dtype)
 
     def _joinable(self, region: Region, shape: Shape, axes: tuple[int, ...]) -> Stage | None:
-        """The stage that can run a reduction as another pass over its space, None if there is none."""
+        """The stage that can run a reduction as another pass over its space; None if there is none."""
         if region.live:
             candidates = [self.stages[max(self.home[r] for r in region.live)]]
         else:
@@ -159,7 +159,7 @@ class Planner:
         return None
 
     def _why_not(self, region: Region, shape: Shape, axes: tuple[int, ...]) -> str:
-        """Why a reduction needs a stage of its own, as the end of the stage's reason."""
+        """Reason for a separate stage of a reduction, appended to the stage's reason."""
         if not region.live:
             return "" if not self.stages else "; starts from memory"
         stage = self.stages[max(self.home[r] for r in region.live)]
@@ -179,7 +179,7 @@ class Planner:
         self.save(value.index, stage.index)
 
     def materialize(self, arg: Arg, reason: str) -> None:
-        """Make sure ``arg`` is in memory."""
+        """Ensure that ``arg`` is in memory."""
         if not isinstance(arg, ValueArg) or arg.value in self.saved:
             return
         if arg.value in self.home:
@@ -190,7 +190,7 @@ class Planner:
         self.save(arg.value, stage.index)
 
     def _output_stage(self, args: tuple[Arg, ...], shape: Shape, source: ShapeSource, reason: str) -> Stage:
-        """A stage that can produce ``args`` at ``shape``: the reductions', an open elementwise one, or a new one."""
+        """A stage that can compute ``args`` at ``shape``: the reductions', an open elementwise one, or a new one."""
         region = self.region(args)
         if region.live:
             last = max(self.home[r] for r in region.live)
@@ -239,7 +239,7 @@ class Planner:
         return stage
 
     def _claim(self, region: Region, stage: Stage) -> None:
-        """Let ``stage`` compute ``region``, but for long parts that an earlier stage computes too: that saves them."""
+        """Assign ``region`` to ``stage``; long parts that an earlier stage computes, too, are saved there."""
         stack = [arg.value for arg in region.args if isinstance(arg, ValueArg)]
         mine = set(region.elementwise)
         while stack:
@@ -268,7 +268,7 @@ class Planner:
                 self.save(index, self.home[index])
 
     def fill(self, stage: Stage) -> None:
-        """List the values ``stage`` computes."""
+        """List the values that ``stage`` computes."""
         wanted: list[Arg] = [ValueArg(index) for index in stage.saved]
         wanted += [store.arg for store in stage.stores]
         wanted += [ValueArg(index) for index, home in self.home.items() if home == stage.index]
@@ -283,9 +283,9 @@ class Planner:
         stage.values = sorted(seen)
 
     def share(self, stage: Stage) -> None:
-        """Let later stages read what ``stage`` computes in the targets that it goes to, instead of temporaries.
+        """Let later stages read results of ``stage`` from its targets instead of temporaries.
 
-        Products, moves and calls do that of themselves, as their one result has one place.
+        Products, moves and calls do so anyway, because their single result has one place.
         """
         for store in stage.stores if stage.kind in (StageKind.ELEMENTWISE, StageKind.REDUCE) else ():
             arg, target = store.arg, self.graph.targets[store.target]
@@ -297,9 +297,9 @@ class Planner:
                 stage.saved.remove(arg.value)
 
     def hazard(self, store: Store, stage: Stage) -> bool:
-        """True if writing the target in ``stage`` would change what this or a later stage still reads."""
+        """True if writing the target in ``stage`` would overwrite data that this or a later stage still reads."""
         if not self.graph.fresh and any(self._may_fail(later) for later in self.stages[stage.index + 1 :]):
-            return True  # a run that fails there, say on an index out of range, must leave all targets as they were
+            return True  # a failing run, for example with an index out of range, must leave all targets unchanged
         target = self.graph.targets[store.target]
         for slot, leaf in enumerate(self.graph.leaves):
             relation = 1 if leaf is target else leaf.alias_of(target)
@@ -312,7 +312,7 @@ class Planner:
                 if reader.index == stage.index and (relation == 2 or perm is not None or unfused):
                     return True
             if any(s is not store and isinstance(s.arg, LeafArg) and s.arg.slot == slot for s in stage.stores):
-                return True  # copied by another store of this stage, which may come after this one
+                return True  # copied by another store of this stage, which may come later
         return False
 
     def _may_fail(self, stage: Stage) -> bool:
@@ -321,7 +321,7 @@ class Planner:
         return reads_any_index(self.graph, self.values, self.values[stage.values[0]])
 
     def _readers(self, slot: int) -> list[tuple[object, Stage]]:
-        """Stages that read leaf ``slot`` and in which axis order."""
+        """Stages that read leaf ``slot``, and the axis order of each read."""
         found: list[tuple[object, Stage]] = []
         for stage in self.stages:
             args = [arg for index in stage.values for arg in self.values[index].args]
@@ -335,7 +335,7 @@ def _axes_text(axes: tuple[int, ...]) -> str:
 
 
 def _weights(values: list[Value]) -> list[int]:
-    """Elementwise ops needed to compute each value from memory; reductions, products and moves count as memory."""
+    """Number of elementwise ops to compute each value from memory; reductions, products and moves count as memory."""
     weights: list[int] = []
     for value in values:
         if value.spec.kind is Kind.REDUCTION or is_unfused(value):
@@ -347,7 +347,7 @@ def _weights(values: list[Value]) -> list[int]:
 
 
 def mark_epilogues(stages: list[Stage], values: list[Value]) -> None:
-    """Mark the elementwise stages that continue the product just before them."""
+    """Mark the elementwise stages that continue the preceding product."""
     for before, stage in itertools.pairwise(stages):
         if before.kind is StageKind.CONTRACTION and stage.kind is StageKind.ELEMENTWISE and stage.shape == before.shape:
             reads = {arg.value for index in stage.values for arg in values[index].args if isinstance(arg, ValueArg)}

@@ -1,4 +1,4 @@
-"""Containers under one path, as scripts import them and as saved models name them."""
+"""Containers under one path, for imports in scripts and for the class names in saved models."""
 
 from neonlike.layers.container.adversarial import GenerativeAdversarial
 from neonlike.layers.container.coders import Decoder, Encoder

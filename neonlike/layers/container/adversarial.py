@@ -1,4 +1,4 @@
-"""Two networks that are trained against each other: a generator of samples, and a discriminator that judges them."""
+"""Container of a generator of samples and a discriminator that are trained against each other."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ __public_module__ = "neonlike.layers.container"
 
 
 class GenerativeAdversarial(Sequential):
-    """A generator and, behind it, a discriminator; for :class:`neonlike.models.GAN`.
+    """A generator followed by a discriminator; for :class:`neonlike.models.GAN`.
 
     Parameters
     ----------
     generator : Sequential, layer or list of layers
-        Makes samples of noise.
+        Network that turns noise into samples.
     discriminator : Sequential, layer or list of layers
-        Judges samples; its layers' gradients add up over samples that were made and real ones.
+        Network that judges samples; gradients of its layers are summed over generated and real samples.
 
     Attributes
     ----------
     layers : list of Layer
-        Those of both.
+        The layers of both networks.
     """
 
     def __init__(self, generator: Any, discriminator: Any, name: str | None = None) -> None:
@@ -40,7 +40,7 @@ class GenerativeAdversarial(Sequential):
         return "\n".join([head, *(part.nested_str(level + 1) for part in (self.generator, self.discriminator))])
 
     def configure(self, in_obj: Any) -> Layer:
-        """Configure the generator for the noise, and the discriminator for what the generator makes."""
+        """Configure the generator for the noise, and the discriminator for the generator's output."""
         super().configure(in_obj)
         for part in (self.generator, self.discriminator):
             part.in_shape, part.out_shape = part.layers[0].in_shape, part.layers[-1].out_shape
@@ -49,12 +49,12 @@ class GenerativeAdversarial(Sequential):
         return self
 
     def allocate(self, shared_outputs: Tensor | None = None, accumulate_updates: bool = False) -> None:
-        """Allocate both networks; the discriminator is prepared for gradients that add up.
+        """Allocate both networks, the discriminator with support for gradient accumulation.
 
         Raises
         ------
         AccumulationError
-            If those of a layer of the discriminator cannot.
+            If a layer of the discriminator cannot accumulate gradients.
         """
         self.generator.allocate(accumulate_updates=accumulate_updates)
         self.discriminator.allocate(shared_outputs)
@@ -63,7 +63,7 @@ class GenerativeAdversarial(Sequential):
                 raise AccumulationError(
                     f"{self.name}: the gradients of {layer.name} cannot add up, as a discriminator's have to"
                 )
-            layer.allocate(accumulate_updates=True)  # containers with branches would not hand it on
+            layer.allocate(accumulate_updates=True)  # containers with branches would not pass the flag on
         self.outputs = self.discriminator.outputs
 
     def set_deltas(self, delta_buffers: DeltasTree | list[Any]) -> None:
@@ -75,7 +75,7 @@ class GenerativeAdversarial(Sequential):
     def get_description(  # type: ignore[override]
         self, get_weights: bool = False, keep_states: bool = True, **kwargs: Any
     ) -> Description:
-        """Describe both networks, and beside them their layers in one list, which has the weights."""
+        """Describe both networks, and list the layers of both with their weights."""
         skip = [*kwargs.pop("skip", ()), "generator", "discriminator"]
         described = super().get_description(get_weights, keep_states, skip=skip, **kwargs)
         described["config"]["generator"] = self.generator.get_description()
@@ -84,7 +84,7 @@ class GenerativeAdversarial(Sequential):
 
     @classmethod
     def gen_class(cls, pdict: dict[str, Any]) -> GenerativeAdversarial:
-        """Build both networks from their descriptions (weights are loaded afterwards)."""
+        """Build both networks from their descriptions, without the weights, which are loaded later."""
         rest = {key: value for key, value in pdict.items() if key not in ("layers", "generator", "discriminator")}
         for key in rest:
             NervanaObject.recursive_gen(rest, key)

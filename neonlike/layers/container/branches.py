@@ -1,4 +1,4 @@
-"""Branches of containers: chains that share their input, and the errors they hand back, with chains beside them."""
+"""Branches of containers: chains that share an input and an error buffer with the chains beside them."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ __public_module__ = "neonlike.layers.container"
 
 
 def as_branch(layers: Any) -> Sequential:
-    """A chain as it is; a layer or a list of layers as a chain."""
+    """Return a chain unchanged, and wrap a layer or a list of layers in a chain."""
     return layers if isinstance(layers, Sequential) else Sequential(layers)
 
 
 def chain(layer: Any) -> list[Any]:
-    """The layers of a chain in order, those of chains inside it in their place; a list of one for another layer."""
+    """List the layers of a chain in order, with nested chains flattened; another layer becomes a list of one."""
     if not isinstance(layer, Sequential):
         return [layer]
     return [entry for inner in layer.layers for entry in chain(inner)]
 
 
 def adds_to_deltas(layer: Any) -> bool:
-    """Whether a layer has an error buffer of its own to which ``bprop(error, alpha, beta)`` adds."""
+    """Whether ``bprop(error, alpha, beta)`` of a layer adds to an error buffer of its own."""
     return bool(layer.owns_delta) and "beta" in get_args(layer.bprop)
 
 
 def adds_to_outputs(layer: Any) -> bool:
-    """Whether a layer's ``fprop(inputs, inference, beta)`` adds to its outputs, which it then needs no more."""
+    """Whether ``fprop(inputs, inference, beta)`` of a layer adds to its outputs and does not read them later."""
     return not isinstance(layer, LayerContainer) and "beta" in get_args(layer.fprop)
 
 
 def overwrites_error(branch: Any) -> bool:
-    """Whether the backward pass of a branch changes the error that it is given."""
+    """Whether the backward pass of a branch modifies its incoming error."""
     for layer in reversed(chain(branch)):
         if isinstance(layer, LayerContainer):
             return any(overwrites_error(inner) for inner in layer.layers)
@@ -45,7 +45,7 @@ def overwrites_error(branch: Any) -> bool:
 
 
 def note_deltas(branch: Any) -> None:
-    """Tell chains inside chains which error buffer their first layers were given."""
+    """Pass the error buffer of a nested chain's first layer on to the chain itself."""
     if isinstance(branch, Sequential):
         for layer in branch.layers:
             note_deltas(layer)
@@ -53,7 +53,7 @@ def note_deltas(branch: Any) -> None:
 
 
 class Run:
-    """A branch as a container runs it: with copies where it cannot share what the branches beside it share.
+    """Runs one branch of a container, with copies of buffers that it cannot share with other branches.
 
     Parameters
     ----------
@@ -62,9 +62,9 @@ class Run:
     Attributes
     ----------
     head : SkipNode or None
-        In front of a first layer that works in place on its input, or cannot add to an error buffer.
+        Identity layer before a first layer that works in place on its input or cannot add to an error buffer.
     copies_error : bool
-        Whether to give the branch a copy of the error; set for one that changes it before others read it.
+        Whether the branch gets a copy of the error; set if it modifies the error before other branches read it.
     """
 
     def __init__(self, branch: Sequential) -> None:
@@ -95,7 +95,7 @@ class Run:
         return self.branch.fprop(x, inference, beta)
 
     def bprop(self, error: Any, alpha: float = 1.0, beta: float = 0.0) -> Any:
-        """Backward pass into the error buffer that the branches share."""
+        """Backward pass into the error buffer shared by all branches."""
         if self.copies_error:
             error = self._copy(error)
         if self.head is None:
@@ -103,7 +103,7 @@ class Run:
         inner, deltas = self.branch.bprop(error), self.head.deltas
         if inner is not None:
             return self.head.bprop(inner, alpha, beta)
-        if deltas is not None:  # the branch begins with a transform of the data, through which nothing comes back
+        if deltas is not None:  # the branch begins with a transform of the data, which returns no error
             deltas[:] = deltas * beta if beta else 0
         return deltas
 

@@ -1,4 +1,4 @@
-"""The two halves of sequence-to-sequence networks."""
+"""Encoder and decoder of sequence-to-sequence networks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __public_module__ = "neonlike.layers.container"
 
 
 class Encoder(Sequential):
-    """A chain that reads a sequence and leaves the final states of its recurrent layers.
+    """A chain that reads a sequence and keeps the final states of its recurrent layers.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ class Encoder(Sequential):
     Attributes
     ----------
     recurrent : list of Layer
-        The recurrent layers, those in chains inside the chain included.
+        The recurrent layers, including those of nested chains.
     """
 
     def __init__(self, layers: Any, name: str | None = None) -> None:
@@ -43,12 +43,12 @@ class Encoder(Sequential):
         return [layer.final_state() for layer in self.recurrent]
 
     def bprop_states(self, errors: Sequence[Sequence[Any]]) -> None:
-        """Backward pass from errors of the final states alone.
+        """Backward pass that starts from the errors of the final states only.
 
         Parameters
         ----------
         errors : list of lists of Tensor ``(nout, N)``
-            For each recurrent layer, what is to be added to the error of its last step.
+            Per recurrent layer, the terms added to the error of its last step.
         """
         shape = self.outputs.shape
         if self._no_error is None or self._no_error.shape != shape:
@@ -62,19 +62,19 @@ class Encoder(Sequential):
 
 
 class Decoder(Sequential):
-    """A chain that writes a sequence, all steps at once where what it reads is known, or step by step.
+    """A chain that generates a sequence: step by step, or all steps at once if its inputs are known.
 
     Parameters
     ----------
     layers : list
         Layers, some of them recurrent.
     start_index : int, optional
-        The word that a beam search begins with; by default the first step reads zeros.
+        First word of a beam search; by default the first step reads zeros.
 
     Attributes
     ----------
     recurrent : list of Layer
-        The recurrent layers, those in chains inside the chain included.
+        The recurrent layers, including those of nested chains.
     """
 
     def __init__(self, layers: Any, name: str | None = None, start_index: int | None = None) -> None:
@@ -85,7 +85,7 @@ class Decoder(Sequential):
         self._running: list[Any] = chain(self)
 
     def allocate(self, shared_outputs: Tensor | None = None, accumulate_updates: bool = False) -> None:
-        """Allocate all layers, the last that owns its output first."""
+        """Allocate all layers; the last layer with an output of its own comes first."""
         super().allocate(shared_outputs, accumulate_updates)
         self._step = None
 
@@ -95,10 +95,10 @@ class Decoder(Sequential):
         Parameters
         ----------
         inputs : Tensor
-            ``(features, steps * N)``, or word numbers; of one step in the mode of single steps.
+            ``(features, steps * N)``, or word numbers; in single-step mode those of one step.
         inference : bool
         init_state : list, optional
-            For each recurrent layer the state that it begins from, a tensor ``(nout, N)`` or a list of them, or None.
+            Initial state of each recurrent layer: a tensor ``(nout, N)``, a list of tensors, or None.
         """
         recurrent = recurrent_layers(self._running)
         states = [None] * len(recurrent) if init_state is None else list(init_state)
@@ -124,15 +124,15 @@ class Decoder(Sequential):
         return x
 
     def states(self) -> list[Any]:
-        """The states that go on to the next step: for each recurrent layer a list of copies of its states."""
+        """States passed to the next step: for each recurrent layer a list of copies."""
         return [layer.get_state() for layer in recurrent_layers(self._running)]
 
     # -- single steps --------------------------------------------------------------------------------------
 
     def switch_mode(self, inference: bool) -> None:
-        """Take one step at a call from now on; or, with False, all steps again.
+        """Switch to one step per call; with False, switch back to all steps.
 
-        Single steps run on copies of the layers with the same parameters and buffers of their own.
+        Single steps run on copies of the layers, with the same parameters and separate buffers.
         """
         if inference and self._step is None:
             self._step = Sequential([of_one_step(layer) for layer in self.layers], name=self.name)
@@ -142,7 +142,7 @@ class Decoder(Sequential):
 
     @contextmanager
     def step_by_step(self) -> Iterator[None]:
-        """Take one step at a call inside of a ``with`` block."""
+        """Run one step per call inside a ``with`` block."""
         self.switch_mode(True)
         try:
             yield
@@ -151,7 +151,7 @@ class Decoder(Sequential):
 
     @property
     def takes_words(self) -> bool:
-        """Whether the inputs are word numbers rather than features."""
+        """Whether the inputs are word numbers, not features."""
         return hasattr(chain(self)[0], "vocab_size")
 
     @property
@@ -160,7 +160,7 @@ class Decoder(Sequential):
         return interpret_in_shape(self.in_shape)[0]
 
     def next_inputs(self, samples: int, given: Any = None) -> Any:
-        """Inputs of a step: those given, zeros if there are none."""
+        """Inputs of a step: the given ones, or zeros."""
         if given is not None:
             return given
         if self.takes_words:
@@ -168,12 +168,12 @@ class Decoder(Sequential):
         return self.be.zeros((self.in_features, samples))
 
     def as_inputs(self, y: Tensor) -> Any:
-        """The output of a step, ``(nout, N)``, as the input of the next one: the most likely word, or ``y`` itself.
+        """Turn the output of a step, ``(nout, N)``, into the next input: the most likely word, or ``y`` itself.
 
         Raises
         ------
         ShapeError
-            If inputs have other features than outputs.
+            If inputs and outputs have different numbers of features.
         """
         if self.takes_words:
             words = self.be.empty((1, y.shape[1]), dtype=np.int32)
@@ -187,19 +187,19 @@ class Decoder(Sequential):
         return self.be.array(y)
 
     def words_as_inputs(self, words: np.ndarray) -> Any:
-        """Word numbers ``(1, N)`` as the input of a step: themselves, or a column with a 1 in their row."""
+        """Word numbers ``(1, N)`` as the input of a step: unchanged, or as one-hot columns."""
         if self.takes_words:
             return self.be.array(words, dtype=np.int32)
         return self.be.array((np.arange(self.in_features).reshape(-1, 1) == words).astype(np.float32))
 
 
 def recurrent_layers(layers: Sequence[Any]) -> list[Any]:
-    """The layers that leave a final state."""
+    """The layers that keep a final state."""
     return [layer for layer in layers if hasattr(layer, "final_state")]
 
 
 def of_one_step(layer: Any) -> Any:
-    """A copy of a layer with its parameters, to be configured and allocated for other inputs."""
+    """Copy a layer with its parameters, ready to be configured and allocated for other inputs."""
     if isinstance(layer, LayerContainer):
         config = layer.get_description()["config"]
         config["layers"] = [of_one_step(inner) for inner in layer.layers]

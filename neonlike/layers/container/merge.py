@@ -1,8 +1,8 @@
-"""Branches side by side that come together again: summed, concatenated, of one input or of an input each.
+"""Containers of parallel branches, with one common input or one input each, and outputs summed or concatenated.
 
-Error buffers: the container and the first layer of each branch share one buffer of the tree that they are in, to which
-the branches add their errors. The layers behind use the pair of the child tree, a branch after the other. A container
-that is the first layer of a branch nests one level deeper than that branch, since both are in use at once.
+Error buffers: the container and the first layer of each branch share one buffer of their error tree, and the branches
+add their errors to it. All other layers use the pair of buffers in the child tree, one branch after the other. A
+container that is the first layer of a branch uses one level deeper, because both are in use at the same time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __public_module__ = "neonlike.layers.container"
 
 
 class Broadcast(LayerContainer):
-    """Base of containers whose branches all get the same input.
+    """Base of containers with one common input for all branches.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class Broadcast(LayerContainer):
         return self
 
     def configure_merge(self) -> None:
-        """Compute the output shape from those of the branches."""
+        """Compute the output shape from the shapes of the branches."""
         self.out_shape = [branch.out_shape for branch in self.layers]
 
     def _shapes(self) -> list[tuple[int, int]]:
@@ -64,7 +64,7 @@ class Broadcast(LayerContainer):
         return [interpret_in_shape(branch.out_shape) for branch in self.layers]
 
     def allocate_deltas(self, global_deltas: DeltasTree, nested: DeltasTree | None = None) -> None:
-        """Register the first layers of the branches with the tree, the others with its child, or with ``nested``."""
+        """Register the first layers of the branches with the tree, and the others with its child or with ``nested``."""
         nested = global_deltas.decend() if nested is None else nested
         for run in self._runs:
             first, *others = run.layers()
@@ -76,9 +76,9 @@ class Broadcast(LayerContainer):
                 layer.allocate_deltas(nested)
 
     def set_deltas(self, delta_buffers: DeltasTree | list[Any], nested: DeltasTree | None = None) -> None:
-        """Give the first layers of the branches the tree's current buffer, and the others those of its child.
+        """Give the first layers of the branches the tree's current buffer, and all others the buffers of its child.
 
-        The tree's two buffers swap once.
+        The tree's two buffers are swapped once.
         """
         delta_buffers = DeltasTree.of(delta_buffers)
         nested = delta_buffers.decend() if nested is None else nested
@@ -104,23 +104,23 @@ class Broadcast(LayerContainer):
 
 
 class MergeSum(Broadcast):
-    """Sum of branches, which have one input: the end of a residual block.
+    """Sum of branches with one common input: the end of a residual block.
 
     Parameters
     ----------
     layers : list
-        Branches: layers, lists of layers or Sequentials, with outputs of one shape. Those that end in a layer that
-        can add to its outputs (convolution, linear, pooling, batch normalization, SkipNode) share one buffer.
+        Branches: layers, lists of layers or Sequentials, with outputs of equal shape. Branches share one output
+        buffer if their last layer can add to it (convolution, linear, pooling, batch normalization, SkipNode).
     """
 
     repeatable = True
 
     def __init__(self, layers: Any, name: str | None = None) -> None:
         super().__init__(layers, name)
-        # The last layer of the others needs its outputs again, or writes them in place.
+        # The other branches end in a layer that reads its outputs again, or writes them in place.
         self._direct = [run for run in self._runs if adds_to_outputs(chain(run.branch)[-1])]
         self._apart = [run for run in self._runs if run not in self._direct]
-        for run in self._runs[1:]:  # the first comes last in the backward pass
+        for run in self._runs[1:]:  # the first one comes last in the backward pass
             run.copies_error = overwrites_error(run.branch)
 
     def configure_merge(self) -> None:
@@ -131,7 +131,7 @@ class MergeSum(Broadcast):
         self.out_shape = self.layers[0].out_shape
 
     def allocate(self, shared_outputs: Tensor | None = None) -> None:
-        """Create the output buffer, which branches share, and allocate the branches."""
+        """Create the output buffer, shared by the branches, and allocate the branches."""
         super().allocate(shared_outputs)
         for run in self._runs:
             run.allocate(self.outputs if run in self._direct else None)
@@ -152,7 +152,7 @@ class MergeSum(Broadcast):
         return outputs
 
     def _part(self, rows: int, columns: int) -> Any:
-        """The outputs, for fewer columns than a batch a part of them."""
+        """The outputs, or their first columns for a partial batch."""
         whole = self.outputs
         return whole if whole.shape == (rows, columns) else part_of(self, "sum", whole, columns)
 
@@ -163,24 +163,24 @@ class MergeSum(Broadcast):
 
 
 class MergeBroadcast(Broadcast):
-    """Outputs of branches, which have one input, side by side.
+    """Concatenation of the outputs of branches with one common input.
 
     Parameters
     ----------
     layers : list
         Branches: layers, lists of layers or Sequentials.
     merge : str
-        ``"depth"``: feature maps after feature maps, of one height and width (or number of steps). ``"stack"``:
-        all features in one column. ``"recurrent"``: time steps after time steps, of one number of features.
+        ``"depth"``: concatenate feature maps, with equal height and width (or number of steps). ``"stack"``:
+        concatenate all features in one column. ``"recurrent"``: concatenate time steps, with equal numbers of features.
     alphas : list of float, optional
-        Factor of the error that each branch hands back, 1 by default.
+        Factor of each branch's input gradient, 1 by default.
 
     Attributes
     ----------
     slices : list of slice
         Rows of the outputs (for ``"recurrent"`` columns) of each branch.
     output_views, error_views : list of Tensor
-        Those parts of the outputs, and of the last error; of columns a copy.
+        Each branch's part of the outputs and of the last error; a copy if the part is a range of columns.
     """
 
     MERGES = ("recurrent", "depth", "stack")
@@ -206,7 +206,7 @@ class MergeBroadcast(Broadcast):
         return copied(self, memo, bool(self.output_views))
 
     def configure_merge(self) -> None:
-        """Compute the output shape and each branch's part of it."""
+        """Compute the output shape and the part of each branch."""
         shapes = [_as_tuple(branch.out_shape) for branch in self.layers]
         if self.merge == "stack":
             sizes = [math.prod(shape) for shape in shapes]
@@ -214,7 +214,7 @@ class MergeBroadcast(Broadcast):
         elif self.merge == "depth":
             self._check_equal({shape[1:] for shape in shapes}, shapes, "maps (or steps)")
             self.out_shape = (sum(shape[0] for shape in shapes), *shapes[0][1:])
-            # The rows of a buffer: features of sequences, whose steps are columns, or elements of maps.
+            # Rows of a buffer are the features of a sequence, with steps as columns, or the elements of maps.
             sizes = [rows for rows, _ in self._shapes()]
         else:
             features = self._shapes()
@@ -229,16 +229,16 @@ class MergeBroadcast(Broadcast):
             raise ShapeError(f"{self.name}: merge={self.merge!r} needs branches of one {what}, got {brief(shapes)}")
 
     def allocate(self, shared_outputs: Tensor | None = None) -> None:
-        """Create the output buffer and let each branch write to its part of it."""
+        """Create the output buffer and let each branch write into its part."""
         super().allocate(shared_outputs)
         self.output_views = self._parts(self.outputs)
         for run, view in zip(self._runs, self.output_views, strict=True):
-            # Of all layers, few write to columns of a larger buffer: those are copied there.
+            # Few layers can write to a range of columns of a larger buffer; the outputs of all others are copied there.
             run.allocate(view if view.is_contiguous else None)
 
     @property
     def needs_outputs(self) -> bool:  # type: ignore[override]
-        """Whether a branch does: its part of the outputs is its own."""
+        """Whether any branch needs its outputs, since they share memory with these outputs."""
         return any(branch.needs_outputs for branch in self.layers)
 
     def _parts(self, whole: Tensor) -> list[Tensor]:
@@ -249,7 +249,7 @@ class MergeBroadcast(Broadcast):
         return [whole[part].viewed(shape) for part, shape in zip(self.slices, shapes, strict=True)]
 
     def fprop(self, inputs: Any, inference: bool = False) -> Any:
-        """Outputs of all branches; in inference of fewer columns than a batch, too."""
+        """Concatenated outputs of all branches; inference accepts partial batches."""
         found = [run.fprop(x, inference) for run, x in zip(self._runs, self._branch_inputs(inputs), strict=True)]
         for y, view in zip(found, self.output_views, strict=True):
             if y is view or _same_memory(y, view):
@@ -263,7 +263,7 @@ class MergeBroadcast(Broadcast):
         return [inputs] * len(self._runs)
 
     def _assemble(self, found: list[Any]) -> Any:
-        """The outputs for fewer columns than a batch, in memory of their own."""
+        """The outputs of a partial batch, in separate memory."""
         sizes = [rows * steps for rows, steps in self._shapes()]
         samples = found[0].size // sizes[0]
         rows, steps = interpret_in_shape(self.out_shape)
@@ -295,7 +295,7 @@ class MergeBroadcast(Broadcast):
 
 
 class MergeMultistream(MergeBroadcast):
-    """Outputs of branches, which have an input each, side by side.
+    """Concatenation of the outputs of branches with one input each.
 
     Parameters
     ----------
@@ -306,7 +306,7 @@ class MergeMultistream(MergeBroadcast):
 
     Notes
     -----
-    A branch may begin with a MergeMultistream itself: its input, and its shape, are then a list in the list.
+    If a branch begins with a MergeMultistream, its input and its shape are nested lists.
     """
 
     several_inputs = True
@@ -337,7 +337,7 @@ class MergeMultistream(MergeBroadcast):
         return self
 
     def allocate_deltas(self, global_deltas: DeltasTree | None = None, nested: DeltasTree | None = None) -> None:
-        """Build a tree of error buffers for each branch; those of the network around are not used."""
+        """Build a separate tree of error buffers for each branch, independent of the surrounding network."""
         for run in self._runs:
             first, *others = run.layers()
             tree = DeltasTree()
@@ -349,7 +349,7 @@ class MergeMultistream(MergeBroadcast):
             note_deltas(run.branch)
 
     def set_deltas(self, delta_buffers: DeltasTree | list[Any] | None = None, nested: DeltasTree | None = None) -> None:
-        """Nothing to do: the branches have error buffers of their own."""
+        """Do nothing: the branches have error buffers of their own."""
 
     def _branch_inputs(self, inputs: Any) -> Sequence[Any]:
         if not isinstance(inputs, list | tuple) or len(inputs) != len(self._runs):
@@ -360,7 +360,7 @@ class MergeMultistream(MergeBroadcast):
         return inputs
 
     def bprop(self, error: Any, alpha: float = 1.0, beta: float = 0.0) -> None:
-        """Backward pass of each branch; None, as there are several inputs."""
+        """Backward pass of each branch; returns None, because there are several inputs."""
         super().bprop(error, alpha, beta)
 
 
@@ -369,5 +369,5 @@ def _as_tuple(shape: Any) -> tuple[int, ...]:
 
 
 def _same_memory(y: Tensor, view: Tensor) -> bool:
-    """Whether a result lies where it belongs: a contiguous view of another shape, made anew by a Reshape."""
+    """Whether a result already lies in ``view``: a contiguous view of another shape, created by a Reshape."""
     return bool(y.ptr == view.ptr and y.size == view.size and y.is_contiguous and view.is_contiguous)

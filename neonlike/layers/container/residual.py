@@ -1,4 +1,4 @@
-"""Residual blocks: layers with a shortcut past them."""
+"""Residual blocks: layers with a shortcut connection."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ __public_module__ = "neonlike.layers.layer"
 
 
 class Residual(ListOnVariables, list[Any]):
-    """Layers, and a shortcut past them whose output is added to theirs; then an activation.
+    """Layers and a shortcut with summed outputs, followed by an activation.
 
-    A list, which containers flatten into their own: ``[MergeSum([layers, shortcut])]`` and the activation.
+    The block is a list that containers flatten: ``[MergeSum([layers, shortcut])]`` and the activation.
 
     Parameters
     ----------
     layers : list
         The block.
     shortcut : layer or list, optional
-        What the input goes through beside it, such as ``Conv((1, 1, K), init, strides=2)`` where shapes differ; by
-        default the input itself.
+        Layers of the shortcut, such as ``Conv((1, 1, K), init, strides=2)`` for differing shapes; the identity by
+        default.
     activation : Transform, optional
-        Of the sum.
+        Applied to the sum.
 
     Source: He et al., "Deep residual learning for image recognition" (2015).
     """

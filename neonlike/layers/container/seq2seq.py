@@ -1,4 +1,4 @@
-"""Encoder and decoder: a recurrent network reads a sequence, and another begins from its final states to write one.
+"""Sequence-to-sequence networks: a recurrent encoder, and a decoder that starts from its final states.
 
 Source: Sutskever et al., "Sequence to sequence learning with neural networks" (2014).
 """
@@ -24,30 +24,30 @@ __public_module__ = "neonlike.layers.container"
 
 
 class Seq2Seq(LayerContainer):
-    """An encoder and a decoder; outputs are the decoder's, ``(nout, steps)``.
+    """An encoder and a decoder; the outputs are the decoder's, ``(nout, steps)``.
 
-    In training the input is a pair: what the encoder reads, and what the decoder is to have written before each step.
-    In inference it is the first of them (the second is not read), and the decoder reads what it wrote itself.
+    In training the input is a pair: the encoder's sequence, and the previous target word for each step of the decoder.
+    In inference only the first of them is read, and the decoder reads its own output.
 
     Parameters
     ----------
     layers : list
         Encoder and decoder: an :class:`Encoder` and a :class:`Decoder`, or a list of layers each.
     decoder_connections : list, optional
-        For each recurrent layer of the decoder the number of that of the encoder in whose final state it begins, None
-        to begin from 0. By default the first begins in that of the first, and so on.
+        For each recurrent layer of the decoder, the index of the encoder's recurrent layer whose final state it starts
+        from; None starts from 0. By default layers are paired in order.
 
     Attributes
     ----------
     encoder, decoder : Encoder, Decoder
     layers : list of Layer
-        Those of both.
+        The layers of both.
     in_shape : tuple
-        The shapes of both inputs, one after the other.
+        The shapes of both inputs, concatenated.
 
     Notes
     -----
-    The cells of an LSTM begin from 0: only the state h is handed on.
+    The cells of an LSTM start from 0: only the state h is passed on.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Seq2Seq(LayerContainer):
     # -- setting up ----------------------------------------------------------------------------------------
 
     def data_shape(self, in_obj: Any) -> Any:
-        """The shapes of both inputs, one after the other, as data or shapes say."""
+        """The shapes of both inputs, concatenated, from a dataset or from shapes."""
         shape = plain_shape(getattr(in_obj, "shape", in_obj))
         if hasattr(in_obj, "decoder_shape"):
             given = in_obj.decoder_shape
@@ -101,10 +101,10 @@ class Seq2Seq(LayerContainer):
         return _as_tuple(shape) * 2
 
     def _own_words(self, read: tuple[int, ...]) -> tuple[int, ...]:
-        """Shape of the decoder's inputs where data give none, so that it reads what it wrote itself.
+        """Shape of the decoder's inputs for data without them: the decoder then reads its own output.
 
-        It is the shape that the network was set up or, as its file says, trained for; a new network writes as many
-        steps as it reads.
+        It is the shape that the network was set up for, or trained for according to its file. A new network generates
+        as many steps as the encoder reads.
         """
         if self.in_shape is not None:
             return self.in_shape[len(self.in_shape) // 2 :]
@@ -122,8 +122,8 @@ class Seq2Seq(LayerContainer):
         Parameters
         ----------
         in_obj : dataset or tuple
-            With attributes ``shape`` and, if that of the decoder's input is another, ``decoder_shape`` (None: the data
-            have none, so that the network can be decoded, but not trained); or both shapes in one tuple of four.
+            Has an attribute ``shape`` and, if the decoder's input shape differs, ``decoder_shape`` (None: no decoder
+            inputs, so that the network can decode, but not be trained); or both shapes in one tuple of four.
         """
         self.prev_layer = None
         self.in_shape = self.data_shape(in_obj)
@@ -153,7 +153,7 @@ class Seq2Seq(LayerContainer):
         self.decoder.allocate_deltas()
 
     def set_deltas(self, delta_buffers: DeltasTree | list[Any]) -> None:
-        """Nothing to do: encoder and decoder have error buffers of their own."""
+        """Do nothing: encoder and decoder have error buffers of their own."""
 
     # -- passes --------------------------------------------------------------------------------------------
 
@@ -172,22 +172,22 @@ class Seq2Seq(LayerContainer):
         return self.decoder.fprop(z, init_state=self.initial_states())
 
     def initial_states(self) -> list[Any]:
-        """The states that the recurrent layers of the decoder begin from: final states of the encoder, or None."""
+        """Initial states of the decoder's recurrent layers: final states of the encoder, or None."""
         sources = [None if i is None else self.encoder.recurrent[i].final_state() for i in self.decoder_connections]
         return begin_states(self.decoder, sources)
 
     def generate(self, x: Any) -> Any:
-        """Let the decoder write, each step reading what the one before wrote; the first reads zeros.
+        """Generate a sequence with the decoder: each step reads the previous output, the first one zeros.
 
         Parameters
         ----------
         x : Tensor
-            What the encoder reads; of fewer samples than a batch, too.
+            Input of the encoder; partial batches are accepted.
 
         Returns
         -------
         Tensor
-            ``(nout, steps * N)``, in a buffer that the next call overwrites.
+            ``(nout, steps * N)``, in a buffer that is overwritten by the next call.
         """
         self.encoder.fprop(x, inference=True)
         rows, steps = interpret_in_shape(self.out_shape)
@@ -204,16 +204,16 @@ class Seq2Seq(LayerContainer):
         return self._written
 
     def set_lengths(self, lengths: Any) -> None:
-        """Let what the encoder reads have a length for each sample; the decoder begins from the state there."""
+        """Set the length of each encoder input; the decoder starts from the state after its last step."""
         self.encoder.set_lengths(lengths)
 
     def samples_in(self, inputs: Any) -> int:
-        """Number of samples in what is given to ``fprop``."""
+        """Number of samples in the inputs of ``fprop``."""
         x = inputs[0] if isinstance(inputs, list | tuple) else inputs
         return self.encoder.samples_in(x)
 
     def bprop(self, error: Any) -> None:
-        """Backward pass of the decoder, then of the encoder, which gets the errors of its final states alone."""
+        """Backward pass of the decoder, then of the encoder from the errors of its final states."""
         self.decoder.bprop(error)
         errors: list[list[Any]] = [[] for _ in self.encoder.recurrent]
         for target, source in zip(self.decoder.recurrent, self.decoder_connections, strict=True):
@@ -222,7 +222,7 @@ class Seq2Seq(LayerContainer):
         self.encoder.bprop_states(errors)
 
     def get_terminal(self) -> Any:
-        """The layer that the decoder ends in."""
+        """The last layer of the decoder."""
         return self.decoder.get_terminal()
 
     # -- descriptions --------------------------------------------------------------------------------------
@@ -230,7 +230,7 @@ class Seq2Seq(LayerContainer):
     def get_description(  # type: ignore[override]
         self, get_weights: bool = False, keep_states: bool = True, **kwargs: Any
     ) -> Description:
-        """Describe both; how many of the layers are the encoder's is in ``config["num_encoder_layers"]``."""
+        """Describe both; ``config["num_encoder_layers"]`` is the number of encoder layers."""
         described = super().get_description(get_weights, keep_states, **kwargs)
         described["config"]["num_encoder_layers"] = len(self.encoder.layers)
         described["config"]["decoder_connections"] = list(self.decoder_connections)
@@ -240,7 +240,7 @@ class Seq2Seq(LayerContainer):
 
     @classmethod
     def gen_class(cls, pdict: dict[str, Any]) -> Seq2Seq:
-        """Build both from the descriptions in ``pdict["layers"]`` (weights are loaded afterwards)."""
+        """Build both from the descriptions in ``pdict["layers"]``, without the weights, which are loaded later."""
         rest = dict(pdict)
         layers = [build(entry) for entry in rest.pop("layers")]
         count, start = rest.pop("num_encoder_layers"), rest.pop("start_index", None)
@@ -248,7 +248,7 @@ class Seq2Seq(LayerContainer):
 
 
 def begin_states(decoder: Decoder, found: Sequence[Any]) -> list[Any]:
-    """Initial states for ``decoder.fprop`` of the states h that its recurrent layers begin from; cells begin from 0."""
+    """Build the initial states for ``decoder.fprop`` from hidden states h; cells start from 0."""
     return [
         [h, h.backend.zeros(h.shape, dtype=h.dtype)] if h is not None and isinstance(layer, LSTM) else h
         for layer, h in zip(decoder.recurrent, found, strict=True)

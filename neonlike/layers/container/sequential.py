@@ -1,4 +1,4 @@
-"""The common base of containers, layers that are made of layers, and the chain, Sequential."""
+"""The base class of containers, and the chain of layers, Sequential."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ class LayerContainer(Layer):
     Attributes
     ----------
     layers : list of Layer
-        What the container is made of.
+        The layers inside the container.
     trained_shape : tuple or None
-        The shape of inputs that a model file says its network was trained on; unchecked.
+        Input shape that the network was trained on according to its model file; unchecked.
     """
 
     layers: list[Any]
@@ -64,7 +64,7 @@ class LayerContainer(Layer):
     def layers_to_optimize(self) -> list[Any]:
         """Layers with parameters that are trained, nested ones included.
 
-        Those initialized with an initializer named ``"Identity"`` stay as they are.
+        Layers initialized with an initializer named ``"Identity"`` are not trained.
         """
         found: list[Any] = []
         for layer in self.layers:
@@ -104,7 +104,7 @@ class LayerContainer(Layer):
             layer.set_deltas(delta_buffers)
 
     def propagate_parallelism(self, parallelism: str) -> None:
-        """Set ``parallelism`` on the layers that do not say otherwise."""
+        """Set ``parallelism`` on all layers that leave it open."""
         for layer in self.layers:
             if isinstance(layer, LayerContainer):
                 layer.parallelism = parallelism
@@ -125,9 +125,9 @@ class LayerContainer(Layer):
             layer.set_seq_len(S)
 
     def set_lengths(self, lengths: Any) -> None:
-        """Let each sample of the following batches have a sequence of its own length; None: all have all steps.
+        """Set the sequence length of each sample in the following batches; None: all have all steps.
 
-        Recurrent layers, and those that make one output of a sequence, take it into account.
+        Recurrent layers and layers that reduce a sequence to one output respect the lengths.
 
         Parameters
         ----------
@@ -152,13 +152,13 @@ class LayerContainer(Layer):
     # -- inputs --------------------------------------------------------------------------------------------
 
     def data_shape(self, in_obj: Any) -> Any:
-        """The shape of inputs, as data or a shape say, to be compared with ``in_shape``."""
+        """The input shape of a dataset or shape, for comparison with ``in_shape``."""
         return getattr(in_obj, "shape", in_obj)
 
     def samples_in(self, inputs: Any) -> int:
-        """Number of samples in what is given to ``fprop``; of several inputs in the first."""
+        """Number of samples in the inputs of ``fprop``; of several inputs, the number in the first."""
         shape, first = self.in_shape, inputs
-        while isinstance(first, list | tuple):  # their shapes are a list, or where all are numbers of features a tuple
+        while isinstance(first, list | tuple):  # a list of shapes, or a tuple if all are numbers of features
             shape, first = shape if isinstance(shape, int) else shape[0], first[0] if first else None
         _, steps = interpret_in_shape(shape)
         given: Any = getattr(first, "shape", ())
@@ -183,9 +183,9 @@ class LayerContainer(Layer):
 
     @classmethod
     def gen_class(cls, pdict: dict[str, Any]) -> LayerContainer:
-        """Build the container from the descriptions in ``pdict["layers"]`` (weights are loaded afterwards).
+        """Build the container from the descriptions in ``pdict["layers"]``, without weights, which are loaded later.
 
-        One of a program's own whose constructor is not given layers makes them itself.
+        A user-defined class with another constructor creates its layers itself.
         """
         rest = {key: value for key, value in pdict.items() if key != "layers"}
         for key in rest:
@@ -203,7 +203,7 @@ class LayerContainer(Layer):
         return join_biases(saved, self.layers)
 
     def check_weights(self, pdict: Description) -> None:
-        """Raise if the saved layers do not match these in number and shapes."""
+        """Raise unless the saved layers match these in number and shapes."""
         saved = self._saved_layers(pdict)
         if len(saved) != len(self.layers):
             raise ArgumentError(
@@ -217,15 +217,15 @@ class LayerContainer(Layer):
             layer.check_weights(described)
 
     def load_weights(self, pdict: Description, load_states: bool = True) -> None:
-        """Restore the parameters of all layers, by position; nothing is changed if one does not fit."""
+        """Restore the parameters of all layers, by position; on a mismatch nothing is changed."""
         self.check_weights(pdict)
         for layer, described in zip(self.layers, self._saved_layers(pdict), strict=True):
-            inside = isinstance(layer, LayerContainer)  # whose states are its layers'
+            inside = isinstance(layer, LayerContainer)  # a container's states are those of its layers
             layer.load_weights(described, load_states and (inside or "states" in described))
 
 
 def _check_kind(layer: Any, described: Description) -> None:
-    """Raise if what was saved for ``layer`` is of a layer of another class, and one has parameters and one none."""
+    """Raise if a saved layer has another class than ``layer``, and only one of the two has parameters."""
     saved = str(described.get("type", layer.classnm)).rpartition(".")[2]
     takes = layer.has_params or type(layer).load_weights is not Layer.load_weights
     if saved != layer.classnm and (layer.has_params if "params" not in described else not takes):
@@ -236,17 +236,17 @@ def _check_kind(layer: Any, described: Description) -> None:
 
 
 class Sequential(LayerContainer):
-    """A chain of layers: the output of each is the input of the next.
+    """A chain of layers: the output of each layer is the input of the next.
 
     Parameters
     ----------
     layers : list
-        Layers; nested lists (such as Affine) are flattened. A BranchNode only marks a place.
+        Layers; nested lists (such as Affine) are flattened. A BranchNode only marks a junction.
 
     Attributes
     ----------
     folds : bool
-        Whether layers do the work of others in the same call where they can, see
+        Whether layers fuse the work of their successors into their own calls where possible, see
         :mod:`neonlike.layers.core.folding`. Set it on the class or on an object, before ``configure``.
     """
 
@@ -271,16 +271,16 @@ class Sequential(LayerContainer):
 
     @property
     def needs_outputs(self) -> bool:  # type: ignore[override]
-        """Whether the last layer does."""
+        """Whether the last layer needs its outputs."""
         return bool(self._layers[-1].needs_outputs)
 
     def set_next(self, layer: Layer | None) -> None:
-        """Remember the layer after this chain, and so after its last layer."""
+        """Set the layer after this chain, which is also the successor of its last layer."""
         super().set_next(layer)
         self._layers[-1].set_next(layer)
 
     def configure(self, in_obj: Any) -> Layer:
-        """Configure all layers, each from the one before; None starts from a BranchNode that is known already."""
+        """Configure each layer from its predecessor; None starts from a BranchNode that is already configured."""
         first = self.layers[0]
         if in_obj is not None:
             super().configure(in_obj)
@@ -294,7 +294,7 @@ class Sequential(LayerContainer):
         for layer, following in pairwise(self._layers):
             layer.set_next(following)
         self.owns_output = any(layer.owns_output for layer in self._layers)
-        inside = self.layers[1:] if in_obj is None else self.layers  # without the node that it begins at
+        inside = self.layers[1:] if in_obj is None else self.layers  # without the node at its head
         self._after_node = {id(layer): node for node, layer in pairwise(inside) if node.is_branch_node}
         (fold if self.folds else unfold)(self.layers)
         self.parallelism = self._layers[0].parallelism if self.parallelism == "Unknown" else self.parallelism
@@ -302,14 +302,14 @@ class Sequential(LayerContainer):
         return self
 
     def allocate(self, shared_outputs: Tensor | None = None, accumulate_updates: bool = False) -> None:
-        """Allocate all layers, the last that owns its output first.
+        """Allocate all layers; the last layer with an output of its own comes first.
 
         Parameters
         ----------
         shared_outputs : Tensor, optional
             Memory for the outputs of the chain.
         accumulate_updates : bool
-            Prepare layers with parameters for gradients that add up.
+            Prepare layers with parameters for gradient accumulation.
         """
         last_owner = next((layer for layer in reversed(self._layers) if layer.owns_output), None)
         if last_owner is not None:
@@ -326,10 +326,10 @@ class Sequential(LayerContainer):
         layer.allocate(**kwargs)
 
     def allocate_deltas(self, global_deltas: DeltasTree | None = None) -> None:
-        """Register the layers with a tree of error buffers; without one, build, allocate and hand it out."""
+        """Register the layers with a tree of error buffers; without one, build and allocate a new tree."""
         tree = global_deltas if global_deltas is not None else DeltasTree()
         first = self.layers[0]
-        # The first layer of a network has no error to hand on, unless branches inside it do.
+        # The first layer of a network returns no error, unless it contains branches that do.
         skipped = 1 if global_deltas is None and not first.nests_deltas and not first.prev_layer else 0
         for layer in self.layers[skipped:]:
             layer.allocate_deltas(tree)
@@ -338,14 +338,14 @@ class Sequential(LayerContainer):
             self.set_deltas(tree)
 
     def fprop(self, inputs: Any, inference: bool = False, beta: float = 0.0) -> Any:
-        """Forward pass; ``beta`` goes to the last layer. Inputs of None start from the first layer, a BranchNode."""
+        """Forward pass; ``beta`` is for the last layer. Inputs of None start from the first layer, a BranchNode."""
         if beta or Chain.running:
             return self._fprop(inputs, inference, beta)
         passes = self.replays.inference if inference else self.replays.forward
         return passes.run(self.be, (self, inputs), self._fprop, inputs, inference)
 
     def _fprop(self, inputs: Any, inference: bool = False, beta: float = 0.0) -> Any:
-        """Have each layer do its part."""
+        """Run the forward pass of each layer."""
         x = inputs
         last: Any = self._layers[-1] if beta else None
         Chain.running += 1
@@ -358,9 +358,9 @@ class Sequential(LayerContainer):
         return x
 
     def bprop(self, error: Any, alpha: float = 1.0, beta: float = 0.0) -> Any:
-        """Backward pass; ``alpha`` and ``beta`` go to the first layer and to those after a BranchNode.
+        """Backward pass; ``alpha`` and ``beta`` are for the first layer and for layers after a BranchNode.
 
-        Those after a BranchNode inside the chain always add to the errors of branches that begin there.
+        Layers after a BranchNode inside the chain always add to the errors of the branches that start there.
 
         Returns
         -------
@@ -372,7 +372,7 @@ class Sequential(LayerContainer):
         return self.replays.backward.run(self.be, (self, error), self._bprop, error)
 
     def _bprop(self, error: Any, alpha: float = 1.0, beta: float = 0.0) -> Any:
-        """Have each layer do its part, the last one first."""
+        """Run the backward pass of each layer, starting with the last."""
         first = self._layers[0]
         plain = alpha == 1 and not beta and not self._after_node
         Chain.running += 1
@@ -397,7 +397,7 @@ class Sequential(LayerContainer):
         self.deltas = self._layers[0].deltas
 
     def get_terminal(self) -> Any:
-        """The last layer, or what it says its terminals are."""
+        """The last layer, or its terminals if it is a container."""
         return self._layers[-1].get_terminal()
 
 

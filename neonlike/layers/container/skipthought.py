@@ -1,4 +1,4 @@
-"""SkipThought: an encoder of sentences that is trained to write the sentences before and after.
+"""SkipThought: a sentence encoder trained to predict the previous and the next sentence.
 
 Source: Kiros et al., "Skip-thought vectors" (2015).
 """
@@ -29,31 +29,31 @@ KINDS = {"GRU": GRU, "LSTM": LSTM, "Recurrent": Recurrent}
 NAMES = ("lookupTable", "encoder", "lookupTable_previous", "decoder_previous", "affine_previous",
          "lookupTable_next", "decoder_next", "affine_next")  # fmt: skip
 SIZES = (1, 1, 1, 1, 3, 1, 1, 3)
-"""How many layers each of them is: an affine is a product, a bias and a softmax."""
+"""Number of layers of each part: an affine is a product, a bias and a softmax."""
 
 
 class SkipThought(LayerContainer):
-    """One encoder of a sentence, and two decoders, of the sentence before it and of the one after it.
+    """One encoder of a sentence, with two decoders for the previous and the next sentence.
 
-    Inputs are three batches of word numbers: of the sentence, and of the others as far as they were written before each
-    step. Outputs are two: probabilities of the words of the others, ``(vocab_size, steps)``.
+    Inputs are three batches of word numbers: the sentence, and for each decoder the words before each step. Outputs are
+    the word probabilities of both decoders, ``(vocab_size, steps)``.
 
     Parameters
     ----------
     vocab_size, embed_dim : int
-        Words, and the size of their vectors.
+        Number of words, and size of their vectors.
     init_embed : Initializer
-        Of the vectors.
+        Initializer of the vectors.
     nhidden : int
         Units of the recurrent layers.
     rec_layer : type
-        Their class: GRU, LSTM or Recurrent, or its name.
+        Class of the recurrent layers: GRU, LSTM or Recurrent, or its name.
     init_rec, activ_rec, activ_rec_gate
-        Their initializer, activation and, of GRU and LSTM, activation of gates.
+        Initializer, activation and gate activation (GRU and LSTM) of the recurrent layers.
     init_ff, init_const : Initializer
-        Of the weights and biases of the layers that give the probabilities.
+        Initializers of weights and biases in the output layers.
     layers : list, optional
-        The layers of a network that was saved.
+        The layers of a saved network.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class SkipThought(LayerContainer):
 
     Notes
     -----
-    The three tables of vectors begin equal and get the mean of their gradients, and so do the two affines: each group
+    The three tables of vectors start equal and receive the mean of their gradients, as do the two affines: each group
     stays equal.
     """
 
@@ -109,7 +109,7 @@ class SkipThought(LayerContainer):
         return [table(), recurrent(), *(make() for _ in range(2) for make in (table, recurrent, affine))]
 
     def _name_parts(self) -> None:
-        """Find the parts among the layers, of a saved network too."""
+        """Assign names to the parts, also for the layers of a saved network."""
         self.layer_dict: dict[str, Any] = {}
         rest = list(self.layers)
         for name, size in zip(NAMES, SIZES, strict=True):
@@ -128,7 +128,7 @@ class SkipThought(LayerContainer):
     # -- setting up ----------------------------------------------------------------------------------------
 
     def data_shape(self, in_obj: Any) -> Any:
-        """The shapes of the three sentences, as data or shapes say."""
+        """The shapes of the three sentences, from a dataset or from shapes."""
         shape = getattr(in_obj, "shape", in_obj)
         alone = not isinstance(shape, list | tuple) or all(isinstance(size, int | np.integer) for size in shape)
         shapes = [shape] * 3 if alone else list(shape)
@@ -152,7 +152,7 @@ class SkipThought(LayerContainer):
         return self
 
     def allocate(self, shared_outputs: Tensor | None = None) -> None:
-        """Allocate all parts; those of a group get the values of the first, unless they had some."""
+        """Allocate all parts; parts of a group start with the values of the first, unless they have values already."""
         new = [layer for group in self._tied for layer in group if layer.W is None]
         for part in (self.encoder, *self.decoders):
             part.allocate()
@@ -167,12 +167,12 @@ class SkipThought(LayerContainer):
             part.allocate_deltas()
 
     def set_deltas(self, delta_buffers: DeltasTree | list[Any]) -> None:
-        """Nothing to do: the parts have error buffers of their own."""
+        """Do nothing: the parts have error buffers of their own."""
 
     # -- passes --------------------------------------------------------------------------------------------
 
     def fprop(self, inputs: Any, inference: bool = False) -> list[Any]:
-        """Outputs for the sentence before and for the one after, as a list.
+        """Outputs for the previous and for the next sentence, as a list.
 
         Parameters
         ----------
@@ -203,13 +203,13 @@ class SkipThought(LayerContainer):
                 layer.dW[:] = first.dW
 
     def get_terminal(self) -> list[Any]:
-        """The layers that the decoders end in."""
+        """The last layers of the decoders."""
         return [decoder.get_terminal() for decoder in self.decoders]
 
     def get_description(  # type: ignore[override]
         self, get_weights: bool = False, keep_states: bool = True, **kwargs: Any
     ) -> Description:
-        """Describe the container with its layers; the class of the recurrent ones by its name."""
+        """Describe the container with its layers; the class of the recurrent layers is stored by name."""
         described = super().get_description(get_weights, keep_states, **kwargs)
         described["config"]["rec_layer"] = self.rec_layer.__name__
         return described

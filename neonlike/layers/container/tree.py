@@ -1,4 +1,4 @@
-"""Networks with several outputs: a trunk, and branches that leave it at its junctions."""
+"""Networks with several outputs: a trunk with branches at its junctions."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class Tree(LayerContainer):
         Branches: layers, lists of layers or Sequentials. The first is the trunk, which gets the input; each of the
         others begins with a :class:`BranchNode` of a branch listed before it.
     alphas : list of float, optional
-        Factor of the error that each branch hands on at its junctions, 1 by default.
+        Factor of the error that each branch adds at its junction, 1 by default.
 
     Attributes
     ----------
     outputs, out_shape : list
-        Of the branches, in their order.
+        Outputs and their shapes, in the order of the branches.
     betas : list of float
-        What each branch keeps of the error that is in its BranchNode: 0 for the one that comes first in the backward
-        pass, which goes through the branches in reverse, else 1.
+        Factor of the error already in each branch's BranchNode: 0 for the branch that comes first in the backward
+        pass, which visits the branches in reverse order, else 1.
 
     Examples
     --------
@@ -93,13 +93,13 @@ class Tree(LayerContainer):
                 )
 
     def allocate(self, shared_outputs: Tensor | None = None) -> None:
-        """Allocate the branches; they have outputs of their own, so that ``shared_outputs`` is not used."""
+        """Allocate the branches with outputs of their own; ``shared_outputs`` is not used."""
         for branch in self.layers:
             branch.allocate()
         self.outputs = [branch.outputs for branch in self.layers]
 
     def allocate_deltas(self, global_deltas: DeltasTree | None = None) -> None:
-        """Register all branches with one tree of error buffers; without one, build, allocate and hand it out."""
+        """Register all branches with one tree of error buffers; without one, build and allocate a new tree."""
         tree = global_deltas if global_deltas is not None else DeltasTree()
         for branch in self.layers:
             branch.allocate_deltas(tree)
@@ -140,12 +140,12 @@ class Tree(LayerContainer):
         return self.deltas
 
     def get_terminal(self) -> list[Any]:
-        """The layers that the branches end in."""
+        """The last layers of the branches."""
         return [branch.get_terminal() for branch in self.layers]
 
 
 class SingleOutputTree(Tree):
-    """A :class:`Tree` whose branches are for training only: in inference the trunk alone is computed."""
+    """A :class:`Tree` with branches for training only: inference computes the trunk alone."""
 
     def fprop(self, inputs: Any, inference: bool = False) -> Any:
         """Outputs of all branches as a list; in inference the output of the trunk, a tensor."""
@@ -155,7 +155,7 @@ class SingleOutputTree(Tree):
 
 
 def _nodes(layer: Any) -> list[Any]:
-    """The BranchNodes in a container, those of containers inside it included."""
+    """The BranchNodes in a container and in its nested containers."""
     if isinstance(layer, LayerContainer):
         return [node for inner in layer.layers for node in _nodes(inner)]
     return [layer] if layer.is_branch_node else []

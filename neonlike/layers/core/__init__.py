@@ -1,1 +1,1 @@
-"""The parts of every layer: the base classes, parameters, error buffers, costs, and layers without weights."""
+"""The foundation of all layers: base classes, parameters, error buffers, costs, and layers without weights."""

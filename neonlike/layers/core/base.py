@@ -35,13 +35,13 @@ Bprop = TypeVar("Bprop", bound=Callable[..., Any])
 
 
 class AccumulationError(NeonlikeError, BufferError):
-    """Gradient accumulation was asked of a layer that was not allocated for it."""
+    """Gradient accumulation was requested for a layer that was not allocated for it."""
 
 
 def interpret_in_shape(shape: Any) -> tuple[int, int]:
     """Read an input shape as (features, steps).
 
-    An int n is ``(n, 1)``, a pair is taken as it is, any other tuple is flattened to ``(prod, 1)``.
+    An int n is ``(n, 1)``, a pair is used as it is, any other tuple is flattened to ``(prod, 1)``.
     """
     if isinstance(shape, int | np.integer):
         return int(shape), 1
@@ -65,20 +65,20 @@ class Layer(OnVariables, NervanaObject):
     Attributes
     ----------
     inputs, outputs, deltas : Tensor or None
-        Buffers: last input, output, and error, the gradient that the layer before gets.
+        Buffers: last input, output, and error, the gradient for the previous layer.
     in_shape, out_shape : int or tuple
         Shapes without the batch, known after ``configure``.
     prev_layer, next_layer : Layer or None
         Neighbours.
     owns_output, owns_delta, needs_outputs : bool
-        Whether the layer has an output (error) buffer of its own; whether its outputs must stay as they are: layers
-        that would change them in place have a buffer of their own then.
+        Whether the layer has an output (error) buffer of its own, and whether it reads its outputs again. Layers that
+        work in place use a buffer of their own after a layer that does.
     """
 
     is_branch_node = nests_deltas = needs_outputs = False
     several_inputs = False  # whether inputs are a list of tensors
     nglayer: Any = None
-    overwrites_error = repeatable = False  # whether bprop changes its error; whether passes are recorded: replays.py
+    overwrites_error = repeatable = False  # does bprop change its error; can passes be recorded (replays.py)
     folded: tuple[Layer, ...] = ()  # see folding.py
     folded_into: Layer | None = None
     finished: Any = None
@@ -114,7 +114,7 @@ class Layer(OnVariables, NervanaObject):
     # -- life cycle ----------------------------------------------------------------------------------------
 
     def configure(self, in_obj: Any) -> Layer:
-        """Learn the input shape and compute the output shape.
+        """Read the input shape and compute the output shape.
 
         Parameters
         ----------
@@ -137,12 +137,12 @@ class Layer(OnVariables, NervanaObject):
         return self
 
     def input_shape(self, in_obj: Any) -> Any:
-        """The shape of a sample that ``in_obj`` gives: a shape, a layer, a tensor ``(features, N)`` or a dataset.
+        """Read the shape of a sample from a shape, a layer, a tensor ``(features, N)`` or a dataset.
 
         Raises
         ------
         DTypeError
-            If it is none of these.
+            If ``in_obj`` is none of these.
         """
         if isinstance(in_obj, Layer):
             return in_obj.out_shape
@@ -151,7 +151,7 @@ class Layer(OnVariables, NervanaObject):
         if isinstance(in_obj, int | np.integer | tuple | list):
             return plain_shape(in_obj)
         shape = getattr(in_obj, "shape", getattr(in_obj, "lshape", None))
-        if shape is None or isinstance(in_obj, np.ndarray):  # whose shape has the samples in it
+        if shape is None or isinstance(in_obj, np.ndarray):  # the shape of an array includes the samples
             raise DTypeError(
                 f"{self.name}.configure: cannot read an input shape from a {type(in_obj).__name__}; give a layer, "
                 "a shape, a tensor or a dataset"
@@ -172,13 +172,14 @@ class Layer(OnVariables, NervanaObject):
             self.outputs = self.be.iobuf(self.out_shape, shared=shared_outputs, parallelism=self.parallelism)
 
     def allocate_deltas(self, global_deltas: DeltasTree) -> None:
-        """Tell the :class:`DeltasTree` how large an error buffer this layer needs."""
+        """Register the size of this layer's error buffer with the :class:`DeltasTree`."""
         global_deltas.proc_layer(self)
 
     def set_deltas(self, delta_buffers: DeltasTree | list[Any]) -> None:
         """Take a view of the tree's current buffer as ``deltas``, and swap the tree's two buffers.
 
-        The first layer and layers that work on the error in place have no deltas. A list of tensors stands for a tree.
+        The first layer and layers that modify the error in place have no deltas. A list of tensors is accepted as a
+        tree.
         """
         if not (self.owns_delta and self.prev_layer):
             self.deltas = None
@@ -195,7 +196,7 @@ class Layer(OnVariables, NervanaObject):
         inputs : Tensor
             ``(features, N)``.
         inference : bool
-            Whether the network is used rather than trained.
+            Whether this is inference, not training.
 
         Returns
         -------
@@ -222,12 +223,12 @@ class Layer(OnVariables, NervanaObject):
     # -- gradient accumulation -----------------------------------------------------------------------------
 
     def set_acc_on(self, acc_on: bool) -> None:
-        """Add the gradients of the following backward passes to the present ones, or stop doing so.
+        """Switch accumulation over the following backward passes on or off.
 
         Raises
         ------
         AccumulationError
-            If the layer does not know accumulation.
+            If the layer does not support accumulation.
         """
         if not hasattr(self, "accumulate_updates"):
             raise AccumulationError(
@@ -240,7 +241,7 @@ class Layer(OnVariables, NervanaObject):
 
     @staticmethod
     def accumulates(bprop: Bprop) -> Bprop:
-        """Decorate a layer's ``bprop``: while ``acc_on``, gradients in ``acc_params`` add up instead."""
+        """Decorator for a layer's ``bprop``: while ``acc_on``, gradients in ``acc_params`` are accumulated."""
 
         @functools.wraps(bprop)
         def accumulating(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -263,7 +264,7 @@ class Layer(OnVariables, NervanaObject):
     # -- description ---------------------------------------------------------------------------------------
 
     def get_terminal(self) -> Any:
-        """The layer(s) whose outputs are those of this one."""
+        """The layer or layers with the outputs of this one."""
         return self
 
     def serialize(self) -> Any:
@@ -281,33 +282,33 @@ class Layer(OnVariables, NervanaObject):
         return super().get_description(**kwargs)
 
     def set_params(self, pdict: Description) -> None:
-        """Take parameters from a description; this layer has none."""
+        """Load parameters from a description; this layer has none."""
 
     def set_states(self, pdict: Description) -> None:
-        """Take states of an optimizer from a description; this layer has none."""
+        """Load optimizer states from a description; this layer has none."""
 
     def load_weights(self, pdict: Description, load_states: bool = True) -> None:
         """Restore parameters (and optimizer states) from a description; nothing to do without parameters."""
 
     def check_weights(self, pdict: Description) -> None:
-        """Raise if the parameters in a description do not fit this layer; nothing is changed."""
+        """Raise if the parameters in a description do not fit this layer; changes nothing."""
 
     # -- bookkeeping ---------------------------------------------------------------------------------------
 
     def takes_over(self, following: Layer) -> bool:
-        """Whether this layer's calls can do the work of ``following`` too; see :mod:`neonlike.layers.core.folding`."""
+        """Whether this layer's calls can include the work of ``following``; see :mod:`neonlike.layers.core.folding`."""
         return False
 
     def set_next(self, layer: Layer | None) -> None:
-        """Remember the layer after this one."""
+        """Set the layer after this one."""
         self.next_layer = layer
 
     def set_batch_size(self, N: int | None) -> None:
-        """Set the number of samples actually in use, at most ``be.bsz``."""
+        """Set the number of samples in use, at most ``be.bsz``."""
         self.actual_bsz = N
 
     def set_seq_len(self, S: int | None) -> None:
-        """Set the number of time steps actually in use."""
+        """Set the number of time steps in use."""
         self.actual_seq_len = S
 
     def get_param_attrs(self) -> dict[str, bool]:
@@ -342,7 +343,7 @@ def require_tensor(operation: str, name: str, value: Any) -> None:
 
 
 def require_layer(layer: Any, where: str) -> Layer:
-    """Return ``layer``, or raise if it is not one."""
+    """Return ``layer``, or raise if it is not a layer."""
     if not isinstance(layer, Layer):
         what = f"the class {layer.__name__}" if isinstance(layer, type) else f"a {type(layer).__name__}"
         raise DTypeError(f"{where}: expected a layer, got {what}; construct one, e.g. Linear(10, init=Gaussian())")
@@ -350,7 +351,7 @@ def require_layer(layer: Any, where: str) -> Layer:
 
 
 def require_size(value: Any, where: str) -> int:
-    """Return ``value`` as a positive int, or raise."""
+    """Return ``value`` as a positive int, or raise an error."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise DTypeError(f"{where}: got {brief(value)} of type {type(value).__name__}; expected an integer")
     if value < 1:
@@ -359,15 +360,15 @@ def require_size(value: Any, where: str) -> int:
 
 
 def require_input(layer: Layer, inputs: Any, expected_rows: int, inference: bool = False) -> tuple[Tensor, Tensor]:
-    """The inputs, and the output tensor of a layer with a buffer of its own, with as many columns as they have.
+    """Return the inputs, and the layer's output buffer with as many columns as the inputs.
 
-    In inference these may be fewer than a batch: the tensor is then a part of the layer's buffer. In neon's dialect
-    inputs of as many elements in other rows and columns are reshaped.
+    Inference accepts fewer columns than a batch: the outputs are then a part of the layer's buffer. In neon's dialect,
+    inputs with the same number of elements but other rows and columns are reshaped.
 
     Raises
     ------
     ShapeError
-        If ``inputs`` has another number of features, or of columns.
+        If ``inputs`` has the wrong number of features or columns.
     ArgumentError
         If the layer is not configured or not allocated.
     """
@@ -404,19 +405,19 @@ def require_input(layer: Layer, inputs: Any, expected_rows: int, inference: bool
 
 
 def require_transform(transform: Any, where: str) -> Any:
-    """Return ``transform``, or raise if it is not an object that transforms."""
+    """Return ``transform``, or raise if it is not a transform object."""
     if isinstance(transform, type | Layer) or not callable(transform):
         raise DTypeError(f"{where}: {brief(transform)} is not a transform object; construct one, e.g. Rectlin()")
     return transform
 
 
 def plain_shape(shape: Any) -> Any:
-    """A shape as int or tuple of ints; a list of shapes (several inputs) stays a list.
+    """Convert a shape to an int or a tuple of ints; a list of shapes (several inputs) stays a list.
 
     Raises
     ------
     ShapeError
-        If it is made of something else, or of sizes below 1.
+        If an entry is not an integer, or below 1.
     """
     if isinstance(shape, int | np.integer) and shape > 0:
         return int(shape)

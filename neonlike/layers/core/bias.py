@@ -16,18 +16,18 @@ from neonlike.transforms import Explin, Identity, Logistic, Rectlin, Rectlinclip
 __public_module__ = "neonlike.layers.layer"
 
 EXPRESSIONS = frozenset({Explin, Identity, Logistic, Rectlin, Rectlinclip, Softmax, Tanh})
-"""Activations that only build an expression of their argument, which may be an expression itself."""
+"""Activations that build an expression of their argument, and so accept expressions."""
 
 
 class Bias(ParameterLayer):
-    """Add a bias to each feature (for images to each feature map), **in place** on the previous layer's output.
+    """Add a bias to each feature (of images, to each feature map), **in place** on the previous layer's output.
 
-    If the layer before needs that output as it was, the layer has a buffer of its own.
+    If the previous layer needs its output unchanged, the bias layer uses a buffer of its own.
 
     Parameters
     ----------
     init : Initializer or array
-        For the bias ``(features, 1)`` or ``(maps, 1)``.
+        Initializer of the bias ``(features, 1)`` or ``(maps, 1)``.
     """
 
     repeatable = True
@@ -42,7 +42,7 @@ class Bias(ParameterLayer):
         return f"Bias Layer '{self.name}': {rows} biases"
 
     def configure(self, in_obj: Any) -> Layer:
-        """The first entry of the input shape is what the bias is for."""
+        """Read the number of biases from the first entry of the input shape."""
         super().configure(in_obj)
         self.out_shape = self.in_shape
         rows = self.in_shape if isinstance(self.in_shape, int) else self.in_shape[0]
@@ -51,19 +51,19 @@ class Bias(ParameterLayer):
         return self
 
     def takes_over(self, following: Layer) -> bool:
-        """An activation in place, where there is one bias a feature: sum and activation are one kernel."""
+        """Take over an activation in place if there is one bias per feature: sum and activation are one kernel."""
         rows, _ = interpret_in_shape(self.in_shape)
         in_place = not following.owns_output
         return not self.folded and self.weight_shape == (rows, 1) and in_place and _has_expression(following)
 
     @property
     def y(self) -> Any:
-        """The outputs by neon's name."""
+        """The outputs, under neon's name."""
         return self.outputs
 
     @property
     def bias_size(self) -> int | None:
-        """Biases of the layer; None before it is configured."""
+        """Number of biases; None before the layer is configured."""
         return None if self.weight_shape is None else self.weight_shape[0]
 
     def _by_feature(self, role: str, buffer: Tensor) -> Tensor:
@@ -71,7 +71,7 @@ class Bias(ParameterLayer):
         return buffer if buffer.shape[0] == rows else reshaped(self, role, buffer, rows)
 
     def fprop(self, inputs: Tensor, inference: bool = False) -> Tensor:
-        """outputs = inputs + bias, in place if nobody needs the inputs; returns the outputs."""
+        """outputs = inputs + bias, in place unless the inputs are needed; returns the outputs."""
         self.inputs = outputs = inputs
         if self.owns_output:
             inputs, outputs = require_input(self, inputs, interpret_in_shape(self.in_shape)[0], inference)
@@ -91,7 +91,7 @@ class Bias(ParameterLayer):
 
     @Layer.accumulates
     def bprop(self, error: Tensor) -> Tensor:
-        """dW = sum of the error over everything but the feature; returns the error itself."""
+        """dW = sum of the error over all axes but the feature; returns the error itself."""
         self.dW[:] = self.be.sum(self._by_feature("error", error), axis=1)
         return error
 

@@ -1,7 +1,7 @@
-"""Calls of layers on variables: their parameters as variables, one forward pass, and its backward pass.
+"""Calls of layers on variables: parameters as variables, one forward pass, and its backward pass.
 
-A call runs ``fprop`` at once and copies its result. Until the backward pass the layer's buffers hold what that needs; a
-call in between puts it aside (:mod:`.snapshot`), and the backward pass brings it back.
+A call runs ``fprop`` at once and copies the result. The layer's buffers hold the state for the backward pass. If the
+layer is called again in between, the state is saved (:mod:`.snapshot`) and restored for the backward pass.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from neonlike.optree.calls import Request
 
 
 def leaves_of(layer: Any) -> list[Any]:
-    """The layers that are no containers, in the order of the forward pass."""
+    """The leaf layers, in the order of the forward pass."""
     return list(layer.layers_fprop()) if hasattr(layer, "layers_fprop") else [layer]
 
 
@@ -51,7 +51,7 @@ def _of_leaf(layer: Any) -> list[SharedParameter]:
     if not same:
         calls.parameters = [shared_parameter(entry, f"{layer.name}.{_name(layer, entry)}") for entry in entries]
     for known, entry in zip(calls.parameters, entries):
-        known._entry = entry  # the list of states may be another after loading
+        known._entry = entry  # the list of states is replaced by loading
     return calls.parameters
 
 
@@ -64,19 +64,19 @@ def _name(layer: Any, entry: Any) -> str:
 
 
 class Calls:
-    """The memory of a layer that was called on variables; a copy of the layer remembers nothing.
+    """Bookkeeping of a layer's calls on variables; copies of the layer start with an empty one.
 
     Attributes
     ----------
     parameters : list of SharedParameter
     owner : weakref to Call, or None
-        The call whose state is in the layer's buffers.
+        The call that owns the current contents of the layer's buffers.
     inputs : list of Tensor
-        What the latest call was given, which is not the layer's to bring back.
+        Inputs of the latest call; the caller owns them, so they are not restored.
     latest : Snapshot or None
-        The state after the latest call, while that of an older one is in the buffers.
+        State after the latest call, while the buffers hold an older call.
     ready, passes_error : bool
-        Whether the layer was set up, and so that its first layer has an error buffer.
+        Whether the layer is set up, and whether its first layer has an error buffer.
     """
 
     def __init__(self) -> None:
@@ -87,15 +87,15 @@ class Calls:
         self.ready = self.passes_error = False
 
     def present(self) -> Call | None:
-        """The call whose state is in the buffers, if it is alive."""
+        """The call that owns the buffers, if it is alive."""
         return None if self.owner is None else self.owner()
 
     def take(self, layer: Any) -> Snapshot:
-        """The state of ``layer`` now."""
+        """Save the current state of ``layer``."""
         return Snapshot(layer, [*_lasting(layer), *self.inputs])
 
     def make_room(self, layer: Any) -> None:
-        """Before the next call: put aside the state of the one before, if a backward pass may still need it."""
+        """Save the state of the previous call before the next one, if a backward pass may still need it."""
         if self.latest is not None:
             self.latest.restore()
             self.latest = None
@@ -111,7 +111,7 @@ class Calls:
 
 
 def calls_of(layer: Any) -> Calls:
-    """The calls of ``layer``."""
+    """The call bookkeeping of ``layer``."""
     found: Calls | None = vars(layer).get("_calls")
     if found is None:
         found = layer._calls = Calls()
@@ -119,14 +119,14 @@ def calls_of(layer: Any) -> Calls:
 
 
 class Call:
-    """One forward pass of ``layer`` on ``inputs`` (tensors), alive until no backward pass can come any more.
+    """One forward pass of ``layer`` on ``inputs`` (tensors), alive as long as a backward pass can follow.
 
     Attributes
     ----------
     outputs : list of Tensor
-        Copies of what the layer gave.
+        Copies of the layer's outputs.
     snapshot : Snapshot or None
-        The layer's state after it, once another call needed the buffers.
+        The layer's state after the pass, saved when another call needs the buffers.
     """
 
     def __init__(self, layer: Any, inputs: list[Any], parameters: list[SharedParameter]) -> None:
@@ -136,7 +136,7 @@ class Call:
         calls = calls_of(layer)
         calls.make_room(layer)
         copies = works_in_place(layer)
-        # A new view, so that it is known by its identity whether the layer was called since.
+        # The identity of a new view shows later whether the layer was called in between.
         calls.inputs = given = [copied(x) if copies else x.T.T for x in inputs]
         given = layer.fprop(given if len(inputs) > 1 else given[0])
         self.outputs = [copied(y) for y in (given if isinstance(given, list) else [given])]
@@ -144,12 +144,12 @@ class Call:
         calls.owner = weakref.ref(self)
 
     def is_untouched(self) -> bool:
-        """Whether the layers were not called since but by way of variables."""
+        """Whether all calls of the layers since then were calls on variables."""
         leaves = leaves_of(self.layer)
         return all(getattr(leaf, "inputs", None) is noted for leaf, noted in zip(leaves, self._noted))
 
     def _enter(self) -> None:
-        """Bring this call's state into the buffers."""
+        """Restore this call's state in the buffers."""
         calls = calls_of(self.layer)
         owner = calls.present()
         if owner is not self and self.snapshot is not None:
@@ -171,7 +171,7 @@ class Call:
             )
 
     def backward(self, errors: list[Any]) -> tuple[Any, list[Any]]:
-        """Run ``bprop``; returns the error for what was before, and the parameters' gradients as it left them."""
+        """Run ``bprop``; return the input's error and the parameters' gradients."""
         self._enter()
         self.done = True
         given = errors if len(errors) > 1 else errors[0]
@@ -179,9 +179,9 @@ class Call:
 
 
 class LayerGradient(Request):
-    """``bprop`` of a call: the gradient of the input, if that is ``wanted``, then of all parameters.
+    """``bprop`` of a call: the gradients of the input, if ``wanted``, and of all parameters.
 
-    Its operands are the error, and what these are gradients by, which it depends on.
+    Its operands are the error, and the tensors that the gradients depend on.
     """
 
     direct: ClassVar[bool] = False
@@ -191,7 +191,7 @@ class LayerGradient(Request):
         self.results, self.dtypes = results, (dtype, *[None] * len(results))  # type: ignore[misc]
 
     def run(self, be: Any, results: Sequence[Any], operands: Sequence[Any]) -> None:
-        """Compute them; what had gathered in the layer's gradients stays there."""
+        """Compute the gradients; gradients accumulated in the layer are preserved."""
         error = operands[0]
         if any(leaf.overwrites_error for leaf in leaves_of(self.call.layer)):
             error = copied(error)
@@ -209,7 +209,7 @@ class LayerGradient(Request):
                 parameter.get_params()[0][1][:] = gathered
 
     def describe(self) -> str:
-        """The layer's method."""
+        """Name of the layer's method."""
         return f"{self.call.layer.name}.bprop"
 
 
@@ -223,13 +223,13 @@ def copied(x: Any) -> Any:
 
 
 def works_in_place(layer: Any) -> bool:
-    """Whether the layer may write into what it is given: before one with outputs of its own comes one without."""
+    """Whether the layer may overwrite its inputs: it, or a leading layer, has no output buffer."""
     first: Any = leaves_of(layer)[0]
     return not first.owns_output
 
 
 def _lasting(layer: Any) -> list[Any]:
-    """Tensors that are not of one call: parameters and running statistics, their gradients, states of optimizers."""
+    """Tensors that outlive a call: parameters and running statistics, gradients, optimizer states."""
     found: list[Any] = []
     for leaf in leaves_of(layer):
         if leaf.has_params:
@@ -241,13 +241,13 @@ def _lasting(layer: Any) -> list[Any]:
 
 
 def places(shapes: Sequence[Any]) -> list[tuple[int, int]]:
-    """Where tensors of ``shapes`` lie in one row."""
+    """Start and end of each tensor of ``shapes`` in one joint row."""
     ends = list(itertools.accumulate((math.prod(shape) for shape in shapes), initial=0))
     return list(itertools.pairwise(ends))
 
 
 def joined(tensors: Sequence[Any]) -> Any:
-    """The elements of ``tensors`` in one row."""
+    """Join the elements of ``tensors`` in one row."""
     ends = places([tensor.shape for tensor in tensors])
     row = tensors[0].backend.fresh((1, ends[-1][1]), tensors[0].dtype)
     for (first, last), tensor in zip(ends, tensors):
@@ -256,7 +256,7 @@ def joined(tensors: Sequence[Any]) -> Any:
 
 
 def _split(row: Any, shapes: Sequence[Any]) -> list[Any]:
-    """Views of the parts of a row that :func:`joined` made; of a single tensor the tensor."""
+    """Split a row of :func:`joined` into views of its parts; a single tensor is returned itself."""
     if len(shapes) == 1:
         return [row]
     return [row[:, a:b].viewed(shape) for (a, b), shape in zip(places(shapes), shapes)]

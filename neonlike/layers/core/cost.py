@@ -1,4 +1,4 @@
-"""Cost layers: they apply a cost function to a network's outputs and own the error that starts the backward pass."""
+"""Cost layers: they apply a cost function to the network's outputs and own the error buffer of the backward pass."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ class GeneralizedCost(NervanaObject):
     outputs : Tensor
         Cost of each column of the last batch, ``(1, steps*N)``.
     deltas : Tensor
-        Gradient with respect to the network's outputs, a sum over the batch.
+        Gradient with respect to the network's outputs, summed over the batch.
     cost : ndarray
         Last value of ``get_cost``, ``(1, 1)``.
     column_weights : Tensor or None
-        Factors ``(1, steps*N)`` of the columns of a batch, where not all count; see :meth:`count_samples`.
+        Weights ``(1, steps*N)`` of the columns of a batch, if not all count; see :meth:`count_samples`.
     activation : Transform or None
-        The network's last op, if that leaves its derivative to the cost, as Softmax does.
+        The network's last activation, if it leaves its derivative to the cost, as Softmax does.
     """
 
-    __slots__ = ("cost",)  # which each pass sets, and none depends on
+    __slots__ = ("cost",)  # set by each pass, and read by none
     gradients: ClassVar[tuple[str, ...]] = ("bprop",)
-    """Methods of the cost function that are called beside itself."""
+    """Methods of the cost function that are called in addition to itself."""
     example: ClassVar[str] = "CrossEntropyMulti()"
     repeatable = True
-    """As of layers: values and gradients are recorded, see ``replays.py``."""
+    """Values and gradients are recorded, as for layers; see ``replays.py``."""
 
     def __init__(self, costfunc: Any, name: str | None = None) -> None:
         super().__init__(name)
@@ -97,9 +97,9 @@ class GeneralizedCost(NervanaObject):
         self.deltas = self.be.iobuf(in_obj.out_shape, parallelism=in_obj.parallelism)
 
     def count_samples(self, samples: int | None) -> None:
-        """Let only the first ``samples`` of each batch count, in costs and gradients; None: all.
+        """Restrict costs and gradients to the first ``samples`` of each batch; None: all.
 
-        Each counts the more, so that the gradient over the batch size is that of their mean.
+        Their weights grow accordingly, so that the gradient over the batch size is the gradient of their mean.
         """
         if samples is None:
             self.column_weights = None
@@ -109,7 +109,7 @@ class GeneralizedCost(NervanaObject):
         self.column_weights = self.be.array(weights.reshape(1, -1), dtype=self.cost_buffer.dtype)
 
     def _pair_with(self, last: Any) -> None:
-        """Find out which gradient the last layer wants; say so if it is not that of the cost."""
+        """Determine the gradient for the last layer; warn if it is not the derivative of the cost."""
         transform = getattr(last, "transform", None)
         self.activation = transform if getattr(transform, "left_to_cost", False) else None
         if self.as_written:
@@ -117,9 +117,9 @@ class GeneralizedCost(NervanaObject):
 
     @property
     def as_written(self) -> bool:
-        """Whether the gradient is what the cost function's ``bprop`` gives, and not that of the pair of both.
+        """Whether the gradient is ``bprop`` of the cost function alone, not of cost and activation combined.
 
-        In neon's dialect, and for cost functions of a user's that do not say what their ``bprop`` contains.
+        True in neon's dialect, and for user-defined cost functions that do not declare the form of their ``bprop``.
         """
         return dialect.is_neon() or not _is_known(self.costfunc)
 
@@ -129,7 +129,7 @@ class GeneralizedCost(NervanaObject):
         Parameters
         ----------
         inputs, targets : Tensor
-            Outputs of the network and what they should be, ``(features, N)``.
+            Outputs of the network and their targets, ``(features, N)``.
         """
         self._check_ready("get_cost")
         roots = self.costfunc, inputs, targets
@@ -137,7 +137,7 @@ class GeneralizedCost(NervanaObject):
         return self.read_cost()
 
     def _compute(self, inputs: Any, targets: Any) -> None:
-        """Compute the cost, which :meth:`read_cost` gives."""
+        """Compute the cost for :meth:`read_cost`."""
         self._store(self.of_columns(inputs, targets), inputs.shape[1])
 
     def of_columns(self, inputs: Any, targets: Any) -> Any:
@@ -145,37 +145,37 @@ class GeneralizedCost(NervanaObject):
         return self.costfunc(inputs, targets)
 
     def slope(self, inputs: Any, targets: Any) -> Any:
-        """Expression of the gradient of the summed cost that is handed to the network's last layer.
+        """Expression of the summed cost's gradient for the network's last layer.
 
-        With respect to the network's outputs; if the last layer is an activation that leaves its derivative to the
-        cost, with respect to the inputs of that.
+        The gradient is with respect to the network's outputs; if the last layer is an activation that leaves its
+        derivative to the cost, it is with respect to the activation's inputs.
         """
         if self.as_written:
             return self.costfunc.bprop(inputs, targets)
         return self.slope_by(self.activation, inputs, targets)
 
     def slope_by(self, activation: Any, inputs: Any, targets: Any) -> Any:
-        """Expression of the gradient with respect to the inputs of ``activation``; None: with respect to ``inputs``."""
+        """Expression of the gradient by the inputs of ``activation``; if None, by ``inputs``."""
         if activation is None:
             return self.costfunc.slope(inputs, targets)
         return self.costfunc.slope_before(activation, inputs, targets)
 
     def __call__(self, inputs: Any, targets: Any) -> Variable:
-        """The cost of a result of a layer that was called on variables, **summed** over the columns.
+        """The cost of a layer's result on variables, **summed** over the columns.
 
-        Its derivatives are sums over the batch, as those of ``bprop`` are, which optimizers divide by ``be.bsz``.
-        Cross-entropy has the true derivative behind any op; behind a softmax or logistic layer, that of both in one.
+        Derivatives are sums over the batch, as in ``bprop``; optimizers divide them by ``be.bsz``. Cross-entropy has
+        the true derivative behind any op; behind a softmax or logistic layer, the combined derivative of both.
 
         Parameters
         ----------
         inputs : Variable (features, columns)
         targets : tensor, array or Variable of that shape
-            Or what ``get_cost`` takes; they get no derivative.
+            Or any targets accepted by ``get_cost``; they get no derivative.
 
         Raises
         ------
         ShapeError, DTypeError
-            If ``inputs`` are no such variable.
+            If ``inputs`` is not such a variable.
         """
         return cost_of(self, inputs, targets)
 
@@ -187,25 +187,25 @@ class GeneralizedCost(NervanaObject):
             )
 
     def _store(self, values_of_columns: Any, columns: int) -> None:
-        if self.outputs.shape[1] != columns:  # a batch that is not full
+        if self.outputs.shape[1] != columns:  # a partial batch
             self.outputs = self.be.empty((1, columns), dtype=self.outputs.dtype)
         self.outputs[:] = values_of_columns
         weights = self._weights(columns)
         self.cost_buffer[:] = self.be.mean(self.outputs if weights is None else self.outputs * weights, axis=1)
 
     def _weights(self, columns: int) -> Any:
-        """Weights of the columns of a batch; None if all count alike."""
+        """Weights of the columns of a batch; None if all are equal."""
         weights = self.column_weights
         return weights if weights is not None and weights.shape[1] == columns else None
 
     def read_cost(self) -> np.ndarray:
-        """The cost that was computed last, as :meth:`get_cost` returns it."""
+        """Read the last computed cost, in the form of :meth:`get_cost`."""
         buffer = self.cost_buffer
         self.cost = found = values(buffer.array.copy() if buffer.live_host else beside(buffer.get))
         return found
 
     def get_errors(self, inputs: Any, targets: Any) -> Any:
-        """Gradient of the summed cost that the last layer is handed (``deltas``); see :meth:`slope`."""
+        """Gradient of the summed cost for the last layer (``deltas``); see :meth:`slope`."""
         self._check_ready("get_errors")
         roots = self.costfunc, self.activation, inputs, targets
         return self.replays.backward.run(self.be, roots, self._differentiate, inputs, targets, alone=self)
@@ -217,7 +217,7 @@ class GeneralizedCost(NervanaObject):
 
 
 def _is_known(costfunc: Any) -> bool:
-    """Whether ``slope`` of a cost function is the derivative by the outputs: of ours, and of those that say so."""
+    """Whether ``slope`` is the derivative by the outputs: true for our cost functions and for those that declare it."""
     if not isinstance(costfunc, Cost) or not costfunc.by_outputs or "bprop" in vars(costfunc):
         return False
     kind: Any = type(costfunc)
@@ -226,14 +226,14 @@ def _is_known(costfunc: Any) -> bool:
 
 @lru_cache(maxsize=256)
 def _knows_slopes(kind: type, *methods: Any) -> bool:
-    """Whether ``slope`` belongs to ``bprop``: a subclass that replaces the latter alone means its own formula."""
+    """Whether ``slope`` belongs to ``bprop``: a subclass that overrides only ``bprop`` has its own formula."""
     names = ("bprop", "slope", "slope_before")
     owners = [next(cls for cls in kind.__mro__ if name in vars(cls)) for name in names]
     return all(issubclass(owner, owners[0]) for owner in owners[1:] if owner is not Cost)
 
 
 def warn_of_pair(costfunc: Any, activation: Any) -> None:
-    """Say once that a network is trained by another gradient than that of its cost, if it is."""
+    """Warn once if the network is trained by a gradient other than that of its cost."""
     if _is_known(costfunc):
         fits = type(costfunc).slope is Cost.slope if activation is None else costfunc.fits(activation)
     else:
@@ -259,7 +259,7 @@ class GeneralizedCostMask(GeneralizedCost):
     Parameters
     ----------
     weights : float
-        Factor of the cost and of the gradient.
+        Factor of cost and gradient.
     """
 
     repeatable = True
@@ -306,7 +306,7 @@ class GeneralizedGANCost(GeneralizedCost):
     example = "GANCost(func='modified')"
 
     def count_samples(self, samples: int | None) -> None:
-        """Refused where there are fewer samples than a batch has: noise fills batches, and all of it counts."""
+        """Refuse partial batches: noise always fills a batch, and all of it counts."""
         if samples is not None:
             raise ArgumentError(
                 f"{self.name}: {samples} samples do not fill a batch of {self.be.bsz}, which generative adversarial "
@@ -314,7 +314,7 @@ class GeneralizedGANCost(GeneralizedCost):
             )
 
     def through_activation(self, y: Any, slope: Any) -> Any:
-        """Gradient ``slope`` by the discriminator's outputs ``y``, or by the inputs of an activation that leaves it."""
+        """Gradient ``slope`` by the discriminator's outputs ``y``, or by the inputs of its last activation."""
         return slope if self.activation is None or self.as_written else self.activation.through(y, slope)
 
     def get_cost(self, y_data: Any, y_noise: Any, cost_type: str | None = None) -> np.ndarray:  # type: ignore[override]
@@ -323,7 +323,7 @@ class GeneralizedGANCost(GeneralizedCost):
         Parameters
         ----------
         y_data, y_noise : Tensor
-            What the discriminator says of data, and of samples that were made of noise, ``(features, N)``.
+            Outputs of the discriminator for data and for generated samples, ``(features, N)``.
         cost_type : str, optional
             ``"dis"``, its parts ``"dis_data"`` and ``"dis_noise"``, or ``"gen"``; by default the cost function's.
         """

@@ -1,7 +1,7 @@
-"""Error buffers shared by a whole network: two buffers, used in turn.
+"""Error buffers shared by a whole network: two buffers, used alternately.
 
-In a chain only the incoming and the outgoing error of one layer are alive at a time, so two buffers as large as the
-largest layer input are enough. Containers with branches add a child tree with a pair of their own.
+In a chain only the incoming and the outgoing error of one layer are alive at the same time, so two buffers of the size
+of the largest layer input are enough. Containers with branches add a child tree with another pair.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class DeltasTree(NervanaObject):
     Attributes
     ----------
     buffers : list of Tensor
-        The pair; ``buffers[0]`` is the one that the next layer takes.
+        The pair; the next layer takes ``buffers[0]``.
     max_shape : int
-        Elements for one sample batch of the largest layer seen.
+        Elements of a batch at the largest registered layer.
     """
 
     def __init__(self, parent: DeltasTree | None = None) -> None:
@@ -40,7 +40,7 @@ class DeltasTree(NervanaObject):
 
     @classmethod
     def of(cls, buffers: Any) -> DeltasTree:
-        """``buffers``, or a tree of the tensors in a list, as scripts for neon 1 give them; they swap there."""
+        """Return ``buffers``, or a tree of a list's tensors, as in scripts for neon 1; the swap acts on the list."""
         if not isinstance(buffers, list):
             return buffers  # type: ignore[no-any-return]
         tree = cls()
@@ -58,7 +58,7 @@ class DeltasTree(NervanaObject):
         return self.parent
 
     def proc_layer(self, layer: Any) -> None:
-        """Make room for an error in the shape of the layer's input."""
+        """Reserve space for an error in the shape of the layer's input."""
         if layer.in_shape is None:
             raise ArgumentError(
                 f"{layer.name}.allocate_deltas: the layer does not know its shape; call configure first"
@@ -75,7 +75,7 @@ class DeltasTree(NervanaObject):
             self.child.allocate_buffers()
 
     def require_buffers(self, container: Any) -> None:
-        """Raise ArgumentError unless there are buffers, which the branches of a container share."""
+        """Raise ArgumentError unless there are buffers for the branches of a container to share."""
         if self.buffers[0] is None:
             raise ArgumentError(
                 f"{container.name}.set_deltas: the tree has no buffers; call allocate_deltas(tree) of the container "
@@ -83,16 +83,16 @@ class DeltasTree(NervanaObject):
             )
 
     def take_view(self, layer: Any) -> Any:
-        """A view of the current buffer in the shape of the layer's input; the buffers swap.
+        """Return a view of the current buffer in the shape of the layer's input, and swap the buffers.
 
-        As long as the tree has none, memory of the layer's own.
+        A tree without buffers returns new memory for the layer.
         """
         view = self.be.iobuf(layer.in_shape, shared=self.buffers[0], parallelism=layer.parallelism)
         self.swap()
         return view
 
     def swap(self) -> None:
-        """Let the next layer take the other buffer."""
+        """Swap the two buffers for the next layer."""
         self.buffers.reverse()
 
 

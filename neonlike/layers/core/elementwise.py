@@ -1,4 +1,4 @@
-"""Elementwise layers, most of them in place: activation, dropout, transforms of the data."""
+"""Elementwise layers, mostly in place: activation, dropout, transforms of the data."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ __public_module__ = "neonlike.layers.layer"
 
 
 def changes_needed(layer: Layer) -> bool:
-    """Whether ``layer`` would change outputs that must stay as they are, if it worked in place."""
+    """Whether ``layer``, working in place, would overwrite outputs that must be preserved."""
     return bool(getattr(layer.prev_layer, "needs_outputs", False))
 
 
 def features_of(layer: Layer) -> int | None:
-    """Rows of the layer's outputs; None before it is configured."""
+    """Number of rows of the layer's outputs; None before it is configured."""
     return None if layer.out_shape is None else interpret_in_shape(layer.out_shape)[0]
 
 
 def own_outputs(layer: Layer, owned: bool) -> None:
-    """Let ``layer`` have an output buffer of its own, or work in place on its input."""
+    """Switch ``layer`` between an output buffer of its own and work in place on its input."""
     if owned != layer.owns_output:
         layer.owns_output, layer.outputs = owned, None
 
@@ -34,8 +34,8 @@ def own_outputs(layer: Layer, owned: bool) -> None:
 class Activation(Layer):
     """Apply a transform **in place** on the previous layer's output.
 
-    That output stays as it is, and the layer has a buffer of its own, if it is needed as it was: by a transform whose
-    ``bprop`` asks for ``inputs`` (Swish, GELU), or by the layer before, such as another activation.
+    The layer uses a buffer of its own if that output is still needed: by a transform whose ``bprop`` reads ``inputs``
+    (Swish, GELU), or by the previous layer, such as another activation.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class Activation(Layer):
         return f"Activation Layer '{self.name}': {type(self.transform).__name__}"
 
     def configure(self, in_obj: Any) -> Layer:
-        """The output has the shape of the input."""
+        """Set the output shape to the input shape."""
         super().configure(in_obj)
         self.out_shape = self.in_shape
         own_outputs(self, "inputs" in asks_for(self.transform) or changes_needed(self))
@@ -113,7 +113,7 @@ class Activation(Layer):
 
 
 class DataTransform(Layer):
-    """Apply a transform **in place** on the data; nothing is propagated back.
+    """Apply a transform **in place** to the data; no error is propagated back.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ class DataTransform(Layer):
         return f"DataTransform Layer '{self.name}': {type(self.transform).__name__}"
 
     def configure(self, in_obj: Any) -> Layer:
-        """The output has the shape of the input."""
+        """Set the output shape to the input shape."""
         super().configure(in_obj)
         self.out_shape = self.in_shape
         return self
@@ -142,14 +142,14 @@ class DataTransform(Layer):
         return self.outputs
 
     def bprop(self, *error: Any) -> None:
-        """None, whatever the error: the data need no gradient."""
+        """Return None: the data need no gradient."""
         return None
 
 
 class Dropout(Layer):
     """Set each element to zero with probability 1 − keep while training, **in place**.
 
-    In Caffe mode, which divides what is kept, it has a buffer of its own where the layer before needs its outputs.
+    In Caffe mode, which divides kept elements, it uses a buffer of its own if the previous layer needs its outputs.
 
     Parameters
     ----------
@@ -165,7 +165,7 @@ class Dropout(Layer):
     """
 
     overwrites_error = True
-    repeatable = True  # in inference: a pass that draws is played each time
+    repeatable = True  # in inference: random masks are drawn anew in each training pass
 
     def __init__(self, keep: float = 0.5, name: str | None = None) -> None:
         super().__init__(name)
@@ -183,7 +183,7 @@ class Dropout(Layer):
         return f"Dropout Layer '{self.name}': {self.in_shape} inputs, keep {100 * self.keep:.0f}%"
 
     def configure(self, in_obj: Any) -> Layer:
-        """The output has the shape of the input."""
+        """Set the output shape to the input shape."""
         super().configure(in_obj)
         self.out_shape = self.in_shape
         own_outputs(self, self.caffe_mode and changes_needed(self))
@@ -193,18 +193,18 @@ class Dropout(Layer):
 
     @property
     def needs_outputs(self) -> bool:  # type: ignore[override]
-        """Whether the layer before does, whose outputs these are, with zeros where no error comes from."""
+        """Whether the previous layer needs these outputs; no error comes from elements set to zero."""
         return not self.owns_output and changes_needed(self)
 
     def allocate(self, shared_outputs: Tensor | None = None) -> None:
-        """Create the buffer of the mask, again if the shape or the batch size is another."""
+        """Create the mask buffer, anew for another shape or batch size."""
         super().allocate(shared_outputs)
         features, steps = interpret_in_shape(self.out_shape)
         if self.keep_mask is None or self.keep_mask.shape != (features, steps * self.be.bsz):
             self.keep_mask = self.be.iobuf(self.out_shape, parallelism=self.parallelism)
 
     def fprop(self, inputs: Tensor, inference: bool = False) -> Tensor:
-        """Mask (or in inference scale) the inputs in place and return them."""
+        """Mask the inputs in place, or scale them in inference, and return them."""
         self.inputs = outputs = inputs
         if self.owns_output:
             inputs, outputs = require_input(self, inputs, interpret_in_shape(self.in_shape)[0], inference)

@@ -1,4 +1,4 @@
-"""Finds the layers that convolutions take over: a bias and a rectifier, in the call that stores the result."""
+"""Fusion of a bias and a rectifier into the call of a convolution."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from neonlike.transforms import Rectlin
 
 
 def rectifier(layer: Layer) -> Rectlin | None:
-    """The transform of ``layer`` if that is a rectifier that works in place; None for classes derived from either."""
+    """Return the transform of ``layer`` if it is a plain in-place rectifier, not a subclass."""
     plain = type(layer) is Activation and type(layer.transform) is Rectlin and not layer.owns_output
     return layer.transform if plain else None  # type: ignore[attr-defined]
 
 
 class EpilogueLayer(ParameterLayer):
-    """Base of layers whose call adds a bias to each map and rectifies."""
+    """Base of layers that can add a bias per map and rectify in the same call."""
 
     has_bias = False
-    """Whether the layer has a bias of its own, which ``own_bias`` gives once it is allocated."""
+    """Whether the layer has a bias of its own, available from ``own_bias`` after allocation."""
 
     def own_bias(self) -> Any:
         """The layer's own bias (maps, 1), or None."""
         return None
 
     def takes_over(self, following: Layer) -> bool:
-        """A bias layer if it has no bias yet, then a rectifier; neither if it has to sum what it stores."""
+        """Take over a bias layer if there is no bias yet, then a rectifier; neither if the outputs are summed."""
         if self.batch_sum_shape is not None or any(isinstance(layer, Activation) for layer in self.folded):
             return False
         if type(following) is Bias:

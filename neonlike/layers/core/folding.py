@@ -1,12 +1,13 @@
-"""Layers that do the work of those after them in the same call of the backend.
+"""Folding: layers include the work of their successors in the same backend call.
 
-A convolution adds a bias to what it stores and rectifies it; batch normalization rectifies, and backward takes the
-rectifier's derivative along. It also sums its inputs itself, since it has to read them anyway: a convolution that sums
-what it stores takes 4 to 7 % longer (2 cores of an AMD EPYC, 64 images of 64 x 32 x 32 and 256 x 8 x 8).
+A convolution adds a bias and rectifies its results; batch normalization rectifies, and includes the rectifier's
+derivative in its backward pass. Batch normalization also sums its inputs itself, since it has to read them anyway: a
+convolution that sums its results takes 4 to 7 % longer (2 cores of an AMD EPYC, 64 images of 64 x 32 x 32 and
+256 x 8 x 8).
 
-A chain (Sequential) asks each layer which of the following ones it takes over. Those then see by the tensor that they
-are given whether it is finished, or the error left to them. Called on their own, outside the passes of a chain, all
-layers do as ever.
+A chain (Sequential) asks each layer for the following layers that it takes over. These layers recognize by the tensor
+that an input is already finished, or that an error is left to them. Outside the passes of a chain, all layers do their
+own work.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from neonlike.layers.core.chain import Chain
 
 
 def fold(layers: Sequence[Layer]) -> None:
-    """Let each layer of a chain take over those right after it that it can, as its ``takes_over`` says."""
+    """Let each layer of a chain take over its successors, as far as ``takes_over`` allows."""
     unfold(layers)
     taker: Layer | None = None
     for layer in layers:
@@ -35,13 +36,13 @@ def fold(layers: Sequence[Layer]) -> None:
 
 
 def unfold(layers: Sequence[Layer]) -> None:
-    """Let each layer do its own work."""
+    """Let each layer do its own work again."""
     for layer in layers:
         layer.folded, layer.folded_into, layer.finished, layer.sums_left = (), None, None, False
 
 
 def is_finished(layer: Layer, inputs: Tensor) -> bool:
-    """Whether ``inputs`` were computed by a call that did the work of ``layer`` too; true once for each call."""
+    """Whether ``inputs`` already include the work of ``layer``; true once per call."""
     taker = layer.folded_into
     if taker is None or not Chain.running or taker.finished is not inputs:
         return False
@@ -51,7 +52,7 @@ def is_finished(layer: Layer, inputs: Tensor) -> bool:
 
 
 def leave_error(layer: Layer, error: Tensor) -> bool:
-    """Leave the derivative of ``layer`` to the one that took it over, if that can: its next error is this one."""
+    """Leave the derivative of ``layer`` to the layer that took it over, if its next error is this one."""
     taker = layer.folded_into
     if taker is None or not Chain.running or not hasattr(taker, "error_left"):
         return False

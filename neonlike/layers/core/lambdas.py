@@ -1,4 +1,4 @@
-"""A function of variables as a layer: what layers cannot say is written in ops of :mod:`neonlike.autograd`."""
+"""Lambda wraps a function of :mod:`neonlike.autograd` variables as a layer."""
 
 from __future__ import annotations
 
@@ -23,37 +23,37 @@ from neonlike.nervanaobject import Description
 __public_module__ = "neonlike.layers.layer"
 
 RESERVED = ("inference", "type")
-"""What a function may be told by this name, and what marks the description of an object."""
+"""Name of the optional inference argument, and the key that marks a described object."""
 
 _known: dict[str, Callable[..., Any]] = {}
-"""Functions by the names that saved models have for them."""
+"""Registered functions by their names in saved models."""
 
 
 class Lambda(StoredLayer):
-    """A function of variables as a layer: outputs = function(x, w=..., b=...), with derivatives.
+    """A differentiable function of variables as a layer: outputs = function(x, w=..., b=...).
 
     Parameters
     ----------
     function : callable
-        ``function(x, **parameters)`` returns a variable of ops of :mod:`neonlike.autograd`. ``x`` has all of its axes:
-        (features, N), (features, steps, N), (C, H, W, N); so has what is returned, whose last axis is the batch too.
-        If it has an argument ``inference``, that says whether the network is used rather than trained.
+        ``function(x, **parameters)`` returns a variable computed with :mod:`neonlike.autograd`. ``x`` has all of its
+        axes: (features, N), (features, steps, N), (C, H, W, N). The last axis of the result must be the batch, too. An
+        argument ``inference``, if the function has one, is True outside of training.
     parameters : dict, optional
-        Name -> what it begins with: an array, or a pair (shape, initializer), or a shape alone, for zeros. A shape may
-        be a function of the layer's ``in_shape``.
+        Name -> initial value: an array, a pair (shape, initializer), or a shape alone, for zeros. A shape may be a
+        function of the layer's ``in_shape``.
     out_shape : int or tuple, optional
-        Shape of the output without the batch. By default the function is asked, with zeros, when the network is
-        configured: nothing is computed then, unless the function asks for values.
+        Shape of the output without the batch. By default the function is traced with zeros when the network is
+        configured: nothing is computed, unless the function reads values.
 
     Attributes
     ----------
     gradients : dict
-        Name -> gradient, a sum over the batch. The parameters are attributes of their names.
+        Name -> gradient, summed over the batch. The parameters are attributes with these names.
 
     Notes
     -----
-    A saved model names the function by module and name. It is built from its file where that function was given to a
-    Lambda before, or to :meth:`register`; in any case ``load_params`` of a model made by the program works.
+    A saved model names the function by module and name. Building from a file requires that a Lambda or :meth:`register`
+    has seen the function before; ``load_params`` of a model built by the program always works.
 
     Examples
     --------
@@ -89,7 +89,7 @@ class Lambda(StoredLayer):
             setattr(self, one, None)
 
     def _check_declared(self) -> None:
-        """Raise ArgumentError unless the function can be called with x and the declared parameters."""
+        """Raise ArgumentError unless the function accepts x and the declared parameters."""
         more = {"inference": False} if self._takes_inference else {}
         try:
             inspect.signature(self.function).bind(None, **dict.fromkeys(self._given), **more)
@@ -102,7 +102,7 @@ class Lambda(StoredLayer):
 
     @staticmethod
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        """Make a function known to models that are built from files; a decorator."""
+        """Decorator that registers a function for models built from files."""
         if name := _name_of(function):
             _known[name] = function
         return function
@@ -111,19 +111,19 @@ class Lambda(StoredLayer):
         return f"Lambda Layer '{self.name}': {self.in_shape} -> {self.out_shape}, {_spoken(self.function)}"
 
     def notes(self) -> list[str]:
-        """The text that ``model.explain()`` shows of the layer."""
+        """The text for this layer in ``model.explain()``."""
         shapes = [f"{one} {'x'.join(map(str, self._shape_of(one)))}" for one in self._given]
         return [f"runs {_spoken(self.function)}" + (f" with {', '.join(shapes)}" if shapes else "")]
 
     # -- life cycle ----------------------------------------------------------------------------------------
 
     def configure(self, in_obj: Any) -> Layer:
-        """Ask the function for the shape of its result, unless that was declared.
+        """Determine the output shape by tracing the function, unless it was declared.
 
         Raises
         ------
         ShapeError
-            If its last axis is not the batch.
+            If the last axis of the result is not the batch.
         """
         super().configure(in_obj)
         found = self._probed() if self.declared_shape is None else self.declared_shape
@@ -200,7 +200,7 @@ class Lambda(StoredLayer):
     # -- passes --------------------------------------------------------------------------------------------
 
     def fprop(self, inputs: Tensor, inference: bool = False) -> Tensor:
-        """outputs = function(inputs); in inference of fewer columns than a batch, too."""
+        """outputs = function(inputs); inference accepts partial batches."""
         inputs, outputs = require_input(self, inputs, rows_of(self.in_shape), inference)
         self.inputs = inputs
         x = param(inputs) if self.deltas is not None and not inference else const(inputs)
@@ -230,7 +230,7 @@ class Lambda(StoredLayer):
         return self.deltas
 
     def __getstate__(self) -> dict[str, Any]:
-        """Copies and pickles go without the graph of the last pass, which holds its inputs."""
+        """Exclude the graph of the last pass, which holds its inputs, from copies and pickles."""
         return {**self.__dict__, "_graph": None}
 
     # -- parameters ----------------------------------------------------------------------------------------
@@ -247,7 +247,7 @@ class Lambda(StoredLayer):
         ]
 
     def set_states(self, pdict: Description) -> None:
-        """Take the optimizer states, a list for each parameter."""
+        """Load the optimizer states, one list per parameter."""
         super().set_states(pdict)
         self.states += [[] for _ in range(len(self.states), len(self._given))]
 
@@ -256,7 +256,7 @@ class Lambda(StoredLayer):
     def get_description(  # type: ignore[override]
         self, get_weights: bool = False, keep_states: bool = True, **kwargs: Any
     ) -> Description:
-        """Describe the layer by the name of the function and the shapes of the parameters."""
+        """Describe the layer by the function's name and the parameters' shapes."""
         skip = {*kwargs.pop("skip", ()), "function", "parameters", "out_shape"}
         described = super().get_description(get_weights, keep_states, skip=skip, **kwargs)
         config = described["config"]
@@ -269,7 +269,7 @@ class Lambda(StoredLayer):
 
 
 def _function(layer: str, given: Any) -> Callable[..., Any]:
-    """The function itself, or the one that a description names."""
+    """Return the function itself, or look up the name in a description."""
     if isinstance(given, str):
         if given not in _known:
             raise ArgumentError(
@@ -285,7 +285,7 @@ def _function(layer: str, given: Any) -> Callable[..., Any]:
 
 
 def _name_of(function: Any) -> str | None:
-    """The dotted name of a function of a module; None of others, such as those without a name."""
+    """The dotted name of a module-level function; None for others, such as lambdas."""
     name = getattr(function, "__qualname__", "<")
     return None if "<" in name else f"{function.__module__}.{name}"
 
@@ -295,5 +295,5 @@ def _spoken(function: Any) -> str:
 
 
 def _is_pair(given: Any) -> bool:
-    """Whether it is (shape, initializer)."""
+    """Whether ``given`` is a pair (shape, initializer)."""
     return isinstance(given, tuple | list) and len(given) == 2 and hasattr(given[1], "fill")

@@ -19,7 +19,7 @@ class Multicost(NervanaObject):
     Parameters
     ----------
     costs : list of GeneralizedCost
-        In the order of the outputs.
+        One cost per output, in order.
     weights : list of float, optional
         Factors, 1 by default; 0 switches a branch off.
     """
@@ -54,7 +54,7 @@ class Multicost(NervanaObject):
             cost.initialize(terminal)
 
     def count_samples(self, samples: int | None) -> None:
-        """As :meth:`GeneralizedCost.count_samples`, of all costs."""
+        """As :meth:`GeneralizedCost.count_samples`, for all costs."""
         for cost in self.costs:
             if hasattr(cost, "count_samples"):
                 cost.count_samples(samples)
@@ -75,9 +75,9 @@ class Multicost(NervanaObject):
         return self.costs[0].cost
 
     def get_cost(self, inputs: Any, targets: Any) -> Any:
-        """Σ weight · cost over the outputs that have a target, ``(1, 1)``.
+        """Σ weight · cost over the outputs with a target, ``(1, 1)``.
 
-        Inputs that are not a list are the first output alone; a target that is not a sequence serves all.
+        Inputs that are not a list are the first output alone; a target that is not a sequence is used for all.
         """
         if not isinstance(inputs, list | tuple):
             return self.costs[0].get_cost(inputs, targets)
@@ -88,7 +88,7 @@ class Multicost(NervanaObject):
         return total
 
     def get_errors(self, inputs: Any, targets: Any) -> list[Any]:
-        """Gradients of the costs, each scaled by its weight, in the order of the outputs; 0 without a target."""
+        """Gradients of the costs, scaled by their weights, in the order of the outputs; 0 without a target."""
         if not isinstance(inputs, list | tuple):
             raise ArgumentError(
                 f"{self.name}.get_errors: the network has one output, and each of the {len(self.costs)} costs needs "
@@ -104,7 +104,7 @@ class Multicost(NervanaObject):
         return errors
 
     def __call__(self, inputs: Sequence[Any], targets: Any) -> Any:
-        """Σ weight · cost of the results of a tree that was called on variables, each summed over its columns."""
+        """Σ weight · cost of the outputs of a tree called on variables, each summed over its columns."""
         given = [(cost, weight, y, t) for cost, weight, y, t in self._branches(inputs, targets) if t is not None]
         if not given:
             raise ArgumentError(f"{self.name}: no output has a target; give one at least")

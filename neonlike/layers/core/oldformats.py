@@ -1,4 +1,4 @@
-"""Descriptions of layers as early versions of neon saved them."""
+"""Conversion of layer descriptions saved by early versions of neon."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 from neonlike.nervanaobject import Description
 
 OLD_PAIR = ("Convolution", "Bias")
-"""The two layers that a convolution with bias once was."""
+"""The two layers of an early convolution with bias."""
 
 
 def join_bias(convolution: Description, bias: Description) -> Description:
-    """One description of a convolution with bias, of those of the two layers that it once was."""
+    """Merge the descriptions of an early convolution and its bias layer into one."""
     joined = dict(convolution)
     if "params" in convolution and "params" in bias:
         joined["params"] = {**convolution["params"], "weight_bias": bias["params"]["W"]}
@@ -23,7 +23,7 @@ def join_bias(convolution: Description, bias: Description) -> Description:
 
 
 def join_biases(saved: list[Any], layers: list[Any]) -> list[Any]:
-    """Saved descriptions of a chain, a pair of them joined where ``layers`` has one layer in its place."""
+    """Merge such pairs in the saved descriptions of a chain where ``layers`` has one layer."""
     found: list[Any] = []
     rest = list(saved)
     for layer in layers:

@@ -1,4 +1,4 @@
-"""Layers with a weight: creation, initialization, gradient, saving and loading of it."""
+"""Layers with parameters: creation, initialization, gradients, saving and loading."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ __public_module__ = "neonlike.layers.layer"
 
 
 class StoredLayer(Layer):
-    """Base of layers with parameters: what of them is saved, and how it is loaded.
+    """Base of layers with parameters, with their saving and loading.
 
     Attributes
     ----------
     states : list
-        What the optimizer keeps for the parameters.
+        Optimizer states of the parameters.
     acc_params : list of (Tensor, Tensor)
         Pairs (saved gradient, gradient) for accumulation.
     takes_gradients : bool
@@ -49,7 +49,7 @@ class StoredLayer(Layer):
         raise NotDefined(f"{self.classnm} does not define parameter_names")
 
     def present_form(self, pdict: Any) -> Description:
-        """A description in today's form; layers that neon saved in other forms before bring those into it."""
+        """Convert a description to today's form; layers with older formats of neon override this."""
         if not isinstance(pdict, dict):
             raise ArgumentError(f"{self.name}: expected the description of a layer, a dictionary, got {shown(pdict)}")
         return pdict
@@ -78,7 +78,7 @@ class StoredLayer(Layer):
         return described
 
     def check_weights(self, pdict: Description) -> None:
-        """Raise if a saved parameter is none of this layer's, no numbers, or not of the shape of the present one."""
+        """Raise if a saved parameter is unknown, not numeric, or of another shape than the layer's."""
         pdict = self.present_form(pdict)
         params = pdict.get("params", {})
         if not isinstance(params, dict):
@@ -104,7 +104,7 @@ class StoredLayer(Layer):
             raise ArgumentError(f"{self.name}: steps={brief(steps)} is no number of steps; the file is damaged")
 
     def _check_states(self, states: Any) -> None:
-        """Raise unless these are arrays of numbers, or of a layer with several parameters a list of them for each."""
+        """Raise unless ``states`` are numeric arrays, or one list of them per parameter."""
         entries = _as_list(self.name, states)
         unknown = not self.states and getattr(type(self), "get_params", None) is not ParameterLayer.get_params
         several = any(isinstance(entry, list) for entry in (entries if unknown else self.states))
@@ -113,7 +113,7 @@ class StoredLayer(Layer):
                 _check_numbers(self.name, "optimizer state", state)
 
     def load_weights(self, pdict: Description, load_states: bool = True) -> None:
-        """Restore parameters if there are any, and optimizer states if there are any and they are wanted."""
+        """Restore the parameters, and if wanted the optimizer states, as far as they were saved."""
         pdict = self.present_form(pdict)
         if "params" in pdict:
             self.set_params(pdict)
@@ -121,7 +121,7 @@ class StoredLayer(Layer):
             self.set_states(pdict)
 
     def set_params(self, pdict: Description) -> None:
-        """Take the parameters in ``pdict["params"]``; an existing tensor is overwritten in place."""
+        """Load the parameters in ``pdict["params"]``; an existing tensor is overwritten in place."""
         pdict = self.present_form(pdict)
         if not isinstance(pdict.get("params"), dict):
             raise ArgumentError(f"{self.name}.set_params: there is no dictionary 'params' in what was given")
@@ -136,11 +136,11 @@ class StoredLayer(Layer):
                 setattr(self, name, value)
 
     def stored_dtype(self, name: str) -> Any:
-        """The dtype of the parameter of this name; None for the backend's."""
+        """The dtype of the named parameter; None for the backend's default."""
         return None
 
     def set_states(self, pdict: Description) -> None:
-        """Take the optimizer states in ``pdict["states"]``, if there are any."""
+        """Load the optimizer states in ``pdict["states"]``, if there are any."""
         if "states" in pdict:
             self.states = self._to_device(pdict["states"])
             restore_steps(self.states, pdict.get("steps"))
@@ -149,7 +149,7 @@ class StoredLayer(Layer):
         if isinstance(states, list | tuple):
             return [self._to_device(entry) for entry in states]
         be = self.be
-        # As optimizers make them: those of 16 bits would lose what they add up.
+        # As in optimizers: states of 16 bits would lose small updates.
         return be.array(states, dtype=compute_dtype(be.default_np_dtype), **self.get_param_attrs())
 
 
@@ -159,16 +159,16 @@ class ParameterLayer(StoredLayer):
     Parameters
     ----------
     init : Initializer, Tensor or ndarray
-        What fills the weight, or its values in exactly its shape.
+        Initializer of the weight, or its values in exactly its shape.
 
     Attributes
     ----------
     W, dW : Tensor or None
         Weight and gradient (sum over the batch), of shape ``weight_shape``.
     states : list of Tensor
-        What the optimizer keeps for the weight.
+        Optimizer states of the weight.
     batch_sum : Tensor or None
-        Sums of the outputs over the batch, for a batch normalization that follows.
+        Sums of the outputs over the batch, for a following batch normalization.
     acc_params : list of (Tensor, Tensor)
         Pairs (saved gradient, gradient) for accumulation.
     """
@@ -196,7 +196,7 @@ class ParameterLayer(StoredLayer):
         shared_outputs : Tensor, optional
             Memory for the outputs.
         accumulate_updates : bool
-            Prepare for gradients that add up over several backward passes.
+            Prepare for gradient accumulation over several backward passes.
         """
         super().allocate(shared_outputs)
         if self.W is None:
@@ -216,7 +216,7 @@ class ParameterLayer(StoredLayer):
             self.acc_params = [(self.acc_dW, self.dW)]
 
     def asked_sums(self, inference: bool) -> Any:
-        """``batch_sum`` if the forward pass is to fill it: in training, unless the layer after this one does."""
+        """``batch_sum`` if the forward pass fills it: in training, unless the next layer computes the sums."""
         return None if inference or self.sums_left else self.batch_sum
 
     def init_params(self, shape: Any) -> None:
@@ -230,7 +230,7 @@ class ParameterLayer(StoredLayer):
         self.states = []
 
     def new_parameter(self, shape: Any, init: Any) -> Tensor:
-        """A tensor of ``shape`` filled by an initializer, or with given values of that shape."""
+        """A tensor of ``shape``, filled by an initializer or with the given values."""
         parameter = self.be.empty(shape, **self.get_param_attrs())
         if _fills(init) and not isinstance(init, Tensor | np.ndarray):
             init.fill(parameter)
@@ -253,14 +253,14 @@ class ParameterLayer(StoredLayer):
         return ("W",)
 
     def set_params(self, pdict: Description) -> None:
-        """Take the parameters in ``pdict["params"]``; an existing tensor is overwritten in place."""
+        """Load the parameters in ``pdict["params"]``; an existing tensor is overwritten in place."""
         super().set_params(pdict)
         if self.W is not None and self.dW is None:
             self.dW = self.be.zeros_like(self.W)
 
 
 def stats_dtype(be: Any) -> type:
-    """The dtype of sums, means and variances over a batch: float32, or float64 on such a backend."""
+    """The dtype of sums, means and variances over a batch: float32, or float64 on a float64 backend."""
     return np.float64 if be.default_dtype == np.float64 else np.float32
 
 

@@ -1,8 +1,8 @@
-"""Views of buffers that layers need at each call, kept: parts for fewer samples than a batch, and other shapes.
+"""Cached views of buffers: parts for partial batches, and other shapes.
 
-Making a view takes longer than a small kernel, and what is known of a tensor, such as how to call a kernel on it, is
-known of that tensor. So a layer keeps the last view that it made for a role, and makes it again when the buffer is
-another one, or other sizes are asked for.
+Creating a view takes longer than a small kernel, and cached facts about a tensor, such as how to call a kernel on it,
+belong to the tensor object. So a layer keeps the last view for each role, and creates a new one when the buffer or the
+requested sizes change.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from neonlike.errors import NotDefined
 
 
 def first_part(buffer: Tensor, rows: int, columns: int) -> Tensor:
-    """A contiguous tensor (rows, columns) in the memory of a larger ``buffer``, in new memory if that is strided."""
+    """A contiguous tensor (rows, columns) in the memory of ``buffer``, or in new memory if ``buffer`` is strided."""
     if not buffer.is_contiguous:
         found: Tensor = buffer.backend.empty((rows, columns), dtype=buffer.dtype)
         return found
@@ -24,7 +24,7 @@ def first_part(buffer: Tensor, rows: int, columns: int) -> Tensor:
 
 
 def copied(owner: Any, memo: dict[int, Any], is_set_up: bool) -> Any:
-    """``copy.deepcopy`` of what has tensors that are parts of one another once it ``is_set_up``: copies would not be.
+    """Deep-copy an object with tensors, unless it ``is_set_up``: its tensors then share memory, and copies would not.
 
     Raises
     ------
@@ -42,22 +42,22 @@ def copied(owner: Any, memo: dict[int, Any], is_set_up: bool) -> Any:
 
 
 def part_of(layer: Any, role: str, buffer: Tensor, columns: int) -> Tensor:
-    """:func:`first_part` of a layer's ``buffer`` with all its rows, kept under ``role`` for the next call that asks."""
+    """:func:`first_part` of a layer's ``buffer`` with all its rows, cached under ``role``."""
     return _kept(layer, role, buffer, buffer.shape[0], columns, first_part)
 
 
 def reshaped(layer: Any, role: str, buffer: Tensor, rows: int) -> Tensor:
-    """``buffer.viewed(rows, -1)``, likewise kept under ``role``."""
+    """``buffer.viewed(rows, -1)``, cached under ``role``."""
     return _kept(layer, role, buffer, rows, -1, Tensor.viewed)
 
 
 def transposed(layer: Any, role: str, buffer: Tensor) -> Tensor:
-    """``buffer.T``, likewise kept under ``role``."""
+    """``buffer.T``, cached under ``role``."""
     return _kept(layer, role, buffer, -1, -1, _transpose)
 
 
 def apart(layer: Any, error: Any, *buffers: Any) -> Any:
-    """``error``, or where it shares memory with one of a layer's ``buffers``, a copy, whose memory is kept likewise."""
+    """Return ``error``, or a cached copy if it shares memory with one of a layer's ``buffers``."""
     root = getattr(error, "root", error)
     for buffer in buffers:
         if buffer is not None and buffer.root is root and buffer.alias_of(error):
@@ -77,7 +77,7 @@ def _empty_like(buffer: Tensor, *_: int) -> Tensor:
 
 
 class KeptViews(dict[str, tuple[Tensor, int, int, Tensor]]):
-    """Buffer, sizes and view of each role. A copy is empty: copied views would not be views of copied buffers."""
+    """Buffer, sizes and view of each role. A copy starts empty: copied views would not be views of copied buffers."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> KeptViews:
         return KeptViews()

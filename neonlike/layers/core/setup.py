@@ -1,4 +1,4 @@
-"""Setting up layers that are called on variables, and buffers with all of their axes."""
+"""Set-up of layers called on variables, and buffers with all of their axes."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ def axes_of(shape: Any, columns: int) -> tuple[int, ...]:
 
 
 def rows_of(shape: Any) -> int:
-    """Rows of a buffer."""
+    """Number of rows of a buffer."""
     sizes = (shape,) if isinstance(shape, int) else tuple(shape)
     return sizes[0] if len(sizes) == 2 else math.prod(sizes)
 
 
 def as_buffer(layer: Any, x: Variable, shape: Any) -> Variable:
-    """``x`` as ``fprop`` takes it, of an input whose ``shape`` the layer was configured for.
+    """Convert ``x`` to the form of ``fprop``, for the configured input ``shape``.
 
     Raises
     ------
     ShapeError
-        If it has all of its axes, but others.
+        If ``x`` has all of its axes, but with other sizes.
     """
     if x.ndim == 2:
         return x
@@ -43,12 +43,12 @@ def as_buffer(layer: Any, x: Variable, shape: Any) -> Variable:
 
 
 def shape_of(layer: Any, x: Variable) -> Any:
-    """The shape, without the batch, of an input of a layer that is not configured."""
+    """The input shape, without the batch, of a layer that is not configured."""
     return x.shape[:-1] if x.ndim > 2 else (x.shape[0], max(1, x.shape[1] // (layer.be.bsz or x.shape[1])))
 
 
 def set_up(layer: Any, variables: list[Variable], passes_error: bool) -> None:
-    """Configure and allocate a layer that is not, with an error buffer of its first layer if one is asked for."""
+    """Configure and allocate a new layer, with an error buffer of its first layer on request."""
     leaves = list(layer.layers_fprop()) if hasattr(layer, "layers_fprop") else [layer]
     allocated = any(leaf.outputs is not None for leaf in leaves if leaf.owns_output)
     needs_errors = passes_error and layer.deltas is None
@@ -67,7 +67,7 @@ def set_up(layer: Any, variables: list[Variable], passes_error: bool) -> None:
 
 
 def _follow_another(layer: Any) -> None:
-    """Let the first layer hand on its error, as one does that follows another."""
+    """Make the first layer return its error, as if another layer came before it."""
     layer.prev_layer = layer.prev_layer or True
     if hasattr(layer, "layers"):
         _follow_another(layer.layers[0])

@@ -1,8 +1,8 @@
-"""The state that a forward pass leaves in a network, so that it can be brought back for its backward pass.
+"""Snapshot of the state after a forward pass, to be restored for the backward pass.
 
-A layer keeps in attributes and buffers what its backward pass needs. Where a network is called again before that,
-these are put aside here: the attributes of all objects that it is made of, and the contents of their memory, but not
-parameters and what was given from outside.
+A layer keeps state for its backward pass in attributes and buffers. Before another call of the network, a snapshot
+saves this state: the attributes of all objects of the network, and the contents of their memory, except for parameters
+and the caller's tensors.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from neonlike.nervanaobject import PACKAGE, NervanaObject
 LAYERS = f"{PACKAGE}.layers."
 
 OUTSIDE = frozenset(("prev_layer", "next_layer", "deltas", "out_deltas_buffer", "states", "_calls"))
-"""Attributes that lead to other layers, or are of no use to a backward pass that is still to come."""
+"""Attributes that refer to other layers, or are not used by a later backward pass."""
 
 
 class Snapshot:
-    """Attributes and memory of ``root`` and of what it consists of.
+    """Attributes and memory of ``root`` and of its parts.
 
     Parameters
     ----------
     root : Layer
     excluded : tensors
-        Whose memory is to be left as it is: parameters, running statistics, inputs.
+        Tensors with memory to be left alone: parameters, running statistics, inputs.
     """
 
     def __init__(self, root: Any, excluded: Iterable[Any]) -> None:
@@ -42,7 +42,7 @@ class Snapshot:
                 self._memory.append((tensor, copy))
 
     def restore(self) -> None:
-        """Bring all of it back."""
+        """Restore all attributes and memory."""
         for part, attributes in self._attributes:
             vars(part).clear()
             vars(part).update(attributes)
@@ -51,7 +51,7 @@ class Snapshot:
 
 
 def _parts(root: Any) -> tuple[list[Any], list[Any]]:
-    """The objects with attributes below ``root``, and the tensors that their memory belongs to, each once."""
+    """The objects with attributes below ``root``, and the base tensors of their memory, each once."""
     objects: dict[int, Any] = {}
     tensors: dict[int, Any] = {}
     seen: dict[int, Any] = {}
@@ -72,7 +72,7 @@ def _parts(root: Any) -> tuple[list[Any], list[Any]]:
 
 
 def _has_state(part: Any) -> bool:
-    """Whether it is a layer or what one is made of, also of a class of the user's: no backend, function or module."""
+    """Whether ``part`` is a layer or a part of one, also of a user's class; not a backend, function or module."""
     ours = isinstance(part, NervanaObject | SimpleNamespace) or type(part).__module__.startswith(LAYERS)
     return ours and hasattr(part, "__dict__") and not isinstance(part, type)
 

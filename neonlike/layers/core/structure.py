@@ -22,7 +22,7 @@ class Reshape(Layer):
     Parameters
     ----------
     reshape : int or sequence of int
-        New shape without the batch. A first entry 0 keeps that input dimension, one entry −1 is inferred.
+        New shape without the batch. A first entry 0 keeps that input dimension, and one entry −1 is inferred.
     """
 
     def __init__(self, reshape: int | Sequence[int], name: str | None = None) -> None:
@@ -39,14 +39,14 @@ class Reshape(Layer):
 
     @property
     def needs_outputs(self) -> bool:  # type: ignore[override]
-        """Whether the layer before does: the outputs are its own."""
+        """Whether the previous layer needs its outputs, since they share memory."""
         return bool(getattr(self.prev_layer, "needs_outputs", False))
 
     def __str__(self) -> str:
         return f"Reshape Layer '{self.name}': {self.in_shape} -> {self.out_shape}"
 
     def configure(self, in_obj: Any) -> Layer:
-        """Resolve 0 and −1 with the input's shape.
+        """Resolve the entries 0 and −1 from the input shape.
 
         Raises
         ------
@@ -78,7 +78,7 @@ class Reshape(Layer):
         return int(np.prod(shape)), samples
 
     def fprop(self, inputs: Tensor, inference: bool = False) -> Tensor:
-        """View of the inputs in the new shape; in inference of fewer columns than a batch, too."""
+        """View of the inputs in the new shape; inference accepts partial batches."""
         if not inputs.is_contiguous:
             contiguous = self.be.empty(inputs.shape, dtype=inputs.dtype)
             contiguous[:] = inputs
@@ -106,7 +106,7 @@ class SkipNode(Layer):
         self.owns_delta = True
 
     def configure(self, in_obj: Any) -> Layer:
-        """The output has the shape of the input."""
+        """Set the output shape to the input shape."""
         super().configure(in_obj)
         self.out_shape = self.in_shape
         return self
@@ -126,14 +126,14 @@ class SkipNode(Layer):
 
 
 class BranchNode(Layer):
-    """Marks where branches leave the trunk of a network: listed in the trunk and at the head of each branch.
+    """Marks a junction of a network: it is listed in the trunk and at the head of each branch.
 
-    Constructing a second one of the same name (also None) gives the same object.
+    Constructing a second node of the same name (also None) returns the same object.
 
     Attributes
     ----------
     has_branches : bool
-        Whether branches begin here, whose errors are in ``deltas`` already when that of the trunk comes: set by Tree.
+        Whether branches start here and have added their errors to ``deltas`` before the trunk's: set by Tree.
     """
 
     instances: ClassVar[dict[str | None, BranchNode]] = {}
@@ -148,13 +148,13 @@ class BranchNode(Layer):
         return cls.instances[name]
 
     def __init__(self, name: str | None = None) -> None:
-        if hasattr(self, "owns_output"):  # the same object again
+        if hasattr(self, "owns_output"):  # the existing object
             return
         super().__init__(name)
         self.owns_output = False
 
     def configure(self, in_obj: Any) -> Layer:
-        """Take the shape of the trunk; with None, the one known already."""
+        """Take the shape of the trunk; None reuses the known shape."""
         if in_obj is not None:
             super().configure(in_obj)
             self.out_shape = self.in_shape
@@ -168,21 +168,21 @@ class BranchNode(Layer):
         return self
 
     def set_deltas(self, delta_buffers: DeltasTree | list[Any]) -> None:
-        """Allocate an error buffer that the trunk and all branches add to.
+        """Allocate an error buffer for the trunk and all branches to add to.
 
-        It is neither of the tree's two buffers: the trunk behind the node uses both of them after the first branch
-        wrote to this one and before the last one adds to it.
+        It is separate from the tree's two buffers: the trunk behind the node uses both of them between the first and
+        the last branch's additions to this one.
         """
         if self.deltas is None:
             self.deltas = self.be.iobuf(self.in_shape, parallelism=self.parallelism)
             DeltasTree.of(delta_buffers).swap()
 
     def fprop(self, inputs: Tensor | None = None, inference: bool = False) -> Tensor:
-        """Keep the trunk's activations and return them; with None, return those kept."""
+        """Keep the trunk's activations and return them; None returns the kept ones."""
         if inputs is not None:
             self.inputs = self.outputs = inputs
         return self.outputs
 
     def bprop(self, error: Tensor, alpha: float = 1.0, beta: float = 0.0) -> Tensor:
-        """The error itself."""
+        """Return the error unchanged."""
         return error

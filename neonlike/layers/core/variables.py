@@ -1,6 +1,6 @@
-"""Layers and costs called on variables of :mod:`neonlike.autograd`: the results are variables too.
+"""Layers and costs called on variables of :mod:`neonlike.autograd`; the results are variables.
 
-What a call leaves behind for its backward pass is in :mod:`.calls`.
+:mod:`.calls` keeps the state of calls for their backward passes.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ class OnVariables:
     """A mixin that makes layers callable on variables."""
 
     def __call__(self, inputs: Any, inference: bool = False) -> Any:
-        """Forward pass on variables; ``backprop`` of what is made of the result runs the backward pass.
+        """Forward pass on variables; ``backprop`` from the result runs the backward pass.
 
-        A layer that is not set up is configured for the shape of the input and allocated, for batches of ``be.bsz``.
+        A layer that is not set up is configured for the shape of the input and allocated for batches of ``be.bsz``.
 
         Parameters
         ----------
         inputs : Variable, tensor or array; or a list of them, for a container of several inputs
             As for ``fprop``, (features, N) or (features, steps * N); or with all axes, (C, H, W, N) or
-            (features, steps, N), and the result has all of its axes then.
+            (features, steps, N), which gives a result with all axes.
         inference : bool
-            Whether the network is used rather than trained; the result is a constant then.
+            Whether this is inference, not training; the result is then a constant.
 
         Returns
         -------
         Variable, or a list of them
-            Tensors of their own: the next call does not overwrite them.
+            Tensors in separate memory: the next call does not overwrite them.
 
         Raises
         ------
@@ -64,21 +64,21 @@ class OnVariables:
         return on_variables(self, inputs, inference)
 
     def parameters(self) -> list[SharedParameter]:
-        """The weights that are trained as variables, whose derivatives are the layers' gradients.
+        """The trained weights as variables; their derivatives are the layers' gradients.
 
         Raises
         ------
         ArgumentError
-            If they are not there yet: before ``allocate``, ``model.initialize`` or the first call.
+            If they do not exist yet: before ``allocate``, ``model.initialize`` or the first call.
         """
         return parameters_of(self)
 
 
 class ListOnVariables:
-    """A mixin that makes lists of layers, such as Affine, callable on variables: as the chain of these layers."""
+    """A mixin that makes lists of layers, such as Affine, callable on variables as a chain."""
 
     sequential: ClassVar[Any] = None
-    """The class of chains, which stands above; it sets itself here."""
+    """The class of chains, from a module above, which registers itself here."""
     _chain: Any = None
 
     def _network(self) -> Any:
@@ -133,7 +133,7 @@ def _inferred(layer: Any, tensors: list[Any]) -> list[Variable]:
 
 
 def _trained(layer: Any, variables: list[Variable], tensors: list[Any]) -> list[Variable]:
-    """The results of a forward pass of training as variables."""
+    """The results of a training forward pass as variables."""
     parameters = parameters_of(layer)
     if len(variables) > 1 and any(x.needs_grad for x in variables):
         raise GradientError(f"{layer.name}: hands no errors on to several inputs; pass their values, x.detach()")
@@ -162,22 +162,22 @@ def _trained(layer: Any, variables: list[Variable], tensors: list[Any]) -> list[
 
 
 def _computed(name: str, node: OpTreeNode, tensor: Any, parents: tuple[Any, ...]) -> Variable:
-    """A variable whose value is there already, and is kept for the backward pass."""
+    """A variable with a value already computed, kept for the backward pass."""
     tape.keep(node, [tensor], "computed when the layer was called", True)
     variable = made(name, node, parents)
     variable._tensor = tensor
     return variable
 
 
-# Activations whose derivative is left to the cost ---------------------------------------------------------------------
+# Activations with a derivative left to the cost -----------------------------------------------------------------------
 
 LEFT_TO_COST = "an activation whose derivative is the cost's"
 
 
 def _with_true_derivative(last: Any, y: Variable, value: Any) -> Variable:
-    """``y``, the output of the layer ``last``, with the derivative that a softmax or logistic shortcut leaves out.
+    """Give ``y``, the output of the layer ``last``, the true derivative that a softmax or logistic shortcut omits.
 
-    What it was made of has that value too, and is for costs whose gradients contain the derivative.
+    The variable before the activation has the same value, and serves costs with gradients that include the derivative.
     """
     transform = getattr(last, "transform", None)
     if not getattr(transform, "left_to_cost", False):
@@ -187,7 +187,7 @@ def _with_true_derivative(last: Any, y: Variable, value: Any) -> Variable:
 
 
 class Through:
-    """The gradient rule of an activation whose layer leaves its derivative to the cost."""
+    """The gradient rule of an activation with a derivative left to the cost."""
 
     def __init__(self, activation: Any) -> None:
         self.activation = activation
@@ -197,7 +197,7 @@ class Through:
 
 
 def _before_cost(y: Variable) -> tuple[Variable | None, Any]:
-    """What ``y`` was made of and by which activation, if its layer leaves the derivative of that to the cost."""
+    """The variable before the activation of ``y``, and the activation, if its derivative is left to the cost."""
     rule = tape.rule_of(y._expr) if isinstance(y._expr, OpTreeNode) else None
     if rule is None or not isinstance(rule.grad, Through):
         return None, None
@@ -205,7 +205,7 @@ def _before_cost(y: Variable) -> tuple[Variable | None, Any]:
 
 
 def cost_of(cost: Any, y: Any, targets: Any) -> Variable:
-    """The sum of a cost over the columns of ``y``; see ``GeneralizedCost.__call__``."""
+    """Sum a cost over the columns of ``y``; see ``GeneralizedCost.__call__``."""
     if not isinstance(y, Variable):
         raise DTypeError(f"{cost.name}: is called with variables; for tensors there are get_cost and get_errors")
     if y.ndim != 2:

@@ -1,1 +1,1 @@
-"""Layers of matrix products: fully connected ones, their compound forms, lookup tables, attention."""
+"""Layers based on matrix products: fully connected layers, compound layers, lookup tables, attention."""

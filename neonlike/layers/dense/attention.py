@@ -13,27 +13,28 @@ from neonlike.layers.core.parameter import ParameterLayer
 __public_module__ = "neonlike.layers.layer"
 
 HEADS_FIRST = (0, 1, 4, 3, 2)
-"""(3, heads, size, steps, N) from and to (3, heads, N, steps, size)."""
+"""Permutations from (3, heads, size, steps, N) to (3, heads, N, steps, size) and back."""
 
 
 class MultiHeadAttention(ParameterLayer):
-    """Each step is replaced by a mean of all steps, weighted by how well their keys fit its query; in several heads.
+    """Multi-head self-attention: each step becomes a mean of all steps, weighted by the match of query and key.
 
     With x ``(features, steps)`` of a sample, for each head: queries, keys, values = rows of W · x + bias; outputs =
-    W_out · (values · softmax(keysᵀ · queries / sqrt(size)) of all heads one below the other) + bias_out.
+    W_out · (values · softmax(keysᵀ · queries / sqrt(size)), concatenated over heads) + bias_out.
 
     Parameters
     ----------
     heads : int
-        Divides the number of features.
+        Number of heads; a divisor of the number of features.
     init : Initializer or array
-        For ``W`` (3 · features, features), queries first, then keys, then values, each by heads; and for ``W_out``.
+        Initializer of ``W`` (3 · features, features), with queries first, then keys, then values, by heads; and
+        ``W_out``.
     nout : int, optional
-        Rows of the output; as many as features by default.
+        Rows of the output; by default the number of features.
     causal : bool
-        Let each step see itself and those before it only.
+        Restrict each step to itself and earlier steps.
     bias : Initializer, optional
-        For both biases, 0 by default.
+        Initializer of both biases, 0 by default.
 
     Attributes
     ----------
@@ -146,7 +147,7 @@ class MultiHeadAttention(ParameterLayer):
         return self.deltas
 
     def _workspace(self, samples: int) -> _Workspace:
-        """That of a batch, or of so many samples."""
+        """The workspace of a batch, or of the given number of samples."""
         if samples == self._work.samples:
             whole: _Workspace = self._work
             return whole
@@ -162,15 +163,15 @@ class _Workspace:
     Attributes
     ----------
     projected : Tensor (3 features, steps N)
-        Queries, keys and values; in the backward pass their errors. ``apart``: (3, heads, size, steps, N).
+        Queries, keys and values, and their errors in the backward pass. ``apart``: (3, heads, size, steps, N).
     queries, keys, values : Tensor (heads N, steps, size)
         ``heads`` is all three, (3, heads, N, steps, size).
     sizes : AttentionGeometry
-        For the calls of the backend's attention.
+        Geometry for the backend's attention primitive.
     lse : Tensor (heads N, steps)
-        What the backward pass computes the weights of the steps from, of which there are steps times as many.
+        Log-sum-exp of the scores; the backward pass recomputes the larger attention weights from it.
     mixed, joined : Tensor (heads N, steps, size), (features, steps N)
-        The weighted means, and the same as the last product takes them; ``mixed_error``, ``joined_error``: errors.
+        Weighted means, and the same in the layout of the last product; ``mixed_error``, ``joined_error``: errors.
     errors : list of Tensor
         Errors of queries, keys and values.
     """

@@ -17,14 +17,14 @@ __public_module__ = "neonlike.layers.layer"
 
 
 class BinaryLinear(Linear):
-    """Matrix product with the signs of the weight, which is itself trained: outputs = sign(W) · inputs.
+    """Matrix product with the signs of a trained weight: outputs = sign(W) · inputs.
 
-    Where the layer before gives +1 and −1 only (an activation by ``Sign``), the product is counted on bits.
+    If the previous layer outputs only +1 and −1 (activation ``Sign``), the product is computed by counting bits.
 
     Attributes
     ----------
     Wb : Tensor
-        The signs of the weight, of its shape; +1 for 0.
+        The signs of the weight, in its shape; +1 for 0.
 
     Source: Courbariaux et al., "Binarized neural networks" (2016), algorithm 1.
     """
@@ -36,13 +36,13 @@ class BinaryLinear(Linear):
         self.Wb: Any = None
 
     def takes_over(self, following: Layer) -> bool:
-        """Nothing."""
+        """Take over nothing."""
         return False
 
     def allocate(self, shared_outputs: Tensor | None = None) -> None:  # type: ignore[override]
-        """Create the output buffer and that of the signs, and the weight unless it exists."""
+        """Create the output and sign buffers, and the weight unless it exists."""
         super().allocate(shared_outputs)
-        del self.accumulate_updates  # set_acc_on takes it as a sign that gradients can add up
+        del self.accumulate_updates  # set_acc_on reads its presence as support for accumulation
         if self.Wb is None:
             self.Wb = self.be.empty_like(self.W)
 

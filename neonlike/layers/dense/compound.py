@@ -18,7 +18,7 @@ __public_module__ = "neonlike.layers.layer"
 
 
 class CompoundLayer(ListOnVariables, list[Any]):
-    """Base of compound layers: a plain list, which containers flatten into their own.
+    """Base of compound layers: a plain list that containers flatten.
 
     Parameters
     ----------
@@ -54,12 +54,12 @@ class CompoundLayer(ListOnVariables, list[Any]):
         self.base_name = name
 
     def add_postfilter_layers(self, bias_class: Any = Bias) -> None:
-        """Append what follows the weight: bias or batch normalization, then the activation.
+        """Append the layers after the weight: bias or batch normalization, then the activation.
 
         Parameters
         ----------
         bias_class : type or None
-            Constructor of the bias layer, called with ``init`` and ``name``; None if the weight has its bias already.
+            Constructor of the bias layer, called with ``init`` and ``name``; None if the weight includes a bias.
         """
         self.base_name = self.name or self[0].name
         if self.bias is not None and bias_class is not None:

@@ -1,4 +1,4 @@
-"""Fully connected layers: the weight, and it with a bias or normalization, and an activation."""
+"""Fully connected layers: Linear, and Affine with bias or normalization and activation."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Linear(ParameterLayer):
     nout : int
         Rows of the output.
     init : Initializer or array
-        For the weight ``(nout, nin)``.
+        Initializer of the weight ``(nout, nin)``.
     bsum : bool
-        Also sum the outputs over the batch into ``batch_sum``, for a batch normalization that follows.
+        Also sum the outputs over the batch into ``batch_sum``, for a following batch normalization.
     """
 
     repeatable = True
@@ -45,7 +45,7 @@ class Linear(ParameterLayer):
         return f"Linear Layer '{self.name}': {self.nin} inputs, {self.nout} outputs{steps}"
 
     def configure(self, in_obj: Any) -> Layer:
-        """Input ``(nin,)``, an int, ``(nin, steps)``, or any other shape, which is flattened."""
+        """Set the shapes; an input other than ``(nin,)``, an int or ``(nin, steps)`` is flattened."""
         super().configure(in_obj)
         self.nin, self.nsteps = interpret_in_shape(self.in_shape)
         self.out_shape = (self.nout, self.nsteps)
@@ -55,12 +55,12 @@ class Linear(ParameterLayer):
         return self
 
     def takes_over(self, following: Layer) -> bool:
-        """A plain rectifier, unless the outputs are summed before it."""
+        """Take over a plain rectifier, unless the outputs are summed before it."""
         transform = rectifier(following)
         return not (self.folded or self.bsum or transform is None or transform.slope)
 
     def fprop(self, inputs: Tensor, inference: bool = False, beta: float = 0.0) -> Tensor:
-        """outputs = W · inputs + beta · outputs; in inference of fewer columns than a batch, too."""
+        """outputs = W · inputs + beta · outputs; inference accepts partial batches."""
         inputs, outputs = require_input(self, inputs, self.nin, inference)
         self.inputs = inputs
         used = self._used(outputs)

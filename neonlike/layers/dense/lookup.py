@@ -31,7 +31,7 @@ class LookupTable(ParameterLayer):
     update : bool
         Whether the weight gets a gradient.
     pad_idx : int, optional
-        The word that stands for no word: its row starts at 0 and gets no gradient.
+        The padding word: its row starts at 0 and gets no gradient.
 
     Attributes
     ----------
@@ -65,9 +65,9 @@ class LookupTable(ParameterLayer):
         )
 
     def configure(self, in_obj: Any) -> Layer:
-        """Input ``(steps,)``, ``(steps, 1)`` or an int; the output is ``(embedding_dim, steps)``.
+        """Set the shapes: input ``(steps,)``, ``(steps, 1)`` or an int, output ``(embedding_dim, steps)``.
 
-        In neon's dialect a second size is ignored, with a warning, as by neon.
+        Neon's dialect ignores a second size, with a warning, as neon does.
         """
         super().configure(in_obj)
         self.nin, other = interpret_in_shape(self.in_shape)
@@ -88,7 +88,7 @@ class LookupTable(ParameterLayer):
             self._words = self.be.zeros((1, columns), dtype=np.int32)
             self._error_t = self.be.empty((columns, self.embedding_dim))
         self.inputs = self._words
-        del self.accumulate_updates  # set_acc_on takes it as a sign that gradients can add up
+        del self.accumulate_updates  # set_acc_on reads its presence as support for accumulation
 
     def init_params(self, shape: Any) -> None:
         """Create the weight and its gradient and fill the weight; the row of ``pad_idx`` is 0."""
@@ -97,12 +97,12 @@ class LookupTable(ParameterLayer):
             self.W[self.pad_idx : self.pad_idx + 1] = 0
 
     def fprop(self, inputs: Tensor, inference: bool = False) -> Tensor:
-        """Column ``t*N + n`` of the outputs is the row of the weight that ``inputs[t, n]`` names.
+        """Set column ``t*N + n`` of the outputs to row ``inputs[t, n]`` of the weight.
 
         Raises
         ------
         IndexRangeError
-            If a word is not in the vocabulary. Negative ones name rows from the end here, and are refused by ``bprop``.
+            If a word is not in the vocabulary. Negative numbers count from the end here, but ``bprop`` refuses them.
         """
         words, outputs = self._words, self.outputs
         if words is None:
@@ -121,7 +121,7 @@ class LookupTable(ParameterLayer):
         return outputs
 
     def bprop(self, error: Tensor, alpha: float = 1.0, beta: float = 0.0) -> Tensor | None:
-        """dW = for each word the sum of its errors; word numbers have no gradient, so deltas = beta · deltas."""
+        """dW = sum of the errors of each word; word numbers have no gradient, so deltas = beta · deltas."""
         if self.update:
             self.dW.fill(0)
             self.be.compound_bprop_lut(self.nin, self.inputs, error, self._error_t, self.dW, self.pad_idx)
@@ -131,7 +131,7 @@ class LookupTable(ParameterLayer):
 
 
 class Embedding(LookupTable):
-    """:class:`LookupTable` by the name and arguments that other libraries give it.
+    """:class:`LookupTable` under the name and arguments of other libraries.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ class Embedding(LookupTable):
     init : Initializer or array, optional
         Default: the standard normal distribution.
     padding_idx : int, optional
-        The word that stands for no word.
+        The padding word.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Convolution layers: weights, bias, and both with normalization and activation."""
+"""Convolution layers: with weights only, with bias, and with normalization and activation."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ class Convolution(EpilogueLayer):
     fshape : tuple or dict
         Filter height, width and number of maps (R, S, K), or with a depth (T, R, S, K).
     init : Initializer or array
-        For the weight ``(C*T*R*S, K)``.
+        Initializer of the weight ``(C*T*R*S, K)``.
     strides, padding, dilation : int or dict
         For height and width, or by name: ``{"str_h": 2, "str_w": 1}``, with ``pad_`` and ``dil_`` for the others, and
         ``d`` for the depth.
     bsum : bool
-        Also sum each map over the batch into ``batch_sum``, for a batch normalization that follows.
+        Also sum each map over the batch into ``batch_sum``, for a following batch normalization.
     groups : int
-        Maps of each of so many parts see only the channels of that part.
+        Number of groups; the maps of a group see only the channels of that group.
 
     Attributes
     ----------
     convparams : dict
         Sizes by name, as ``be.conv_layer`` takes them.
     nglayer : ConvGeometry
-        What that returned.
+        The geometry returned for them.
     """
 
     repeatable = True
@@ -48,7 +48,7 @@ class Convolution(EpilogueLayer):
     def __init__(
         self,
         fshape: Any,
-        strides: Any = {},  # noqa: B006  is not written to; shown in descriptions only if another was given
+        strides: Any = {},  # noqa: B006  never modified; described only if replaced
         padding: Any = {},  # noqa: B006
         dilation: Any = {},  # noqa: B006
         init: Any = None,
@@ -70,7 +70,7 @@ class Convolution(EpilogueLayer):
         return f"{self.classnm} Layer '{self.name}': {self.in_shape} -> {self.out_shape}, {self.nglayer.describe()}"
 
     def configure(self, in_obj: Any) -> Layer:
-        """Input (C, H, W) or (C, D, H, W); the output is (K, P, Q), or (K, M, P, Q) if M is not 1."""
+        """Set the output shape of an input (C, H, W) or (C, D, H, W): (K, P, Q), or (K, M, P, Q) if M is not 1."""
         super().configure(in_obj)
         self.convparams.update(self.sizes(), N=self.be.bsz)
         self.nglayer = g = self.be.conv_layer(self.be.default_dtype, **self.convparams)
@@ -82,11 +82,11 @@ class Convolution(EpilogueLayer):
         return self
 
     def sizes(self) -> Sizes:
-        """The ``convparams`` that follow from the input's shape: its sizes, and the groups if there are several."""
+        """The ``convparams`` derived from the input shape: its sizes, and the number of groups above 1."""
         return image_sizes(self) if self.groups == 1 else {**image_sizes(self), "groups": self.groups}
 
     def fprop(self, inputs: Tensor, inference: bool = False, beta: float = 0.0) -> Tensor:
-        """outputs = inputs convolved with W + beta · outputs; in inference of fewer columns than a batch, too."""
+        """outputs = inputs convolved with W + beta · outputs; inference accepts partial batches."""
         inputs, outputs = require_images(self, inputs, inference)
         self.inputs = inputs
         bias, relu, slope = self.epilogue(outputs)
@@ -125,7 +125,7 @@ class Convolution(EpilogueLayer):
 class Convolution_bias(Convolution):  # noqa: N801  neon's name
     """Convolution that adds a bias to each map in the same call.
 
-    Parameters are those of :class:`Convolution`, and
+    Parameters are those of :class:`Convolution`, plus
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ class Convolution_bias(Convolution):  # noqa: N801  neon's name
     weight_bias, grad_bias : Tensor
         The bias and its gradient, (K, 1).
     states : list of two lists
-        What the optimizer keeps for the weight, and for the bias.
+        Optimizer states of the weight and of the bias.
     """
 
     has_bias = repeatable = True
@@ -179,7 +179,7 @@ class Convolution_bias(Convolution):  # noqa: N801  neon's name
         self.states = [[], []]
 
     def own_bias(self) -> Any:
-        """The bias, which the call of the convolution adds."""
+        """The bias added by the convolution's call."""
         return self.weight_bias
 
     @Layer.accumulates
@@ -200,18 +200,18 @@ class Convolution_bias(Convolution):  # noqa: N801  neon's name
         return "W", "weight_bias"
 
     def present_form(self, pdict: Any) -> Description:
-        """Of neon's files in which convolution and bias were two layers, a list of both, one description."""
+        """Merge the two descriptions in neon's early files, convolution and bias, into one."""
         if isinstance(pdict, list | tuple) and len(pdict) == 2:
             return join_bias(*pdict)
         return super().present_form(pdict)
 
     def load_weights(self, pdict: Any, load_states: bool = True) -> None:
-        """Restore the parameters, and with ``load_states`` the optimizer states, which must be there then.
+        """Restore the parameters, and with ``load_states`` the optimizer states, which must exist then.
 
         Parameters
         ----------
         pdict : dict, or list of two
-            A description, or those of the two layers that neon once made of this one.
+            A description, or the two descriptions in neon's early files.
         """
         pdict = self.present_form(pdict)
         if load_states and "states" not in pdict:
@@ -219,20 +219,20 @@ class Convolution_bias(Convolution):  # noqa: N801  neon's name
         super().load_weights(pdict, load_states)
 
     def set_params(self, pdict: Any) -> None:
-        """Take the parameters in ``pdict["params"]``; existing tensors are overwritten in place."""
+        """Load the parameters in ``pdict["params"]``; existing tensors are overwritten in place."""
         super().set_params(pdict)
         if self.weight_bias is not None and self.grad_bias is None:
             self.grad_bias = self.be.zeros_like(self.weight_bias)
 
     def set_states(self, pdict: Any) -> None:
-        """Take the optimizer states in ``pdict["states"]``, a list for the weight and one for the bias."""
+        """Load the optimizer states in ``pdict["states"]``, one list for the weight and one for the bias."""
         super().set_states(self.present_form(pdict))
         if len(self.states) != 2:
             self.states = [[], []]
 
 
 class Conv(CompoundLayer):
-    """Convolution, with its bias in one layer, or then batch normalization; then activation.
+    """Convolution, with bias in the same layer or with batch normalization, then activation.
 
     Parameters
     ----------

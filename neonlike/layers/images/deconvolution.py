@@ -1,4 +1,4 @@
-"""Transposed convolution layers: each is the data gradient of a convolution."""
+"""Transposed convolution layers, each the data gradient of a convolution."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ __public_module__ = "neonlike.layers.layer"
 
 
 class Deconvolution(EpilogueLayer):
-    """Transposed convolution: spreads each input over a window of the outputs, weighted by the filter.
+    """Transposed convolution: adds each input, weighted by the filter, to a window of the outputs.
 
     Parameters
     ----------
     fshape : tuple or dict
         Filter height, width and number of *output* maps (R, S, C), or with a depth (T, R, S, C).
     init : Initializer or array
-        For the weight ``(C*T*R*S, K)``, with K input maps.
+        Initializer of the weight ``(C*T*R*S, K)``, with K input maps.
     strides, padding, dilation : int or dict
-        Of the convolution whose data gradient this is: strides enlarge, padding cuts the border off; see
+        Those of the corresponding convolution: strides enlarge, and padding cuts the border off; see
         :class:`Convolution`.
     bsum : bool
-        Also sum each map over the batch into ``batch_sum``, for a batch normalization that follows.
+        Also sum each map over the batch into ``batch_sum``, for a following batch normalization.
 
     Attributes
     ----------
     deconvparams : dict
         Sizes by name, as ``be.deconv_layer`` takes them.
     nglayer : DeconvGeometry
-        What that returned.
+        The geometry returned for them.
     """
 
     repeatable = True
@@ -44,7 +44,7 @@ class Deconvolution(EpilogueLayer):
     def __init__(
         self,
         fshape: Any,
-        strides: Any = {},  # noqa: B006  is not written to; shown in descriptions only if another was given
+        strides: Any = {},  # noqa: B006  never modified; described only if replaced
         padding: Any = {},  # noqa: B006
         dilation: Any = {},  # noqa: B006
         init: Any = None,
@@ -65,7 +65,7 @@ class Deconvolution(EpilogueLayer):
         return f"Deconvolution Layer '{self.name}': {self.in_shape} -> {self.out_shape}, {self.nglayer.describe()}"
 
     def configure(self, in_obj: Any) -> Layer:
-        """Input (K, P, Q) or (K, M, P, Q); the output is (C, H, W), or (C, D, H, W) if D is not 1."""
+        """Set the output shape of an input (K, P, Q) or (K, M, P, Q): (C, H, W), or (C, D, H, W) if D is not 1."""
         super().configure(in_obj)
         self.deconvparams.update(image_sizes(self, "KMPQ"), N=self.be.bsz)
         self.nglayer = g = self.be.deconv_layer(self.be.default_dtype, **self.deconvparams)
@@ -78,7 +78,7 @@ class Deconvolution(EpilogueLayer):
         return self
 
     def fprop(self, inputs: Tensor, inference: bool = False, beta: float = 0.0) -> Tensor:
-        """outputs = inputs convolved backwards with W + beta · outputs; in inference of fewer columns, too."""
+        """outputs = inputs transposed-convolved with W + beta · outputs; inference accepts partial batches."""
         inputs, outputs = require_images(self, inputs, inference)
         self.inputs = inputs
         bias, relu, slope = self.epilogue(outputs)
@@ -115,7 +115,7 @@ class Deconv(CompoundLayer):
     fshape, init, strides, padding, dilation
         As of :class:`Deconvolution`.
     bias : Initializer, optional
-        For a bias of each map; none without it.
+        Initializer of a bias per map; no bias without it.
     batch_norm : bool
         Normalize each map over the batch (has its own bias).
     activation : Transform, optional

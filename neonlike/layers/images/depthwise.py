@@ -1,4 +1,4 @@
-"""Depthwise convolution, alone and with the 1 x 1 convolution that mixes the channels after it."""
+"""Depthwise convolution, alone and followed by a 1 x 1 convolution across channels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __public_module__ = "neonlike.layers.layer"
 
 
 class DepthwiseConvolution(Convolution):
-    """Convolution of each channel with filters of its own.
+    """Convolution of each channel with its own filters.
 
     Parameters
     ----------
@@ -25,7 +25,7 @@ class DepthwiseConvolution(Convolution):
     def __init__(
         self,
         fshape: Any,
-        strides: Any = {},  # noqa: B006  is not written to; shown in descriptions only if another was given
+        strides: Any = {},  # noqa: B006  never modified; described only if replaced
         padding: Any = {},  # noqa: B006
         dilation: Any = {},  # noqa: B006
         init: Any = None,
@@ -36,7 +36,7 @@ class DepthwiseConvolution(Convolution):
         self.multiplier = self.convparams["K"]
 
     def sizes(self) -> dict[str, Any]:
-        """The input's sizes, with a group and its maps for each channel."""
+        """The input's sizes, with one group per channel."""
         given = super().sizes()
         return {**given, "K": given["C"] * self.multiplier, "groups": given["C"]}
 
@@ -74,20 +74,20 @@ class DepthwiseConv(CompoundLayer):
 
 
 class DepthwiseSeparableConv(CompoundLayer):
-    """A depthwise convolution, then one with filters of 1 x 1 that mixes the channels.
+    """A depthwise convolution, followed by a 1 x 1 convolution across channels.
 
     Parameters
     ----------
     fshape : tuple or dict
         Filter height and width and number of output maps (R, S, K), or with a depth (T, R, S, K).
     init, strides, padding, dilation
-        As of :class:`Convolution`; strides, padding and dilation are those of the depthwise one.
+        As of :class:`Convolution`; strides, padding and dilation apply to the depthwise convolution.
     bias : Initializer, optional
-        For the biases of both; none without it.
+        Initializer of both biases; no bias without it.
     batch_norm : bool
-        Normalize after both (and no bias).
+        Normalize after both convolutions (and no bias).
     activation : Transform, optional
-        After both.
+        Applied after both convolutions.
 
     Source: Howard et al., "MobileNets" (2017).
     """

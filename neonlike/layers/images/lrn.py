@@ -23,7 +23,7 @@ class LRN(Layer):
     Parameters
     ----------
     depth : int
-        Channels of a window, odd.
+        Channels of a window; odd.
     alpha, beta, ascale, bpower : float
 
     Attributes
@@ -60,7 +60,7 @@ class LRN(Layer):
         return f"LRN Layer '{self.name}': {self.in_shape}, windows of {self.depth} channels"
 
     def configure(self, in_obj: Any) -> Layer:
-        """Input (C, H, W) or (C, D, H, W); the output has its shape."""
+        """Set the output shape to the input shape, (C, H, W) or (C, D, H, W)."""
         super().configure(in_obj)
         self.out_shape = self.in_shape
         self._rows = math.prod(image_sizes(self).values())
@@ -68,13 +68,13 @@ class LRN(Layer):
         return self
 
     def allocate(self, shared_outputs: Tensor | None = None) -> None:
-        """Create the output buffer and that of the denominators."""
+        """Create the output and denominator buffers."""
         super().allocate(shared_outputs)
         if self.denom is None or self.denom.shape != self.outputs.shape:
             self.denom = self.be.iobuf(self.out_shape, parallelism=self.parallelism)
 
     def fprop(self, inputs: Tensor, inference: bool = False) -> Tensor:
-        """outputs = normalized inputs; in inference of fewer columns than a batch, too."""
+        """outputs = normalized inputs; inference accepts partial batches."""
         inputs, outputs = require_images(self, inputs, inference)
         self.inputs = inputs
         denom = self.denom if outputs is self.outputs else part_of(self, "denom", self.denom, outputs.shape[1])
@@ -96,7 +96,7 @@ class LRN(Layer):
         return self.deltas
 
     def _unblended(self) -> Tensor:
-        """The normalized inputs: the outputs, unless alpha and beta blended these with what they held before."""
+        """The normalized inputs: the outputs, unless alpha and beta blended them with their old contents."""
         outputs: Tensor = self.outputs
         if self.alpha == 1 and not self.beta:
             return outputs

@@ -19,7 +19,7 @@ WHOLE_MAP = "all"
 
 
 class Pooling(Layer):
-    """The greatest value, the mean, or the root of the sum of squares, of each window.
+    """Maximum, mean, or root of the sum of squares of each window.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ class Pooling(Layer):
         Window height and width (R, S), or one number for both; with a depth (T, R, S). By name, ``J`` is a number of
         channels. "all": each map is one window.
     op : "max", "avg" or "l2"
-        Padding does not count.
+        Kind of pooling; padding does not count.
     strides, padding : int or dict
         For height and width, or by name: ``{"str_h": 2}``, ``{"pad_h": 1}``. Strides default to the window.
 
@@ -36,9 +36,9 @@ class Pooling(Layer):
     poolparams : dict
         Sizes by name, as ``be.pool_layer`` takes them.
     nglayer : PoolGeometry
-        What that returned.
+        The geometry returned for them.
     argmax : Tensor or None
-        Where in its window each maximum was, in a form of the backend's own.
+        Position of each maximum in its window, in a backend-specific encoding.
     """
 
     repeatable = True
@@ -47,7 +47,7 @@ class Pooling(Layer):
         self,
         fshape: Any,
         op: str = "max",
-        strides: Any = {},  # noqa: B006  is not written to; shown in descriptions only if another was given
+        strides: Any = {},  # noqa: B006  never modified; described only if replaced
         padding: Any = {},  # noqa: B006
         name: str | None = None,
     ) -> None:
@@ -88,7 +88,7 @@ class Pooling(Layer):
         )
 
     def configure(self, in_obj: Any) -> Layer:
-        """Input (C, H, W) or (C, D, H, W); the output is (K, P, Q) or (K, M, P, Q)."""
+        """Set the output shape of an input (C, H, W) or (C, D, H, W): (K, P, Q) or (K, M, P, Q)."""
         super().configure(in_obj)
         sizes = image_sizes(self)
         if isinstance(self.fshape, str):
@@ -100,13 +100,13 @@ class Pooling(Layer):
         return self
 
     def allocate(self, shared_outputs: Tensor | None = None) -> None:
-        """Create the output buffer, and for maxima that of their places."""
+        """Create the output buffer, and for max pooling the buffer of positions."""
         super().allocate(shared_outputs)
         if self.op == "max" and (self.argmax is None or self.argmax.size != self.outputs.size):
             self.argmax = self.be.empty(self.outputs.shape, dtype=self.nglayer.argmax_dtype)
 
     def fprop(self, inputs: Tensor, inference: bool = False, beta: float = 0.0) -> Tensor:
-        """outputs = pooled inputs + beta · outputs; in inference of fewer columns than a batch, too."""
+        """outputs = pooled inputs + beta · outputs; inference accepts partial batches."""
         inputs, outputs = require_images(self, inputs, inference)
         self.inputs = inputs
         argmax = self.argmax

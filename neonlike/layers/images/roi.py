@@ -15,11 +15,11 @@ from neonlike.layers.core.parameter import stats_dtype
 __public_module__ = "neonlike.layers.layer"
 
 ROI_ROWS = 5
-"""Image, xmin, ymin, xmax, ymax."""
+"""Rows of a region: image, xmin, ymin, xmax, ymax."""
 
 
 class RoiPooling(Layer):
-    """The largest activation in each bin of a grid laid over each region of interest.
+    """Largest activation in each bin of a grid over each region of interest.
 
     Inputs are a pair: the feature map ``(C*H*W, N)`` and the regions ``(5, n)``, with columns (image, xmin, ymin, xmax,
     ymax), the last four in pixels of the image. Outputs are ``(C*height*width, n)``.
@@ -29,18 +29,18 @@ class RoiPooling(Layer):
     HW : tuple of int
         Height and width of the grid.
     bprop_enabled : bool
-        Whether the feature map gets a gradient; else it is 0.
+        Whether the feature map gets a gradient; if not, its gradient is 0.
     spatial_scale : float
-        Size of the feature map divided by that of the image.
+        Size of the feature map divided by the size of the image.
 
     Attributes
     ----------
     max_idx : Tensor
-        int32, where the largest activations were.
+        int32 positions of the largest activations.
     error : Tensor
-        The gradient of the feature map, as the last ``bprop`` found it before ``alpha`` and ``beta``.
+        The gradient of the feature map in the last ``bprop``, before ``alpha`` and ``beta``.
     rois_per_img, rois_per_batch : int
-        Regions of an image, and of a batch.
+        Regions per image, and per batch.
 
     Source: Girshick, "Fast R-CNN" (2015), section 2.1.
     """
@@ -69,7 +69,7 @@ class RoiPooling(Layer):
         return f"RoiPooling Layer '{self.name}': {self.in_shape} -> {self.out_shape}, {self.rois_per_img} regions"
 
     def configure(self, in_obj: Any) -> Layer:
-        """Two layers or shapes, or a layer with two outputs: a feature map (C, H, W) and regions (5, regions)."""
+        """Read the shapes of a feature map (C, H, W) and regions (5, regions) from layers or shapes."""
         pair = getattr(in_obj, "out_shape", None) if isinstance(in_obj, Layer) else getattr(in_obj, "shape", in_obj)
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise ShapeError(f"{self.name}: needs a feature map and regions, two layers or shapes; got {shown(in_obj)}")
@@ -93,7 +93,7 @@ class RoiPooling(Layer):
         return self
 
     def allocate(self, shared_outputs: Tensor | None = None) -> None:
-        """Create the output buffer and that of the places of the largest activations."""
+        """Create the output buffer and the buffer of positions."""
         super().allocate(shared_outputs)
         if self.max_idx is None or self.max_idx.shape != self.outputs.shape:
             self.max_idx = self.be.zeros(self.outputs.shape, dtype=np.int32)

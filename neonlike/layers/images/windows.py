@@ -1,4 +1,4 @@
-"""Reads arguments of layers with sliding windows: sizes, strides, padding, as numbers, tuples or dictionaries."""
+"""Arguments of sliding-window layers: sizes, strides and padding as numbers, tuples or dictionaries."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from neonlike.layers.core.base import Layer, require_input, require_size
 Sizes = dict[str, Any]
 
 PLAIN = {f"{what}_{axis}": int(what != "pad") for what in ("str", "pad", "dil") for axis in "dhw"}
-"""Strides, padding and dilation of a layer that was given none."""
+"""Default strides, padding and dilation."""
 
 
 def window_sizes(where: str, given: Any, names: str, optional: str = "") -> Sizes:
-    """The sizes of a window by name, such as ``{"R": 3, "S": 3, "K": 16}`` of (3, 3, 16).
+    """Name the sizes of a window: ``{"R": 3, "S": 3, "K": 16}`` for (3, 3, 16).
 
     Parameters
     ----------
     where : str
-        Of the error messages.
+        Subject of the error messages.
     given : tuple, list or dict
-        Sizes in the order of ``names``, with ``optional`` ones before them or not, or by name.
+        Sizes in the order of ``names``, optionally with ``optional`` ones before them, or by name.
     names, optional : str
-        One letter a size.
+        One letter per size.
 
     Raises
     ------
     ArgumentTypeError, ArgumentError, ShapeError
-        If it is anything else, or a size is no positive integer.
+        If it is anything else, or a size is not a positive integer.
     """
     every = optional + names
     if isinstance(given, dict):
@@ -52,18 +52,18 @@ def window_sizes(where: str, given: Any, names: str, optional: str = "") -> Size
 
 
 def by_axis(where: str, given: Any, prefix: str, axes: str = "dhw") -> Sizes:
-    """Strides, padding or dilation by name, such as ``{"str_h": 2, "str_w": 2}`` of 2.
+    """Name strides, padding or dilation: ``{"str_h": 2, "str_w": 2}`` for 2.
 
     Parameters
     ----------
     where : str
-        Of the error messages.
+        Subject of the error messages.
     given : int or dict
-        One number for height and width, or numbers by name; a name that is left out keeps its default.
+        One number for height and width, or numbers by name; missing names keep their defaults.
     prefix : str
         ``"str"``, ``"pad"`` or ``"dil"``.
     axes : str
-        Letters that names may end in.
+        Letters at the end of the names.
     """
     if isinstance(given, int | np.integer) and not isinstance(given, bool):
         given = {f"{prefix}_h": given, f"{prefix}_w": given}
@@ -90,7 +90,7 @@ def _known(where: str, given: Sizes, names: Any) -> Sizes:
 
 
 def image_sizes(layer: Layer, names: str = "CDHW") -> Sizes:
-    """The input shape of ``layer`` by name, such as ``{"C": 3, "D": 1, "H": 32, "W": 32}``.
+    """Name the input shape of ``layer``: ``{"C": 3, "D": 1, "H": 32, "W": 32}``.
 
     Raises
     ------
@@ -108,12 +108,12 @@ def image_sizes(layer: Layer, names: str = "CDHW") -> Sizes:
 
 
 def image_shape(maps: int, depth: int, height: int, width: int, keep_depth: bool) -> tuple[int, ...]:
-    """The shape that a layer hands on: with the depth where there is one."""
+    """The output shape of a layer, with the depth only where it is in use."""
     return (maps, depth, height, width) if keep_depth else (maps, height, width)
 
 
 def convolution_sizes(layer: Layer, fshape: Any, strides: Any, padding: Any, dilation: Any, maps: str = "K") -> Sizes:
-    """The arguments of a convolution by name, checked; ``maps`` is the letter of its number of output maps."""
+    """Name and check the arguments of a convolution; ``maps`` is the letter of its output maps."""
     return {
         **window_sizes(f"{layer.classnm}: fshape", fshape, f"RS{maps}", "T"),
         **by_axis(f"{layer.classnm}: strides", strides, "str"),
@@ -123,9 +123,9 @@ def convolution_sizes(layer: Layer, fshape: Any, strides: Any, padding: Any, dil
 
 
 def require_images(layer: Any, inputs: Any, inference: bool) -> tuple[Tensor, Tensor]:
-    """The input and output tensors of a layer of images, see :func:`require_input`.
+    """Return the input and output tensors of an image layer, see :func:`require_input`.
 
-    The inputs are ``(features, N)`` or have all axes of images, (C, H, W, N) or (C, D, H, W, N), as for primitives.
+    The inputs are ``(features, N)``, or have all axes of images, (C, H, W, N) or (C, D, H, W, N), as in primitives.
     """
     if isinstance(inputs, Tensor) and len(inputs.shape) > 2 and layer.outputs is not None:
         if inputs.size == layer._rows * inputs.shape[-1] and inputs.shape[-1] == layer.outputs.shape[1]:

@@ -1,1 +1,1 @@
-"""Normalisation: of batches, of samples, and scale and shift after it."""
+"""Normalisation of batches and of samples, with scale and shift."""

@@ -1,4 +1,4 @@
-"""Batch normalization written as expressions, with gradients by differentiation of them."""
+"""Batch normalization as expressions, differentiated automatically."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __public_module__ = "neonlike.layers.layer"
 
 
 class BatchNormAutodiff(BatchNorm):
-    """:class:`BatchNorm` by expressions alone: an example of a layer that states its forward pass only.
+    """:class:`BatchNorm` from expressions alone: an example of a layer that defines only its forward pass.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ class BatchNormAutodiff(BatchNorm):
         return buffer if buffer.shape[0] == self.nfm else buffer.viewed(self.nfm, -1)
 
     def get_forward_optree(self) -> Any:
-        """Expression of the outputs in training, (features, columns), of the last inputs."""
+        """Expression of the training outputs for the last inputs, (features, columns)."""
         if self.inputs is None:
             raise ArgumentError(f"{self.name}: there are no inputs to normalize; call fprop first")
         if self._tree_of is not self.inputs:
@@ -42,7 +42,7 @@ class BatchNormAutodiff(BatchNorm):
         return self._tree
 
     def fprop(self, inputs: Tensor, inference: bool = False, beta: float = 0.0) -> Tensor:
-        """outputs = normalized inputs + beta · outputs; in inference of fewer columns than a batch, too."""
+        """outputs = normalized inputs + beta · outputs; inference accepts partial batches."""
         inputs, outputs = require_input(self, inputs, self._rows, inference)
         self.inputs = inputs
         be, target = self.be, self._by_map(outputs)

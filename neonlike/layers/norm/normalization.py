@@ -15,19 +15,19 @@ from neonlike.nervanaobject import Description
 __public_module__ = "neonlike.layers.layer"
 
 OLD_ORDER = ("beta", "gamma", "gmean", "gvar")
-"""In which files of early versions of neon list the parameters."""
+"""Order of the parameters in files of early versions of neon."""
 
 
 class BatchNorm(ScaleShiftLayer):
     """Normalize each feature, or each map of an image, over the batch; then scale and shift it.
 
-    In training, outputs = gamma · (x − mean) / sqrt(variance + eps) + beta, with mean and (biased) variance of the
-    batch, and of all pixels or steps; in inference, with their running averages.
+    outputs = gamma · (x − mean) / sqrt(variance + eps) + beta. In training, mean and (biased) variance are those of the
+    batch and of all pixels or steps; in inference, they are running averages.
 
     Parameters
     ----------
     rho : float
-        What is kept of a running average at each batch. Both averages start at 0.
+        Decay of the running averages per batch. Both averages start at 0.
     eps : float
         Added to the variance.
     binary : bool
@@ -36,21 +36,21 @@ class BatchNorm(ScaleShiftLayer):
     Attributes
     ----------
     beta, gamma, gmean, gvar : Tensor
-        Shift, scale, and the running mean and variance, (features, 1), of float32, or float64 on such a backend.
+        Shift, scale, and running mean and variance, (features, 1), in float32, or float64 on a float64 backend.
     grad_beta, grad_gamma : Tensor
-        Gradients of the first two.
+        Gradients of beta and gamma.
     xsum, xvar : Tensor
-        What the forward pass leaves for the backward pass. ``xsum`` is the ``batch_sum`` of the layer before, if that
-        has one: filled by that layer, or in a chain by this one.
+        State for the backward pass. ``xsum`` is the ``batch_sum`` of the previous layer, if it has one: filled by that
+        layer, or in a chain by this one.
     states : list of two lists
-        What the optimizer keeps for beta, and for gamma.
+        Optimizer states of beta and of gamma.
 
     Source: Ioffe and Szegedy, "Batch normalization: accelerating deep network training" (2015).
     """
 
     repeatable = True
     error_left: Any = None
-    """The error whose rectifier this layer's backward pass has to take along."""
+    """The error whose rectifier derivative is left to this layer's backward pass."""
 
     def __init__(self, rho: float = 0.9, eps: float = 1e-3, name: str | None = None, binary: bool = False) -> None:
         super().__init__(name)
@@ -75,7 +75,7 @@ class BatchNorm(ScaleShiftLayer):
         shared_outputs : Tensor, optional
             Memory for the outputs.
         accumulate_updates : bool
-            Prepare for gradients that add up over several backward passes.
+            Prepare for gradient accumulation over several backward passes.
         """
         super().allocate(shared_outputs, accumulate_updates)
         self.y = self.outputs if self.outputs.shape[0] == self.nfm else self.outputs.viewed(self.nfm, -1)
@@ -84,18 +84,18 @@ class BatchNorm(ScaleShiftLayer):
         self.xvar, self._own_sum = self.statistic(), self.statistic()
 
     def takes_over(self, following: Layer) -> bool:
-        """A plain rectifier, unless a subclass has passes of its own."""
+        """Take over a plain rectifier, unless a subclass overrides the passes."""
         transform = rectifier(following)
         own = type(self).fprop is BatchNorm.fprop and type(self).bprop is BatchNorm.bprop
         return own and not self.folded and transform is not None and not transform.slope
 
     @property
     def takes_sums(self) -> bool:  # type: ignore[override]
-        """Whether the forward pass sums its inputs into the ``batch_sum`` of the layer before."""
+        """Whether the forward pass sums its inputs into the ``batch_sum`` of the previous layer."""
         return type(self).fprop is BatchNorm.fprop
 
     def fprop(self, inputs: Tensor, inference: bool = False, beta: float = 0.0) -> Tensor:
-        """outputs = normalized inputs + beta · outputs; in inference of fewer columns than a batch, too."""
+        """outputs = normalized inputs + beta · outputs; inference accepts partial batches."""
         inputs, outputs = require_input(self, inputs, self._rows, inference)
         self.inputs = inputs
         given = getattr(self.prev_layer, "batch_sum", None)
@@ -125,10 +125,10 @@ class BatchNorm(ScaleShiftLayer):
         return self.deltas
 
     def _target(self, error: Tensor) -> Tensor:
-        """Where the data gradient goes: the error itself, if that lies where the deltas do."""
+        """Destination of the data gradient: the error itself, if it shares memory with the deltas."""
         deltas = self.deltas
         if error is not self._targets[0] or deltas is not self._targets[1]:
-            if deltas is None:  # the first layer: the parameters have gradients nevertheless
+            if deltas is None:  # the first layer, where only the parameters need gradients
                 target = self.be.empty_like(error)
             else:
                 target = error if error.ptr == deltas.ptr and error.shape == deltas.shape else deltas
@@ -140,17 +140,17 @@ class BatchNorm(ScaleShiftLayer):
 
     @property
     def nin(self) -> int:
-        """Rows of the inputs."""
+        """Number of rows of the inputs."""
         return self._rows
 
     @property
     def nsteps(self) -> int:
-        """Steps of the inputs."""
+        """Number of steps of the inputs."""
         return interpret_in_shape(self.in_shape)[1]
 
     @property
     def inf_params(self) -> list[Any]:
-        """The running mean and variance, which inference uses."""
+        """The running mean and variance, used in inference."""
         return [self.gmean, self.gvar]
 
     @property
@@ -163,7 +163,7 @@ class BatchNorm(ScaleShiftLayer):
         return OLD_ORDER
 
     def present_form(self, pdict: Any) -> Description:
-        """Of early files, which list the parameters without names, a description with names."""
+        """Name the parameters in early files, which list them without names."""
         pdict = super().present_form(pdict)
         listed = pdict.get("params")
         if not isinstance(listed, list | tuple):
@@ -176,7 +176,7 @@ class BatchNorm(ScaleShiftLayer):
 
 
 class ShiftBatchNorm(BatchNorm):
-    """Batch normalization that multiplies by powers of two only.
+    """Batch normalization with multiplications by powers of two only.
 
     Source: Courbariaux et al., "Binarized neural networks" (2016), algorithm 3.
     """

@@ -1,4 +1,4 @@
-"""Normalization of each sample by itself: layer and group normalization. The same in training and in inference."""
+"""Layer and group normalization: each sample is normalized alone, in training and inference alike."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from neonlike.optree.functions import moments, standardized
 __public_module__ = "neonlike.layers.layer"
 
 LARGE = 1 << 24
-"""Bytes of the inputs from which on they are read from memory again and again: it is faster then to compute statistics
-and results in one kernel, a block of samples after the other. Kernels one after the other take half the time of one
-where inputs and errors stay in the caches (a Zen 4 with 32 MB, 768 features, 4,096 samples)."""
+"""Size of the inputs in bytes from which statistics and results are computed in one kernel, block by block of samples.
+Larger inputs would otherwise be read from memory repeatedly. While inputs and errors fit the caches, separate kernels
+take half the time (a Zen 4 with 32 MB, 768 features, 4,096 samples)."""
 
 
 class SampleNorm(ScaleShiftLayer):
     """Base: outputs = gamma · (x − mean) / sqrt(variance + eps) + beta, with statistics of a part of each sample.
 
-    Subclasses say by ``view`` over which axes of the buffers statistics are taken.
+    Subclasses define the axes of the statistics by ``view``.
     """
 
     statistics_axes: Any = 0
     parameter_axes: Any = 1
     at_once = True
-    """Whether statistics that nobody needs afterwards may be computed in one kernel with the results."""
+    """Whether statistics that are not needed later may be computed in one kernel with the results."""
 
     def __init__(self, eps: float, name: str | None = None) -> None:
         super().__init__(name)
@@ -46,15 +46,15 @@ class SampleNorm(ScaleShiftLayer):
         return f"{self.classnm} Layer '{self.name}': {self.in_shape}"
 
     def view(self, buffer: Tensor) -> Tensor:
-        """A buffer with the axes that statistics are taken over apart from the others."""
+        """A view of a buffer that separates the axes of the statistics from the others."""
         return buffer
 
     def by_feature(self, parameter: Tensor) -> Tensor:
-        """A parameter, or its gradient, in a shape that stretches to that of the views."""
+        """A parameter or its gradient, in a shape that broadcasts to the views."""
         return parameter
 
     def fprop(self, inputs: Tensor, inference: bool = False, beta: float = 0.0) -> Tensor:
-        """outputs = normalized inputs + beta · outputs; in inference of fewer columns than a batch, too."""
+        """outputs = normalized inputs + beta · outputs; inference accepts partial batches."""
         inputs, outputs = require_input(self, inputs, self._rows, inference)
         self.inputs = inputs
         axes = self.statistics_axes
@@ -83,7 +83,7 @@ class SampleNorm(ScaleShiftLayer):
         return self.deltas
 
     def _parameter_gradients(self, e: Tensor, normal: Any) -> tuple[Any, Any]:
-        """Compute the gradients of gamma and beta; returns the means of gamma · e and of gamma · e · normal."""
+        """Compute the gradients of gamma and beta; return the means of gamma · e and of gamma · e · normal."""
         be, axes = self.be, self.parameter_axes
         gradients = self.by_feature(self.grad_gamma), self.by_feature(self.grad_beta)
         be.assign_many([(gradients[0], be.sum(e * normal, axis=axes)), (gradients[1], be.sum(e, axis=axes))])
@@ -96,13 +96,13 @@ class SampleNorm(ScaleShiftLayer):
         return kept[0], kept[1]
 
     def _kept_sums(self, shapes: Sequence[tuple[int, ...]]) -> list[Any]:
-        """Tensors of these shapes for sums of the backward pass, the same ones as long as the first shape is."""
+        """Tensors of these shapes for sums of the backward pass, reused as long as the first shape is unchanged."""
         if not self._sums or self._sums[0].shape != shapes[0]:
             self._sums = [self.be.empty(shape, dtype=self.stats_dtype) for shape in shapes]
         return self._sums
 
     def _statistics(self, x: Tensor) -> Any:
-        """The normalized inputs as an expression of ``x`` and of statistics that are computed now, and kept."""
+        """Compute and keep the statistics of ``x``; return the expression of the normalized inputs."""
         be = self.be
         mean, rest, variance = moments(x, self.statistics_axes)
         if self._mean is None or self._mean.shape != mean.shape:
@@ -112,12 +112,12 @@ class SampleNorm(ScaleShiftLayer):
         return self._normal(x)
 
     def _normal(self, x: Tensor) -> Any:
-        """The normalized inputs by the kept statistics; the mean is kept in two parts, see ``moments``."""
+        """Expression of the normalized inputs from the kept statistics; the mean is in two parts, see ``moments``."""
         return (x - self._mean - self._rest) * self._scale
 
 
 class LayerNorm(SampleNorm):
-    """Normalize all features of each sample, of a sequence those of each step; then scale and shift each feature.
+    """Normalize all features of each sample (of each step in sequences), then scale and shift each feature.
 
     Parameters
     ----------
@@ -133,19 +133,19 @@ class LayerNorm(SampleNorm):
         super().__init__(eps, name)
 
     def configure(self, in_obj: Any) -> Layer:
-        """Input of any shape; images are normalized over all maps and pixels, each of which has its own scale."""
+        """Accept inputs of any shape; images are normalized over all maps and pixels, each with its own scale."""
         super().configure(in_obj)
         self.nfm = self._rows
         return self
 
 
 class GroupNorm(SampleNorm):
-    """Normalize groups of maps of each sample, over all pixels or steps; then scale and shift each map.
+    """Normalize groups of maps of each sample over all pixels or steps, then scale and shift each map.
 
     Parameters
     ----------
     groups : int
-        Divides the number of maps. 1: all maps together; as many as maps: each map, which is instance normalization.
+        Number of groups, a divisor of the number of maps. 1: all maps together; one per map: instance normalization.
     eps : float
         Added to the variance.
 
@@ -164,7 +164,7 @@ class GroupNorm(SampleNorm):
         self._dims = (0, 0, 0)
 
     def configure(self, in_obj: Any) -> Layer:
-        """Input (C, H, W), (C, D, H, W), (C, steps) or C; ``groups`` divides C."""
+        """Accept inputs (C, H, W), (C, D, H, W), (C, steps) or C; ``groups`` divides C."""
         super().configure(in_obj)
         if self.nfm % self.groups:
             raise ShapeError(f"{self.name}: {self.groups} groups do not divide the {self.nfm} maps of {self.in_shape}")
@@ -173,15 +173,15 @@ class GroupNorm(SampleNorm):
         return self
 
     def view(self, buffer: Tensor) -> Tensor:
-        """(groups, maps of a group, pixels or steps, N)."""
+        """View with axes (groups, maps of a group, pixels or steps, N)."""
         return buffer.reshape(*self._dims, -1)
 
     def by_feature(self, parameter: Tensor) -> Tensor:
-        """(groups, maps of a group, 1, 1)."""
+        """View with axes (groups, maps of a group, 1, 1)."""
         return parameter.reshape(self._dims[0], self._dims[1], 1, 1)
 
     def _parameter_gradients(self, e: Tensor, normal: Any) -> tuple[Any, Any]:
-        """As the base; the sums over pixels, of which all four are made, are computed first: ``e`` is read once."""
+        """As the base class, but with the sums over pixels computed first: all four sums read ``e`` once."""
         be, gamma = self.be, self.by_feature(self.gamma)
         groups, maps, pixels, samples = e.shape
         shapes = [(groups, maps, 1, samples)] * 2 + [(groups, 1, 1, samples)] * 2

@@ -1,4 +1,4 @@
-"""The base of normalization layers: a scale gamma and a shift beta for each feature or map."""
+"""Base of normalization layers, with a scale gamma and a shift beta per feature or map."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from neonlike.nervanaobject import Description
 
 
 class ScaleShiftLayer(StoredLayer):
-    """Base of layers with ``beta`` (starts at 0) and ``gamma`` (starts at 1), one each a feature or map.
+    """Base of layers with ``beta`` (starts at 0) and ``gamma`` (starts at 1), one of each per feature or map.
 
     Attributes
     ----------
     beta, gamma, grad_beta, grad_gamma : Tensor
-        Shift, scale, and their gradients, (features, 1), of float32, or float64 on such a backend.
+        Shift, scale, and their gradients, (features, 1), in float32, or float64 on a float64 backend.
     nfm : int
         Number of features or maps: the first entry of the input shape.
     states : list of two lists
-        What the optimizer keeps for beta, and for gamma.
+        Optimizer states of beta and of gamma.
     """
 
     def __init__(self, name: str | None = None) -> None:
@@ -36,7 +36,7 @@ class ScaleShiftLayer(StoredLayer):
         self.grad_gamma: Any = None
 
     def configure(self, in_obj: Any) -> Layer:
-        """The output has the shape of the input."""
+        """Set the output shape to the input shape."""
         super().configure(in_obj)
         self.out_shape = self.in_shape
         first = self.in_shape if isinstance(self.in_shape, int) else self.in_shape[0]
@@ -53,7 +53,7 @@ class ScaleShiftLayer(StoredLayer):
         shared_outputs : Tensor, optional
             Memory for the outputs.
         accumulate_updates : bool
-            Prepare for gradients that add up over several backward passes.
+            Prepare for gradient accumulation over several backward passes.
         """
         super().allocate(shared_outputs)
         self.make("beta", 0.0)
@@ -70,7 +70,7 @@ class ScaleShiftLayer(StoredLayer):
         return made
 
     def make(self, name: str, value: float) -> None:
-        """Create the parameter ``name`` of that value unless it exists, of the right shape then."""
+        """Create the parameter ``name`` with a constant value; an existing one must have the right shape."""
         present = getattr(self, name)
         if present is None:
             setattr(self, name, self.statistic().fill(value))
@@ -87,17 +87,17 @@ class ScaleShiftLayer(StoredLayer):
 
     @property
     def grad_params(self) -> list[Any]:
-        """Their gradients."""
+        """Gradients of beta and gamma."""
         return [self.grad_beta, self.grad_gamma]
 
     @property
     def acc_grad_beta(self) -> Any:
-        """The sum of beta's gradients over several backward passes; None unless the layer prepared for that."""
+        """Accumulated gradient of beta; None unless the layer was allocated for accumulation."""
         return self.acc_params[0][0] if self.acc_params else None
 
     @property
     def acc_grad_gamma(self) -> Any:
-        """The sum of gamma's gradients over several backward passes; None unless the layer prepared for that."""
+        """Accumulated gradient of gamma; None unless the layer was allocated for accumulation."""
         return self.acc_params[1][0] if self.acc_params else None
 
     @property
@@ -119,7 +119,7 @@ class ScaleShiftLayer(StoredLayer):
         return self.stats_dtype
 
     def set_states(self, pdict: Description) -> None:
-        """Take the optimizer states in ``pdict["states"]``, a list for beta and one for gamma."""
+        """Load the optimizer states in ``pdict["states"]``, one list for beta and one for gamma."""
         super().set_states(pdict)
         if len(self.states) != 2:
             self.states = [[], []]

@@ -1,4 +1,4 @@
-"""Recurrent layers under one path, as scripts import them and as saved models name them."""
+"""Recurrent layers under one path, for imports in scripts and for the class names in saved models."""
 
 from neonlike.layers.recurrent.bidirectional import BiRNN
 from neonlike.layers.recurrent.bidirectional_lstm import BiLSTM

@@ -1,4 +1,4 @@
-"""Bidirectional recurrent layers: one half of the units reads the steps forward, the other half backward."""
+"""Bidirectional recurrent layers: half of the units read the steps forward, the other half backward."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ __public_module__ = "neonlike.layers.recurrent"
 
 
 class Way(SimpleNamespace):
-    """One direction: its steps in order of time, and what comes before each in the order of computation."""
+    """One direction: its steps in order of time, and their predecessors in the order of computation."""
 
 
 class BiRNN(SequenceLayer):
-    """Two simple recurrent layers side by side, of which the second reads the steps from the last to the first.
+    """Two simple recurrent layers side by side; the second reads the steps from last to first.
 
     Parameters
     ----------
     output_size : int
-        Units of each direction: the output has ``2 * output_size`` rows, those of the forward direction first.
+        Units per direction: the output has ``2 * output_size`` rows, forward direction first.
     init, init_inner, activation, reset_cells
         As of :class:`Recurrent`.
     split_inputs : bool
-        The forward direction sees the first half of the features, the backward direction the second; as behind another
+        The forward direction reads the first half of the features, the backward direction the second, as after another
         bidirectional layer.
 
     Attributes
     ----------
     h_f, h_b, h_prev, h_next : lists of Tensor ``(nout, N)``
-        States of each step, and those before them, which in the backward direction are of the next step.
+        States of each step, and their predecessors, which in the backward direction belong to the next step.
     h_buffer_all : Tensor ``(2 nout, (steps + 2) * N)``
-        The states, between the one before the first step and the one after the last.
+        The states, including the one before the first and the one after the last step.
     h_buffer, outputs : Tensor ``(2 nout, steps * N)``
-        Its middle, a view.
+        View of the states without these two.
 
     Raises
     ------
@@ -48,8 +48,8 @@ class BiRNN(SequenceLayer):
 
     Notes
     -----
-    Without ``reset_cells`` a direction starts from the state that it ended with in the batch before, as
-    :class:`Recurrent` does. Gradients are truncated there.
+    Without ``reset_cells`` a direction starts from its final state in the previous batch, as in :class:`Recurrent`.
+    Gradients are truncated there.
 
     Source: Schuster & Paliwal, "Bidirectional recurrent neural networks" (1997).
     """
@@ -57,7 +57,7 @@ class BiRNN(SequenceLayer):
     repeatable = True
 
     gate_lists: ClassVar[tuple[str, ...]] = ("h_ff",)
-    """Lists of each direction that are attributes of the layer, with ``_f`` and ``_b`` behind their names."""
+    """Per-direction lists that are also layer attributes, with suffixes ``_f`` and ``_b``."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class BiRNN(SequenceLayer):
         return {f"{name}_{way}": count for name, count in rows.items() for way in "fb"}
 
     def _name_parts(self) -> None:
-        """The parts, and what the parts of both directions are together."""
+        """Name the parts, and the combined parts of both directions."""
         super()._name_parts()
         gates = 2 * self.ngates * self.nout
         for whole, prefix in ((self.W, ""), (self.dW, "d")):
@@ -144,13 +144,13 @@ class BiRNN(SequenceLayer):
         return cut
 
     def _cut_gates(self, views: Views) -> None:
-        """Add buffers of gates to ``views`` and its ways, and ``sums``, what the product of the inputs goes to."""
+        """Add gate buffers to ``views`` and its directions, and ``sums``, the destination of the input projection."""
         views.sums, _ = views.cut(self.h_ff_buffer)
         for way, rows in zip(views.ways, self._halves(views.sums), strict=True):
             way.h_ff = get_steps(rows, (self.nout, views.extent.steps))
 
     def _halves(self, buffer: Tensor) -> tuple[Tensor, Tensor]:
-        """The rows of both directions."""
+        """The rows of each direction."""
         half = buffer.shape[0] // 2
         return buffer[:half], buffer[half:]
 
@@ -182,17 +182,17 @@ class BiRNN(SequenceLayer):
                 initial.fill(0)
 
     def _states(self, views: Views) -> list[tuple[Tensor, Tensor]]:
-        """What each direction starts from, and what it ended with."""
+        """Initial and final state of each direction."""
         return [(way.initial, way.last) for way in views.ways]
 
     def fprop(self, inputs: Any, inference: bool = False) -> Tensor:
-        """Outputs ``(2 nout, steps * N)``, the states of the forward direction above those of the backward one.
+        """Outputs ``(2 nout, steps * N)``, forward states above backward states.
 
         Parameters
         ----------
         inputs : Tensor ``(features, steps * N)``
         inference : bool
-            Fewer samples than a batch are taken, too.
+            Partial batches are accepted.
         """
         before = self._last
         views, carry = self._begin(inputs, inference)
@@ -200,7 +200,7 @@ class BiRNN(SequenceLayer):
         self._set_initial_states(views, carry and before is views and masks is None)
         self._project(views, inference)
         if masks is not None:
-            # A sum of 0 keeps the state at 0, so that the backward direction begins at a sample's last step.
+            # A sum of 0 keeps the state at 0, so that the backward direction starts at a sample's last step.
             views.sums[:] = views.sums * masks.valid + self.b * (masks.valid - 1.0)
         for way in views.ways:
             self._unroll(views, way)
@@ -224,7 +224,7 @@ class BiRNN(SequenceLayer):
         return part
 
     def _unroll(self, views: Views, way: Any) -> None:
-        """All steps of one direction, from the input projections."""
+        """Run all steps of one direction from the input projections."""
         steps = views.extent.steps
         self.be.compound_rnn_unroll_fprop(
             self._part("W_recur", way), way.h_prev, way.h_ff, way.h, self._part("b", way), self.nout, steps, steps,
@@ -232,14 +232,14 @@ class BiRNN(SequenceLayer):
         )  # fmt: skip
 
     def bprop(self, error: Any, alpha: float = 1.0, beta: float = 0.0) -> Any:
-        """Gradients of the parameters, and the error for the layer before; see :meth:`Recurrent.bprop`."""
+        """Gradients of the parameters, and the error for the previous layer; see :meth:`Recurrent.bprop`."""
         views = self._take_error(error, self._last)
         masks = self._masks(views)
         if masks is not None:
             views.e[:] = views.e * masks.valid
         for way in views.ways:
             self._unroll_back(views, way)
-        if masks is not None:  # the backward direction passed errors on to the padding
+        if masks is not None:  # the backward direction propagated errors into the padding
             views.D[:] = views.D * masks.valid
         for way in views.ways:
             self._recurrent_gradient(way)
@@ -247,7 +247,7 @@ class BiRNN(SequenceLayer):
         return self.deltas
 
     def _unroll_back(self, views: Views, way: Any) -> None:
-        """Errors of all steps of one direction, into its rows of ``views.D``."""
+        """Compute the errors of all steps of one direction, in its rows of ``views.D``."""
         steps = views.extent.steps
         self.be.compound_rnn_unroll_bprop(
             self._part("_W_recur", way, "_T"), way.e_prev, way.e, way.h, self.nout, steps, steps, self.activation,
@@ -279,7 +279,7 @@ class BiRNN(SequenceLayer):
         Raises
         ------
         ArgumentError
-            If the activation of 0 is not 0: the state behind a sample's last step would not stay 0.
+            If activation(0) is not 0: the state after a sample's last step would not stay 0.
         """
         if lengths is not None:
             at_zero = self.be.empty((1, 1))

@@ -14,7 +14,7 @@ __public_module__ = "neonlike.layers.recurrent"
 
 
 class BiLSTM(BiRNN):
-    """Two LSTM layers side by side, of which the second reads the steps from the last to the first.
+    """Two LSTM layers side by side; the second reads the steps from last to first.
 
     Parameters
     ----------
@@ -26,9 +26,9 @@ class BiLSTM(BiRNN):
     Attributes
     ----------
     ifog_buffer, ifog_delta_buffer : Tensor ``(8 nout, steps * N)``
-        Gates of the forward direction above those of the backward one, and the errors before their activations.
+        Gates, forward direction above backward, and the errors before their activations.
     c_f, c_b, c_act_f, c_act_b, ifog_f, ifog_b : lists of Tensor
-        Cells, their activations and gates of each step.
+        Cells, activated cells and gates of each step.
     """
 
     repeatable = True
@@ -66,7 +66,7 @@ class BiLSTM(BiRNN):
         for way, cut in zip(views.ways, zip(*map(self._halves, buffers), strict=True), strict=True):
             gates, errors, c, c_act, way.c_initial, c_delta = cut
             way.ifog, way.ifog_delta = (get_steps(rows, (4 * self.nout, steps)) for rows in (gates, errors))
-            way.h_ff = way.ifog  # gates take the place of their projections
+            way.h_ff = way.ifog  # gates overwrite their projections
             way.c, way.c_act = (get_steps(rows, (self.nout, steps)) for rows in (c, c_act))
             way.c_prev = [*way.c[1:], way.c_initial] if way.backward else [way.c_initial, *way.c[:-1]]
             way.c_prev_back = [*way.c[1:], None] if way.backward else [None, *way.c[:-1]]
@@ -75,7 +75,7 @@ class BiLSTM(BiRNN):
         self._set_gate_errors(views, D)
 
     def _cut_gate_errors(self, views: Views) -> None:
-        """They lie in a buffer of the layer: see ``_cut_gates``."""
+        """Do nothing: ``_cut_gates`` cuts the layer's buffer of gate errors."""
 
     def _states(self, views: Views) -> list[tuple[Tensor, Tensor]]:
         return [*super()._states(views), *((way.c_initial, way.c_last) for way in views.ways)]

@@ -1,4 +1,4 @@
-"""Bidirectional recurrent layer with batch normalization of the projected inputs."""
+"""Bidirectional recurrent layer with batch normalization of the input projections."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __public_module__ = "neonlike.layers.recurrent"
 
 
 class BiBNRNN(BiRNN):
-    """As :class:`BiRNN`, with W_input · x normalized over batch and steps before it enters the recurrence.
+    """As :class:`BiRNN`, with W_input · x normalized over batch and steps before the recurrence.
 
-    The normalization is that of :class:`BatchNorm`: scaled by ``gamma``, shifted by ``beta``, in inference with running
-    averages. Sequences cannot have lengths of their own: padding would count in the statistics.
+    Normalization follows :class:`BatchNorm`: scale ``gamma``, shift ``beta``, running averages in inference. Sequences
+    cannot have individual lengths, because padding would enter the statistics.
 
     Parameters
     ----------
@@ -31,9 +31,9 @@ class BiBNRNN(BiRNN):
     beta, gamma, gmean, gvar : Tensor ``(2 nout, 1)``
         Shift, scale, running mean and variance.
     grad_beta, grad_gamma : Tensor
-        Gradients of the first two.
+        Gradients of beta and gamma.
     rho, eps : float
-        What is kept of a running average at each batch; what is added to the variance.
+        Decay of the running averages per batch; constant added to the variance.
 
     Notes
     -----
@@ -71,7 +71,7 @@ class BiBNRNN(BiRNN):
         self._xsum, self._xvar, self.grad_beta, self.grad_gamma = (statistic(0.0) for _ in range(4))
 
     def init_params(self, shape: Any) -> None:
-        """As of all recurrent layers; the states are those of three parameters."""
+        """As in all recurrent layers, with states for three parameters."""
         super().init_params(shape)
         self.states = [[], [], []]
 
@@ -96,10 +96,10 @@ class BiBNRNN(BiRNN):
             self.eps, own_sum=True,
         )  # fmt: skip
         super()._input_gradients(views, views.sums_error, alpha, beta)
-        self.be.sum(D, axis=1, out=self.db)  # of the errors after the normalization, which is where biases are added
+        self.be.sum(D, axis=1, out=self.db)  # of the errors after normalization, where biases are added
 
     def set_lengths(self, lengths: Any) -> None:
-        """Refused, except None."""
+        """Refuse lengths; only None is accepted."""
         if lengths is not None:
             raise ArgumentError(f"{self.name}.set_lengths: batch normalization over padded sequences is not defined")
 
@@ -115,11 +115,11 @@ class BiBNRNN(BiRNN):
         return "W", "beta", "gamma", "gmean", "gvar"
 
     def stored_dtype(self, name: str) -> Any:
-        """The dtype of a parameter: statistics are at least float32."""
+        """The dtype of a parameter; statistics have at least float32."""
         return super().stored_dtype(name) if name == "W" else self.stats_dtype
 
     def set_states(self, pdict: Description) -> None:
-        """Take the optimizer states in ``pdict["states"]``, a list for each of W, beta and gamma."""
+        """Load the optimizer states in ``pdict["states"]``, one list for each of W, beta and gamma."""
         super().set_states(pdict)
         if len(self.states) != 3:
             self.states = [[], [], []]

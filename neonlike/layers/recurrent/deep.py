@@ -1,4 +1,4 @@
-"""Bidirectional layers on top of each other, as lists of layers."""
+"""Stacks of bidirectional layers, as lists of layers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _require_depth(depth: Any, where: str) -> int:
 
 
 class DeepBiRNN(list[Any]):
-    """A list of :class:`BiRNN` layers, in which each direction of a layer reads the same direction of the one below.
+    """A stack of :class:`BiRNN` layers; each direction reads the same direction of the layer below.
 
     Parameters
     ----------
@@ -34,9 +34,9 @@ class DeepBiRNN(list[Any]):
     depth : int
         Number of layers.
     batch_norm : bool
-        Of :class:`BiBNRNN` layers.
+        Use :class:`BiBNRNN` layers.
     bi_sum : bool
-        Add the directions up after each layer (:class:`BiSum`); the next one reads their sum in both directions.
+        Sum both directions after each layer (:class:`BiSum`); the next layer reads the sum in both directions.
 
     Raises
     ------
@@ -67,7 +67,7 @@ class DeepBiRNN(list[Any]):
 
 
 class DeepBiLSTM(list[Any]):
-    """A list of :class:`BiLSTM` layers, in which each direction of a layer reads the same direction of the one below.
+    """A stack of :class:`BiLSTM` layers; each direction reads the same direction of the layer below.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The gates of recurrent layers by neon's names: parts of the buffers that a layer's unroll writes."""
+"""The gates of recurrent layers under neon's names: parts of the buffers of an unroll."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __public_module__ = "neonlike.layers.recurrent"
 
 
 def gate(buffer: str, place: int, what: str) -> Any:
-    """A property: the steps of a gate, ``(nout, N)`` each, which lies in ``buffer`` of a layer at a place."""
+    """Property with the steps of a gate, ``(nout, N)`` each, at a fixed place in a layer's ``buffer``."""
 
     def steps_of(layer: Any) -> Any:
         found = getattr(layer, buffer, None)
@@ -23,7 +23,7 @@ def gate(buffer: str, place: int, what: str) -> Any:
 
 
 def part(name: str, first: int, last: int, what: str) -> Any:
-    """A property: rows of the parameter ``name``, those of the gates from ``first`` to before ``last``."""
+    """Property with the rows of parameter ``name`` for gates ``first`` to before ``last``."""
 
     def rows_of(layer: Any) -> Any:
         found = getattr(layer, name, None)

@@ -1,4 +1,4 @@
-"""GRU: a recurrent layer whose gates reset the state and mix it with a candidate."""
+"""GRU: a recurrent layer with gates that reset the state and mix it with a candidate."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ __public_module__ = "neonlike.layers.recurrent"
 class GRU(Recurrent):
     """Gated recurrent unit: h = (1 - z) · h_prev + z · n, n = activation(W_n · x + U_n · (r · h_prev) + b_n).
 
-    r, z = gate_activation of their rows of W_input · x + W_recur · h_prev + b. The rows of the weights are those of r,
-    z and n; U_n are the last of ``W_recur``.
+    r, z = gate_activation of their rows of W_input · x + W_recur · h_prev + b. The rows of the weights are in the order
+    r, z, n; U_n is the last part of ``W_recur``.
 
     Parameters
     ----------
     output_size, init, init_inner, activation, reset_cells
-        As of :class:`Recurrent`. ``init`` fills the weights of one gate after the other.
+        As of :class:`Recurrent`. ``init`` fills the weights gate by gate.
     gate_activation : Transform
 
     Attributes
     ----------
     h, h_prev : lists of Tensor ``(nout, N)``
-        State of each step, and before it.
+        State of each step, and the state before it.
     rzhcan_buffer, rzhcan_delta_buffer : Tensor ``(3 nout, steps * N)``
-        r, z and n, and after the backward pass the errors before their activations.
+        r, z and n; after the backward pass, the errors before their activations.
 
     Notes
     -----
@@ -65,7 +65,7 @@ class GRU(Recurrent):
     def _cut_gates(self, views: Views) -> None:
         n = self.nout
         views.sums, views.rzhcan = views.cut(self.rzhcan_buffer)
-        views.h_ff = views.rzhcan  # gates take the place of their projections
+        views.h_ff = views.rzhcan  # gates overwrite their projections
         reset_h_all, views.reset_h = views.cut(self._reset_h_buffer)
         views.D, views.rzhcan_delta = views.cut(self.rzhcan_delta_buffer)
         views.h_prev_back = [None, *views.h[:-1]]
@@ -76,7 +76,7 @@ class GRU(Recurrent):
         ]
 
     def _cut_gate_errors(self, views: Views) -> None:
-        """They lie in a buffer of the layer: see ``_cut_gates``."""
+        """Do nothing: ``_cut_gates`` cuts the layer's buffer of gate errors."""
 
     def _name_parts(self) -> None:
         super()._name_parts()

@@ -1,4 +1,4 @@
-"""LSTM: a recurrent layer with a cell that gates write to, keep and read."""
+"""LSTM: a recurrent layer with a cell controlled by write, keep and read gates."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ class LSTM(Recurrent):
     Parameters
     ----------
     output_size, init, init_inner, activation, reset_cells
-        As of :class:`Recurrent`. ``init`` fills the weights of one gate after the other.
+        As of :class:`Recurrent`. ``init`` fills the weights gate by gate.
     gate_activation : Transform
 
     Attributes
     ----------
     h, h_prev, c, c_prev, c_act : lists of Tensor ``(nout, N)``
-        State, cell and activation of the cell of each step, and those before.
+        State, cell and activated cell of each step, and their predecessors.
     ifog_buffer, ifog_delta_buffer : Tensor ``(4 nout, steps * N)``
-        Gates, and after the backward pass the errors before their activations.
+        Gates; after the backward pass, the errors before their activations.
     final_cell_error : Tensor ``(nout, N)``
-        Error that the last backward pass passed on to the cell before the first step.
+        Error that the last backward pass propagated to the cell before the first step.
 
     Notes
     -----
-    ``fprop(x, init_state=h)`` sets h alone, and the first step then counts as starting from 0 in the backward pass, as
-    in neon; with ``init_state=[h, c]`` gradients are exact.
+    ``fprop(x, init_state=h)`` sets only h, and the backward pass treats the first step as starting from 0, as neon
+    does; with ``init_state=[h, c]`` gradients are exact.
 
     Source: Hochreiter & Schmidhuber, "Long short-term memory" (1997); forget gate: Gers et al. (2000).
     """
@@ -70,7 +70,7 @@ class LSTM(Recurrent):
 
     def _cut_gates(self, views: Views) -> None:
         views.sums, views.ifog = views.cut(self.ifog_buffer)
-        views.h_ff = views.ifog  # gates take the place of their projections
+        views.h_ff = views.ifog  # gates overwrite their projections
         c_all, views.c = views.cut(self.c_buffer)
         _, views.c_act = views.cut(self.c_act_buffer)
         views.D, views.ifog_delta = views.cut(self.ifog_delta_buffer)
@@ -83,7 +83,7 @@ class LSTM(Recurrent):
         views.products = [recurrent_product(views, "dW_recur", views.D)]
 
     def _cut_gate_errors(self, views: Views) -> None:
-        """They lie in a buffer of the layer: see ``_cut_gates``."""
+        """Do nothing: ``_cut_gates`` cuts the layer's buffer of gate errors."""
 
     @property
     def _first_step_counts(self) -> bool:
@@ -97,7 +97,7 @@ class LSTM(Recurrent):
         )  # fmt: skip
 
     def set_final_cell_error(self, final: Tensor) -> None:
-        """Let the next backward pass begin with ``final``, ``(nout, N)``, as the error of the last cell."""
+        """Start the next backward pass with ``final``, ``(nout, N)``, as the error of the last cell."""
         self._cell_error = final
 
     def add_final_errors(self, error: Tensor, finals: Sequence[Tensor]) -> None:

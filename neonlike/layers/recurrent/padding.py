@@ -1,4 +1,4 @@
-"""Sequences of different lengths in one batch: the columns behind a sample's last step are padding."""
+"""Sequences of different lengths in one batch: columns after a sample's last step are padding."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __public_module__ = "neonlike.layers.recurrent"
 
 
 class Masks:
-    """The masks that layers multiply by, or gather with, on the backend.
+    """Masks on the backend, for multiplication and for selecting steps.
 
     Attributes
     ----------
     valid, last : Tensor ``(1, steps * N)``
-        1 at a sample's steps; 1 at its last step.
+        1 at each step of a sample; 1 at its last step.
     empty : Tensor ``(1, N)``
-        1 for a sample of no steps.
+        1 for a sample without steps.
     mean : Tensor ``(1, steps * N)``
         1 / length at a sample's steps.
     """
@@ -42,7 +42,7 @@ def _row(values: np.ndarray) -> np.ndarray:
 
 
 def padding_of(lengths: Any, layer: Any) -> Padding | None:
-    """The padding that a layer's ``set_lengths`` was given lengths for, which are checked; None for None."""
+    """Check the lengths passed to a layer's ``set_lengths`` and return their padding; None for None."""
     found = lengths if isinstance(lengths, Padding | None) else Padding(lengths)
     if found is not None:
         found.check(layer)
@@ -50,13 +50,13 @@ def padding_of(lengths: Any, layer: Any) -> Padding | None:
 
 
 def _steps_of(layer: Any) -> int | None:
-    """Time steps of the inputs that a layer was configured for; None if it was not, or they are no sequences."""
+    """Time steps that a layer was configured for; None if unconfigured, or if inputs are not sequences."""
     shape = getattr(layer, "in_shape", None)
     return int(shape[1]) if isinstance(shape, tuple) and len(shape) == 2 else None
 
 
 class Padding:
-    """Lengths of the samples of a batch, and the masks made of them, which the layers of a network share.
+    """Lengths of the samples of a batch, and their masks, shared by the layers of a network.
 
     Parameters
     ----------
@@ -65,13 +65,13 @@ class Padding:
     Raises
     ------
     DTypeError, ShapeError
-        If it is not a vector of integers from 0.
+        If it is not a vector of non-negative integers.
     """
 
     def __init__(self, lengths: Any) -> None:
         try:
             values = np.asarray(lengths.get() if isinstance(lengths, Tensor) else lengths)
-        except ValueError:  # of rows of several lengths, or of things that have shapes
+        except ValueError:  # rows of different lengths, or objects with shapes
             values = np.asarray(None)
         if values.dtype.kind not in "iuf" or values.size == 0 or (values != values.astype(np.int64)).any():
             raise DTypeError(f"set_lengths: expected a length for each sample, as integers, got {shown(lengths)}")
@@ -83,7 +83,7 @@ class Padding:
         self._made: dict[Any, Masks] = {}
 
     def check(self, layer: Any) -> None:
-        """Raise ShapeError if a length is beyond the steps that ``layer`` was configured for, if it was."""
+        """Raise ShapeError if a length exceeds the steps that ``layer`` is configured for."""
         steps = _steps_of(layer)
         if steps is not None and int(self.lengths.max()) > steps:
             raise ShapeError(
@@ -97,7 +97,7 @@ class Padding:
         Raises
         ------
         ShapeError
-            If there are other samples than lengths, or fewer steps than the longest.
+            If the number of samples differs from the number of lengths, or a length exceeds the steps.
         """
         key = extent, like.dtype.name, id(like.backend)
         if key not in self._made:

@@ -1,4 +1,4 @@
-"""Layers that make one output of a sequence: the sum, the mean or the last of its steps; the sum of two directions."""
+"""Layers that reduce a sequence to one output: sum, mean or last step; and the sum of two directions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __public_module__ = "neonlike.layers.recurrent"
 
 
 class RecurrentOutput(Layer):
-    """Base of layers that weight the steps of a sequence ``(features, steps)`` and add them up to ``(features, 1)``."""
+    """Base of layers that reduce a sequence ``(features, steps)`` to ``(features, 1)`` by a weighted sum of steps."""
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__(name)
@@ -41,7 +41,7 @@ class RecurrentOutput(Layer):
         return f"{self.classnm} Layer '{self.name}': {self.nin} inputs, {self.nsteps} steps"
 
     def configure(self, in_obj: Any) -> Layer:
-        """Input ``(features, steps)``; of an image ``(C, H, W)`` the last are the steps."""
+        """Set the shapes for an input ``(features, steps)``; the last axis of an image ``(C, H, W)`` is the steps."""
         super().configure(in_obj)
         self.nin, self.nsteps = interpret_in_shape(self.in_shape)
         self.out_shape = (self.nin, 1)
@@ -54,9 +54,9 @@ class RecurrentOutput(Layer):
         self._extent = self._x = self.inputs = None
 
     def set_lengths(self, lengths: Any) -> None:
-        """Let each sample of the following batches have a length of its own; None: all steps.
+        """Set the length of each sample in the following batches; None: all steps.
 
-        Steps behind the last one of a sample do not count; of no steps at all the result is 0.
+        Steps after a sample's last one do not count; a sample without steps gives 0.
 
         Parameters
         ----------
@@ -72,7 +72,7 @@ class RecurrentOutput(Layer):
 
     @property
     def xs(self) -> Any:
-        """Their steps, ``(features, N)`` each."""
+        """The steps of these inputs, ``(features, N)`` each."""
         if self._extent is None:
             return None
         used = first_columns(in_rows(self.inputs, self.nin), self._extent.columns)
@@ -90,7 +90,7 @@ class RecurrentOutput(Layer):
         return first_columns(in_rows(buffer, self.nin), extent.columns).reshape(self.nin, *extent)
 
     def fprop(self, inputs: Any, inference: bool = False) -> Tensor:
-        """Outputs ``(features, N)``; in inference of fewer samples than a batch, too.
+        """Outputs ``(features, N)``; inference accepts partial batches.
 
         Parameters
         ----------
@@ -113,7 +113,7 @@ class RecurrentOutput(Layer):
         return total * self._weights if isinstance(self._weights, float) and self._weights != 1 else total
 
     def bprop(self, error: Any, alpha: float = 1.0, beta: float = 0.0) -> Any:
-        """deltas of each step = alpha · its weight · error + beta · deltas.
+        """deltas of each step = alpha · weight of the step · error + beta · deltas.
 
         Parameters
         ----------
@@ -190,7 +190,7 @@ class BiSum(Layer):
         return f"BiSum Layer '{self.name}': {self.nin} inputs, {self.nsteps} steps"
 
     def configure(self, in_obj: Any) -> Layer:
-        """Input ``(2 features, steps)``, output ``(features, steps)``."""
+        """Set the shapes: input ``(2 features, steps)``, output ``(features, steps)``."""
         super().configure(in_obj)
         self.nin, self.nsteps = interpret_in_shape(self.in_shape)
         if self.nin % 2:
@@ -204,9 +204,9 @@ class BiSum(Layer):
         self.allocated_samples = self.outputs.shape[1] // self.nsteps
 
     def fprop(self, inputs: Any, inference: bool = False) -> Tensor:
-        """Outputs ``(features, steps * N)``; in inference of fewer samples than a batch, too."""
+        """Outputs ``(features, steps * N)``; inference accepts partial batches."""
         extent = extent_of(self, inputs, self.nin, inference)
-        if extent != self._extent:  # else it stays the same object, as passes that are repeated need
+        if extent != self._extent:  # otherwise keep the object, as repeated passes require
             self._extent = extent
         self.inputs = inputs
         outputs: Tensor = self.outputs

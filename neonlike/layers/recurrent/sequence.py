@@ -1,4 +1,4 @@
-"""The base of all recurrent layers: one weight of named parts, inputs as steps, buffers cut to what is used."""
+"""The base of all recurrent layers: one weight with named parts, inputs as steps, buffers cut to the extent in use."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from neonlike.layers.recurrent.steps import (
 __public_module__ = "neonlike.layers.recurrent"
 
 MOST_VIEWS = 8
-"""Extents whose views are kept."""
+"""Number of extents with cached views."""
 
 
 class Views(SimpleNamespace):
-    """A layer's buffers cut to the extent of a call; layers add theirs, lists of steps above all.
+    """A layer's buffers, cut to the extent of a call; layers add their own buffers and lists of steps.
 
     Attributes
     ----------
     extent : Extent
     result : Tensor
-        What the forward pass returns.
+        The result of the forward pass.
     outputs : Tensor
         Its columns in use.
     """
@@ -51,8 +51,8 @@ class Views(SimpleNamespace):
     def cut(self, buffer: Tensor) -> tuple[Any, list[Any]]:
         """The columns of ``buffer`` in use, and their steps.
 
-        In inference of fewer samples than a batch there are no gaps between rows; of one sample there are none between
-        the values of a step, which unrolls read and write together.
+        For partial batches in inference there are no gaps between rows; with one sample the values of a step are
+        adjacent, because unrolls read and write them together.
         """
         rows, columns = buffer.shape[0], self.extent.columns
         if not self.result.shape[1] == columns < buffer.shape[1]:
@@ -67,31 +67,31 @@ class Views(SimpleNamespace):
 class SequenceLayer(ParameterLayer):
     """Base of recurrent layers.
 
-    All parameters lie in one weight ``W``, whose rows are those of named parts: ``W_input``, ``W_recur`` and ``b``, in
-    a bidirectional layer two of each. A part is the *reshape* of its rows to ``(gates * nout, rows)``.
+    All parameters are rows of one weight ``W`` with named parts: ``W_input``, ``W_recur`` and ``b``, two of each in a
+    bidirectional layer. A part is its rows *reshaped* to ``(gates * nout, rows)``.
 
     Parameters
     ----------
     output_size : int
-        Units of the layer (of each direction).
+        Units of the layer (per direction).
     init : Initializer or array
-        For each gate's part of the weights, one after the other; or all of ``W``. Biases start from 0.
+        Initializer of the weights, applied gate by gate; or the values of all of ``W``. Biases start from 0.
     init_inner : Initializer, optional
-        For the recurrent weights; ``init`` by default.
+        Initializer of the recurrent weights; ``init`` by default.
     activation : Transform
     reset_cells : bool
-        Start each batch from a state of 0, instead of the last state of the batch before.
+        Start each batch from a state of 0, not from the last state of the previous batch.
 
     Attributes
     ----------
     nin, nout, nsteps : int
-        Features of a step of the input, units, steps.
+        Features per step of the input, units, steps.
     W, dW : Tensor
         Weight and gradient ``(rows of all parts, gates * nout)``.
     x : Tensor or None
         Inputs of the last forward pass.
     out_deltas_buffer : Tensor or None
-        The error for the layer before, another name of ``deltas``.
+        The error for the previous layer, another name of ``deltas``.
     """
 
     overwrites_error = True
@@ -133,7 +133,7 @@ class SequenceLayer(ParameterLayer):
         return copied(self, memo, self.W is not None)
 
     def _forget(self) -> None:
-        """Drop what was kept of the tensors of earlier calls, and the state."""
+        """Drop the cached views of earlier calls' tensors, and the state."""
         self.x: Any = None
         self._last: Any = None
         self._x_used: Any = None
@@ -147,7 +147,7 @@ class SequenceLayer(ParameterLayer):
     # -- life cycle ----------------------------------------------------------------------------------------
 
     def configure(self, in_obj: Any) -> Layer:
-        """Input ``(nin, steps)``; an int is one step, an image ``(C, H, W)`` W steps of C·H features."""
+        """Set the shapes for an input ``(nin, steps)``, an int (one step) or an image ``(C, H, W)`` (W steps)."""
         super().configure(in_obj)
         self.nin, self.nsteps = interpret_in_shape(self.in_shape)
         self._configure_sizes()
@@ -155,11 +155,11 @@ class SequenceLayer(ParameterLayer):
         return self
 
     def _configure_sizes(self) -> None:
-        """Set what depends on the input's features and steps."""
+        """Set the attributes that depend on the input's features and steps."""
         self.out_shape = (self.nout, self.nsteps)
 
     def _features(self) -> int:
-        """Rows of the input."""
+        """Number of rows of the input."""
         return self.nin
 
     def allocate(self, shared_outputs: Tensor | None = None) -> None:  # type: ignore[override]
@@ -182,24 +182,24 @@ class SequenceLayer(ParameterLayer):
             self._allocate_steps(apart)
 
     def _allocate_outputs(self, shared_outputs: Tensor | None, apart: bool) -> None:
-        """Create the outputs, if not as a buffer of ``out_shape``."""
+        """Create the outputs, unless they are a plain buffer of ``out_shape``."""
 
     def _is_followed_in_place(self) -> bool:
-        """Whether the next layer overwrites the outputs, which the backward pass needs as they were."""
+        """Whether the next layer overwrites the outputs, which the backward pass needs unchanged."""
         return self.next_layer is not None and not getattr(self.next_layer, "owns_output", True)
 
     def _allocate_steps(self, apart: bool) -> None:
-        """Create the buffers of steps; ``apart``: the states are not kept in ``outputs``, which others write to."""
+        """Create the buffers of steps; ``apart``: states are not kept in ``outputs``, because others write there."""
         raise NotDefined(f"{self.classnm} does not define _allocate_steps")
 
     def _step_buffer(self, rows: int) -> Tensor:
-        """Zeros ``(rows, steps * N)``; of one sample the values of a step lie side by side, as in ``Views.cut``."""
+        """Zeros ``(rows, steps * N)``; with one sample the values of a step are adjacent, as in ``Views.cut``."""
         alone = self.allocated_samples == 1
         made: Tensor = self.be.zeros((self.nsteps, rows)).T if alone else self.be.iobuf((rows, self.nsteps))
         return made
 
     def set_deltas(self, delta_buffers: DeltasTree | list[Any]) -> None:
-        """Take an error buffer for the layer before, unless this is the first layer."""
+        """Take an error buffer for the previous layer, unless this is the first layer."""
         super().set_deltas(delta_buffers)
         self.out_deltas_buffer = self.deltas
 
@@ -215,7 +215,7 @@ class SequenceLayer(ParameterLayer):
         return dict(zip(rows, itertools.accumulate(rows.values(), initial=0)))
 
     def init_params(self, shape: Any) -> None:
-        """Create the weight and its gradient; fill the parts gate by gate, biases with 0."""
+        """Create the weight and its gradient; fill the parts gate by gate, and biases with 0."""
         if shape is None or isinstance(self.init, Tensor | np.ndarray):
             super().init_params(shape)
             return
@@ -231,7 +231,7 @@ class SequenceLayer(ParameterLayer):
                     (self.init_inner if inner else self.init).fill(getattr(self, name)[rows])
 
     def _name_parts(self) -> None:
-        """Make ``W_input``, ``dW_input``, ... views of ``W`` and ``dW``, and ``_W_input_T``, ... transposed ones."""
+        """Create the views ``W_input``, ``dW_input``, ... of ``W`` and ``dW``, and transposed ``_W_input_T``, ..."""
         gates, starts = self.ngates * self.nout, self._part_starts()
         for name, rows in self._part_rows().items():
             places = slice(starts[name], starts[name] + rows)
@@ -253,7 +253,7 @@ class SequenceLayer(ParameterLayer):
         self._x_used = value
 
     def _begin(self, inputs: Any, inference: bool) -> tuple[Views, bool]:
-        """Take the inputs; the views for them, and whether they lie where those of the call before did."""
+        """Take the inputs; return their views, and whether they use the same memory as in the previous call."""
         features = self._features()
         extent = extent_of(self, inputs, features, inference)
         if self._named[0] is not self.W or self._named[1] is not self.dW:
@@ -286,7 +286,7 @@ class SequenceLayer(ParameterLayer):
         raise NotDefined(f"{self.classnm} does not define _cut_buffers")
 
     def _take_error(self, error: Any, views: Views | None) -> Views:
-        """Take the error at the outputs: ``views.e`` and ``views.e_steps``; of what is still read then, a copy."""
+        """Take the error at the outputs as ``views.e`` and ``views.e_steps``, copied if it is still read elsewhere."""
         used = require_error(self, error, self.outputs.shape[0], None if views is None else views.extent)
         assert views is not None
         used = apart(self, used, self.outputs, self.x)
@@ -300,13 +300,13 @@ class SequenceLayer(ParameterLayer):
         raise NotDefined(f"{self.classnm} does not define _cut_error")
 
     def _deltas(self, views: Views) -> Any:
-        """The error for the layer before as ``(features, columns in use)``; None for a first layer."""
+        """The error for the previous layer as ``(features, columns in use)``; None for a first layer."""
         if self.deltas is None:
             return None
         return first_columns(in_rows(self.deltas, self._x_used.shape[0]), views.extent.columns)
 
     def _input_gradients(self, views: Views, D: Tensor, alpha: float, beta: float) -> None:
-        """Gradients of input weights and biases and the error for the layer before, of the errors ``D`` of the sums."""
+        """Compute the input side's gradients, and the previous layer's error, from ``D``, the errors of the sums."""
         self.be.compound_dot(D, self._x_used.T, self.dW_input)
         self.be.sum(D, axis=1, out=self.db)
         deltas = self._deltas(views)
@@ -316,10 +316,10 @@ class SequenceLayer(ParameterLayer):
     # -- sequences of different lengths --------------------------------------------------------------------
 
     def set_lengths(self, lengths: Any) -> None:
-        """Let each sample of the following batches have a length of its own; None: all steps.
+        """Set the length of each sample in the following batches; None: all steps.
 
-        Outputs behind a sample's last step are 0, no error comes from there, and its final state is that of its last
-        step. A backward direction begins at the last step. Inputs behind it must be finite, and do not matter.
+        Outputs after a sample's last step are 0 and their errors are ignored; its final state is the state of its last
+        step. A backward direction starts at the last step. Inputs after it must be finite, but have no effect.
 
         Parameters
         ----------
@@ -333,7 +333,7 @@ class SequenceLayer(ParameterLayer):
 
 
 def require_state(layer: Layer, given: Any, shape: tuple[int, int], count: int) -> list[Tensor]:
-    """The tensors of an initial state: h alone, or a list of all of them."""
+    """Check an initial state and return its tensors: h alone, or a list of all states."""
     tensors = list(given) if isinstance(given, list | tuple) else [given]
     where = f"{layer.name}.fprop: init_state"
     if len(tensors) not in (1, count):

@@ -1,4 +1,4 @@
-"""Recurrent: a layer whose step is h = activation(W_input · x + W_recur · h_prev + b); the base of LSTM and GRU."""
+"""Recurrent layer with steps h = activation(W_input · x + W_recur · h_prev + b); base of LSTM and GRU."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ class Recurrent(SequenceLayer):
     output_size : int
         Units.
     init : Initializer or array
-        For the weights; an array holds all of ``W``.
+        Initializer of the weights; an array holds all of ``W``.
     init_inner : Initializer, optional
-        For the recurrent weights.
+        Initializer of the recurrent weights.
     activation : Transform
     reset_cells : bool
-        Start each batch from a state of 0. Without it the state before the first step is the last one of the batch
-        before, as long as inputs come in the same buffer and of as many samples; else it is 0.
+        Start each batch from a state of 0. Otherwise the initial state is the last state of the previous batch, as long
+        as inputs come in the same buffer with the same number of samples; else it is 0.
 
     Attributes
     ----------
     h, h_prev, h_ff : lists of Tensor ``(nout, N)``
-        State, the state before and the input projection of each step.
+        State, previous state and input projection of each step.
     h_delta : list of Tensor ``(nout, N)``
-        The error that each step of the last backward pass passed on to the state before it.
+        The error that each step of the last backward pass propagated to the previous state.
     final_state_buffer, final_hidden_error : Tensor ``(nout, N)``
         The last state, and the first of ``h_delta``.
 
     Notes
     -----
-    The backward pass is truncated at the first step of the batch: the state that a batch starts from counts as 0,
-    unless it was given as ``init_state``. It overwrites the error that it is given.
+    The backward pass is truncated at the first step of the batch: the initial state counts as 0, unless it was passed
+    as ``init_state``. It overwrites its error argument.
 
     Source: Elman, "Finding structure in time" (1990).
     """
 
     repeatable = True
     step_lists: ClassVar[tuple[str, ...]] = ("h", "h_prev", "h_ff")
-    """Views of all steps that are attributes of the layer."""
+    """Views of all steps, also available as layer attributes."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Recurrent(SequenceLayer):
         self._cut_gates(views)
 
     def _cut_gates(self, views: Views) -> None:
-        """Add buffers of gates to ``views``, and ``sums``, what the product of the inputs goes to."""
+        """Add gate buffers to ``views``, and ``sums``, the destination of the input projection."""
         views.sums, views.h_ff = views.cut(self.h_ff_buffer)
 
     def _cut_error(self, views: Views, error: Tensor) -> None:
@@ -104,7 +104,7 @@ class Recurrent(SequenceLayer):
         self._cut_gate_errors(views)
 
     def _cut_gate_errors(self, views: Views) -> None:
-        """Add ``D``, the errors before the activations, and the products that are gradients of recurrent weights."""
+        """Add ``D``, the errors before the activations, and the products for gradients of recurrent weights."""
         views.D = views.e
         views.products = [recurrent_product(views, "dW_recur", views.D)]
 
@@ -115,32 +115,32 @@ class Recurrent(SequenceLayer):
         return self.get_state()[0]
 
     def get_state(self) -> list[Tensor]:
-        """Copies of all that goes from step to step, after the last one, h first, each ``(nout, N)``.
+        """Copies of all states after the last step, h first, each ``(nout, N)``.
 
-        ``fprop(x, init_state=state)`` goes on from there.
+        ``fprop(x, init_state=state)`` continues from there.
         """
         if self._last is None:
             raise ArgumentError(f"{self.name}: there is no state yet; call fprop first")
         return [self.be.array(final) for _, _, final in self._last.states]
 
     def set_state(self, state: Any) -> None:
-        """Start the next forward pass as with ``init_state=state``, whatever buffer its inputs are in; None: from 0."""
+        """Start the next forward pass as with ``init_state=state``, regardless of its input buffer; None: from 0."""
         if state is None:
             self.x = None
         self._next_state = state
 
     def get_final_hidden_error(self) -> Tensor:
-        """Error that the last backward pass passed on to the state before the first step, ``(nout, N)``."""
+        """Error propagated to the state before the first step by the last backward pass, ``(nout, N)``."""
         passed: Tensor = self.final_hidden_error if self._last is None else self._last.h_passed
         return passed
 
     def add_final_error(self, error: Tensor, final: Tensor) -> None:
-        """Add the error of the final state to the error at the outputs that ``bprop`` is to be given.
+        """Add the final state's error to the error at the outputs, before ``bprop``.
 
         Parameters
         ----------
         error : Tensor ``(nout, steps * N)``
-            Changed in place: at the last step, or at that of each sample if there are lengths.
+            Changed in place at the last step, or at each sample's last step if there are lengths.
         final : Tensor ``(nout, N)``
         """
         views = self._last
@@ -165,7 +165,7 @@ class Recurrent(SequenceLayer):
         return [self.final_hidden_error]
 
     def _set_initial_states(self, views: Views, carry: bool, init_state: Any) -> None:
-        """Fill the states before the first step: those given, or those carried over from the last batch, or 0."""
+        """Fill the states before the first step: given states, states carried over from the last batch, or 0."""
         given: list[Tensor] = []
         init_state = self._next_state if init_state is None else init_state
         if init_state is not None:
@@ -200,9 +200,9 @@ class Recurrent(SequenceLayer):
         ----------
         inputs : Tensor ``(nin, steps * N)``
         inference : bool
-            Fewer samples than a batch are taken, too.
+            Partial batches are accepted.
         init_state : Tensor ``(nout, N)`` or list of Tensor, optional
-            h before the first step; or all of :meth:`get_state`, of an LSTM h and c.
+            h before the first step; or the whole of :meth:`get_state`, for an LSTM h and c.
 
         Raises
         ------
@@ -215,7 +215,7 @@ class Recurrent(SequenceLayer):
         self.be.compound_dot(self.W_input, self._x_used, views.sums)
         self._unroll(views)
         if masks is not None:
-            views.h_all[:] = self.be.where(masks.valid, views.h_all, 0)  # what ran on may be infinite
+            views.h_all[:] = self.be.where(masks.valid, views.h_all, 0)  # steps in the padding may be infinite
         self._keep_final_states(views)
         if views.h_all is not views.outputs:
             views.outputs[:] = views.h_all
@@ -223,7 +223,7 @@ class Recurrent(SequenceLayer):
         return result
 
     def bprop(self, deltas: Any, alpha: float = 1.0, beta: float = 0.0) -> Any:
-        """Gradients of the parameters, and the error for the layer before.
+        """Gradients of the parameters, and the error for the previous layer.
 
         Parameters
         ----------
@@ -248,14 +248,14 @@ class Recurrent(SequenceLayer):
         return self.deltas
 
     def _unroll(self, views: Views) -> None:
-        """All steps, from the input projections in ``views.sums``."""
+        """Run all steps, from the input projections in ``views.sums``."""
         steps = views.extent.steps
         self.be.compound_rnn_unroll_fprop(
             self.W_recur, views.h_prev, views.h_ff, views.h, self.b, self.nout, steps, steps, self.activation
         )
 
     def _unroll_back(self, views: Views) -> None:
-        """Errors of all steps, into ``views.D``, and those passed on to the state before the first."""
+        """Compute the errors of all steps in ``views.D``, and the error propagated to the initial state."""
         steps = views.extent.steps
         self.be.compound_rnn_unroll_bprop(
             self._W_recur_T, views.e_prev, views.e_steps, views.h, self.nout, steps, steps, self.activation
@@ -263,7 +263,7 @@ class Recurrent(SequenceLayer):
 
     @property
     def _first_step_counts(self) -> bool:
-        """Whether the state before the first step is one that gradients are taken at."""
+        """Whether gradients include the state before the first step."""
         return self._states_given > 0
 
     def _recurrent_gradient(self, views: Views) -> None:
@@ -281,7 +281,7 @@ class Recurrent(SequenceLayer):
 
     @property
     def h_delta(self) -> Any:
-        """After the backward pass, as long as its error is not overwritten: what each step passed to the one before."""
+        """Errors propagated to each previous step by the backward pass, until its error buffer is overwritten."""
         if self._error_views is None:
             return None
         views = self._error_views
@@ -294,14 +294,14 @@ class Recurrent(SequenceLayer):
 
 
 def recurrent_product(views: Views, gradient: str, D: Tensor, factor: Any = None) -> tuple[Any, ...]:
-    """The product D · factorᵀ over all steps, the first one apart, as ``_recurrent_gradient`` takes it.
+    """The product D · factorᵀ over all steps, with the first step apart, for ``_recurrent_gradient``.
 
     Parameters
     ----------
     gradient : str
-        Attribute that the product goes to.
+        Attribute for the result.
     factor : Tensor ``(nout, steps * N)``, optional
-        What ``D`` belongs to in each step; the state before it by default.
+        The factor of ``D`` in each step; by default the previous state.
     """
     samples = views.extent.samples
     if factor is None:

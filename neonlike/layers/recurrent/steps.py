@@ -1,7 +1,7 @@
 """Sequences in columns: column ``t * N + n`` of a buffer is step t of sample n.
 
-A layer is configured for a number of steps and samples. A call may use fewer of both; :func:`extent_of` says how many,
-and the columns in use are then the first ``steps * samples`` ones, with steps of that many samples.
+A layer is configured for a number of steps and samples. A call may use fewer of both, according to
+:func:`extent_of`: the columns in use are then the first ``steps * samples`` ones, with steps of that many samples.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __public_module__ = "neonlike.layers.recurrent"
 def interpret_in_shape(shape: Any) -> tuple[int, int]:
     """Read an input shape as (features, steps).
 
-    An int n is ``(n, 1)``, a pair is taken as it is; the last entry of any other tuple is the steps: an image
+    An int n is ``(n, 1)``, a pair is used as it is; the last entry of any other tuple is the steps: an image
     ``(C, H, W)`` is W steps of C·H features.
 
     Raises
@@ -76,22 +76,22 @@ def get_steps(x: Any, shape: Sequence[int]) -> list[Any]:
 
 
 class Extent(NamedTuple):
-    """How much of its buffers a call of a layer uses."""
+    """Steps and samples in use during a call of a layer."""
 
     steps: int
     samples: int
 
     @property
     def columns(self) -> int:
-        """Columns in use."""
+        """Number of columns in use."""
         return self.steps * self.samples
 
 
 def extent_of(layer: Any, inputs: Tensor, features: int, inference: bool) -> Extent:
     """Steps and samples of ``inputs (features, columns)``: as allocated, or fewer.
 
-    Fewer are what :meth:`Layer.set_batch_size` and :meth:`Layer.set_seq_len` say; without them, in inference, fewer
-    columns are fewer samples of as many steps as the layer was configured for.
+    :meth:`Layer.set_batch_size` and :meth:`Layer.set_seq_len` set smaller numbers; without them, fewer columns in
+    inference mean fewer samples with the configured number of steps.
 
     Raises
     ------
@@ -129,7 +129,7 @@ def extent_of(layer: Any, inputs: Tensor, features: int, inference: bool) -> Ext
 
 
 def _is_image(layer: Any, inputs: Tensor, features: int) -> bool:
-    """Whether ``inputs`` has a row for each element of a sample, in the order of its maps."""
+    """Whether ``inputs`` has one row per element of a sample, in the order of its maps."""
     return isinstance(layer.in_shape, tuple) and inputs.shape[0] == features * layer.nsteps
 
 
@@ -146,7 +146,7 @@ def _other_columns(where: str, layer: Any, columns: int, inference: bool) -> str
 
 
 def same_memory(a: Any, b: Any) -> bool:
-    """Whether two tensors are the same elements of the same buffer (of which the caller must have held ``b``)."""
+    """Whether two tensors are the same elements of the same buffer (the caller must have kept ``b`` alive)."""
     if a is b:
         return True
     return bool(
@@ -161,12 +161,12 @@ def same_memory(a: Any, b: Any) -> bool:
 
 
 def in_rows(buffer: Any, features: int) -> Any:
-    """A buffer as ``(features, columns)``: itself, or reshaped if it has other rows, as those of images have."""
+    """A buffer as ``(features, columns)``: itself, or reshaped if it has the rows of images."""
     return buffer if buffer.shape[0] == features else buffer.viewed(features, -1)
 
 
 def first_columns(buffer: Any, columns: int) -> Any:
-    """The first columns of a buffer; the buffer itself if these are all."""
+    """The first columns of a buffer; the buffer itself if it has no others."""
     return buffer if buffer.shape[1] == columns else buffer[:, :columns]
 
 
@@ -176,9 +176,9 @@ def require_error(layer: Layer, error: Any, rows: int, extent: Extent | None) ->
     Raises
     ------
     ArgumentError
-        If there was no forward pass.
+        If no forward pass has run.
     ShapeError, DTypeError
-        If ``error`` is not a tensor ``(rows, columns)`` with as many columns as the forward pass had, or more.
+        If ``error`` is not a tensor ``(rows, columns)`` with at least the columns of the forward pass.
     """
     where = f"{layer.name}.bprop"
     if extent is None:

@@ -75,7 +75,7 @@ def test_gradients_by_any_variables_and_of_gradients(g):
 
 
 def test_gradients_of_what_was_written_into_a_part_of_memory(g):
-    """Which no command had made: it is no part of the gradient."""
+    """A part of memory that no command wrote has no gradient."""
     x, whole = g.variable(value=X), g.variable((3, 3))
     g.exec(SQR, [x], [g.alias(whole, (1, 0), (2, 3))])
     (slope,) = g.backward(g.exec(commands.sum_of(), [whole]), [x])

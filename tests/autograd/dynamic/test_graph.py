@@ -1,4 +1,4 @@
-"""Dynamic graphs: variables, constants, aliases, commands; each ability as a program uses it, and what is refused."""
+"""Dynamic graphs: variables, constants, aliases and commands, each as a program uses it, and their errors."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def test_gradients_go_through_writes_of_aliases(g):
 @pytest.mark.parametrize("show", [lambda x: x.T, lambda x: x[:, ::-1], lambda x: x.reshape((3, 2)), lambda x: x])
 @pytest.mark.parametrize("asked", [False, True])
 def test_results_that_are_views_keep_their_values(g, show, asked):
-    """Of memory that is overwritten; a command after that finds them too."""
+    """A view of overwritten memory keeps its values, also for later commands."""
     x = g.variable(value=X)
     y = g.exec(commands.function(show), [x])
     part = g.alias(y, shape=(1, 2))

@@ -257,7 +257,7 @@ LAYERS: list[dict[str, int]] = [
 
 
 def in_a_process(text: str, *arguments: str, **variables: str) -> Any:
-    """What a fresh interpreter prints, as JSON."""
+    """Run a fresh interpreter; return its output, parsed as JSON."""
     done = subprocess.run(
         [sys.executable, "-c", text, *arguments],
         capture_output=True,

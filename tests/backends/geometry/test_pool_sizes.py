@@ -1,4 +1,4 @@
-"""Sizes of pooling layers and of their workspaces, and what does not fit."""
+"""Sizes of pooling layers and of their workspaces, and errors of mismatched sizes."""
 
 from __future__ import annotations
 

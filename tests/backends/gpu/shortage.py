@@ -1,4 +1,4 @@
-"""A GPU's memory that runs out at a request of one's choice, and what the rest of it held."""
+"""A GPU whose memory runs out at a chosen request, and the contents of its other memory."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def running_out(be: Any, after: int) -> Iterator[None]:
 
 @contextmanager
 def driver_running_out(be: Any, after: int) -> Iterator[None]:
-    """In this block the driver has memory for so many requests; what is given back meanwhile serves others.
+    """The driver has memory for so many requests in this block; returned memory serves later ones.
 
     Each block is a request, as large ones are.
     """
@@ -53,7 +53,7 @@ def driver_running_out(be: Any, after: int) -> Iterator[None]:
 
 
 class Held:
-    """Memory that the device of ``be`` hands out while :meth:`noted` lasts, and what it holds."""
+    """Memory handed out by the device of ``be`` while :meth:`noted` lasts, and its contents."""
 
     def __init__(self, be: Any) -> None:
         self.device = be.device
@@ -61,7 +61,7 @@ class Held:
 
     @contextmanager
     def noted(self) -> Iterator[None]:
-        """Note what is handed out in this block."""
+        """Record the memory handed out in this block."""
         pool, allocate = self.device.pool, self.device.pool.allocate
 
         def noting(nbytes: int) -> MemoryBlock:
@@ -73,11 +73,11 @@ class Held:
             yield
 
     def bytes(self) -> list[Any]:
-        """What is in the blocks that are still in use."""
+        """Contents of the blocks still in use."""
         return [self.device.to_host(array) for array in self._arrays()]
 
     def restore(self, values: list[Any]) -> None:
-        """Write back what :meth:`bytes` gave."""
+        """Write back the contents returned by :meth:`bytes`."""
         for array, value in zip(self._arrays(), values, strict=True):
             self.device.from_host(value, array)
 

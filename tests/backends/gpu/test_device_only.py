@@ -1,4 +1,4 @@
-"""That compound primitives run on the GPU alone, without copying to the host or waiting for the device."""
+"""Compound primitives run on the GPU alone, without copying to the host or waiting for the device."""
 
 from __future__ import annotations
 

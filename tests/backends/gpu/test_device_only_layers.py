@@ -1,4 +1,4 @@
-"""That layers, containers and costs run on the GPU alone, both ways, without copying to the host or waiting."""
+"""Layers, containers and costs run on the GPU alone, both ways, without copying to the host or waiting."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def test_a_replayed_assignment_gives_the_same(be: Any, name: str) -> None:
 
 
 def test_a_sum_in_several_launches_keeps_its_working_memory(be: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of each pass over 300,000 elements a launch; others of the same size in between."""
+    """Each reduction over 300,000 elements has a launch of its own; other sums of the same size run in between."""
     rooms: list[int] = []
     a, out = be.array(host((600, 500))), be.empty((1, 1))
     starts = be.device.starts.block
@@ -93,7 +93,7 @@ def test_nothing_else_gets_the_working_memory_of_a_repeated_sum(be: Any) -> None
 
 
 def test_a_sum_for_which_no_memory_can_be_kept_is_made_but_not_repeated(be: Any) -> None:
-    """What it would be repeated with is asked for when it has been made."""
+    """Memory for repeating a sum is requested after its first run."""
     a, out = be.ones((3, 1 << 16)), be.empty((3, 1))
     for _ in range(4):
         out.fill(0)

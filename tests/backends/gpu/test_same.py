@@ -30,7 +30,7 @@ RANDOM = (
 
 
 def on_both(compute: Callable[[Backend], list[Any]], **options: Any) -> tuple[list[Any], list[Any]]:
-    """What ``compute`` returns on the CPU and on the GPU, one after the other."""
+    """Results of ``compute`` on the CPU and on the GPU, in this order."""
     found = []
     for name in ("cpu", "gpu"):
         be = gen_backend(name, rng_seed=42, batch_size=16, **options)
@@ -40,7 +40,7 @@ def on_both(compute: Callable[[Backend], list[Any]], **options: Any) -> tuple[li
 
 
 def same(compute: Callable[[Backend], list[Any]], **options: Any) -> list[Any]:
-    """What ``compute`` returns, which must be the same bits on both."""
+    """Result of ``compute``, asserted to be bit-identical on the CPU and the GPU."""
     ours, theirs = on_both(compute, **options)
     assert len(ours) == len(theirs) > 0
     for number, (first, second) in enumerate(zip(ours, theirs)):

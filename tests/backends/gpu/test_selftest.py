@@ -1,4 +1,4 @@
-"""The test of a GPU before its first use, and what the doctor says."""
+"""The self-test of a GPU before its first use, and the doctor's report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training on the GPU: what a step waits for, and that it computes what the CPU does."""
+"""Training on the GPU: the waits of a step, and agreement with the CPU."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ NETWORKS = {"digits convnet": (digits_convnet, (1, 8, 8)), "LSTM": (recurrent, (
 
 
 def training(name: str, backend: str, optimizer: Any = None) -> tuple[Any, Any, list[tuple[Any, Any]]]:
-    """A backend, what makes one training step of a batch and returns its cost, and batches on the device."""
+    """Backend, a function that makes one training step of a batch and returns its cost, and batches on the device."""
     be = gen_backend(backend, rng_seed=3, batch_size=BATCH)
     layers, shape = NETWORKS[name]
     rng = np.random.default_rng(5)

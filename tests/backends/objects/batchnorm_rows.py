@@ -1,4 +1,4 @@
-"""Batch normalisation of arrays in any layout, in float64: what the operation object is held against."""
+"""Reference batch normalisation of arrays in any layout, in float64."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batch normalisation as an object: layouts, modes, blending, statistics, records, nan, and what it refuses."""
+"""Batch normalisation as an object: layouts, modes, blending, statistics, records, nan, and errors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BLENDS = [((1, 0.0), 0.1), ((-0.5, 0.75), 1.0), ((2, 1), 0.0)]
 
 
 def train(be: Any, rows: Rows, blend: tuple[float, float] = (1, 0), factor: float = 0.25) -> tuple[Any, dict[str, Any]]:
-    """An object after a training call, and what the call wrote."""
+    """Object after a training call, and the tensors that the call wrote."""
     op, t = rows.staged(be), rows.tensors(be, "x", "scale", "bias", "y")
     op.forward_training(*blend, factor, EPS, **t)
     found = {"y": t["y"], "mean": op.running_mean, "variance": op.running_variance, "saved_mean": op.saved_mean}
@@ -193,7 +193,7 @@ def test_inference_leaves_the_statistics(be: Any) -> None:
 
 
 def test_the_fast_variant_is_equal_and_finite(be: Any) -> None:
-    """Of large finite values too, where sums of scaled integers overflow."""
+    """Large finite values stay finite, although sums of scaled integers overflow."""
     for factor in (1.0, 1e12, 1e17):
         results = []
         for mode in ("spatial", "spatial_persistent"):

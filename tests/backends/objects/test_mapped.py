@@ -1,4 +1,4 @@
-"""Tensors over files: values, writing, what must not be written, flushing and closing."""
+"""Tensors over files: values, writing, read-only tensors, flushing and closing."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def writes(be: Any, t: Any) -> dict[str, Callable[[], Any]]:
 
 
 def test_what_is_mapped_to_be_read_is_never_written(be: Any, path: Path) -> None:
-    """Nor is any other target of a call that is refused; what was learned of writable tensors makes no difference."""
+    """No target of a refused call is written either; plans learned from writable tensors make no difference."""
     t, before = be.mapped(path, DESC), path.read_bytes()
     t.desc = None  # as neon's (features, N)
     plain = be.array(t.get())
@@ -225,7 +225,7 @@ def test_a_file_is_let_go_with_its_last_tensor(be: Any, path: Path) -> None:
 
 
 def live_mappings(path: Path) -> list[Any]:
-    """What is in memory of the file."""
+    """Mapped regions of the file in this process."""
     status = path.stat()
     return [whole for (file, _), whole in filemap._mappings.items() if file == (status.st_dev, status.st_ino)]
 

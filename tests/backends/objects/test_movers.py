@@ -1,4 +1,4 @@
-"""Transformers, batchers and shufflers: what NumPy's transposes, slices and indices give, in any layout and dtype."""
+"""Transformers, batchers and shufflers against NumPy's transposes, slices and indices, in any layout and dtype."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batch normalisation in float64, one row after the other, and operands for it: what tests hold the library against."""
+"""Reference batch normalisation in float64, one row after the other, and operands for it."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class Case:
         self.rows["xsum"] = (self.x.sum(axis=1, keepdims=True, dtype="f8") + 0.01 * self.M).astype(wide)
 
     def forward(self, be: Any, how: Forward, **changed: Any) -> dict[str, Array]:
-        """What a call on fresh tensors leaves in the tensors that it may change."""
+        """Call it on fresh tensors; return the contents of the tensors that it may change."""
         given = {"x": self.x, "y": self.y, **{n: self.rows[n] for n in (*STATISTICS, "gamma", "beta")}}
         tensors = {name: be.array(values, dtype=values.dtype) for name, values in given.items()}
         tensors.update(changed)
@@ -148,7 +148,7 @@ class Case:
 
 
 def agree(got: dict[str, Array], wanted: dict[str, Array], dtype: str, what: Any = "") -> None:
-    """Equal up to rounding: of the dtype for data, of what is computed in for one value a row."""
+    """Compare up to rounding: in the dtype for data, in the dtype of the computation for one value a row."""
     for name, right in wanted.items():
         data = name in ("y", "delta_out")
         tolerance = TOLERANCE[dtype if data or dtype == "float64" else "float32"]

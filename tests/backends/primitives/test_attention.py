@@ -80,7 +80,7 @@ def test_scales(be: Backend, scale: float) -> None:
 
 
 def test_bands_of_the_definition(be: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever their height, down to one query, what follows is the same."""
+    """The results do not depend on the bands' height, down to one query."""
     for most in (1, 700, 1400):
         monkeypatch.setattr(definition, "MOST_SCORES", most)
         for causal in (False, True):
@@ -153,7 +153,7 @@ def test_a_query_of_nan_is_alone(be: Backend) -> None:
 
 
 def test_keys_that_are_not_seen_do_not_count(be: Backend) -> None:
-    """Not even where they are nan: up to the first one, outputs are what they are without."""
+    """Invisible keys do not change the outputs, even if they are nan."""
     clean = Case(be, (1, 2, 250, 250, 4, 4), True)
     clean.fprop()
     k = clean.arrays[1].copy()
@@ -251,7 +251,7 @@ def test_results_do_not_depend_on_the_threads(
 
 @pytest.mark.cpu_only("what kernels of the CPU take beside tensors")
 def test_memory_grows_with_the_length_and_not_with_its_square(be: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 8,192 queries and keys kernels take what was stated, a part of what all scores would; the definition too."""
+    """For 8,192 queries and keys, kernels and definition use the stated memory, a fraction of all scores."""
     compiled = be.engine.name == "c"
     longest = 8192 if compiled else 2048
     monkeypatch.setattr(definition, "MOST_SCORES", 1 << 18)

@@ -1,4 +1,4 @@
-"""What calls of attention do beside the numbers: the layer, lengths of 0, bench mode, errors."""
+"""Calls of attention beyond their numbers: the layer, lengths of 0, bench mode, errors."""
 
 from __future__ import annotations
 

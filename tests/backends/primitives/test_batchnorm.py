@@ -313,7 +313,7 @@ def test_repeated_runs_leave_what_one_leaves(be: Any) -> None:
 
 
 def test_wrong_operands(be: Any) -> None:
-    """Each names what is wrong, and nothing is written."""
+    """Each error names the wrong operand, and nothing is written."""
     case = Case(6, 4)
     shared, row, whole = be.zeros((12, 4)), be.zeros((6, 1)), be.zeros((6, 4), dtype="i4")
     column = shared.reshape(48, 1)[:6]

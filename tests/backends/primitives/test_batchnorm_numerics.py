@@ -126,7 +126,7 @@ def test_masked_errors_do_not_count(be: Any) -> None:
 @pytest.mark.cpu_only("the compiled kernels of the CPU")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_kernels_agree_with_the_definition(compiled: Any, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Results, and that the kernels ran at all; the definition is what runs without a compiler."""
+    """The kernels ran, and agree with the definition, which runs without a compiler."""
     case = Case(9, 300, dtype)
     runs = [(case.forward, how) for how in FLAGS] + [(case.backward, how) for how in BACK_FLAGS]
     by_kernels = [run(compiled, how) for run, how in runs]

@@ -1,4 +1,4 @@
-"""What calls of local response normalisation do beside the numbers: the layer, bench mode, errors."""
+"""Calls of local response normalisation beyond their numbers: the layer, bench mode, errors."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def by_loops(x: Any, decay: float) -> Any:
 
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[LeakySum]:
-    """What the definition is asked for from now on."""
+    """Record the requests to the definition from now on."""
     asked, definition = list[LeakySum](), LeakyFamily._leaky_sum
 
     def spy(self: Any, request: LeakySum, *tensors: Any) -> Any:

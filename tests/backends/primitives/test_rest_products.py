@@ -1,4 +1,4 @@
-"""Matrix products: what they return, stacks, exact products of signs, and transposes by the clock."""
+"""Matrix products: their results, stacks, exact products of signs, and timed transposes."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ Array = np.ndarray[Any, Any]
 
 
 def positions(low: float, high: float, scale: float, part: int, parts: int, length: int) -> list[int]:
-    """What bin ``part`` of a region from ``low`` to ``high`` has along an axis."""
+    """Positions along an axis in bin ``part`` of a region from ``low`` to ``high``."""
     first, last = round(low * scale), round(high * scale)
     step = max(last - first + 1, 1) / parts
     begin, end = first + math.floor(part * step), first + math.ceil((part + 1) * step)

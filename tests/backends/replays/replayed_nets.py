@@ -1,4 +1,4 @@
-"""A network whose passes are repeated without Python, for the tests of that."""
+"""Network with passes that are repeated without Python, for the tests of repetition."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Net:
         self.t = be.array(np.eye(CLASSES)[rng.integers(0, CLASSES, N)].T)
 
     def step(self) -> list[bytes]:
-        """A step; the outputs, and what it left in the weights."""
+        """Take a step; return the outputs and the weights after it."""
         y = self.model.layers.fprop(self.x)
         outputs = y.get()
         self.model.layers.bprop(self.cost.get_errors(y, self.t))
@@ -65,7 +65,7 @@ class Net:
 
 
 class Trained(Net):
-    """A network whose steps are those of ``Model.fit``."""
+    """Network with the steps of ``Model.fit``."""
 
     def __init__(self, be: Backend, optimizer: Any = None) -> None:
         super().__init__(be)
@@ -76,7 +76,7 @@ class Trained(Net):
         self.optimizer, self.model.optimizer, self.model.cost = optimizer, optimizer, self.cost
 
     def step(self) -> list[bytes]:
-        """A step; its cost, and what it left."""
+        """Take a step; return its cost and the weights after it."""
         cost = self.model._train_batch(self.x, self.t, self.model.layers_to_optimize)
         assert cost is self.cost.cost
         held = [self.model.layers.outputs, self.cost.outputs, self.cost.deltas]
@@ -100,7 +100,7 @@ def other_weight(net: Net) -> None:
 
 
 def steps(net: Net, count: int, change: Callable[[Net], object] | None = None) -> list[list[bytes]]:
-    """What steps give, and as many after a change."""
+    """Results of some steps, and of as many steps after a change."""
     found = [net.step() for _ in range(count)]
     if change is not None:
         change(net)
@@ -109,7 +109,7 @@ def steps(net: Net, count: int, change: Callable[[Net], object] | None = None) -
 
 
 def warm(be: Backend) -> Net:
-    """One whose passes are repeated."""
+    """Network after so many steps that its passes are repeated."""
     net = Net(be)
     steps(net, WARM)
     return net

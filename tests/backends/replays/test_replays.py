@@ -1,4 +1,4 @@
-"""Passes of networks that are repeated without Python: they give what played ones give, whatever is changed."""
+"""Repeated passes of networks without Python give the results of played ones, also after any change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps of networks with branches, and with sequences, that are repeated: they leave what played ones do."""
+"""Repeated steps of networks with branches, and with sequences, have the effects of played ones."""
 
 from __future__ import annotations
 

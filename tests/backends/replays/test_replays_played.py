@@ -1,4 +1,4 @@
-"""Passes of networks that are played each time, since what they do is known to Python alone."""
+"""Passes of networks that must be played each time, because only Python knows their effects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random networks whose passes are repeated: a few of them, and that a repeated pass which should be played is seen."""
+"""Random networks with repeated passes, and the detection of a repeated pass that should be played."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is written down of a pass, and what a record watches, which is what is found below a network."""
+"""Records of passes: their launches, and the watched objects below a network."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_two_threads_do_not_pause_at_once(fast: Backend) -> None:
 
 
 class Thing:
-    """What is watched below."""
+    """An object watched below a network."""
 
     def __init__(self) -> None:
         self.one, self.two = "one", "two"

@@ -1,4 +1,4 @@
-"""What ``tensor[index]`` selects: neon's table, and random indices against NumPy."""
+"""Selection by ``tensor[index]``: neon's table, and random indices against NumPy."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def some(rng: Any, shape: Any) -> Any:
 
 
 def masks_of(be: Backend, t: Any, host: Any) -> Any:
-    """Masks of what is above 0, in every form, and what they are in NumPy."""
+    """Masks of the elements above 0, in every form, and their NumPy arrays."""
     yield t > 0, host > 0
     yield (t > -2) & ~(t > 0), (host > -2) & ~(host > 0)
     yield host > 0, host > 0

@@ -52,7 +52,7 @@ def test_the_descriptor_says_which_axis_is_the_batch(be: Any) -> None:
 
 
 def test_windows_of_random_tensors(be: Any, rng: np.random.Generator) -> None:
-    """Slices with steps, of transposed and reversed tensors too: what the same slice of NumPy's would be."""
+    """Slices with steps, of transposed and reversed tensors too, move as NumPy's slices do."""
     moves = 0
     for _ in range(300):
         host = np.arange(int(np.prod(shape := rng.integers(1, 6, rng.integers(2, 5))))).reshape(shape)

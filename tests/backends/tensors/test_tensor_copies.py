@@ -125,7 +125,7 @@ def test_another_process_loads_it(be: Backend, tmp_path: Path) -> None:
 
 
 def test_a_pickle_names_one_function_of_ours(be: Backend) -> None:
-    """What a restricted unpickler must admit besides NumPy's arrays."""
+    """A restricted unpickler must admit one function besides NumPy's arrays."""
     for dtype in ("float32", "bfloat16"):
         stored = pickle.dumps(be.ones((2, 2), dtype=dtype), 2)
         named = {arg for op, arg, _ in pickletools.genops(stored) if op.name == "GLOBAL" and "numpy" not in arg}

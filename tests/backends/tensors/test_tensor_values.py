@@ -1,4 +1,4 @@
-"""Reading results: text with values, Python numbers, lists, conversions; and what cannot be set on a tensor."""
+"""Reading results: text with values, Python numbers, lists, conversions; and read-only attributes of a tensor."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DTYPES = ["float16", "bfloat16", "float32", "float64", "int8", "uint8", "int16",
 
 
 def shown(tensor: Any, host: np.ndarray) -> str:
-    """What ``repr(tensor)`` should be, made of what NumPy writes."""
+    """Expected ``repr(tensor)``, built from NumPy's output."""
     head = f"{type(tensor).__name__}("
     name = "" if tensor.name is None else f"name={tensor.name!r}, "
     values = np.array2string(host, separator=", ", prefix=head)

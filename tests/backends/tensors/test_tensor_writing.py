@@ -1,4 +1,4 @@
-"""Writing into tensors: what ``[:]=`` and ``set`` take, ``t += x``, data of one dimension, foreign byte order."""
+"""Writing into tensors: values for ``[:]=`` and ``set``, ``t += x``, data of one dimension, foreign byte order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Regions of images: what is in them, and how far the box around it is from them."""
+"""Regions of images: their classes, and the offsets of their bounding boxes."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Sentences of stories: what is said tells what was said before it, and what is said next."""
+"""Sentences of stories: each one predicts the previous and the next one."""
 
 import sys
 
@@ -72,7 +72,7 @@ model.save_params(folder + "/skip.p")
 
 
 def decode(net, sentence, side):
-    """Word by word: what is written goes in at the next step."""
+    """Decode word by word: each word is the input of the next step."""
     inputs = [be.zeros((steps, be.bsz), dtype=np.int32) for _ in range(3)]
     inputs[0].set(np.tile(train.numbers([*sentence.split(), "<eos>"]).T, (1, be.bsz)).astype(np.int32))
     inputs[1 + side].fill(train.index["<eos>"])

@@ -1,4 +1,4 @@
-"""Bench mode: what is recorded, and that results and the way without it do not change."""
+"""Bench mode: its records, and unchanged results and paths without it."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ def test_compiling_is_not_in_the_rows(monkeypatch: pytest.MonkeyPatch, tmp_path:
 @pytest.mark.cpu_only("the C compiler and its cache")
 @pytest.mark.parametrize("what", ["convolution", "pooling", "product", "product in a block"])
 def test_compiling_routines_is_not_in_the_rows(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same of what compound primitives and products compile while they run, which is known no earlier."""
+    """Rows exclude the compilation of routines for compound primitives and products, known only while they run."""
     for be in backend("c", bench=True):
         assert be.bench is not None
         be.bench.clock = clock = Clock()

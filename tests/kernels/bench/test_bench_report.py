@@ -1,4 +1,4 @@
-"""Bench mode: its reports, how it is turned on, and what is shown and written at the end."""
+"""Bench mode: its reports, ways to turn it on, and output at the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of the disk cache share: a small cache, an entry, and ways to look at files and to refuse them."""
+"""Shared helpers for tests of the disk cache: a small cache, an entry, and ways to inspect and refuse files."""
 
 from __future__ import annotations
 

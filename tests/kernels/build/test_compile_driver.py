@@ -86,7 +86,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def log() -> Iterator[list[str]]:
-    """What the library says, from INFO on."""
+    """Log messages of the library, from INFO on."""
     texts: list[str] = []
     handler = logging.Handler(logging.INFO)
     handler.emit = lambda record: texts.append(record.getMessage())  # type: ignore[method-assign]

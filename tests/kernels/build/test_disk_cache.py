@@ -1,4 +1,4 @@
-"""The disk cache of compiled kernels: what is found, damaged entries, its bound, its settings.
+"""The disk cache of compiled kernels: lookups, damaged entries, its bound, its settings.
 
 Directories that fail or cannot be trusted are in test_disk_cache_directories.py, what several processes do at once in
 tests/kernels/c/test_compile.py.
@@ -80,7 +80,7 @@ def test_keys_separate_their_parts() -> None:
 
 
 def test_two_contents_of_one_key_are_both_good(cache: DiskCache) -> None:
-    """As left by two processes whose compiler did not give the same bytes."""
+    """Two processes may leave different bytes for one key if their compiler is not reproducible."""
     contents = {b"one", b"two"}
     paths = {cache.put(KEY, content, ".so") for content in contents}
     assert len(paths) == 2
@@ -97,7 +97,7 @@ def test_new_directories_are_for_their_owner_alone(cache: DiskCache) -> None:
 
 
 def test_new_directories_above_are_for_their_owner_alone_too(tmp_path: Path) -> None:
-    """Where a process may make what everybody can write to, such as ~/.cache, the next would refuse the cache in it."""
+    """A new folder above the cache, such as ~/.cache, is not writable by all: the next process would refuse."""
     before = os.umask(0)
     try:
         wanted = tmp_path / ".cache" / "neonlike"

@@ -102,7 +102,7 @@ def test_the_power_of_a_half_is_no_root_at_the_ends(be: Backend, dtype: Any) -> 
 
 @pytest.mark.parametrize("axis", [0, 1])
 def test_the_check_of_a_range_may_depend_on_positions(be: Backend, axis: int, caplog: pytest.LogCaptureFixture) -> None:
-    """The exponent of each element says where it lies: what is checked needs its number."""
+    """The exponent of each element says where it lies: the check needs the element's number."""
     host = np.random.default_rng(3).uniform(0.25, 4, (7, 40)).astype(np.float32)
     chosen, places = np.arange(47 - host.shape[axis]) % 7, np.arange(host.shape[axis])
     x, out = be.array(host), be.empty(host.shape)

@@ -1,4 +1,4 @@
-"""Compiling C kernels: libraries shared by processes, failures that say what to do."""
+"""Compiling C kernels: libraries shared by processes, failures with a remedy in the message."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_the_same_source_gives_the_same_object(compiler: Compiler) -> None:
 
 
 def test_nan_and_infinity_keep_their_rules(compiler: Compiler) -> None:
-    """What -ffast-math would break, also with the optimiser looking."""
+    """The rules that -ffast-math would break hold, also under the optimiser."""
     source = """
     int isnan_(float x) { return x != x; }
     float reassociate(float a, float b) { return (a + b) - a; }

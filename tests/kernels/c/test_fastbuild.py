@@ -1,4 +1,4 @@
-"""Nodes built by the extension: what Python's builders give, errors included, for every function it stands in for."""
+"""Nodes built by the extension agree with those of Python's builders, errors included, for every replaced function."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the extension puts in the place of Python's functions: how it behaves there, and that nothing is leaked."""
+"""Replacements of Python's functions by the extension: their behaviour, and freedom from leaks."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ def random_pair(be: Backend, rng: np.random.Generator, pool: list[Any]) -> tuple
 
 
 def test_keys_agree_with_those_of_plans(fast: Backend) -> None:
-    """What Python tells apart by key or layout is told apart, and nothing else."""
+    """Keys distinguish exactly the cases that Python distinguishes by key or layout."""
     rng = np.random.default_rng(7)
     whole = fast.zeros((6, 6))
     pool = [*tensors(fast, 3, 3), whole[:3, :3], whole[3:, 3:], whole.T[:3, :3], fast.zeros((3, 3), dtype=np.int32)]

@@ -1,4 +1,4 @@
-"""Calls of compound primitives that the extension repeats: what Python's methods do, for any arguments."""
+"""Calls of compound primitives repeated by the extension agree with Python's methods, for any arguments."""
 
 from __future__ import annotations
 

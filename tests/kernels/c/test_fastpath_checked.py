@@ -241,7 +241,7 @@ def network() -> Model:
 
 
 def trained(be: Any, prepare: Callable[[], None], optimizer: Any) -> list[bytes]:
-    """What eight steps leave in the parameters, with changes of hyperparameters, threads and tensors between."""
+    """Parameters after eight steps, with changes of hyperparameters, threads and tensors between."""
     be.bsz, rng = 6, np.random.default_rng(0)
     be.rng.seed(3)
     model, cost = network(), GeneralizedCost(CrossEntropyMulti())

@@ -1,4 +1,4 @@
-"""One-hot columns made by the extension: which indices it refuses, and what is in the target then."""
+"""One-hot columns made by the extension: refused indices, and the target's contents then."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Assignments of several stages started by the extension: products, reductions, what is around them, temporaries."""
+"""Assignments of several stages started by the extension: products, reductions, stages around them, temporaries."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def test_no_memory_for_temporaries_is_left_to_python(fast: Backend, monkeypatch:
 
 @pytest.mark.parametrize("reads_target", [False, True])
 def test_a_kernel_that_finds_no_memory(fast: Backend, reads_target: bool) -> None:
-    """What ran before it is computed again by Python, unless it has overwritten what it was computed from."""
+    """Python recomputes the previous kernels, unless they have overwritten their own inputs."""
     a, b, out = tensors(fast)
     pairs = [(a, a + b)] if reads_target else [(out, a + b)]
     ran: list[str] = []

@@ -1,4 +1,4 @@
-"""The packed matrix product against float64, and what the C engine gives to it."""
+"""The packed matrix product against float64, and the products that the C engine gives to it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_product_of_any_layout(rng: Any, size: tuple[int, int, int], dtype: str)
 @pytest.mark.parametrize("flag", ["-mno-avx", "-mno-avx512f"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_vectors_of_other_processors(rng: Any, monkeypatch: pytest.MonkeyPatch, flag: str, dtype: str) -> None:
-    """Tiles have other sizes there, and what threads copy has to fit between one another's."""
+    """Tiles have other sizes there, and the threads' copies must fit between one another's."""
     native = find_compiler()
     assert native is not None
     use_threads(monkeypatch, "3")
@@ -204,7 +204,7 @@ def test_only_large_products_pay(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_cores_of_openblas() -> None:
-    """What OpenBLAS is told to take is what we see; other libraries have no name."""
+    """The core type set for OpenBLAS is the one we detect; other libraries have no name."""
     for told, narrow in (("Haswell", True), ("SkylakeX", False)):
         code = (
             "from neonlike.kernels.c.numpy_blas import narrow_blas, openblas; "
@@ -343,7 +343,7 @@ def test_large_workspace_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _owner(array: Any) -> Any:
-    """What holds the memory that ``array`` shows a part of."""
+    """Owner of the memory that ``array`` is a part of."""
     while getattr(array, "base", None) is not None:
         array = array.base
     return array

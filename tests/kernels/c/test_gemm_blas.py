@@ -123,7 +123,7 @@ def test_the_librarys_number_of_threads_is_put_back(rng: Any) -> None:
 
 
 def test_products_of_the_program_keep_their_threads(rng: Any) -> None:
-    """Which it may have set by threadpoolctl or OPENBLAS_NUM_THREADS."""
+    """The program may have set these threads by threadpoolctl or OPENBLAS_NUM_THREADS."""
     code = """
     import numpy as np
     from neonlike.backends import gen_backend

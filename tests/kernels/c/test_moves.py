@@ -1,4 +1,4 @@
-"""``take`` and ``untake`` on both engines against float64, and what only the C kernels have: forms and threads."""
+"""``take`` and ``untake`` on both engines against float64, and the C kernels' forms and threads."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def narrow(shape: tuple[int, ...], axis: int, count: int) -> tuple[int, ...]:
 
 @each_layout
 def test_layouts(be: Backend, rng: Any, layout: Any, fallbacks: list[str]) -> None:
-    """What is read and what is written in every layout, along every axis, with indices of any layout."""
+    """Inputs and outputs have every layout, along every axis, with indices of any layout."""
     for shape in SHAPES:
         for axis in range(len(shape)):
             for count in (1, 5, 12):
@@ -146,7 +146,7 @@ def test_special_values_are_copied_and_summed(be: Backend) -> None:
 
 
 def test_integer_sums_are_exact(be: Backend) -> None:
-    """Beyond what float64 holds; sums that leave int64 wrap around."""
+    """Sums are exact beyond float64's integers; sums that leave int64 wrap around."""
     big = 2**62 + 1
     d = be.array(np.array([[big, 1, big], [big, -3, 5]]), dtype=np.int64)
     for axis, source in ((1, d), (0, d.T)):
@@ -170,7 +170,7 @@ def test_in_place(be: Backend, rng: Any) -> None:
 
 @pytest.mark.optimized
 def test_inside_larger_expressions(be: Backend, rng: Any, fallbacks: list[str]) -> None:
-    """Of computed tables and indices, read again, transposed, stored twice and in other dtypes."""
+    """Computed tables and indices are read again, transposed, stored twice and in other dtypes."""
     table, indices = rng.standard_normal((6, 10)).astype(np.float32), positions(rng, 10, 7)
     t, i = be.array(table), be.array(indices, dtype=np.int32)
     picked = np.take(table.astype(np.float64), indices.reshape(-1), 1)
@@ -268,7 +268,7 @@ def test_a_kernel_that_does_not_compile(be: Backend, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.cpu_only("the compiled kernels of the CPU")
 def test_forms() -> None:
-    """The form follows what is written; neighbouring axes are merged whatever their order."""
+    """The form follows the target's layout; neighbouring axes are merged whatever their order."""
 
     def form(wide: Any, narrow: Any, axis: int, scatter: bool) -> str:
         layout = layout_of(wide, narrow, 1, axis, scatter)

@@ -208,7 +208,7 @@ def test_the_place_of_the_best_down_few_columns(
 @pytest.mark.parametrize("rows", (1, 2, 3, 4, 5, 7, 255, 256, 257, 259, 513))
 @pytest.mark.parametrize("dtype", ("float32", "float16", "float64", "int8"))
 def test_columns_of_every_length(be: Backend, threads: int, rng: np.random.Generator, rows: int, dtype: str) -> None:
-    """Four rows at a time and what is left; a narrow accumulator that holds all, or is emptied."""
+    """Columns are summed four rows at a time, then the rest, in a narrow accumulator that holds all or is emptied."""
     host = (9 * rng.standard_normal((rows, 1300))).astype(dtype)
     x, wide = be.array(host, dtype=dtype), host.astype(np.float64)
     for view, seen in ((x, wide), (x[:, 3:-2], wide[:, 3:-2]), (x[::-1], wide[::-1])):
@@ -246,7 +246,7 @@ def test_few_rows_in_registers(
 
 
 def test_a_reduction_of_what_another_stage_made(be: Backend, rng: np.random.Generator) -> None:
-    """A product is a stage of its own: what is reduced is then no value of the reduction's kernel."""
+    """A product is a stage of its own: its result is then no value of the reduction's kernel."""
     a, b = rng.standard_normal((5, 7)), rng.standard_normal((7, 40))
     product, out, column = a @ b, be.empty((5, 1)), be.empty((1, 40))
     x, y = be.array(a), be.array(b)

@@ -151,7 +151,7 @@ def test_in_place_and_from_a_row_of_the_target(be: Backend, rng: Any) -> None:
 
 
 def test_functions_whose_operands_are_checked_row_by_row(be: Backend, rng: Any) -> None:
-    """Of a sine of large arguments, a whole block may be one: the others' results are the same as without it."""
+    """A sine may have a whole block of large arguments; the others' results stay the same."""
     x = rng.uniform(-3, 3, (4000, 5)).astype("f")
     same = rng.uniform(-1, 1, (1, 5)).astype("f")
     x[1234, 3] = 1e6

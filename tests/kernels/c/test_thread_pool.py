@@ -112,7 +112,7 @@ def test_units(compiler: Compiler) -> None:
 
 
 def test_threads_of_the_program_share_it(compiler: Compiler) -> None:
-    """Each call gets what is idle, nobody waits for another."""
+    """Each call gets the idle threads, nobody waits for another."""
     wrong: list[Any] = []
 
     def work(seed: int) -> None:
@@ -318,7 +318,7 @@ rng = np.random.default_rng(0)
 
 @pytest.mark.parametrize("shape", [(2, 100_003), (2, 3, 40_001), (5, 70_000)])
 def test_few_long_rows_are_shared_in_pieces(compiler: Compiler, shape: Any) -> None:
-    """Rows with gaps between them; what lies in the gaps stays."""
+    """Rows with gaps between them are shared; the contents of the gaps stay."""
     code = f"""
     host = rng.standard_normal(({shape[:-1]!r} + ({shape[-1]} + 3,))).astype(np.float32)
     x, out = be.array(host), be.ones(host.shape)

@@ -1,4 +1,4 @@
-"""The C compiler: which one is found, what it can do, what is said where there is none."""
+"""The C compiler: the choice among several, its abilities, and messages without one."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_a_flag_that_the_compiler_refuses_is_left_out(
     missing: set[str],
     instead: set[str],
 ) -> None:
-    """-mcpu=native is what some processors' compilers say for -march=native; here the script translates it."""
+    """Some processors' compilers take -mcpu=native for -march=native; here the script translates it."""
     wrapper.write(
         f"""
         case "$*" in *{refused}*) echo "unknown option {refused}"; exit 1;; esac

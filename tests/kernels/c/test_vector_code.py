@@ -1,4 +1,4 @@
-"""No chain of ops loses its vector code: a sample of what ``python tests/kernels/c/vector_code.py`` goes through."""
+"""No chain of ops loses its vector code: a sample of the cases of ``python tests/kernels/c/vector_code.py``."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ class Place:
         return self.python("-m", "neonlike", "warm", *arguments)
 
     def calls(self) -> list[str]:
-        """What the compiler was called with since the last look."""
+        """Calls of the compiler since the last look."""
         lines = self.log.read_text().splitlines() if self.log.exists() else []
         self.log.unlink(missing_ok=True)
         return lines

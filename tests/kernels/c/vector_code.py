@@ -221,7 +221,7 @@ def one_file(chains: Sequence[Chain], folder: Path) -> str:
 
 
 def macros(compiler: Compiler) -> str:
-    """What the compiler defines beforehand: who it is, and which instructions it uses."""
+    """Predefined macros of the compiler: its name, and its instruction sets."""
     flags = [flag for flag in compiler.flags if flag != "-shared"]
     command = [*compiler.command, *flags, "-dM", "-E", "-x", "c", os.devnull]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
@@ -233,7 +233,7 @@ def run(command: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str
 
 
 def scalar_loops(chains: Sequence[Chain], compiler: Compiler) -> list[str]:
-    """Which of the kernels have a loop that is marked but not vectorised: its expression, line and first words.
+    """Kernels with a marked loop that is not vectorised: expression, line and first words of each.
 
     Raises
     ------
@@ -277,7 +277,7 @@ def check(chains: Sequence[Chain], compiler: Compiler, jobs: int) -> Iterator[li
 
 
 def main() -> int:
-    """Compile, print what is found; see the module docstring."""
+    """Compile and print the report; see the module docstring."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])  # type: ignore[union-attr]
     parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=DTYPES)
     parser.add_argument("--sample", type=int, metavar="N", help="N expressions a dtype, instead of all")

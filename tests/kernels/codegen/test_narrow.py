@@ -37,7 +37,7 @@ ROWS, COLUMNS = 3, 1100
 
 
 def saturated(wide: Any, dtype: str) -> Any:
-    """What an int64 becomes when it is stored."""
+    """Expected values of int64 numbers stored as ``dtype``."""
     if dtype == "bool":
         return wide != 0
     limits = np.iinfo(dtype)

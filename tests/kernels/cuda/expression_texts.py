@@ -1,4 +1,4 @@
-"""Sources of CUDA kernels of expressions, whose tensors may be the CPU's: how they lie is all that counts."""
+"""Sources of CUDA kernels of expressions, also for the CPU's tensors: only layouts count."""
 
 from __future__ import annotations
 

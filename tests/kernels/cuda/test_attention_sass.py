@@ -1,4 +1,4 @@
-"""What nvcc makes of the attention kernels for real GPUs: registers, and the instructions of their loops."""
+"""Machine code of the attention kernels from nvcc, for real GPUs: registers, and the instructions of their loops."""
 
 from __future__ import annotations
 

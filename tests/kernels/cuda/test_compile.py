@@ -1,4 +1,4 @@
-"""From CUDA text to a module: which compiler, the cache, errors; and what the real nvcc makes of the hot kernels."""
+"""From CUDA text to a module: the choice of a compiler, the cache, errors; and real nvcc's code of the hot kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What real nvcc makes of the CUDA kernels of compound primitives, all in one source, for real GPUs."""
+"""Machine code of the primitives' CUDA kernels from real nvcc, all in one source, for real GPUs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Form = tuple[CudaRoutine, dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def forms(gpu: Any) -> dict[str, Form]:
-    """The kernels that all primitives ask for, by what they read and write and their template."""
+    """Kernels requested by all primitives, by their dtypes and layouts and their template."""
     seen: dict[str, Form] = {}
     variant = CudaRoutine.variant
 
@@ -65,7 +65,7 @@ def joined(forms: dict[str, Form]) -> tuple[str, dict[str, str]]:
 
 
 def compiled(folder: Path, text: str, arch: str) -> tuple[dict[str, str], dict[str, str]]:
-    """By kernel: its PTX, and what ptxas says of its registers and its memory."""
+    """For each kernel: its PTX, and ptxas's report on registers and memory."""
     for header, words in compile_cuda.headers().items():
         (folder / header).write_text(words)
     (folder / "k.cu").write_text(text)
@@ -146,7 +146,7 @@ one of the architectures."""
 
 
 def faults_of(form: str, words: str) -> list[str]:
-    """What ptxas should not have said of a kernel."""
+    """Complaints of ptxas about a kernel."""
     bytes_ = sum(map(int, re.findall(r"(\d+) bytes spill", words)))
     frame = int(re.findall(r"(\d+) bytes stack frame", words)[0])  # with what is indexed by no constant
     registers = int(re.findall(r"Used (\d+) registers", words)[0])

@@ -1,4 +1,4 @@
-"""Which CUDA compiler is taken where there are several: by the driver's version, the GPU, and what the driver loads."""
+"""Choice among several CUDA compilers: by the driver's version, the GPU, and the modules that the driver loads."""
 
 from __future__ import annotations
 

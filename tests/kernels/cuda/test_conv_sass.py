@@ -1,4 +1,5 @@
-"""What nvcc makes of the implicit convolution for real GPUs: registers, and the instructions of its inner loop."""
+"""Machine code of the implicit convolution from nvcc, for real GPUs: registers, and the instructions of its inner
+loop."""
 
 from __future__ import annotations
 

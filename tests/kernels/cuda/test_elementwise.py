@@ -234,7 +234,7 @@ def test_stochastic_rounding_keeps_the_expectation(gpu: Backend, dtype: str) -> 
 
 @pytest.mark.parametrize(("option", "digits"), ((2, 2), (True, 10)))
 def test_stochastic_rounding_of_a_backend(gpu: Backend, option: Any, digits: int) -> None:
-    """Tensors that a user makes round, their views too; not what lies between, nor what says otherwise."""
+    """Tensors that a user makes round stochastically, their views too; temporaries and other tensors do not."""
     be: Any = type(gpu)(rng_seed=0, stochastic_round=option)
     be.bsz = 40
     thin = 1.0 + 2.0 ** -(digits + 2)  # a quarter of the way from 1 to the next value

@@ -1,4 +1,4 @@
-"""Which form of a CUDA kernel fits which arrays. Planning needs no GPU: NumPy has shapes and steps as well."""
+"""Choice of a CUDA kernel's form for given arrays. Planning needs no GPU: NumPy has shapes and steps as well."""
 
 from __future__ import annotations
 

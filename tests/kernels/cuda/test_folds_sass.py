@@ -1,4 +1,5 @@
-"""What nvcc makes of reductions and turned tiles for real GPUs: vector accesses, and no doubles in float32 folds."""
+"""Machine code of reductions and turned tiles from nvcc, for real GPUs: vector accesses, and no doubles in float32
+folds."""
 
 from __future__ import annotations
 

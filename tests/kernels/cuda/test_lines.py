@@ -42,7 +42,7 @@ def test_sorts_keep_the_order_of_equal_values(gpu: Backend, rng: Any, dtype: str
 
 
 def test_picking_and_placing_along_an_axis(gpu: Backend, rng: Any) -> None:
-    """An index for each element; what is placed at the same place is added."""
+    """Each element has an index; elements placed at the same position are added."""
     x = rng.standard_normal((5, 6)).astype(np.float32)
     for axis, limit in ((0, 5), (1, 6)):
         for layout in ("plain", "transposed"):

@@ -138,7 +138,7 @@ def test_any_index_out_of_range_is_found(gpu: Backend, monkeypatch: pytest.Monke
 
 
 def test_an_index_out_of_range_is_told_when_the_host_waits(gpu: Backend) -> None:
-    """Or when indices are used next. What is picked there is slice 0; nothing is added there."""
+    """The error may also come with the next indices. Slice 0 is read for a bad index; nothing is added there."""
     a, out = gpu.array(np.arange(12.0).reshape(3, 4)), gpu.zeros((3, 2))
     bad = gpu.array(np.array([[4, 1]]), dtype=np.int32)
     out[:] = gpu.take(a, bad, axis=1)

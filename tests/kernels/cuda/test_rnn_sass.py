@@ -1,4 +1,4 @@
-"""The kernel of all steps of a recurrent layer for real GPUs: how it is cut for them, and what nvcc makes of it."""
+"""The kernel of all steps of a recurrent layer for real GPUs: its division of the work, and nvcc's code."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def check_products(form: str, code: list[tuple[str, str]]) -> None:
 
 
 def test_forms_of_real_gpus(module: Any) -> None:
-    """Blocks share units evenly, at most one a multiprocessor; what is kept fits shared memory, or there is no form."""
+    """Blocks share units evenly, at most one a multiprocessor; without room for the weight there is no form."""
     kept = {}
     for device in (A100, H100):
         for kind in kinds(module):

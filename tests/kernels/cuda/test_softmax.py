@@ -46,7 +46,7 @@ FUNCTIONS: dict[str, Callable[[Any, int], Any]] = {
 
 
 def found(be: Backend, a: Any, name: str, shape: tuple[int, ...], axis: int) -> Any:
-    """What the function ``name`` gives over ``axis`` of ``a``."""
+    """Result of the function ``name`` over ``axis`` of ``a``."""
     out = be.empty(shape, dtype=a.dtype)
     out[:] = FUNCTIONS[name](a, axis)
     return out.get()

@@ -1,4 +1,4 @@
-"""What nvcc makes of Winograd's transforms for real GPUs: registers, and how wide memory is read and written."""
+"""Machine code of Winograd's transforms from nvcc, for real GPUs: registers, and widths of memory accesses."""
 
 from __future__ import annotations
 

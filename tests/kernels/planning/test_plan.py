@@ -1,4 +1,4 @@
-"""Plans: what their keys hold, and how they are cut into stages and why."""
+"""Plans: the contents of their keys, and their division into stages with reasons."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_one_plan_serves_all_sizes(be64: Backend, name: str) -> None:
 
 
 def test_windows_of_one_row_and_of_several_are_planned_apart(be64: Backend) -> None:
-    """All tensors here have one shape; what differs is only which sizes inside the expression are 1."""
+    """All tensors here have one shape; only the sizes of 1 inside the expression differ."""
     t = Tensors(be64, 6, 6)
     for shape in ((1, 3), (3, 3), (3, 1), (1, 1), (2, 3)):
         expression = t.x + F.sum(F.sqr(F.view(t.x * 2, (shape, (6, 1), 7))) + 1)

@@ -1,4 +1,4 @@
-"""Passes of the C engine: what is kept between them, threads, streamed results, packed blocks of columns."""
+"""Passes of the C engine: memory kept between them, threads, streamed results, packed blocks of columns."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_packed_blocks_of_columns(
 
 @pytest.mark.parametrize("threads", (1, 2, 3))
 def test_widths_of_blocks(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They fit in what the template has room for, cover all columns, and are as many for each thread."""
+    """Blocks fit the template's memory, cover all columns, and are as many for each thread."""
     use_threads(monkeypatch, threads)
     for outer, columns, far in itertools.product((1, 5), (1, 2, 40, 300, 512, 513, 1000, 4096, 70001), (False, True)):
         width = fit._width(outer, columns, far)

@@ -1,4 +1,4 @@
-"""Adding an engine is saying what executes a stage: a made-up one is run, explained and timed."""
+"""Adding an engine takes one method, ``stage``: a made-up engine is run, explained and timed."""
 
 from __future__ import annotations
 

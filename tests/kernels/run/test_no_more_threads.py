@@ -1,4 +1,4 @@
-"""Where no thread can be started, as at the end of a program, what threads would do is done by who waits for it."""
+"""If no thread can be started, as at the end of a program, the waiting caller does the threads' work."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_kernels_are_built_one_after_the_other(
 
 
 def test_work_is_done_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also what was waiting for a thread that did not start must not be begun by one that does later."""
+    """Work that waited for a thread that did not start must not be begun by one that starts later."""
     values = np.zeros(8)
 
     def add(place: int) -> None:

@@ -37,7 +37,7 @@ def test_a_prepared_accumulation(be: Backend) -> None:
 
 
 def test_prepared_random_numbers_are_new_each_time(be: Backend) -> None:
-    """The first call gives what the expression gives, later ones go on; equal states repeat them."""
+    """The first call gives the expression's numbers, later ones go on; equal states repeat them."""
     x, mask = be.ones((40, 50)), be.empty((40, 50))
     start = be.rng_get_state()
     dropped = x * be.dropout(0.5) + be.rand() * be.sum(x)

@@ -1,4 +1,4 @@
-"""Executable stages: what every engine keeps on a plan, and which kernels a stage says it would run."""
+"""Executable stages: the state that every engine keeps on a plan, and the kernels reported by a stage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does not fit is refused by its blueprint, whose name and shapes the error says."""
+"""Blueprints refuse mismatched inputs, with their names and the shapes in the error."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_layers_name_what_does_not_fit(be: Backend) -> None:
 
 
 def test_axes_may_be_called_otherwise(be: Backend) -> None:
-    """What counts of a layout is that the batch is the last axis."""
+    """Only the last axis of a layout matters: it must be the batch."""
     desc = TensorDesc((6, 5, N), "float32", "DHN")
     rnn = be.blueprints.rnn(desc, 8)
     assert rnn == be.blueprints.rnn((6, 5, N), 8)

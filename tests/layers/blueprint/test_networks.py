@@ -266,7 +266,7 @@ def test_initial_values_of_a_network(be: Backend) -> None:
 
 
 def test_one_workspace_serves_a_whole_network(be64: Backend) -> None:
-    """Inference keeps the outputs between layers in it, in two buffers; training what recurrent layers overwrite."""
+    """Inference keeps outputs between layers in two buffers of it; training, overwritten recurrent errors."""
     make = be64.blueprints
     rnn = make.rnn((6, 5, N), 8, 2)
     last = make.abbreviate(rnn)
@@ -295,7 +295,7 @@ def test_one_workspace_serves_a_whole_network(be64: Backend) -> None:
 
 @pytest.mark.engines("numpy")
 def test_layers_do_not_work_where_their_inputs_lie(be64: Backend) -> None:
-    """What the second convolution applies its activation to is kept apart from both buffers."""
+    """The input of the second convolution's activation is kept apart from both buffers."""
     make = be64.blueprints
     first = make.convolution((2, 4, 4, N), 3, 2, "tanh", padding=1)
     second = make.convolution(first, 3, 2, "swish", padding=1)
@@ -309,7 +309,7 @@ def test_layers_do_not_work_where_their_inputs_lie(be64: Backend) -> None:
 
 @pytest.mark.engines("numpy")
 def test_shapes_are_known_before_any_memory_is_taken(be: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every blueprint is made by a backend that has no memory; building is what needs it."""
+    """Every blueprint is made by a backend that has no memory; only building needs memory."""
 
     def full(*_given: Any, **_named: Any) -> Any:
         raise OutOfMemory("the test's allocator")

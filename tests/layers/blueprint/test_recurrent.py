@@ -209,7 +209,7 @@ def test_an_optimizer_and_the_initial_values(be64: Backend) -> None:
 
 
 def test_the_error_that_is_given_stays(be64: Backend) -> None:
-    """Recurrent layers overwrite theirs; what they are given is a copy in the workspace."""
+    """Recurrent layers overwrite their error; they get a copy in the workspace."""
     layer = filled(be64.blueprints.rnn((F, T, N), UNITS, 2).build(), scale=0.5)
     error = layer.diff_output.get().copy()
     run(layer)

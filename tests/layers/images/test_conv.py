@@ -144,7 +144,7 @@ class TestConvolution:
 
 
 class TestConvolutionErrors:
-    """What came, what was expected."""
+    """Errors say what came and what was expected."""
 
     @pytest.mark.parametrize(
         ("arguments", "message"),

@@ -48,7 +48,7 @@ def test_gradients_of_a_network(be64, rng, folds):
 
 
 class TestFolding:
-    """What is computed in one call is what the layers would have computed by themselves."""
+    """Layers computed in one call give the results of separate layers."""
 
     def test_which_layers_fold(self, be):
         net = Sequential(layers())
@@ -95,7 +95,7 @@ class TestFolding:
         assert net.layers[0].folded and (wanted == 0).any()
 
     def test_called_on_their_own_layers_do_their_own_work(self, be, rng):
-        """A script that goes through the layers sees what each one computes: sums before their rectifier, say."""
+        """A script that calls the layers one by one sees each one's own results, as sums before a rectifier."""
         found, x, last = [], rng.normal(size=(96, N)), rng.normal(size=(3, N))
         for folds in (True, False):
             be.rng_reset()

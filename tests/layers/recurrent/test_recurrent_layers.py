@@ -160,7 +160,7 @@ class TestPasses:
 
     @every_kind
     def test_an_initial_state(self, be64: Any, kind: str, rng: Any) -> None:
-        """Of h alone it counts in the gradients of RNN and GRU; those of an LSTM start from 0, as neon's."""
+        """An initial h counts in the gradients of RNN and GRU; an LSTM's gradients start from 0, as neon's."""
         layer = ready(make(kind, NOUT, reset_cells=True), (NIN, T))
         x, e, h0 = rng.normal(size=(NIN, T * N)), rng.normal(size=(NOUT, T * N)), rng.normal(size=(NOUT, N))
         ran = loop(layer, kind, x, h0)
@@ -218,7 +218,7 @@ class TestPasses:
 
     @every_kind
     def test_gradients_by_differences(self, be64: Any, kind: str, rng: Any) -> None:
-        """Of all weights and of the input, from a state of 0, where nothing is truncated."""
+        """Gradients of all weights and of the input, from a state of 0 and without truncation."""
         be64.bsz = 2
         layer = ready(make(kind, 2, reset_cells=True), (2, 3))
         x, e = be64.array(rng.normal(size=(2, 6))), rng.normal(size=(2, 6))

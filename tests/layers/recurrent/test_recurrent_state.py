@@ -1,4 +1,4 @@
-"""States of recurrent layers from batch to batch, parts of batches, and what is refused."""
+"""States of recurrent layers from batch to batch, parts of batches, and errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.samples(N)
 
 
 class TestState:
-    """What goes from batch to batch."""
+    """State carried from batch to batch."""
 
     @every_kind
     def test_it_is_carried_over_in_the_same_buffer(self, be64: Any, kind: str, rng: Any) -> None:
@@ -77,7 +77,7 @@ class TestState:
 
     @every_kind
     def test_a_stream_goes_on_step_by_step(self, be64: Any, kind: str, rng: Any) -> None:
-        """State out and in: T calls of one step give what one call of T steps gives, in new buffers too."""
+        """With the state read and set, T calls of one step equal one call of T steps, in new buffers too."""
         layer, x = ready(make(kind, NOUT), (NIN, T)), rng.normal(size=(NIN, T * N))
         whole = layer.fprop(be64.array(x), inference=True).get().copy()
         layer.set_seq_len(1)
@@ -170,7 +170,7 @@ class TestParts:
 
 
 class TestErrors:
-    """What cannot be: one of the library's errors, and nothing is changed."""
+    """Impossible calls raise one of the library's errors and change nothing."""
 
     @pytest.mark.parametrize("kind", [Recurrent, LSTM, GRU])
     def test_activations_are_required(self, be: Any, kind: Any) -> None:

@@ -203,7 +203,7 @@ class TestOutputs:
 
     @pytest.mark.parametrize("kind", OUTPUTS)
     def test_behind_a_bidirectional_layer(self, be64: Any, kind: str, rng: Any) -> None:
-        """Whose outputs are a view with gaps."""
+        """The bidirectional layer's outputs are a view with gaps."""
         net = Sequential([make_both("rnn"), OUTPUTS[kind](), Linear(2, Gaussian())])
         net.configure((NIN, T))
         net.allocate()

@@ -68,7 +68,7 @@ class Sizes:
         return tuple(slice(s, s + (o - 1) * step + 1, step) for s, o, step in zip(starts, self.out, self.step))
 
     def parts(self) -> Iterator[tuple[tuple[int, ...], slice, slice, tuple[slice, ...]]]:
-        """Each tap and group: the tap, the channels, the maps, and what the tap reads."""
+        """Each tap and group: the tap, the channels, the maps, and the input window of the tap."""
         channels, maps = self.C // self.groups, self.K // self.groups
         for tap in itertools.product(*map(range, self.window)):
             for g in range(self.groups):
@@ -118,7 +118,7 @@ def finish(
     beta: float = 0.0,
     x: Array | None = None,
 ) -> Array:
-    """What is done to the result before it is stored, in the order of the contract."""
+    """Operations on the result before it is stored, in the order of the contract."""
     a = alpha * result
     if bias is not None:
         a = a + bias.reshape(-1, 1, 1, 1, 1)
@@ -134,7 +134,7 @@ def finish(
 
 
 def row_sums(stored: Array) -> Array:
-    """bsum of what was stored."""
+    """bsum of the stored values."""
     return stored.reshape(len(stored), -1).astype(np.float64).sum(axis=1, keepdims=True)
 
 

@@ -1,4 +1,4 @@
-"""What networks compute, in float64 NumPy: each value and error an array of its own, nothing in place or shared.
+"""Reference networks in float64 NumPy: each value and error is an array of its own, nothing in place or shared.
 
 ``run(layer, x)`` returns a layer's outputs and a function from their error to that of ``x``, which puts the
 gradients of parameters into ``gradients``. Weights and masks are read from the layers, which have to be allocated and,

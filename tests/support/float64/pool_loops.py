@@ -77,7 +77,7 @@ def layer_of(be: Any, op: str, N: int, dtype: Any = np.float32, **given: int) ->
 
 
 def steps(rng: np.random.Generator, shape: Any, dtype: Any = np.float32) -> Array:
-    """Values of which many are equal, exact in float16."""
+    """Values with many ties, exact in float16."""
     return (rng.integers(-8, 8, shape) / 4).astype(dtype)
 
 

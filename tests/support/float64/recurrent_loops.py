@@ -49,7 +49,7 @@ def parts(W: Any, nin: int, nout: int) -> tuple[Any, Any, Any]:
 
 @dataclass
 class Loop:
-    """A layer that was run over a batch, step by step: lists of what each step had.
+    """A layer that was run over a batch, step by step: lists of each step's values.
 
     Parameters
     ----------

@@ -15,7 +15,7 @@ TOLERANCE = {"float16": 6e-3, "float32": 3e-5, "float64": 1e-11}
 
 
 class Act(NamedTuple):
-    """A transform, and what it and its derivative by the output are in NumPy."""
+    """A transform, and its NumPy function and derivative by the output."""
 
     transform: Callable[[], Any]
     f: Callable[[Any], Any]
@@ -167,7 +167,7 @@ class Buffer:
 
 
 def shifted(steps: list[Any], reverse: bool = False) -> list[Any]:
-    """What lies before each step: the last step of the minibatch before the first one."""
+    """State before each step: the last step of the minibatch before the first one."""
     return steps[1:] + steps[:1] if reverse else steps[-1:] + steps[:-1]
 
 

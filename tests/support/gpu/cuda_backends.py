@@ -24,7 +24,7 @@ def gpu(gpu_driver: object) -> Iterator[Backend]:
 
 @pytest.fixture(params=("as planned", "in loops", "split"))
 def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Every way to reduce at small sizes: what is planned for them, and what large ones take."""
+    """Every form of a reduction at small sizes: the planned one, and the one of large sizes."""
     if request.param != "as planned":
         monkeypatch.setattr(fit_cuda, "HELD_TARGET", 1)
         monkeypatch.setattr(fit_cuda, "HELD_MOST", 1)
@@ -36,7 +36,7 @@ def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
 
 
 def fresh(gpu: Backend) -> Backend:
-    """``gpu`` without what it planned before, for plans remember launches."""
+    """Return ``gpu`` without its earlier plans, for plans remember launches."""
     gpu.executor.clear()
     return gpu
 

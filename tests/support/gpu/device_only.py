@@ -1,4 +1,4 @@
-"""What crosses between the host and a GPU while a call runs: copies, and waits for what was queued."""
+"""Traffic between the host and a GPU while a call runs: copies, and waits for queued work."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LIBRARY = str(Path(neonlike.__file__).parent)
 
 @dataclass
 class Traffic:
-    """What crossed; each entry is the lines of the library that asked for it, the last call first.
+    """Copies and waits during a call; each entry is the library's lines that asked for it, the last call first.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ class Traffic:
 
 @contextmanager
 def traffic(be: Any) -> Iterator[Traffic]:
-    """Count what crosses between the host and the GPU of ``be`` in this block."""
+    """Count the copies and waits between the host and the GPU of ``be`` in this block."""
     seen = Traffic()
     with ExitStack() as patches:
         for name, into in (("to_host", seen.down), ("from_host", seen.up), ("synchronize", seen.waits)):

@@ -39,7 +39,7 @@ def find_driver() -> Driver:
 
 
 def require_real() -> None:
-    """What ``--require-gpu`` asks for.
+    """Require a GPU with a real driver, and PyCUDA, as ``--require-gpu`` asks.
 
     Raises
     ------

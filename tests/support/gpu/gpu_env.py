@@ -1,4 +1,4 @@
-"""What tests of the GPU backend share: programs of their own on the GPU of the tests, and what they may leave out."""
+"""Shared helpers for tests of the GPU backend: separate programs on the tests' GPU, and permitted omissions."""
 
 from __future__ import annotations
 

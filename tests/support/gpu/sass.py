@@ -1,4 +1,4 @@
-"""What nvcc makes of kernels for real GPUs: registers, and the instructions of their loops."""
+"""Machine code of kernels from nvcc, for real GPUs: registers, and the instructions of their loops."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def beside_nvrtc(**more: str) -> dict[str, str]:
 
 
 def compiled(folder: Path, arch: str, kernels: Mapping[str, Any]) -> dict[str, str]:
-    """What ptxas says of the kernels, all in one source; the module is ``k.cubin``."""
+    """Report of ptxas on the kernels, all in one source; the module is ``k.cubin``."""
     for header, text in (compile_cuda.headers() | {"ptx.h": template_text("cuda/ptx.h")}).items():
         (folder / header).write_text(text)
     parts = ['#include "conversions.h"\n#include "ptx.h"']
@@ -53,7 +53,7 @@ def spills(words: str) -> bool:
 
 
 def registers(words: str) -> int:
-    """Of a thread."""
+    """Registers of a thread."""
     return int(re.findall(r"Used (\d+) registers", words)[0])
 
 
@@ -79,7 +79,7 @@ def instructions(text: str, name: str) -> list[tuple[str, str]]:
 
 
 def loops(code: list[tuple[str, str]]) -> list[list[str]]:
-    """The loops of a kernel: from a label to a branch back to it. What never runs (``@!PT``) is left out."""
+    """Loops of a kernel, from a label to a branch back to it, without code that never runs (``@!PT``)."""
     places = {label: place for place, (label, _) in enumerate(code) if label}
     found = []
     for place, (_, words) in enumerate(code):

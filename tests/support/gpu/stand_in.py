@@ -1,4 +1,4 @@
-"""The emulated GPU's nvcc, run in this process: to start a Python for each kernel is a fifth of what a kernel takes.
+"""The emulated GPU's nvcc, run in this process: starting a Python for each kernel is a fifth of a kernel's time.
 
 Thousands of kernels are compiled in a run of the tests. g++ stays a process of its own; programs that tests start, and
 sources that have to be preprocessed, take the usual way.
@@ -20,7 +20,7 @@ from tests.cudaemu.toolkit import cuda_include
 
 
 class Becomes(Exception):
-    """What the stand-in would go on as: a command and the text that it reads."""
+    """Next program of the stand-in: a command and the text that it reads."""
 
     def __init__(self, command: list[str], text: str) -> None:
         super().__init__(command)

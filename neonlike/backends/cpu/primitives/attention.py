@@ -22,16 +22,16 @@ FORWARD = Routine("c/attention/forward.c.j2", [POINTER] * 7 + [REAL], "attention
 BACKWARD = Routine("c/attention/backward.c.j2", [POINTER] * 11 + [REAL], "gradients of attention", _HEADERS)
 
 KEYS, BACKWARD_ROWS, MOST_ROWS = 192, 96, 384
-"""Keys of a tile of scores, and queries of a block backward and forward, as in the templates."""
+"""Keys per tile of scores, and queries per block backward and forward, as in the templates."""
 FEWEST_ROWS, BLOCK_ELEMENTS, BLOCKS = 96, 3 << 14, 8
-"""Forward: queries of a block below which packing costs too much; elements of its queries and sums that the L2 cache
-has room for; and blocks there should be of all heads."""
+"""Forward pass: minimum queries per block, because of packing costs; elements of a block's queries and sums that fit
+in the L2 cache; and minimum number of blocks over all heads."""
 TILE_ROWS, LANES = 12, 16
 """Upper bounds of the rows of a register tile and of the elements of a vector."""
 UNITS = 16
-"""Parts that the keys of all heads are divided into for the backward pass, where there are fewer heads."""
+"""Number of parts of the keys over all heads in the backward pass, if there are fewer heads."""
 PARALLEL_PRODUCTS = 1 << 17
-"""Multiplications below which starting threads costs more than it saves."""
+"""Multiplications below which starting threads does not pay."""
 
 
 class AttentionKernels(CompiledFamily, AttentionFamily):
@@ -87,7 +87,7 @@ class AttentionKernels(CompiledFamily, AttentionFamily):
         return routine.variant(self.compiler, real=real, suffix="f32" if real == "float" else "f64")
 
     def _attention_workspace(self, request: AttentionPass) -> int:
-        """Of the kernels, and copies of operands that are of another dtype than is computed in."""
+        """Workspace of the kernels, and of operand copies in the compute dtype."""
         layer = request.layer
         kind = compute_dtype(layer.dtype)
         if self.compiler is None:
@@ -101,13 +101,13 @@ class AttentionKernels(CompiledFamily, AttentionFamily):
 def _launch(
     kernel: Any, request: AttentionPass, addresses: tuple[Any, ...], arrays: Sequence[Array], tensors: Sequence[Any]
 ) -> KernelCall | None:
-    """Run the kernel; returns what may be kept, of tensors without gaps, of which their bytes tell where they end."""
+    """Run the kernel; return its call if it may be kept, for tensors without gaps, whose byte size marks their end."""
     call = _call(kernel, request, addresses, arrays).run()
     return call if all(tensor.is_contiguous for tensor in tensors) else None
 
 
 def _call(kernel: Any, request: AttentionPass, addresses: tuple[Any, ...], arrays: Sequence[Any]) -> KernelCall:
-    """The kernel for arrays with the strides of ``arrays``, which are all but the sums."""
+    """The kernel call for arrays with the strides of ``arrays``, which are all except the sums."""
     layer, itemsize = request.layer, arrays[0].itemsize
     outer, inner = (1, 1, *request.leading)[-2:]
     threads = _threads(request)
@@ -127,10 +127,10 @@ def _threads(request: AttentionPass) -> int:
 
 
 def _elements(request: AttentionPass, threads: int) -> tuple[int, ...]:
-    """Elements of a thread's working memory, and last of all of it.
+    """Elements of each thread's working memory, and of the total as the last entry.
 
-    Forward, before them: queries of a block. Backward, between them: elements of a part's sums and of all such sums,
-    and parts of a head.
+    Before them, forward: queries per block. Between them, backward: elements of a part's sums and of all such sums, and
+    parts per head.
     """
     layer = request.layer
     size, value_size, pitch = round_up(layer.size, LANES), round_up(layer.value_size, LANES), KEYS + LANES
@@ -147,7 +147,7 @@ def _elements(request: AttentionPass, threads: int) -> tuple[int, ...]:
 
 
 def _block_rows(request: AttentionPass) -> int:
-    """Queries of a block of the forward pass: blocks of about one height, from sizes alone."""
+    """Queries per block of the forward pass: nearly equal blocks, determined by sizes alone."""
     layer = request.layer
     fitting = min(max(BLOCK_ELEMENTS // (layer.size + layer.value_size), FEWEST_ROWS), MOST_ROWS)
     wanted = min(ceil_div(BLOCKS, request.heads), ceil_div(layer.queries, FEWEST_ROWS))

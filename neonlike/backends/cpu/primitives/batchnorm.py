@@ -20,7 +20,7 @@ from neonlike.kernels.run.calls import KernelCall
 from neonlike.optree.dtypes import compute_dtype
 
 PARALLEL_SIZE = 1 << 16
-"""Elements below which one thread is faster than several."""
+"""Elements below which a single thread is faster."""
 
 FPROP_FLAGS = ("GIVEN_SUM", "INFERENCE", "RELU", "BINARY", "STREAMED")
 BPROP_FLAGS = ("RELU", "BINARY", "OWN_SUM", "STREAMED")
@@ -100,7 +100,7 @@ def _bits(*flags: bool) -> int:
 
 
 def _streamed(out: Array, inputs: list[Array | None]) -> bool:
-    """Whether to use streaming stores: results exceed the caches, rows are whole cache lines, ``out`` is no input."""
+    """Whether to use streaming stores: large results, rows of whole cache lines, and ``out`` not an input."""
     starts = [address(array) for array in inputs if array is not None]
     if out.nbytes * (1 + len(starts)) <= STREAMED_BYTES or address(out) in starts:
         return False

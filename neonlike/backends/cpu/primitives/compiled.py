@@ -1,4 +1,4 @@
-"""Base class of the CPU's kernel implementations, and when they use streaming stores."""
+"""Base class of the CPU's kernel implementations, with the criterion for streaming stores."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from neonlike.kernels.run.memory import LINE
 from neonlike.optree.dtypes import compute_dtype
 
 STREAMED_RESULT_BYTES = 32 << 20
-"""Larger results of convolution and pooling are written by streaming stores: caches cannot hold them until a read."""
+"""Bytes above which results of convolution and pooling use streaming stores: caches could not hold them until read."""
 
 
 class CompiledFamily(Family):
@@ -23,27 +23,27 @@ class CompiledFamily(Family):
     Attributes
     ----------
     compiler : Compiler or None
-        Found when the backend was made: looking at the environment in each call takes longer than small kernels. None:
-        the families' definitions run.
+        Found once, when the backend is created: checking the environment per call takes longer than small kernels.
+        None: the families' definitions run.
     """
 
     compiler: Compiler | None
 
 
 def in_lines(out: Array) -> bool:
-    """Whether each row of a contiguous array is aligned and consists of whole cache lines, as streaming stores need."""
+    """Whether rows of a contiguous array are aligned whole cache lines, as streaming stores require."""
     return (int(address(out) or 0) | out.shape[-1] * out.itemsize) % LINE == 0
 
 
 def strided(tensor: Any) -> Array:
-    """Values of ``tensor`` in the dtype computed in, of any strides: its own memory if it has that dtype."""
+    """Values of ``tensor`` in the compute dtype, with any strides: its own memory if it has that dtype."""
     array: Array = tensor.asnumpyarray()
     return array if array.dtype == compute_dtype(array.dtype) else host(tensor)
 
 
 @contextmanager
 def strided_written(tensor: Any) -> Iterator[Array]:
-    """As ``written`` of ``families/operands.py``, of any strides: views are written where they lie."""
+    """As ``written`` of ``families/operands.py``, with any strides: views are written in place."""
     if tensor.dtype == compute_dtype(tensor.dtype):
         yield tensor.asnumpyarray()
         return

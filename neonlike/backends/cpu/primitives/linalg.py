@@ -1,4 +1,4 @@
-"""The linalg family on the CPU: matrix products, into strided memory too, and products of signs packed into bits."""
+"""The linalg family on the CPU: matrix products, also into strided memory, and products of signs as bits."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ XNOR = Routine(
     result=ctypes.c_int,
 )
 PARALLEL_WORK = 1 << 17
-"""Words to multiply and numbers to pack, below which starting threads costs more than it saves."""
+"""Words to multiply and numbers to pack below which starting threads does not pay."""
 
 
 class BinaryKernels(CompiledFamily, LinalgFamily):
     """Overrides of LinalgFamily's hooks."""
 
     def _compound_dot(self, request: Product, A: Any, B: Any, C: Any, bsum: Any) -> KernelCall | None:
-        """The product's kernel applies alpha and beta, unless relu comes between them."""
+        """Compute the product in a kernel with alpha and beta, unless relu comes between them."""
         a, b, c = A.asnumpyarray(), B.asnumpyarray(), C.array
         launch = self._product_launch(request, a, b, c)
         if launch is None:
@@ -44,7 +44,7 @@ class BinaryKernels(CompiledFamily, LinalgFamily):
         return call
 
     def _product_launch(self, request: Product, a: Array, b: Array, c: Array) -> gemm.GemmLaunch | BlasLaunch | None:
-        """What multiplies by alpha and beta too; None if that is left to NumPy, or relu comes between them."""
+        """Launch that also applies alpha and beta; None if that is left to NumPy, or relu comes between them."""
         if self.compiler is None or (request.beta != 0.0 and request.relu):
             return None
         found = gemm.product(a, b, c, request.alpha, self.compiler)
@@ -56,7 +56,7 @@ class BinaryKernels(CompiledFamily, LinalgFamily):
         return find_small_launch(a, b, c, self.compiler, vectors=True)
 
     def _batched_dot(self, request: Product, A: Any, B: Any, C: Any) -> None:
-        """The products' kernels apply alpha and beta, unless relu comes between them."""
+        """Compute the products in kernels with alpha and beta, unless relu comes between them."""
         alpha, beta, relu = request
         a, b, c = *matrices(A.asnumpyarray(), B.asnumpyarray(), C), C.array
         fits = self.compiler is not None and c.ndim == 3 and (beta == 0.0 or not relu)
@@ -66,7 +66,7 @@ class BinaryKernels(CompiledFamily, LinalgFamily):
         self._finish_product(C, None, request, lambda out: self._multiply(a, b, out))
 
     def _multiply(self, a: Array, b: Array, out: Any) -> None:
-        """The tensor ``out`` = a.b, straight into its memory if kernels or BLAS can write there."""
+        """Compute the tensor ``out`` = a.b, directly in its memory if kernels or BLAS can write there."""
         array = out.array
         if array.dtype == compute_dtype(array.dtype) and (array.flags.c_contiguous or blas_takes(array)):
             self._product(a, b, array)
@@ -80,7 +80,7 @@ class BinaryKernels(CompiledFamily, LinalgFamily):
             matrix_product(a, b, out)
 
     def _xnor_dot(self, request: Product, A: Any, B: Any, C: Any, bsum: Any) -> None:
-        """Signs packed into bits if there is a C compiler; integers by the definition."""
+        """Pack signs into bits if there is a C compiler; integers use the definition."""
         real = REAL_TYPES.get(compute_dtype(C.dtype))
         function = None if real is None else XNOR.variant(self.compiler, real=real)
         if function is None or C.size == 0:

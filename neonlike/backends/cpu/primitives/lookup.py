@@ -19,7 +19,7 @@ BPROP = Routine(
     result=ctypes.c_int,
 )
 PARALLEL_WORK = 1 << 15
-"""Elements of the error below which starting threads costs more than it saves."""
+"""Elements of the error below which starting threads does not pay."""
 LARGEST = 1 << 31
 """Words and columns are sorted in 32 bits each."""
 
@@ -28,7 +28,7 @@ class LookupKernels(CompiledFamily, LookupFamily):
     """Overrides of LookupFamily's hooks."""
 
     def _bprop_lut(self, request: LookupGradient, inputs: Any, error: Any, error_t: Any, dW: Any) -> None:
-        """Columns sorted by word, then rows added up, in C where there is a compiler."""
+        """Sort columns by word, then add rows, in C if there is a compiler."""
         errors = host(error)
         function = BPROP.variant(self.compiler, real=REAL_TYPES[errors.dtype])
         if function is None or 0 in (errors.size, len(dW)) or max(inputs.size, len(dW)) >= LARGEST:

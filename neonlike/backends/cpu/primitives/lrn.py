@@ -15,11 +15,11 @@ from neonlike.kernels.run.calls import KernelCall
 HEADERS = (*VECMATH, "vecmath/vecmath_power.h", "lrn_power.h", "stream.h")
 
 BLOCK_BYTES = 4096
-"""Bytes of a channel that a kernel processes at a time: a page, within which hardware prefetches."""
+"""Bytes of a channel processed at a time by a kernel: a page, the limit of hardware prefetching."""
 LONGEST_WINDOW = 31
-"""Longest window of the kernels, which are unrolled over it and keep a row for each channel; others run in NumPy."""
+"""Maximum window of the kernels, which are unrolled over it and keep a row per channel; larger ones run in NumPy."""
 PARALLEL_WORK = 1 << 15
-"""Elements below which starting threads costs more than it saves."""
+"""Elements below which starting threads does not pay."""
 
 _TAIL = [INT] * 2 + [REAL] * 4 + [INT] * 3
 _FPROP = Routine("c/lrn_fprop.c.j2", [POINTER] * 3 + _TAIL, "local response normalisation", HEADERS)
@@ -58,7 +58,7 @@ class LrnKernels(CompiledFamily, LrnFamily):
 
 
 def _variant(routine: Routine, compiler: Compiler | None, x: Array, request: LrnPass) -> Any:
-    """The kernel for the window; None where there is none."""
+    """The kernel for the window; None if there is none."""
     if request.window > LONGEST_WINDOW:
         return None
     real = REAL_TYPES[x.dtype]
@@ -73,7 +73,7 @@ def _variant(routine: Routine, compiler: Compiler | None, x: Array, request: Lrn
 
 
 def _partition(x: Array, arrays: int) -> tuple[int, int, int]:
-    """Elements of a channel to process at a time, whether to use streaming stores, and threads."""
+    """Elements of a channel per step, whether to use streaming stores, and number of threads."""
     threads = threads_for(x.size, PARALLEL_WORK)
     line, lanes = 64 // x.itemsize, x.shape[1]
     share = -(-lanes // (threads * line)) * line

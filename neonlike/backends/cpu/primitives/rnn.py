@@ -1,8 +1,8 @@
 """Recurrent unrolls as one compiled call each: the hooks of ``families/rnn.py`` and ``families/rnn_gated.py``.
 
-Each step is a product of packed matrices whose epilogue is the whole cell (see ``templates/c/rnn_steps.h``). What the
-kernels do not support (float16, activations that are not elementwise, samples that are not contiguous) runs step by
-step as the families define it.
+Each step is a product of packed matrices whose epilogue is the whole cell (see ``templates/c/rnn_steps.h``). Cases
+without kernel support (float16, activations that are not elementwise, samples that are not contiguous) run step by step
+by the families' definitions.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ SIMPLE, LSTM, GRU = (
     Routine(f"c/rnn_{kind}.c.j2", ARGUMENTS, f"{kind} unroll", HEADERS) for kind in ("simple", "lstm", "gru")
 )
 PARALLEL_PRODUCTS = 1 << 19
-"""Multiplications of a step below which barriers between threads cost more than threads save."""
+"""Multiplications per step below which barriers between threads cost more than threads save."""
 PARALLEL_OF_ONE = 1 << 17
-"""The same for one sample, for which a step is bound by how fast the weight is read."""
+"""The same for a single sample, where reading the weight limits a step."""
 MOST_LANES, MOST_ROWS = 16, 12
-"""Largest tile of the kernels, to whose multiples packed matrices may be padded."""
+"""Largest tile of the kernels; packed matrices may be padded to multiples of it."""
 
 
 class UnrollLaunch(NamedTuple):
-    """A kernel's arguments for tensors that were looked at; its code depends on the activations.
+    """Kernel arguments for checked tensors; the kernel's code depends on the activations.
 
     Attributes
     ----------
     routine : Routine
     backward : bool
     trace : callable
-        Formulas of the activations of a request, by name.
+        Returns the formulas of a request's activations, by name.
     request : Unroll
-        Its activations count for nothing: they come with each call.
+        The request; its activations are ignored, because each call brings its own.
     arguments : tuple
-        Of the kernel, up to the bias.
+        Arguments of the kernel, up to the bias.
     elements : int
-        Of working memory.
+        Elements of working memory.
     products : tuple of int
-        Multiplications of a step, and from how many more than one thread pays.
+        Multiplications per step, and the number above which several threads pay.
     keep : tuple
-        What the arguments have the addresses of, if it is not the tensors.
+        Owners of memory in the arguments, apart from the tensors.
     lasts : bool
         See :class:`~neonlike.kernels.run.calls.Unrolled`.
     """
@@ -68,7 +68,7 @@ class UnrollLaunch(NamedTuple):
     lasts: bool
 
     def again(self, backend: Any, functions: tuple[Any, ...]) -> bool:
-        """Run the kernel for these activations; False, and nothing is done, if there is none."""
+        """Run the kernel for these activations; return False, with nothing done, if there is none."""
         request = replace(self.request, **dict(zip(("activation", "gate_activation"), functions)))
         formulas = joined(self.trace(backend, request, "c"))
         if formulas is None:
@@ -124,11 +124,11 @@ class Unrolled(NamedTuple):
     Attributes
     ----------
     routine, trace, backward
-        As of :class:`UnrollLaunch`.
+        As in :class:`UnrollLaunch`.
     buffers : int
-        Packed matrices of the size of a state that the kernel keeps.
+        Packed matrices of the size of a state, kept by the kernel.
     in_place : pairs of roles
-        Those whose tensors may be the same, but must not overlap otherwise.
+        Pairs whose tensors may be identical, but must not overlap otherwise.
     """
 
     routine: Routine

@@ -20,9 +20,9 @@ from neonlike.backends.families.roi_definition import (
 from neonlike.kernels.c.routine import INT, POINTER, REAL, REAL_TYPES, VECMATH, Routine, address, threads_for
 
 LANES = 32
-"""Channels that are the lanes of region pooling. Each thread keeps a transposed copy of so many channels of the map."""
+"""Channels as lanes of region pooling. Each thread keeps a transposed copy of this many channels of the map."""
 PARALLEL_WORK = 1 << 15
-"""Elements below which starting threads costs more than it saves."""
+"""Elements below which starting threads does not pay."""
 
 _FPROP = Routine("c/roi_fprop.c.j2", [POINTER] * 7 + [INT] * 8, "region pooling")
 _BPROP = Routine("c/roi_bprop.c.j2", [POINTER] * 4 + [INT] * 6, "gradient of region pooling")

@@ -1,1 +1,1 @@
-"""Memory of a GPU: arrays in it, the pool that hands it out, copies between host and device."""
+"""GPU memory: arrays, the memory pool, copies between host and device."""

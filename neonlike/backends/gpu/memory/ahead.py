@@ -1,10 +1,9 @@
-"""Batches that cross the bus before their turn, while the batch before them is trained with.
+"""Upload of batches ahead of their turn, during the training step of the previous batch.
 
-A thread that reads ahead writes an array into pinned memory and begins its copy at once, on a stream of its own, into
-one of two buffers in device memory. When the batch's turn has come, ``tensor.set(array)`` finds the array by its
-address: the device's stream waits for the copy and moves the elements to where they belong, at the speed of device
-memory, and the buffer takes what is copied next. The thread of the training waits for nothing, and copies nothing
-itself.
+A prefetching thread writes an array into pinned memory and starts its copy at once, on a separate stream, into one of
+two device buffers. At the batch's turn, ``tensor.set(array)`` finds the array by its address: the device's stream waits
+for the copy and moves the elements to their destination, at the speed of device memory, and the buffer is free for the
+next copy. The training thread neither waits nor copies.
 
     reading   read k+1 -> pinned |
     copies      | wait: buffer is free | pinned -> buffer | event |
@@ -28,30 +27,30 @@ from neonlike.backends.gpu.memory.pool import rounded
 from neonlike.backends.gpu.memory.transfer import NON_BLOCKING, Buffer, Part, Transfer
 
 PARTS = 2
-"""Most buffers in device memory for each array of a batch: one is filled while the other waits for its turn."""
+"""Maximum number of device buffers per array of a batch: one is filled while the other waits for its turn."""
 
 
 class Owner(Protocol):
-    """The device that is copied to."""
+    """The destination device."""
 
     transfer: Transfer
 
     @property
     def usable(self) -> bool:
-        """Whether the driver still answers."""
+        """Whether the driver still responds."""
         ...
 
     def attend(self) -> None:
-        """Make its context current in this thread."""
+        """Make the device's context current in this thread."""
         ...
 
     def fail(self, doing: str, error: Any) -> NoReturn:
-        """Raise the error of this library for one of the driver's."""
+        """Raise this library's error for a driver error."""
         ...
 
 
 class _Sent:
-    """An array on its way: in pinned memory, and in ``part`` once its copy has begun."""
+    """An array in transit: in pinned memory, and in ``part`` once its copy has started."""
 
     def __init__(self) -> None:
         self.buffer, self.nbytes = Buffer(), 0
@@ -59,16 +58,16 @@ class _Sent:
 
 
 class _Lane:
-    """What the arrays at one place of the batches pass through.
+    """State of the arrays at one position of the batches.
 
     Attributes
     ----------
     turn : iterator of _Sent
-        The next to be written, round and round.
+        The next slots to be written, in rotation.
     free : deque of Part
-        Buffers in device memory that may be filled: what reads them is queued.
+        Device buffers that may be filled: their readers are queued.
     waiting : deque of _Sent
-        Arrays in pinned memory that wait for such a buffer.
+        Arrays in pinned memory that wait for a buffer.
     """
 
     def __init__(self, batches: int) -> None:
@@ -79,15 +78,15 @@ class _Lane:
 
 
 class UploadAhead:
-    """Copies of batches to ``device`` that begin before it is known where to; see the text of the module.
+    """Copies of batches to ``device`` before their destination is known; see the module's text.
 
     Parameters
     ----------
     device : Owner
     batches : int
-        How many may be on their way, or in use, at a time: an array is written over by the one so many later.
+        Maximum number in transit or in use: an array is overwritten by the one this many batches later.
     leave : callable
-        Takes the device's context from this thread.
+        Detaches the device's context from this thread.
     """
 
     def __init__(self, device: Owner, batches: int, leave: Callable[[], None]) -> None:
@@ -100,17 +99,17 @@ class UploadAhead:
         device.transfer.aheads.append(self)
 
     def begin(self) -> None:
-        """A batch begins: the next array is its first."""
+        """Start a batch: the next array is its first."""
         self._place = 0
 
     def send(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Begin to copy ``array`` to the device.
+        """Start copying ``array`` to the device.
 
         Returns
         -------
         ndarray
-            The same values, not to be written, in memory that is used again so many batches later; ``tensor.set`` of it
-            finds the copy. ``array`` itself if it is so small, or lies so, that to begin early gains nothing.
+            The same values, read-only, in memory that is reused ``batches`` later; ``tensor.set`` of it finds the copy.
+            ``array`` itself if, by its size or layout, an early start gains nothing.
 
         Raises
         ------
@@ -132,14 +131,14 @@ class UploadAhead:
                 self._leave()  # PyCUDA aborts the process if it exits while a thread like this one has a context
 
     def _sent(self, place: int, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """See :meth:`send`, of the array at ``place`` of its batch."""
+        """Send the array at ``place`` of its batch; see :meth:`send`."""
         while place >= len(self._lanes):
             self._lanes.append(_Lane(self._batches))
         lane = self._lanes[place]
         sent = next(lane.turn)
         with self._device.transfer.queueing():
             self._forget(lane, sent)
-        pinned = sent.buffer.ready(array.nbytes)  # waits for the last copy from there: this thread, none else
+        pinned = sent.buffer.ready(array.nbytes)  # waits for the last copy from there: this thread only
         pinned[:] = array.reshape(-1).view(np.uint8)
         with self._device.transfer.queueing():
             sent.nbytes = array.nbytes
@@ -147,11 +146,11 @@ class UploadAhead:
             lane.waiting.append(sent)
             self._start(lane)
         host: npt.NDArray[Any] = pinned.view(array.dtype).reshape(array.shape)
-        host.flags.writeable = False  # the copy would not see it
+        host.flags.writeable = False  # the copy would miss the changes
         return host
 
     def land(self, host: int, nbytes: int, address: int) -> bool:
-        """Queue the end of the copy of the array at ``host``, to ``address``; False if none has begun."""
+        """Queue the final copy of the array at ``host`` to ``address``; False if no copy has started."""
         if host not in self._known:
             return False
         lane, sent = self._known.pop(host)
@@ -170,7 +169,7 @@ class UploadAhead:
         return True
 
     def release(self) -> int:
-        """Free the buffers in device memory that hold nothing; the number of bytes."""
+        """Free unused device buffers and return their number of bytes."""
         nbytes = 0
         for lane in self._lanes:
             while lane.free:
@@ -178,7 +177,7 @@ class UploadAhead:
         return nbytes
 
     def close(self) -> None:
-        """Give all memory back, after the copies under way."""
+        """Free all memory, after the copies in progress."""
         device = self._device
         if not device.usable:  # nothing of its context is ever freed
             return
@@ -191,7 +190,7 @@ class UploadAhead:
             try:
                 if self._stream is not None:
                     self._stream.synchronize()
-                    device.transfer.stream.synchronize()  # an interrupt may have kept an event from being recorded
+                    device.transfer.stream.synchronize()  # an interrupt may have prevented an event's recording
                 while self._parts:
                     self._parts.pop().memory.free()
             except driver.Error as error:
@@ -200,7 +199,7 @@ class UploadAhead:
             self._lanes.clear()
 
     def _forget(self, lane: _Lane, sent: _Sent) -> None:
-        """``sent`` is written anew; what was in it may never have been asked for."""
+        """Reset ``sent`` for reuse; its previous contents may never have been requested."""
         self._known = {host: known for host, known in self._known.items() if known[1] is not sent}
         if sent in lane.waiting:
             lane.waiting.remove(sent)
@@ -209,7 +208,7 @@ class UploadAhead:
             sent.part = None
 
     def _start(self, lane: _Lane) -> None:
-        """Copy what waits, as far as there are buffers."""
+        """Copy waiting arrays, as far as there are buffers."""
         while lane.waiting:
             sent = lane.waiting[0]
             part = self._free_part(lane, sent.nbytes)
@@ -224,7 +223,7 @@ class UploadAhead:
             lane.waiting.popleft()
 
     def _free_part(self, lane: _Lane, nbytes: int) -> Part | None:
-        """A buffer of so many bytes; None while both are in use, or if there is no memory for any."""
+        """A buffer of ``nbytes`` bytes; None while both are in use, or if there is no memory for any."""
         while lane.free:
             part = lane.free.popleft()
             if part.nbytes >= nbytes:
@@ -241,7 +240,7 @@ class UploadAhead:
         return part
 
     def _drop(self, lane: _Lane, part: Part) -> int:
-        """Free ``part``, which nothing but copies that are queued uses; its number of bytes."""
+        """Free ``part``, used only by queued copies, and return its number of bytes."""
         self._stream.synchronize()
         part.free.synchronize()
         part.memory.free()

@@ -1,4 +1,4 @@
-"""``DeviceArray``: address, shape and strides of elements in device memory. Views as NumPy's; reads no element."""
+"""``DeviceArray``: address, shape and strides of elements in device memory, with NumPy-like views."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class DeviceArray:
     ----------
     shape : tuple of int
     strides : tuple of int
-        In bytes; may be negative or 0.
+        Strides in bytes; may be negative or 0.
     dtype : numpy.dtype
     address : int
-        Of the element at index (0, 0, ...).
+        Address of the element at index (0, 0, ...).
     memory : Memory or None
-        None for memory that somebody else keeps.
+        None for memory owned elsewhere.
     """
 
     __slots__ = ("address", "dtype", "memory", "shape", "strides")
@@ -83,7 +83,7 @@ class DeviceArray:
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """Addresses of the first byte and behind the last one; equal if there is no element."""
+        """Addresses of the first byte and after the last one; equal if there are no elements."""
         if 0 in self.shape:
             return self.address, self.address
         ends = [(size - 1) * stride for size, stride in zip(self.shape, self.strides)]
@@ -93,7 +93,7 @@ class DeviceArray:
     # Views
 
     def transpose(self, *axes: Any) -> DeviceArray:
-        """View with axes in the order ``axes``; without, reversed."""
+        """View with axes in the order ``axes``; by default reversed."""
         order: Sequence[int] = axes[0] if len(axes) == 1 and isinstance(axes[0], (tuple, list)) else axes
         order = order or range(self.ndim)[::-1]
         shape, strides = tuple(self.shape[a] for a in order), tuple(self.strides[a] for a in order)
@@ -105,7 +105,7 @@ class DeviceArray:
         Raises
         ------
         ShapeError
-            If the number of elements differs, or no strides give the elements in that order.
+            If the number of elements differs, or no strides give that order.
         """
         wanted = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else tuple(shape)
         if wanted.count(-1) == 1:
@@ -125,7 +125,7 @@ class DeviceArray:
         Raises
         ------
         ShapeError
-            If the last axis has gaps or its bytes are no whole number of elements, and the sizes differ.
+            If the last axis has gaps or its bytes do not divide evenly, and the sizes differ.
         """
         old, new = self.itemsize, int(dtype.itemsize)
         if old == new:
@@ -164,7 +164,7 @@ class DeviceArray:
 
 
 def _expanded(key: Any, ndim: int) -> list[Any]:
-    """One item an axis, and Nones."""
+    """One item per axis, and Nones."""
     items = list(key) if isinstance(key, tuple) else [key]
     used = sum(item is not None and item is not Ellipsis for item in items)
     if used > ndim or sum(item is Ellipsis for item in items) > 1:
@@ -177,12 +177,12 @@ def _expanded(key: Any, ndim: int) -> list[Any]:
 
 
 def contiguous_array(memory: Memory | None, address: int, shape: Shape, dtype: DType) -> DeviceArray:
-    """Elements in C order without gaps from ``address`` on."""
+    """Contiguous elements in C order from ``address`` on."""
     return DeviceArray(memory, address, shape, contiguous_strides(shape, int(dtype.itemsize)), dtype)
 
 
 def collapsed(shape: Shape, strides: Strides) -> tuple[Shape, Strides]:
-    """The same elements in the same order with as few axes as possible; axes of size 1 are left out."""
+    """Merge axes as far as possible, keeping elements and order; axes of size 1 are dropped."""
     sizes: list[int] = []
     steps: list[int] = []
     for size, stride in zip(shape, strides):
@@ -198,7 +198,7 @@ def collapsed(shape: Shape, strides: Strides) -> tuple[Shape, Strides]:
 
 
 def view_strides(shape: Shape, strides: Strides, wanted: Shape, itemsize: int) -> Strides | None:
-    """Strides that give the elements of (``shape``, ``strides``) in C order as ``wanted``; None if there are none.
+    """Strides for the elements of (``shape``, ``strides``) in C order as ``wanted``; None if impossible.
 
     The numbers of elements must be equal.
     """
@@ -206,7 +206,7 @@ def view_strides(shape: Shape, strides: Strides, wanted: Shape, itemsize: int) -
         return contiguous_strides(wanted, itemsize)
     sizes, steps = collapsed(shape, strides)
     found: list[int] = [0] * len(wanted)
-    axis, left = len(sizes) - 1, 0  # left: the part of the source axis being split that is unused
+    axis, left = len(sizes) - 1, 0  # left: the unused part of the source axis being split
     step = itemsize
     for place in range(len(wanted) - 1, -1, -1):
         size = wanted[place]
@@ -223,21 +223,21 @@ def view_strides(shape: Shape, strides: Strides, wanted: Shape, itemsize: int) -
 
 
 def share_elements(a: DeviceArray, b: DeviceArray) -> bool:
-    """True if some byte belongs to both; also where finding out would take too long."""
+    """True if some byte belongs to both, or if the exact test would take too long."""
     (a_low, a_high), (b_low, b_high) = a.bounds, b.bounds
     if a_low == a_high or b_low == b_high or a_low >= b_high or b_low >= a_high:
         return False
     if a.c_contiguous and b.c_contiguous:
         return True
     try:
-        # NumPy solves for equal addresses; it looks at these arrays' shapes and strides and never at an element.
+        # NumPy solves for equal addresses from these arrays' shapes and strides, and never reads an element.
         return bool(np.shares_memory(_Places(a).array(), _Places(b).array(), max_work=100_000))  # type: ignore[arg-type]
     except np.exceptions.TooHardError:
         return True
 
 
 class _Places:
-    """Shows device addresses to NumPy as if they were host memory, for its test of overlap."""
+    """Presents device addresses to NumPy as host memory, for its overlap test."""
 
     def __init__(self, array: DeviceArray) -> None:
         self.__array_interface__ = {
@@ -249,14 +249,14 @@ class _Places:
         }
 
     def array(self) -> Any:
-        """Not to be read or written."""
+        """An array that must not be read or written."""
         return np.asarray(self)
 
 
 # Rectangles
 
 LARGEST_PITCH = 2**31 - 1
-"""Most bytes from row to row in a 2-D copy of the driver."""
+"""Maximum bytes between rows in a 2-D copy of the driver."""
 
 
 class Piece(NamedTuple):
@@ -270,14 +270,14 @@ class Piece(NamedTuple):
 
 
 def ascending(array: DeviceArray) -> tuple[DeviceArray, tuple[int, ...]]:
-    """``array`` with the axes of negative stride reversed, and which axes these are."""
+    """Reverse the axes of negative stride in ``array``, and return which axes these are."""
     axes = tuple(axis for axis, stride in enumerate(array.strides) if stride < 0)
     flips = tuple(slice(None, None, -1) if axis in axes else slice(None) for axis in range(array.ndim))
     return array[flips], axes
 
 
 def _rectangle(array: DeviceArray) -> tuple[int, int, int, Shape, Strides]:
-    """Width, height and pitch of the rectangles that ``array`` consists of, and the axes along which they lie."""
+    """Width, height and pitch of the rectangles in ``array``, and the axes along which they are arranged."""
     shape, strides = collapsed(array.shape, array.strides)
     width = array.itemsize
     if shape and strides[-1] == width:
@@ -288,12 +288,12 @@ def _rectangle(array: DeviceArray) -> tuple[int, int, int, Shape, Strides]:
 
 
 def piece_count(array: DeviceArray) -> int:
-    """How many rectangles :func:`pieces` gives."""
+    """Number of rectangles from :func:`pieces`."""
     return math.prod(_rectangle(ascending(array)[0])[3])
 
 
 def pieces(array: DeviceArray) -> Iterator[Piece]:
-    """The elements of ``array``, whose strides are not negative, in C order as rectangles of bytes."""
+    """Elements of ``array``, without negative strides, in C order as rectangles of bytes."""
     width, height, pitch, shape, strides = _rectangle(array)
     offsets = (
         sum(position * stride for position, stride in zip(place, strides))

@@ -1,8 +1,8 @@
-"""Memory of other libraries: kept while arrays on it live, and then until what was queued on it has run.
+"""Memory of other libraries: kept alive until arrays on it are gone and the work queued on it is done.
 
-Other libraries hand freed memory out again in the order of their own streams, which need not wait for ours. So an
-object that owns such memory is let go when an event that was queued after its last use is reached. Nobody waits for
-that: it is looked at when such memory comes or goes, and after waits for the device.
+Other libraries reuse freed memory in the order of their own streams, which need not wait for ours. So the owner of such
+memory is released when an event queued after its last use is reached. Nobody waits for that: events are checked when
+such memory comes or goes, and after waits for the device.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import pycuda.driver as driver
 from neonlike.errors import BackendUnavailable, DeviceError
 
 MOST_BYTES = 256 << 20
-"""Of memory that waits for its event; where it is more, the oldest is waited for."""
+"""Maximum bytes of memory waiting for events; beyond it the oldest is waited for."""
 
 
 class ForeignMemory:
-    """Memory of another library, whose ``owner`` is kept while this lives; it is let go as the module's text says."""
+    """Memory of another library that keeps its ``owner`` alive; released as described in the module's text."""
 
     ours: ClassVar[bool] = False
-    """There may be any number of these for the same memory."""
+    """Several of these may refer to the same memory."""
 
     def __init__(self, device: Any, address: int, nbytes: int, owner: Any) -> None:
         self.device, self.address, self.nbytes, self.owner = device, address, nbytes, owner
@@ -36,7 +36,7 @@ class ForeignMemory:
 
 
 class Parting:
-    """Owners of memory that no array of ``device`` lies on any more; see the module's text.
+    """Owners of memory without remaining arrays of ``device``; see the module's text.
 
     Parameters
     ----------
@@ -48,29 +48,29 @@ class Parting:
         self._left: deque[tuple[Any, int]] = deque()
         self._marked: deque[tuple[Any, list[Any], int]] = deque()
         self._bytes = 0
-        self._lock = threading.RLock()  # a collection of garbage inside may free such memory
+        self._lock = threading.RLock()  # a garbage collection inside may free such memory
 
     def add(self, owner: Any, nbytes: int) -> None:
-        """Let ``owner`` of so many bytes go once what is queued by now has run."""
+        """Release ``owner``, of ``nbytes`` bytes, once the work queued so far is done."""
         self._left.append((owner, nbytes))
         self.collect()
 
     def collect(self) -> None:
-        """Let go what no queued work needs any more. While this thread records a graph, that has to wait."""
+        """Release owners that no queued work needs any more, unless this thread is recording a graph."""
         if self.device.recorder.is_busy:
             return
-        gone: list[Any] = []  # freed when the lock is not held any more
+        gone: list[Any] = []  # freed after the lock is released
         with self._lock:
             try:
                 self._look(gone)
             except (driver.Error, DeviceError, BackendUnavailable):
-                if not self.device.usable:  # nothing runs any more
+                if not self.device.usable:  # no work runs any more
                     gone += [*self._left, *self._marked]
                     self._left.clear()
                     self._marked.clear()
 
     def _look(self, gone: list[Any]) -> None:
-        """Mark what has come, and move what was reached to ``gone``, under the lock."""
+        """Record new arrivals, and move finished ones to ``gone``; requires the lock."""
         if not self._left and not self._marked:
             return
         self.device.attend()

@@ -1,11 +1,11 @@
-"""The memory pool of a device: freed memory is kept and handed out again in the order of the stream.
+"""Memory pool of a device: freed memory is kept and reused in stream order.
 
-All work on a device is queued on one stream. Memory that is freed while a kernel still uses it may be handed out at
-once: whatever is queued for its new owner runs after that kernel. So neither taking nor giving back memory waits.
+All work on a device is queued on one stream. Memory freed while a kernel still uses it can be reused at once: work
+queued by its new owner runs after that kernel. So neither allocating nor freeing memory waits.
 
-A request is rounded up to one of eight size classes for each power of two. Small blocks are cut from slabs, large ones
-are allocations of the driver. A block goes back when its object is freed, by any thread, inside a garbage collection
-or while the interpreter ends: all that happens then is an append to a queue, which the next request empties.
+A request is rounded up to one of eight size classes per power of two. Small blocks are cut from slabs, large ones are
+driver allocations. A block is returned when its object is freed, by any thread, inside a garbage collection or while
+the interpreter exits: this only appends to a queue, which the next request empties.
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ from neonlike.backends.memory import MemoryStats
 from neonlike.errors import ArgumentError, DeviceMemoryError
 
 GRANULE = 256
-"""Blocks start at multiples of so many bytes, and their sizes are multiples of it."""
+"""Alignment and granularity of blocks in bytes."""
 SLAB_BYTES = 2 << 20
 """Size of the slabs that small blocks are cut from; drivers map memory in pages of this size."""
 SMALL_BYTES = 256 << 10
-"""The largest block that is cut from a slab."""
+"""Maximum size of a block cut from a slab."""
 WIDER = 2
-"""Size classes above the one asked for whose cached blocks are used, too: at most 1.25 times the memory."""
+"""Number of larger size classes whose cached blocks may serve a request: at most 1.25 times the memory."""
 
 
 class Exhausted(Exception):
-    """A source raises this when it has no memory left."""
+    """A source has no memory left."""
 
 
 class MemorySource(Protocol):
-    """Where a pool takes memory from: the driver, or a test."""
+    """Source of a pool's memory: the driver, or a test."""
 
     def take(self, nbytes: int) -> Any:
-        """A handle whose ``int()`` is the address; raises Exhausted."""
+        """Return a handle whose ``int()`` is the address; raises Exhausted."""
         ...
 
     def give(self, handle: Any) -> None:
-        """Give memory back that nothing uses any more."""
+        """Return memory that is no longer used."""
         ...
 
     def settle(self) -> None:
-        """Wait until all work that may use freed memory has run, also work that other libraries queued."""
+        """Wait until all work that may use freed memory is done, including other libraries' work."""
         ...
 
     def room(self) -> tuple[int, int]:
-        """Bytes that are free on the device, and all that it has."""
+        """Free and total bytes of the device."""
         ...
 
 
@@ -65,17 +65,17 @@ class Segment:
 
 
 class MemoryBlock:
-    """A piece of device memory; goes back to its pool when the object is freed.
+    """A block of device memory, returned to its pool when the object is freed.
 
     Attributes
     ----------
     address : int
     nbytes : int
-        As asked for.
+        Requested size.
     lent : bool
-        True if another library was given the address: it may use it on streams other than the pool's.
+        True if another library knows the address: it may use it on streams other than the pool's.
     ours : bool
-        True: no other object stands for the same memory.
+        True: no other object refers to the same memory.
     """
 
     ours: ClassVar[bool] = True
@@ -91,21 +91,22 @@ class MemoryBlock:
 
     @property
     def capacity(self) -> int:
-        """Bytes there are, at least ``nbytes``."""
+        """Size of the block in bytes, at least ``nbytes``."""
         return self._segment.size
 
 
 class Pool:
-    """Hands out blocks of a source; see the module's text.
+    """Allocates blocks from a source; see the module's text.
 
     Parameters
     ----------
     source : MemorySource
     name : str
-        For messages.
+        Name for messages.
     pooled : bool
-        False: every block is an allocation of its own, of exactly the size asked for, so that memory checkers see
-        where it ends and when it is freed. Each request then waits for the device.
+        False: every block is a separate allocation of exactly the requested size, so that memory checkers see its end
+        and
+        its release. Each request then waits for the device.
     """
 
     def __init__(self, source: MemorySource, name: str = "GPU", pooled: bool = True) -> None:
@@ -113,17 +114,17 @@ class Pool:
         self._kept: dict[int, list[tuple[int, Segment]]] = {}
         self._segments: set[Segment] = set()
         self._returned: deque[tuple[int, Segment, bool]] = deque()
-        self._lock = threading.RLock()  # a collection inside may run code of users that asks for memory
+        self._lock = threading.RLock()  # a garbage collection inside may run user code that allocates
         self._used = self._used_peak = self._reserved = self._reserved_peak = 0
         self._blocks = self._requests = self._driver_requests = 0
 
     def allocate(self, nbytes: int) -> MemoryBlock:
-        """A block of at least ``nbytes`` bytes, its contents undefined.
+        """Allocate a block of at least ``nbytes`` bytes with undefined contents.
 
         Raises
         ------
         DeviceMemoryError
-            If there is not enough, even after kept blocks were given back.
+            If there is not enough memory, even after returning cached blocks.
         """
         size = rounded(nbytes)
         if not self.pooled:
@@ -148,13 +149,13 @@ class Pool:
             return MemoryBlock(address, nbytes, segment, self._returned.append)
 
     def release(self) -> int:
-        """Give what is kept back to the device, after waiting for it; the number of bytes."""
+        """Return cached memory to the device, after waiting for it, and return its number of bytes."""
         with self._lock:
             self._collect()
             return self._drop()
 
     def stats(self) -> MemoryStats:
-        """The counts of memory that is in use, and that was."""
+        """Statistics of memory in use, now and at peak."""
         with self._lock:
             self._collect()
             return MemoryStats(
@@ -163,17 +164,17 @@ class Pool:
             )  # fmt: skip
 
     def reset_peaks(self) -> None:
-        """Let the peaks start from what is in use now."""
+        """Restart the peaks from the memory in use now."""
         with self._lock:
             self._collect()
             self._used_peak, self._reserved_peak = self._used, self._reserved
 
     def held(self) -> AbstractContextManager[Any]:
-        """A context in which no other thread takes memory or gives any back to the source."""
+        """Context in which no other thread takes memory from the source or returns any."""
         return self._lock
 
     def exhausted(self, what: str) -> str:
-        """The message of an error: ``what`` there is no memory for, and who has it."""
+        """Error message: the request ``what`` that failed, and the users of the memory."""
         with self._lock:
             free, total = self.source.room()
             return (
@@ -182,10 +183,10 @@ class Pool:
                 "on the device, other programs included; delete tensors, use a smaller batch, or a smaller dtype"
             )
 
-    # Under the lock
+    # Requires the lock
 
     def _collect(self) -> None:
-        """Cache the blocks whose objects were freed."""
+        """Cache the blocks of freed objects."""
         lent = False
         while self._returned:
             address, segment, was_lent = self._returned.popleft()
@@ -198,7 +199,7 @@ class Pool:
             self.source.settle()
 
     def _drop(self) -> int:
-        """Free the segments that have no block in use; the number of bytes."""
+        """Free segments without blocks in use and return their number of bytes."""
         idle = {segment for segment in self._segments if segment.free == segment.count}
         if not idle:
             return 0
@@ -216,7 +217,7 @@ class Pool:
         return freed
 
     def _find(self, size: int) -> tuple[int, Segment] | None:
-        """A cached block of ``size`` or a little more."""
+        """Find a cached block of ``size`` or slightly more."""
         for _ in range(WIDER + 1):
             if entries := self._kept.get(size):
                 return entries.pop()
@@ -224,7 +225,7 @@ class Pool:
         return None
 
     def _grow(self, size: int, nbytes: int) -> None:
-        """Cache at least one block for ``size``: new memory, if need be after freeing all cached memory."""
+        """Cache at least one block for ``size``: new memory, after freeing all cached memory if necessary."""
         count = SLAB_BYTES // size if size <= SMALL_BYTES and self.pooled else 1
         segment = self._take(size, count)
         if segment is None:
@@ -242,7 +243,7 @@ class Pool:
         entries.extend((segment.address + size * place, segment) for place in range(segment.count - 1, -1, -1))
 
     def _find_and_keep(self, size: int) -> bool:
-        """Whether there is a block for ``size`` by now; it stays where it is."""
+        """Whether a block for ``size`` exists by now; it stays in the cache."""
         found = self._find(size)
         if found is not None:
             self._kept[found[1].size].append(found)
@@ -257,7 +258,7 @@ class Pool:
 
 
 def rounded(nbytes: int) -> int:
-    """``nbytes`` as the next size of a block.
+    """Round ``nbytes`` up to a block size.
 
     Raises
     ------
@@ -278,7 +279,7 @@ def following(size: int) -> int:
 
 
 def text(nbytes: int) -> str:
-    """A number of bytes for people."""
+    """Format a number of bytes for people."""
     for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("kiB", 1 << 10)):
         if nbytes >= scale:
             return f"{nbytes / scale:.2f} {unit}"

@@ -1,4 +1,4 @@
-"""Objects that a device hands to others: loaded kernels, the driver's memory, and capabilities to plan for."""
+"""Resources of a device: loaded kernels, driver memory, and capabilities for planning."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from neonlike.kernels.cuda.device import Capabilities
 
 
 class Kernel:
-    """A loaded function.
+    """A loaded kernel function.
 
     Attributes
     ----------
     start : callable
         PyCUDA's raw launch: (grid, block, arguments, shared bytes, stream).
     shared : int
-        Bytes of dynamic shared memory that it was allowed. A launch has 48 KiB unasked, less what the kernel declares.
+        Permitted bytes of dynamic shared memory. By default a launch has 48 KiB, less the kernel's declared memory.
     cubin : bytes
-        The module that it is in.
+        The kernel's module.
     """
 
     __slots__ = ("_function", "cubin", "name", "shared", "start")
@@ -30,35 +30,35 @@ class Kernel:
         self.start = function._launch_kernel
 
     def allow(self, shared: int) -> None:
-        """Let it be launched with ``shared`` bytes of dynamic shared memory."""
+        """Permit launches with ``shared`` bytes of dynamic shared memory."""
         self._function.set_attribute(driver.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, shared)
         self.shared = shared
 
 
 class Owner(Protocol):
-    """The device that memory is taken for."""
+    """The device that memory is allocated for."""
 
     def attend(self) -> None:
         """Make its context current."""
         ...
 
     def release_parts(self) -> int:
-        """Give back memory that copies pass through; the number of bytes."""
+        """Return staging memory of copies and return its number of bytes."""
         ...
 
     def fail(self, doing: str, error: Any) -> NoReturn:
-        """Raise the error of this library for one of the driver's."""
+        """Raise this library's error for a driver error."""
         ...
 
 
 class DriverMemory:
-    """Where the pool of a device takes memory from."""
+    """Driver memory as source of a device's pool."""
 
     def __init__(self, device: Owner) -> None:
         self._device = device
 
     def take(self, nbytes: int) -> Any:
-        """Memory of the driver."""
+        """Allocate driver memory."""
         self._device.attend()
         try:
             return driver.mem_alloc(nbytes)
@@ -66,13 +66,13 @@ class DriverMemory:
             if self._device.release_parts():
                 return self.take(nbytes)
             raise Exhausted from None
-        except OverflowError:  # more bytes than the driver can count
+        except OverflowError:  # more bytes than the driver can represent
             raise Exhausted from None
         except driver.Error as error:
             self._device.fail(f"allocation of {text(nbytes)}", error)
 
     def give(self, handle: Any) -> None:
-        """Back to the driver."""
+        """Return memory to the driver."""
         handle.free()
 
     def settle(self) -> None:
@@ -90,7 +90,7 @@ class DriverMemory:
 
 
 def load_module(cubin: bytes, device: Any) -> Any:
-    """The driver's module; memory that no tensor uses goes back to the driver if it has too little."""
+    """Load a driver module; unused memory is returned to the driver if it has too little."""
     try:
         return driver.module_from_buffer(cubin)
     except driver.MemoryError:
@@ -100,7 +100,7 @@ def load_module(cubin: bytes, device: Any) -> Any:
 
 
 def capabilities(device: Any) -> Capabilities:
-    """The capabilities of a ``pycuda.driver.Device``."""
+    """Capabilities of a ``pycuda.driver.Device``."""
     attribute = driver.device_attribute
     major, minor = device.compute_capability()
     shared = device.get_attribute(attribute.MAX_SHARED_MEMORY_PER_BLOCK)

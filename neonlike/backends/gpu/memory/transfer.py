@@ -1,13 +1,13 @@
 """Copies between host and device through pinned memory, in the order of the device's stream.
 
 Pageable memory cannot be copied asynchronously. So data passes through a few pinned buffers; an event after each copy
-says when its buffer may be used again. A copy to the device returns as soon as the last part is queued, a copy to the
-host when all has arrived, each part being unpacked while the next one is copied.
+marks when its buffer is free. A copy to the device returns when the last part is queued, a copy to the host when
+everything has arrived, with each part unpacked while the next one is copied.
 
-On the device's stream a copy from the host would begin when all that was queued before it has run. Large ones take a
-stream of their own, into staging buffers in device memory: they cross the bus while kernels run. The device's stream
-waits for a staged part and copies it to where it belongs, at the speed of device memory. So no tensor and no memory of
-the pool is ever written out of order.
+On the device's stream an upload would start after all previously queued work. Large uploads use a separate stream, into
+staging buffers in device memory: they cross the bus while kernels run. The device's stream waits for a staged part and
+copies it to its destination, at the speed of device memory. So no tensor and no memory of the pool is written out of
+order.
 
     uploads   | wait: part is free | host -> part | event |
     device's    ... kernels ...                           | wait | part -> tensor | event: part is free | kernels ...
@@ -35,17 +35,17 @@ Bytes = npt.NDArray[np.uint8]
 BUFFERS = 4
 BUFFER_BYTES = 4 << 20
 SMALLEST_BYTES = 64 << 10
-"""A buffer starts this small and grows to what it is used for, up to ``BUFFER_BYTES``."""
+"""Initial size of a buffer, which grows as needed up to ``BUFFER_BYTES``."""
 PARTS = 16
-"""Most staging buffers in device memory, of ``BUFFER_BYTES`` each: bounds the uploads in flight. Made as needed."""
+"""Maximum number of staging buffers in device memory, of ``BUFFER_BYTES`` each, allocated as needed: bounds uploads."""
 OVERLAPPED_BYTES = 256 << 10
-"""Smaller copies take some microseconds: they go on the device's stream."""
+"""Size below which uploads, of a few microseconds, use the device's stream."""
 NON_BLOCKING = 1
-"""CU_STREAM_NON_BLOCKING: the driver's default stream and this one do not wait for each other."""
+"""CU_STREAM_NON_BLOCKING: the driver's default stream and this one do not synchronize."""
 
 
 class Buffer:
-    """Pinned bytes, and the event after their last copy."""
+    """Pinned bytes, with the event after their last copy."""
 
     def __init__(self) -> None:
         self.bytes: Bytes = np.empty(0, np.uint8)
@@ -53,7 +53,7 @@ class Buffer:
         self.pending = False
 
     def ready(self, nbytes: int) -> Bytes:
-        """``nbytes`` of it, after what was queued with it has run."""
+        """Return ``nbytes`` of the buffer, after its queued copy is done."""
         self.wait()
         if self.event is None:
             self.event = driver.Event(driver.event_flags.DISABLE_TIMING)
@@ -61,24 +61,24 @@ class Buffer:
             size = max(SMALLEST_BYTES, power_of_two(nbytes) if nbytes <= BUFFER_BYTES else rounded(nbytes))
             try:
                 self.bytes = driver.pagelocked_empty(size, np.uint8)
-            except driver.MemoryError:  # nothing more can be pinned: the driver stages the copy itself, and waits
+            except driver.MemoryError:  # no more can be pinned: the driver stages the copy itself, and waits
                 self.bytes = np.empty(size, np.uint8)
         return self.bytes[:nbytes]
 
     def queued(self, stream: Any) -> None:
-        """A copy with it was put on ``stream``."""
+        """Record that a copy with this buffer was queued on ``stream``."""
         self.event.record(stream)
         self.pending = True
 
     def wait(self) -> None:
-        """Until that copy has run."""
+        """Wait for that copy."""
         if self.pending:
             self.event.synchronize()
             self.pending = False
 
 
 class Part:
-    """A staging buffer in device memory, and the event after which it may be used again."""
+    """A staging buffer in device memory, with the event after which it is free."""
 
     def __init__(self, nbytes: int) -> None:
         self.nbytes = nbytes
@@ -87,18 +87,18 @@ class Part:
 
 
 class Ahead(Protocol):
-    """Copies that began before it was known where to; see :class:`neonlike.backends.gpu.memory.ahead.UploadAhead`."""
+    """Copies started before their destination is known; see :class:`neonlike.backends.gpu.memory.ahead.UploadAhead`."""
 
     def land(self, host: int, nbytes: int, address: int) -> bool:
-        """Queue the end of the copy from ``host``, to ``address``; whether one had begun there."""
+        """Queue the final copy from ``host`` to ``address``; return whether one had been started there."""
         ...
 
     def release(self) -> int:
-        """Free the device memory that waits for copies; the number of bytes."""
+        """Free device memory that waits for copies and return its number of bytes."""
         ...
 
     def close(self) -> None:
-        """Give all memory back."""
+        """Free all memory."""
         ...
 
 
@@ -114,16 +114,16 @@ class Transfer:
     Attributes
     ----------
     lock : threading.RLock
-        Held while a copy is queued.
+        Held while a copy is being queued.
     aheads : list of Ahead
-        What may have copied an array already.
+        Uploads that may have copied an array already.
     """
 
     def __init__(self, stream: Any, attend: Callable[[], None]) -> None:
         self.stream, self._attend = stream, attend
         self.uploads: Any = driver.Stream(NON_BLOCKING)
         self._parts: deque[Part] = deque()
-        self._queueing = 0  # copies under way in this thread
+        self._queueing = 0  # copies in progress in this thread
         self.lock, self.aheads = threading.RLock(), list[Ahead]()
         self._ring = itertools.cycle([Buffer() for _ in range(BUFFERS)])
 
@@ -134,7 +134,7 @@ class Transfer:
             if array.c_contiguous:
                 self._up(data, array.address)
                 return
-            self.stream.synchronize()  # the copies below are synchronous, and not ordered by the stream
+            self.stream.synchronize()  # the copies below are synchronous, but not ordered by the stream
             flipped, axes = ascending(array)
             data = np.ascontiguousarray(np.flip(host, axes)).reshape(-1).view(np.uint8)
             for piece in pieces(flipped):
@@ -162,9 +162,9 @@ class Transfer:
             host[...] = np.flip(data.view(host.dtype).reshape(host.shape), axes)
 
     def release(self) -> int:
-        """Free the staging buffers in device memory, after waiting for copies; the number of bytes.
+        """Free the staging buffers in device memory, after waiting for copies, and return their number of bytes.
 
-        It stays while a copy is being queued: by another thread, or by this one, in which garbage is collected.
+        They stay while a copy is being queued: by another thread, or by this one during a garbage collection.
         """
         if not self.lock.acquire(blocking=False):
             return 0
@@ -176,7 +176,7 @@ class Transfer:
             self.lock.release()
 
     def close(self) -> None:
-        """End the copies ahead; a thread that begins some goes on without them."""
+        """End early uploads; a thread that starts new ones continues without them."""
         for ahead in list(self.aheads):
             ahead.close()
 
@@ -192,7 +192,7 @@ class Transfer:
 
     @contextlib.contextmanager
     def queueing(self) -> Iterator[None]:
-        """While a copy is being queued: no other thread queues one, and nothing is released."""
+        """Context for queueing a copy: no other thread queues one, and nothing is released."""
         with self.lock:
             self._queueing += 1
             try:
@@ -251,7 +251,7 @@ class Transfer:
 
 
 def _rectangle(piece: Piece) -> Any:
-    """A copy of the size of ``piece``."""
+    """A 2-D copy of the size of ``piece``."""
     copy = driver.Memcpy2D()
     copy.width_in_bytes, copy.height = piece.width, piece.height
     return copy

@@ -1,1 +1,1 @@
-"""Matrix products by cuBLAS."""
+"""Matrix products through cuBLAS."""

@@ -1,4 +1,4 @@
-"""Matrix products of a GPU's arrays by cuBLAS, with copies only of operands that it cannot read.
+"""Matrix products of GPU arrays through cuBLAS; only operands that it cannot read are copied.
 
 cuBLAS is column-major, our arrays are row-major: the row-major product C = A.B is the column-major C' = B'.A'. A
 transposed view is a flag, so every matrix with contiguous rows or columns is multiplied without a copy. float16 and
@@ -20,10 +20,10 @@ from neonlike.kernels.run.arrays import remember
 from neonlike.optree.dtypes import F32, F64, DType
 
 LARGEST = 2**31 - 1
-"""Sizes and steps are 32-bit integers in cuBLAS."""
+"""cuBLAS sizes and strides are 32-bit integers."""
 
 TYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 14}
-"""cudaDataType_t, by dtype name."""
+"""cudaDataType_t by dtype name."""
 SUM_F32, SUM_F64, DEFAULT_ALGORITHM = 68, 70, -1
 PRECISIONS = dict(zip(settings.PRECISIONS, (SUM_F32, 77, 75)))
 """cublasComputeType_t of float32 products."""
@@ -34,7 +34,7 @@ _UNKNOWN: Any = object()
 
 @cache
 def multiplies(factors: DType, result: DType) -> bool:
-    """Whether cuBLAS multiplies ``factors`` into ``result``: any type into itself, 16-bit floats into float32 too."""
+    """Whether cuBLAS multiplies ``factors`` into ``result``: equal dtypes, and 16-bit floats into float32."""
     return factors.name in TYPES and (result == factors or (factors.itemsize == 2 and result == F32))
 
 
@@ -44,16 +44,16 @@ def _type(dtype: DType) -> int:
 
 
 class Matrix(NamedTuple):
-    """Layout of a matrix, or of a stack of them, as cuBLAS takes it.
+    """cuBLAS layout of a matrix, or of a stack of matrices.
 
     Attributes
     ----------
     transposed : bool
-        Its columns are contiguous, rather than its rows.
+        Whether columns are contiguous, not rows.
     step : int
-        Leading dimension: elements from one row to the next, or one column to the next if transposed.
+        Leading dimension: elements between rows, or between columns if transposed.
     between : int
-        Elements from one matrix of the stack to the next; 0: one matrix is used for all.
+        Elements between matrices of the stack; 0: one matrix is used for all.
     """
 
     transposed: bool
@@ -62,7 +62,7 @@ class Matrix(NamedTuple):
 
 
 def layout(array: DeviceArray) -> Matrix | None:
-    """How cuBLAS can read ``array``, which has elements, where it is; None if it cannot."""
+    """cuBLAS layout of ``array``, which is not empty, in place; None if there is none."""
     rows, columns = array.shape[-2:]
     size = array.itemsize
     down, right = (step // size for step in array.strides[-2:])
@@ -80,7 +80,7 @@ def layout(array: DeviceArray) -> Matrix | None:
 
 
 class Blas:
-    """Products by cuBLAS.
+    """Matrix products through cuBLAS.
 
     Parameters
     ----------
@@ -99,12 +99,12 @@ class Blas:
         self.set_precision(settings.PRODUCT_PRECISION.get())
 
     def set_precision(self, precision: str) -> None:
-        """Set the precision that factors of float32 products may be rounded to.
+        """Set the precision to which factors of float32 products may be rounded.
 
         Parameters
         ----------
         precision : {"float32", "tf32", "bfloat16"}
-            With 23, 10 or 7 bits of mantissa. Sums are float32 always.
+            Mantissas of 23, 10 or 7 bits. Sums are always float32.
 
         Raises
         ------
@@ -117,21 +117,21 @@ class Blas:
 
     @cached_property
     def handle(self) -> Handle | None:
-        """cuBLAS on this device, opened when it is first asked for; None if there is none."""
+        """cuBLAS on this device, opened on first use; None if it is not available."""
         return open_handle(self.device)
 
     def takes(self, factors: DType, result: DType) -> bool:
-        """Whether there is a cuBLAS, and it multiplies these."""
+        """Whether cuBLAS is available and supports these dtypes."""
         return multiplies(factors, result) and self.handle is not None
 
     def ready(self, a: Any, b: Any, out: Any, alpha: float = 1.0, beta: float = 0.0) -> Call | None:
-        """A callable that queues ``out = alpha * a.b + beta * out``, summed in float32 or wider; None if cuBLAS cannot.
+        """Return a callable that queues ``out = alpha * a.b + beta * out``, at least in float32; None if unsupported.
 
         Parameters
         ----------
         a, b, out : DeviceArray (m, k), (k, n), (m, n), or stacks (x, ...) of these
             A matrix ``a`` or ``b`` with a stack ``out`` is shared by all. ``out`` overlaps neither of them. With beta 0
-            what it holds is not read.
+            the old ``out`` is not read.
         """
         product = self.placed(a, b, out, alpha, beta)
         if product is None:
@@ -140,7 +140,7 @@ class Blas:
         return _Queue(product.handle, product.function, arguments, (a, b, out, product))
 
     def placed(self, a: Any, b: Any, out: Any, alpha: float = 1.0, beta: float = 0.0) -> PlacedProduct | None:
-        """The product of :meth:`ready` for arrays that lie as these do, wherever they start; None if cuBLAS cannot."""
+        """The product of :meth:`ready` for arrays of these layouts at any addresses; None if unsupported."""
         key = (
             a.shape, a.strides, a.dtype, b.shape, b.strides, b.dtype, out.shape, out.strides, out.dtype, alpha, beta,
             self.precision,
@@ -149,7 +149,7 @@ class Blas:
         return remember(self._products, key, self._place(a, b, out, alpha, beta)) if found is _UNKNOWN else found
 
     def _place(self, a: Any, b: Any, out: Any, alpha: float, beta: float) -> PlacedProduct | None:
-        """As :meth:`placed`, made anew."""
+        """Compute :meth:`placed` without cache."""
         if a.dtype != b.dtype or 0 in out.shape or not a.shape[-1] or not self.takes(a.dtype, out.dtype):
             return None
         turned = out.shape[-1] != 1 and out.strides[-1] != out.itemsize  # by columns: the transposed product
@@ -200,10 +200,10 @@ class Blas:
 
 
 class PlacedProduct:
-    """A prepared call of cuBLAS for matrices of one layout: called with where they start, it queues their product.
+    """A prepared call of cuBLAS for matrices of one layout: called with their addresses, it queues the product.
 
-    ``kept`` holds the numbers that ``parts``, the arguments between addresses, point to; ``turned``: the transposed
-    product is the one that cuBLAS computes.
+    ``kept`` holds the numbers referenced by ``parts``, the arguments between addresses; ``turned``: cuBLAS computes the
+    transposed product.
     """
 
     __slots__ = ("handle", "kept", "one", "parts", "turned")
@@ -215,14 +215,14 @@ class PlacedProduct:
 
     @property
     def function(self) -> Any:
-        """The library's function: for one matrix, or for a stack."""
+        """The library's function for one matrix, or for a stack."""
         return self.handle.gemm if self.one else self.handle.gemms
 
     def __call__(self, a: int, b: int, out: int) -> None:
         self.handle.call(self.function, self.arguments(a, b, out))
 
     def arguments(self, a: int, b: int, out: int) -> tuple[int, ...]:
-        """The arguments of ``function`` for matrices that start there."""
+        """Arguments of ``function`` for matrices at these addresses."""
         if self.turned:
             a, b = b, a
         first, second, third, last = self.parts
@@ -230,7 +230,7 @@ class PlacedProduct:
 
 
 class _Queue:
-    """A prepared call of cuBLAS, which may be made any number of times; ``kept`` is the memory it uses."""
+    """A prepared, repeatable call of cuBLAS; ``kept`` is its memory."""
 
     __slots__ = ("arguments", "function", "handle", "kept")
 
@@ -248,15 +248,15 @@ def _transposed(array: Any) -> Any:
 
 
 class Kernels(NamedTuple):
-    """Kernels of the engine that :class:`Products` uses besides cuBLAS.
+    """Kernels of the engine used by :class:`Products` besides cuBLAS.
 
     Attributes
     ----------
     copy : callable
         ``copy(source, target)`` returns a callable that queues ``target = source``, converted.
     product : callable
-        ``product(a, b, out, dtype, alpha, beta, relu)`` returns a callable that queues the product of any arrays that
-        do not overlap ``out``, computed in ``dtype``.
+        ``product(a, b, out, dtype, alpha, beta, relu)`` returns a callable that queues the product, in ``dtype``, of
+        any arrays that do not overlap ``out``.
     """
 
     copy: Callable[[Any, Any], Call]
@@ -264,7 +264,7 @@ class Kernels(NamedTuple):
 
 
 class Products:
-    """Every product: by cuBLAS, on copies where it needs them, and by kernels of our own for the rest.
+    """All products: through cuBLAS, on copies if necessary, and by our own kernels otherwise.
 
     Parameters
     ----------
@@ -274,7 +274,7 @@ class Products:
     ----------
     blas : Blas
     kernels : Kernels
-        Of the engine; set by the backend once it has one.
+        Kernels of the engine; set by the backend after creating it.
     """
 
     kernels: Kernels
@@ -283,22 +283,22 @@ class Products:
         self.device, self.blas = device, Blas(device)
 
     def applies_relu(self, dtype: DType) -> bool:
-        """Whether products computed in ``dtype`` run on our own kernels, which apply relu as they store."""
+        """Whether products in ``dtype`` run on our own kernels, which apply relu while storing."""
         return not self.blas.takes(dtype, dtype)
 
     def ready(
         self, a: Any, b: Any, out: Any, dtype: DType, alpha: float = 1.0, beta: float = 0.0, relu: bool = False
     ) -> Call:
-        """A callable that queues ``out = f(alpha * a.b) + beta * out`` (:meth:`Blas.ready`). Memory is allocated now.
+        """Return a callable that queues ``out = f(alpha * a.b) + beta * out``; memory is allocated now.
 
         Parameters
         ----------
         a, b, out : DeviceArray
-            Of any strides and dtypes; with integers alpha is 1 and beta 0.
+            Any strides and dtypes; with integers alpha is 1 and beta 0.
         dtype : float32, float64, int64 or uint64
-            The type of products and sums.
+            Dtype of products and sums.
         relu : bool
-            f = max(., 0), else the identity; only where :meth:`applies_relu`.
+            f = max(., 0), else the identity; only if :meth:`applies_relu`.
         """
         assert not relu or self.applies_relu(dtype)
         if 0 in out.shape:
@@ -313,17 +313,17 @@ class Products:
     def placed(
         self, a: Any, b: Any, out: Any, dtype: DType, alpha: float = 1.0, beta: float = 0.0
     ) -> Callable[[int, int, int], None]:
-        """A callable that queues the product of :meth:`ready` at the addresses of arrays that lie as these."""
+        """Return a callable that queues the product of :meth:`ready` at the addresses of arrays with these layouts."""
         product = self.blas.placed(a, b, out, alpha, beta)
         return product or partial(self._at, (a, b, out), (dtype, alpha, beta))
 
     def _at(self, arrays: Sequence[Any], how: tuple[DType, float, float], *addresses: int) -> None:
-        """Queue the product of ``arrays`` at ``addresses`` by whatever multiplies them."""
+        """Queue the product of ``arrays`` at ``addresses`` through cuBLAS or our own kernels."""
         moved = [DeviceArray(None, at, x.shape, x.strides, x.dtype) for x, at in zip(arrays, addresses)]
         self.ready(moved[0], moved[1], moved[2], *how)()
 
     def _on_copies(self, a: Any, b: Any, out: Any, dtype: DType, alpha: float, beta: float) -> Call:
-        """The product on copies of the operands whose strides or dtypes cuBLAS cannot take together."""
+        """The product on copies of operands whose strides or dtypes cuBLAS does not support together."""
         factors = a.dtype if a.dtype == b.dtype and multiplies(a.dtype, dtype) else dtype
         calls: list[Call] = []
         a, b = self._readable(a, factors, calls), self._readable(b, factors, calls)
@@ -339,7 +339,7 @@ class Products:
         return calls[0] if len(calls) == 1 else partial(_in_turn, calls)
 
     def _readable(self, array: Any, dtype: DType, calls: list[Call]) -> Any:
-        """``array``, or a copy that cuBLAS can read, made by a call that is appended to ``calls``."""
+        """``array``, or a copy for cuBLAS, made by a call that is appended to ``calls``."""
         if array.dtype == dtype and layout(array) is not None:
             return array
         copy = self.device.empty(array.shape, dtype)

@@ -1,8 +1,8 @@
-"""The cuBLAS library: where it is, its binding by scikit-cuda or our own, one handle a GPU, and its errors.
+"""The cuBLAS library: its location, its binding by scikit-cuda or our own, one handle per GPU, and its errors.
 
-``skcuda.cublas`` knows cuBLAS 10. What it lacks, products of half precision and of strided stacks, is called in the
-library that it loaded. It cannot be imported with setuptools 81 or later, nor where no file is called libcublas.so
-(NVIDIA's packages for pip have libcublas.so.13 only): then the library is bound here, with the same functions.
+``skcuda.cublas`` supports cuBLAS 10. Functions that it lacks, products of half precision and of strided stacks, are
+called in the library that it loaded. It cannot be imported with setuptools 81 or later, nor without a file named
+libcublas.so (NVIDIA's pip packages only have libcublas.so.13): then the library is bound here, with the same functions.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from neonlike.errors import ArgumentError, BackendUnavailable, DeviceError, Devi
 from neonlike.logger import logger
 
 SETTING = settings.CUBLAS.name
-"""``direct``: without scikit-cuda; ``none``: not at all; a path: that library; else whatever there is."""
+"""``direct``: without scikit-cuda; ``none``: disabled; a path: that library; else any available one."""
 
 POINTER, INT, LONG = ctypes.c_void_p, ctypes.c_int, ctypes.c_longlong
-_ONE = (POINTER, INT, INT)  # a matrix: address, type, step between its rows
-_MANY = (*_ONE, LONG)  # and between matrices
+_ONE = (POINTER, INT, INT)  # a matrix: address, type, row stride
+_MANY = (*_ONE, LONG)  # and matrix stride
 GEMM_EX = (POINTER, *(INT,) * 5, POINTER, *_ONE * 2, POINTER, *_ONE, INT, INT)
 GEMM_STRIDED_BATCHED_EX = (POINTER, *(INT,) * 5, POINTER, *_MANY * 2, POINTER, *_MANY, INT, INT, INT)
 
@@ -36,7 +36,7 @@ EXACT_REDUCTIONS = 16
 """CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION: partial sums of half-precision products stay float32."""
 
 WORKSPACE_BYTES = (4 << 20, 32 << 20)
-"""What the library takes for its work by default, on GPUs before compute capability 9.0 and from there on."""
+"""The library's default workspace, before compute capability 9.0 and from there on."""
 
 NOT_INITIALIZED, ALLOC_FAILED, EXECUTION_FAILED = 1, 3, 13
 STATUSES = {
@@ -50,7 +50,7 @@ STATUSES = {
     15: ("NOT_SUPPORTED", f"{SETTING}=none uses kernels of our own"),
     16: ("LICENSE_ERROR", f"{SETTING}=none uses kernels of our own"),
 }
-"""Status codes -> name, and what to do about it."""
+"""Status codes -> name, and remedy."""
 
 
 class Refused(Exception):
@@ -62,57 +62,57 @@ class Refused(Exception):
 
 
 def describe(status: int) -> str:
-    """Name of a status and what to do."""
+    """Name and remedy of a status."""
     name, advice = STATUSES.get(status, (str(status), f"{SETTING}=none uses kernels of our own"))
     return f"CUBLAS_STATUS_{name}; {advice}"
 
 
 class Binding:
-    """The library, bound by hand.
+    """The library through our own binding.
 
     Parameters
     ----------
     library : ctypes.CDLL
     name : str
-        For messages.
+        Name for messages.
     """
 
     def __init__(self, library: Any, name: str) -> None:
         self.library, self.name = library, name
 
     def function(self, name: str, *types: Any) -> Callable[..., int]:
-        """``name``, which returns a status; other users of the loaded library do not see ``types``."""
+        """Bind function ``name``, which returns a status; other users of the loaded library do not see ``types``."""
         function: Callable[..., int] = ctypes.CFUNCTYPE(INT, *types)((name, self.library))
         return function
 
     def create(self) -> int:
-        """A new handle in the current context."""
+        """Create a handle in the current context."""
         made = POINTER()
         self.expect(self.function("cublasCreate_v2", POINTER)(ctypes.byref(made)))
         return made.value or 0
 
     def destroy(self, handle: int) -> None:
-        """Give a handle back, after waiting for what it queued."""
+        """Destroy a handle, after waiting for its queued work."""
         self.expect(self.function("cublasDestroy_v2", POINTER)(handle))
 
     def set_stream(self, handle: int, stream: int) -> None:
-        """Queue what follows on a stream."""
+        """Queue all following work on a stream."""
         self.expect(self.function("cublasSetStream_v2", POINTER, POINTER)(handle, stream))
 
     def version(self, handle: int) -> int:
-        """The library's, as 130000 for 13.0.0."""
+        """The library's version, such as 130000 for 13.0.0."""
         found = INT()
         self.expect(self.function("cublasGetVersion_v2", POINTER, POINTER)(handle, ctypes.byref(found)))
         return found.value
 
     def expect(self, status: int) -> None:
-        """Raise Refused unless a call that returned ``status`` did well."""
+        """Raise Refused if ``status`` is an error."""
         if status:
             raise Refused(status)
 
 
 class SkcudaBinding(Binding):
-    """The library as ``skcuda.cublas`` loaded it; handles are scikit-cuda's."""
+    """The library as loaded by ``skcuda.cublas``; handles are scikit-cuda's."""
 
     def __init__(self, module: Any) -> None:
         super().__init__(module._libcublas, "scikit-cuda")
@@ -140,9 +140,9 @@ class SkcudaBinding(Binding):
 
 
 def bindings() -> Iterator[Binding]:
-    """Every way to reach a cuBLAS that ``NEONLIKE_CUBLAS`` leaves, the best first.
+    """All bindings to a cuBLAS allowed by ``NEONLIKE_CUBLAS``, best first.
 
-    A context must be current: scikit-cuda makes a handle when it is imported.
+    A context must be current: scikit-cuda creates a handle when it is imported.
 
     Raises
     ------
@@ -173,12 +173,12 @@ def _say_once(text: str) -> None:
 
 
 def import_skcuda() -> tuple[Any, str]:
-    """The module ``skcuda.cublas``, or None and why it cannot be imported."""
+    """Import the module ``skcuda.cublas``, or return None and the reason for the failure."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of pkg_resources, and that a handle was made to ask for the version
+            warnings.simplefilter("ignore")  # about pkg_resources, and about the handle created to query the version
             module = importlib.import_module("skcuda.cublas")
-    except Exception as error:  # it raises whatever comes up: no library, functions that are gone, a status
+    except Exception as error:  # it may raise anything: no library, missing functions, a status
         text = str(error) or type(error).__name__
         if isinstance(error, ModuleNotFoundError) and error.name == "pkg_resources":
             text += ', which setuptools dropped: pip install "setuptools<81"'
@@ -187,16 +187,16 @@ def import_skcuda() -> tuple[Any, str]:
 
 
 class Handle:
-    """cuBLAS in the context of a GPU, queueing on its stream. Made by :func:`open_handle`; ends with the process.
+    """cuBLAS in the context of a GPU, queueing on its stream. Created by :func:`open_handle`; ends with the process.
 
     Attributes
     ----------
     device : GpuDevice
     binding : Binding
     value : int
-        The handle itself; 0 once it was given back.
+        The handle itself; 0 after its destruction.
     version : int
-        As 130000 for 13.0.0.
+        Version, such as 130000 for 13.0.0.
     """
 
     def __init__(self, device: Any, binding: Binding) -> None:
@@ -211,9 +211,10 @@ class Handle:
         device.recorder.prepares.append(self._prepare)
 
     def _prepare(self, stream: Any) -> None:
-        """Make the handle that queues on the stream which records graphs, with a workspace of its own.
+        """Create the handle for the stream that records graphs, with a separate workspace.
 
-        Without one the library would allocate memory within each graph. One is enough: graphs run one after the other.
+        Otherwise the library would allocate memory within each graph. One is enough, because graphs run one after the
+        other.
         """
         if self.recording or not self.value:
             return
@@ -224,7 +225,7 @@ class Handle:
             raise DeviceError(f"GPU {self.device.number}, {doing}: {self.binding.name}: {error}") from error
 
     def _made_for(self, stream: Any) -> int:
-        """A handle for the stream that records, with its workspace."""
+        """A handle for the recording stream, with its workspace."""
         made = _create(self.binding, stream)
         try:
             nbytes = WORKSPACE_BYTES[self.device.compute_capability >= (9, 0)]
@@ -242,7 +243,7 @@ class Handle:
         Raises
         ------
         DeviceMemoryError, DeviceError
-            If the library refuses, with the name of its status.
+            If the library fails; the message has the name of its status.
         DeviceLost
             If an earlier kernel failed.
         """
@@ -260,16 +261,16 @@ class Handle:
 
     def _fail(self, status: int) -> None:
         if here.stream is self.device.stream:
-            self.device.synchronize()  # says so if the context is lost
+            self.device.synchronize()  # reports a lost context
         kind = DeviceMemoryError if status == ALLOC_FAILED else DeviceError
         raise kind(f"GPU {self.device.number}, matrix product: {self.binding.name}: {describe(status)}")
 
     def forked(self) -> None:
-        """In the child of a fork: it is the parent's."""
+        """Forget the handle in a forked child: it is the parent's."""
         self.value = self.recording = 0
 
     def close(self) -> None:
-        """When the interpreter exits, before the device does; a lost context took it along."""
+        """Destroy the handle at the interpreter's exit, before the device; a lost context destroyed it already."""
         values, self.value, self.recording = (self.value, self.recording), 0, 0
         for value in filter(None, values):
             with contextlib.suppress(Refused, BackendUnavailable):
@@ -278,7 +279,7 @@ class Handle:
 
 
 def _create(binding: Binding, stream: Any) -> int:
-    """A new handle that queues on ``stream`` and adds up in the order that it names."""
+    """Create a handle that queues on ``stream`` and sums in its order."""
     made = binding.create()
     try:
         binding.set_stream(made, stream.handle)
@@ -294,12 +295,12 @@ _opening = threading.Lock()
 
 
 def open_handle(device: Any) -> Handle | None:
-    """The handle of a GPU, made now or before; None where there is no cuBLAS that works.
+    """The handle of a GPU, created on first use; None if no working cuBLAS is available.
 
     Raises
     ------
     DeviceMemoryError
-        If there is no memory for it.
+        If there is not enough memory.
     """
     with device.pool.held(), _opening:  # in this order, as while a graph is recorded
         if device not in _handles:
@@ -313,7 +314,7 @@ def _open(device: Any) -> Handle | None:
     for binding in bindings():
         try:
             handle = _make(device, binding)
-        except (Refused, AttributeError) as error:  # AttributeError: an older library, without a function
+        except (Refused, AttributeError) as error:  # AttributeError: an older library lacks a function
             reasons.append(f"{binding.name}: {error}")
             if getattr(error, "status", 0) == ALLOC_FAILED:
                 raise DeviceMemoryError(f"GPU {device.number}, cuBLAS: {reasons[-1]}") from error

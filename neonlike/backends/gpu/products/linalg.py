@@ -1,7 +1,7 @@
-"""The linalg family on a GPU: products with alpha and beta by cuBLAS, all else as expressions that the engine runs.
+"""The linalg family on a GPU: products with alpha and beta through cuBLAS, the rest as expressions on the engine.
 
-Our own kernel, which multiplies where cuBLAS does not, applies relu too. Row sums are a separate kernel, since they are
-sums of what was stored, after rounding.
+Our own kernel, used where cuBLAS is not, applies relu, too. Row sums are a separate kernel, because they sum the
+stored, rounded values.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class ProductKernels(LinalgFamily):
 
     @property
     def product_precision(self) -> str:
-        """The precision of factors of float32 products: "float32", the default, "tf32" or "bfloat16".
+        """Precision of factors in float32 products: "float32", the default, "tf32" or "bfloat16".
 
-        Sums are float32 always. May be set; backends start from the variable ``NEONLIKE_PRODUCT_PRECISION``. A prepared
-        assignment keeps what was set when it was prepared.
+        Sums are always float32. Settable; backends start from the variable ``NEONLIKE_PRODUCT_PRECISION``. A prepared
+        assignment keeps the setting of its preparation.
         """
         return self.products.blas.precision
 
@@ -44,7 +44,7 @@ class ProductKernels(LinalgFamily):
 
     @property
     def cublas_handle(self) -> int | None:  # type: ignore[override]
-        """The handle of cuBLAS, for calls of one's own; None if there is no cuBLAS."""
+        """The handle of cuBLAS, for user calls; None if cuBLAS is not available."""
         handle = self.products.blas.handle
         return None if handle is None else handle.value
 
@@ -60,13 +60,13 @@ class ProductKernels(LinalgFamily):
         return None
 
     def _ready_sums(self, C: Any, bsum: Any) -> Callable[[], None]:
-        """What queues the row sums of C; its memory is taken now, so that nothing fails after C was written."""
+        """Return a callable that queues the row sums of C; allocating now avoids errors after the write of C."""
         if bsum is None:
             return _nothing
         return self.executor.ready(((bsum, F.sum(C, axis=1)),))
 
     def _is_one_product(self, request: Product, A: Any, B: Any, C: Any, bsum: Any) -> bool:
-        """Whether cuBLAS does it all, on matrices without gaps, of which a repeated call may know the bytes alone."""
+        """Whether cuBLAS computes everything on gapless matrices, whose bytes identify a repeated call's memory."""
         if bsum is not None or request.relu or not all(_fills_memory(tensor.array) for tensor in (A, B, C)):
             return False
         return _scaled_in_the_product(C, (A, B), request.alpha, request.beta, False)
@@ -80,7 +80,7 @@ class ProductKernels(LinalgFamily):
             self._epilogue(product, C, None, request)
 
     def _queue_scaled(self, request: Product, A: Any, B: Any, C: Any) -> bool:
-        """Queue the whole request with its alpha and beta in the product; False if that cannot be."""
+        """Queue the whole request with alpha and beta in the product; False if that is not possible."""
         after = request.relu and not self.products.applies_relu(compute_dtype(C.dtype))
         if not _scaled_in_the_product(C, (A, B), request.alpha, request.beta, after):
             return False
@@ -91,11 +91,11 @@ class ProductKernels(LinalgFamily):
     def _queue_product(
         self, a: Any, b: Any, out: Any, alpha: float = 1.0, beta: float = 0.0, relu: bool = False
     ) -> None:
-        """Queue out = f(alpha * a.b) + beta * out; f is relu only where ``products.applies_relu``."""
+        """Queue out = f(alpha * a.b) + beta * out; f is relu only if ``products.applies_relu``."""
         self.products.ready(a.array, b.array, out.array, compute_dtype(out.dtype), alpha, beta, relu)()
 
     def _matrices(self, A: Any, B: Any) -> tuple[Any, Any]:
-        """Two matrices whose product is the sum over i of A[i].B[i], one of A and B being a stack."""
+        """Two matrices with product sum over i of A[i].B[i], where A or B is a stack."""
         if A.ndim == 2:
             return A, self._summed(B)
         if B.ndim == 2:
@@ -114,7 +114,7 @@ class ProductKernels(LinalgFamily):
         return total.reshape(stack.shape[1:])
 
     def _xnor_dot(self, request: Product, A: Any, B: Any, C: Any, bsum: Any) -> None:
-        """Signs are exact in float16, and so is the sum of their products in float32."""
+        """Signs are exact in float16, and sums of their products are exact in float32."""
         kind = compute_dtype(C.dtype)
         a, b = (self._signs(x, F16 if kind == F32 else kind) for x in (A, B))
         sums = self._ready_sums(C, bsum)
@@ -128,19 +128,19 @@ class ProductKernels(LinalgFamily):
 
 
 def _nothing() -> None:
-    """There are no row sums."""
+    """Do nothing: there are no row sums."""
 
 
 def _fills_memory(array: Any) -> bool:
-    """Whether the elements of ``array`` are all that lies between the first and the last."""
+    """Whether the elements of ``array`` fill the memory between the first and the last."""
     low, high = array.bounds
     return bool(high - low == array.nbytes)
 
 
 def _scaled_in_the_product(C: Any, factors: tuple[Any, Any], alpha: float, beta: float, relu: bool) -> bool:
-    """Whether the product can apply alpha and beta as it stores to C, with relu applied to C afterwards.
+    """Whether the product can apply alpha and beta while storing to C, with relu applied afterwards.
 
-    Not for integers, which are scaled as floats, nor for alpha 0, with which BLAS gives 0 even where factors are nan.
+    Not for integers, which are scaled as floats, nor for alpha 0, where BLAS returns 0 even for factors of nan.
     """
     exact = is_float(C.dtype) or (alpha == 1.0 and beta == 0.0)
     together = (beta == 0.0 or not relu) and alpha != 0.0 and not C.rounding

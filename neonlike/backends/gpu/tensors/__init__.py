@@ -1,1 +1,1 @@
-"""Tensors in a GPU's memory, and memory shared with other libraries."""
+"""Tensors in GPU memory, and memory shared with other libraries."""

@@ -1,9 +1,9 @@
-"""Sharing device memory with CuPy, PyTorch, JAX, Numba: ``__cuda_array_interface__`` and DLPack, both ways, no copies.
+"""Sharing of device memory with CuPy, PyTorch, JAX, Numba without copies, by ``__cuda_array_interface__`` and DLPack.
 
 The specifications: https://numba.readthedocs.io (CUDA Array Interface, version 3) and https://dmlc.github.io/dlpack.
-What is queued on our stream is done before the driver's default stream goes on, and the other way round: the driver
-orders them. Streams that are made not to wait for that one, as XLA's are, are ordered by events: where a library names
-its stream, and by ``be.wait_for``.
+The driver orders our stream and its default stream: each waits for work queued earlier on the other. Streams created
+not to synchronize with the default stream, such as XLA's, are ordered by events: where a library names its stream, and
+by ``be.wait_for``.
 """
 
 from __future__ import annotations
@@ -39,39 +39,39 @@ from neonlike.optree.dtypes import BFLOAT16, DType, as_dtype
 from neonlike.optree.shapes import contiguous_strides
 
 LEGACY_STREAM = 1
-"""How both protocols write the driver's default stream, which waits for ours; None means it too in DLPack."""
+"""Value of both protocols for the driver's default stream, which waits for ours; in DLPack None means the same."""
 
 DISABLE_TIMING = 2
-"""CU_EVENT_DISABLE_TIMING: the event orders streams only."""
+"""CU_EVENT_DISABLE_TIMING: the event is for ordering streams only."""
 
 _CODES = {"f": FLOAT, "i": SIGNED, "u": UNSIGNED, "b": BOOL, "V": BFLOAT}
 _KINDS = {code: kind for kind, code in _CODES.items()}
 
 
 class _Holder(driver.PointerHolderBase):  # type: ignore[misc]
-    """An address as PyCUDA knows it."""
+    """An address in PyCUDA's form."""
 
     def __init__(self, array: DeviceArray) -> None:
         super().__init__()
         self.array = array
 
     def get_pointer(self) -> int:
-        """For PyCUDA."""
+        """Address for PyCUDA."""
         return self.array.address
 
 
 def as_buffer(array: DeviceArray) -> Any:
-    """The memory of a contiguous array as a buffer of device addresses."""
+    """Wrap the memory of a contiguous array in a buffer of device addresses."""
     return _Holder(array).as_buffer(array.nbytes)
 
 
 def stream_of(other: Any) -> int:
-    """The driver's handle of a stream: of PyTorch, CuPy, Numba or PyCUDA, of one with ``__cuda_stream__``, or a number.
+    """Driver handle of a stream from PyTorch, CuPy, Numba or PyCUDA, one with ``__cuda_stream__``, or a number.
 
     Raises
     ------
     DTypeError
-        If it is none.
+        If it is not a stream.
     """
     found = other
     if callable(protocol := getattr(other, "__cuda_stream__", None)):
@@ -80,7 +80,7 @@ def stream_of(other: Any) -> int:
         for name in ("cuda_stream", "ptr", "handle"):
             found = getattr(found, name, found)
         found = getattr(found, "value", found)  # Numba's is a ctypes.c_void_p
-        found = 0 if found is None and other is not None else found  # which is None for the default stream
+        found = 0 if found is None and other is not None else found  # None for the default stream
     if isinstance(found, bool) or not isinstance(found, (int, np.integer)) or found < 0:
         raise DTypeError(
             f"wait_for: a stream is that of PyTorch, CuPy, Numba or PyCUDA, or the driver's handle, got {brief(other)}"
@@ -89,12 +89,12 @@ def stream_of(other: Any) -> int:
 
 
 def follow(device: GpuDevice, first: int, then: int) -> None:
-    """Have what is queued on the stream ``then`` from now on run after what is queued on ``first`` by now.
+    """Make work queued on the stream ``then`` from now on run after work queued so far on ``first``.
 
     Parameters
     ----------
     first, then : int
-        Streams of the device, ours or another library's, as the driver knows them (0: its default stream).
+        Driver handles of streams of the device, ours or another library's (0: the default stream).
     """
     device.attend_unrecorded("wait for a stream")
     event = driver_calls.HANDLE()
@@ -104,16 +104,16 @@ def follow(device: GpuDevice, first: int, then: int) -> None:
             driver_calls.call("cuEventRecord", event, first)
             driver_calls.call("cuStreamWaitEvent", then, event, 0)
         finally:
-            driver_calls.call("cuEventDestroy_v2", event)  # the driver frees it once it was reached
+            driver_calls.call("cuEventDestroy_v2", event)  # the driver frees it after it was reached
     except driver.Error as error:
         device.fail("wait for a stream", error)
 
 
-# Giving -------------------------------------------------------------------------------------------------------------
+# Export -------------------------------------------------------------------------------------------------------------
 
 
 def lend(array: DeviceArray) -> None:
-    """Have the pool wait for everybody before it hands this memory out again."""
+    """Make the pool wait for all streams before it reuses this memory."""
     memory = array.memory
     if memory is not None and getattr(memory, "ours", False):
         memory.lent = True  # type: ignore[attr-defined]
@@ -141,24 +141,24 @@ def cuda_array_interface(device: GpuDevice, array: DeviceArray) -> dict[str, Any
 
 
 def check_device(device: GpuDevice, where: Any) -> None:
-    """Raise BufferError if DLPack asks for the memory on another device than ``device``; None: wherever it is."""
+    """Raise BufferError if DLPack requests memory on a device other than ``device``; None: any device."""
     if where is not None and tuple(where) != (CUDA, device.number):
         raise BufferError(f"dlpack: the tensor is on GPU {device.number}, not on device {tuple(where)}; use get()")
 
 
 def to_dlpack(device: GpuDevice, array: DeviceArray, owner: Any, stream: Any, version: Any, copied: bool) -> Any:
-    """A DLPack capsule over ``array``.
+    """Create a DLPack capsule over ``array``.
 
     Parameters
     ----------
     owner : object
-        What keeps the memory: lives as long as the capsule.
+        Keeps the memory alive; lives as long as the capsule.
     stream : int or None
-        The consumer's, which waits for what is queued.
+        The consumer's stream, which waits for queued work.
     version : tuple of int or None
-        The newest that the consumer knows.
+        The newest version that the consumer supports.
     copied : bool
-        Whether it is the consumer's own copy.
+        Whether the memory is a copy for the consumer.
     """
     lend(array)
     if stream not in (None, -1, LEGACY_STREAM, device.stream.handle):
@@ -176,11 +176,11 @@ def to_dlpack(device: GpuDevice, array: DeviceArray, owner: Any, stream: Any, ve
     return export(what, versioned=version is not None and tuple(version) >= (1, 0))
 
 
-# Taking -------------------------------------------------------------------------------------------------------------
+# Import -------------------------------------------------------------------------------------------------------------
 
 
 def from_dlpack(device: GpuDevice, other: Any) -> tuple[DeviceArray, bool]:
-    """The memory of an object with ``__dlpack__``, and whether it may only be read.
+    """Memory of an object with ``__dlpack__``, and whether it is read-only.
 
     Raises
     ------
@@ -210,7 +210,7 @@ def from_dlpack(device: GpuDevice, other: Any) -> tuple[DeviceArray, bool]:
 
 
 def from_cuda_array(device: GpuDevice, other: Any) -> tuple[DeviceArray, bool]:
-    """The memory of an object with ``__cuda_array_interface__``, and whether it may only be read.
+    """Memory of an object with ``__cuda_array_interface__``, and whether it is read-only.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Tensor in a GPU's memory: a :class:`DeviceArray` with neon's rules on top. The host sees copies only."""
+"""Tensor in GPU memory: a :class:`DeviceArray` with neon's rules on top. The host sees only copies."""
 
 from __future__ import annotations
 
@@ -26,31 +26,31 @@ from neonlike.optree.shapes import Shape, ShapeTypeError, as_shape, permutation
 from neonlike.optree.values import fetched
 
 MOST_PIECES = 4
-"""Most 2-D copies that fetch a strided tensor; where it takes more, a kernel makes it contiguous first."""
+"""Maximum number of 2-D copies for fetching a strided tensor; beyond it, a kernel makes it contiguous first."""
 
 
 class GpuHost(TensorHost, Protocol):
-    """The further protocol of the backend of a tensor on a GPU."""
+    """Additional protocol of a GPU tensor's backend."""
 
     @property
     def device(self) -> GpuDevice:
-        """Where its memory is."""
+        """The device that holds the memory."""
         ...
 
     def on_device(self, value: Any) -> Any:
-        """A tensor over ``value`` if its elements are on this GPU, else None."""
+        """Create a tensor over ``value`` if its elements are on this GPU, else None."""
         ...
 
 
 class GPUTensor(Tensor):
-    """See :class:`Tensor`. ``array`` says where the elements are; ``get()`` copies them to the host.
+    """Tensor on a GPU, see :class:`Tensor`. ``array`` describes the elements; ``get()`` copies them to the host.
 
     CuPy, PyTorch, JAX and Numba share the memory through ``__cuda_array_interface__`` and DLPack.
 
     Attributes
     ----------
     is_trans, take_array, allocator
-        neon's; of no meaning here: False, None and None.
+        neon's attributes, unused here: False, None and None.
     """
 
     live_host: ClassVar[bool] = False
@@ -80,7 +80,7 @@ class GPUTensor(Tensor):
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Steps between neighbours along each axis, in elements."""
+        """Strides along each axis, in elements."""
         size = self.dtype.itemsize
         return tuple(step // size for step in self.array.strides)
 
@@ -95,11 +95,11 @@ class GPUTensor(Tensor):
         return self.address
 
     gpudata = ptr
-    """The same under PyCUDA's name: its kernels and copies take it."""
+    """The same address under PyCUDA's name, for its kernels and copies."""
 
     @cached
     def geometry(self) -> tuple[Shape, tuple[int, ...]]:
-        """Shape, and steps in bytes: with ``address``, all that a kernel depends on."""
+        """Shape, and strides in bytes: with ``address``, everything that a kernel depends on."""
         return self.array.shape, self.array.strides
 
     def raw(self) -> int:
@@ -107,7 +107,7 @@ class GPUTensor(Tensor):
         return self.address
 
     def asbuffer(self) -> Any:
-        """The elements as an object with the buffer protocol of the device's address space, for PyCUDA's copies.
+        """Wrap the elements in an object with the buffer protocol of the device's address space, for PyCUDA's copies.
 
         Raises
         ------
@@ -132,7 +132,7 @@ class GPUTensor(Tensor):
     # Host access
 
     def get(self, stream: Any = None) -> npt.NDArray[Any]:
-        """Host copy with this shape and dtype, after all that was queued before; ``stream`` is accepted, as in neon."""
+        """Host copy with this shape and dtype, after all queued work; ``stream`` is accepted, as in neon."""
         self.backend.check_open("get")
         array = self.array
         if not self.is_contiguous and piece_count(array) > MOST_PIECES:
@@ -146,7 +146,7 @@ class GPUTensor(Tensor):
         return made if values is None else self.backend.assign(made, values)
 
     def set(self, ary: Any) -> Tensor:
-        """See :meth:`Tensor.set`; what lies on this GPU already, of whichever library, is copied there."""
+        """See :meth:`Tensor.set`; data already on this GPU, of any library, is copied there."""
         source = self.backend.on_device(ary)
         if source is None:
             return super().set(ary)
@@ -158,7 +158,7 @@ class GPUTensor(Tensor):
         return self
 
     def _unrounded(self) -> GPUTensor:
-        """This tensor, or a view of all of it that rounds nothing at random, as copies do not."""
+        """This tensor, or a view of all of it without stochastic rounding, as used by copies."""
         if not self.rounding:
             return self
         view = self._make_view(self.array)
@@ -172,7 +172,7 @@ class GPUTensor(Tensor):
             with np.errstate(all="ignore"):
                 converter(self.dtype)(host, converted)
             host = converted
-        if not self.is_contiguous:  # copies of pieces would wait for the device
+        if not self.is_contiguous:  # copying it in pieces would wait for the device
             with contextlib.suppress(DeviceMemoryError):
                 staging = self._staging()
                 self.backend.device.from_host(host, staging.array)
@@ -184,7 +184,7 @@ class GPUTensor(Tensor):
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """Version 3; ``stream`` is what the tensor's contents are computed on."""
+        """Version 3 of the interface; ``stream`` is the stream that computes the tensor's contents."""
         self.backend.check_open("__cuda_array_interface__")
         return interop.cuda_array_interface(self.backend.device, self.array)
 
@@ -196,7 +196,7 @@ class GPUTensor(Tensor):
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        """A DLPack capsule over this memory; ``stream`` is the consumer's, which waits for what is queued."""
+        """Create a DLPack capsule over this memory; ``stream`` is the consumer's, which waits for queued work."""
         self.backend.check_open("dlpack")
         device = self.backend.device
         interop.check_device(device, dl_device)
@@ -233,7 +233,7 @@ class GPUTensor(Tensor):
             self._scatter(view, chosen, value)
 
     def _scatter(self, view: GPUTensor, chosen: Selection, value: Any) -> None:
-        """Assign to the slices of ``view`` that were picked, in order: where one is picked twice, the last counts."""
+        """Assign to the selected slices of ``view``, in order: the last assignment to a repeated slice wins."""
         axis, positions = chosen.gather_axis or 0, chosen.gather
         assert positions is not None
         shape = (*view.shape[:axis], len(positions), *view.shape[axis + 1 :])
@@ -250,7 +250,7 @@ class GPUTensor(Tensor):
         try:
             array = self.array.transpose(axes)
         except (ValueError, TypeError, IndexError):
-            permutation("permuted", axes, len(self.shape))  # says what is wrong
+            permutation("permuted", axes, len(self.shape))  # raises an error that describes the fault
             raise
         return self._make_view(array)
 

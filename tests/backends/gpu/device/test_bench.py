@@ -22,7 +22,7 @@ from tests.support.recording import Clock
 
 
 class FakeMeter:
-    """A device whose marks are numbers, one apart, and which counts what it was asked."""
+    """Device with marks that are numbers, one apart, and with a count of its requests."""
 
     def __init__(self) -> None:
         self.made = self.read = 0
@@ -86,7 +86,7 @@ def test_clearing_forgets_what_is_not_read_yet(recording: tuple[Bench, FakeMeter
 
 
 def test_the_device_is_kept_busy_until_a_measured_call_is_queued(recording: tuple[Bench, FakeMeter]) -> None:
-    """Before the first mark of a call; not within one, whose time that would be."""
+    """The device waits before the first mark of a call, not within the call, where its time would count."""
     bench, meter = recording
     with bench.measure("outer"), bench.measure("inner"):
         pass

@@ -1,4 +1,4 @@
-"""Graphs on the GPU: what is recorded runs when the graph is called, in the order of the stream, as often as it is."""
+"""Graphs on the GPU: recorded work runs when the graph is called, in the order of the stream, any number of times."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = [
 
 
 def steps(be: Any) -> tuple[Any, list[Any], Any]:
-    """A tensor, calls that each change it, and what they make of host values."""
+    """A tensor, calls that each change it, and their results from host values."""
     w, x, y = be.array(np.eye(5) + 0.1), be.array(np.arange(15.0).reshape(5, 3)), be.empty((5, 3))
     calls = [be.prepare(y, be.dot(w, x)), be.prepare(x, y * 0.5 + 1), be.prepare(y, be.tanh(x))]
 

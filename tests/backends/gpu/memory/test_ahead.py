@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.engines("gpu", batch_size=4), pytest.mark.usefixtures(
 
 @pytest.fixture(autouse=True)
 def late(monkeypatch: pytest.MonkeyPatch, gpu_driver: object) -> None:
-    """What nothing waits for happens late; batches of these tests are large enough to be sent ahead."""
+    """The GPU runs work late unless something waits for it; these batches are large enough to be sent ahead."""
     monkeypatch.setenv("CUEMU_ASYNC", "1")
     monkeypatch.setattr("neonlike.backends.gpu.memory.transfer.OVERLAPPED_BYTES", 1024)
 
@@ -66,7 +66,7 @@ class Numbers(HostIterator):
 
 
 def compare(be: Any, source: Numbers, loop: Any = None) -> None:
-    """Each batch is what it should be when a kernel of its step reads it; nobody waits before the end."""
+    """Each batch is right when a kernel of its step reads it; nobody waits before the end."""
     kept = []
     for number, inputs, targets in Prefetch(source) if loop is None else loop:
         doubled = be.empty(inputs.shape)
@@ -191,7 +191,7 @@ def test_buffers_and_addresses_of_what_is_not_asked_for_are_used_again(be: Any) 
 
 
 def free_bytes(be: Any) -> int:
-    """Of the device, when all that is kept was given back."""
+    """Free bytes of the device after all kept memory was released."""
     import pycuda.driver as driver
 
     gc.collect()

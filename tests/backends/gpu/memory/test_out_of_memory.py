@@ -1,4 +1,4 @@
-"""That what runs out of a GPU's memory, at any of its requests, leaves tensors as they were, and can be done again."""
+"""A GPU without memory, at any request, leaves tensors unchanged, and the operation can be repeated."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LAYOUTS = ("plain", "strided")
 
 
 def strided(plain: Callable[..., Any]) -> Callable[..., Any]:
-    """What makes a tensor of every other element, where ``plain`` makes a contiguous one."""
+    """Return a maker of tensors of every other element; ``plain`` makes contiguous ones."""
 
     def make(be: Any, *given: Any, **options: Any) -> Any:
         made = plain(be, *given, **options)

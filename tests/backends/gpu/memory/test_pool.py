@@ -26,7 +26,7 @@ MIB = 1 << 20
 
 
 class Counting:
-    """A source of so many bytes, which checks that what it gets back was taken and nothing is used after."""
+    """Source of a limited number of bytes; it checks that returned memory is its own and is not used afterwards."""
 
     def __init__(self, limit: int = 1 << 40) -> None:
         self.limit, self.taken, self.next = limit, dict[int, int](), 1 << 32

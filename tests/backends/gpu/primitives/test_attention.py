@@ -1,4 +1,4 @@
-"""Attention on the GPU: each form of the kernels against float64, what chooses a form, and the memory that it takes."""
+"""Attention on the GPU: each form of the kernels against float64, the choice of a form, and its memory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DIMS = {"tiles": (2, 1, 70, 133, 16, 32), "odd": (1, 2, 33, 40, 5, 19)}
 
 @pytest.fixture
 def precise(gpu: Any) -> Iterator[Any]:
-    """The backend, whose ``product_precision`` is put back."""
+    """Backend of the test, with ``product_precision`` restored afterwards."""
     yield gpu
     gpu.product_precision = "float32"
 
@@ -156,7 +156,7 @@ def test_results_do_not_depend_on_the_order_of_blocks(gpu: Any, monkeypatch: pyt
 
 @pytest.mark.checked
 def test_wide_heads(gpu: Any) -> None:
-    """Of 144 and 128 elements gradients of keys and values have a launch each, and of float32 blocks are lower."""
+    """With 144 and 128 elements, gradients of keys and values have a launch each, and float32 blocks are lower."""
     for dtype, tolerance in (("f4", 5e-6), ("f2", 3e-3)):
         case = Case(gpu, (1, 1, 40, 48, 144, 128), True, dtype=as_dtype(dtype))
         program = passes(case.layer, True)
@@ -214,7 +214,7 @@ def test_what_kernels_declare_has_to_fit_too(gpu: Any) -> None:
 @pytest.mark.parametrize("precision", ["float32", "tf32"])
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
 def test_forms_fit_the_shared_memory(dtype: str, precision: str) -> None:
-    """Of compute capability 8.0; whatever the number of lines, sums are in the same order."""
+    """Forms fit compute capability 8.0, and the order of sums does not depend on the number of lines."""
     for size in (1, 16, 64, 80, 128, 256):
         for backward in (False, True):
             for own in ("queries", "keys"):
@@ -237,7 +237,7 @@ def test_forms_fit_the_shared_memory(dtype: str, precision: str) -> None:
 
 
 def test_memory_grows_with_the_length_and_not_with_its_square(gpu: Any) -> None:
-    """Forward nothing, backward a number a query; a call takes what was stated, and no more."""
+    """A forward pass takes no memory, a backward pass a number a query; a call takes no more than was stated."""
     for length in (1 << 10, 1 << 20):
         layer = gpu.attention_layer("f2", 2, 3, length, 64, causal=True)
         assert gpu.workspace_bytes(layer, "fprop") == 0

@@ -75,7 +75,7 @@ def test_other_dtypes(gpu: Any, dtype: str) -> None:
 
 
 def test_long_parts_are_taken_in_turns(gpu: Any, kernels: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A part that a block's registers do not hold, and rows whose elements drift: the first tell little of the rest."""
+    """A part exceeds a block's registers, and rows drift: their first elements tell little of the rest."""
     monkeypatch.setattr(kernels, "MOST_PARTS", 3)
     kernels.cut.cache_clear()
     case = Case(2, 20_001)
@@ -128,7 +128,7 @@ def test_views_and_statistics_of_other_dtypes_stay_on_the_device(gpu: Any) -> No
 
 
 def test_every_element_is_some_threads(kernels: Any) -> None:
-    """Parts and rows of blocks cover all, vectors divide rows, and registers hold what a block of whole rows has."""
+    """Parts and rows of blocks cover all elements, vectors divide rows, and registers hold a block's whole rows."""
     for rows in (1, 3, 64, 70_000):
         for length in (1, 2, 7, 32, 33, 100, 1000, 4096, 16_384, 16_385, 50_176, 3 << 20):
             for itemsize, computed, held in ((4, 4, 128), (2, 4, 128), (8, 8, 64), (4, 4, 64)):

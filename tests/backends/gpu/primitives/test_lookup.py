@@ -78,7 +78,7 @@ def test_sums_of_frequent_words(gpu: Any, monkeypatch: pytest.MonkeyPatch, block
 
 
 def test_columns_of_no_word_change_nothing(gpu: Any) -> None:
-    """Those left out come last in the order; what lies behind the table stays."""
+    """Columns that are left out come last in the order; the memory after the table is unchanged."""
     both = gpu.zeros((5, 3))
     words = gpu.array([[2, 0, 2, 1]], dtype=np.int32)
     gpu.compound_bprop_lut(1, words, gpu.ones((3, 4)), None, both[:4], pad_idx=2)
@@ -86,7 +86,7 @@ def test_columns_of_no_word_change_nothing(gpu: Any) -> None:
 
 
 def test_bad_words_are_told_when_the_host_waits(gpu: Any) -> None:
-    """The table stays as it was, scaled by nothing either; what was asked for before and after is right."""
+    """The table is unchanged, not even scaled; calls before and after are right."""
     error, rows, other = gpu.ones((2, 3)), gpu.ones((4, 2)), gpu.zeros((4, 2))
     good, bad = (gpu.array([values], dtype=np.int64) for values in ([0, 1, 1], [0, 2**40, 1]))
     with traffic(gpu) as seen:

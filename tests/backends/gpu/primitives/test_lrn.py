@@ -18,7 +18,7 @@ NAMES = ("I", "O", "E", "denom", "delta")
 
 
 def both_ways(be: Any, dtype: Any, C: int, N: int, J: int, layout: str = "plain", beta: float = 0) -> list[Any]:
-    """Forward and backward, compared with the definition; what came out."""
+    """Forward and backward results, compared with the definition."""
     layer, rng = be.lrn_layer(dtype, N, C, 1, 1, 1, J), np.random.default_rng(C)
     made = {name: laid_out(be, rng.uniform(0.5, 2, (C, N)).astype(dtype), layout) for name in NAMES}
     wanted = {name: be.array(t.get(), dtype=dtype) for name, t in made.items()}

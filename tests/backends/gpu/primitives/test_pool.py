@@ -82,7 +82,7 @@ def test_a_call_like_one_before_is_repeated(gpu: Any, monkeypatch: pytest.Monkey
     memory = gpu.empty((layer.sizeI + layer.sizeO + 2, 1))
 
     def run(start: int) -> tuple[Any, Any]:
-        """Of images and results that begin at any element: not all are aligned."""
+        """Images and results may begin at any element: not all are aligned."""
         x = memory[start : start + layer.sizeI].reshape(layer.dimI2)
         y = memory[start + layer.sizeI : start + layer.sizeI + layer.sizeO].reshape(layer.dimO2)
         x.set(rng.normal(size=x.shape))

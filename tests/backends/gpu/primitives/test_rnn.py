@@ -1,4 +1,4 @@
-"""Recurrent unrolls on the GPU: kernels beside their definitions, vectors, what is queued, what real nvcc makes of it.
+"""Recurrent unrolls on the GPU: kernels beside their definitions, vectors, launches, and the code of real nvcc.
 
 What unrolls compute is tested for all backends in tests/backends/primitives/rnn/; the kernels of all steps in
 test_rnn_persistent.py.
@@ -87,7 +87,7 @@ def test_vectors_compute_what_the_definitions_do(
 
 
 def test_vectors_are_for_aligned_rows_only(gpu: Any, kernels: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of steps that begin anywhere, of rows that do, and where samples are no whole number of vectors."""
+    """Steps and rows that begin anywhere, and samples that are not a whole number of vectors, use no vectors."""
     monkeypatch.setattr(kernels, "VECTORS_FROM", 0)
     whole = gpu.empty((8, 28))
     request = made_request(kernels, 8, 4)
@@ -196,7 +196,7 @@ def test_what_another_graph_took_in_gets_a_graph_of_its_own_later(
 
 
 def test_no_product_is_added_to_its_own_factor(gpu: Any, kernels: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """cuBLAS says nothing of what it would give, where a step passes its error to itself."""
+    """cuBLAS does not define a product into its own factor, as when a step passes its error to itself."""
     factors: list[bool] = []
     ready = gpu.products.ready
 

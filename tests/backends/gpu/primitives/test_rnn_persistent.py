@@ -73,7 +73,7 @@ def bound(module: Any, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 
 def reference(layer: Layer) -> dict[str, Any]:
-    """What a forward pass gives, in float64, from what the layer holds before it."""
+    """Results of a forward pass in float64, from the contents of the layer before it."""
     w, b, ff, h, c = (t.get().astype(np.float64) for t in (layer.w, layer.b, layer.ff, layer.h0, layer.c0))
     n, found = layer.n, dict[str, list[Any]](h=[], c=[], a=[], ff=[], reset=[])
     for step in np.split(ff, layer.steps, axis=1):
@@ -99,7 +99,7 @@ def reference(layer: Layer) -> dict[str, Any]:
 
 
 def check(layer: Layer, wanted: dict[str, Any], relative: float = 1e-5, absolute: float = 2e-6) -> None:
-    """What the layer holds after a forward pass."""
+    """Compare the contents of the layer after a forward pass."""
     for name, value in wanted.items():
         np.testing.assert_allclose(getattr(layer, name).get(), value, relative, absolute, err_msg=name)
 
@@ -167,7 +167,7 @@ def test_blocks_of_several_tiles(
 def test_the_method_may_change_between_passes(
     few: Any, bound: list[bool], kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of an unroll that is kept: step by step, as one launch twice, and step by step again."""
+    """A kept unroll runs step by step, as one launch twice, and step by step again."""
     few.recurrent_method, seen = "steps", list[str]()
     made_layer(few, kind, 13, 35, 4).forward()  # which looks at what the activations do
     tickets.tickets_of(few.device)

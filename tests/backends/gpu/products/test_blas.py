@@ -1,4 +1,4 @@
-"""Matrix products on a GPU: which layouts and dtypes cuBLAS is given, and what comes out."""
+"""Matrix products on a GPU: the layouts and dtypes given to cuBLAS, and the results."""
 
 from __future__ import annotations
 
@@ -305,7 +305,7 @@ def test_float32_is_not_rounded_unless_allowed(be: Any, gpu_driver: Any, monkeyp
 
 
 def test_repeated_products_follow_layout_precision_and_overlap(be: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was worked out for one product holds for matrices that lie alike, with the same numbers, and no others."""
+    """A product's prepared call serves matrices of the same layout with the same numbers, and no others."""
     blas = be.products.blas
     made: list[Any] = []
     place = blas._place

@@ -1,4 +1,4 @@
-"""The cuBLAS library on a GPU: finding it, both bindings, what it refuses, and the end of the process."""
+"""The cuBLAS library on a GPU: finding it, both bindings, its refusals, and the end of the process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products inside expressions on a GPU: who multiplies, on copies of what, and what follows."""
+"""Products inside expressions on a GPU: the choice of cuBLAS or our kernel, the copies, and the later stages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.engines("gpu", batch_size=16), pytest.mark.usefixtures
 
 
 class Multiplied:
-    """Counts what cuBLAS, copies and our own kernel are asked for."""
+    """Counts of the calls of cuBLAS, copies and our own kernel."""
 
     def __init__(self, be: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         self.blas = self.copies = self.own = 0
@@ -217,7 +217,7 @@ def test_our_own_kernel_gives_the_same(monkeypatch: pytest.MonkeyPatch, rng: np.
 
 @pytest.mark.parametrize("library", ["", "none"])
 def test_a_product_that_may_be_repeated_keeps_its_memory(monkeypatch: pytest.MonkeyPatch, library: str) -> None:
-    """By cuBLAS and by our own kernel, as unrolls of recurrent layers hold nothing else of what they work in."""
+    """Products by cuBLAS and by our own kernel hold their working memory, as unrolls of recurrent layers rely on it."""
     from neonlike.backends.gpu.products import cublas
 
     monkeypatch.setattr(cublas, "_handles", {})

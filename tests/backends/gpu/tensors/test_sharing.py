@@ -212,7 +212,7 @@ def test_pycuda_takes_tensors(be: Any) -> None:
 
 
 class Owner:
-    """Another library's array, whose memory is that of ``tensor``; as it is freed, others write to the memory."""
+    """Another library's array on the memory of ``tensor``; once it is freed, others write to the memory."""
 
     def __init__(self, tensor: Any, freed: Any) -> None:
         self.__cuda_array_interface__ = tensor.__cuda_array_interface__

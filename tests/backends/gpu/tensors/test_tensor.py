@@ -1,4 +1,4 @@
-"""Tensors on a GPU: what differs from host memory, and stages on host copies."""
+"""Tensors on a GPU: differences from host memory, and stages on host copies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of compiled convolution share: guarded memory, operands with exact sums, the definition beside."""
+"""Shared helpers for tests of compiled convolution: guarded memory, operands with exact sums, the definition beside."""
 
 # ruff: noqa: E741 - I and O are what neon calls them
 
@@ -46,7 +46,7 @@ class Guarded:
 
 @pytest.fixture
 def guarded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Guarded]:
-    """What kernels work in, checked after the test and before each call."""
+    """Guard the kernels' working memory; check it before each call and after the test."""
     memory = Guarded()
     monkeypatch.setattr(calls, "held_workspace", memory)
     yield memory

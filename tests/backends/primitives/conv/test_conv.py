@@ -152,7 +152,7 @@ def test_random_sizes_agree_with_loops(be: Backend, seed: int) -> None:
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float64])
 def test_other_dtypes_agree_with_loops(be: Backend, dtype: Any) -> None:
-    """float16 is computed in float32 and rounded once, and bsum is of what was stored."""
+    """float16 is computed in float32 and rounded once, and bsum sums the stored values."""
     for turn, case in enumerate((0, 2, 6, 8, 11, 17)):
         C, K = CHANNELS[turn]
         check(be, Sizes(IMAGES[turn], C, K, **GRIDS[case]), 0.5, (0.0, 2.0)[turn % 2], dtype, seed=case)

@@ -1,4 +1,4 @@
-"""What calls of convolution do beside the sums: worked numbers, nan, deconvolution, errors, the clock."""
+"""Calls of convolution beyond their sums: worked numbers, nan, deconvolution, errors, the clock."""
 
 # ruff: noqa: E741 - I and O are what neon calls them
 
@@ -93,7 +93,7 @@ def test_a_deconvolution_and_its_gradients(be: Backend, groups: int) -> None:
     ids=str,
 )
 def test_nan_reaches_what_reads_it_and_nothing_else(be: Backend, N: int, sizes: dict[str, Any]) -> None:
-    """One nan, and one infinity of another image or channel, in what a pass reads; filters have no zeros."""
+    """One nan, and one infinity of another image or channel, in the input of a pass; filters have no zeros."""
     s, rng = Sizes(N, 4, 6, **sizes, groups=2), np.random.default_rng(N)
     layer, filters = s.layer(be), rng.choice([-1.0, 0.5, 2], s.shape_f).astype(np.float32)
     F, ones = tensor(be, filters), np.ones(s.shape_f)
@@ -157,7 +157,7 @@ def test_nan_in_the_filters_stays_in_its_map(be: Backend) -> None:
 
 
 def test_what_activations_make_of_nan(be: Backend) -> None:
-    """relu lets nan through; brelu is a product with 0 where X is nan; beta adds what X holds."""
+    """relu lets nan through; brelu is a product with 0 where X is nan; beta adds the values of X."""
     layer = be.conv_layer(np.float32, 4, 1, 1)
     nan, inf = np.nan, np.inf
     I, F, O = be.array([[nan, -inf, inf, -2.0]]), be.ones((1, 1)), be.empty((1, 4))

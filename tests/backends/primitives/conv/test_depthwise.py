@@ -151,7 +151,7 @@ def test_other_convolutions_are_not_depthwise(be: Backend) -> None:
 
 
 def test_bands_of_an_image_are_units_of_their_own(be: Backend, guarded: Guarded) -> None:
-    """So that few channels are work for several threads, and what is transposed stays in a cache."""
+    """Bands let few channels occupy several threads, and keep the transposed part in a cache."""
     for s, units in ((Sizes(1, 32, 32, (1, 112, 60), (1, 3, 3), groups=32), 8), (SIZES[1], 2), (SIZES[6], 8)):
         for back in (False, True):
             plan = kernels._data_plan(s.layer(be, "f4"), back, 64, 4, 2, True)

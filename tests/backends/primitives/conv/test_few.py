@@ -93,7 +93,7 @@ def test_results_do_not_depend_on_threads(be: Backend, s: Sizes, monkeypatch: py
 
 @pytest.mark.optimized
 def test_a_nan_reaches_the_results_that_read_it(be: Backend, guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not other positions of its tile, nor what the next image reads."""
+    """A nan reaches no other positions of its tile, and not the next image."""
     always(monkeypatch)
     s = Sizes(2, 3, 20, (1, 5, 6), (1, 2, 2), (0, 1, 0), (1, 2, 2))
     rng = np.random.default_rng(0)

@@ -99,7 +99,7 @@ def test_results_do_not_depend_on_threads(be: Backend, s: Sizes, monkeypatch: py
 
 
 def test_a_nan_reaches_the_results_that_read_it(be: Backend, guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not those whose lanes are past the end of a row, nor maps that share its vector."""
+    """A nan does not reach lanes past the end of a row, nor maps that share its vector."""
     always(monkeypatch)
     s = Sizes(1, 3, 5, (1, 7, 9), (1, 2, 2), (0, 1, 1), (1, 2, 2))
     rng = np.random.default_rng(0)

@@ -55,7 +55,7 @@ def test_few_channels_and_maps_a_group(
 
 
 def test_areas_of_few_rows(be: Backend, guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which only large images have otherwise."""
+    """A lowered limit gives a small image areas of few rows, as only large images otherwise have."""
     monkeypatch.setattr(conv_thin, "AREA_LANES", 40)
     s = Sizes(3, 1, 4, (1, 9, 8), (1, 3, 3), (0, 1, 1), (1, 2, 1))
     rng, layer = np.random.default_rng(0), s.layer(be, "f4")
@@ -76,7 +76,7 @@ def test_errors_of_few_images_are_spread_where_the_filter_makes_steps(be: Backen
 
 
 def test_an_infinity_reaches_the_filters_that_read_it(be: Backend, guarded: Guarded) -> None:
-    """Not those whose errors there are the zeros between two rows."""
+    """An infinity does not reach filters with errors that are the zeros between two rows."""
     s = Sizes(1, 1, 1, (1, 9, 7), (1, 3, 3), (0, 1, 1))
     rng, layer = np.random.default_rng(0), s.layer(be, "f4")
     image, error = quarters(rng, s.shape_i, np.dtype("f4")), np.ones(s.shape_o, "f4")

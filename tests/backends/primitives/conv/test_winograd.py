@@ -29,7 +29,7 @@ EDGES = pytest.mark.parametrize("edge", [2, 4])
 
 @pytest.fixture(autouse=True)
 def guarded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Guarded]:
-    """What kernels work in is full of nan, and nothing around it is written."""
+    """Fill the kernels' working memory with nan, and check that nothing around it is written."""
     memory = Guarded()
     monkeypatch.setattr(calls, "held_workspace", memory)
     plans.winograd_plan.cache_clear()
@@ -180,7 +180,7 @@ def test_blocks(be: Backend, limits: dict[str, Any], edge: int, monkeypatch: pyt
 
 
 def test_plans_have_several_blocks_of_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the sizes above rest on."""
+    """The sizes used above give plans with several blocks of everything."""
 
     def fields(s: Sizes, threads: int = 1, **limits: Any) -> dict[str, int]:
         with monkeypatch.context() as context:
@@ -340,7 +340,7 @@ def test_workspace_is_enough_for_all_choices(be: Backend, operation: str, N: int
 @BOTH
 @pytest.mark.parametrize(("allowed", "limit"), [(False, 4e-6), (True, 2e-6), (4, 3e-5)])
 def test_error(be: Backend, back: bool, allowed: Any, limit: float) -> None:
-    """Of the largest result, as the module's table says."""
+    """Errors relative to the largest result are within the bounds of the module's table."""
     be.enable_winograd = allowed
     s, rng = square(16, 128, 128, 8, 8), np.random.default_rng(1)
     source = rng.normal(size=s.shape_o if back else s.shape_i).astype(np.float32)

@@ -1,4 +1,4 @@
-"""What calls of the pooling primitives do beside the sums: ties, nan, the argmax tensor, views, errors."""
+"""Calls of the pooling primitives beyond their sums: ties, nan, the argmax tensor, views, errors."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_narrow_argmax_is_taken_as_fprop_left_it_only(be: Backend) -> None:
 
 
 def test_views_of_one_argmax_buffer(be: Backend) -> None:
-    """Also narrow ones, whose numbers are kept by where the view lies."""
+    """Numbers of narrow views are kept by the position of the view."""
     for side in (2, 17):
         layer = layer_of(be, "max", 2, C=1, H=side, W=side, R=side, S=side)
         buffer, delta = be.empty((4, 2), dtype=np.uint8), be.empty(layer.dimI2)

@@ -296,7 +296,7 @@ def test_whole_channels(be: Backend, N: int, dtype: Any, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("N", [1, 3, 7, 16])
 def test_nan_and_equal_values_in_whole_channels(be: Backend, N: int) -> None:
-    """Of values in other lanes and other blocks; a nan does nothing to other images and channels."""
+    """Equal values lie in other lanes and blocks; a nan does not affect other images and channels."""
     layer = layer_of(be, "max", N, C=2, H=9, W=11, R=9, S=11)
     pooled, argmax = be.empty((2, N)), be.empty((2, N), dtype=np.uint8)
     for places in ((98,), (0, 98), (17, 33), (40, 3), (95, 96), (16, 32, 48)):

@@ -1,4 +1,4 @@
-"""What recurrent unrolls refuse before anything is written, and calls with nothing to do."""
+"""Recurrent unrolls refuse wrong arguments before writing, and accept calls with nothing to do."""
 
 from __future__ import annotations
 

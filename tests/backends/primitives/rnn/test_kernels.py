@@ -48,7 +48,7 @@ def test_kernels_and_definitions_agree_and_are_not_the_same(
 
 @pytest.mark.parametrize("kind", GATES)
 def test_one_sample_is_computed_as_one_of_many(be: Backend, kind: str) -> None:
-    """Of more units than a tile has columns, and not a multiple of any vector; the bias counts for all gates."""
+    """Units exceed a tile's columns and are no multiple of a vector; the bias counts for all gates."""
     n, batch, steps = 37, 3, 4
     many, one = made_layer(be, kind, n, batch, steps), made_layer(be, kind, n, 1, steps)
     one.w[:], one.b[:] = many.w, many.b
@@ -180,7 +180,7 @@ def test_results_do_not_depend_on_the_number_of_threads(
 def test_threads_that_keep_their_samples_do_not_meet(
     be: Backend, rng: Any, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of enough steps that they run at the same time."""
+    """There are enough steps for the threads to run at the same time."""
     error, found = rng.standard_normal((70, 40 * 128)), []
     for threads in ("1", "2", "4"):
         use_threads(monkeypatch, threads)

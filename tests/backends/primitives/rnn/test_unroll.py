@@ -120,7 +120,7 @@ def test_backward_is_the_gradient_of_forward(be64: Backend, rng: Any, kind: str)
 def test_looking_at_an_activation_leaves_no_plan_of_its_stand_ins(
     be: Backend, rng: Any, function: Any, compiled_or_failed: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which would be found by the same expression of other sizes, whose kernel would be made by the wrong shapes."""
+    """The same expression with other sizes would find such a plan, with a kernel for wrong shapes."""
     monkeypatch.setattr(rnn_formula, "_bodies", {})
     h = [be.zeros((3, 4)), be.zeros((3, 4))]
     be.compound_rnn_unroll_fprop(be.ones((3, 3)), h[:1], [be.ones((3, 4))], h[1:], None, 3, 1, 1, function)

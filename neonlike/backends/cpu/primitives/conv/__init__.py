@@ -1,1 +1,1 @@
-"""Convolution as compiled C: ``hooks.py`` chooses, the other modules divide the work of one kind of kernel each."""
+"""Convolution as compiled C: ``hooks.py`` selects the kernel, and each other module plans one kind of kernel."""

@@ -1,8 +1,8 @@
 """Depthwise convolution, each map of one channel: meta arrays of ``conv_depthwise*.c.j2``.
 
-Every product needs a load, so what counts is that loads are aligned and each result is stored once. Where images fill
-vectors, lanes are neighbouring images, which are read in place. Where they do not, lanes are channels at one position:
-blocks of channels are transposed before and after, at the same cost for all strides, dilations and numbers of images.
+Every product needs a load, so loads have to be aligned and each result stored once. If images fill vectors, lanes are
+neighbouring images, read in place. Otherwise lanes are channels at one position: blocks of channels are transposed
+before and after, at equal cost for all strides, dilations and numbers of images.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ META = (
     "BAND", "UNIT_CHANNELS", "UNIT_BLOCKS", "ALL_UNITS",
     "INPUT_SIZE", "FILTERS_SIZE", "SUMS_SIZE", "TOTALS_SIZE", "PLACES_SIZE", "PRIVATE_SIZE", "SHARED_SIZE", "META_SIZE",
 )  # fmt: skip
-"""Leading fields of the meta array. ROW_PHASES and COLUMN_PHASES are the steps between results of one phase. After the
-fields: where the taps of each phase of rows start, these taps (tap, offset), runs of columns, where the list of taps of
-each phase of rows and run starts, and these lists (offset of the input from the run's first column, index of the
-weight)."""
+"""Leading fields of the meta array. ROW_PHASES and COLUMN_PHASES are the steps between results of one phase. The
+following entries are: the start of the taps of each phase of rows, these taps (tap, offset), runs of columns, the start
+of the list of taps for each phase of rows and run, and these lists (offset of the input from the run's first column,
+index of the weight)."""
 
 LEAST_FULL = 0.7
-"""Least share of used lanes for vectors of images, if the filter's stride along a row is not 1."""
+"""Minimum share of used lanes for vectors of images, if the filter's stride along a row is not 1."""
 LEAST_CHANNELS = 0.5
-"""Least share of used lanes for vectors of channels."""
+"""Minimum share of used lanes for vectors of channels."""
 BAND_BYTES = 384 << 10
-"""Most bytes of a unit's transposed input and results: they stay in the L2 cache."""
+"""Maximum bytes of a unit's transposed input and results, so that they stay in the L2 cache."""
 MOST_BYTES = 1 << 20
-"""Most bytes of a unit's transposed input if even one row exceeds BAND_BYTES; beyond, ``conv/thin.py`` is used."""
+"""Maximum bytes of a unit's transposed input if a single row exceeds BAND_BYTES; beyond, ``conv/thin.py`` is used."""
 UNITS, LEAST_ROWS = 16, 7
-"""Fewest units of work, unless bands would have fewer rows than that: neighbouring bands read some rows twice."""
+"""Minimum number of units of work and of rows per band: neighbouring bands read some rows twice."""
 SLACK = 64
-"""Sizes of buffers are multiples of so many elements."""
+"""Buffer sizes are multiples of this many elements."""
 
 
 def plain(g: ConvGeometry) -> bool:
-    """Whether each map is of one channel, in two dimensions: with padding, a window may miss the one layer there is."""
+    """Whether each map has a single channel, in two dimensions: with padding, a window may miss the only layer."""
     return g.C == g.K == g.groups and (g.DHW[0], g.TRS[0], g.MPQ[0], g.padding[0]) == (1, 1, 1, 0)
 
 
 def across(g: ConvGeometry, lanes: int) -> tuple[str, int]:
-    """The meaning of a vector's lanes, and how many there are: "images", "channels", or "" where neither fills it.
+    """The meaning of a vector's lanes and their number: "images", "channels", or "" if neither fills a vector.
 
     Images that fill half a vector are read in place, too: half vectors are as fast, since each product needs a load.
     """
@@ -64,17 +64,17 @@ def across(g: ConvGeometry, lanes: int) -> tuple[str, int]:
 
 
 class Run(NamedTuple):
-    """Output columns that have the same taps inside the image; these are (tap, offset)."""
+    """Output columns with the same taps inside the image; entries are (tap, offset)."""
 
     start: int
     size: int
     first: int
-    """Column of the input that offsets of the first one count from."""
+    """Input column that the offsets of the first output column are relative to."""
     taps: tuple[tuple[int, int], ...]
 
 
 def _runs(phases: list[AxisPhase], inputs: int, padded: bool) -> list[Run]:
-    """The runs of an axis. padded: the input has its zero padding in memory, so that all taps are used."""
+    """The runs of an axis. padded: the zero padding is in memory, so that all taps are used."""
     runs: list[Run] = []
     for phase in phases:
         last = None
@@ -92,7 +92,7 @@ def _runs(phases: list[AxisPhase], inputs: int, padded: bool) -> list[Run]:
 def _lists(
     rows: list[AxisPhase], runs: list[Run], g: ConvGeometry, pitch: int, left: int, wide: int
 ) -> list[list[int]]:
-    """For each phase of rows and run: offset of the input, and index of the weight, of each tap."""
+    """For each phase of rows and run: input offset and weight index of each tap."""
     return [
         [
             number
@@ -106,14 +106,14 @@ def _lists(
 
 
 def _reads(phases: list[AxisPhase]) -> tuple[int, int]:
-    """First and last position that is read, padding included."""
+    """First and last input position, padding included."""
     ends = [(min(p.offsets), max(p.offsets) + (p.length - 1) * p.in_step) for p in phases if p.taps and p.length]
     return min((lo for lo, _ in ends), default=0), max((hi for _, hi in ends), default=0)
 
 
 @lru_cache(maxsize=512)
 def depthwise_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int) -> ConvPlan | None:
-    """Forward, or data gradient; None: not here. Nothing depends on the number of threads."""
+    """Plan of the forward pass or data gradient; None if unsuitable. It does not depend on the number of threads."""
     lanes_of, lanes = across(g, vector_bytes // itemsize)
     if not lanes_of:
         return None
@@ -127,7 +127,7 @@ def depthwise_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize:
 
 @lru_cache(maxsize=512)
 def depthwise_update_plan(g: ConvGeometry, vector_bytes: int, itemsize: int) -> ConvPlan | None:
-    """Weight gradient; None: not here. Nothing depends on the number of threads."""
+    """Plan of the weight gradient; None if unsuitable. It does not depend on the number of threads."""
     lanes_of, lanes = across(g, vector_bytes // itemsize)
     if not lanes_of:
         return None
@@ -144,7 +144,7 @@ def depthwise_update_plan(g: ConvGeometry, vector_bytes: int, itemsize: int) -> 
 def _cut(
     g: ConvGeometry, backward: bool, lanes_of: str, lanes: int, itemsize: int
 ) -> tuple[dict[str, int], list[list[int]]]:
-    """Fields of the meta array that give the division into units, and the lists that follow the fields."""
+    """Fields of the meta array for the division into units, and the lists after the fields."""
     inputs, outputs = (g.MPQ, g.DHW) if backward else (g.DHW, g.MPQ)
     axes = [*zip(outputs, g.TRS, g.padding, g.strides, g.dilation)]
     rows, columns = ((backward_axis if backward else forward_axis)(*axis) for axis in axes[1:])
@@ -179,7 +179,7 @@ def _cut(
 def _planned(
     fields: dict[str, int], tails: list[list[int]], lanes_of: str, lanes: int, itemsize: int, shared: int
 ) -> ConvPlan | None:
-    """The plan; None if a unit's input would not stay in the caches."""
+    """The plan; None if a unit's input would not fit in the caches."""
     parts = ("INPUT", "FILTERS", "SUMS", "TOTALS", "PLACES")
     fields["PRIVATE_SIZE"] = sum(fields.get(f"{name}_SIZE", 0) for name in parts)
     if fields.get("INPUT_SIZE", 0) * itemsize > MOST_BYTES:
@@ -191,12 +191,12 @@ def _planned(
     numbers = [number for part in (phases, taps, runs, at, *lists) for number in part]
     meta = (*(fields.get(name, 0) for name in META[:-1]), *numbers)
     bands = fields["ALL_UNITS"] // fields["UNIT_BLOCKS"]
-    variant = (("across", lanes_of),)  # what the lanes of its vectors are
+    variant = (("across", lanes_of),)  # the meaning of its vectors' lanes
     return ConvPlan(Kind.DEPTHWISE, Tile(1, 8, lanes), meta, bands, shared, fields["PRIVATE_SIZE"], variant)
 
 
 def _rows_read(phases: list[AxisPhase], band: int) -> int:
-    """Rows of the input from the first to the last that a band of outputs reads, at most."""
+    """Maximum number of input rows, from first to last, that a band of outputs reads."""
     least, _ = _reads(phases)
     last = max((max(phase.offsets) for phase in phases if phase.taps), default=0)
     return ceil_div(band, phases[0].step) * phases[0].in_step + last - least + 1
@@ -205,7 +205,7 @@ def _rows_read(phases: list[AxisPhase], band: int) -> int:
 def _unit(
     g: ConvGeometry, rows: list[AxisPhase], pitch: int, outputs: tuple[int, int, int], wide: int, itemsize: int
 ) -> tuple[int, int]:
-    """Rows of a band and channels of a unit."""
+    """Rows per band and channels per unit."""
     height = outputs[1]
     if wide == 1:
         each = max(1, g.C // UNITS // 2)

@@ -1,7 +1,7 @@
 """Forward convolution with few output positions: the meta array of ``conv/few.c.j2``.
 
-The last layers of a network have many channels and maps and small images. For one or a few of these, other kernels
-pack or transform filters that are then used a few times. Here filters are read once, where they lie.
+The last layers of a network have many channels and maps and small images. For one or a few images, other kernels pack
+or transform filters that are then used only a few times. Here each filter is read once, in place.
 """
 
 from __future__ import annotations
@@ -21,23 +21,24 @@ META = (
 """Fields of the meta array."""
 
 MOST_POSITIONS, LEAST_FILTERS = 64, 4096
-"""Most output positions, images included, and fewest elements of filters.
+"""Maximum output positions, images included, and minimum elements of filters.
 
 On a Zen 4 at N=1 it was 4 times as fast as the kernels of conv/plan.py and conv/maps.py for 512 channels and maps of
 4 x 4, and 1.3 times for 128 channels and 256 maps of 8 x 8.
 """
 VECTORS = 2
-"""Vectors of maps in a tile."""
+"""Vectors of maps per tile."""
 POSITIONS = {64: (2, 4, 8, 14), 32: (2, 4, 6), 16: (2, 4, 6)}
-"""Positions of a tile, by bytes of a vector: as many accumulators as registers hold beside the operands, or fewer."""
+"""Positions per tile, by vector size in bytes: as many accumulators as registers allow beside the operands, or
+fewer."""
 BLOCK_BYTES = 128 << 10
-"""Most bytes of the filters of a block: they and those of the next one stay in the L2 cache."""
+"""Maximum bytes of a block's filters, so that they and those of the next block stay in the L2 cache."""
 PARTS = 2
-"""Units of work for each thread: few, so that each reads long runs of a row of filters."""
+"""Units of work per thread: few, so that each reads long runs of a row of filters."""
 
 
 def few_positions(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int) -> bool:
-    """Whether a convolution is done here: few positions, many filters, and images that do not fill vectors."""
+    """Whether this kernel is used: few positions, many filters, and images that do not fill vectors."""
     lanes = vector_bytes // itemsize
     if backward or g.groups > 1 or g.N % lanes == 0 or g.K < lanes:
         return False
@@ -46,7 +47,7 @@ def few_positions(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: 
 
 @lru_cache(maxsize=512)
 def few_plan(g: ConvGeometry, vector_bytes: int, itemsize: int, threads: int) -> ConvPlan:
-    """Results do not depend on ``threads``: each is a sum in one order."""
+    """Plan of the convolution; results do not depend on ``threads``, because each is a sum in fixed order."""
     lanes, positions = vector_bytes // itemsize, math.prod(g.MPQ) * g.N
     sizes = POSITIONS[vector_bytes]
     each = ceil_div(positions, ceil_div(positions, sizes[-1]))

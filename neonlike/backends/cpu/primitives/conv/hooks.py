@@ -1,8 +1,8 @@
 """Compiled convolution, for the hooks of ``families/conv.py``; ``conv/plan.py`` divides it into units of work.
 
-Forward and data gradient of 3 x 3 filters are Winograd's where that pays and ``enable_winograd`` allows it
-(``conv/winograd.py``), those of 1 x 1 a matrix product (``conv/pointwise.py``), forward passes with few output
-positions another (``conv/few.py``); all else is direct, vectorized over maps where images are few (``conv/maps.py``).
+Forward pass and data gradient use Winograd's algorithm for 3 x 3 filters if it pays and ``enable_winograd`` allows it
+(``conv/winograd.py``), a matrix product for 1 x 1 (``conv/pointwise.py``), and a special kernel for forward passes with
+few output positions (``conv/few.py``); the rest is direct, vectorized over maps for few images (``conv/maps.py``).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from neonlike.optree.dtypes import DType, compute_dtype
 
 
 def _headers(names: str) -> tuple[str, ...]:
-    """Headers of the family, of these names."""
+    """Paths of the family's headers with these names."""
     return tuple(f"conv/conv_{name}.h" for name in names.split())
 
 
@@ -48,9 +48,9 @@ STORE, TILE = (*_headers("store runs"), *STRIPS, *FINISH), _headers("tile filter
 DEPTHWISE_HEADERS = _headers("depthwise rows")
 WINOGRAD_HEADERS = (*_headers("winograd_filters winograd_many winograd_few points runs rows"), *FINISH)
 PARALLEL_WORK = 1 << 18
-"""Multiplications below which starting threads costs more than it saves."""
+"""Multiplications below which starting threads does not pay."""
 RELU, BRELU, BETA, STREAMED = 1, 2, 4, 8
-"""Bits of the kernels' argument that says what the epilogue does."""
+"""Bits of the kernels' epilogue argument."""
 
 _TYPES = [POINTER] * 8 + [REAL] * 3 + [INT] * 2
 _GRADIENT = [POINTER] * 5 + [REAL] * 2 + [INT]
@@ -58,14 +58,14 @@ _FIELDS = {"meta": META, "phase": PHASE}
 
 
 class Kernels(NamedTuple):
-    """The kernels of a kind of plan: their routine, what their template asks of the tile, the meta array's fields."""
+    """The kernels for a kind of plan: their routine, the template's context from the tile, the meta array's fields."""
 
     routine: Routine
     tile: tuple[str, ...]
     fields: dict[str, tuple[str, ...]]
 
     def variant(self, compiler: Compiler | None, plan: ConvPlan, dtype: DType) -> Any:
-        """The kernel for ``plan``, computing in ``dtype``; None where there is none."""
+        """The kernel for ``plan``, computing in ``dtype``; None if there is none."""
         tile = plan.tile
         sizes = {"lanes": tile.lanes, "maps": tile.maps, "width": tile.maps // tile.lanes}
         sizes |= dict.fromkeys(("vectors", "positions", "taps"), tile.width)
@@ -153,7 +153,7 @@ class ConvKernels(CompiledFamily, ConvFamily):
         dims = request.target_dims
         added = None if bias is None else host(bias, dtype=read.dtype)
         x = None if X is None or not epilogue.reads_x else host(X, dtype=read.dtype)
-        rounded = bsum is not None and target.dtype != read.dtype  # sums are of what is stored
+        rounded = bsum is not None and target.dtype != read.dtype  # sums are of the stored values
         sums = None if bsum is None or rounded else np.zeros((plan.units, dims[0]))
         reads_old = X is None and epilogue.reads_x
         with written(target, dims, keep=reads_old) as out:
@@ -182,7 +182,7 @@ class ConvKernels(CompiledFamily, ConvFamily):
             return KernelCall(kernel, addresses, tail, _work_bytes(plan, threads, images.itemsize), plan).run()
 
     def _conv_workspace(self, request: ConvPass | ConvUpdate) -> int:
-        """For any of the choices that ``enable_winograd`` leaves, with as many threads as there are now."""
+        """Workspace for any choice allowed by ``enable_winograd``, at the current number of threads."""
         if self.compiler is None:
             return super()._conv_workspace(request)
         g, itemsize = request.geometry, compute_dtype(request.geometry.dtype).itemsize
@@ -198,14 +198,14 @@ class ConvKernels(CompiledFamily, ConvFamily):
 
 
 def _work_bytes(plan: ConvPlan, threads: int, itemsize: int) -> int:
-    """Bytes of workspace; not 0, since kernels take its address even if they need none."""
+    """Bytes of workspace; not 0, because kernels always take its address."""
     return max(plan.work(threads), 1) * itemsize
 
 
 def _bits(epilogue: Epilogue, out: np.ndarray[Any, Any], moved: int, reads_old: bool) -> int:
-    """Bits of the epilogue for a kernel that reads and writes ``moved`` bytes."""
+    """Epilogue bits for a kernel that reads and writes ``moved`` bytes."""
     bits = RELU * epilogue.relu | BRELU * epilogue.brelu | BETA * (epilogue.beta != 0)
-    # Streaming stores if no cache would hold the results, unless their old values are read first and so are cached.
+    # Streaming stores if no cache would hold the results, unless the old values are read first and thereby cached.
     return bits | STREAMED * (moved > STREAMED_RESULT_BYTES and in_lines(out) and not reads_old)
 
 
@@ -214,7 +214,7 @@ def _threads(g: ConvGeometry) -> int:
 
 
 def _data_plan(g: ConvGeometry, backward: bool, vector: int, itemsize: int, threads: int, winograd: Any) -> ConvPlan:
-    """The plan of forward or data gradient for vectors of ``vector`` bytes; winograd: as ``enable_winograd``."""
+    """Plan of the forward pass or data gradient for vectors of ``vector`` bytes; winograd: as ``enable_winograd``."""
     if depthwise := depthwise_plan(g, backward, vector, itemsize):
         return depthwise
     if thin(g):
@@ -232,7 +232,7 @@ def _data_plan(g: ConvGeometry, backward: bool, vector: int, itemsize: int, thre
 
 
 def _update_plan(g: ConvGeometry, vector: int, itemsize: int) -> ConvPlan:
-    """The plan of the weight gradient for vectors of ``vector`` bytes."""
+    """Plan of the weight gradient for vectors of ``vector`` bytes."""
     if depthwise := depthwise_update_plan(g, vector, itemsize):
         return depthwise
     return (thin_update_plan if thin_update(g) else update_plan)(g, vector, itemsize)

@@ -1,4 +1,4 @@
-"""Plans of convolutions: the kernel and its arguments. The files named by ``Kind`` make them."""
+"""Plans of convolutions: the kernel and its arguments, created by the files that ``Kind`` names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 
 class Tile(NamedTuple):
-    """Accumulators in registers: output maps by vectors (for the weight gradient by taps), and lanes of a vector."""
+    """Register accumulators: output maps by vectors (for the weight gradient by taps), and lanes per vector."""
 
     maps: int
     width: int
@@ -18,7 +18,7 @@ class Tile(NamedTuple):
 
 
 class Kind(Enum):
-    """The kernel of a plan. ``conv.py`` names its template; the file named here makes the plan."""
+    """Kernel of a plan. ``conv.py`` names its template; the file named here creates the plan."""
 
     DIRECT = "conv/plan.py, conv/update.py"
     WINOGRAD = "conv/winograd.py"
@@ -31,7 +31,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class ConvPlan:
-    """A convolution divided into units of work: what its kernel is compiled for and called with.
+    """A convolution divided into units of work: compile-time context and arguments of its kernel.
 
     Attributes
     ----------
@@ -40,11 +40,11 @@ class ConvPlan:
     fields : tuple of int
         The meta array.
     units : int
-        Units of work; rows of the partial sums of a bsum.
+        Number of units of work; also the rows of partial sums of a bsum.
     shared, private : int
-        Elements of workspace, for all threads together and for each.
+        Elements of workspace, shared by all threads and per thread.
     variant : tuple of (name, value)
-        Context of the kernel's template besides the tile; the kind's file describes it.
+        Context of the kernel's template in addition to the tile; described in the kind's file.
     """
 
     kind: Kind
@@ -57,9 +57,9 @@ class ConvPlan:
 
     @cached_property
     def meta(self) -> Any:
-        """The meta array as kernels take it."""
+        """The meta array in the kernels' format."""
         return (ctypes.c_int64 * len(self.fields))(*self.fields)
 
     def work(self, threads: int) -> int:
-        """Elements of workspace of a call."""
+        """Elements of workspace per call."""
         return self.shared + threads * self.private

@@ -1,8 +1,8 @@
 """Convolution of few images, vectorized over output maps: meta arrays of ``conv/maps.c.j2``.
 
-Where images do not fill vectors, the lanes of ``conv/plan.py`` are positions of an output row: some are empty at its
-end, and their input has to be contiguous. Here lanes are output maps: a tile has as many positions as suit the length
-of rows, and the input of a position is broadcast. The fields and phases are those of ``conv/plan.py``.
+If images do not fill vectors, the lanes of ``conv/plan.py`` are positions of an output row: some at its end are empty,
+and their input has to be contiguous. Here lanes are output maps: a tile has as many positions as suit the length of
+rows, and the input of a position is broadcast. Fields and phases are those of ``conv/plan.py``.
 """
 
 from __future__ import annotations
@@ -32,17 +32,18 @@ from neonlike.backends.geometry.conv import ConvGeometry
 from neonlike.backends.geometry.counts import ceil_div, even, round_up
 
 VECTORS = 2
-"""Vectors of maps in a tile."""
+"""Vectors of maps per tile."""
 POSITIONS = {64: (14, 13, 12, 11, 10, 9, 8, 7, 6), 32: (6, 5, 4), 16: (6, 5, 4)}
-"""Positions of a tile, by bytes of a vector: as many accumulators as registers hold beside the operands, or fewer."""
+"""Positions per tile, by vector size in bytes: as many accumulators as registers allow beside the operands, or
+fewer."""
 AREA_LANES = 1024
-"""Most lanes of an area."""
+"""Maximum number of lanes of an area."""
 PANEL_BYTES = 20 << 10
-"""Most bytes of filters of a tile's maps and a block of channels: they stay in the L1 cache with the tile's input."""
+"""Maximum bytes of filters for a tile's maps and a block of channels, to stay in the L1 cache with the tile's input."""
 
 
 def map_tile(phases: list[Phase], images: int, maps: int, vector_bytes: int, itemsize: int) -> Tile:
-    """The tile of maps by positions that computes fewest positions beyond the ends of rows."""
+    """Tile of maps by positions that computes the fewest positions beyond the ends of rows."""
     lanes = vector_bytes // itemsize
     rows = [phase[2].length * images for phase in phases]
     wide = min(POSITIONS[vector_bytes], key=lambda positions: sum(round_up(row, positions) for row in rows))
@@ -51,11 +52,11 @@ def map_tile(phases: list[Phase], images: int, maps: int, vector_bytes: int, ite
 
 @lru_cache(maxsize=512)
 def map_lanes(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int) -> bool:
-    """Whether forward or data gradient are done here: if images do not fill vectors, and it takes fewer products.
+    """Whether this kernel is used: images do not fill vectors, and it takes fewer products.
 
-    Products of empty lanes and padded maps are counted. With fewer products it was 1.05 to 2.3 times as fast as
-    ``conv/plan.py`` on a Zen 4 with N from 1 to 8. With as many it was as fast, and with a stride 1.05 to 1.6 times as
-    fast, since input and filters take less packing: then it is done here, too.
+    Products of empty lanes and padded maps count. With fewer products it was 1.05 to 2.3 times as fast as
+    ``conv/plan.py`` on a Zen 4 with N from 1 to 8. With equally many it was as fast, and with a stride 1.05 to 1.6
+    times as fast, because input and filters take less packing: then it is used, too.
     """
     if g.N % (vector_bytes // itemsize) == 0:
         return False
@@ -74,15 +75,15 @@ def map_lanes(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int)
 
 
 def _groups(phases: list[Phase]) -> list[list[Phase]]:
-    """Groups of phases that differ along the width alone: a unit does all of a group."""
+    """Groups of phases that differ only along the width: a unit computes a whole group."""
     side = len({phase[2] for phase in phases})
     return [phases[i : i + side] for i in range(0, len(phases), side)]
 
 
 def _blocks(groups: list[list[Phase]], images: int, times: int, area: int, tile: Tile, itemsize: int) -> list[Blocks]:
-    """Areas of each group's first phase, which is its longest: of ``area`` lanes, or fewer if that makes few units.
+    """Areas of each group's first and longest phase: of ``area`` lanes, or fewer if that gives few units.
 
-    ``times`` is how many groups of channels and blocks of images there are, each with its own units.
+    ``times`` is the number of groups of channels times blocks of images, each with its own units.
     """
     while True:
         blocks = [block_phase(group[0], images, area, tile, itemsize) for group in groups]
@@ -92,7 +93,7 @@ def _blocks(groups: list[list[Phase]], images: int, times: int, area: int, tile:
 
 
 def _strip(group: list[Phase], block: Blocks, whole_rows: bool) -> int:
-    """Elements of a packed input row; whole_rows: all columns from the first to the last that is read."""
+    """Elements of a packed input row; whole_rows: all columns from the first to the last one read."""
     step, offsets = group[0][2].in_step, [offset for phase in group for offset in phase[2].offsets]
     if step > 1 and not whole_rows:
         return block.strip
@@ -101,13 +102,13 @@ def _strip(group: list[Phase], block: Blocks, whole_rows: bool) -> int:
 
 
 def step(g: ConvGeometry, backward: bool) -> int:
-    """Elements between positions of a packed row: the stride for a single image, whose rows are copied as they are."""
+    """Elements between positions of a packed row: the stride for a single image, whose rows are copied unchanged."""
     return g.strides[2] if g.N == 1 and not backward else 1
 
 
 @lru_cache(maxsize=512)
 def maps_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int, threads: int) -> ConvPlan:
-    """Forward, or data gradient. Neither results nor the units whose partial sums make a bsum depend on ``threads``."""
+    """Plan of the forward pass or data gradient; neither results nor bsum partial sums depend on ``threads``."""
     phases, fields, lanes = data_phases(g, backward), shapes(g, backward), vector_bytes // itemsize
     channels, maps = fields["CHANNELS"], fields["MAPS"]
     images = image_block(g.N, lanes)

@@ -1,16 +1,16 @@
-"""Division of direct convolution into units of work: the meta array of ``conv/direct.c.j2``, and what others share.
+"""Division of direct convolution into units of work: the meta array of ``conv/direct.c.j2``, and shared helpers.
 
 A *lane* is an output position of one image; images are innermost, so lanes of a row are contiguous. A *tile* is the
 accumulators in registers: output maps by vectors of lanes. An *area* is the rows, columns and images of a *unit* of
-work, which does them for all output maps, or for a part. A *strip* is one input row of an area, packed. A *tap* is a
-position of the filter.
+work, which computes them for all output maps, or for a part. A *strip* is one packed input row of an area. A *tap* is a
+position in the filter.
 
 Forward and data gradient are one computation. For each output position of a *phase* along an axis, the taps of the
 filter read input positions that move by a fixed step from one output position to the next:
 
 * forward: one phase; output ``p`` reads ``p * stride + tap * dilation - pad``;
-* data gradient: a phase for each remainder of the position modulo the stride. Position ``phase + stride * j`` reads
-  ``j + (phase + pad - tap * dilation) / stride``, for the taps where that divides.
+* data gradient: one phase for each remainder of the position modulo the stride. Position ``phase + stride * j`` reads
+  ``j + (phase + pad - tap * dilation) / stride``, for the taps with an integer quotient.
 
 A phase of the whole convolution is one of each axis. The weight gradient has the forward phase
 (``conv/update.py``).
@@ -45,45 +45,45 @@ PHASE = (
     "UNITS", "FILTERS", "ROW_BLOCK", "ROW_BLOCKS", "ROW_LEAST", "ROW_REACH", "COLUMN_BLOCK", "COLUMN_BLOCKS", "REACH_W",
     *(f"{field}_{axis}" for axis in "DHW" for field in _AXIS), "PHASE_SIZE",
 )  # fmt: skip
-"""Fields of each phase: units of work, where its packed filters start, its areas, its three axes."""
+"""Fields of each phase: units of work, start of its packed filters, its areas, its three axes."""
 
 TILES = {
     64: ((12, 2), (8, 2), (10, 2), (4, 4), (2, 4)),
     32: ((6, 2), (4, 2), (2, 4)),
     16: ((12, 2), (8, 2), (10, 2), (4, 4), (2, 4)),
 }
-"""Maps and vectors of a register tile, by bytes of a vector: each is a kernel of its own."""
+"""Maps and vectors of a register tile, by vector size in bytes: each is a separate kernel."""
 IMAGE_LANES = 128
-"""Most images of an area. Not fewer: memory is slow to read and write in short contiguous runs."""
+"""Maximum number of images in an area. Not fewer: memory is slow to access in short contiguous runs."""
 AREA_LANES, IN_PLACE_LANES = 1024, 512
-"""Most lanes of an area. Larger: the input is read again less often. Smaller: accumulators stay in the L2 cache. The
-second is for areas that read their input in place, if what they read of all channels exceeds the L2 cache."""
+"""Maximum number of lanes in an area. Larger areas reread the input less often; smaller ones keep accumulators in the
+L2 cache. The second is for areas with input read in place, if their input of all channels exceeds the L2 cache."""
 DATA_UNITS, LEAST_LANES = 8, 128
-"""Fewest areas of forward and data gradient, unless they would have fewer lanes than that. With fewer areas, threads
+"""Minimum number of areas, and minimum lanes per area, of forward pass and data gradient. With fewer areas, threads
 share one, and each packs its input and lists its taps."""
 SUMS_BYTES = 384 << 10
-"""Most bytes of a unit's accumulators in forward and data gradient: they stay in the L2 cache with the strips."""
+"""Maximum bytes of a unit's accumulators in forward pass and data gradient, to stay in the L2 cache with the strips."""
 PACKED_BYTES = 400 << 10
-"""Most bytes of the strips of a block of channels, or of its input if read in place: they stay in the L2 cache, too."""
+"""Maximum bytes of a block of channels' strips, or of its input if read in place, to stay in the L2 cache as well."""
 DEEP, MANY = 300, 128
-"""Products of a result, or maps, from which on each tile is stored when it is done; with fewer, whole rows are."""
+"""Number of products per result, or of maps, from which each finished tile is stored at once; below, whole rows are."""
 IN_PLACE_BYTES = 640 << 10
-"""Most bytes that a unit reads in place, if it reads all channels at once."""
+"""Maximum bytes that a unit reads in place if it reads all channels at once."""
 STRIP_BYTES = 32 << 10
-"""Most bytes of the strips that a tile reads of a block of channels: they stay in the L1 cache."""
+"""Maximum bytes of strips that a tile reads per block of channels, to stay in the L1 cache."""
 MIN_TAPS = 64
-"""Fewest taps of a block of channels, even if its strips exceed STRIP_BYTES."""
+"""Minimum number of taps in a block of channels, even if its strips exceed STRIP_BYTES."""
 CACHE_WAY, SECOND_WAY = 4096, 64 << 10
-"""Bytes of a way of the L1 and of the L2 cache, on most processors: addresses so far apart share a cache set."""
+"""Bytes per way of the L1 and L2 cache on most processors: addresses this far apart share a cache set."""
 WAYS = 8
-"""Most channels read in place that share a set of the L2 cache: half of its ways."""
+"""Maximum number of channels, read in place, that share a set of the L2 cache: half of its ways."""
 APART = 4096
-"""Bytes between what a thread writes and what others use: hardware prefetches up to the end of a page, and cores would
+"""Bytes between a thread's writes and the data of others: hardware prefetches up to the end of a page, and cores would
 take cache lines from each other (false sharing)."""
 
 
 class AxisPhase(NamedTuple):
-    """Outputs ``start + step * j``, j < length, which read inputs ``in_step * j + offset`` for each (tap, offset)."""
+    """Outputs ``start + step * j``, j < length, with inputs ``in_step * j + offset`` for each (tap, offset)."""
 
     start: int
     step: int
@@ -93,7 +93,7 @@ class AxisPhase(NamedTuple):
 
     @property
     def offsets(self) -> list[int]:
-        """Input positions that taps read for the first output."""
+        """Input positions of the first output's taps."""
         return [offset for _, offset in self.taps]
 
 
@@ -122,13 +122,13 @@ def data_phases(g: ConvGeometry, backward: bool) -> list[Phase]:
 
 
 def data_tile(maps: int, vector_bytes: int, itemsize: int) -> Tile:
-    """The tile of forward and data gradient: of those that fit the registers, the one that pads the maps least."""
+    """Tile of forward pass and data gradient: the one that fits the registers and pads the maps least."""
     tiles = [Tile(*shape, vector_bytes // itemsize) for shape in TILES[vector_bytes]]
     return min(tiles, key=lambda tile: round_up(maps, tile.maps))
 
 
 def column_reaches(axis: AxisPhase) -> list[int]:
-    """Halo of each residue of the offsets modulo the step: columns that taps read beyond one for each output."""
+    """Halo for each residue of the offsets modulo the step: columns read in addition to one per output."""
     least = min(axis.offsets, default=0)
     reach: dict[int, int] = {}
     for offset in axis.offsets:
@@ -139,7 +139,7 @@ def column_reaches(axis: AxisPhase) -> list[int]:
 
 @dataclass
 class Blocks:
-    """Areas of one phase, by their rows, columns and images, and the memory that one needs (in elements)."""
+    """Areas of one phase, by rows, columns and images, and the memory per area (in elements)."""
 
     phase: Phase
     rows: int
@@ -156,27 +156,27 @@ class Blocks:
 
     @property
     def reach(self) -> int:
-        """Halo of a strip: its columns beyond one for each output."""
+        """Halo of a strip: columns in addition to one per output."""
         return sum(column_reaches(self.phase[2]))
 
     @property
     def run(self) -> int:
-        """Lanes that are tiled as one run: those of an output row, or if flat of all rows, halos included."""
+        """Lanes tiled as one run: those of an output row, or if flat of all rows, halos included."""
         return self.lanes + ((self.columns + self.reach) * self.images * (self.rows - 1) if self.flat else 0)
 
     @property
     def run_rows(self) -> int:
-        """Number of such runs."""
+        """Number of runs."""
         return 1 if self.flat else self.rows
 
     @property
     def taps(self) -> int:
-        """Taps of the phase in a channel."""
+        """Taps of the phase per channel."""
         return math.prod(len(axis.taps) for axis in self.phase)
 
     @property
     def strip(self) -> int:
-        """Elements of a strip: an odd number of vectors, which spreads strips over cache sets; if flat without gaps."""
+        """Elements of a strip: an odd number of vectors, which spreads strips over cache sets; without gaps if flat."""
         if self.flat:
             return (self.columns + self.reach) * self.images
         size = sum(self.columns + reach for reach in column_reaches(self.phase[2])) * self.images
@@ -184,26 +184,26 @@ class Blocks:
 
     @property
     def strips(self) -> int:
-        """Number of strips of a channel."""
+        """Number of strips per channel."""
         depth, height, _ = self.phase
         rows = {row * height.in_step + offset for row in range(self.rows) for offset in height.offsets}
         return len(depth.taps) * len(rows)
 
     def units(self, groups: int, image_blocks: int) -> int:
-        """How many areas there are, for so many groups and blocks of images."""
+        """Number of areas, given numbers of groups and blocks of images."""
         depth, height, width = self.phase
         blocks = ceil_div(height.length, self.rows) * ceil_div(width.length, self.columns)
         return groups * depth.length * blocks * image_blocks
 
     @property
     def row_range(self) -> tuple[int, int]:
-        """Offset of the first input row that is read, and how many rows there are from it to the last."""
+        """Offset of the first input row read, and number of rows up to the last."""
         offsets = self.phase[1].offsets
         least = min(offsets, default=0)
         return least, (self.rows - 1) * self.phase[1].in_step + max(offsets, default=0) - least + 1
 
     def record(self, units: int, filters: int, taps_at: int, tails: list[int]) -> list[int]:
-        """The phase as in the meta array; its taps are appended to ``tails``, which starts at ``taps_at``."""
+        """The phase in the meta array's format; its taps are appended to ``tails``, which starts at ``taps_at``."""
         _, height, width = self.phase
         fields = {
             "UNITS": units,
@@ -224,12 +224,12 @@ class Blocks:
 
 
 def image_block(images: int, unit: int, most: int = IMAGE_LANES) -> int:
-    """Images of an area: all up to ``most``, else about equal blocks that are multiples of ``unit``."""
+    """Images per area: all up to ``most``, else nearly equal blocks that are multiples of ``unit``."""
     return images if images <= most else round_up(even(images, most), unit)
 
 
 def block_phase(phase: Phase, images: int, area: int, tile: Tile, itemsize: int, flat: bool = False) -> Blocks:
-    """Areas of about ``area`` lanes: part of a row, or several rows where these are short."""
+    """Areas of about ``area`` lanes: part of a row, or several short rows."""
     _, height, width = phase
     per_row = (width.length + (sum(column_reaches(width)) if flat else 0)) * images
     rows = even(height.length, area // per_row) if per_row * 2 <= area else 1
@@ -238,9 +238,9 @@ def block_phase(phase: Phase, images: int, area: int, tile: Tile, itemsize: int,
 
 
 def flat_phases(phases: list[Phase], images: int, width: int) -> bool:
-    """Whether the rows of an area are tiled as one run: if their halos waste fewer lanes than the last tiles of rows.
+    """Whether to tile the rows of an area as one run: their halos then waste fewer lanes than the last tiles of rows.
 
-    Strips of neighbouring rows are contiguous then, so the stride has to be 1 along height and width.
+    Strips of neighbouring rows are then contiguous, so the stride has to be 1 along height and width.
     """
     if any(height.in_step != 1 or columns.in_step != 1 for _, height, columns in phases):
         return False
@@ -250,7 +250,7 @@ def flat_phases(phases: list[Phase], images: int, width: int) -> bool:
 
 
 def shapes(g: ConvGeometry, backward: bool) -> dict[str, int]:
-    """Fields of the meta array that follow from the geometry alone."""
+    """Fields of the meta array that depend on the geometry alone."""
     taps = math.prod(g.TRS)
     inputs, outputs = (g.MPQ, g.DHW) if backward else (g.DHW, g.MPQ)
     channels, maps = (g.K, g.C) if backward else (g.C, g.K)
@@ -265,7 +265,7 @@ def shapes(g: ConvGeometry, backward: bool) -> dict[str, int]:
 def phase_records(
     blocks: list[Blocks], units: list[int], filters: Iterable[int] = repeat(0)
 ) -> tuple[list[list[int]], list[int]]:
-    """The phases as in the meta array, with units of work and where packed filters start; and their taps."""
+    """The phases in the format of the meta array, with units of work and starts of packed filters; and their taps."""
     records, tails = [], list[int]()
     taps_at = len(META) - 1 + len(blocks) * (len(PHASE) - 1)
     for block, count, at in zip(blocks, units, filters):
@@ -280,7 +280,7 @@ def flatten(fields: dict[str, int], records: list[list[int]], tails: list[int]) 
 
 
 def _channel_block(channels: int, phases: list[Phase], images: int, tile: Tile, by_column: bool, itemsize: int) -> int:
-    """Channels of a block: as many as a tile can read the strips of from the L1 cache."""
+    """Channels per block: as many strips as a tile can read from the L1 cache."""
     width = tile.width * tile.lanes
     touched, taps = 1, 1
     for depth, height, columns in phases:
@@ -292,7 +292,7 @@ def _channel_block(channels: int, phases: list[Phase], images: int, tile: Tile, 
 
 
 def _areas(phases: list[Phase], images: int, times: int, area: int, tile: Tile, itemsize: int) -> list[Blocks]:
-    """Areas of each phase, of ``area`` lanes or fewer if that makes few units; ``times``: groups times image blocks."""
+    """Areas of each phase, of ``area`` lanes, or fewer if units are few; ``times``: groups times image blocks."""
     flat = images % (tile.width * tile.lanes) > 0 and flat_phases(phases, images, tile.width * tile.lanes)
     while True:
         blocks = [block_phase(phase, images, area, tile, itemsize, flat) for phase in phases]
@@ -302,7 +302,7 @@ def _areas(phases: list[Phase], images: int, times: int, area: int, tile: Tile, 
 
 
 class Cut(NamedTuple):
-    """Areas of each phase, channels of a block, and whether their input is read in place instead of packed."""
+    """Areas of each phase, channels per block, and whether their input is read in place."""
 
     blocks: list[Blocks]
     channels: int
@@ -310,10 +310,10 @@ class Cut(NamedTuple):
 
 
 def _in_place(fields: dict[str, int], phases: list[Phase], images: int, tile: Tile, itemsize: int) -> Cut:
-    """For images that fill whole tiles, so that each tile lies in one column: the input is read in place.
+    """Division for images that fill whole tiles, so that each tile lies in one column: input is read in place.
 
-    Measured to be 1.0 to 1.5 times as fast as packing, even where channels share sets of the L1 cache; for 3 channels,
-    whose results are then streamed to memory straight from registers, up to 2.8 times.
+    Measured to be 1.0 to 1.5 times as fast as packing, even if channels share sets of the L1 cache; for 3 channels,
+    whose results are then streamed from registers to memory, up to 2.8 times.
     """
     channels = fields["CHANNELS"]
     step = math.prod(fields[name] for name in ("IN_D", "IN_H", "IN_W", "IMAGES"))
@@ -337,7 +337,7 @@ def _in_place(fields: dict[str, int], phases: list[Phase], images: int, tile: Ti
 def _packed(
     g: ConvGeometry, fields: dict[str, int], phases: list[Phase], images: int, tile: Tile, itemsize: int
 ) -> Cut:
-    """All other convolutions: the input is packed into strips."""
+    """Division for all other convolutions: the input is packed into strips."""
     channels, maps, width = fields["CHANNELS"], fields["MAPS"], tile.width * tile.lanes
     by_column, all_maps = g.N % width == 0, round_up(maps, tile.maps)
     some = _channel_block(channels, phases, images, tile, by_column, itemsize)
@@ -350,7 +350,7 @@ def _packed(
 
 @lru_cache(maxsize=512)
 def data_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int, threads: int) -> ConvPlan:
-    """Forward, or data gradient. Neither results nor the units whose partial sums make a bsum depend on ``threads``."""
+    """Plan of the forward pass or data gradient; neither results nor bsum partial sums depend on ``threads``."""
     fields = shapes(g, backward)
     channels, maps = fields["CHANNELS"], fields["MAPS"]
     tile = data_tile(maps, vector_bytes, itemsize)

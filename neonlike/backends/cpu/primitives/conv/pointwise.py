@@ -1,6 +1,6 @@
 """Pointwise convolution (1 x 1 filters, stride 1, no padding): the meta array of ``conv/pointwise.c.j2``.
 
-All positions and images of a channel are one run of lanes, whatever the rows and images: it is a matrix product of
+All positions and images of a channel form one run of lanes, regardless of rows and images: it is a matrix product of
 maps x channels by channels x lanes, with the filters in a convolution's layout.
 """
 
@@ -22,30 +22,30 @@ META = (
 """Fields of the meta array."""
 
 BLOCKS = 128
-"""Most blocks of lanes: each has a row of partial sums of its own for a bsum."""
+"""Maximum number of lane blocks: each has a row of partial sums for a bsum."""
 LEAST_UNITS = 64
-"""Fewest units of work, if there are as many tiles: threads share them evenly then."""
+"""Minimum number of units of work, if there are enough tiles: threads then share them evenly."""
 CHANNEL_BLOCK = 2048
-"""Most channels of a panel, which stays in the L2 cache."""
+"""Maximum number of channels in a panel, which stays in the L2 cache."""
 
 
 def pointwise(g: ConvGeometry) -> bool:
-    """Whether each output position reads its own input position alone."""
+    """Whether each output position reads only its own input position."""
     return max(*g.TRS, *g.strides) == 1 and not any(g.padding)
 
 
 def _copied(step: int, channels: int) -> bool:
-    """Whether tiles read a packed copy of their input: channels, ``step`` bytes apart, would share too few cache sets.
+    """Whether tiles read a packed copy of the input: channels ``step`` bytes apart would share too few cache sets.
 
-    Measured in time of the packed copy: reading in place takes up to 1.15 if all channels share one set of the L1
-    cache, 0.8 to 1.05 if they share two.
+    Relative to the packed copy, reading in place takes up to 1.15 of the time if all channels share one set of the L1
+    cache, and 0.8 to 1.05 if they share two.
     """
     return step % CACHE_WAY == 0 or channels > WAYS * SECOND_WAY // math.gcd(step, SECOND_WAY)
 
 
 @lru_cache(maxsize=512)
 def pointwise_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int, threads: int) -> ConvPlan:
-    """Forward, or data gradient. Neither results nor the blocks of a bsum's partial sums depend on ``threads``."""
+    """Plan of the forward pass or data gradient; neither results nor bsum partial sums depend on ``threads``."""
     channels, all_maps = (g.K, g.C) if backward else (g.C, g.K)
     channels, maps = channels // g.groups, all_maps // g.groups
     tile, lanes = data_tile(maps, vector_bytes, itemsize), math.prod(g.DHW) * g.N

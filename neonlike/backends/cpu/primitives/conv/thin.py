@@ -1,7 +1,7 @@
-"""Convolution of few channels and maps a group, depthwise above all: meta arrays of ``conv_thin*.c.j2``.
+"""Convolution with few channels and maps per group, mainly depthwise: meta arrays of ``conv_thin*.c.j2``.
 
-A group has too few channels and maps for tiles of several maps: what counts is little overhead beside the taps of each
-map. The fields and phases are those of ``conv/plan.py``.
+A group has too few channels and maps for tiles of several maps, so the overhead beside each map's taps has to be small.
+Fields and phases are those of ``conv/plan.py``.
 """
 
 from __future__ import annotations
@@ -28,35 +28,35 @@ from neonlike.backends.geometry.conv import ConvGeometry, Triple
 from neonlike.backends.geometry.counts import ceil_div, round_up
 
 MOST = 4
-"""Most channels or maps of a group, if the other is one; for the weight gradient, most of their product."""
+"""Maximum number of channels or maps per group, if the other is one; for the weight gradient, of their product."""
 VECTORS = 8
-"""Vectors of a tile: as many accumulators as keep two units with a latency of four cycles busy."""
+"""Vectors per tile: as many accumulators as keep two units with a latency of four cycles busy."""
 UPDATE_TAPS = 9
-"""Taps of a tile of the weight gradient, each with two vectors of accumulators."""
+"""Taps per tile of the weight gradient, each with two vectors of accumulators."""
 UNROLL = 2
-"""Vectors to whose multiples rows of results are padded."""
+"""Rows of results are padded to multiples of this many vectors."""
 AREA_LANES = 16 << 10
-"""Most lanes of an area, which stays in the L2 cache with its strips."""
+"""Maximum number of lanes in an area, which stays in the L2 cache with its strips."""
 MOST_SPREAD = 8
-"""Largest product of the strides with which the data gradient spreads the errors; see :func:`spread`."""
+"""Maximum product of strides for a data gradient that spreads the errors; see :func:`spread`."""
 LEAST_UNITS = 32
-"""Fewest units of work, if there are as many groups and areas."""
+"""Minimum number of units of work, if there are enough groups and areas."""
 
 
 def thin(g: ConvGeometry) -> bool:
-    """Whether forward and data gradient are done here."""
+    """Whether this kernel is used for forward pass and data gradient."""
     channels, maps = g.C // g.groups, g.K // g.groups
     return min(channels, maps) == 1 and max(channels, maps) <= MOST
 
 
 def thin_update(g: ConvGeometry) -> bool:
-    """Whether the weight gradient is done here."""
+    """Whether this kernel is used for the weight gradient."""
     return (g.C // g.groups) * (g.K // g.groups) <= MOST
 
 
 @lru_cache(maxsize=512)
 def thin_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int) -> ConvPlan:
-    """Forward, or data gradient. Nothing depends on the number of threads."""
+    """Plan of the forward pass or data gradient; it does not depend on the number of threads."""
     axes = [*zip(g.DHW if backward else g.MPQ, g.TRS, g.padding, g.strides, g.dilation)]
     if backward and spread(g, vector_bytes, itemsize):
         phase: Phase = tuple(_spread_axis(*axis) for axis in axes)  # type: ignore[assignment]
@@ -68,19 +68,19 @@ def thin_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int)
 def spread(g: ConvGeometry, vector_bytes: int, itemsize: int) -> bool:
     """Whether the data gradient reads errors with zeros inserted between them, as a transposed convolution does.
 
-    It uses all taps for all results then, which with few images is faster than strided stores of each phase's results.
+    It then uses all taps for all results, which for few images is faster than strided stores of each phase's results.
     """
     return max(g.strides) > 1 and math.prod(g.strides) <= MOST_SPREAD and g.N * itemsize < vector_bytes
 
 
 def _spread_axis(inputs: int, window: int, padding: int, stride: int, dilation: int) -> AxisPhase:
-    """The one phase of a data gradient from errors with zeros inserted between them."""
+    """The single phase of a data gradient from errors with inserted zeros."""
     return AxisPhase(0, 1, inputs, 1, tuple((s, padding - s * dilation) for s in range(window)))
 
 
 @lru_cache(maxsize=512)
 def thin_update_plan(g: ConvGeometry, vector_bytes: int, itemsize: int) -> ConvPlan:
-    """Weight gradient. Nothing depends on the number of threads."""
+    """Plan of the weight gradient; it does not depend on the number of threads."""
     axes = zip(g.MPQ, g.TRS, g.padding, g.strides, g.dilation)
     phase: Phase = tuple(forward_axis(*axis)[0] for axis in axes)  # type: ignore[assignment]
     return _plan(g, None, [phase], vector_bytes, itemsize)
@@ -94,7 +94,7 @@ def _plan(
     itemsize: int,
     up: Triple = (1, 1, 1),
 ) -> ConvPlan:
-    """``backward`` None: weight gradient; up: distances of the errors along each axis, zeros being inserted between."""
+    """The plan for ``backward`` (None: weight gradient); up: distances of the errors, filled with zeros."""
     fields = shapes(g, bool(backward)) | dict(zip(("UP_D", "UP_H", "UP_W"), up))
     for axis, step in zip("DHW", up):
         fields[f"IN_{axis}"] = (fields[f"IN_{axis}"] - 1) * step + 1
@@ -129,17 +129,17 @@ def _plan(
 
 
 def _listed(g: ConvGeometry, channels: int, itemsize: int) -> int:
-    """Elements that a thread's list of taps takes, with their offsets and filters."""
+    """Elements of a thread's list of taps, with their offsets and filters."""
     taps = math.prod(g.TRS)
     numbers = 2 * g.TRS[0] + 4 * max(g.strides) + g.TRS[2] + 2 * taps
     return ceil_div((numbers + channels * taps) * 8, itemsize) + channels * taps
 
 
 def _strips(block: Blocks) -> int:
-    """Elements of a channel's strips: of all rows from the first to the last that is read."""
+    """Elements of a channel's strips: all rows from the first to the last one read."""
     return len(block.phase[0].taps) * block.row_range[1] * block.strip
 
 
 def _results(block: Blocks, step: int) -> int:
-    """Elements of the results of a map: rows padded to ``step``, or if flat all rows with their halos."""
+    """Elements of a map's results: rows padded to ``step``, or if flat all rows with their halos."""
     return round_up(block.run, step) if block.flat else block.rows * round_up(block.lanes, step)

@@ -1,6 +1,6 @@
 """Division of a convolution's weight gradient into units of work: the meta array of ``conv/update.c.j2``.
 
-Fields and terms are those of ``conv/plan.py``, with the one phase of a forward convolution.
+Fields and terms are those of ``conv/plan.py``, with the single phase of a forward convolution.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ from neonlike.backends.geometry.conv import ConvGeometry
 from neonlike.backends.geometry.counts import ceil_div, even, power_of_two, round_up
 
 AREA_LANES = 2048
-"""Most lanes of an area."""
+"""Maximum number of lanes in an area."""
 UPDATE_BYTES = 2 << 20
-"""Most bytes of a unit's sums; each is read and written once for each area."""
+"""Maximum bytes of a unit's sums; each is read and written once per area."""
 UPDATE_STRIPS = 256 << 10
-"""Most bytes of the strips of a block of channels, which stay in the L2 cache."""
+"""Maximum bytes of the strips of a block of channels, to stay in the L2 cache."""
 UPDATE_UNITS, UNCACHED_UNITS = 8, 4
-"""Fewest units, if there are as many areas; up to as many threads share them evenly."""
+"""Minimum number of units, if there are enough areas; up to this many threads share them evenly."""
 CACHED_SUMS = 512 << 10
-"""Most bytes of a unit's sums that stay in the L2 cache until they are added. Larger ones are written to memory and
-read again, which takes as long as some 100 lanes: then units are half as many."""
+"""Maximum bytes of a unit's sums that stay in the L2 cache until they are added. Larger ones are written to memory and
+read again, which takes as long as some 100 lanes: then the number of units is halved."""
 LEAST_LANES = 128
-"""Fewest lanes of areas that are made smaller for more units: each unit has sums of its own, which are added up."""
+"""Minimum number of lanes in areas that are reduced for more units: each unit has separate sums, which are added up."""
 UPDATE_TAPS = 144
-"""Fewest taps of a unit: with fewer, packing its errors takes longer than its products."""
+"""Minimum number of taps per unit: with fewer, packing its errors takes longer than its products."""
 
 
 def update_tile(vector_bytes: int, itemsize: int) -> Tile:
-    """The tile of the weight gradient: about as many accumulators as registers hold beside the operands."""
+    """Tile of the weight gradient: about as many accumulators as registers allow beside the operands."""
     lanes = vector_bytes // itemsize
     return Tile(2 * lanes, 12 if vector_bytes == 64 else 6, lanes)
 
 
 def _unit_channels(channels: int, taps: int, areas: int, channel_bytes: int) -> int:
-    """Channels of a unit: such that they make 1, 2, 4 or a multiple of 8 blocks, which threads share evenly."""
+    """Channels per unit, such that there are 1, 2, 4 or a multiple of 8 blocks, which threads share evenly."""
     needed = min(ceil_div(UPDATE_UNITS, areas), channels * taps // UPDATE_TAPS)
     blocks = max(1, needed, ceil_div(channels * channel_bytes, UPDATE_BYTES))
     blocks = round_up(blocks, UPDATE_UNITS) if blocks > UPDATE_UNITS // 2 else power_of_two(blocks)
@@ -55,7 +55,7 @@ def _unit_channels(channels: int, taps: int, areas: int, channel_bytes: int) -> 
 
 
 def _flattened(g: ConvGeometry) -> ConvGeometry:
-    """A pointwise convolution as the equal one of a single row, which can be divided anywhere."""
+    """Convert a pointwise convolution to an equal one with a single row, which can be divided anywhere."""
     if not pointwise(g):
         return g
     row = 1, 1, math.prod(g.DHW)
@@ -64,7 +64,7 @@ def _flattened(g: ConvGeometry) -> ConvGeometry:
 
 @lru_cache(maxsize=512)
 def update_plan(g: ConvGeometry, vector_bytes: int, itemsize: int) -> ConvPlan:
-    """Weight gradient. Nothing depends on the number of threads, so results do not either."""
+    """Plan of the weight gradient; neither it nor results depend on the number of threads."""
     g = _flattened(g)
     axes = zip(g.MPQ, g.TRS, g.padding, g.strides, g.dilation)
     fields = shapes(g, False)

@@ -1,13 +1,14 @@
-"""Winograd convolution of 3 x 3 filters: where it pays, and the meta array of ``conv/winograd.c.j2``.
+"""Winograd convolution of 3 x 3 filters: when it pays, and the meta array of ``conv/winograd.c.j2``.
 
-F(2 x 2, 3 x 3) makes 2 x 2 results of a channel with 16 products where direct convolution takes 36; F(4 x 4, 3 x 3)
-makes 4 x 4 with 36 where that takes 144 (Lavin and Gray, "Fast algorithms for convolutional neural networks",
+F(2 x 2, 3 x 3) computes 2 x 2 results of a channel with 16 products, direct convolution with 36; F(4 x 4, 3 x 3)
+computes 4 x 4 with 36, direct convolution with 144 (Lavin and Gray, "Fast algorithms for convolutional neural
+networks",
 arXiv 1509.09308). Inputs and filters are transformed before it, sums after it.
 
-Lanes are images where these fill vectors, else neighbouring tiles and all images; empty lanes at the end of a run of
-tiles are computed, too. Where all tiles are one run, each transformed filter is used once: it is transformed right
-before its product, while it is in the cache (FUSED). A dilated convolution is one convolution for each residue of the
-positions modulo the dilation.
+Lanes are images if these fill vectors, else neighbouring tiles and all images; empty lanes at the end of a run of tiles
+are computed, too. If all tiles form one run, each transformed filter is used once: it is transformed right before its
+product, while it is in the cache (FUSED). A dilated convolution is one convolution for each residue of the positions
+modulo the dilation.
 
 Error of float32, as the largest difference from float64 over the largest result, for normal values and filters and a
 forward pass of 16 images of 14 x 14 (F(2x2) adds up fewer products, and transforms with factors of 1/2 only):
@@ -44,31 +45,31 @@ META = (
 """Fields of the meta array."""
 
 LEAST_MAPS = 16
-"""Fewest channels and maps; with fewer, transforms take longer than products."""
+"""Minimum number of channels and maps; with fewer, transforms take longer than products."""
 GAIN = 1.3
-"""Least ratio of direct convolution's products to Winograd's: with 7 x 7 results (1.4) it is faster."""
+"""Minimum ratio of direct convolution's products to Winograd's: with 7 x 7 results (1.4) it is faster."""
 GAIN_OF_4 = 1.3
-"""The same for F(4 x 4) against F(2 x 2)."""
+"""The same ratio for F(4 x 4) against F(2 x 2)."""
 RUN_LANES = 64
-"""Lanes of a run of tiles; half as many where the products of all maps take more than FEW_BYTES."""
+"""Lanes per run of tiles; half as many if the products of all maps take more than FEW_BYTES."""
 FEW_BYTES = 320 << 10
 M_BYTES = 1 << 20
-"""Most bytes of a unit's products before their transform; maps are divided into parts accordingly."""
+"""Maximum bytes of a unit's products before their transform; maps are divided accordingly."""
 V_BYTES = {2: 256 << 10, 4: 384 << 10}
-"""Most bytes of the transformed input of a block of channels, by the edge of the tiles of results."""
+"""Maximum bytes of a block of channels' transformed input, by the edge of the result tiles."""
 FEW_LANES = 128
-"""Most lanes of a run of tiles, where images do not fill vectors."""
+"""Maximum number of lanes in a run of tiles, if images do not fill vectors."""
 PARTIAL = 1.1
-"""Relative cost of lanes of a run that ends within a row of tiles: two runs then copy the input rows that both read."""
+"""Relative cost of lanes in a run that ends within a row of tiles: two runs then copy the shared input rows."""
 FUSED_BYTES = 256 << 10
-"""Most bytes of transformed filters of a block of channels, where only one unit uses them."""
+"""Maximum bytes of a block of channels' transformed filters, if only one unit uses them."""
 
 
 @lru_cache(maxsize=512)
 def winograd_edge(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int, allowed: Any) -> int:
-    """Edge of the tiles of results, 2 or 4; 0 where direct convolution is better or ``allowed`` is false.
+    """Edge of the result tiles, 2 or 4; 0 if direct convolution is better or ``allowed`` is false.
 
-    allowed: as ``enable_winograd``; 4 is the only value that allows F(4 x 4), whose error is larger.
+    allowed: as ``enable_winograd``; only the value 4 allows F(4 x 4), which has a larger error.
     """
     plain = g.TRS == (1, 3, 3) and g.strides == (1, 1, 1) and g.groups == 1 and g.padding[0] == 0
     if not allowed or not plain or min(g.C, g.K) < LEAST_MAPS:
@@ -85,7 +86,7 @@ def winograd_edge(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: 
 
 
 def _products(g: ConvGeometry, outputs: Triple, edge: int, lanes: int) -> int:
-    """Products for each channel and map; where images are few (``lanes`` > 0), those of empty lanes included."""
+    """Products per channel and map; with few images (``lanes`` > 0), including those of empty lanes."""
     tiles, _, row = _grid(g, outputs, edge)
     images = image_block(g.N, lanes or 1)
     run = _few_run(tiles, row, images, lanes) if lanes else 1
@@ -94,18 +95,18 @@ def _products(g: ConvGeometry, outputs: Triple, edge: int, lanes: int) -> int:
 
 
 def _grid(g: ConvGeometry, outputs: Triple, edge: int) -> Triple:
-    """Tiles of all planes, and along height and width; with dilation, the latter are those of one residue."""
+    """Number of tiles of all planes, and along height and width; with dilation, the latter are per residue."""
     height, width = (ceil_div(ceil_div(size, step), edge) for size, step in zip(outputs[1:], g.dilation[1:]))
     return outputs[0] * g.dilation[1] * g.dilation[2] * height * width, height, width
 
 
 def _lanes(tiles: int, run: int, images: int, lanes: int) -> int:
-    """Lanes of all runs of tiles, each of whole vectors."""
+    """Lanes of all runs of tiles, each rounded up to whole vectors."""
     return tiles // run * round_up(run * images, lanes) + round_up(tiles % run * images, lanes)
 
 
 def _few_run(tiles: int, row: int, images: int, lanes: int) -> int:
-    """Tiles of a run, for few images: whole rows of tiles if these leave few lanes empty, else what leaves fewest."""
+    """Tiles per run for few images: whole rows of tiles if these leave few lanes empty, else the fewest empty lanes."""
     most = min(tiles, max(1, FEW_LANES // images))
 
     def cost(run: int) -> float:
@@ -115,30 +116,30 @@ def _few_run(tiles: int, row: int, images: int, lanes: int) -> int:
 
 
 def _padding(g: ConvGeometry, backward: bool) -> list[int]:
-    """Of height and width; that of the data gradient may be negative."""
+    """Padding of height and width; a data gradient's may be negative."""
     pads = zip(g.padding[1:], g.dilation[1:])
     return [2 * dilation - pad if backward else pad for pad, dilation in pads]
 
 
 class _Cut(NamedTuple):
-    """How tiles of results, images and maps are cut into units of work."""
+    """Division of result tiles, images and maps into units of work."""
 
     tile: Tile
-    """Of registers."""
+    """Register tile."""
     images: int
-    """Of a unit, ``few`` if they do not fill vectors."""
+    """Images of a unit, ``few`` if they do not fill vectors."""
     few: bool
     grid: Triple
-    """Tiles of results of all planes, and those along height and width."""
+    """Result tiles of all planes, and those along height and width."""
     run: int
-    """Tiles of a unit, one behind the other, of which there are ``runs``."""
+    """Consecutive tiles per unit, and their number of ``runs``."""
     runs: int
     lanes: int
-    """Tiles of a unit times its images, in whole vectors."""
+    """Tiles times images of a unit, in whole vectors."""
     units: int
-    """Without the parts of maps."""
+    """Units of work, not counting the parts of maps."""
     map_tiles: int
-    """Register tiles of all maps, of which a unit has ``part``."""
+    """Register tiles of all maps, and ``part`` of them per unit."""
     part: int
     parts: int
 
@@ -165,7 +166,7 @@ def _cut(
 def winograd_plan(
     g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int, edge: int, threads: int
 ) -> ConvPlan:
-    """Forward, or data gradient. Neither results nor the units whose partial sums make a bsum depend on ``threads``."""
+    """Plan of the forward pass or data gradient; neither results nor bsum partial sums depend on ``threads``."""
     inputs, outputs = (g.MPQ, g.DHW) if backward else (g.DHW, g.MPQ)
     channels, maps = (g.K, g.C) if backward else (g.C, g.K)
     channel_step, map_step = (1, 9 * g.K) if backward else (9 * g.K, 1)
@@ -200,6 +201,6 @@ def winograd_plan(
     }  # fmt: skip
     shared = fields["FILTERS_SIZE"] + fields["SHARED_SIZE"]
     private = fields["M_SIZE"] + fields["RESULTS_SIZE"] + fields["FUSED"] + (0 if fields["SHARED_SIZE"] else v_size)
-    # The edge of the tiles of results; 0 where images fill vectors, 1 for a single image, else 2.
+    # Edge of the result tiles; 0 if images fill vectors, 1 for a single image, else 2.
     variant = (("outputs", edge), ("few", min(g.N, 2) if few else 0))
     return ConvPlan(Kind.WINOGRAD, tile, tuple(fields[name] for name in META[:-1]), units, shared, private, variant)

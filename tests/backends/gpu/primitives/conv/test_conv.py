@@ -191,7 +191,7 @@ def test_results_do_not_depend_on_the_order_of_blocks(
 
 
 def queued(be: Any, monkeypatch: pytest.MonkeyPatch, run: Any) -> list[str]:
-    """The templates of the kernels, or "product", of what ``run`` queues."""
+    """Templates of the kernels, or "product", that ``run`` queues."""
     found: list[str] = []
     kernel, product = calls.Launched.__call__, calls.Multiplied.__call__
 
@@ -228,7 +228,7 @@ def test_steps_are_as_few_as_they_can_be(gpu: Any, monkeypatch: pytest.MonkeyPat
 
 
 def test_few_filters_are_summed_in_parts(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a large layer's are: one stack of products, and what is left."""
+    """Few filters are summed as a large layer's: one stack of products, and the rest."""
     s = Sizes(64, 3, 2, (1, 9, 8))
     layer, rng = s.layer(gpu), np.random.default_rng(0)
     image, error = quarters(rng, s.shape_i), quarters(rng, s.shape_o)
@@ -243,7 +243,7 @@ def test_few_filters_are_summed_in_parts(gpu: Any, monkeypatch: pytest.MonkeyPat
 
 
 def test_nothing_crosses_to_the_host(gpu: Any) -> None:
-    """Of views, of other dtypes besides, and with the gradient of the bias."""
+    """Views, other dtypes and the gradient of the bias stay on the device."""
     s = STRIDED
     layer = s.layer(gpu)
 

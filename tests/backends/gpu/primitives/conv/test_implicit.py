@@ -47,7 +47,7 @@ def implicit(gpu: Any) -> Iterator[Any]:
 
 
 def operands(be: Any, s: Sizes, dtype: Any, make: Any = tensor) -> tuple[Any, Any]:
-    """Arguments of both passes with what they shall give."""
+    """Arguments of both passes with their expected results."""
     rng = np.random.default_rng(s.N + s.C)
     image, filters, error = (quarters(rng, shape) for shape in (s.shape_i, s.shape_f, s.shape_o))
     I, F, E = (make(be, values, dtype) for values in (image, filters, error))
@@ -101,7 +101,7 @@ def test_split_sums_agree_with_loops(implicit: Any, kind: str, name: str, monkey
 
 
 def test_split_sums_of_a_strided_data_gradient(implicit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Phases of which some are split, others too short."""
+    """Some phases are split, others are too short."""
     monkeypatch.setattr(conv_plan, "LEAST_DEPTH", 24)
     forget(implicit)
     check(implicit, Sizes(4, 6, 20, (1, 5, 6), (1, 3, 3), (0, 1, 1), (1, 2, 2)), np.float32)
@@ -201,7 +201,7 @@ def test_infinities_and_nans_stay_in_their_windows(implicit: Any) -> None:
 
 
 def test_gradients_of_filters_are_summed_in_parts(implicit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of which the last one is smaller, in the same order always; errors that are nan touch their own map alone."""
+    """Parts, the last one smaller, are added in a fixed order; nan errors affect their own map only."""
     monkeypatch.setattr(conv_plan, "LEAST_DEPTH", 40)
     forget(implicit)
     for s in (Sizes(8, 3, 6, (1, 5, 5), (1, 2, 2)), Sizes(3, 3, 6, (1, 9, 7), (1, 2, 2))):
@@ -221,7 +221,7 @@ def test_gradients_of_filters_are_summed_in_parts(implicit: Any, monkeypatch: py
 
 
 def steps(be: Any, monkeypatch: pytest.MonkeyPatch, s: Sizes, call: str, dtype: Any = np.float32, **ends: Any) -> str:
-    """What a call queues."""
+    """Launches that a call queues."""
     layer = s.layer(be, dtype)
     I, F, O = (be.ones(shape, dtype=dtype) for shape in (s.shape_i, s.shape_f, s.shape_o))
     given = {"fprop": (I, F, O), "bprop": (F, O, I), "update": (I, O, F)}[call]

@@ -131,7 +131,7 @@ def test_without_cublas_kernels_of_our_own_multiply(tiles: Any, monkeypatch: pyt
 
 @pytest.mark.parametrize(("edge", "limit"), [(0, 4e-6), (2, 2e-6), (4, 3e-5)])
 def test_error(tiles: Any, edge: int, limit: float) -> None:
-    """Of the largest result, for values of the usual sizes: what the CPU's tiles are held to."""
+    """Errors relative to the largest result, for usual values, are within the bounds of the CPU's tiles."""
     tiles.enable_winograd, rng = edge, np.random.default_rng(1)
     s = square(16, 128, 24, 8, 8)
     image, filters, error = (rng.normal(size=shape).astype(np.float32) for shape in (s.shape_i, s.shape_f, s.shape_o))
@@ -231,7 +231,7 @@ def test_what_has_no_form_is_computed_by_another_way(gpu: Any) -> None:
 
 
 def steps(be: Any, monkeypatch: pytest.MonkeyPatch, s: Sizes, call: str, dtype: Any = np.float32, **ends: Any) -> str:
-    """What a call queues."""
+    """Launches that a call queues."""
     layer = s.layer(be, dtype)
     I, F, O = (be.ones(shape, dtype=dtype) for shape in (s.shape_i, s.shape_f, s.shape_o))
     given = {"fprop": (I, F, O), "bprop": (F, O, I), "update": (I, O, F)}[call]
@@ -337,7 +337,7 @@ def test_bands_bound_working_memory(gpu: Any, edge: int) -> None:
 
 
 def test_parts_hold_all_lanes() -> None:
-    """Of bands of any size; a later band has no more of them than the first one."""
+    """Bands have any size; a later band has at most as many parts as the first."""
     for size in (1, 7, 8, 1000, 4097):
         for parts in (1, 3, 10):
             first = conv_winograd._split(conv_plan.Band(0, size), parts)
