@@ -51,7 +51,7 @@ class Laid:
                 self.staying.append(tensor)
 
     def place_of(self, tensor: Any) -> int | None:
-        """Which operand ``tensor`` is; None: it is none that the runs made."""
+        """Index of the operand that ``tensor`` is; None if the runs did not make it."""
         return self.places[id(tensor)] if self.makes(tensor) else None
 
     def program(self) -> Program:

@@ -133,7 +133,7 @@ class Recording:
             passes[self.key] = known + 1
 
     def _pass(self, value: Any, gradients: dict[int, Any], nodes: tuple[OpTreeNode, ...]) -> Pass | None:
-        """What was written down; None if it cannot be run again."""
+        """The traced pass; None if it cannot be run again."""
         laid = Laid((*self.leaves, self.one), self.trace.runs)
         if not self.trace.is_whole or not laid.is_known:
             return None
@@ -154,7 +154,7 @@ class Recording:
 
 
 def _tape_of(be: Any, root: OpTreeNode, how: str) -> Tape | None:
-    """What is below ``root``, with a key for what is done with it; None if that cannot be told."""
+    """The tape below ``root``, with a key for its use; None if the extension does not know all of it."""
     launches = be.executor.replay.table
     found = None if launches is None else launches.tape(be, root, kept)
     if found is None:

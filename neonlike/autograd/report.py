@@ -100,7 +100,7 @@ def _name(node: OpTreeNode) -> str:
 
 
 def _fate(node: OpTreeNode, entry: Entry | None, is_root: bool) -> tuple[str, int]:
-    """What becomes of the value of ``node``, and the bytes that are kept of it; nothing of what is inside an op."""
+    """The fate of the value of ``node``, and the bytes kept of it; empty for nodes inside an op."""
     found = tape.kept.get(id(node))
     if found is not None:
         return f"kept, {found.nbytes:,} bytes: {found.why}", found.nbytes

@@ -147,7 +147,7 @@ def _may_record(be: Any) -> bool:
 
 
 def _watched(be: Any, roots: Sequence[Any], alone: Any) -> list[Watch] | None:
-    """What a pass depends on, as :meth:`Repeated.run` is told; None if not all of it can be watched."""
+    """The objects that a pass depends on, see :meth:`Repeated.run`; None if not all can be watched."""
     beside = [] if alone is None else [alone]
     parts = [part for root in (*roots, *beside) if hasattr(type(root), "repeatable") for part in _all(root)]
     if not all(vars(type(part)).get("repeatable", False) for part in parts):

@@ -81,7 +81,7 @@ def _identity(watch: Watch) -> tuple[int, ...]:
 
 
 def _held(thing: Any) -> tuple[Any, ...]:
-    """What is to be watched of one thing."""
+    """Contents of one object, to be watched."""
     kind = type(thing)
     if isinstance(thing, list | dict):
         if kind not in (list, dict) and (not _is_ours(kind) or vars(thing)):

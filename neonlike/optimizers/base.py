@@ -192,7 +192,7 @@ class Optimizer(NervanaObject):
         return [getattr(self, name) for name in (*self.hyperparameters, *CLIPPING)]
 
     def _situation(self) -> tuple[Any, ...]:
-        """What a prepared step depends on beside tensors and hyperparameters; the backend is held by the key."""
+        """Dependencies of a prepared step beside tensors and hyperparameters; the key holds the backend."""
         be = self.be
         return be, be.engine, be.num_threads, be.bsz
 

@@ -163,7 +163,7 @@ class Autodiff:
         return functools.reduce(operator.add, totals) if totals else None
 
     def _gathered(self, wanted: set[int]) -> tuple[list[GradNode], set[int]]:
-        """What is gathered at every node and tensor of the expression, and the ids of all tensors that it reads.
+        """Gradients gathered at every node and tensor of the expression, and the ids of all tensors that it reads.
 
         Where the origins of its tensors lead to one that is ``wanted``, gradients go on to what these were computed
         from.
@@ -244,7 +244,7 @@ def _check(op_tree: Any, next_error: Any) -> None:
 
 
 def _swept(root: Any, incoming: Any) -> list[GradNode]:
-    """What is gathered at every node below ``root``, users first, and at every tensor of floats."""
+    """Gradients gathered at every node below ``root``, users first, and at every tensor of floats."""
     sweep = Sweep(root)
     sweep.run(incoming)
     return [*reversed(sweep.steps.values()), *sweep.leaves.values()]

@@ -133,7 +133,7 @@ def test_l2_pooling_keeps_the_input_of_each_call(be: Backend) -> None:
 
 @pytest.mark.parametrize("beta", [0.0, 0.5])
 def test_large_products_are_repeated(be: Backend, beta: float) -> None:
-    """Of matrices that lie as others did, transposed or not; of parts of wider ones, and in place, as ever."""
+    """Products are repeated for equal layouts, transposed or not, for parts of wider matrices, and in place."""
     m, k, n = 70, 80, 66
     whole = some(be, m, 2 * k)
     rights = [some(be, k, n), some(be, n, k).T, some(be, k, n), some(be, n, k).T]

@@ -90,7 +90,7 @@ class FakeTraining:
         """Nothing."""
 
     def result(self) -> list[Any]:
-        """What steps change."""
+        """Contents of the tensors that steps change."""
         return [np.array([1.0, 2.0 + self.off])]
 
     def inference(self) -> Any:

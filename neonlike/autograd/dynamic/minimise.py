@@ -14,7 +14,7 @@ from neonlike.errors import ArgumentError, GradientError, ShapeError
 
 
 class _Layer:
-    """What an optimizer asks for parameters."""
+    """Layer for an optimizer, which holds the parameters of a graph."""
 
     def __init__(self, parameters: list[Any]) -> None:
         self.parameters = parameters

@@ -43,7 +43,7 @@ HEADERS = (*(f"fastpath/fastpath_{part}.h" for part in _PARTS), "packed.h")
 
 
 class _State:
-    """What is known of the extension in this process."""
+    """State of the extension in this process."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

@@ -15,7 +15,7 @@ from neonlike.kernels.run.workspace import KEPT_BYTES
 
 
 class Replay:
-    """What one backend does a second time.
+    """Programs of one backend, for all that it does a second time.
 
     Parameters
     ----------

@@ -248,7 +248,7 @@ def _named_command(named: str) -> Iterator[tuple[str, ...]]:
 
 
 def _commands() -> Iterator[tuple[str, ...]]:
-    """What there is without CC; several names of one file count once."""
+    """Compilers found without CC; several names of one file count once."""
     programs: dict[str, str] = {}
     for name in ("cc", "gcc", "clang"):
         if program := shutil.which(name):
@@ -337,7 +337,7 @@ def _identity(command: tuple[str, ...], flags: tuple[str, ...], version: str) ->
 
 
 def _processor() -> str:
-    """What this processor is, without asking a compiler: machines with different ones may share a cache."""
+    """Identity of this processor without a compiler: machines with different ones may share a cache."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
             first = file.read(8192).split("\n\n")[0]

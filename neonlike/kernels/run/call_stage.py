@@ -85,7 +85,7 @@ class CallStage(ExecutableStage):
         return [(target, source) for target, source in copies if target is not source]
 
     def _call(self, run: Run, node: Any) -> Callable[[], None]:
-        """What runs the primitive of ``node`` on its operands, converted where it asks for that."""
+        """Function that runs the primitive of ``node`` on its operands, converted where it asks for that."""
         be, request = node.backend, node.attrs["request"]
         results = run.results[self.value.index]
         read = [_tensor(run, be, one) for one in self.inputs]

@@ -202,7 +202,7 @@ def recipe_of(trace: Trace) -> Recipe | None:
 
 
 def _conditions(called: Called) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]]:
-    """What has to hold for the program of a call to run on other tensors, laid out alike."""
+    """Conditions for the program of a call to run on other tensors of the same layouts."""
     assert isinstance(called.operands, Operands)
     tensors, in_place, launch = called.operands.tensors, called.operands.in_place, called.launch
     results = [out for out in called.outputs if out is not None]

@@ -93,7 +93,7 @@ class SequentialLayer(NetworkLayer):
         self.layers[-1]._backward_activation()
 
     def _backward_diff(self, scales: Scales) -> None:
-        """Of all layers, with the same factors."""
+        """Run the backward passes of all layers with the same factors."""
         for layer in reversed(self.layers):
             if layer is not self.layers[-1]:
                 layer._backward_activation()

@@ -76,7 +76,7 @@ class PoolKernels(CompiledFamily, PoolFamily):
             return _launch(kernel, request, (error, delta, numbers, values)).run()
 
     def _pool_workspace(self, request: PoolPass) -> int:
-        """Of the kernel, which is compiled for it; and of l2's gradient, the norms that a forward pass makes."""
+        """Bytes of the kernel, which is compiled for it, and for l2's gradient of the norms of a forward pass."""
         layer, dtype = request.geometry, compute_dtype(request.geometry.dtype)
         argmax = np.empty(0, layer.argmax_dtype) if layer.op == "max" else None
         kernel = _kernel(self.compiler, request, dtype, argmax)

@@ -19,7 +19,7 @@ from neonlike.backends.gpu.device import endings
 
 
 class _Here(threading.local):
-    """What is current in this thread."""
+    """The device and stream that are current in this thread."""
 
     device: Any = None
     stream: Any = None

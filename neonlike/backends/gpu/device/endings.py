@@ -58,7 +58,7 @@ def wait_for_calls() -> None:
 
 
 def _others() -> list[FrameType]:
-    """What the other threads execute."""
+    """Frames of the other threads."""
     mine = threading.get_ident()
     return [frame for thread, frame in sys._current_frames().items() if thread != mine]
 

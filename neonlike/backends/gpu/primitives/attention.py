@@ -111,7 +111,7 @@ def _lined_to_store(tensor: Any) -> Any:
 
 
 def _steps(tensor: Any) -> Lines:
-    """What separates the lines of ``tensor``."""
+    """Distances between the lines of ``tensor``."""
     strides = [stride // tensor.dtype.itemsize for stride in tensor.array.strides]
     outer, inner, line = [0, 0, *strides[:-1]][-3:]
     return outer, inner, line

@@ -188,7 +188,7 @@ def _forward_phases(form: Cut, request: BatchNormForward) -> Sequence[str]:
 def _context(
     form: Cut, dtype: DType, aligned: bool, flags: tuple[str, ...], phase: str, blocks: int
 ) -> dict[str, Any]:
-    """What the templates need, for ``blocks`` blocks at a time on a multiprocessor, which bounds the registers."""
+    """Context of the templates for ``blocks`` blocks at a time on a multiprocessor, which bounds the registers."""
     most = WHOLE_THREADS if phase == "whole" and form.turns > 1 else PART_THREADS
     return {
         "phase": phase,

@@ -74,7 +74,7 @@ class LookupCuda(LookupFamily):
     def _sums(
         self, tensors: tuple[Any, Any], sorted_at: tuple[int, int, int], alpha: float, parts: Any
     ) -> list[Callable[[], None]]:
-        """What adds the rows of the first of ``tensors`` to those of the second, by keys and numbers there."""
+        """Launches that add the rows of the first of ``tensors`` to those of the second, by keys and numbers."""
         (turned, rows), (keys, numbers, bad) = tensors, sorted_at
         n, embed = turned.shape
         threads = min(MOST_THREADS, max(32, power_of_two(embed)))
@@ -95,5 +95,5 @@ class LookupCuda(LookupFamily):
 
 
 def _parts_bytes(n: int, embed: int) -> int:
-    """Of the sums of words that several chunks of ``n`` columns have: two of each chunk."""
+    """Bytes of the sums of words that several chunks of ``n`` columns have: two of each chunk."""
     return 2 * -(-n // CHUNK) * embed * 8

@@ -57,7 +57,7 @@ class PoolCuda(PoolFamily):
             return device_call(make.backward, (plain(I), delta, where, values))
 
     def _pool_workspace(self, request: PoolPass) -> int:
-        """Of l2's gradient, the error over the norm of each window; else none."""
+        """Bytes of l2's gradient, for the error over the norm of each window; 0 for others."""
         return _shares_bytes(request.geometry) if request.backward and request.geometry.op == "l2" else 0
 
 
@@ -99,7 +99,7 @@ class _Maker:
         return Launched(self.device, routine, (blocks_for(chunks), BLOCK), places, numbers, context)
 
     def _context(self, op: str, vector: int, forward: bool) -> dict[str, Any]:
-        """What the templates of pooling are told besides the types of elements."""
+        """Context of the templates of pooling besides the types of elements."""
         layer, number = self.layer, self.number
         context = {"op": op, "names": NAMES, "wide": is_wide((layer.sizeI, layer.sizeO))}
         if number is not None:

@@ -251,13 +251,13 @@ class BoundUnroll:
         return True
 
     def _steps(self, text: str, numbers: tuple[float, ...]) -> list[Call]:
-        """What queues each step."""
+        """Calls that queue each step."""
         binder = Binder(self.layer, text, numbers)
         self.kind.bind(self.layer, binder)
         return binder.calls
 
     def _whole(self, backend: Any, text: str, numbers: tuple[float, ...]) -> Call | None:
-        """What queues all steps as one kernel; None if that does not fit, or tensor cores may multiply instead."""
+        """The call that queues all steps as one kernel; None if that does not fit, or tensor cores may multiply."""
         kind, dtype = self.kind.whole, self.layer.request.dtype
         precise = dtype == F64 or (dtype == F32 and backend.product_precision == "float32")
         if kind is None or not self._may_meet or not precise:

@@ -61,7 +61,7 @@ def update_program(device: Any, products: Any, request: ConvUpdate, given: Updat
 
 
 def _implicit_kind(device: Any, products: Any, g: ConvGeometry, given: UpdateGiven) -> str | None:
-    """What one kernel multiplies, if it computes the gradient: where it is told to, or saves memory traffic."""
+    """Arithmetic of the one kernel that computes the gradient, where that is set or saves traffic; None elsewhere."""
     kind = implicit_kind(given.dtype, products.blas.precision)
     may = may_be_implicit(device, g, (kind, given.method, given.aligned), (g.N,))
     takes = may is True or (may is None and update_saves_columns(g, kind, given.dtype.itemsize))  # type: ignore[arg-type]
