@@ -123,7 +123,7 @@ TESTS = {
         "cuda_rnn": "backends/gpu/primitives: rnn",
         "persistent_cuda": "backends/gpu/primitives: rnn_persistent kernels/cuda: rnn_sass",
         "cuda_dispatch": "backends/gpu: fastpath backends/gpu/products: blas",
-        "repeating": "kernels/c: fastpath_checked fastpath_stages autograd: passes pass_keys kernels/c: "
+        "repeating": "kernels/run: program autograd: passes pass_keys kernels/c: fastpath_checked fastpath_stages "
         "fastpath_products fastpath_calls backends: call_cache",
         "replays": "backends/replays: replays_watched replays_played replays replays_steps replays_layers backends: "
         "call_cache kernels/c: fastpath_calls",

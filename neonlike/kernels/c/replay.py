@@ -44,7 +44,8 @@ class Replay:
         self.passes: dict[Any, Any] = {}
         self.epoch = object()
         self.wanted = False
-        """Whether to ask for the extension when a plan is met again."""
+        """Whether to ask for the extension when a plan is met again, or a primitive called a second time."""
+        self._called = False
         self.is_paused = False
         self._extension: Any = None
         self._on = False
@@ -59,6 +60,12 @@ class Replay:
         self._on = self.wanted = False
         self._forget()
         self.table = None
+
+    def called(self) -> None:
+        """A primitive was called: ask for the extension the second time, while it is wanted."""
+        if self._called:
+            self.request()
+        self._called = True
 
     def request(self) -> None:
         """Ask for the extension, which is compiled in the background if need be."""

@@ -81,6 +81,25 @@ def test_one_assignment_does_not_ask_for_it(wrapper: Wrapper, fresh: Path) -> No
     assert extensions(fresh) == []
 
 
+def test_the_second_call_of_a_primitive_asks_for_it(fresh: Path) -> None:
+    """Also where nothing is assigned, and pooling as well as products."""
+    code = """
+from neonlike.backends import gen_backend
+from neonlike.kernels.c import fastpath
+be = gen_backend("cpu", rng_seed=0)
+layer = be.pool_layer("float32", "avg", 2, 3, 1, 4, 4, R=2, S=2)
+a, b, out = be.wrap(__import__("numpy").ones((48, 2), "float32")), be.empty((12, 2)), be.empty((48, 48))
+for call in (lambda: be.compound_dot(a, a.T, out), lambda: be.fprop_pool(layer, a, b)):
+    fastpath._state.asked, be.executor.replay.wanted, be.executor.replay._called = False, True, False
+    call()
+    before = fastpath._state.asked
+    call()
+    print(before, fastpath._state.asked or fastpath._state.module is not None)
+"""
+    done = python(code)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "False True\n" * 2, "")
+
+
 @pytest.mark.parametrize("damage", [b"", b"not a library", None])
 def test_a_damaged_entry_is_compiled_again(wrapper: Wrapper, fresh: Path, damage: bytes | None) -> None:
     assert python(RUN, CC=str(wrapper.path)).returncode == 0
