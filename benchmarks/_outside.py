@@ -19,7 +19,8 @@ LEAST = 15
 def kernels_of(made: Any) -> Callable[[], object] | None:
     """A call that starts the kernels of a step of ``made``, a ``Training``; None where some cannot be written down."""
     from neonlike.kernels.c import fastpath
-    from neonlike.kernels.run.recorded import recording
+    from neonlike.kernels.run.program import join
+    from neonlike.kernels.run.trace import tracing
     from neonlike.optimizers.optimizer import get_param_list
 
     be, optimizer, numbers = made.be, made.optimizer, made.be.array([[made.net.rate]])
@@ -35,12 +36,12 @@ def kernels_of(made: Any) -> Callable[[], object] | None:
     for _ in range(3):  # what is to be written down was made before
         made.model._play(made.x, made.t)
         update()
-    with recording(be) as written:
+    with tracing(be) as written:
         made.model._play(made.x, made.t)
         update()
     if not written.is_whole:
         return None
-    alone: Callable[[], object] = be.executor.replay.record(tuple(written.kernels), (), written.held).run
+    alone: Callable[[], object] = be.executor.replay.program(join(written.runs, written.held))
     return alone
 
 

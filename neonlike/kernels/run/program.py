@@ -15,11 +15,14 @@ import struct
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, IntEnum
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
+from neonlike.errors import IndexRangeError
 from neonlike.kernels.run import forks
 from neonlike.kernels.run.workspace import held_workspace
 
+OUT_OF_RANGE = 2
+"""Result of a kernel that met an index out of range; any other but 0 means that there was no memory."""
 RELEASE_WORK = 1 << 14
 """Elements times cost from which a kernel lets other Python threads run: that takes about a twentieth of a
 microsecond, and a kernel of less work a few."""
@@ -220,6 +223,21 @@ def is_repeatable(runs: Iterable[Made]) -> bool:
     return all(run.program.is_whole for run in runs)
 
 
+def refuse(program: Program, status: int) -> NoReturn:
+    """Raise the error of a kernel that returned ``status``.
+
+    Raises
+    ------
+    IndexRangeError
+        If an index is out of range.
+    MemoryError
+        If there was no memory.
+    """
+    if status == OUT_OF_RANGE:
+        raise IndexRangeError("onehot: an index is out of range: negative, or not below the size of its axis")
+    raise MemoryError(program.refused)
+
+
 # In Python --------------------------------------------------------------------------------------------------------
 
 _PACKED = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
@@ -233,8 +251,8 @@ def runner(program: Program) -> Callable[[], None]:
 
     Raises
     ------
-    MemoryError
-        By the function, if a kernel has no memory.
+    IndexRangeError, MemoryError
+        By the function, see :func:`refuse`.
     """
     calls, threads, inside = [], [], []
     for step in program.steps:
@@ -256,8 +274,8 @@ def runner(program: Program) -> Callable[[], None]:
             for words, at, distance in inside:
                 words[at] = held[1] + distance
         for kernel, where, _ in calls:
-            if kernel(where):  # later kernels run on what earlier ones have left: a fallback would not find it
-                raise MemoryError(program.refused)
+            if status := kernel(where):  # later kernels need the results of earlier ones: a fallback has none
+                refuse(program, status)
 
     run.keep = program  # type: ignore[attr-defined]
     return run

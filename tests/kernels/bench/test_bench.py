@@ -18,7 +18,7 @@ from neonlike.errors import ArgumentError, IndexRangeError
 from neonlike.kernels.bench.engine import TimedEngine
 from neonlike.kernels.bench.recorder import Bench
 from neonlike.kernels.bench.row import SAMPLES, Row
-from neonlike.kernels.c import gemm, routine
+from neonlike.kernels.c import gemm, gemm_blas, routine
 from tests.support.engines import ON_GPU, backend
 from tests.support.recording import Clock, bench, known_rates, shown, timed  # noqa: F401
 
@@ -252,7 +252,7 @@ def test_compiling_routines_is_not_in_the_rows(what: str, monkeypatch: pytest.Mo
 
         monkeypatch.setattr(routine, "load_function", slow)
         tables = [kernels.routine for table in (conv.DATA, conv.UPDATE) for kernels in table.values()]
-        for made in (*tables, *vars(pool).values(), *vars(gemm).values()):
+        for made in (*tables, *vars(pool).values(), *vars(gemm).values(), *vars(gemm_blas).values()):
             if isinstance(made, routine.Routine):
                 monkeypatch.setattr(made, "variants", {})
         run = compiled_while_they_run(be, what)

@@ -357,14 +357,14 @@ def test_working_memory_is_held_while_the_kernel_runs(monkeypatch: pytest.Monkey
     class Memory(np.ndarray):
         """An array that can be watched."""
 
-    def watched(shape: Any, dtype: Any) -> Any:
-        memory = np.empty(shape, dtype).view(Memory)
+    def watched(nbytes: int) -> Any:
+        memory = np.empty(nbytes, np.uint8).view(Memory)
         held.append(weakref.ref(memory))
         return memory
 
     release_workspace()
     monkeypatch.setattr(workspace_module, "KEPT_BYTES", -1)
-    monkeypatch.setattr(workspace_module, "aligned_empty", watched)
+    monkeypatch.setattr(workspace_module.pieces, "piece", watched)
     kernel = lambda *arguments: alive.append(held[0]() is not None)  # noqa: E731
     monkeypatch.setattr(gemm_module.GEMM, "variant", lambda *_, **context: kernel)
     a = np.ones((64, 64), np.float32)

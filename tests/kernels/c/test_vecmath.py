@@ -234,7 +234,9 @@ def test_every_loop_is_vectorised(tmp_path: Path) -> None:
     done = run_kept(command, tmp_path, headers=HEADERS)
     assert done.returncode == 0, done.stderr
     lines = {int(n) for n in re.findall(r"^v\.c:(\d+):\d+: optimized: loop vectorized", done.stderr, re.M)}
-    assert [name for number, (name, _) in enumerate(text, 2) if number not in lines] == []
+    scalar = {name for number, (name, _) in enumerate(text, 2) if number not in lines}
+    converts = "__AVX512DQ__" in macros or "__aarch64__" in macros  # doubles to uint64, which takes an instruction
+    assert scalar <= (set() if converts else {"sat_f32_u64", "sat_f64_u64"})
 
 
 def test_no_undefined_behaviour(tmp_path: Path) -> None:
