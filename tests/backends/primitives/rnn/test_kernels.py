@@ -88,7 +88,7 @@ def test_repeated_calls_see_new_values_functions_and_lengths(be: Any, kind: str)
     first = run(TANH)
     np.testing.assert_array_equal(run(TANH), first)
     other = run(slope)
-    assert not np.allclose(other, first) and be.executor.replay.table.calls == 2
+    assert not np.allclose(other, first) and be.executor.replay.table.calls >= 2
     np.testing.assert_array_equal(other, fresh(slope))
     slope.slope = 0.25
     changed = run(slope)
