@@ -141,11 +141,10 @@ class Autodiff:
         for tensor in tensors:
             _check_tensor(tensor)
         owners = [id(memory_of(tensor)) for tensor in tensors]
-        found, known = self._gathered(set(owners))
+        _, views, known = self._gathered(set(owners))
         for tensor, owner in zip(tensors, owners):
             if absent == "error" and owner not in known:
                 raise _not_there(tensor, self.op_tree)
-        views = by_memory(found)
         gradients = [of_memory(tensor, views.get(owner, ())) for tensor, owner in zip(tensors, owners)]
         return [self.be.zeros(t.shape, dtype=t.dtype) if one is None else one for t, one in zip(tensors, gradients)]
 
@@ -157,13 +156,13 @@ class Autodiff:
         """
         if not isinstance(node, OpTreeNode):
             raise GradientError(f"Autodiff: expected a part of the expression, got {type(node).__name__}")
-        found, _ = self._gathered({id(memory_of(leaf)) for leaf in leaves(node)})
+        found, *_ = self._gathered({id(memory_of(leaf)) for leaf in leaves(node)})
         alike = [one for one in found if isinstance(one.node, OpTreeNode) and one.node.attrs is node.attrs]
         totals = [one.total for one in alike if one.total is not None and (node.attrs is not None or one.node is node)]
         return functools.reduce(operator.add, totals) if totals else None
 
-    def _gathered(self, wanted: set[int]) -> tuple[list[GradNode], set[int]]:
-        """Gradients gathered at every node and tensor of the expression, and the ids of all tensors that it reads.
+    def _gathered(self, wanted: set[int]) -> tuple[list[GradNode], dict[int, list[GradNode]], set[int]]:
+        """Gradients at every node and tensor of the expression, the same by memory, and the ids of all tensors it reads.
 
         Where the origins of its tensors lead to one that is ``wanted``, gradients go on to what these were computed
         from.
@@ -174,13 +173,15 @@ class Autodiff:
             self._found = _swept(self.op_tree, self._incoming())
         found = list(self._found)
         read = [memory_of(one.node) for one in found if not isinstance(one.node, OpTreeNode)]
-        known = {id(base) for base in read}
+        views, known = by_memory(found), {id(base) for base in read}
         for tensor in origin.on_the_way(read, wanted):
             known.update(id(base) for base in tensor.origin.bases())
-            mine = by_memory(found).get(id(tensor))
-            if mine:
-                found += _swept(origin.current_expression(tensor), of_memory(tensor, mine))
-        return found, known
+            if mine := views.get(id(tensor)):
+                further = _swept(origin.current_expression(tensor), of_memory(tensor, mine))
+                found += further
+                for key, more in by_memory(further).items():
+                    views.setdefault(key, []).extend(more)
+        return found, views, known
 
     def get_grad_tensor(self, tensors: Sequence[Any], *, absent: str = "zeros") -> list[Any]:
         """Gradients in newly allocated tensors, of their tensors' dtypes; see :meth:`get_grad_op_tree`."""
