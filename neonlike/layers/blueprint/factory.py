@@ -128,8 +128,9 @@ class Blueprints:
     def _images(self, where: str, src: TensorDesc, dst: Any, part: Part, activation: Activation) -> Wrapped:
         """A blueprint of a layer of images, whose output's shape is the one that the layer works out."""
         made = Wrapped(self.be, where, src, src, src.shape[:-1], (part,), activation)
-        g = made.geometry
-        return replace(made, dst_desc=output_of(self.be, where, src, dst, (g.K, *g.MPQ[5 - src.ndim :], g.N)))
+        g = made.connected()[1][0].nglayer
+        out = output_of(self.be, where, src, dst, (g.K, *g.MPQ[5 - src.ndim :], g.N))
+        return replace(made, dst_desc=out, geometry=g)
 
     def batch_norm(
         self, src: Any, activation: Any = None, alpha: Any = None, beta: Any = None, eps: float = 1e-3, rho: float = 0.9

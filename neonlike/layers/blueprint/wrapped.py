@@ -5,8 +5,7 @@ It sets ``outputs`` and ``deltas`` of the layers before ``allocate``, which make
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from neonlike.backends.descriptors import TensorDesc
@@ -164,6 +163,8 @@ class Wrapped(Blueprint):
     activation : Activation
     weights_desc, bias_desc : TensorDesc or None
         The parameters.
+    geometry : ConvGeometry, PoolGeometry or None
+        The sizes of a convolution or pooling, as its kernels know them; None for other layers.
     """
 
     in_shape: tuple[int, ...]
@@ -171,6 +172,7 @@ class Wrapped(Blueprint):
     activation: Activation = IDENTITY
     weights_desc: TensorDesc | None = None
     bias_desc: TensorDesc | None = None
+    geometry: Any = field(default=None, compare=False, repr=False)
 
     layer_class = WrappedLayer
 
@@ -179,11 +181,6 @@ class Wrapped(Blueprint):
         with named(self.kind), working(self.be, self.src_desc):
             layers = [part.make() for part in self.recipe]
             return connected(layers + self.activation.layers(), self.in_shape)
-
-    @cached_property
-    def geometry(self) -> Any:
-        """The sizes of a convolution or pooling, as its kernels know them; None for other layers."""
-        return self.connected()[1][0].nglayer
 
     @property
     def activation_name(self) -> str:  # type: ignore[override]
