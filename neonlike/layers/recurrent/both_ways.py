@@ -8,35 +8,7 @@ from typing import Any
 from neonlike.backends.backend import Tensor
 from neonlike.layers.core.base import Layer, interpret_in_shape
 from neonlike.layers.core.parameter import ParameterLayer
-from neonlike.layers.recurrent.gru import GRU
-from neonlike.layers.recurrent.lstm import LSTM
-from neonlike.layers.recurrent.sequence import SequenceLayer
 from neonlike.layers.recurrent.simple_recurrent import Recurrent
-
-
-class Part(SequenceLayer):
-    """Base of layers whose parts of the weight lie among those of another layer."""
-
-    starts: dict[str, int]
-
-    def _part_starts(self) -> dict[str, int]:
-        return self.starts
-
-
-class RecurrentPart(Recurrent, Part):
-    """Recurrent as a direction of a layer."""
-
-
-class LSTMPart(LSTM, Part):
-    """LSTM as a direction of a layer."""
-
-
-class GRUPart(GRU, Part):
-    """GRU as a direction of a layer."""
-
-
-PARTS: dict[type[Recurrent], Any] = {Recurrent: RecurrentPart, LSTM: LSTMPart, GRU: GRUPart}
-"""Kind of layer -> the same as a direction."""
 
 
 class BothWays(ParameterLayer):
@@ -64,7 +36,7 @@ class BothWays(ParameterLayer):
 
     def __init__(self, kind: type[Recurrent], units: int, init: Any, **options: Any) -> None:
         super().__init__(init)
-        self.ways = [PARTS[kind](units, init, **options) for _ in "fb"]
+        self.ways: list[Any] = [kind(units, init, **options) for _ in "fb"]
         self.units = units
 
     def configure(self, in_obj: Any) -> Layer:
@@ -92,8 +64,10 @@ class BothWays(ParameterLayer):
             for name in ("W_input", "W_recur", "b"):
                 setattr(self, f"{name}_{suffix}", getattr(way, name))
         columns = steps * self.be.bsz
-        self._reversed, self._back = self.be.empty((features, columns)), self.be.empty((features, columns))
-        self._errors = [self.be.empty((units, columns)) for _ in self.ways]
+        self._reversed = self.be.empty((features, columns))
+        if self.takes_gradients:
+            self._back = self.be.empty((features, columns))
+            self._errors = [self.be.empty((units, columns)) for _ in self.ways]
 
     def _steps(self, tensor: Any) -> Any:
         """``(rows, steps, N)`` of a buffer."""
@@ -134,13 +108,14 @@ class BothWays(ParameterLayer):
             way.set_state(given)
 
     def add_final_errors(self, error: Tensor, finals: Sequence[Tensor]) -> None:
-        """Add the gradients by the last states to the ``error`` that ``bprop`` is to be given."""
+        """Add the gradients by the last states to the ``error`` that ``bprop`` is to be given.
+
+        Each direction is given the columns of its last step: samples have no lengths here.
+        """
         half, samples = len(finals) // 2, finals[0].shape[1]
         places = error[: self.units, -samples:], error[self.units :, :samples]
         for way, place, given in zip(self.ways, places, (finals[:half], finals[half:])):
-            place[:] = place + given[0]
-            if half > 1:
-                way.set_final_cell_error(given[1])
+            way.add_final_errors(place, given)
 
     def errors_passed(self) -> list[Tensor]:
         """Gradients by the states that each direction starts from."""

@@ -105,6 +105,9 @@ class SequenceLayer(ParameterLayer):
     _W_input_T: Any
     _W_recur_T: Any
 
+    starts: dict[str, int] | None = None
+    """First rows of the parts in a weight that several layers share; None: the parts lie one after the other."""
+
     def __init__(
         self,
         output_size: int,
@@ -211,6 +214,8 @@ class SequenceLayer(ParameterLayer):
 
     def _part_starts(self) -> dict[str, int]:
         """The first row of each part."""
+        if self.starts is not None:
+            return self.starts
         rows = self._part_rows()
         return dict(zip(rows, itertools.accumulate(rows.values(), initial=0)))
 

@@ -140,7 +140,8 @@ class Recurrent(SequenceLayer):
         Parameters
         ----------
         error : Tensor ``(nout, steps * N)``
-            Changed in place at the last step, or at each sample's last step if there are lengths.
+            Changed in place at the last step, or at each sample's last step if there are lengths. Without lengths
+            the columns of the last step are enough, ``(nout, N)``.
         final : Tensor ``(nout, N)``
         """
         views = self._last
