@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from neonlike.backends.objects.filemap import extent
 from neonlike.kernels.run.arena import Arena, Room
 from neonlike.kernels.run.memory import PAGE
 from neonlike.kernels.run.program import Made, Program, Source, Word, is_repeatable, join
@@ -82,9 +83,8 @@ class Laid:
         """Whether ``tensor`` is known, or lies within a single one that is."""
         if id(tensor) in self.places or id(tensor) in self._made or id(tensor) in self._within:
             return True
-        low, high = extent(tensor)
         known = [*self.given, *(made for made, _ in self._made.values())]
-        around = [base for base in known if extent(base)[0] <= low and high <= extent(base)[1]]
+        around = [base for base in known if _is_within(tensor, base)]
         if len(around) == 1:
             self._within[id(tensor)] = id(around[0]), tensor.address - around[0].address
         return len(around) == 1
@@ -98,9 +98,7 @@ class Laid:
         return Source.MEMORY, self._rooms[base][0] + before + distance
 
 
-def extent(tensor: Any) -> tuple[int, int]:
-    """Where the memory of ``tensor`` begins and ends."""
-    shape, steps = tensor.geometry
-    ends = [(size - 1) * step for size, step in zip(shape, steps)]
-    low = tensor.address + sum(end for end in ends if end < 0)
-    return low, tensor.address + sum(end for end in ends if end > 0) + tensor.dtype.itemsize
+def _is_within(tensor: Any, base: Any) -> bool:
+    """Whether all bytes of ``tensor`` are among those of ``base``."""
+    (low, high), (first, last) = extent(tensor.address, tensor), extent(base.address, base)
+    return first <= low and high <= last

@@ -72,11 +72,11 @@ def alias_in_files(a: Any, b: Any) -> int:
     first, second = a.ptr - ours.start, b.ptr - theirs.start
     if first == second and a.geometry == b.geometry and a.dtype == b.dtype:
         return 1
-    (low, high), (other_low, other_high) = _extent(first, a), _extent(second, b)
+    (low, high), (other_low, other_high) = extent(first, a), extent(second, b)
     return 2 if low < other_high and other_low < high else 0
 
 
-def _extent(first: int, tensor: Any) -> tuple[int, int]:
+def extent(first: int, tensor: Any) -> tuple[int, int]:
     """Range of bytes of the elements of ``tensor``, given the byte of the first."""
     if not tensor.size:
         return first, first
