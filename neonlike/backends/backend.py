@@ -52,6 +52,7 @@ from neonlike.checks import brief, shown
 from neonlike.errors import ArgumentError, BackendUnavailable, DTypeError, OtherBackend, ShapeError
 from neonlike.kernels.bench.recorder import make_bench
 from neonlike.kernels.planning.plan_cache import PlanCache
+from neonlike.kernels.run.depends import Depends
 from neonlike.kernels.run.engine import Engine
 from neonlike.kernels.run.prepared import Prepared
 from neonlike.kernels.run.program import Replayed
@@ -152,6 +153,10 @@ class Backend(
 
     def _make_engine(self) -> Engine:
         raise NotImplementedError
+
+    def depends_on(self) -> Depends:
+        """A repeated pass depends on the settings of the backend, and on what its :class:`Executor` says."""
+        return Depends(opened=frozenset(("executor",)))
 
     @property
     def engine(self) -> Engine:

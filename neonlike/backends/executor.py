@@ -13,6 +13,7 @@ from neonlike.kernels.planning.graph import Graph, linearize
 from neonlike.kernels.planning.plan import Plan
 from neonlike.kernels.planning.plan_cache import PlanCache
 from neonlike.kernels.run import threads
+from neonlike.kernels.run.depends import Depends
 from neonlike.kernels.run.engine import Engine
 from neonlike.kernels.run.explain import explain
 from neonlike.kernels.run.program import Replayed
@@ -59,6 +60,10 @@ class Executor:
         self.bench: Bench | None = None
         self.recorder: Bench | None = None
         _executors.add(self)
+
+    def depends_on(self) -> Depends:
+        """A repeated pass depends on the engine, and on what :class:`Replay` says."""
+        return Depends(opened=frozenset(("replay",)))
 
     def record(self, bench: Bench | None) -> None:
         """Time all following work with ``bench``; None switches timing off."""

@@ -5,8 +5,8 @@ small networks that takes as long as a third of the kernels, and each time it le
 recorded (:mod:`neonlike.kernels.run.trace`), of a chain or a cost, or of a network and its cost forward and back.
 From the fourth on the extension of ``kernels/c/fastpath.py`` starts the kernels, as long as all is as it was that the
 pass depends on (:mod:`.watched`): the tensors, the attributes of layers and backend, the methods of their classes. A
-pass that finds anything else is played, and so is one that cannot be recorded, because of a layer that does not say
-that it can be (``Layer.repeatable``), or of work that is no kernel.
+pass that finds anything else is played, and so is one that cannot be recorded, because of an object that does not say
+what it depends on (``depends_on``), or of work that is no kernel.
 
 A pass is recorded only where it leaves everything as it found it but the contents of tensors, as passes do from the
 second on, so that nothing is missed when it is not played.
@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from operator import is_
 from typing import Any
 
-from neonlike.backends.watched import Watch, same, watches
+from neonlike.backends.watched import same, watches
 from neonlike.kernels.run.program import is_repeatable, join
 from neonlike.kernels.run.trace import tracing
 
@@ -43,12 +43,11 @@ class Repeated:
         What that pass returned.
     """
 
-    __slots__ = ("_alone", "_pause", "_roots", "_seen", "_stale", "_wait", "guard", "result")
+    __slots__ = ("_pause", "_roots", "_seen", "_stale", "_wait", "guard", "result")
 
     def __init__(self) -> None:
         self.guard: Any = None
         self._roots: tuple[Any, ...] = ()
-        self._alone: Any = None
         self.result: Any = None
         self._wait = self._pause = FIRST
         self._stale = self._seen = 0
@@ -59,33 +58,31 @@ class Repeated:
     def __reduce__(self) -> tuple[type[Repeated], tuple[()]]:
         return Repeated, ()
 
-    def run(self, be: Any, roots: Sequence[Any], play: Callable[..., Any], *given: Any, alone: Any = None) -> Any:
+    def run(self, be: Any, roots: Sequence[Any], play: Callable[..., Any], *given: Any) -> Any:
         """The result of ``play(*given)``, by kernels alone if such a pass was recorded and nothing changed.
 
         Parameters
         ----------
         be : Backend
         roots : tuple
-            What a pass depends on, with all that is found below: a chain, and tensors that it is given.
-        alone : object, optional
-            Whose attributes it depends on beside, with nothing that is below them: a cost, which knows its network.
+            What a pass depends on, with all that these objects depend on: a chain, and tensors that it is given.
         """
-        if self.again(roots, alone):
+        if self.again(roots):
             return self.result
-        return self.played(be, roots, play, *given, alone=alone)
+        return self.played(be, roots, play, *given)
 
-    def again(self, roots: Sequence[Any], alone: Any = None) -> bool:
+    def again(self, roots: Sequence[Any]) -> bool:
         """Run the kernels of a pass if it was recorded and nothing has changed; whether that was done.
 
         If not, :meth:`played` has to follow.
         """
         guard, known = self.guard, self._roots
-        if guard is None or alone is not self._alone or len(roots) != len(known) or not all(map(is_, roots, known)):
+        if guard is None or len(roots) != len(known) or not all(map(is_, roots, known)):
             return False
         done: bool = guard.run()
         return done
 
-    def played(self, be: Any, roots: Sequence[Any], play: Callable[..., Any], *given: Any, alone: Any = None) -> Any:
+    def played(self, be: Any, roots: Sequence[Any], play: Callable[..., Any], *given: Any) -> Any:
         """``play(*given)``, recorded if it is time to."""
         guard = self.guard
         if guard is not None:
@@ -93,7 +90,7 @@ class Repeated:
         elif self._wait > 0:
             self._wait -= 1
         elif _may_record(be):
-            return self._make(be, roots, play, given, alone)
+            return self._make(be, roots, play, given)
         return play(*given)
 
     def _look(self, guard: Any) -> None:
@@ -108,28 +105,29 @@ class Repeated:
             self._drop()
 
     def _drop(self) -> None:
-        self.guard = self.result = self._alone = None
+        self.guard = self.result = None
         self._roots = ()
         self._stale = self._seen = 0
         self._wait = self._pause
 
-    def _make(self, be: Any, roots: Sequence[Any], play: Any, given: tuple[Any, ...], alone: Any) -> Any:
+    def _make(self, be: Any, roots: Sequence[Any], play: Any, given: tuple[Any, ...]) -> Any:
         """Play a pass and record it, if it can be."""
         self._drop()
         self._pause = min(2 * self._pause, MOST)
-        before = _watched(be, roots, alone)
+        everything = *roots, be
+        before = watches(everything)
         if before is None:
             return play(*given)
         with tracing(be) as trace:
             result = play(*given)
-        after = _watched(be, roots, alone)
+        after = watches(everything)
         if trace.is_whole and is_repeatable(trace.runs) and after is not None and same(before, after):
             try:
                 program = join(trace.runs, (trace.held, roots, result))
                 self.guard = be.executor.replay.guard(program, after)
             except ValueError:  # something that cannot be watched
                 return result
-            self._roots, self._alone, self.result = tuple(roots), alone, result
+            self._roots, self.result = tuple(roots), result
         return result
 
 
@@ -144,17 +142,3 @@ def _may_record(be: Any) -> bool:
     """Whether the extension starts the calls of ``be``, in the memory of the host."""
     replay = None if be is None else be.executor.replay
     return replay is not None and replay.table is not None and be.tensor_cls.live_host
-
-
-def _watched(be: Any, roots: Sequence[Any], alone: Any) -> list[Watch] | None:
-    """The objects that a pass depends on, see :meth:`Repeated.run`; None if not all can be watched."""
-    beside = [] if alone is None else [alone]
-    parts = [part for root in (*roots, *beside) if hasattr(type(root), "repeatable") for part in _all(root)]
-    if not all(vars(type(part)).get("repeatable", False) for part in parts):
-        return None
-    return watches(roots, (be, be.executor.replay, *beside))
-
-
-def _all(layer: Any) -> list[Any]:
-    """The layer, and those of a container and of containers among them."""
-    return [layer, *(one for inner in getattr(layer, "layers", ()) for one in _all(inner))]

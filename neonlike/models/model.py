@@ -283,16 +283,16 @@ class Model(Saved):
         if not isinstance(cost, GeneralizedCost) or isinstance(optimizer, LossScaling):
             value = self._play(x, t)
         else:
-            roots, known = (self.layers, cost.costfunc, x, t), None
+            roots, known = (self.layers, cost, x, t), None
             if isinstance(optimizer, Optimizer):  # now, while what it looks at is about to be looked at anyway
                 known = optimizer.known_group(layers)
-            if self._passes.again(roots, cost):
+            if self._passes.again(roots):
                 value = cost.read_cost()
                 if known is not None:  # no code has run since
                     optimizer.update_group(known, self.epoch_index)
                     return value
             else:
-                value = self._passes.played(self.be, roots, self._play, x, t, alone=cost)
+                value = self._passes.played(self.be, roots, self._play, x, t)
         optimizer.optimize(layers, self.epoch_index)
         return value
 

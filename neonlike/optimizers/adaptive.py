@@ -157,9 +157,9 @@ class Adam(Optimizer):
     Kingma & Ba, "Adam: a method for stochastic optimization" (2014).
     """
 
-    __slots__ = ("t", "t_left")  # set by each step; the value that it left
     number_of_states = 2
     hyperparameters: ClassVar[tuple[str, ...]] = ("beta_1", "beta_2", "epsilon")
+    advancing = frozenset(("t", "t_left"))
 
     def __init__(
         self,
@@ -181,9 +181,6 @@ class Adam(Optimizer):
         self.gradient_clip_norm, self.gradient_clip_value = gradient_clip_norm, gradient_clip_value
         self.param_clip_value = param_clip_value
         self.t = self.t_left = 0
-
-    def __getstate__(self) -> Any:
-        return super().__getstate__(), {"t": self.t, "t_left": self.t_left}
 
     def progress(self) -> dict[str, Any]:
         """The number of steps, for a saved model."""

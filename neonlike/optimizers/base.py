@@ -11,7 +11,7 @@ import numpy as np
 from neonlike.backends.replays import Repeated
 from neonlike.checks import brief, checked, require_method, shown
 from neonlike.errors import ArgumentError, DTypeError, NotDefined
-from neonlike.kernels.run.trace import lose
+from neonlike.kernels.run.depends import Depends
 from neonlike.nervanaobject import NervanaObject
 from neonlike.optimizers.states import complete_states
 from neonlike.optimizers.step import Norm, Parameter, Step, identity
@@ -75,10 +75,13 @@ class Optimizer(NervanaObject):
     ----------
     hyperparameters : tuple of str
         Attributes that expressions are built from: a prepared step holds for their present values.
+    advancing : frozenset of str
+        Attributes that each step sets.
     """
 
     number_of_states: ClassVar[int] = 0
     hyperparameters: ClassVar[tuple[str, ...]] = ()
+    advancing: ClassVar[frozenset[str]] = frozenset()
     stochastic_round: bool | int = False
     gradient_clip_norm: float | None = None
     gradient_clip_value: float | None = None
@@ -96,6 +99,12 @@ class Optimizer(NervanaObject):
         here: dict[str, Any] = {"_steps": {}, "_norms": {}, "_scale": None, "_found": Repeated()}
         return {**self.__dict__, **here}
 
+    def depends_on(self) -> Depends | None:
+        """The parameters found last depend on the attributes; None while one is an array, which may be written."""
+        if any(isinstance(value, np.ndarray) for value in self._settings()):
+            return None
+        return Depends(opened=frozenset(), free=self.advancing)
+
     def optimize(self, layer_list: Sequence[Any], epoch: int) -> None:
         """Update the parameters of the layers in place.
 
@@ -110,7 +119,8 @@ class Optimizer(NervanaObject):
         if group is not None:
             self.update_group(group, epoch)
         elif isinstance(layer_list, list | tuple):
-            self.update_group(self._found.played(self.be, layer_list, self._find, layer_list, alone=self), epoch, False)
+            roots = self, *layer_list
+            self.update_group(self._found.played(self.be, roots, self._find, layer_list), epoch, False)
         else:
             self.update_group(self._find(layer_list), epoch, False)
 
@@ -120,7 +130,7 @@ class Optimizer(NervanaObject):
         This is so for the classes of this library alone, and their own methods: None means to call :meth:`optimize`.
         """
         found = self._found
-        return found.result if isinstance(layer_list, (list, tuple)) and found.again(layer_list, self) else None
+        return found.result if isinstance(layer_list, (list, tuple)) and found.again((self, *layer_list)) else None
 
     def update_group(self, group: Group, epoch: int, known: bool = True) -> None:
         """Update parameters as :meth:`optimize` does, that are still ``known``.
@@ -169,8 +179,6 @@ class Optimizer(NervanaObject):
                 "so set be.bsz to the number of samples in a batch"
             )
         complete_states(self.be, found, type(self), self.number_of_states)
-        if any(isinstance(value, np.ndarray) for value in self._settings()):
-            lose()  # it may be written
         return found
 
     def _apply(self, param_list: Sequence[Parameter], numbers: tuple[float, ...]) -> None:

@@ -12,13 +12,14 @@ import numpy as np
 
 from neonlike.checks import admit, shown
 from neonlike.errors import DTypeError, NotDefined, ShapeError
+from neonlike.kernels.run.depends import Dependent
 from neonlike.nervanaobject import NervanaObject
 from neonlike.optree import dialect
 from neonlike.optree.dtypes import compute_dtype
 from neonlike.optree.node import Expression
 
 
-class Transform(NervanaObject):
+class Transform(NervanaObject, Dependent):
     """Base of activation functions.
 
     A subclass either overrides ``__call__`` and ``bprop``, or sets ``func`` and ``funcgrad`` to callables that build
@@ -78,7 +79,7 @@ class Transform(NervanaObject):
         return self.funcgrad(x)
 
 
-class Cost(NervanaObject):
+class Cost(NervanaObject, Dependent):
     """Base of cost functions: a value per column and the derivative with respect to the network's output.
 
     A subclass either overrides ``__call__`` and ``bprop``, or sets ``func`` and ``funcgrad``.

@@ -103,38 +103,44 @@ class CPUTensor(Tensor):
 
     # Host access
 
+    @property
+    def _host(self) -> npt.NDArray[Any]:
+        """The memory, to be read or written by other means than programs: no pass that does so is repeated."""
+        lose()
+        return self.array
+
     def get(self, stream: Any = None) -> npt.NDArray[Any]:
         """Host copy with this shape and dtype."""
         self.backend.check_open("get")
-        lose()
-        return fetched(self.array.copy())
+        return fetched(self._host.copy())
 
     def asnumpyarray(self) -> npt.NDArray[Any]:
         """The live array: changes to it change the tensor."""
         self.backend.check_open("asnumpyarray")
-        return fetched(self.array)
+        return fetched(self.array)  # primitives take it for their kernels, and say themselves what they did
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
         self.backend.check_open("np.asarray")
-        lose()
+        host = self._host
         if dtype is not None and np.dtype(dtype) != self.dtype:
             if copy is False:
                 raise ValueError(f"np.asarray: {self.dtype.name} to {np.dtype(dtype).name} needs a copy")
-            return self.array.astype(dtype)
-        return self.array.copy() if copy else self.array
+            return host.astype(dtype)
+        return host.copy() if copy else host
 
     def __dlpack__(self, **options: Any) -> Any:
         self.backend.check_open("dlpack")
-        return export_bfloat16(self.array, **options) if self.dtype.kind == "V" else self.array.__dlpack__(**options)
+        host = self._host
+        return export_bfloat16(host, **options) if self.dtype.kind == "V" else host.__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self.array.__dlpack_device__()
 
     def _set_host(self, host: npt.NDArray[Any]) -> None:
         self.backend.check_open("set")
-        lose()
+        own = self._host
         with np.errstate(all="ignore"):
-            converter(self.dtype)(host.copy() if np.may_share_memory(host, self.array) else host, self.array)
+            converter(self.dtype)(host.copy() if np.may_share_memory(host, own) else host, own)
 
     # Views
 
@@ -146,8 +152,7 @@ class CPUTensor(Tensor):
         array = self.array[chosen.basic]
         if chosen.gather is None:
             return self if array.shape == self.shape and array.strides == self.array.strides else self._make_view(array)
-        lose()
-        picked = np.take(array, chosen.gather, axis=chosen.gather_axis)
+        picked = np.take(self._host[chosen.basic], chosen.gather, axis=chosen.gather_axis)
         return gathered(CPUTensor(self.backend, picked, self.name, self.persist_values), self, chosen)
 
     def _set_selected(self, index: Any, value: Any) -> None:
@@ -161,8 +166,7 @@ class CPUTensor(Tensor):
         shape = (*array.shape[:axis], len(chosen.gather), *array.shape[axis + 1 :])
         values = CPUTensor(self.backend, np.empty(shape, self.dtype))
         self.backend.assign(values, value)
-        lose()
-        array[(*[slice(None)] * axis, chosen.gather)] = values.array
+        self._host[chosen.basic][(*[slice(None)] * axis, chosen.gather)] = values.array
 
     def permuted(self, axes: tuple[int, ...]) -> CPUTensor:
         """View with axes in the order ``axes``."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from neonlike.kernels.c import fastbuild, fastpath
 from neonlike.kernels.run.calls import Recipe, recipe_of
+from neonlike.kernels.run.depends import FREE, Depends
 from neonlike.kernels.run.program import Program
 from neonlike.kernels.run.trace import Trace
 from neonlike.kernels.run.workspace import KEPT_BYTES
@@ -94,7 +95,11 @@ class Replay:
         ValueError
             If something cannot be watched.
         """
-        return self._extension.Guard(self.program(program), tuple(watches))
+        return self._extension.Guard(self.program(program), tuple(watches), FREE)
+
+    def depends_on(self) -> Depends:
+        """What is paused, stopped or forgotten ends all repeated passes."""
+        return Depends(opened=frozenset())
 
     def learn(
         self, backend: Any, pairs: Sequence[tuple[Any, Any]], program: Program | None, fresh: bool = False

@@ -7,14 +7,12 @@ random numbers) leaves the trace incomplete, and nothing is repeated then.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import get_ident
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from neonlike.kernels.run.program import Made, Program
-
-Value = TypeVar("Value")
 
 at_work: dict[int, Trace] = {}
 """Traces by the threads whose work they write down; what is on a hot path looks whether it is empty first."""
@@ -166,16 +164,6 @@ def lose() -> None:
     """Told by what reads or writes the memory of tensors on the host, or runs kernels that are not written down."""
     if (trace := current()) is not None:
         trace.is_whole = False
-
-
-def beside(read: Callable[[], Value]) -> Value:
-    """The result of ``read``: of no account to the work that is written down, which is told apart from it each time."""
-    trace = current()
-    whole = trace is None or trace.is_whole
-    found = read()
-    if trace is not None:
-        trace.is_whole = whole
-    return found
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from neonlike.backends.backend import Tensor
+from neonlike.kernels.run.depends import Dependent
 from neonlike.layers.container.sequential import LayerContainer, Sequential
 from neonlike.layers.core.structure import SkipNode
 from neonlike.nervanaobject import get_args
@@ -52,7 +53,7 @@ def note_deltas(branch: Any) -> None:
         branch.deltas = chain(branch)[0].deltas
 
 
-class Run:
+class Run(Dependent):
     """Runs one branch of a container, with copies of buffers that it cannot share with other branches.
 
     Parameters

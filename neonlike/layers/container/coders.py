@@ -14,7 +14,7 @@ from neonlike.errors import ArgumentError, ShapeError
 from neonlike.layers.container.branches import chain
 from neonlike.layers.container.sequential import LayerContainer, Sequential
 from neonlike.layers.core.base import interpret_in_shape
-from neonlike.layers.core.chain import Chain
+from neonlike.layers.core.chain import running
 
 __public_module__ = "neonlike.layers.container"
 
@@ -108,8 +108,7 @@ class Decoder(Sequential):
             )
         begin = {id(layer): state for layer, state in zip(recurrent, states, strict=True)}
         x = inputs
-        Chain.running += 1
-        try:
+        with running:
             for layer in self._running:
                 state = begin.get(id(layer))
                 if state is not None:
@@ -118,8 +117,6 @@ class Decoder(Sequential):
                 if init_state is not None and id(layer) in begin:
                     layer.set_state(None)
                 x = layer.fprop(x, inference)
-        finally:
-            Chain.running -= 1
         self.outputs = x
         return x
 

@@ -13,7 +13,7 @@ from neonlike.backends.replays import Replays
 from neonlike.checks import brief
 from neonlike.errors import ArgumentError, ShapeError
 from neonlike.layers.core.base import Layer, interpret_in_shape, require_layer
-from neonlike.layers.core.chain import Chain
+from neonlike.layers.core.chain import running
 from neonlike.layers.core.deltas import DeltasTree
 from neonlike.layers.core.elementwise import DataTransform, Dropout
 from neonlike.layers.core.folding import fold, unfold
@@ -339,7 +339,7 @@ class Sequential(LayerContainer):
 
     def fprop(self, inputs: Any, inference: bool = False, beta: float = 0.0) -> Any:
         """Forward pass; ``beta`` is for the last layer. Inputs of None start from the first layer, a BranchNode."""
-        if beta or Chain.running:
+        if beta or running.depth:
             return self._fprop(inputs, inference, beta)
         passes = self.replays.inference if inference else self.replays.forward
         return passes.run(self.be, (self, inputs), self._fprop, inputs, inference)
@@ -348,12 +348,9 @@ class Sequential(LayerContainer):
         """Run the forward pass of each layer."""
         x = inputs
         last: Any = self._layers[-1] if beta else None
-        Chain.running += 1
-        try:
+        with running:
             for layer in self.layers:
                 x = layer.fprop(x, inference, beta=beta) if layer is last else layer.fprop(x, inference)
-        finally:
-            Chain.running -= 1
         self.outputs = x
         return x
 
@@ -367,7 +364,7 @@ class Sequential(LayerContainer):
         Tensor or None
             Gradient with respect to the chain's input; None if the first layer has no error buffer.
         """
-        if alpha != 1 or beta or Chain.running:
+        if alpha != 1 or beta or running.depth:
             return self._bprop(error, alpha, beta)
         return self.replays.backward.run(self.be, (self, error), self._bprop, error)
 
@@ -375,8 +372,7 @@ class Sequential(LayerContainer):
         """Run the backward pass of each layer, starting with the last."""
         first = self._layers[0]
         plain = alpha == 1 and not beta and not self._after_node
-        Chain.running += 1
-        try:
+        with running:
             for layer in reversed(self._layers):
                 if plain:
                     error = layer.bprop(error)
@@ -387,8 +383,6 @@ class Sequential(LayerContainer):
                     continue
                 kept = 1.0 if node is not None and node.has_branches else beta
                 error = layer.bprop(error, alpha, kept) if alpha != 1 or kept else layer.bprop(error)
-        finally:
-            Chain.running -= 1
         return first.deltas
 
     def set_deltas(self, delta_buffers: DeltasTree | list[Any]) -> None:

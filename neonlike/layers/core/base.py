@@ -17,6 +17,7 @@ import numpy as np
 from neonlike.backends.backend import Tensor
 from neonlike.checks import admit, brief, shown
 from neonlike.errors import ArgumentError, DTypeError, NeonlikeError, NotDefined, ShapeError
+from neonlike.kernels.run.depends import Depends
 from neonlike.layers.core.deltas import DeltasTree
 from neonlike.layers.core.parts import first_part, part_of, reshaped
 from neonlike.layers.core.variables import OnVariables
@@ -30,6 +31,8 @@ __all__ = [
 ]  # fmt: skip
 __public_module__ = "neonlike.layers.layer"
 
+CLOSED = frozenset(("init", "bias", "prev_layer", "next_layer", "replays", "_desc"))
+"""Attributes whose insides no pass reads, so that they may be objects of the user's; see ``Layer.depends_on``."""
 Shape = int | tuple[int, ...]
 Bprop = TypeVar("Bprop", bound=Callable[..., Any])
 
@@ -78,7 +81,8 @@ class Layer(OnVariables, NervanaObject):
     is_branch_node = nests_deltas = needs_outputs = False
     several_inputs = False  # whether inputs are a list of tensors
     nglayer: Any = None
-    overwrites_error = repeatable = False  # does bprop change its error; can passes be recorded (replays.py)
+    overwrites_error = False  # does bprop change its error
+    repeatable = False  # does a class say that its passes may be repeated, see depends_on
     folded: tuple[Layer, ...] = ()  # see folding.py
     folded_into: Layer | None = None
     finished: Any = None
@@ -110,6 +114,10 @@ class Layer(OnVariables, NervanaObject):
     def nested_str(self, level: int = 0) -> str:
         """Text of the layer indented by ``level`` steps."""
         return "  " * level + str(self)
+
+    def depends_on(self) -> Depends | None:
+        """How a repeated pass depends on the layer's attributes; None unless its class itself is ``repeatable``."""
+        return Depends(closed=CLOSED) if vars(type(self)).get("repeatable", False) else None
 
     # -- life cycle ----------------------------------------------------------------------------------------
 

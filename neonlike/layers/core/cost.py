@@ -10,7 +10,7 @@ import numpy as np
 from neonlike.autograd.variable import Variable
 from neonlike.backends.replays import Replays
 from neonlike.errors import ArgumentError, DTypeError, NotDefined
-from neonlike.kernels.run.trace import beside
+from neonlike.kernels.run.depends import Depends
 from neonlike.layers.core.base import Layer, interpret_in_shape
 from neonlike.layers.core.variables import cost_of
 from neonlike.logger import logger
@@ -45,12 +45,9 @@ class GeneralizedCost(NervanaObject):
         The network's last activation, if it leaves its derivative to the cost, as Softmax does.
     """
 
-    __slots__ = ("cost",)  # set by each pass, and read by none
     gradients: ClassVar[tuple[str, ...]] = ("bprop",)
     """Methods of the cost function that are called in addition to itself."""
     example: ClassVar[str] = "CrossEntropyMulti()"
-    repeatable = True
-    """Values and gradients are recorded, as for layers; see ``replays.py``."""
 
     def __init__(self, costfunc: Any, name: str | None = None) -> None:
         super().__init__(name)
@@ -70,6 +67,13 @@ class GeneralizedCost(NervanaObject):
         self.cost: Any = np.zeros((1, 1), dtype=np.float32)
         self.replays = Replays()
         self._make_cost_buffer()
+
+    def depends_on(self) -> Depends | None:
+        """Repeated passes depend on the attributes, and on what is in the cost function and activation.
+
+        The last value is set by each pass.
+        """
+        return Depends(opened=frozenset(("costfunc", "activation")), free=frozenset(("cost",)))
 
     def _make_cost_buffer(self) -> None:
         be = self.require_backend()
@@ -132,8 +136,7 @@ class GeneralizedCost(NervanaObject):
             Outputs of the network and their targets, ``(features, N)``.
         """
         self._check_ready("get_cost")
-        roots = self.costfunc, inputs, targets
-        self.replays.forward.run(self.be, roots, self._compute, inputs, targets, alone=self)
+        self.replays.forward.run(self.be, (self, inputs, targets), self._compute, inputs, targets)
         return self.read_cost()
 
     def _compute(self, inputs: Any, targets: Any) -> None:
@@ -201,14 +204,13 @@ class GeneralizedCost(NervanaObject):
     def read_cost(self) -> np.ndarray:
         """Read the last computed cost, in the form of :meth:`get_cost`."""
         buffer = self.cost_buffer
-        self.cost = found = values(buffer.array.copy() if buffer.live_host else beside(buffer.get))
+        self.cost = found = values(buffer.array.copy() if buffer.live_host else buffer.get())
         return found
 
     def get_errors(self, inputs: Any, targets: Any) -> Any:
         """Gradient of the summed cost for the last layer (``deltas``); see :meth:`slope`."""
         self._check_ready("get_errors")
-        roots = self.costfunc, self.activation, inputs, targets
-        return self.replays.backward.run(self.be, roots, self._differentiate, inputs, targets, alone=self)
+        return self.replays.backward.run(self.be, (self, inputs, targets), self._differentiate, inputs, targets)
 
     def _differentiate(self, inputs: Any, targets: Any) -> Any:
         slope, weights = self.slope(inputs, targets), self._weights(inputs.shape[1])
@@ -262,8 +264,6 @@ class GeneralizedCostMask(GeneralizedCost):
         Factor of cost and gradient.
     """
 
-    repeatable = True
-
     def __init__(self, costfunc: Any, weights: float = 1.0, name: str | None = None) -> None:
         super().__init__(costfunc, name)
         self.weights = weights
@@ -304,6 +304,10 @@ class GeneralizedGANCost(GeneralizedCost):
 
     gradients = ("bprop_data", "bprop_noise", "bprop_generator")
     example = "GANCost(func='modified')"
+
+    def depends_on(self) -> Depends | None:
+        """No pass is repeated."""
+        return None
 
     def count_samples(self, samples: int | None) -> None:
         """Refuse partial batches: noise always fills a batch, and all of it counts."""

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from neonlike.backends.backend import Tensor
 from neonlike.layers.core.base import Layer
-from neonlike.layers.core.chain import Chain
+from neonlike.layers.core.chain import running
 
 
 def fold(layers: Sequence[Layer]) -> None:
@@ -44,7 +44,7 @@ def unfold(layers: Sequence[Layer]) -> None:
 def is_finished(layer: Layer, inputs: Tensor) -> bool:
     """Whether ``inputs`` already include the work of ``layer``; true once per call."""
     taker = layer.folded_into
-    if taker is None or not Chain.running or taker.finished is not inputs:
+    if taker is None or not running.depth or taker.finished is not inputs:
         return False
     if taker.folded[-1] is layer:
         taker.finished = None
@@ -54,7 +54,7 @@ def is_finished(layer: Layer, inputs: Tensor) -> bool:
 def leave_error(layer: Layer, error: Tensor) -> bool:
     """Leave the derivative of ``layer`` to the layer that took it over, if its next error is this one."""
     taker = layer.folded_into
-    if taker is None or not Chain.running or not hasattr(taker, "error_left"):
+    if taker is None or not running.depth or not hasattr(taker, "error_left"):
         return False
     taker.error_left = error
     return True

@@ -9,13 +9,14 @@ import numpy as np
 
 from neonlike.backends.backend import Tensor
 from neonlike.errors import ArgumentError, ShapeError
+from neonlike.kernels.run.depends import Dependent
 from neonlike.layers.recurrent.sequence import SequenceLayer, Views
 from neonlike.layers.recurrent.steps import Extent, get_steps
 
 __public_module__ = "neonlike.layers.recurrent"
 
 
-class Way(SimpleNamespace):
+class Way(Dependent, SimpleNamespace):
     """One direction: its steps in order of time, and their predecessors in the order of computation."""
 
 

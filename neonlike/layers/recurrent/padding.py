@@ -9,12 +9,13 @@ import numpy as np
 from neonlike.backends.backend import Tensor
 from neonlike.checks import shown
 from neonlike.errors import DTypeError, ShapeError
+from neonlike.kernels.run.depends import Dependent
 from neonlike.layers.recurrent.steps import Extent
 
 __public_module__ = "neonlike.layers.recurrent"
 
 
-class Masks:
+class Masks(Dependent):
     """Masks on the backend, for multiplication and for selecting steps.
 
     Attributes
@@ -55,7 +56,7 @@ def _steps_of(layer: Any) -> int | None:
     return int(shape[1]) if isinstance(shape, tuple) and len(shape) == 2 else None
 
 
-class Padding:
+class Padding(Dependent):
     """Lengths of the samples of a batch, and their masks, shared by the layers of a network.
 
     Parameters

@@ -11,6 +11,7 @@ import numpy as np
 from neonlike.backends.backend import Tensor
 from neonlike.checks import shown
 from neonlike.errors import DTypeError, NotDefined, ShapeError
+from neonlike.kernels.run.depends import Dependent
 from neonlike.layers.core.base import Layer, first_part, require_size, require_transform
 from neonlike.layers.core.deltas import DeltasTree
 from neonlike.layers.core.parameter import ParameterLayer
@@ -33,7 +34,7 @@ MOST_VIEWS = 8
 """Number of extents with cached views."""
 
 
-class Views(SimpleNamespace):
+class Views(Dependent, SimpleNamespace):
     """A layer's buffers, cut to the extent of a call; layers add their own buffers and lists of steps.
 
     Attributes

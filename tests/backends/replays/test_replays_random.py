@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from neonlike.autograd import passes
-from neonlike.backends import Backend, gen_backend, watched
+from neonlike.backends import Backend, gen_backend
 from neonlike.kernels.c import fastpath
+from neonlike.kernels.run.depends import Depends
 from tests.fuzz import networks
 from tests.fuzz.graphs import ROUNDS, grow
 from tests.fuzz.workers import MAIN
@@ -29,7 +30,7 @@ def test_random_networks(fast: Backend, seed: int) -> None:
 
 
 def test_a_pass_that_should_have_been_played_is_seen(fast: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watched, "_below", lambda watch: ())
+    monkeypatch.setattr(Depends, "looks_into", lambda self, name: False)
     with pytest.raises(AssertionError, match=r"step \d+ differs"):
         networks.check(fast, 5)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -14,10 +15,12 @@ from neonlike.backends import Backend, watched
 from neonlike.kernels.c import fastpath
 from neonlike.kernels.run import trace
 from neonlike.kernels.run.calls import KernelCall
+from neonlike.kernels.run.depends import FREE, Dependent, Depends
 from neonlike.kernels.run.prepared import PreparedSequence
 from neonlike.kernels.run.program import Program, join
 from neonlike.kernels.run.trace import Operands
 from neonlike.layers import Bias, Sequential
+from neonlike.layers.core.chain import running
 from neonlike.layers.core.parameter import ParameterLayer
 from tests.support.replaying import extension, fast  # noqa: F401
 
@@ -209,3 +212,61 @@ def test_what_is_found_below_a_root() -> None:
     for value in (object(), len, lambda: 1, {1}, Thing()):
         holder.inner = value
         assert watched.watches([holder]) is None
+
+
+class Speaking(Dependent):
+    """An object of the user's that says itself what passes depend on."""
+
+    def __init__(self) -> None:
+        self.inner, self.count, self.held = [Bias.__new__(Bias)], 0, Thing()
+
+    def depends_on(self) -> Depends:
+        """All but its count, and nothing below what it holds."""
+        return Depends(closed=frozenset(("held",)), free=frozenset(("count",)))
+
+
+class Silent(Speaking):
+    """Its methods may do anything."""
+
+
+def test_an_object_says_what_passes_depend_on(extension: Any) -> None:
+    speaking = Speaking()
+    found = watched.watches([speaking])
+    assert found is not None
+    assert [thing for thing, _ in found] == [speaking, speaking.inner, speaking.inner[0]]
+    assert watched.watches([Silent()]) is None, "what it inherits knows nothing of its methods"
+    changes: list[tuple[Callable[[], object], bool]] = [
+        (lambda: setattr(speaking, "count", 7), True),
+        (lambda: speaking.held.__dict__.update(one=1), True),
+        (lambda: speaking.inner.append(1), False),
+        (lambda: setattr(speaking, "held", Thing()), False),
+    ]
+    for change, stays in changes:
+        found = watched.watches([speaking])
+        assert found is not None
+        guard = extension.Guard(extension.Program(*Program((), 0, 0)), tuple(found), FREE)
+        assert guard.run()
+        change()
+        assert guard.run() == stays
+        speaking.inner[1:] = []
+
+
+def test_a_class_that_speaks_has_the_methods_of_its_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    namespace: dict[str, Any] = {"__name__": "elsewhere"}
+    exec("def noted(self, *args):\n    return None", namespace)
+    with monkeypatch.context() as patch:
+        patch.setattr(Speaking, "depends_on", Speaking.depends_on)
+        assert watched.watches([Speaking()]) is not None
+        patch.setattr(Speaking, "other", namespace["noted"], raising=False)
+        assert watched.watches([Speaking()]) is None
+    assert watched.watches([Speaking()]) is not None
+
+
+def test_a_chain_runs_in_its_thread_alone() -> None:
+    with running:
+        seen: list[int] = []
+        other = threading.Thread(target=lambda: seen.append(running.depth))
+        other.start()
+        other.join()
+        assert (running.depth, seen) == (1, [0])
+    assert running.depth == 0

@@ -23,6 +23,7 @@ typedef struct {
     Py_ssize_t watches;
     Watch *watch;
     Program *program; /* NULL: cleared */
+    PyObject *free;   /* an item that stands for any value */
 } Guard;
 
 /* Watches ---------------------------------------------------------------------------------------------------------- */
@@ -48,15 +49,17 @@ static uint64_t version_of(PyObject *dict)
 #endif
 }
 
-static int has_items(PyObject *dict, PyObject *items)
+static int has_items(PyObject *dict, PyObject *items, const PyObject *free)
 {
     Py_ssize_t at = 0, k = 0;
     PyObject *key, *value;
     if (2 * PyDict_GET_SIZE(dict) != PyTuple_GET_SIZE(items))
         return 0;
-    for (; PyDict_Next(dict, &at, &key, &value); k += 2)
-        if (key != PyTuple_GET_ITEM(items, k) || value != PyTuple_GET_ITEM(items, k + 1))
+    for (; PyDict_Next(dict, &at, &key, &value); k += 2) {
+        const PyObject *expected = PyTuple_GET_ITEM(items, k + 1);
+        if (key != PyTuple_GET_ITEM(items, k) || (value != expected && expected != free))
             return 0;
+    }
     return 1;
 }
 
@@ -71,7 +74,7 @@ static void fetch_ahead(const Watch *watch, Py_ssize_t count)
     }
 }
 
-static int is_as_it_was(Watch *watch)
+static int is_as_it_was(Watch *watch, const PyObject *free)
 {
     if (Py_TYPE(watch->thing) != watch->type)
         return 0;
@@ -95,14 +98,14 @@ static int is_as_it_was(Watch *watch)
     const uint64_t version = version_of(watch->dict);
     if (version && version == watch->version)
         return 1;
-    if (!has_items(watch->dict, watch->items))
+    if (!has_items(watch->dict, watch->items, free))
         return 0;
     watch->version = version;
     return 1;
 }
 
 /* A watch from (thing, items); -1 if there is no way to watch it. */
-static int read_watch(PyObject *pair, Watch *watch)
+static int read_watch(PyObject *pair, Watch *watch, const PyObject *free)
 {
     PyObject *thing, *items;
     if (!PyTuple_CheckExact(pair) || !PyArg_ParseTuple(pair, "OO!", &thing, &PyTuple_Type, &items))
@@ -111,7 +114,7 @@ static int read_watch(PyObject *pair, Watch *watch)
     watch->items = own(items);
     watch->type = (PyTypeObject *)own((PyObject *)Py_TYPE(thing));
     if (PyList_Check(thing))
-        return is_as_it_was(watch) ? 0 : -1;
+        return is_as_it_was(watch, free) ? 0 : -1;
     if (PyDict_Check(thing))
         watch->dict = own(thing);
     else {
@@ -122,16 +125,16 @@ static int read_watch(PyObject *pair, Watch *watch)
         if (!found || !watch->dict || !watch->tag)
             return -1;
     }
-    return is_as_it_was(watch) ? 0 : -1;
+    return is_as_it_was(watch, free) ? 0 : -1;
 }
 
 /* The type --------------------------------------------------------------------------------------------------------- */
 
 static PyObject *guard_new(PyTypeObject *type, PyObject *given, PyObject *named)
 {
-    PyObject *program, *watches;
+    PyObject *program, *watches, *free = NULL;
     (void)named;
-    if (!PyArg_ParseTuple(given, "O!O!", &program_type, &program, &PyTuple_Type, &watches))
+    if (!PyArg_ParseTuple(given, "O!O!|O", &program_type, &program, &PyTuple_Type, &watches, &free))
         return NULL;
     Guard *self = (Guard *)type->tp_alloc(type, 0);
     if (!self)
@@ -140,12 +143,13 @@ static PyObject *guard_new(PyTypeObject *type, PyObject *given, PyObject *named)
     int failed = ((Program *)program)->operands || ((Program *)program)->numbers
                  || !(self->watch = PyMem_Calloc((size_t)count + 1, sizeof *self->watch));
     for (Py_ssize_t k = 0; k < count && !failed; k++)
-        failed = read_watch(PyTuple_GET_ITEM(watches, k), &self->watch[self->watches++]);
+        failed = read_watch(PyTuple_GET_ITEM(watches, k), &self->watch[self->watches++], free);
     if (failed) {
         Py_DECREF(self);
         return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_ValueError, "Guard: something that cannot be watched");
     }
     self->program = (Program *)own(program);
+    self->free = free ? own(free) : NULL;
     return (PyObject *)self;
 }
 
@@ -160,7 +164,7 @@ static PyObject *guard_run(PyObject *object, PyObject *ignored)
         Py_RETURN_FALSE;
     fetch_ahead(self->watch, self->watches);
     for (Py_ssize_t k = 0; k < self->watches; k++)
-        if (!is_as_it_was(&self->watch[k]))
+        if (!is_as_it_was(&self->watch[k], self->free))
             Py_RETURN_FALSE;
     if (begin_run(&run, self->program, NULL, NULL))
         Py_RETURN_FALSE;
@@ -182,6 +186,7 @@ static int guard_traverse(PyObject *object, visitproc visit, void *arg)
         Py_VISIT(self->watch[k].items);
     }
     Py_VISIT((PyObject *)self->program);
+    Py_VISIT(self->free);
     return 0;
 }
 
@@ -191,6 +196,7 @@ static int guard_clear(PyObject *object)
     const Py_ssize_t watches = self->watches;
     self->watches = 0;
     Py_CLEAR(self->program); /* without which nothing is run any more */
+    Py_CLEAR(self->free);
     for (Py_ssize_t k = 0; k < watches; k++) {
         Py_CLEAR(self->watch[k].thing);
         Py_CLEAR(self->watch[k].dict);
@@ -231,7 +237,7 @@ static PyTypeObject guard_type = {
     .tp_name = "nlfast.Guard",
     .tp_basicsize = sizeof(Guard),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
-    .tp_doc = "Guard(program without operands, watches): a watch is (object, its values).",
+    .tp_doc = "Guard(program without operands, watches, free): a watch is (object, its values); free stands for any value.",
     .tp_new = guard_new,
     .tp_traverse = guard_traverse,
     .tp_clear = guard_clear,
