@@ -107,9 +107,9 @@ def _is_ours(kind: type) -> bool:
     """Whether a class has the methods that it was defined with."""
     found = _ours.get(kind)
     if found is None:
-        found = _ours[kind] = not any(
-            _is_foreign(value, cls.__module__) for cls in kind.__mro__ if cls is not object for value in vars(cls).values()
-        )
+        classes = [cls for cls in kind.__mro__ if cls is not object]
+        found = not any(_is_foreign(value, cls.__module__) for cls in classes for value in vars(cls).values())
+        _ours[kind] = found
     return found
 
 

@@ -162,7 +162,7 @@ class Autodiff:
         return functools.reduce(operator.add, totals) if totals else None
 
     def _gathered(self, wanted: set[int]) -> tuple[list[GradNode], dict[int, list[GradNode]], set[int]]:
-        """Gradients at every node and tensor of the expression, the same by memory, and the ids of all tensors it reads.
+        """Gradients at every node and tensor of the expression, the same by memory, and ids of all tensors it reads.
 
         Where the origins of its tensors lead to one that is ``wanted``, gradients go on to what these were computed
         from.

@@ -45,7 +45,6 @@ MUTANTS = (
     fault("numbers in arrays stay", OPTIMIZERS + "base.py", "            return None\n        return Depends(", "            pass\n        return Depends("),
     fault("a step is known before its parameters", OPTIMIZERS + "base.py", "        if known and group.step is not None:\n            group.step(numbers)", "        if known:\n            group.step(numbers)"),
     fault("a copy has the steps that were found", OPTIMIZERS + "base.py", ', "_found": Repeated()}', "}"),
-    fault("a copy of Adam begins to count anew", OPTIMIZERS + "adaptive.py", '{"t": self.t, "t_left": self.t_left}', '{"t": 0, "t_left": 0}'),
     fault("products of views with gaps are kept", FAMILIES + "linalg.py", "return bool(last == tensor.size - 1)", "return True"),
     fault("unrolls of copies are parts of passes", TRACE, "return bool(launch.lasts)", "return True"),
     fault("a part of a pass is enough", REPLAYS, "if trace.is_whole and is_repeatable", "if is_repeatable"),

@@ -98,7 +98,7 @@ class Replay:
         return self._extension.Guard(self.program(program), tuple(watches), FREE)
 
     def depends_on(self) -> Depends:
-        """What is paused, stopped or forgotten ends all repeated passes."""
+        """Repeated passes end when the replay is paused or stopped, or forgets its programs."""
         return Depends(opened=frozenset())
 
     def learn(

@@ -1,4 +1,4 @@
-"""What a repeated program depends on beside the contents of tensors, as the objects say it that stand in it."""
+"""Dependencies of repeated passes beside the contents of tensors, as the objects in the passes declare them."""
 
 from __future__ import annotations
 

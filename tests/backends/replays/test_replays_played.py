@@ -6,10 +6,12 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
+import numpy as np
 import pytest
 
 from neonlike.backends import Backend
 from neonlike.kernels.c import fastpath
+from neonlike.kernels.run.depends import Depends
 from neonlike.layers import Activation
 from neonlike.transforms import Rectlin, Tanh
 from tests.backends.replays.replayed_nets import Net, played, steps  # noqa: F401
@@ -115,3 +117,31 @@ def test_on_a_device_nothing_is_recorded(fast: Backend, monkeypatch: pytest.Monk
     net = Net(fast)
     steps(net, 12)
     assert net.records == [None, None]
+
+
+class Speaking(Louder):
+    """A class of the user's that says on which attributes its passes depend."""
+
+    def __init__(self) -> None:
+        super().__init__(Tanh())
+        self.factor = 1.0
+
+    def fprop(self, inputs: Any, inference: bool = False) -> Any:
+        outputs = super().fprop(inputs, inference)
+        outputs[:] = outputs * self.factor
+        return outputs
+
+    def depends_on(self) -> Depends:
+        return Depends()
+
+
+def test_a_layer_of_the_users_that_says_what_it_depends_on_is_repeated(fast: Backend) -> None:
+    layer = Speaking()
+    net = Net(fast, layer)
+    steps(net, 12)
+    hits = net.hits()
+    assert hits > 0
+    layer.factor = 0.0  # later layers have their biases alone
+    outputs = net.model.layers.fprop(net.x).get()
+    assert net.hits() == hits
+    np.testing.assert_array_equal(outputs, np.repeat(outputs[:, :1], outputs.shape[1], axis=1))
