@@ -28,36 +28,10 @@ from neonlike.optree.dialect import neon_dialect
 from neonlike.transforms import (
     CrossEntropyMulti,
     Misclassification,
-    Softmax,
     SumSquared,
-    Tanh,
     TopKMisclassification,
 )
-
-N = 8
-
-
-@pytest.fixture
-def data(be, rng):
-    be.bsz = N
-    x = rng.normal(size=(5 * N + 3, 4))
-    return ArrayIterator(x, (x[:, 0] > 0).astype(int), nclass=2, name="train")
-
-
-@pytest.fixture
-def valid(be, data, rng):
-    x = rng.normal(size=(2 * N + 1, 4))
-    return ArrayIterator(x, (x[:, 0] > 0).astype(int), nclass=2, name="valid")
-
-
-@pytest.fixture
-def model(be):
-    init = GlorotUniform()
-    return Model([Affine(6, init, bias=Constant(0), activation=Tanh()), Affine(2, init, activation=Softmax())])
-
-
-def fit(model, data, callbacks, epochs=4):
-    model.fit(data, GeneralizedCost(CrossEntropyMulti()), GradientDescentMomentum(0.1, 0.9), epochs, callbacks)
+from tests.callbacks.training import fit
 
 
 def names(callbacks):

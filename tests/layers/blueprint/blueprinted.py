@@ -38,10 +38,6 @@ def run(layer: Any) -> Any:
     return layer
 
 
-def close(got: Any, wanted: Any, tolerance: float = 1e-9) -> None:
-    np.testing.assert_allclose(got.get() if hasattr(got, "get") else got, wanted, tolerance, tolerance)
-
-
 def check_gradients(layer: Any, rtol: float = 1e-6, step: float = 1e-6) -> None:
     """Compare the gradients of a float64 layer with central differences, each along one random direction.
 

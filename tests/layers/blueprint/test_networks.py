@@ -14,8 +14,9 @@ from neonlike.errors import DTypeError, OutOfMemory, ShapeError
 from neonlike.initializers import GlorotUniform
 from neonlike.optimizers import Adam, GradientDescentMomentum, MultiOptimizer
 from neonlike.transforms import Logistic
-from tests.layers.blueprint.blueprinted import check_gradients, close, filled, run
+from tests.layers.blueprint.blueprinted import check_gradients, filled, run
 from tests.support.differences import slope
+from tests.support.numbers import close
 
 pytestmark = pytest.mark.engines("numpy", "c")
 

@@ -12,9 +12,10 @@ from neonlike.errors import ArgumentError, ShapeError
 from neonlike.layers.recurrent import BiLSTM, BiRNN
 from neonlike.optimizers import GradientDescentMomentum
 from neonlike.transforms import Logistic, Tanh
-from tests.layers.blueprint.blueprinted import check_gradients, close, filled, run
+from tests.layers.blueprint.blueprinted import check_gradients, filled, run
 from tests.support.differences import slope
 from tests.support.float64.recurrent_loops import Loop
+from tests.support.numbers import close
 
 pytestmark = pytest.mark.engines("numpy", "c")
 

@@ -14,7 +14,8 @@ from neonlike.layers.recurrent import BiSum
 from neonlike.models import Model
 from neonlike.transforms import Logistic, Softmax, Tanh
 from tests.support.differences import slopes
-from tests.support.float64.recurrent_loops import Loop, close, ready
+from tests.support.float64.recurrent_loops import Loop, ready
+from tests.support.numbers import close
 
 NIN, NOUT, T, N = 4, 3, 5, 6
 KINDS = {"rnn": BiRNN, "lstm": BiLSTM}

@@ -14,8 +14,9 @@ from neonlike.layers.recurrent import get_steps, interpret_in_shape
 from neonlike.models import Model
 from neonlike.transforms import Logistic, Softmax, Swish, Tanh
 from tests.support.differences import slopes
-from tests.support.float64.recurrent_loops import GATES, KINDS, Loop, close, loop, make, ready
+from tests.support.float64.recurrent_loops import GATES, KINDS, Loop, loop, make, ready
 from tests.support.float64.rnn_formulas import ACTS
+from tests.support.numbers import close
 
 NIN, NOUT, T, N = 3, 5, 4, 6
 every_kind = pytest.mark.parametrize("kind", KINDS)
