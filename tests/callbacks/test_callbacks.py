@@ -10,13 +10,7 @@ import numpy as np
 import pytest
 
 from neonlike.backends import gen_backend
-from neonlike.callbacks.callbacks import (
-    Callback,
-    Callbacks,
-    LossCallback,
-    MetricCallback,
-    TrainCostCallback,
-)
+from neonlike.callbacks.callbacks import Callback, Callbacks, LossCallback, MetricCallback, TrainCostCallback
 from neonlike.callbacks.store import new_dataset, open_store
 from neonlike.data import ArrayIterator
 from neonlike.errors import ArgumentError, DTypeError, MissingExtra
@@ -25,12 +19,7 @@ from neonlike.layers import Affine, GeneralizedCost, Linear, Multicost
 from neonlike.models import Model
 from neonlike.optimizers import GradientDescentMomentum
 from neonlike.optree.dialect import neon_dialect
-from neonlike.transforms import (
-    CrossEntropyMulti,
-    Misclassification,
-    SumSquared,
-    TopKMisclassification,
-)
+from neonlike.transforms import CrossEntropyMulti, Misclassification, SumSquared, TopKMisclassification
 from tests.callbacks.training import fit
 
 

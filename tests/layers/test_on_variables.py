@@ -32,14 +32,7 @@ from neonlike.layers import (
 from neonlike.layers.layer import ParameterLayer
 from neonlike.models import Model
 from neonlike.optimizers import GradientDescentMomentum
-from neonlike.transforms import (
-    CrossEntropyMulti,
-    Logistic,
-    Normalizer,
-    Rectlin,
-    Softmax,
-    Tanh,
-)
+from neonlike.transforms import CrossEntropyMulti, Logistic, Normalizer, Rectlin, Softmax, Tanh
 from tests.support.numbers import close, numbers
 
 N = 4

@@ -17,10 +17,7 @@ from neonlike.layers import LSTM, Affine, MergeBroadcast, Sequential
 from neonlike.models import Model
 from neonlike.optimizers import Adam, GradientDescentMomentum, MultiOptimizer, RMSProp, ShiftAdaMax, StepSchedule
 from neonlike.optree.dialect import neon_dialect
-from neonlike.transforms import (
-    Logistic,
-    Tanh,
-)
+from neonlike.transforms import Logistic, Tanh
 from tests.models.perceptron import cost, layers, weights
 from tests.support.clusters import NIN
 from tests.support.engines import ON_GPU

@@ -11,15 +11,7 @@ import pytest
 
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
 from neonlike.initializers import Constant, Gaussian, GlorotUniform
-from neonlike.layers import (
-    GRU,
-    Affine,
-    GeneralizedCost,
-    Linear,
-    LookupTable,
-    Seq2Seq,
-    Sequential,
-)
+from neonlike.layers import GRU, Affine, GeneralizedCost, Linear, LookupTable, Seq2Seq, Sequential
 from neonlike.layers.container import Decoder, Encoder
 from neonlike.models import Model
 from neonlike.nervanaobject import build
