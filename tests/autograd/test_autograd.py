@@ -12,12 +12,9 @@ import pytest
 
 from neonlike import autograd as ag
 from neonlike.errors import ArgumentError, DTypeError, GradientError, NotDefined, ShapeError
+from tests.support.numbers import numbers
 
 pytestmark = pytest.mark.engines("numpy")
-
-
-def numbers(*shape: int, seed: int = 0) -> Any:
-    return np.random.default_rng(seed).standard_normal(shape)
 
 
 @pytest.mark.engines("numpy", "c")

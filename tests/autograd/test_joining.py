@@ -13,6 +13,7 @@ from neonlike.optree.joining import joined
 from neonlike.optree.moves import unview
 from neonlike.optree.node import OpTreeNode
 from neonlike.optree.walk import postorder
+from tests.support.numbers import numbers
 
 pytestmark = pytest.mark.engines("numpy", "c")
 
@@ -29,10 +30,6 @@ PARTS: dict[str, tuple[bool, Callable[[Any], list[Any]]]] = {
     "quarters": (False, lambda h: [h[:2, :6], h[:2, 6:], h[2:, :6], h[2:, 6:]]),
 }
 """Name -> whether the gradient is a concatenation, and parts of a (6, 12) value."""
-
-
-def numbers(*shape: int, seed: int = 0) -> Any:
-    return np.random.default_rng(seed).standard_normal(shape)
 
 
 @pytest.mark.compiles(3)

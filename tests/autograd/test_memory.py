@@ -15,12 +15,9 @@ from neonlike import autograd as ag
 from neonlike.errors import DTypeError
 from neonlike.kernels.planning.graph import linearize
 from neonlike.optree import tape
+from tests.support.numbers import numbers
 
 pytestmark = pytest.mark.engines("numpy")
-
-
-def numbers(*shape: int, seed: int = 0) -> Any:
-    return np.random.default_rng(seed).standard_normal(shape)
 
 
 @contextmanager

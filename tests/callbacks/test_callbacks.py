@@ -10,13 +10,7 @@ import numpy as np
 import pytest
 
 from neonlike.backends import gen_backend
-from neonlike.callbacks.callbacks import (
-    Callback,
-    Callbacks,
-    LossCallback,
-    MetricCallback,
-    TrainCostCallback,
-)
+from neonlike.callbacks.callbacks import Callback, Callbacks, LossCallback, MetricCallback, TrainCostCallback
 from neonlike.callbacks.store import new_dataset, open_store
 from neonlike.data import ArrayIterator
 from neonlike.errors import ArgumentError, DTypeError, MissingExtra
@@ -25,39 +19,8 @@ from neonlike.layers import Affine, GeneralizedCost, Linear, Multicost
 from neonlike.models import Model
 from neonlike.optimizers import GradientDescentMomentum
 from neonlike.optree.dialect import neon_dialect
-from neonlike.transforms import (
-    CrossEntropyMulti,
-    Misclassification,
-    Softmax,
-    SumSquared,
-    Tanh,
-    TopKMisclassification,
-)
-
-N = 8
-
-
-@pytest.fixture
-def data(be, rng):
-    be.bsz = N
-    x = rng.normal(size=(5 * N + 3, 4))
-    return ArrayIterator(x, (x[:, 0] > 0).astype(int), nclass=2, name="train")
-
-
-@pytest.fixture
-def valid(be, data, rng):
-    x = rng.normal(size=(2 * N + 1, 4))
-    return ArrayIterator(x, (x[:, 0] > 0).astype(int), nclass=2, name="valid")
-
-
-@pytest.fixture
-def model(be):
-    init = GlorotUniform()
-    return Model([Affine(6, init, bias=Constant(0), activation=Tanh()), Affine(2, init, activation=Softmax())])
-
-
-def fit(model, data, callbacks, epochs=4):
-    model.fit(data, GeneralizedCost(CrossEntropyMulti()), GradientDescentMomentum(0.1, 0.9), epochs, callbacks)
+from neonlike.transforms import CrossEntropyMulti, Misclassification, SumSquared, TopKMisclassification
+from tests.callbacks.training import fit
 
 
 def names(callbacks):

@@ -15,38 +15,12 @@ from neonlike.callbacks.callbacks import (
     SaveBestStateCallback,
     SerializeModelCallback,
 )
-from neonlike.data import ArrayIterator
 from neonlike.errors import ArgumentError, DTypeError
-from neonlike.initializers import Constant, GlorotUniform
-from neonlike.layers import Affine, GeneralizedCost
+from neonlike.initializers import Constant
+from neonlike.layers import Affine
 from neonlike.models import Model
-from neonlike.optimizers import GradientDescentMomentum
-from neonlike.transforms import CrossEntropyMulti, Softmax, Tanh
-
-N = 8
-
-
-@pytest.fixture
-def data(be, rng):
-    be.bsz = N
-    x = rng.normal(size=(5 * N + 3, 4))
-    return ArrayIterator(x, (x[:, 0] > 0).astype(int), nclass=2, name="train")
-
-
-@pytest.fixture
-def valid(be, data, rng):
-    x = rng.normal(size=(2 * N + 1, 4))
-    return ArrayIterator(x, (x[:, 0] > 0).astype(int), nclass=2, name="valid")
-
-
-@pytest.fixture
-def model(be):
-    init = GlorotUniform()
-    return Model([Affine(6, init, bias=Constant(0), activation=Tanh()), Affine(2, init, activation=Softmax())])
-
-
-def fit(model, data, callbacks, epochs=4):
-    model.fit(data, GeneralizedCost(CrossEntropyMulti()), GradientDescentMomentum(0.1, 0.9), epochs, callbacks)
+from neonlike.transforms import Softmax, Tanh
+from tests.callbacks.training import fit
 
 
 class TestSaving:

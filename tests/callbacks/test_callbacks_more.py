@@ -22,8 +22,8 @@ from neonlike.optimizers import GradientDescentMomentum
 from neonlike.transforms import CrossEntropyMulti, PrecisionRecall, Rectlin, Softmax, SumSquared
 from neonlike.visualizations import nvis
 from neonlike.visualizations.data import h5_deconv_data
-
-N = 8
+from tests.callbacks import training
+from tests.callbacks.training import N
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def data(be, rng):
 def fit(model, data, callback, epochs=1):
     callbacks = Callbacks(model, progress_bar=False, serialize=None)
     callbacks.add_callback(callback)
-    model.fit(data, GeneralizedCost(CrossEntropyMulti()), GradientDescentMomentum(0.1, 0.9), epochs, callbacks)
+    training.fit(model, data, callbacks, epochs)
 
 
 class TestMultiLabelStats:

@@ -11,36 +11,19 @@ import pytest
 
 from neonlike.callbacks import progress
 from neonlike.callbacks.callbacks import Callback, Callbacks, ProgressBarCallback, get_progress_string
-from neonlike.data import ArrayIterator
 from neonlike.initializers import GlorotUniform
 from neonlike.layers import Affine, BranchNode, GeneralizedCost, Linear, Multicost, Tree
 from neonlike.models import Model
 from neonlike.optimizers import GradientDescentMomentum
 from neonlike.transforms import CrossEntropyMulti, Softmax, SumSquared
+from tests.callbacks.training import N, fit
 
-N, NCLASS = 8, 2
-
-
-@pytest.fixture
-def data(be, rng):
-    be.bsz = N
-    x = rng.normal(size=(5 * N + 3, 4))
-    return ArrayIterator(x, (x[:, 0] > 0).astype(int), nclass=NCLASS)
-
-
-@pytest.fixture
-def valid(be, data, rng):
-    x = rng.normal(size=(2 * N + 1, 4))
-    return ArrayIterator(x, (x[:, 0] > 0).astype(int), nclass=NCLASS)
+NCLASS = 2
 
 
 @pytest.fixture
 def model(be):
     return Model([Affine(NCLASS, GlorotUniform(), activation=Softmax())])
-
-
-def fit(model, data, callbacks, epochs):
-    model.fit(data, GeneralizedCost(CrossEntropyMulti()), GradientDescentMomentum(0.1, 0.9), epochs, callbacks)
 
 
 def test_the_string():

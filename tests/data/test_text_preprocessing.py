@@ -10,13 +10,7 @@ import numpy as np
 import pytest
 
 from neonlike.data import IMDB, SICK
-from neonlike.data.text_preprocessing import (
-    clean_string,
-    get_google_word2vec_W,
-    get_paddedXY,
-    pad_data,
-    pad_sentences,
-)
+from neonlike.data.text_preprocessing import clean_string, get_google_word2vec_W, get_paddedXY, pad_data, pad_sentences
 from neonlike.errors import ArgumentError
 from neonlike.util.persist import RefusedContent, UnreadableFile
 

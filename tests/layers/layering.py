@@ -8,6 +8,8 @@ import numpy as np
 
 from neonlike.layers import Sequential
 from neonlike.layers.container import DeltasTree
+from neonlike.optimizers.base import get_param_list
+from tests.support.differences import slope
 
 Array = np.ndarray[Any, Any]
 
@@ -39,11 +41,8 @@ def shape_of(layer: Any, shape: Any) -> tuple[int, ...]:
 
 def gradient_pairs(net: Any) -> list[tuple[Any, Any]]:
     """(parameter, gradient) of all layers of a chain, or of one layer."""
-    found = []
-    for layer in net.layers_to_optimize if isinstance(net, Sequential) else [net]:
-        params = layer.get_params() if layer.has_params else []
-        found += [pair for pair, _ in (params if isinstance(params, list) else [params])]
-    return found
+    layers = net.layers_to_optimize if isinstance(net, Sequential) else [net] if net.has_params else []
+    return [pair for pair, _ in get_param_list(layers)]
 
 
 def check_gradients(net: Any, x: Array, rng: np.random.Generator, rtol: float = 1e-6, step: float = 1e-6) -> None:
@@ -53,25 +52,14 @@ def check_gradients(net: Any, x: Array, rng: np.random.Generator, rtol: float = 
     """
     be = net.be
     inputs = tensor(be, x)
-    weights = rng.normal(size=net.fprop(inputs).shape)
+    weights = rng.normal(size=net.fprop(tensor(be, x)).shape)
 
     def loss() -> float:
-        return float((net.fprop(inputs).get() * weights).sum())
+        return float((net.fprop(tensor(be, inputs.get())).get() * weights).sum())  # layers in place overwrite a copy
 
-    inputs.set(x)
-    net.fprop(inputs)
+    loss()
     deltas = net.bprop(tensor(be, weights)).get().copy()
-    gradients = [(inputs, deltas)] + [(p, g.get().copy()) for p, g in gradient_pairs(net)]
-    for parameter, gradient in gradients:
-        kept, direction = parameter.get().copy(), rng.normal(size=parameter.shape)
-        ends = []
-        for sign in (1, -1):
-            inputs.set(x)  # which layers in place have overwritten
-            parameter.set(kept + sign * step * direction)
-            ends.append(loss())
-        inputs.set(x)
-        parameter.set(kept)
-        found = (ends[0] - ends[1]) / (2 * step)
-        np.testing.assert_allclose(
-            float((gradient * direction).sum()), found, rtol=rtol, atol=rtol * np.abs(gradient).max()
-        )
+    for parameter, gradient in [(inputs, deltas)] + [(p, g.get().copy()) for p, g in gradient_pairs(net)]:
+        direction = rng.normal(size=parameter.shape)
+        found = slope(loss, parameter, direction, step)
+        np.testing.assert_allclose((gradient * direction).sum(), found, rtol=rtol, atol=rtol * np.abs(gradient).max())

@@ -9,18 +9,7 @@ import numpy as np
 import pytest
 
 from neonlike.initializers import Gaussian, Uniform
-from neonlike.layers import (
-    LRN,
-    LSTM,
-    Affine,
-    Conv,
-    Linear,
-    MergeBroadcast,
-    MergeSum,
-    Pooling,
-    Sequential,
-    SkipNode,
-)
+from neonlike.layers import LRN, LSTM, Affine, Conv, Linear, MergeBroadcast, MergeSum, Pooling, Sequential, SkipNode
 from neonlike.layers.core.parts import part_of, reshaped, transposed
 from neonlike.transforms import Logistic, Rectlin, Softmax, Tanh
 from tests.layers.layering import ready, tensor

@@ -19,17 +19,10 @@ from neonlike.models import Model
 from neonlike.optimizers import GradientDescentMomentum, RMSProp
 from neonlike.transforms import CrossEntropyMulti, Softmax, Tanh
 from tests.layers.layering import check_gradients, ready
+from tests.support.numbers import close, numbers
 
 N = 4
 pytestmark = [pytest.mark.engines("numpy"), pytest.mark.samples(N)]
-
-
-def numbers(*shape: int, seed: int = 0) -> Any:
-    return np.random.default_rng(seed).standard_normal(shape)
-
-
-def close(got: Any, wanted: Any, tolerance: float = 1e-9) -> None:
-    np.testing.assert_allclose(got.get() if hasattr(got, "get") else got, wanted, tolerance, tolerance)
 
 
 def swish(x: Any, w: Any) -> Any:

@@ -7,25 +7,10 @@ import pytest
 
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
 from neonlike.initializers import Constant, Gaussian, IdentityInit, Uniform
-from neonlike.layers import (
-    Activation,
-    Bias,
-    BranchNode,
-    DataTransform,
-    Dropout,
-    Linear,
-    Reshape,
-    Sequential,
-    SkipNode,
-)
+from neonlike.layers import Activation, Bias, BranchNode, DataTransform, Dropout, Linear, Reshape, Sequential, SkipNode
 from neonlike.layers.container import DeltasTree
 from neonlike.layers.layer import interpret_in_shape
-from neonlike.transforms import (
-    Logistic,
-    Normalizer,
-    Softmax,
-    Tanh,
-)
+from neonlike.transforms import Logistic, Normalizer, Softmax, Tanh
 from tests.layers.layering import ready, tensor
 
 N = 4

@@ -32,25 +32,11 @@ from neonlike.layers import (
 from neonlike.layers.layer import ParameterLayer
 from neonlike.models import Model
 from neonlike.optimizers import GradientDescentMomentum
-from neonlike.transforms import (
-    CrossEntropyMulti,
-    Logistic,
-    Normalizer,
-    Rectlin,
-    Softmax,
-    Tanh,
-)
+from neonlike.transforms import CrossEntropyMulti, Logistic, Normalizer, Rectlin, Softmax, Tanh
+from tests.support.numbers import close, numbers
 
 N = 4
 pytestmark = [pytest.mark.engines("numpy"), pytest.mark.samples(N)]
-
-
-def numbers(*shape: int, seed: int = 0) -> Any:
-    return np.random.default_rng(seed).standard_normal(shape)
-
-
-def close(got: Any, wanted: Any, tolerance: float = 1e-9) -> None:
-    np.testing.assert_allclose(got.get() if hasattr(got, "get") else got, wanted, tolerance, tolerance)
 
 
 def mlp(*more: Any) -> Sequential:

@@ -24,15 +24,9 @@ from neonlike.transforms import (
     SumSquared,
     Tanh,
 )  # fmt: skip
+from tests.support.clusters import NCLASS, NIN, samples
 
-NIN, NCLASS = 5, 3
 pytestmark = pytest.mark.backend
-
-
-def samples(count: int, seed: int = 0) -> tuple[Any, Any]:
-    rng = np.random.default_rng(seed)
-    labels = rng.integers(NCLASS, size=count)
-    return 2 * np.eye(NCLASS, NIN)[labels] + rng.normal(size=(count, NIN)), labels
 
 
 def network(kind: str) -> Model:

@@ -29,6 +29,7 @@ from neonlike.layers import (
 from neonlike.layers.container import Decoder, Encoder
 from neonlike.models import Model
 from neonlike.optimizers import GradientDescentMomentum
+from neonlike.optimizers.base import get_param_list
 from neonlike.transforms import (
     CrossEntropyBinary,
     CrossEntropyMulti,
@@ -40,6 +41,7 @@ from neonlike.transforms import (
     SumSquared,
     Tanh,
 )
+from tests.support.differences import slope
 
 N, NIN, NCLASS = 16, 6, 3
 pytestmark = pytest.mark.engines("numpy", "c")
@@ -55,22 +57,12 @@ def check(model, cost, x, t, rng, rtol):
     columns = (y[0] if isinstance(y, list) else y).shape[1]
     errors = cost.get_errors(y, t)
     model.bprop(errors)
-    parameters = [entry for layer in model.layers_to_optimize for entry in as_list(layer.get_params())]
-    gradients = [(parameter, gradient.get().copy()) for (parameter, gradient), _ in parameters]
-    for parameter, gradient in gradients:
+    parameters = get_param_list(model.layers_to_optimize)
+    for parameter, gradient in [(parameter, gradient.get().copy()) for (parameter, gradient), _ in parameters]:
         for _ in range(2):  # random projections check all entries at once
             direction = rng.normal(size=gradient.shape)
-            start, h, ends = parameter.get().copy(), 1e-6, []
-            for sign in (1, -1):
-                parameter[:] = start + sign * h * direction
-                ends.append(value())
-            parameter[:] = start
-            found = (ends[0] - ends[1]) / (2 * h)
+            found = slope(value, parameter, direction)
             assert (gradient * direction).sum() == pytest.approx(found, rel=rtol, abs=1e-7)
-
-
-def as_list(params):
-    return params if isinstance(params, list) else [params]
 
 
 def gates():

@@ -8,60 +8,23 @@ import pytest
 from neonlike.callbacks.callbacks import Callbacks
 from neonlike.data import ArrayIterator, NervanaDataIterator
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
-from neonlike.initializers import Constant, Gaussian, GlorotUniform
-from neonlike.layers import Affine, Dropout, GeneralizedCost, Linear, Sequential
+from neonlike.initializers import Gaussian
+from neonlike.layers import Affine, GeneralizedCost, Linear, Sequential
 from neonlike.logger import logger
 from neonlike.models import Model
 from neonlike.optimizers import Adam, GradientDescentMomentum, MultiOptimizer, RMSProp, Schedule
 from neonlike.optree.dialect import neon_dialect
 from neonlike.optree.values import values
-from neonlike.transforms import CrossEntropyMulti, Misclassification, Rectlin, Softmax, TopKMisclassification
-
-N, NIN, NCLASS = 16, 6, 3
-
-
-def clusters(ndata, rng):
-    """Points around one centre for each class."""
-    labels = rng.integers(NCLASS, size=ndata)
-    centres = 3 * np.eye(NCLASS, NIN)
-    return centres[labels] + rng.normal(size=(ndata, NIN)), labels
-
-
-def layers(dropout=False):
-    init = GlorotUniform()
-    return [
-        Affine(8, init, bias=Constant(0), activation=Rectlin()),
-        *([Dropout(0.8)] if dropout else []),
-        Affine(NCLASS, init, bias=Constant(0), activation=Softmax()),
-    ]
-
-
-def cost():
-    return GeneralizedCost(CrossEntropyMulti())
-
-
-def weights(model):
-    return [layer.W.get().copy() for layer in model.layers_to_optimize]
-
-
-@pytest.fixture
-def data(be, rng):
-    be.bsz = N
-    return ArrayIterator(*clusters(6 * N, rng), nclass=NCLASS)
-
-
-@pytest.fixture
-def trained(be, data):
-    model = Model(layers())
-    model.fit(data, cost(), GradientDescentMomentum(0.1, 0.9), 2)
-    return model
+from neonlike.transforms import CrossEntropyMulti, Misclassification, Softmax, TopKMisclassification
+from tests.models.perceptron import N, cost, layers, weights
+from tests.support.clusters import NCLASS, NIN, samples
 
 
 class TestFit:
     """The training loop."""
 
     def test_it_learns(self, be, data):
-        model = Model(layers(dropout=True))
+        model = Model(layers(dropout=0.8))
         before = model.eval(data, Misclassification()).item()
         model.fit(data, cost(), GradientDescentMomentum(0.1, 0.9), 20)
         after = model.eval(data, Misclassification()).item()
@@ -82,7 +45,7 @@ class TestFit:
         for _ in range(2):
             be.rng_reset()
             data.reset()
-            model = Model(layers(dropout=True))
+            model = Model(layers(dropout=0.8))
             model.fit(data, cost(), GradientDescentMomentum(0.1, 0.9), 3)
             results.append(weights(model))
         for a, b in zip(*results, strict=True):
@@ -200,7 +163,7 @@ class TestEvaluation:
 
     def test_a_partial_last_batch(self, be, rng):
         be.bsz = N
-        x, labels = clusters(2 * N + 5, rng)
+        x, labels = samples(2 * N + 5, rng, 3)
         data = ArrayIterator(x, labels, nclass=NCLASS)
         model = Model(layers())
         outputs = model.get_outputs(data)
@@ -221,8 +184,8 @@ class TestEvaluation:
             shape, nbatches, ndata = (4, 5), 2, 3
 
             def __iter__(self):
-                for samples in ([0, 1], [2, 0]):
-                    batch = x[samples].reshape(2, 4, 5).transpose(1, 2, 0)
+                for rows in ([0, 1], [2, 0]):
+                    batch = x[rows].reshape(2, 4, 5).transpose(1, 2, 0)
                     yield be.array(batch.reshape(4, 5 * 2)), None
 
             def reset(self):
@@ -262,7 +225,7 @@ class TestEvaluation:
         assert callbacks.callback_data["cost/loss"][0] == pytest.approx(loss, rel=1e-5)
 
     def test_dropout_only_scales_in_evaluation(self, be, data):
-        model = Model(layers(dropout=True))
+        model = Model(layers(dropout=0.8))
         np.testing.assert_array_equal(model.get_outputs(data), model.get_outputs(data))
 
     def test_a_metric_class_is_refused(self, be, data):

@@ -11,60 +11,16 @@ import numpy as np
 import pytest
 
 from neonlike.callbacks import Callbacks
-from neonlike.data import ArrayIterator
 from neonlike.errors import ArgumentError, DTypeError, NeonlikeError, NotDefined
-from neonlike.initializers import Constant, GlorotUniform
-from neonlike.layers import LSTM, Affine, Dropout, GeneralizedCost, MergeBroadcast, Sequential
+from neonlike.initializers import Constant
+from neonlike.layers import LSTM, Affine, MergeBroadcast, Sequential
 from neonlike.models import Model
 from neonlike.optimizers import Adam, GradientDescentMomentum, MultiOptimizer, RMSProp, ShiftAdaMax, StepSchedule
 from neonlike.optree.dialect import neon_dialect
-from neonlike.transforms import (
-    CrossEntropyMulti,
-    Logistic,
-    Rectlin,
-    Softmax,
-    Tanh,
-)
+from neonlike.transforms import Logistic, Tanh
+from tests.models.perceptron import cost, layers, weights
+from tests.support.clusters import NIN
 from tests.support.engines import ON_GPU
-
-N, NIN, NCLASS = 16, 6, 3
-
-
-def clusters(ndata, rng):
-    """Points around one centre for each class."""
-    labels = rng.integers(NCLASS, size=ndata)
-    centres = 3 * np.eye(NCLASS, NIN)
-    return centres[labels] + rng.normal(size=(ndata, NIN)), labels
-
-
-def layers(dropout=False):
-    init = GlorotUniform()
-    return [
-        Affine(8, init, bias=Constant(0), activation=Rectlin()),
-        *([Dropout(0.8)] if dropout else []),
-        Affine(NCLASS, init, bias=Constant(0), activation=Softmax()),
-    ]
-
-
-def cost():
-    return GeneralizedCost(CrossEntropyMulti())
-
-
-def weights(model):
-    return [layer.W.get().copy() for layer in model.layers_to_optimize]
-
-
-@pytest.fixture
-def data(be, rng):
-    be.bsz = N
-    return ArrayIterator(*clusters(6 * N, rng), nclass=NCLASS)
-
-
-@pytest.fixture
-def trained(be, data):
-    model = Model(layers())
-    model.fit(data, cost(), GradientDescentMomentum(0.1, 0.9), 2)
-    return model
 
 
 class TestStorage:
@@ -130,14 +86,14 @@ class TestStorage:
             return model
 
         be.rng_reset()
-        whole = weights(train(4, Model(layers(dropout=True))))
+        whole = weights(train(4, Model(layers(dropout=0.8))))
         be.rng_reset()
         data.reset()
-        half = train(2, Model(layers(dropout=True)))
+        half = train(2, Model(layers(dropout=0.8)))
         path = str(tmp_path / "half.p")
         half.save_params(path)
         be.rng.uniform(size=1000)  # whatever happened in between
-        model = Model(path if how == "path" else layers(dropout=True))
+        model = Model(path if how == "path" else layers(dropout=0.8))
         if how == "load_params":
             model.load_params(path)
         resumed = weights(train(4, model, model_file=path if how == "callbacks" else None))

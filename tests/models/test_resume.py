@@ -18,7 +18,6 @@ from neonlike.initializers import Constant, GlorotUniform
 from neonlike.layers import (
     Affine,
     BranchNode,
-    Dropout,
     GeneralizedCost,
     MergeBroadcast,
     MergeSum,
@@ -40,8 +39,10 @@ from neonlike.optimizers import (
 )
 from neonlike.transforms import CrossEntropyMulti, Misclassification, Rectlin, Softmax
 from neonlike.util import interrupts
+from tests.models.perceptron import layers
+from tests.support.clusters import NCLASS, NIN, samples
 
-N, NDATA, NIN, NCLASS = 8, 45, 6, 3
+N, NDATA = 8, 45
 PER_EPOCH = [6, 6, 5, 6]  # minibatches: an epoch begins where the last one ended, at samples 0, 3, 6, 1
 
 OPTIMIZERS = {
@@ -60,19 +61,10 @@ class Experiment:
 
     def __init__(self, be, optimizer="momentum", model=None, clip=False, **callbacks):
         self.be = gen_backend(be.backend_name, rng_seed=0, batch_size=N)
-        rng = np.random.default_rng(1)
-        labels = rng.integers(NCLASS, size=NDATA)
-        x = 2 * np.eye(NCLASS, NIN)[labels] + rng.normal(size=(NDATA, NIN))
+        x, labels = samples(NDATA, 1)
         self.data = ArrayIterator(x, labels, nclass=NCLASS)
         self.valid = ArrayIterator(x[:20], labels[:20], nclass=NCLASS)
-        if model is None:
-            init = GlorotUniform()
-            model = [
-                Affine(8, init, bias=Constant(0), activation=Rectlin()),
-                Dropout(0.7),
-                Affine(NCLASS, init, bias=Constant(0), activation=Softmax()),
-            ]
-        self.model = Model(model)
+        self.model = Model(layers(dropout=0.7) if model is None else model)
         self.optimizer = OPTIMIZERS[optimizer]()
         self.callbacks = Callbacks(
             self.model, eval_set=self.valid, eval_freq=1, metric=Misclassification(), progress_bar=False, **callbacks

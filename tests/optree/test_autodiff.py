@@ -16,6 +16,7 @@ from neonlike.optree.functions import COMPOSED, F
 from neonlike.optree.node import OpTreeNode
 from neonlike.optree.ops import NON_DIFFERENTIABLE, OPS, Kind, OpSpec
 from neonlike.optree.walk import postorder
+from tests.support import differences
 from tests.support.float64.reference import BROADCASTS, LAYOUTS, domains, plain, rows, sample
 from tests.support.trees import Grower
 
@@ -33,19 +34,9 @@ def slope(compute: Callable[[], float], tensor: Any, direction: Any) -> tuple[fl
 
     Where the function bends too much for the first step, shorter ones are tried.
     """
-    start = tensor.get()
-
-    def difference(step: float) -> float:
-        ends = []
-        for sign in (1, -1):
-            tensor[:] = start + sign * step * direction
-            ends.append(compute())
-        tensor[:] = start
-        return (ends[0] - ends[1]) / (2 * step)
-
     found = []
     for step in (STEP, STEP / 10, STEP / 100):
-        coarse, fine = difference(step), difference(step / 2)
+        coarse, fine = (differences.slope(compute, tensor, direction, h) for h in (step, step / 2))
         found.append((abs(fine - coarse), (4 * fine - coarse) / 3))
         if found[-1][0] <= 1e-4 * (1 + abs(fine)):
             break

@@ -12,12 +12,9 @@ from neonlike.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from neonlike.transforms import GELU, Explin, Logistic, Rectlin, SiLU, Softmax, SumSquared, Swish, Tanh
 from neonlike.transforms.transform import Transform
 from tests.support.engines import new_backend
+from tests.support.numbers import numbers
 
 pytestmark = pytest.mark.optree
-
-
-def numbers(*shape: int, seed: int = 0) -> Any:
-    return np.random.default_rng(seed).standard_normal(shape)
 
 
 # Gradients of functions ---------------------------------------------------------------------------------------------

@@ -11,14 +11,11 @@ import pytest
 from neonlike.backends import Autodiff
 from neonlike.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from tests.support.engines import new_backend
+from tests.support.numbers import numbers
 
 pytestmark = pytest.mark.optree
 
 X, W, BIAS = (3, 6, 7, 4), (3, 3, 2, 5), (5, 1)
-
-
-def numbers(*shape: int, seed: int = 0) -> Any:
-    return np.random.default_rng(seed).standard_normal(shape)
 
 
 def flat(be: Any, tensor: Any) -> Any:

@@ -15,13 +15,10 @@ from neonlike.optree.node import OpTreeNode
 from neonlike.optree.ops import OPS
 from neonlike.optree.sweep import Sweep, gradients
 from neonlike.optree.tape import Rule, ruled
+from tests.support.numbers import numbers
 from tests.support.trees import Grower
 
 pytestmark = pytest.mark.engines("numpy")
-
-
-def numbers(*shape: int, seed: int = 0) -> Any:
-    return np.random.default_rng(seed).standard_normal(shape)
 
 
 FUNCTIONS: dict[str, Any] = {

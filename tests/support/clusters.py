@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from neonlike.data import ArrayIterator
@@ -9,8 +11,13 @@ from neonlike.data import ArrayIterator
 NIN, NCLASS = 6, 3
 
 
-def clusters(count: int, seed: int = 1) -> ArrayIterator:
-    """``count`` points of NIN values in NCLASS classes."""
+def samples(count: int, seed: int | np.random.Generator = 0, apart: float = 2) -> tuple[Any, Any]:
+    """``count`` points of NIN values in NCLASS classes, and their classes."""
     rng = np.random.default_rng(seed)
     labels = rng.integers(NCLASS, size=count)
-    return ArrayIterator(2 * np.eye(NCLASS, NIN)[labels] + rng.normal(size=(count, NIN)), labels, nclass=NCLASS)
+    return apart * np.eye(NCLASS, NIN)[labels] + rng.normal(size=(count, NIN)), labels
+
+
+def clusters(count: int, seed: int = 1) -> ArrayIterator:
+    """``count`` points of NIN values in NCLASS classes."""
+    return ArrayIterator(*samples(count, seed), nclass=NCLASS)

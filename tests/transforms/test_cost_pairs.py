@@ -30,14 +30,7 @@ from neonlike.layers import (
 from neonlike.layers.core import cost as cost_module
 from neonlike.models import Model
 from neonlike.optree.dialect import neon_dialect
-from neonlike.transforms import (
-    Cost,
-    CrossEntropyMulti,
-    Logistic,
-    SmoothL1Loss,
-    Softmax,
-    SumSquared,
-)  # fmt: skip
+from neonlike.transforms import Cost, CrossEntropyMulti, Logistic, SmoothL1Loss, Softmax, SumSquared  # fmt: skip
 from tests.fuzz.pairs import ACTIVATIONS, COSTS, differences
 
 ROWS, N = 6, 4

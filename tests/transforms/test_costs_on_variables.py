@@ -23,17 +23,10 @@ from neonlike.layers import (
     Tree,
 )
 from neonlike.transforms import CrossEntropyBinary, CrossEntropyMulti, GANCost, Logistic, Softmax, SumSquared, Tanh
+from tests.support.numbers import close, numbers
 
 N = 4
 pytestmark = [pytest.mark.engines("numpy"), pytest.mark.samples(N)]
-
-
-def numbers(*shape: int, seed: int = 0) -> Any:
-    return np.random.default_rng(seed).standard_normal(shape)
-
-
-def close(got: Any, wanted: Any, tolerance: float = 1e-9) -> None:
-    np.testing.assert_allclose(got.get() if hasattr(got, "get") else got, wanted, tolerance, tolerance)
 
 
 @pytest.mark.engines("numpy", "c")

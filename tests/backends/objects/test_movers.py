@@ -8,14 +8,7 @@ import numpy as np
 import pytest
 
 from neonlike.backends.descriptors import TensorDesc
-from neonlike.errors import (
-    ArgumentError,
-    DTypeError,
-    IndexRangeError,
-    MissingArgument,
-    OtherBackend,
-    ShapeError,
-)
+from neonlike.errors import ArgumentError, DTypeError, IndexRangeError, MissingArgument, OtherBackend, ShapeError
 from tests.support.engines import new_backend, sampled
 
 pytestmark = pytest.mark.engines("numpy", "c")

@@ -14,12 +14,13 @@ from neonlike.layers.blueprint import Blueprint
 from neonlike.optimizers import Adam, GradientDescentMomentum
 from neonlike.transforms import Logistic, Tanh
 from neonlike.transforms.transform import Transform
-from tests.layers.blueprint.blueprinted import check_gradients, close, filled, run
+from tests.layers.blueprint.blueprinted import check_gradients, filled, run
 from tests.support.float64.conv_loops import Sizes as ConvSizes
 from tests.support.float64.conv_loops import forward as convolved
 from tests.support.float64.pool_loops import Sizes as PoolSizes
 from tests.support.float64.pool_loops import backward as unpooled
 from tests.support.float64.pool_loops import forward as pooled
+from tests.support.numbers import close
 
 pytestmark = pytest.mark.engines("numpy", "c")
 

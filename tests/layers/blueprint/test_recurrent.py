@@ -12,8 +12,10 @@ from neonlike.errors import ArgumentError, ShapeError
 from neonlike.layers.recurrent import BiLSTM, BiRNN
 from neonlike.optimizers import GradientDescentMomentum
 from neonlike.transforms import Logistic, Tanh
-from tests.layers.blueprint.blueprinted import check_gradients, close, filled, run
+from tests.layers.blueprint.blueprinted import check_gradients, filled, run
+from tests.support.differences import slope
 from tests.support.float64.recurrent_loops import Loop
+from tests.support.numbers import close
 
 pytestmark = pytest.mark.engines("numpy", "c")
 
@@ -144,13 +146,8 @@ def test_gradients_by_the_states(be64: Backend, cell: str, direction: str) -> No
     pairs += [*zip(layer.weights, layer.diff_weights), *zip(layer.bias, layer.diff_bias)]
     assert len(pairs) == 1 + len(begins) + 4 and len(begins) == len(errors)
     for tensor, gradient in [(tensor, gradient.get().copy()) for tensor, gradient in pairs]:
-        kept, direction_ = tensor.get().copy(), rng.normal(size=tensor.shape)
-        ends = []
-        for sign in (1, -1):
-            tensor.set(kept + sign * 1e-6 * direction_)
-            ends.append(loss())
-        tensor.set(kept)
-        close((gradient * direction_).sum(), (ends[0] - ends[1]) / 2e-6, 1e-6)
+        towards = rng.normal(size=tensor.shape)
+        close((gradient * towards).sum(), slope(loss, tensor, towards), 1e-6)
     assert [desc.shape for desc in (*bp.weights_desc, *bp.bias_desc)] == [one.shape for one in layer.parameters]
     before = [one.get().copy() for one in layer.parameters]
     layer.backward(GradientDescentMomentum(0.5, 0.0))

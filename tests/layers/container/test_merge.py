@@ -26,6 +26,7 @@ from neonlike.nervanaobject import build
 from neonlike.optimizers.base import get_param_list
 from neonlike.transforms import Logistic, Normalizer, Rectlin, Tanh
 from tests.layers.container.branched import affine, compare, linear, set_up
+from tests.support.differences import slope
 from tests.support.float64.network_reference import Network
 from tests.support.float64.recurrent_loops import make
 
@@ -232,13 +233,9 @@ class TestNests:
         net.fprop(x)
         net.bprop(be64.array(e))
         for layer in net.layers_to_optimize[::3]:
-            direction, W = rng.normal(size=layer.W.shape), layer.W.get()
-            found = []
-            for step in (1e-5, -1e-5):
-                layer.W[:] = be64.array(W + step * direction)
-                found.append((net.fprop(x).get() * e).sum())
-            layer.W[:] = be64.array(W)
-            assert (found[0] - found[1]) / 2e-5 == pytest.approx((layer.dW.get() * direction).sum(), rel=1e-6)
+            direction = rng.normal(size=layer.W.shape)
+            found = slope(lambda: (net.fprop(x).get() * e).sum(), layer.W, direction, 1e-5)
+            assert found == pytest.approx((layer.dW.get() * direction).sum(), rel=1e-6)
 
     def test_descriptions_rebuild_them_with_their_weights(self, be64, rng):
         layers = [affine(5), MergeSum(NESTS["merges within"](), name="sum"),
@@ -304,14 +301,9 @@ class TestOtherLayers:
         parameters = get_param_list(net.layers_to_optimize)
         gradients = [grad.get() for (_, grad), _ in parameters]
         for ((parameter, _), _), gradient in zip(parameters, gradients, strict=True):
-            direction, values = rng.normal(size=parameter.shape), parameter.get()
-            found = []
-            for step in (1e-5, -1e-5):
-                parameter[:] = be64.array(values + step * direction)
-                found.append((net.fprop(x).get() * e).sum())
-            parameter[:] = be64.array(values)
-            expected = (gradient * direction).sum()
-            assert (found[0] - found[1]) / 2e-5 == pytest.approx(expected, rel=1e-4, abs=1e-8)
+            direction = rng.normal(size=parameter.shape)
+            found = slope(lambda: (net.fprop(x).get() * e).sum(), parameter, direction, 1e-5)
+            assert found == pytest.approx((gradient * direction).sum(), rel=1e-4, abs=1e-8)
 
 
 @pytest.mark.parametrize("merge", [MergeSum, lambda layers: MergeBroadcast(layers, "depth")])

@@ -13,7 +13,9 @@ from neonlike.layers import Affine, BiBNRNN, BiLSTM, BiRNN, DeepBiLSTM, DeepBiRN
 from neonlike.layers.recurrent import BiSum
 from neonlike.models import Model
 from neonlike.transforms import Logistic, Softmax, Tanh
-from tests.support.float64.recurrent_loops import Loop, close, ready
+from tests.support.differences import slopes
+from tests.support.float64.recurrent_loops import Loop, ready
+from tests.support.numbers import close
 
 NIN, NOUT, T, N = 4, 3, 5, 6
 KINDS = {"rnn": BiRNN, "lstm": BiLSTM}
@@ -193,16 +195,8 @@ class TestBatchNorm:
         deltas = layer.bprop(be64.array(e)).get().copy()
         pairs = [(x, deltas)] + [(p, g.get().copy()) for (p, g), _ in layer.get_params()]
         for tensor, found in pairs:
-            values = tensor.get().copy()
-            for index in list(np.ndindex(values.shape))[::2]:
-                slope = 0.0
-                for sign in (1, -1):
-                    moved = values.copy()
-                    moved[index] += sign * 1e-5
-                    tensor.set(moved)
-                    slope += sign * cost() / 2e-5
-                close(found[index], slope, 1e-6)
-            tensor.set(values)
+            places = [*np.ndindex(tensor.shape)][::2]
+            close(np.array([found[place] for place in places]), slopes(cost, tensor, places), 1e-6)
 
     def test_forward_and_inference(self, be64: Any, rng: Any) -> None:
         layer = ready(BiBNRNN(NOUT, Gaussian(), activation=Tanh(), reset_cells=True), (NIN, T))

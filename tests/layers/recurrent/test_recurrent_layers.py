@@ -13,8 +13,10 @@ from neonlike.layers import LSTM, Affine, Recurrent
 from neonlike.layers.recurrent import get_steps, interpret_in_shape
 from neonlike.models import Model
 from neonlike.transforms import Logistic, Softmax, Swish, Tanh
-from tests.support.float64.recurrent_loops import GATES, KINDS, Loop, close, loop, make, ready
+from tests.support.differences import slopes
+from tests.support.float64.recurrent_loops import GATES, KINDS, Loop, loop, make, ready
 from tests.support.float64.rnn_formulas import ACTS
+from tests.support.numbers import close
 
 NIN, NOUT, T, N = 3, 5, 4, 6
 every_kind = pytest.mark.parametrize("kind", KINDS)
@@ -227,16 +229,7 @@ class TestPasses:
         deltas = layer.bprop(be64.array(e)).get().copy()
         gradient = layer.dW.get().copy()
         for tensor, found in ((layer.W, gradient), (x, deltas)):
-            values = tensor.get().copy()
-            numeric = np.zeros_like(values)
-            for index in np.ndindex(values.shape):
-                for sign in (1, -1):
-                    moved = values.copy()
-                    moved[index] += sign * 1e-5
-                    tensor.set(moved)
-                    numeric[index] += sign * cost() / 2e-5
-            tensor.set(values)
-            close(found, numeric, 1e-7)
+            close(found.ravel(), slopes(cost, tensor, np.ndindex(tensor.shape)), 1e-7)
 
     def test_an_image_is_read_column_by_column(self, be64: Any, rng: Any) -> None:
         """(C, H, W) as W steps of C·H features; its error has the image's shape."""

@@ -13,7 +13,8 @@ from neonlike.layers import GRU, LSTM, Affine, Dropout, Linear, Recurrent, Seque
 from neonlike.layers.recurrent import get_steps
 from neonlike.models import Model
 from neonlike.transforms import Logistic, Tanh
-from tests.support.float64.recurrent_loops import KINDS, close, loop, make, ready
+from tests.support.float64.recurrent_loops import KINDS, loop, make, ready
+from tests.support.numbers import close
 
 NIN, NOUT, T, N = 3, 5, 4, 6
 every_kind = pytest.mark.parametrize("kind", KINDS)

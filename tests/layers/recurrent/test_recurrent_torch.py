@@ -9,7 +9,8 @@ import pytest
 from neonlike.initializers import Gaussian
 from neonlike.layers import BiLSTM, BiRNN
 from neonlike.transforms import Logistic, Tanh
-from tests.support.float64.recurrent_loops import close, make, ready
+from tests.support.float64.recurrent_loops import make, ready
+from tests.support.numbers import close
 
 torch = pytest.importorskip("torch")
 

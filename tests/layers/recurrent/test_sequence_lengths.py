@@ -15,7 +15,8 @@ from neonlike.models import Model
 from neonlike.transforms import Explin, Rectlin
 from tests.layers.recurrent.test_bidirectional import Both
 from tests.layers.recurrent.test_bidirectional import make as make_both
-from tests.support.float64.recurrent_loops import KINDS, Loop, close, make, ready
+from tests.support.float64.recurrent_loops import KINDS, Loop, make, ready
+from tests.support.numbers import close
 
 NIN, NOUT, T, N = 4, 3, 5, 6
 LENGTHS = [5, 3, 0, 1, 5, 2]

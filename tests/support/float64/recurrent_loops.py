@@ -161,10 +161,6 @@ class Loop:
         return d, passed, dc, [(slice(0, 2 * n), h), (slice(2 * n, None), r * h)]
 
 
-def close(got: Any, wanted: Any, tolerance: float = 1e-9) -> None:
-    np.testing.assert_allclose(got.get() if hasattr(got, "get") else got, wanted, tolerance, tolerance)
-
-
 def loop(layer: Any, kind: str, x: Any, h0: Any = None, c0: Any = None, steps: int = 0) -> Loop:
     steps = steps or layer.nsteps
     zero = np.zeros((layer.nout, x.shape[1] // steps))
