@@ -28,76 +28,50 @@ def nothing() -> None:
 
 @dataclass(frozen=True)
 class Contender:
-    """One way to compute a case.
-
-    Parameters
-    ----------
-    name : str
-    run : callable
-        Computes once.
-    result : callable
-        The arrays that the last run produced.
-    reset : callable
-        Restores what ``run`` changes besides its result; called before the check.
-    ours : bool
-        Ours must work and be right; a peer that fails is reported and left out.
-    elapsed : callable, optional
-        ``elapsed(n)``: seconds of n runs, by the clock of a device or of another process.
-    sample : callable, optional
-        Seconds a run, measured in the contender's own way; replaces loops and warming up.
-    reference : callable, optional
-        Its own float64 reference, of a library that defines the computation in another way than the case does.
-    tolerance : float, optional
-        Largest error, of a way that rounds more than the others of its case.
-    """
+    """One way to compute a case."""
 
     name: str
     run: Callable[[], object]
+    """Computes once."""
     result: Callable[[], Sequence[Any]]
+    """The arrays that the last run produced."""
     reset: Callable[[], None] = nothing
+    """Restores what ``run`` changes besides its result; called before the check."""
     ours: bool = False
+    """Ours must work and be right; a peer that fails is reported and left out."""
     elapsed: Callable[[int], float] | None = None
+    """``elapsed(n)``: seconds of n runs, by the clock of a device or of another process."""
     sample: Callable[[], float] | None = None
+    """Seconds a run, measured in the contender's own way; replaces loops and warming up."""
     reference: Callable[[], Sequence[Any]] | None = None
+    """Its own float64 reference, of a library that defines the computation in another way than the case does."""
     tolerance: float | None = None
+    """Largest error, of a way that rounds more than the others of its case."""
 
 
 @dataclass
 class Case:
-    """One computation at one size.
-
-    Parameters
-    ----------
-    name, text : str
-        Short name, and the expression as shown.
-    size : int
-        Elements, samples, or threads.
-    contenders : list of Contender
-    reference : callable
-        float64 arrays that all contenders must reproduce.
-    nbytes : int
-        Bytes that must move: every input read once, every result written once.
-    tolerance : float
-        Largest error allowed to ours, relative to the largest value of the reference. Peers may be a hundred times
-        worse, as some are that sum in float32; the error is always shown.
-    refused : dict
-        Contender -> why it does not take part.
-    flops : int
-        Multiplications and additions, where these count and not the bytes: then no copy runs beside it.
-    checked : list of Result, optional
-        Outcome of a check in other processes; ``contenders`` are then those to measure.
-    """
+    """One computation at one size."""
 
     name: str
     text: str
+    """Short name, and the expression as shown."""
     size: int
+    """Elements, samples, or threads."""
     contenders: list[Contender]
     reference: Callable[[], Sequence[Any]]
+    """float64 arrays that all contenders must reproduce."""
     nbytes: int = 0
+    """Bytes that must move: every input read once, every result written once."""
     tolerance: float = 1e-5
+    """Largest error allowed to ours, relative to the largest value of the reference. Peers may be a hundred times
+    worse, as some are that sum in float32; the error is always shown."""
     refused: dict[str, str] = field(default_factory=dict)
+    """Contender -> why it does not take part."""
     flops: int = 0
+    """Multiplications and additions, where these count and not the bytes: then no copy runs beside it."""
     checked: list[Result] | None = None
+    """Outcome of a check in other processes; ``contenders`` are then those to measure."""
 
 
 @dataclass
@@ -188,42 +162,28 @@ class Effort:
 
 @dataclass
 class Record:
-    """Findings of a run of one subject; tables, files and pictures are made of it.
-
-    Attributes
-    ----------
-    subject : str
-        The heading of its section of RESULTS.md.
-    command : str
-        What to type to measure it again.
-    effort : Effort
-    machine : dict of str
-        Facts of the machine and the software, in the order they are shown.
-    copy : dict of float
-        Bandwidth of copies in GB/s, by name.
-    results : list of Result
-        In the order they were measured.
-    beside : list of Result
-        Those that are in ``tables`` instead of the tables by size.
-    tables : dict of list of str
-        Lines of Markdown that follow the figures of the cases, by heading.
-    verdicts, skipped : list of str
-        Which targets were met; which cases were left out, and why.
-    more : dict
-        What the JSON file has besides.
-    """
+    """Findings of a run of one subject; tables, files and pictures are made of it."""
 
     subject: str
+    """The heading of its section of RESULTS.md."""
     command: str
+    """What to type to measure it again."""
     effort: Effort
     machine: dict[str, str] = field(default_factory=dict)
+    """Facts of the machine and the software, in the order they are shown."""
     copy: dict[str, float] = field(default_factory=dict)
+    """Bandwidth of copies in GB/s, by name."""
     results: list[Result] = field(default_factory=list)
+    """In the order they were measured."""
     beside: list[Result] = field(default_factory=list)
+    """Those that are in ``tables`` instead of the tables by size."""
     tables: dict[str, list[str]] = field(default_factory=dict)
+    """Lines of Markdown that follow the figures of the cases, by heading."""
     verdicts: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
+    """Which targets were met; which cases were left out, and why."""
     more: dict[str, Any] = field(default_factory=dict)
+    """What the JSON file has besides."""
 
     def find(self, case: str, size: int, contender: str) -> Result | None:
         """A measured result, None if it was not part of this run."""

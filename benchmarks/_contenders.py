@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import _expressions
 import _machine
 import numpy as np
 from _cases import LEFT_OUT, NOT_INSTALLED, Case, Contender, Refused
 from _expressions import Expression
-from _libraries import Jax, Library, Neonlike, Run, Torch, need
+from _libraries import Jax, Library, Made, Neonlike, Run, Torch, contender, need
 
 OURS = ASSIGN, PREPARED = "neonlike assign", "neonlike prepared"
 
@@ -24,7 +23,6 @@ class Problem:
 
     Attributes
     ----------
-    expression : Expression
     inputs : dict of float32 arrays
     out_shape : tuple
         Shape of the result of an expression that replaces none of its operands.
@@ -61,7 +59,7 @@ class Place:
     """Operands of a problem in a library, and its results where it can write into them."""
 
     def __init__(self, problem: Problem, library: Library) -> None:
-        self.problem, self.library = problem, library
+        self.library = library
         self.first = {name: problem.inputs[name] for name in problem.expression.targets}
         self.operands = {name: library.put(array) for name, array in problem.inputs.items()}
         self.targets = [self.operands[name] for name in self.first]
@@ -79,33 +77,18 @@ class Place:
         """The target, unless operands are replaced, and the operands."""
         return [*([] if self.first else self.targets), *self.operands.values()]
 
-
-@dataclass
-class Set:
-    """Operands and results of one run.
-
-    Parameters
-    ----------
-    run : callable
-    results : callable
-        The library's arrays that the last run left.
-    reset : callable
-        First values to operands that are replaced, nan to results.
-    """
-
-    run: Run
-    results: Callable[[], Sequence[Any]]
-    reset: Callable[[], None]
+    def made(self, run: Run) -> Made:
+        """A call that writes into the targets."""
+        return Made(run, lambda: self.targets, reset=self.reset)
 
 
-# Sets of each library, and the functions that they run ----------------------------------------------------------
+# Ours -----------------------------------------------------------------------------------------------------------
 
 
-def neonlike_set(problem: Problem, library: Any, prepared: bool) -> Set:
+def neonlike_set(problem: Problem, library: Any, prepared: bool) -> Made:
     """Ours: an assignment, which builds the expression each time, or a prepared one."""
     place, build = Place(problem, library), problem.expression.neonlike(library.be)
-    run = our_run(library.be, build, list(place.operands.values()), place.targets, prepared)
-    return Set(run, lambda: place.targets, place.reset)
+    return place.made(our_run(library.be, build, list(place.operands.values()), place.targets, prepared))
 
 
 def our_run(be: Any, build: Callable[..., Any], operands: list[Any], targets: list[Any], prepared: bool) -> Run:
@@ -122,57 +105,49 @@ def our_run(be: Any, build: Callable[..., Any], operands: list[Any], targets: li
     return run
 
 
-def writing_set(problem: Problem, library: Library, function: Callable[..., Any]) -> Set:
-    """A function that writes into its target, or into operands."""
-    place = Place(problem, library)
-    arguments = place.arguments()
-    return Set(lambda: function(*arguments), lambda: place.targets, place.reset)
+# The function of an expression in each library ------------------------------------------------------------------
 
 
-def torch_set(problem: Problem, library: Library, function: Callable[..., Any]) -> Set:
-    """PyTorch, eager or compiled: what the function returns is the result."""
-    place, last = Place(problem, library), [None]
-    arguments = place.arguments()
+def _erf() -> Callable[..., Any] | None:
+    """SciPy's error function, since NumPy has none."""
+    if _machine.peer_versions()["scipy"] == NOT_INSTALLED:
+        return None
+    from scipy.special import erf
 
-    def run() -> None:
-        last[0] = function(*arguments)
-
-    def results() -> list[Any]:
-        return place.targets if place.first else [last[0].reshape(problem.out_shape)]
-
-    return Set(run, results, place.reset)
+    return erf
 
 
-def cupy_set(problem: Problem, library: Library, function: Callable[..., Any]) -> Set:
-    """CuPy: results are new arrays, or replace the operands they belong to."""
-    place, last = Place(problem, library), list[Any]()
-    operands, targets = list(place.operands.values()), place.targets if place.first else []
-
-    def run() -> None:
-        last[:] = _as_tuple(function(*operands))
-        for target, value in zip(targets, last):
-            target[...] = value
-
-    return Set(run, lambda: targets or last, place.reset)
+def numpy_function(problem: Problem, library: Any) -> Callable[..., Any]:
+    """The formula as one writes it in NumPy, the last operation with ``out=``."""
+    xp: Any = np
+    if problem.expression.name == "gelu":
+        if (erf := _erf()) is None:
+            raise Refused("no erf in NumPy, and scipy, which has one, is missing")
+        xp = SimpleNamespace(erf=erf, multiply=np.multiply)
+    return problem.expression.numpy(xp)
 
 
-def jax_set(problem: Problem, library: Any, function: Callable[..., Any]) -> Set:
-    """JAX: results are new arrays, in the memory of operands that are replaced; on a CPU they are waited for."""
-    count, last, operands = len(problem.expression.targets), list[Any](), list[Any]()
-    wait = library.jax.block_until_ready if library.device == "cpu" else lambda made: made
+def numexpr_function(problem: Problem, library: Any) -> Callable[..., Any]:
+    """numexpr on all threads."""
+    import numexpr
 
-    def reset() -> None:
-        operands[:] = [library.put(array) for array in problem.inputs.values()]
+    if problem.expression.numexpr is None:
+        raise Refused("not expressible: no erf, and reductions only outermost")
+    numexpr.set_num_threads(_machine.cores())
+    return partial(problem.expression.numexpr, numexpr.evaluate)
 
-    def run() -> None:
-        library.last = last[:] = _as_tuple(wait(function(*operands)))
-        operands[:count] = last[:count]
 
-    return Set(run, lambda: last, reset)
+def numba_function(problem: Problem, library: Any) -> Callable[..., Any]:
+    """Parallel loops compiled by Numba."""
+    import _numba_loops
+    from numba import set_num_threads
+
+    set_num_threads(_machine.cores())
+    return _numba_loops.loop(problem.expression.name)
 
 
 def torch_function(problem: Problem, library: Any, compiled: bool = False) -> Callable[..., Any]:
-    """The expression in PyTorch; what it makes by itself is on the library's device."""
+    """The expression in PyTorch, eager or compiled; what it makes by itself is on the library's device."""
     torch, expression = library.torch, problem.expression
     with torch.device(library.device):
         if not compiled:
@@ -196,95 +171,121 @@ def jax_function(problem: Problem, library: Any) -> Callable[..., Any]:
     return jax.jit(formula, donate_argnums=tuple(range(len(expression.targets))))  # they come first
 
 
-# On a CPU -------------------------------------------------------------------------------------------------------
+# Calls of such a function ---------------------------------------------------------------------------------------
 
 
-def _erf() -> Callable[..., Any] | None:
-    """SciPy's error function, since NumPy has none."""
-    if _machine.peer_versions()["scipy"] == NOT_INSTALLED:
-        return None
-    from scipy.special import erf
-
-    return erf
+def writing_set(problem: Problem, library: Library, function: Callable[..., Any]) -> Made:
+    """A function that writes into its target, or into operands."""
+    place = Place(problem, library)
+    arguments = place.arguments()
+    return place.made(lambda: function(*arguments))
 
 
-def plain_numpy(problem: Problem) -> Set:
-    """The formula as one writes it in NumPy, the last operation with ``out=``."""
-    xp: Any = np
-    if problem.expression.name == "gelu":
-        if (erf := _erf()) is None:
-            raise Refused("no erf in NumPy, and scipy, which has one, is missing")
-        xp = SimpleNamespace(erf=erf, multiply=np.multiply)
-    return writing_set(problem, Library(), problem.expression.numpy(xp))
+def evaluating_set(problem: Problem, library: Library, function: Callable[..., Any]) -> Made:
+    """A function of operands by name, and of the target."""
+    place = Place(problem, library)
+    return place.made(lambda: function(place.operands, place.targets[0]))
 
 
-def numexpr(problem: Problem) -> Set:
-    """numexpr on all threads."""
-    need("numexpr")
-    import numexpr as ne
+def torch_set(problem: Problem, library: Library, function: Callable[..., Any]) -> Made:
+    """PyTorch, eager or compiled: what the function returns is the result."""
+    place, last = Place(problem, library), [None]
+    arguments = place.arguments()
 
-    form = problem.expression.numexpr
-    if form is None:
-        raise Refused("not expressible: no erf, and reductions only outermost")
-    ne.set_num_threads(_machine.cores())
-    place = Place(problem, Library())
-    return Set(lambda: form(ne.evaluate, place.operands, place.targets[0]), lambda: place.targets, place.reset)
+    def run() -> None:
+        last[0] = function(*arguments)
+
+    def results() -> list[Any]:
+        return place.targets if place.first else [last[0].reshape(problem.out_shape)]
+
+    return Made(run, results, reset=place.reset)
 
 
-@lru_cache(maxsize=1)
-def _torch() -> Torch:
-    """All threads; inference mode once for the process, as entering it takes a microsecond."""
+def cupy_set(problem: Problem, library: Library, function: Callable[..., Any]) -> Made:
+    """CuPy: results are new arrays, or replace the operands they belong to."""
+    place, last = Place(problem, library), list[Any]()
+    operands, targets = list(place.operands.values()), place.targets if place.first else []
+
+    def run() -> None:
+        last[:] = _as_tuple(function(*operands))
+        for target, value in zip(targets, last):
+            target[...] = value
+
+    return Made(run, lambda: targets or last, reset=place.reset)
+
+
+def jax_set(problem: Problem, library: Any, function: Callable[..., Any]) -> Made:
+    """JAX: results are new arrays, in the memory of operands that are replaced; on a CPU they are waited for."""
+    count, last, operands = len(problem.expression.targets), list[Any](), list[Any]()
+    wait = library.jax.block_until_ready if library.device == "cpu" else lambda made: made
+
+    def reset() -> None:
+        operands[:] = [library.put(array) for array in problem.inputs.values()]
+
+    def run() -> None:
+        library.last = last[:] = _as_tuple(wait(function(*operands)))
+        operands[:count] = last[:count]
+
+    return Made(run, lambda: last, reset=reset)
+
+
+# Peers ----------------------------------------------------------------------------------------------------------
+
+
+class Peer(NamedTuple):
+    """A way of a library: its function of a problem, and the call that runs it."""
+
+    library: str
+    function: Callable[..., Callable[..., Any]]
+    made: Callable[..., Made]
+
+
+PEERS = {
+    "numpy": Peer("numpy", numpy_function, writing_set),
+    "numexpr": Peer("numexpr", numexpr_function, evaluating_set),
+    "torch": Peer("torch", torch_function, torch_set),
+    "torch.compile": Peer("torch", partial(torch_function, compiled=True), torch_set),
+    "numba": Peer("numba", numba_function, writing_set),
+    "cupy": Peer("cupy", cupy_function, cupy_set),
+    "cupy.fuse": Peer("cupy", partial(cupy_function, fused=True), cupy_set),
+    "jax": Peer("jax", jax_function, jax_set),
+}
+ON_CPU = ("numpy", "numexpr", "torch", "torch.compile", "numba", "jax")
+ON_GPU = ("torch", "torch.compile", "cupy", "cupy.fuse", "jax")
+SLOW_TO_COMPILE = ("torch.compile", "numba", "cupy.fuse")
+TOO_SLOW = f"{LEFT_OUT}, compiling takes seconds"
+
+
+@lru_cache
+def library_on_cpu(name: str) -> Library:
+    """A library on all threads; PyTorch in inference mode once for the process, as entering it takes a microsecond."""
+    if name == "jax":
+        return Jax("cpu")
+    if name != "torch":
+        need(name)
+        return Library()
     library = Torch("cpu")
     library.torch.set_num_threads(_machine.cores())
     library.torch.inference_mode().__enter__()
     return library
 
 
-def torch(problem: Problem, compiled: bool = False) -> Set:
-    """PyTorch on all threads, eager or compiled, without gradients."""
-    return torch_set(problem, _torch(), torch_function(problem, _torch(), compiled))
-
-
-def numba(problem: Problem) -> Set:
-    """Parallel loops compiled by Numba."""
-    need("numba")
-    import _numba_loops
-    from numba import set_num_threads
-
-    set_num_threads(_machine.cores())
-    return writing_set(problem, Library(), _numba_loops.loop(problem.expression.name))
-
-
-def jax(problem: Problem) -> Set:
-    """Compiled by JAX, on the CPU."""
-    library = Jax("cpu")
-    return jax_set(problem, library, jax_function(problem, library))
-
-
-PEERS: dict[str, Callable[[Problem], Set]] = {
-    "numpy": plain_numpy,
-    "numexpr": numexpr,
-    "torch": torch,
-    "torch.compile": lambda problem: torch(problem, compiled=True),
-    "numba": numba,
-    "jax": jax,
-}
-SLOW_TO_COMPILE = ("torch.compile", "numba")
-
-
-def names() -> list[str]:
-    """Names of all contenders, ours first."""
-    return [*OURS, *PEERS]
+def peer_made(problem: Problem, name: str, library: Library) -> Made:
+    """The call of a peer on a CPU."""
+    peer = PEERS[name]
+    return peer.made(problem, library, peer.function(problem, library))
 
 
 def make_case(be: Any, expression: Expression, size: int, slow: bool, only: str) -> Case:
     """``expression`` at ``size`` with the contender ``only``; ``slow`` admits those that take seconds to compile."""
     problem = Problem(expression, size)
     try:
+        if only in OURS:
+            ours = Neonlike(be)
+            return problem.case([contender(ours, only, neonlike_set(problem, ours, only == PREPARED), ours=True)], {})
         if not slow and only in SLOW_TO_COMPILE:
-            raise Refused(f"{LEFT_OUT}, compiling takes seconds")
-        made = neonlike_set(problem, Neonlike(be), only == PREPARED) if only in OURS else PEERS[only](problem)
+            raise Refused(TOO_SLOW)
+        library = library_on_cpu(PEERS[only].library)
+        return problem.case([contender(library, only, peer_made(problem, only, library))], {})
     except Refused as why:
         return problem.case([], {only: str(why)})
-    result = lambda: [np.asarray(array.get() if only in OURS else array) for array in made.results()]  # noqa: E731
-    return problem.case([Contender(only, made.run, result, made.reset, only in OURS)], {})

@@ -25,41 +25,28 @@ BOTH = (0, 1)
 
 @dataclass(frozen=True)
 class Expression:
-    """One expression in every language.
-
-    Parameters
-    ----------
-    name, text : str
-    inputs : dict
-        Operand -> its kind, in the order the functions take them.
-    neonlike : callable
-        ``neonlike(be)`` gives the function of tensors that builds the expression (or several).
-    array : callable
-        ``array(xp)`` gives the function of arrays, ``xp`` being NumPy or something like it.
-    numpy, torch : callable
-        ``numpy(np)`` gives a function of the target (unless operands are replaced) and the operands; ``torch(t)`` too,
-        and what that returns is the result.
-    eager, jax : callable or None
-        Instead of ``torch`` and ``array``, where PyTorch without its compiler and JAX have a better function.
-    numexpr : callable or None
-        ``numexpr(evaluate, operands, target)``; None where numexpr cannot say it.
-    out : kind of the result
-    targets : tuple of str
-        Operands that are replaced; empty for a result of its own.
-    """
+    """One expression in every language."""
 
     name: str
     text: str
     inputs: dict[str, str]
+    """Operand -> its kind, in the order the functions take them."""
     neonlike: Callable[[Any], Callable[..., Any]]
+    """``neonlike(be)`` gives the function of tensors that builds the expression (or several)."""
     array: Callable[[Any], Callable[..., Any]]
+    """``array(xp)`` gives the function of arrays, ``xp`` being NumPy or something like it."""
     numpy: Callable[[Any], Callable[..., Any]]
     torch: Callable[[Any], Callable[..., Any]]
+    """``numpy(np)`` gives a function of the target (unless operands are replaced) and the operands; ``torch(t)`` too,
+    and what that returns is the result."""
     eager: Callable[[Any], Callable[..., Any]] | None = None
     jax: Callable[[Any], Callable[..., Any]] | None = None
+    """Instead of ``torch`` and ``array``, where PyTorch without its compiler and JAX have a better function."""
     numexpr: Callable[..., Any] | None = None
+    """``numexpr(evaluate, operands, target)``; None where numexpr cannot say it."""
     out: str = FULL
     targets: tuple[str, ...] = ()
+    """Operands that are replaced; empty for a result of its own."""
 
 
 def _evaluates(text: str, **constants: float) -> Callable[..., Any]:

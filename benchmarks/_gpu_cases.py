@@ -6,22 +6,20 @@ operands are not in the L2 cache any more. Results are poisoned before they are 
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field
 from typing import Any
 
 import _contenders
 import _expressions
-import _libraries
 import numpy as np
-from _cases import LEFT_OUT, OURS, Case, Contender
-from _contenders import Set, cupy_function, cupy_set, jax_function, jax_set, torch_function, torch_set
+from _cases import OURS, Case, Contender
+from _contenders import ASSIGN, ON_GPU, PREPARED, SLOW_TO_COMPILE, TOO_SLOW
 from _expressions import Expression
-from _layers import Cell, Conv, Layer, Maps, Pool, conv2d
-from _libraries import Library, Made, Run, from_images, returns, writes
+from _layers import Cell, Layer, Maps, Pool, conv2d
+from _layers import Conv as ConvLayer
+from _libraries import Library, Made, Run, contender, from_images, returns, writes
 from _primitives import Problem
 from attention import Attention, Heads
 from batchnorm import EPS, RHO, BatchNorm
@@ -35,42 +33,28 @@ ROTATE_FROM = 1 << 20
 CACHES, MOST_SETS = 4, 16
 """All sets together are so many times as large as the L2 cache; but there are not more than this."""
 
+PRECISIONS = ("float32", "tf32", "float16", "bfloat16")
 TOLERANCES = {"float32": 2e-5, "tf32": 5e-3, "float16": 5e-3, "bfloat16": 2e-2}
 """Largest error of a product, in parts of its largest value; float16 results have 11 bits, those of bfloat16 8."""
 TOLERANCE_OF_4 = 5e-5
 """Largest error of Winograd's tiles of 4 x 4, whose transforms round more than sums do."""
 SAMPLED = 8
 """Rows and columns of a product that are compared."""
-
-METHODS: dict[str, tuple[str, bool | int]] = {
-    "auto": ("auto", True), "columns": ("columns", False), "implicit": ("implicit", False),
-    "winograd 2x2": ("winograd", 2), "winograd 4x4": ("winograd", 4),
-}  # fmt: skip
-"""Ways of ours to convolve, ``be.conv_method`` and ``be.enable_winograd``; the first is what users get."""
 CUBLAS = "cublas"
 """The product that a window of one element is, by cuBLAS alone: what a convolution of 1x1 is compared with."""
 WHOLE = "neonlike persistent"
 """Ours with all steps of a recurrent layer forward in one launch."""
 
-BOTH = ("fprop", "fprop+bprop")
+FORWARD, BACK, BOTH = ("fprop",), ("fprop", "bprop"), ("fprop", "fprop+bprop")
+PASSES = ("fprop", "bprop", "update")
 
 
 @dataclass(frozen=True)
 class Field:
-    """Who takes part.
-
-    Parameters
-    ----------
-    ours : Neonlike
-    peers : dict of Library, by name
-    absent : dict
-        Name of a library -> why it takes no part.
-    cache : int
-        Bytes of the L2 cache.
-    """
+    """The libraries that take part, by name; why others do not; and the bytes of the L2 cache."""
 
     ours: Any
-    peers: dict[str, Library]
+    peers: dict[str, Any]
     absent: dict[str, str]
     cache: int
 
@@ -79,72 +63,33 @@ class Field:
         return {name: self.absent[name] for name in names if name in self.absent}
 
 
-# Sets of operands -----------------------------------------------------------------------------------------------
-
-
 def sets_for(nbytes: int, cache: int) -> int:
     """How many sets of operands a case of ``nbytes`` takes turns with."""
     return 1 if nbytes < ROTATE_FROM else max(1, min(MOST_SETS, math.ceil(CACHES * cache / nbytes)))
 
 
-def contender(library: Library, name: str, sets: Sequence[Set], ours: bool = False) -> Contender:
-    """A contender that takes the next of ``sets`` in each run."""
-    following = itertools.cycle([each.run for each in sets])
-    run: Run = sets[0].run if len(sets) == 1 else lambda: next(following)()
-
-    def reset() -> None:
-        nonlocal following
-        following = itertools.cycle([each.run for each in sets])
-        for each in sets:
-            each.reset()
-
-    def result() -> list[Any]:
-        """Results of the first set; ours only if all other sets give the same."""
-        library.synchronize()
-        found = [library.get(array) for array in sets[0].results()]
-        for each in sets[1:] if ours else ():
-            next(following)()
-            others = [library.get(array) for array in each.results()]
-            if not all(np.array_equal(a, b) for a, b in zip(found, others)):
-                raise ArithmeticError("the same operands elsewhere in memory give another result")
-        return found
-
-    return Contender(name, run, result, reset, ours, lambda loops: library.elapsed(run, loops))
-
-
-PEERS: dict[str, tuple[str, Callable[..., Any], Callable[..., Set]]] = {
-    "torch": ("torch", torch_function, torch_set),
-    "torch.compile": ("torch", partial(torch_function, compiled=True), torch_set),
-    "cupy": ("cupy", cupy_function, cupy_set),
-    "cupy.fuse": ("cupy", partial(cupy_function, fused=True), cupy_set),
-    "jax": ("jax", jax_function, jax_set),
-}
-"""Library, maker of the function of a problem, maker of a set that runs it."""
-SLOW_TO_COMPILE = ("torch.compile", "cupy.fuse")
+# Expressions, products and copies -------------------------------------------------------------------------------
 
 
 def expression_case(expression: Expression, size: int, field: Field, slow: bool) -> Case:
     """All contenders of ``expression`` at ``size``; ``slow`` admits those that take seconds to compile."""
-    problem = _contenders.Problem(expression, size)
-    count, ours = sets_for(_expressions.nbytes(expression, size), field.cache), field.ours
+    problem, ours = _contenders.Problem(expression, size), field.ours
+    sets = range(sets_for(_expressions.nbytes(expression, size), field.cache))
     found = [
-        contender(ours, name, [_contenders.neonlike_set(problem, ours, prepared) for _ in range(count)], ours=True)
-        for name, prepared in ((_contenders.ASSIGN, False), (_contenders.PREPARED, True))
+        contender(ours, name, *(_contenders.neonlike_set(problem, ours, name == PREPARED) for _ in sets), ours=True)
+        for name in (ASSIGN, PREPARED)
     ]
-    refused = {name: field.absent[library] for name, (library, _, _) in PEERS.items() if library in field.absent}
-    for name, (of, function, make) in PEERS.items():
-        if of not in field.peers:
-            continue
-        if not slow and name in SLOW_TO_COMPILE:
-            refused[name] = f"{LEFT_OUT}, compiling takes seconds"
-            continue
-        library = field.peers[of]
-        made = function(problem, library)
-        found.append(contender(library, name, [make(problem, library, made) for _ in range(count)]))
+    refused = {}
+    for name in ON_GPU:
+        peer = _contenders.PEERS[name]
+        if peer.library in field.absent:
+            refused[name] = field.absent[peer.library]
+        elif not slow and name in SLOW_TO_COMPILE:
+            refused[name] = TOO_SLOW
+        elif library := field.peers.get(peer.library):
+            function = peer.function(problem, library)
+            found.append(contender(library, name, *(peer.made(problem, library, function) for _ in sets)))
     return problem.case(found, refused)
-
-
-# Products and copies --------------------------------------------------------------------------------------------
 
 
 def stored(precision: str) -> np.dtype[Any]:
@@ -161,35 +106,31 @@ def product_case(size: int, precision: str, field: Field) -> Case:
     some = np.unique(np.linspace(0, size - 1, SAMPLED).astype(int))
     count, ours, peers = sets_for(3 * a.nbytes, field.cache), field.ours, field.peers
 
+    def sample(product: Any) -> list[Any]:
+        return [product[some], product[:, some]]
+
     def reference() -> list[Any]:
         wide = a.astype(np.float64), b.astype(np.float64)
         return [wide[0][some] @ wide[1], wide[0] @ wide[1][:, some]]
 
-    def made(library: Library, name: str, multiply: Callable[[Any, Any, Any], Run], is_ours: bool = False) -> Contender:
+    def made(library: Library, name: str, multiply: Callable[[Any, Any, Any], Run]) -> Contender:
         sets = []
         for _ in range(count):
             out = library.put(np.full((size, size), np.nan, dtype))
-            run = multiply(library.put(a), library.put(b), out)
-            sets.append(Set(run, lambda out=out: [out], lambda out=out: library.set(out, np.nan)))
-        each = contender(library, name, sets, is_ours)
-        return replace(each, result=lambda: _rows_and_columns(each.result()[0], some))
+            sets.append(writes(multiply(library.put(a), library.put(b), out), out))
+            sets[-1].reset = lambda out=out: library.set(out, np.nan)  # type: ignore[misc]
+        return contender(library, name, *sets, sample=sample, ours=library is ours)
 
-    found = [made(ours, _contenders.PREPARED, lambda x, y, out: ours.be.prepare(out, ours.be.dot(x, y)), True)]
+    found = [made(ours, PREPARED, lambda x, y, out: ours.be.prepare(out, ours.be.dot(x, y)))]
     if torch := peers.get("torch"):
         mm = torch.torch.mm
-        found.append(
-            made(torch, "torch", lambda x, y, out: rounding(torch, precision, lambda: mm(x, y, out=out)))
-        )
+        found.append(made(torch, "torch", lambda x, y, out: rounding(torch, precision, lambda: mm(x, y, out=out))))
     if (cupy := peers.get("cupy")) and precision in ("float32", "float16"):
         found.append(made(cupy, "cupy", lambda x, y, out: lambda: cupy.cupy.matmul(x, y, out=out)))
     return Case(
         precision, f"{precision} product, {size} x {size} x {size}", size, found, reference, 3 * a.nbytes,
         TOLERANCES[precision], field.refused("torch", "cupy"), flops=2 * size**3,
     )  # fmt: skip
-
-
-def _rows_and_columns(product: Any, some: Any) -> list[Any]:
-    return [product[some], product[:, some]]
 
 
 def rounding(library: Any, precision: str, run: Run) -> Run:
@@ -270,9 +211,7 @@ class OnGpu(BatchNorm):
             return returns(run, from_images)
         _, *saved = aten.native_batch_norm(x, *weights, *moving, True, 1 - RHO, EPS)
         back = aten.native_batch_norm_backward
-        return returns(
-            lambda: back(g, x, weights[0], *moving, *saved, True, EPS, [True] * 3)[:1], from_images
-        )
+        return returns(lambda: back(g, x, weights[0], *moving, *saved, True, EPS, [True] * 3)[:1], from_images)
 
 
 @dataclass(frozen=True)
@@ -336,73 +275,88 @@ class Lookup(Problem):
         return returns(lambda: aten.embedding_dense_backward(E, words, self.layer.words, -1, False))
 
 
+
+# Sections of primitives -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Way:
+    """One of ours: the backend's settings, of which layers, N, precision and backend it takes part in, what it runs."""
+
+    name: str = OURS
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    takes: Callable[[Any, int, str, Any], bool] = lambda layer, N, precision, be: True
+    made: Callable[[Any, Any], Made] = lambda problem, library: problem.ours(library)
+    tolerance: float | None = None
+
+
 Layers = tuple[tuple[Any, int], ...]
 """Layers and their minibatches."""
 
 
-def _pool(name: str, op: str, C: int, size: int, window: int, stride: int = 1, pad: int = 0) -> Pool:
-    return Pool("gpu", name, 1, op, C, size, size, window, stride, pad)
+@dataclass(frozen=True)
+class Section:
+    """Passes of layers beside PyTorch, in some precisions."""
+
+    heading: str
+    word: str
+    """First word of the texts of its cases."""
+    kinds: Mapping[type, tuple[type[Problem], Sequence[str]]]
+    """Class of a layer -> its problem, and the passes that PyTorch has kernels for."""
+    layers: Layers
+    quick: tuple[int, ...]
+    """Positions of the layers that a quick run takes."""
+    emulated: Layers
+    """Instead, for an emulated GPU."""
+    precisions: Sequence[str] = ("float32",)
+    ways: Sequence[Way] = (Way(),)
+    copies: bool = False
+    """Copies run beside them."""
+
+    def chosen(self, quick: bool, emulated: bool) -> Layers:
+        """The layers of a run."""
+        if emulated:
+            return self.emulated
+        return tuple(self.layers[place] for place in self.quick) if quick else self.layers
+
+    def passes(self, layer: Any) -> Sequence[str]:
+        """The passes of a layer."""
+        return self.kinds[type(layer)][1]
 
 
-def _norm(name: str, C: int, size: int, window: int = 0) -> Maps:
-    return Maps("gpu", name, 1, C, size, size, window)
+def label(layer: Any, N: int) -> str:
+    """Name of a layer; of attention and cells, which have none, their sizes."""
+    return f"{layer.text}, N = {N}" if isinstance(layer, (Cell, Heads)) else layer.name
 
 
-CONVOLVED: Layers = (
-    (conv2d("gpu", "ResNet 1x1", 256, 56, 64, 1), 64),
-    (conv2d("gpu", "ResNet 3x3", 128, 28, 128, 3, 1, 1), 64),
-    (conv2d("gpu", "ResNet 3x3/2", 256, 28, 256, 3, 2, 1), 64),
-    (conv2d("gpu", "ResNet first", 3, 224, 64, 7, 2, 3), 64),
-    (conv2d("gpu", "VGG 3x3", 512, 14, 512, 3, 1, 1), 64),
-    (conv2d("gpu", "depthwise", 256, 28, 256, 3, 1, 1, groups=256), 64),
-)
-IMAGES: Layers = (
-    (_pool("max 3x3/2", "max", 64, 112, 3, 2, 1), 64),
-    (_pool("max 2x2", "max", 256, 56, 2, 2), 64),
-    (_pool("max 3x3", "max", 256, 28, 3, 1, 1), 64),
-    (_pool("mean of maps", "avg", 2048, 7, 7), 64),
-    (_norm("LRN over 5", 96, 55, 5), 64),
-)
-ATTENDED: Layers = (
-    (Heads("16x64", "4096", 1, 16, 64, 4096, 4096), 4),
-    (Heads("16x64", "causal 4096", 1, 16, 64, 4096, 4096, True), 4),
-    (Heads("16x128", "causal 2048", 1, 16, 128, 2048, 2048, True), 8),
-    (Heads("8x64", "512", 1, 8, 64, 512, 512), 64),
-)
-OTHERS: Layers = (
-    (_norm("batch norm 64x112x112", 64, 112), 64),
-    (_norm("batch norm 512x7x7", 512, 7), 64),
-    (Table("gpu", "50k words of 512", 1, 50_000, 512), 1 << 14),
-    (Cell("lstm", "1024", 1, "lstm", 1024, 1024), 32),
-    (Cell("rnn", "1024", 1, "rnn", 1024, 1024), 32),
-    (Cell("lstm", "512", 1, "lstm", 512, 512, 200), 1),
-)
-QUICK = {"convolutions": (1,), "images": (0,), "attention": (1,), "layers": (0, 2, 3)}
-"""Positions in the tables above that a quick run takes."""
-ALL = {"convolutions": CONVOLVED, "images": IMAGES, "attention": ATTENDED, "layers": OTHERS}
-EMULATED: dict[str, Layers] = {
-    "convolutions": (
-        (conv2d("gpu", "small 3x3/2", 10, 7, 12, 3, 2, 1), 4),
-        (conv2d("gpu", "small groups", 18, 5, 20, 3, 1, 1, groups=2), 2),
-        (conv2d("gpu", "small 3x3", 4, 6, 5, 3, 1, 1), 2),
-        (conv2d("gpu", "small 1x1", 10, 5, 12, 1), 4),
-    ),
-    "images": ((_pool("small max", "max", 8, 9, 3, 2, 1), 16), (_norm("small LRN", 6, 3, 5), 4)),
-    "attention": ((Heads("2x8", "causal 12", 1, 2, 8, 12, 12, True), 2),),
-    "layers": (
-        (_norm("small batch norm", 3, 8), 32),
-        (Table("gpu", "9 words of 5", 1, 9, 5), 40),
-        (Cell("lstm", "4", 1, "lstm", 4, 3, 3), 2),
-    ),
-}  # fmt: skip
-"""For an emulated GPU."""
+def primitive_case(
+    section: Section, layer: Any, N: int, which: str, precision: str, field: Field, libraries: Mapping[str, Any]
+) -> Case:
+    """A pass of a layer; ``libraries``: ours by the name of their way."""
+    problem = section.kinds[type(layer)][0](layer, N, which)
+    problem.cast(stored(precision))
+    name, found, refused = label(layer, N), [], field.refused("torch")
+    for way in section.ways:
+        library = libraries[way.name]
+        if way.takes(layer, N, precision, library.be):
+            made, more = way.made(problem, library), {"tolerance": way.tolerance}
+            found.append(contender(library, way.name, made, sample=problem.sample, ours=True, **more))
+        elif way.name == WHOLE and isinstance(layer, Cell):
+            refused[WHOLE] = "the recurrent weight does not fit the shared memory of this GPU"
+    if torch := field.peers.get("torch"):
+        made = problem.peer(torch, "torch")
+        made.run = rounding(torch, precision, made.run)
+        found.append(contender(torch, "torch", made, sample=problem.sample))
+    nbytes = problem.nbytes * stored(precision).itemsize // 4
+    if isinstance(layer, Pool) and layer.op == "max":
+        nbytes += problem.E.size  # positions, of one byte each
+    return Case(
+        f"{name} {which}", f"{section.word} {which} {precision}, {name}", N, found, problem.reference, nbytes,
+        TOLERANCES[precision], refused, problem.flops,
+    )  # fmt: skip
 
 
-def layers(section: str, quick: bool, emulated: bool) -> Layers:
-    """The layers that a section measures, with their minibatches."""
-    if emulated:
-        return EMULATED[section]
-    return tuple(ALL[section][place] for place in QUICK[section]) if quick else ALL[section]
+# Ways of ours
 
 
 def is_one(layer: Any) -> bool:
@@ -415,48 +369,21 @@ def is_tiled(layer: Any) -> bool:
     return layer.window[1:] == (3, 3) and max(layer.stride) == layer.groups == 1
 
 
-def problem_case(
-    problem: Problem, name: str, text: str, size: int, precision: str, field: Field, ways: Mapping[str, Any],
-    **more: Any,
-) -> Case:  # fmt: skip
-    """The case of a problem in a precision: ``ways`` are ours by name, beside PyTorch."""
-    found = [
-        _libraries.contender(
-            library, who, problem.ours(library), problem.sample, ours=True,
-            tolerance=TOLERANCE_OF_4 if "4x4" in who else None,
-        )
-        for who, library in ways.items()
-    ]  # fmt: skip
-    if torch := field.peers.get("torch"):
-        made = problem.peer(torch, "torch")
-        made.run = rounding(torch, precision, made.run)
-        found.append(_libraries.contender(torch, "torch", made, problem.sample))
-    case = Case(
-        name, text, size, found, problem.reference, problem.nbytes, TOLERANCES[precision], field.refused("torch"),
-        problem.flops,
-    )  # fmt: skip
-    return replace(case, **more)
+def _is_tiled_here(layer: Any, N: int, precision: str, be: Any) -> bool:
+    return is_tiled(layer) and precision == "float32"
 
 
-def conv_case(layer: Conv, N: int, which: str, precision: str, field: Field, ways: Mapping[str, Library]) -> Case:
-    """A pass of a convolution; ``ways``: ours by method."""
-    problem = Convolution(layer, N, which)
-    problem.cast(stored(precision))
-    tiled = is_tiled(layer) and precision == "float32"
-    named = {
-        OURS if method == "auto" else f"{OURS} {method}": library
-        for method, library in ways.items()
-        if tiled or METHODS[method][0] != "winograd"
-    }
-    text = f"convolution {which} {precision}, {layer.name}"
-    case = problem_case(problem, f"{layer.name} {which}", text, N, precision, field, named)
-    if is_one(layer):
-        made, library = _product(problem, ways["auto"]), ways["auto"]
-        case.contenders.insert(len(named), _libraries.contender(library, CUBLAS, made, problem.sample, ours=True))
-    return case
+def _is_whole(layer: Any, N: int, precision: str, be: Any) -> bool:
+    """Whether all steps forward are one launch where that is asked for."""
+    from neonlike.backends.gpu.primitives import rnn_persistent as persistent
+
+    if not isinstance(layer, Cell):
+        return False
+    kind = {"rnn": persistent.SIMPLE, "lstm": persistent.LSTM, "gru": persistent.GRU}[layer.kind]
+    return persistent.form(kind.gates, layer.hidden, N, 4, be.device.capabilities) is not None
 
 
-def _product(problem: Convolution, library: Any) -> Made:
+def _product(problem: Any, library: Any) -> Made:
     """The product that a convolution of 1x1 is."""
     be, layer = library.be, problem.layer
     I, F, E = (  # noqa: E741
@@ -470,59 +397,91 @@ def _product(problem: Convolution, library: Any) -> Made:
     return writes(lambda: be.compound_dot(I, E.T, F), F, shapes=[problem.F.shape])
 
 
-def image_case(layer: Any, N: int, which: str, precision: str, field: Field) -> Case:
-    """A pass of pooling or local response normalisation."""
-    problem = Pooling(layer, N, which) if isinstance(layer, Pool) else Lrn(layer, N, which)
-    problem.cast(stored(precision))
-    nbytes = problem.I.nbytes + problem.E.nbytes * (1 if isinstance(layer, Pool) else 2)
-    if getattr(layer, "op", "") == "max":
-        nbytes += problem.E.size  # positions, of one byte each
-    text = f"images, {layer.name} {which} {precision}"
-    ours = {OURS: field.ours}
-    return problem_case(
-        problem, f"{layer.name} {which}", text, problem.I.size, precision, field, ours, nbytes=nbytes
-    )
+def _convolves(method: str, tiles: int = 0, **more: Any) -> Way:
+    name = f"{OURS} {method}" + f" {tiles}x{tiles}" * bool(tiles)
+    return Way(name, {"conv_method": method, "enable_winograd": tiles or False}, **more)
 
 
-def passes(layer: Any) -> tuple[str, ...]:
-    """The passes of images that PyTorch has kernels for."""
-    return ("fprop", "bprop") if isinstance(layer, Pool) else ("fprop",)
+WAYS_TO_CONVOLVE = (
+    Way(), _convolves("columns"), _convolves("implicit"),
+    _convolves("winograd", 2, takes=_is_tiled_here),
+    _convolves("winograd", 4, takes=_is_tiled_here, tolerance=TOLERANCE_OF_4),
+    Way(CUBLAS, takes=lambda layer, N, precision, be: is_one(layer), made=_product),
+)  # fmt: skip
+"""The first is what users get."""
+WAYS_TO_UNROLL = (Way(), Way(WHOLE, {"recurrent_method": "persistent"}, _is_whole))
 
 
-def attention_case(layer: Heads, N: int, which: str, precision: str, field: Field) -> Case:
-    """A pass of some heads of ``N`` samples."""
-    problem = Attention(layer, N, which)
-    problem.cast(stored(precision))
-    text = f"attention {which} {precision}, {layer.text}, N = {N}"
-    ours = {OURS: field.ours}
-    return problem_case(problem, f"{layer.text} {which}", text, problem.E.size, precision, field, ours)
+def _pool(name: str, op: str, C: int, size: int, window: int, stride: int = 1, pad: int = 0) -> Pool:
+    return Pool("gpu", name, 1, op, C, size, size, window, stride, pad)
 
 
-def layer_case(layer: Any, N: int, which: str, field: Field, whole: Any) -> Case:
-    """A pass of a layer; ``whole``: ours with the kernels of all steps of recurrent layers."""
-    ways: dict[str, Any] = {OURS: field.ours}
-    refused, name, size = field.refused("torch"), f"{layer.name} {which}", N
-    problem: Problem
-    if isinstance(layer, Cell):
-        problem, name = Unrolled(layer, N, which), f"{layer.text}, N = {N} {which}"
-        if _is_whole(whole.be, layer, N):
-            ways[WHOLE] = whole
-        else:
-            refused[WHOLE] = "the recurrent weight does not fit the shared memory of this GPU"
-    else:
-        problem = (OnGpu if isinstance(layer, Maps) else Lookup)(layer, N, which)
-        size = problem.table.size if isinstance(layer, Table) and which == "bprop" else problem.E.size
-    return problem_case(problem, name, f"layer, {name}", size, "float32", field, ways, refused=refused)
+def _norm(name: str, C: int, size: int, window: int = 0) -> Maps:
+    return Maps("gpu", name, 1, C, size, size, window)
 
 
-def passes_of(layer: Any) -> tuple[str, ...]:
-    """The passes of other layers."""
-    return BOTH if isinstance(layer, Cell) else ("fprop", "bprop")
-
-
-def _is_whole(be: Any, cell: Cell, N: int) -> bool:
-    """Whether all steps forward are one launch where that is asked for."""
-    from neonlike.backends.gpu.primitives import rnn_persistent as persistent
-
-    kind = {"rnn": persistent.SIMPLE, "lstm": persistent.LSTM, "gru": persistent.GRU}[cell.kind]
-    return persistent.form(kind.gates, cell.hidden, N, 4, be.device.capabilities) is not None
+SECTIONS = {
+    "convolutions": Section(
+        "Convolutions", "convolution", {ConvLayer: (Convolution, PASSES)},
+        (
+            (conv2d("gpu", "ResNet 1x1", 256, 56, 64, 1), 64),
+            (conv2d("gpu", "ResNet 3x3", 128, 28, 128, 3, 1, 1), 64),
+            (conv2d("gpu", "ResNet 3x3/2", 256, 28, 256, 3, 2, 1), 64),
+            (conv2d("gpu", "ResNet first", 3, 224, 64, 7, 2, 3), 64),
+            (conv2d("gpu", "VGG 3x3", 512, 14, 512, 3, 1, 1), 64),
+            (conv2d("gpu", "depthwise", 256, 28, 256, 3, 1, 1, groups=256), 64),
+        ),
+        (1,),
+        (
+            (conv2d("gpu", "small 3x3/2", 10, 7, 12, 3, 2, 1), 4),
+            (conv2d("gpu", "small groups", 18, 5, 20, 3, 1, 1, groups=2), 2),
+            (conv2d("gpu", "small 3x3", 4, 6, 5, 3, 1, 1), 2),
+            (conv2d("gpu", "small 1x1", 10, 5, 12, 1), 4),
+        ),
+        PRECISIONS[:3], WAYS_TO_CONVOLVE,  # those of bfloat16 run on the kernels of float16
+    ),
+    "images": Section(
+        "Pooling and local response normalisation", "images", {Pool: (Pooling, BACK), Maps: (Lrn, FORWARD)},
+        (
+            (_pool("max 3x3/2", "max", 64, 112, 3, 2, 1), 64),
+            (_pool("max 2x2", "max", 256, 56, 2, 2), 64),
+            (_pool("max 3x3", "max", 256, 28, 3, 1, 1), 64),
+            (_pool("mean of maps", "avg", 2048, 7, 7), 64),
+            (_norm("LRN over 5", 96, 55, 5), 64),
+        ),
+        (0,),
+        ((_pool("small max", "max", 8, 9, 3, 2, 1), 16), (_norm("small LRN", 6, 3, 5), 4)),
+        ("float32", "float16"), copies=True,
+    ),
+    "attention": Section(
+        "Attention", "attention", {Heads: (Attention, BOTH)},
+        (
+            (Heads("16x64", "4096", 1, 16, 64, 4096, 4096), 4),
+            (Heads("16x64", "causal 4096", 1, 16, 64, 4096, 4096, True), 4),
+            (Heads("16x128", "causal 2048", 1, 16, 128, 2048, 2048, True), 8),
+            (Heads("8x64", "512", 1, 8, 64, 512, 512), 64),
+        ),
+        (1,),
+        ((Heads("2x8", "causal 12", 1, 2, 8, 12, 12, True), 2),),
+        PRECISIONS,
+    ),
+    "layers": Section(
+        "Batch normalization, lookup tables, recurrent layers", "layer",
+        {Maps: (OnGpu, BACK), Table: (Lookup, BACK), Cell: (Unrolled, BOTH)},
+        (
+            (_norm("batch norm 64x112x112", 64, 112), 64),
+            (_norm("batch norm 512x7x7", 512, 7), 64),
+            (Table("gpu", "50k words of 512", 1, 50_000, 512), 1 << 14),
+            (Cell("lstm", "1024", 1, "lstm", 1024, 1024), 32),
+            (Cell("rnn", "1024", 1, "rnn", 1024, 1024), 32),
+            (Cell("lstm", "512", 1, "lstm", 512, 512, 200), 1),
+        ),
+        (0, 2, 3),
+        (
+            (_norm("small batch norm", 3, 8), 32),
+            (Table("gpu", "9 words of 5", 1, 9, 5), 40),
+            (Cell("lstm", "4", 1, "lstm", 4, 3, 3), 2),
+        ),
+        ways=WAYS_TO_UNROLL, copies=True,
+    ),
+}  # fmt: skip

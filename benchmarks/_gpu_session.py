@@ -11,9 +11,8 @@ from typing import Any
 import _machine
 import _report
 from _cases import COPY, MEMORY_COPY, Case, Contender, Effort, Result, markdown, size_text, time_text
-from _contenders import Set
-from _gpu_cases import contender, sets_for
-from _libraries import Library, Neonlike
+from _gpu_cases import SECTIONS, sets_for
+from _libraries import Library, Neonlike, contender, writes
 from _report import Form
 from harness import Session, measure, run_case
 
@@ -39,10 +38,33 @@ def is_emulated(be: Any) -> bool:
     return "cuemu" in be.device.name
 
 
+PRODUCTS, TRANSFERS, DISPATCH = "Matrix products", "Copies between host and GPU", "Microseconds of Python a call"
+HEADINGS = {section.word: section.heading for section in SECTIONS.values()}
+"""First word of the text of a result -> the table that it belongs to."""
+
+
+def title(result: Result) -> str:
+    """The table that a result belongs to."""
+    return HEADINGS.get(result.text.split()[0], PRODUCTS if "product" in result.text else TRANSFERS)
+
+
 class GpuForm(Form):
     """Results beside PyTorch's; shares are those of copies within the GPU's memory."""
 
     baseline = "torch"
+
+    def tables(self, results: Sequence[Result]) -> dict[str, list[str]]:
+        """A row a case, a column a contender, for each heading."""
+        made = {}
+        for heading in dict.fromkeys(map(title, results)):
+            here = [r for r in results if title(r) == heading]
+            names = list(dict.fromkeys(r.contender for r in here if r.median is not None))
+            rows = []
+            for text, size in dict.fromkeys((r.text, r.size) for r in here):
+                row = {r.contender: _rate(r) for r in here if (r.text, r.size) == (text, size)}
+                rows.append([f"{text}, {size_text(size)}", *(row.get(name, "-") for name in names)])
+            made[heading] = markdown(["", *names], rows)
+        return made
 
 
 class GpuSession(Session):
@@ -56,6 +78,8 @@ class GpuSession(Session):
     """
 
     form = GpuForm()
+    heading = ""
+    """Of the table whose cases are measured."""
 
     def __init__(self, options: argparse.Namespace, be: Any, peers: dict[str, Library]) -> None:
         self.be, self.peers, self.ours = be, peers, Neonlike(be, "cuda")
@@ -117,8 +141,8 @@ class GpuSession(Session):
             def run(source: Any = source, target: Any = target) -> None:
                 driver.memcpy_dtod_async(target.ptr, source.ptr, 4 * half, self.be.stream)
 
-            sets.append(Set(run, lambda target=target: [target], lambda: None))
-        return contender(self.ours, name, sets)
+            sets.append(writes(run, target))
+        return contender(self.ours, name, *sets)
 
     # Cases with tables of their own
 
@@ -127,17 +151,11 @@ class GpuSession(Session):
         copies = self.copies if beside_copies and not case.flops else lambda nbytes: {}
         results = run_case(case, self.effort, baseline=self.form.baseline, copies=copies)
         self.beside += results
-        if heading not in self.tables:
+        if heading != self.heading:
             self.say(f"\n{heading}")
-            self.tables[heading] = []
+        self.heading = heading
         self.say("\n".join(beside_lines(results)))
         return results
-
-    def finish(self, verdicts: Sequence[str] = ()) -> int:
-        """As for all sessions; ``--results`` is refused on an emulated GPU."""
-        for heading in self.tables:
-            self.tables[heading] = self.tables[heading] or beside_table([r for r in self.beside if title(r) == heading])
-        return super().finish(verdicts)
 
     def write_results(self) -> None:
         """Replace RESULTS-gpu.md, unless the GPU is emulated."""
@@ -160,24 +178,6 @@ def _kernel_module() -> str:
     return f", {path.read_text().strip()}" if path.exists() else ""
 
 
-PRODUCTS, TRANSFERS, DISPATCH = "Matrix products", "Copies between host and GPU", "Microseconds of Python a call"
-CONVOLUTIONS, IMAGES = "Convolutions", "Pooling and local response normalisation"
-LAYERS, ATTENTION = "Batch normalization, lookup tables, recurrent layers", "Attention"
-
-
-def title(result: Result) -> str:
-    """The table that a result belongs to."""
-    if result.text.startswith("convolution"):
-        return CONVOLUTIONS
-    if result.text.startswith("images"):
-        return IMAGES
-    if result.text.startswith("attention"):
-        return ATTENTION
-    if result.text.startswith("layer"):
-        return LAYERS
-    return PRODUCTS if result.gflop_per_s is not None or "product" in result.text else TRANSFERS
-
-
 def _rate(result: Result) -> str:
     if result.median is None:
         return result.note or "-"
@@ -191,13 +191,3 @@ def beside_lines(results: Sequence[Result]) -> list[str]:
     shown = [r for r in results if not r.absent]
     name = f"{results[0].text}, {size_text(results[0].size)}"
     return [name, *(f"  {r.contender:<20}{_rate(r)}{f'; error {r.error:.0e}' if r.error else ''}" for r in shown)]
-
-
-def beside_table(results: Sequence[Result]) -> list[str]:
-    """Cases as Markdown, a column for each contender."""
-    names = list(dict.fromkeys(r.contender for r in results if r.median is not None))
-    rows = []
-    for text, size in dict.fromkeys((r.text, r.size) for r in results):
-        row = {r.contender: _rate(r) for r in results if (r.text, r.size) == (text, size)}
-        rows.append([f"{text}, {size_text(size)}", *(row.get(name, "-") for name in names)])
-    return markdown(["", *names], rows)

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 from _cases import OURS, Result, met, size_text, takes, times
 from _contenders import ASSIGN, PREPARED
-from _gpu_cases import CONVOLVED, CUBLAS, EMULATED, WHOLE, is_one, is_tiled
+from _gpu_cases import CUBLAS, PASSES, SECTIONS, WHOLE, is_one, is_tiled
 from _gpu_session import PRODUCTS, GpuSession, title
-from conv import DIRECTIONS
 from optree import speedups
 
 BANDWIDTH_TARGET, BANDWIDTH_FROM = 0.9, 1 << 24
@@ -24,34 +23,25 @@ PRODUCT_TARGET = 0.97
 """Least share of the best rate that other callers of the same library reach."""
 PEER, PEER_TARGET = "torch.compile", 1.0
 
-PASSES = tuple(DIRECTIONS)
 TORCH = "torch"
 COPY = "a copy"
 """Stands for the peer where a share of the bandwidth has a target."""
 NEWER = 9
 """Major compute capability from which on the first of two targets counts (H100), below it the second (A100)."""
-BY_NAME = {layer.name: layer for layer, _ in (*CONVOLVED, *EMULATED["convolutions"])}
+CONVOLVED = SECTIONS["convolutions"]
+BY_NAME = {layer.name: layer for layer, _ in (*CONVOLVED.layers, *CONVOLVED.emulated)}
 
 
 @dataclass(frozen=True)
 class Target:
-    """A target for cases of a kind.
-
-    Attributes
-    ----------
-    text : str
-        The kind.
-    chosen : callable
-        Whether a result is of that kind.
-    least : (float, float)
-        On GPUs of capability ``NEWER``, and on older ones.
-    peer, ours : str
-        Who is compared.
-    """
+    """A target for cases of a kind."""
 
     text: str
+    """The kind."""
     chosen: Callable[[Result], bool]
+    """Whether a result is of that kind."""
     least: tuple[float, float]
+    """On GPUs of capability ``NEWER``, and on older ones."""
     peer: str = TORCH
     ours: str = OURS
 

@@ -304,22 +304,22 @@ def reuse_memory() -> bool:
 # Calls of a library as contenders -------------------------------------------------------------------------------
 
 
+def unchanged(*arrays: Array) -> Sequence[Array]:
+    """The arrays themselves."""
+    return arrays
+
+
 @dataclass
 class Made:
-    """A call in a library.
-
-    Parameters
-    ----------
-    run : callable
-    results : callable
-        The library's arrays that the last run left.
-    back : callable
-        Brings host copies of these into our layout.
-    """
+    """A call in a library, with operands and results of its own."""
 
     run: Run
     results: Callable[[], Sequence[Any]]
-    back: Callable[..., Sequence[Array]] = lambda *arrays: arrays
+    """The library's arrays that the last run left."""
+    back: Callable[..., Sequence[Array]] = unchanged
+    """Brings host copies of these into our layout."""
+    reset: Run | None = None
+    """First values to operands that are replaced, nan to results; by default nan to results of ours."""
 
 
 def writes(run: Run, *results: Any, shapes: Sequence[tuple[int, ...]] | None = None) -> Made:
@@ -329,7 +329,7 @@ def writes(run: Run, *results: Any, shapes: Sequence[tuple[int, ...]] | None = N
     return Made(run, lambda: results, lambda *arrays: [a.reshape(shape) for a, shape in zip(arrays, shapes)])
 
 
-def returns(function: Callable[[], Any], back: Callable[..., Sequence[Array]] = lambda *arrays: arrays) -> Made:
+def returns(function: Callable[[], Any], back: Callable[..., Sequence[Array]] = unchanged) -> Made:
     """A call that makes new arrays; the last ones are given up first, so that their memory can be used again."""
     last: list[Any] = []
 
@@ -349,20 +349,38 @@ def from_images(*tensors: Array) -> list[Array]:
 
 
 def contender(
-    library: Library, name: str, made: Made, sample: Callable[..., Sequence[Array]], ours: bool = False, **more: Any
-) -> Contender:
-    """The contender ``name`` that makes this call; ``sample`` chooses of its results what is compared.
+    library: Library, name: str, *sets: Made, sample: Callable[..., Sequence[Array]] = unchanged, ours: bool = False,
+    **more: Any,
+) -> Contender:  # fmt: skip
+    """The contender ``name``, whose runs take turns with these calls; ``sample`` chooses what is compared of results.
 
-    Results are nan before the check, so that a call that computes nothing is found out.
+    Results of ours are nan before the check, so that a call that computes nothing is found out; and all calls must
+    give the same.
     """
+    following = itertools.cycle([made.run for made in sets])
+    run: Run = sets[0].run if len(sets) == 1 else lambda: next(following)()
 
     def reset() -> None:
-        for result in made.results() if ours else ():
-            library.set(result, np.float32(np.nan))
+        nonlocal following
+        following = itertools.cycle([made.run for made in sets])
+        for made in sets:
+            if made.reset is not None:
+                made.reset()
+            elif ours:
+                for result in made.results():
+                    library.set(result, np.float32(np.nan))
+
+    def read(made: Made) -> Sequence[Array]:
+        return made.back(*[library.get(array) for array in made.results()])
 
     def result() -> Sequence[Array]:
         library.synchronize()
-        return sample(*made.back(*[library.get(array) for array in made.results()]))
+        found = read(sets[0])
+        for made in sets[1:] if ours else ():
+            next(following)()
+            if not all(np.array_equal(a, b) for a, b in zip(found, read(made))):
+                raise ArithmeticError("the same operands elsewhere in memory give another result")
+        return sample(*found)
 
-    elapsed = None if library.device == "cpu" else partial(library.elapsed, made.run)
-    return Contender(name, made.run, result, reset, ours, elapsed, **more)
+    elapsed = None if library.device == "cpu" else partial(library.elapsed, run)
+    return Contender(name, run, result, reset, ours, elapsed, **more)

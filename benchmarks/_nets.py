@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
+from _layers import INCEPTION, RESNET50
 from _libraries import Array
 
 MOMENTUM = 0.9
@@ -45,10 +46,11 @@ class Pool:
 
 @dataclass(frozen=True)
 class Dense:
-    """Fully connected layer with a bias; relu but for the last one, which softmax and cross-entropy follow."""
+    """Fully connected layer; relu but for the last one, which softmax and cross-entropy follow."""
 
     outputs: int
     relu: bool = False
+    bias: bool = True
 
 
 @dataclass(frozen=True)
@@ -78,25 +80,16 @@ Node: TypeAlias = Conv | Pool | Dense | Residual | Inception | Lstm
 
 @dataclass(frozen=True)
 class Net:
-    """A network, its input and its minibatch.
-
-    Parameters
-    ----------
-    text : str
-        What a reader is told.
-    shape : tuple
-        Of an image (C, H, W); a vector (features,); or a sequence (features, steps).
-    N : int
-    layers : tuple of Node
-    rate : float
-        Of learning: steps of two ways are compared, which a network that diverges makes differ.
-    """
+    """A network, its input and its minibatch."""
 
     text: str
+    """What a reader is told."""
     shape: tuple[int, ...]
+    """Of an image (C, H, W); a vector (features,); or a sequence (features, steps)."""
     N: int
     layers: tuple[Node, ...] = field(repr=False)
     rate: float = 0.01
+    """Of learning: steps of two ways are compared, which a network that diverges makes differ."""
 
     @property
     def classes(self) -> int:
@@ -118,16 +111,16 @@ def _basic(maps: int, stride: int = 1) -> Residual:
     return Residual(body, shortcut)
 
 
-def _inception(one: int, three: tuple[int, int], five: tuple[int, int], pooled: int) -> Inception:
+def _inception(name: str) -> Inception:
     """Four branches: 1 x 1; 1 x 1 and 3 x 3; 1 x 1 and 5 x 5; pooling and 1 x 1."""
-    return Inception(
-        (
-            (Conv(one, 1),),
-            (Conv(three[0], 1), Conv(three[1], 3)),
-            (Conv(five[0], 1), Conv(five[1], 5)),
-            (Pool("max", 3, 1, 1), Conv(pooled, 1)),
-        )
+    _, _, one, reduce3, three, reduce5, five, pooled = INCEPTION[name]
+    branches = (
+        (Conv(one, 1),),
+        (Conv(reduce3, 1), Conv(three, 3)),
+        (Conv(reduce5, 1), Conv(five, 5)),
+        (Pool("max", 3, 1, 1), Conv(pooled, 1)),
     )
+    return Inception(branches)
 
 
 def _vgg() -> tuple[Node, ...]:
@@ -149,22 +142,18 @@ def _bottleneck(maps: int, stride: int = 1, first: bool = False) -> Residual:
 
 
 def _resnet50() -> tuple[Node, ...]:
-    stages = ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2))
-    blocks = [_bottleneck(maps, 1 if i else step, not i) for maps, count, step in stages for i in range(count)]
+    blocks, size = list[Node](), 56
+    for maps, count, out in RESNET50.values():
+        blocks += [_bottleneck(maps, 1 if i else size // out, first=not i) for i in range(count)]
+        size = out
     return (Conv(64, 7, 2, norm=True), Pool("max", 3, 2, 1), *blocks, Pool("avg", 7, 1), Dense(1000))
 
 
 def _googlenet() -> tuple[Node, ...]:
     down = Pool("max", 3, 2, 1)
-    return (
-        Conv(64, 7, 2), down, Conv(64, 1), Conv(192, 3), down,
-        _inception(64, (96, 128), (16, 32), 32), _inception(128, (128, 192), (32, 96), 64), down,
-        _inception(192, (96, 208), (16, 48), 64), _inception(160, (112, 224), (24, 64), 64),
-        _inception(128, (128, 256), (24, 64), 64), _inception(112, (144, 288), (32, 64), 64),
-        _inception(256, (160, 320), (32, 128), 128), down,
-        _inception(256, (160, 320), (32, 128), 128), _inception(384, (192, 384), (48, 128), 128),
-        Pool("avg", 7, 1), Dense(1000),
-    )  # fmt: skip
+    third, fourth, fifth = ([_inception(name) for name in INCEPTION if name[0] == stage] for stage in "345")
+    start = Conv(64, 7, 2), down, Conv(64, 1), Conv(192, 3), down
+    return (*start, *third, down, *fourth, down, *fifth, Pool("avg", 7, 1), Dense(1000))
 
 
 NETS = {
@@ -257,7 +246,7 @@ class Builder:
         return self.make_pool(node)
 
     def dense(self, node: Dense) -> list[Any]:
-        """Fully connected layer with a bias."""
+        """Fully connected layer."""
         inputs = self.channels if self.flat else self.channels * self.size**2
         made = self.make_dense(node, self.drawn.matrix(node.outputs, inputs, inputs))
         self.channels, self.flat = node.outputs, True

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from _libraries import Array
-from _nets import EPS, MOMENTUM, NETS, RHO, Builder, Call, Conv, Dense, Lstm, Pool, data, torch_gates
+from _nets import EPS, MOMENTUM, RHO, Builder, Call, Conv, Dense, Lstm, Net, Pool, data, torch_gates
 
 
 class OurBuilder(Builder):
@@ -47,7 +47,8 @@ class OurBuilder(Builder):
         from neonlike.layers import Affine
         from neonlike.transforms import Rectlin
 
-        made = [*Affine(node.outputs, values, bias=Constant(0), activation=Rectlin() if node.relu else None)]
+        bias, activation = Constant(0) if node.bias else None, Rectlin() if node.relu else None
+        made = [*Affine(node.outputs, values, bias=bias, activation=activation)]
         self.weighted.append((made[0], values))
         return made
 
@@ -72,23 +73,15 @@ class OurBuilder(Builder):
 
 
 class Training:
-    """A network, its optimizer and a minibatch.
+    """A network, its optimizer and a minibatch."""
 
-    Parameters
-    ----------
-    be : Backend
-    name : str
-        One of ``NETS``.
-    """
-
-    def __init__(self, be: Any, name: str) -> None:
+    def __init__(self, be: Any, net: Net) -> None:
         from neonlike.layers import Activation, GeneralizedCost
         from neonlike.models import Model
         from neonlike.optimizers import GradientDescentMomentum
         from neonlike.transforms import CrossEntropyMulti, Softmax
 
-        self.be, self.net = be, NETS[name]
-        net = self.net
+        self.be, self.net = be, net
         be.bsz = net.N
         builder = OurBuilder(net.shape)
         self.model = Model([*builder.build(net.layers), Activation(Softmax())])

@@ -2,13 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from _libraries import Array
-from _nets import EPS, MOMENTUM, NETS, RHO, Builder, Conv, Dense, Lstm, Pool, data, torch_gates
-from _sequences_torch import Way
+from _nets import EPS, MOMENTUM, RHO, Builder, Conv, Dense, Lstm, Net, Pool, data, torch_gates
+
+COMPILED, CHANNELS_LAST = "torch.compile", "torch NHWC"
+
+
+class Way:
+    """How PyTorch is to do it.
+
+    Parameters
+    ----------
+    name : str
+        ``torch``, ``torch NHWC`` or ``torch.compile``.
+    double : bool
+        In float64, as a reference.
+    device : str
+    """
+
+    def __init__(self, name: str, double: bool = False, device: str = "cpu") -> None:
+        import torch
+
+        self.torch, self.compiled, self.channels_last = torch, name == COMPILED, name == CHANNELS_LAST
+        self.dtype, self.device = torch.float64 if double else torch.float32, device
+
+    def tensor(self, array: Array, trained: bool = False) -> Any:
+        """A tensor of its own memory, rows contiguous."""
+        made = self.torch.tensor(np.ascontiguousarray(array), dtype=self.dtype)
+        return made.requires_grad_(trained)
+
+    def images(self, array: Array, axes: tuple[int, ...]) -> Any:
+        """Maps or filters of four axes, in the layout of this way."""
+        made = self.tensor(array.transpose(axes))
+        form = self.torch.channels_last if self.channels_last else self.torch.contiguous_format
+        return made.contiguous(memory_format=form).requires_grad_(True)
+
+    def wrap(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Compiled where that is the way."""
+        compiled: Callable[..., Any] = self.torch.compile(function, dynamic=False)
+        return compiled if self.compiled else function
 
 
 class TorchBuilder(Builder):
@@ -41,9 +77,10 @@ class TorchBuilder(Builder):
         return [kind(node.window, node.stride, node.pad)]
 
     def make_dense(self, node: Dense, values: Array) -> list[Any]:
-        made = self.nn.Linear(values.shape[1], node.outputs)
+        made = self.nn.Linear(values.shape[1], node.outputs, bias=node.bias)
         set_to(made.weight, values)
-        set_to(made.bias, np.zeros(node.outputs))
+        if node.bias:
+            set_to(made.bias, np.zeros(node.outputs))
         before = [] if self.flat else [self.nn.Flatten()]
         return [*before, made, *([self.nn.ReLU(inplace=True)] if node.relu else [])]
 
@@ -110,17 +147,10 @@ def _outputs_of(way: Way, lstm: Any) -> Any:
 
 
 class Training:
-    """A network, its optimizer and a minibatch.
+    """A network, its optimizer and a minibatch."""
 
-    Parameters
-    ----------
-    way : Way
-    name : str
-        One of ``NETS``.
-    """
-
-    def __init__(self, way: Way, name: str) -> None:
-        torch, net = way.torch, NETS[name]
+    def __init__(self, way: Way, net: Net) -> None:
+        torch = way.torch
         self.way, self.net = way, net
         model = way.torch.nn.Sequential(*TorchBuilder(way, net.shape).build(net.layers)).to(way.device, way.dtype)
         self.model = model.to(memory_format=torch.channels_last) if way.channels_last else model

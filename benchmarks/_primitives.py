@@ -93,9 +93,9 @@ class Problem:
         self.nbytes = layer.nbytes(N)
 
     def cast(self, dtype: Any) -> None:
-        """Store the operands in another data type."""
+        """Store the operands of floating point in another data type."""
         for name, value in vars(self).items():
-            if isinstance(value, np.ndarray):
+            if isinstance(value, np.ndarray) and value.dtype == np.float32:
                 setattr(self, name, value.astype(dtype))
 
     def reference(self) -> list[Array]:
@@ -400,10 +400,10 @@ class Primitives(Suite):
             if missing := [name for name in problem.needs if not hasattr(be, name)]:
                 raise Refused(f"{NOT_BUILT}: {', '.join(missing)}")
             library = Neonlike(be)
-            return contender(library, who, problem.ours(library), problem.sample, ours=True)
+            return contender(library, who, problem.ours(library), sample=problem.sample, ours=True)
         peer: Library = Torch("cpu") if who.startswith("torch") else Library()
         made = problem.peer(peer, who)
-        return contender(peer, who, made, problem.sample, reference=problem.reference_of(who))
+        return contender(peer, who, made, sample=problem.sample, reference=problem.reference_of(who))
 
     def form(self, options: argparse.Namespace) -> Rates:
         return Rates(self.layers, self.directions, self.compute)

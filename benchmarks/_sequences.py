@@ -8,42 +8,36 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from _layers import Cell
 from _libraries import Array
+from _nets import EPS, MOMENTUM, RHO, Dense, Net
 from _primitives import values
 
 Operands = dict[str, Array]
 Call = Callable[[], object]
 
-RATE, MOMENTUM = 0.01, 0.9
 BARE_RATE = 1e-5
 """Its gradients are sums, and the results themselves are their errors."""
 
-EPS, RHO = 1e-5, 0.9
-MLP = SimpleNamespace(N=128, sizes=(784, 1024, 1024, 10))
+MLP = Net("784-1024-1024-10", (784,), 128, (
+    Dense(1024, relu=True, bias=False), Dense(1024, relu=True, bias=False), Dense(10, bias=False),
+))  # fmt: skip
 CONV = SimpleNamespace(N=64, C=32, K=64, size=32, window=3, pooled=16, out=100)
 RNN = SimpleNamespace(N=64, out=256, cell=Cell("company", "rnn", 1, "rnn", 256, 256, 20))
 
 
 @dataclass(frozen=True)
 class Made:
-    """A sequence of one contender: its calls by name, in order, and what they compute.
-
-    Parameters
-    ----------
-    parts : dict
-        Name -> call.
-    result : callable
-        Some of the arrays that a step has written.
-    """
+    """A sequence of one contender: its calls by name, in order, and what they compute."""
 
     parts: dict[str, Call]
+    """Name -> call."""
     result: Callable[[], list[Array]]
+    """Some of the arrays that a step has written."""
 
     def call(self, part: str | None = None) -> Call:
         """The call of one part; without a name that of a step, all parts in order."""
@@ -61,40 +55,20 @@ class Made:
 # A training step by the layers ----------------------------------------------------------------------------------
 
 
-def mlp_operands() -> Operands:
-    """Inputs (features, N), targets (classes, N) of one 1 a column, and weights."""
-    sizes, N = MLP.sizes, MLP.N
-    labels = np.random.default_rng(9).integers(sizes[-1], size=N)
-    weights = {
-        f"W{i}": values((m, n), i + 2, n**-0.5) for i, (n, m) in enumerate(pairwise(sizes))
-    }
-    return {"x": values((sizes[0], N), 1), "t": np.eye(sizes[-1], dtype=np.float32)[labels].T, **weights}
-
-
 def mlp(be: Any, operands: Operands) -> Made:
     """A step as ``Model.fit`` makes it of a minibatch."""
-    from neonlike.layers import Affine, GeneralizedCost
-    from neonlike.models import Model
-    from neonlike.optimizers import GradientDescentMomentum
-    from neonlike.transforms import CrossEntropyMulti, Rectlin, Softmax
+    from _nets_ours import Training
 
-    be.bsz = MLP.N
-    activations = [Rectlin(), Rectlin(), Softmax()]
-    model = Model(
-        [Affine(len(operands[f"W{i}"]), operands[f"W{i}"], activation=a) for i, a in enumerate(activations)]
-    )
-    cost, optimizer = GeneralizedCost(CrossEntropyMulti()), GradientDescentMomentum(RATE, MOMENTUM)
-    model.initialize(MLP.sizes[0], cost)
-    x, t = be.array(operands["x"]), be.array(operands["t"])
-    layers = model.layers_to_optimize
+    made = Training(be, MLP)
+    model, cost = made.model, made.cost
     parts = {
-        "fprop": lambda: model.fprop(x),
-        "cost": lambda: cost.get_cost(model.layers.outputs, t),
-        "errors": lambda: cost.get_errors(model.layers.outputs, t),
+        "fprop": lambda: model.fprop(made.x),
+        "cost": lambda: cost.get_cost(model.layers.outputs, made.t),
+        "errors": lambda: cost.get_errors(model.layers.outputs, made.t),
         "bprop": lambda: model.bprop(cost.deltas),
-        "optimize": lambda: optimizer.optimize(layers, 0),
+        "optimize": lambda: made.optimizer.optimize(made.layers, 0),
     }
-    return Made(parts, lambda: [layer.W.get() - operands[f"W{i}"] for i, layer in enumerate(layers)])
+    return Made(parts, lambda: made.result()[1:])
 
 
 # The same kinds of calls, bare ----------------------------------------------------------------------------------
@@ -102,7 +76,7 @@ def mlp(be: Any, operands: Operands) -> Made:
 
 def calls_operands() -> Operands:
     """Operands of one layer of the network above."""
-    n, m = MLP.sizes[:2]
+    n, m = MLP.shape[0], MLP.layers[0].outputs
     return {
         "x": values((n, MLP.N), 1),
         "W": values((m, n), 2, n**-0.5),
@@ -234,28 +208,20 @@ def rnn(be: Any, operands: Operands) -> Made:
 
 @dataclass(frozen=True)
 class Sequence:
-    """A sequence, ours and who else has it.
-
-    Parameters
-    ----------
-    name, text : str
-    operands : callable
-    ours : callable (be, operands)
-    peers : tuple of str
-        Ways in which PyTorch does it, see ``_sequences_torch.py``.
-    """
+    """A sequence, ours and who else has it."""
 
     name: str
     text: str
     operands: Callable[[], Operands]
     ours: Callable[[Any, Operands], Made]
     peers: tuple[str, ...] = ("torch", "torch.compile")
+    """Ways in which PyTorch does it, see ``_sequences_torch.py``."""
 
 
 SEQUENCES = {
     made.name: made
     for made in (
-        Sequence("mlp", "training step of an MLP 784-1024-1024-10, N = 128, momentum", mlp_operands, mlp),
+        Sequence("mlp", "training step of an MLP 784-1024-1024-10, N = 128, momentum", dict, mlp),
         Sequence("calls", "product, bias, relu, product, reduction, optimizer: its first layer", calls_operands, calls),
         Sequence(
             "conv", "convolution 3x3, 32 -> 64 maps of 32x32, N = 64, batchnorm, relu, pooling, product; and back",

@@ -5,46 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 from _libraries import Array
-from _sequences import BARE_RATE, CONV, EPS, MLP, MOMENTUM, RATE, RHO, RNN, Made, Operands
-
-COMPILED, CHANNELS_LAST = "torch.compile", "torch NHWC"
-
-
-class Way:
-    """How PyTorch is to do it.
-
-    Parameters
-    ----------
-    name : str
-        ``torch``, ``torch NHWC`` or ``torch.compile``.
-    double : bool
-        In float64, as a reference.
-    device : str
-    """
-
-    def __init__(self, name: str, double: bool = False, device: str = "cpu") -> None:
-        import torch
-
-        self.torch, self.compiled, self.channels_last = torch, name == COMPILED, name == CHANNELS_LAST
-        self.dtype, self.device = torch.float64 if double else torch.float32, device
-
-    def tensor(self, array: Array, trained: bool = False) -> Any:
-        """A tensor of its own memory, rows contiguous."""
-        made = self.torch.tensor(np.ascontiguousarray(array), dtype=self.dtype)
-        return made.requires_grad_(trained)
-
-    def images(self, array: Array, axes: tuple[int, ...]) -> Any:
-        """Maps or filters of four axes, in the layout of this way."""
-        made = self.tensor(array.transpose(axes))
-        form = self.torch.channels_last if self.channels_last else self.torch.contiguous_format
-        return made.contiguous(memory_format=form).requires_grad_(True)
-
-    def wrap(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Compiled where that is the way."""
-        compiled: Callable[..., Any] = self.torch.compile(function, dynamic=False)
-        return compiled if self.compiled else function
+from _nets import EPS, MOMENTUM, RHO
+from _nets_torch import Training, Way
+from _sequences import BARE_RATE, CONV, MLP, RNN, Made, Operands
 
 
 def _arrays(*tensors: Any) -> list[Array]:
@@ -52,28 +16,9 @@ def _arrays(*tensors: Any) -> list[Array]:
 
 
 def mlp(way: Way, operands: Operands) -> Made:
-    """Images are rows; the optimizer is the fused one, or a compiled one."""
-    torch, F = way.torch, way.torch.nn.functional
-    weights = [way.tensor(operands[f"W{i}"], trained=True) for i in range(len(MLP.sizes) - 1)]
-    x, labels = way.tensor(operands["x"].T), torch.from_numpy(operands["t"].argmax(axis=0))
-    optimizer = torch.optim.SGD(weights, RATE, MOMENTUM, fused=not way.compiled)
-
-    def forward() -> Any:
-        h = x
-        for W in weights[:-1]:
-            h = F.relu(F.linear(h, W))
-        return F.cross_entropy(F.linear(h, weights[-1]), labels)
-
-    loss_of, update = way.wrap(forward), way.wrap(optimizer.step)
-
-    def step() -> None:
-        optimizer.zero_grad()
-        loss = loss_of()
-        loss.backward()
-        update()
-        loss.item()
-
-    return Made({"step": step}, lambda: [W - operands[f"W{i}"] for i, W in enumerate(_arrays(*weights))])
+    """The optimizer is the fused one, or a compiled one."""
+    made = Training(way, MLP)
+    return Made({"step": made.step}, lambda: made.result()[1:])
 
 
 def calls(way: Way, operands: Operands) -> Made:

@@ -22,27 +22,17 @@ FLOATS = ("float32", "float64", "float16", "bfloat16")
 
 @dataclass(frozen=True)
 class ShapeCase:
-    """One expression on operands of one layout.
-
-    Parameters
-    ----------
-    name : str
-    inputs : tuple of shapes
-        Of the operands in memory, float32 unless ``dtype`` says otherwise.
-    ours : callable
-        ``ours(be)`` gives the function of tensors that builds the expression.
-    numpy : callable
-        The same function of NumPy arrays, with ``keepdims``: in float64 it is the reference.
-    torch : callable
-        ``torch(t)`` gives the function of the target and the tensors; what it returns is the result.
-    dtype : str
-    """
+    """One expression on operands of one layout."""
 
     name: str
     inputs: Shapes
+    """Of the operands in memory, float32 unless ``dtype`` says otherwise."""
     ours: Callable[[Any], Callable[..., Any]]
+    """``ours(be)`` gives the function of tensors that builds the expression."""
     numpy: Callable[..., Any]
+    """The same function of NumPy arrays, with ``keepdims``: in float64 it is the reference."""
     torch: Callable[[Any], Callable[..., Any]]
+    """``torch(t)`` gives the function of the target and the tensors; what it returns is the result."""
     dtype: str = "float32"
 
     @property

@@ -73,30 +73,20 @@ def in_steps(
 
 @dataclass
 class Steps(Form):
-    """A line a contender, below a line about the case; tables with a row a case and a column a contender.
-
-    Parameters
-    ----------
-    about : callable
-        The line about the case of a result.
-    table_of : callable
-        The table of a result; empty for none.
-    titles : (str, str)
-        Of the first two columns.
-    row : callable
-        First two cells of the row of a result.
-    more : mapping
-        Further columns of the lines: title -> text of a result.
-    besides : callable
-        More words in a cell of the table.
-    """
+    """A line a contender, below a line about the case; tables with a row a case and a column a contender."""
 
     about: Callable[[Result], str]
+    """The line about the case of a result."""
     table_of: Callable[[Result], str]
+    """The table of a result; empty for none."""
     titles: tuple[str, str]
+    """Of the first two columns."""
     row: Callable[[Result], tuple[str, str]]
+    """First two cells of the row of a result."""
     more: Mapping[str, Callable[[Result], str]] = field(default_factory=dict)
+    """Further columns of the lines: title -> text of a result."""
     besides: Callable[[Result], str] = lambda result: ""
+    """More words in a cell of the table."""
 
     baseline, by_size, copies = OURS, False, False
 

@@ -25,19 +25,12 @@ PEERS = {"numpy": "NumPy", "torch": "PyTorch", "torch.compile": "torch.compile",
 
 @dataclass(frozen=True)
 class Line:
-    """A line of the table: what was measured, and where RESULTS.md says how long others take.
-
-    Attributes
-    ----------
-    text : str
-    section : str
-    patterns : tuple of str
-        Each of a remark, with a group ``x`` for the ratio, and ``who`` where the section has several peers.
-    """
+    """A line of the table: what was measured, and where RESULTS.md says how long others take."""
 
     text: str
     section: str
     patterns: tuple[str, ...]
+    """Each of a remark, with a group ``x`` for the ratio, and ``who`` where the section has several peers."""
 
 
 def _means(*directions: str) -> tuple[str, ...]:

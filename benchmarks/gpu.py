@@ -13,56 +13,29 @@ import statistics
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from _cases import markdown, size_text
+from _cases import Case, markdown, size_text
 from _expressions import EXPRESSIONS, Expression
-from _gpu_cases import (
-    BOTH,
-    METHODS,
-    Field,
-    attention_case,
-    conv_case,
-    copy_case,
-    expression_case,
-    image_case,
-    layer_case,
-    layers,
-    passes,
-    passes_of,
-    product_case,
-)  # fmt: skip
-from _gpu_session import (
-    ATTENTION,
-    CONVOLUTIONS,
-    DISPATCH,
-    IMAGES,
-    LAYERS,
-    PRODUCTS,
-    TRANSFERS,
-    GpuSession,
-    is_emulated,
-)  # fmt: skip
-from _gpu_targets import PASSES, verdicts
+from _gpu_cases import PRECISIONS, Field, Section, copy_case, expression_case, label, primitive_case, product_case
+from _gpu_cases import SECTIONS as OF_PRIMITIVES
+from _gpu_session import DISPATCH, PRODUCTS, TRANSFERS, GpuSession, is_emulated
+from _gpu_targets import verdicts
 from _libraries import Library, Neonlike, find_peers
 from harness import arguments, check, measure, some_of
 from optree import SUITE, named, sizes
 
-SECTIONS = ("dispatch", "products", "convolutions", "images", "attention", "layers", "optree", "copies")
+SECTIONS = ("dispatch", "products", *OF_PRIMITIVES, "optree", "copies")
 SIZES = (64, 1 << 12, 1 << 16, 1 << 20, 1 << 24, 1 << 26)
 QUICK_SIZES = (1 << 24,)
 QUICK = ("sigmoid", "axpy", "gelu", "softmax0", "softmax1", "layer_norm", "variance", "sum_squares", "adam")
 COMPILED = ("sigmoid", "softmax0", "softmax1", "sum_squares", "adam")
 """In a quick run, contenders whose compilers take seconds take part in these only, at the largest size."""
 DISPATCHED, DISPATCH_SIZE = ("sigmoid", "softmax1", "adam"), 64
-CONVOLVED = ("float32", "tf32", "float16")
-PRECISIONS = (*CONVOLVED, "bfloat16")
-"""Products and attention have all of them; convolutions of bfloat16 run on the kernels of float16."""
-IMAGE_PRECISIONS = ("float32", "float16")
 EDGES, QUICK_EDGES = (1024, 4096, 8192), (4096,)
 COPIED, QUICK_COPIED = (1 << 18, 1 << 22, 1 << 26), (1 << 22,)
 NO_GPU = 2
@@ -92,6 +65,13 @@ class Run:
         self.dispatch_seconds: dict[str, dict[str, float]] = {}
         self.start = time.monotonic()
 
+    def section(self, name: str) -> None:
+        """Measure a section."""
+        if name in OF_PRIMITIVES:
+            self.primitives(OF_PRIMITIVES[name])
+        else:
+            getattr(self, name)()
+
     def _late(self, case: str) -> bool:
         """Whether the time limit has passed; then ``case`` is skipped with a note."""
         if self.options.seconds is None or time.monotonic() - self.start < self.options.seconds:
@@ -99,9 +79,10 @@ class Run:
         self.session.skip(f"{case}: left out, {self.options.seconds:.0f} seconds are over")
         return True
 
-    def _layers(self, section: str) -> Sequence[tuple[Any, int]]:
-        few = self.options.quick and not self.options.shapes
-        return layers(section, few, is_emulated(self.session.be))
+    def _beside(self, name: str, make: Callable[[], Case], heading: str, copies: bool = False) -> None:
+        """Measure a case of a table of its own, if there is time."""
+        if not self._late(name):
+            self.session.run_beside(make(), heading, copies)
 
     def _expressions(self, quick: Sequence[str]) -> list[Expression]:
         """Expressions that the options select; in a quick run ``quick``, unless the options name others."""
@@ -112,15 +93,14 @@ class Run:
         """Measure the expressions, size by size."""
         quick = self.options.quick
         sizes = self.options.sizes or (QUICK_SIZES if quick else SIZES)
-        for size in sizes:
-            for expression in self._expressions(QUICK):
-                if self._late(f"{expression.name} at {size_text(size)}"):
-                    continue
-                if why := SUITE.fits(expression.name, size):
-                    self.session.skip(why)
-                    continue
-                slow = not quick or (expression.name in COMPILED and size == max(sizes))
-                self.session.run(expression_case(expression, size, self.field, slow))
+        for size, expression in itertools.product(sizes, self._expressions(QUICK)):
+            if self._late(f"{expression.name} at {size_text(size)}"):
+                continue
+            if why := SUITE.fits(expression.name, size):
+                self.session.skip(why)
+                continue
+            slow = not quick or (expression.name in COMPILED and size == max(sizes))
+            self.session.run(expression_case(expression, size, self.field, slow))
 
     def dispatch(self) -> None:
         """Measure the host time of a call, on so few elements that the GPU never falls behind."""
@@ -148,66 +128,45 @@ class Run:
 
     def products(self) -> None:
         """Measure products of square matrices in each precision."""
+        edges = self.options.edges or (QUICK_EDGES if self.options.quick else EDGES)
         for precision in PRECISIONS:
             with _precise(precision, self.session.be) as ours:
                 field = replace(self.field, ours=ours)
-                for edge in self.options.edges or (QUICK_EDGES if self.options.quick else EDGES):
-                    if not self._late(f"{precision} product at {edge}"):
-                        self.session.run_beside(product_case(edge, precision, field), PRODUCTS)
+                for edge in edges:
+                    make = partial(product_case, edge, precision, field)
+                    self._beside(f"{precision} product at {edge}", make, PRODUCTS)
 
-    def convolutions(self) -> None:
-        """Measure the passes of convolutions in each precision."""
-        for precision in CONVOLVED:
+    def primitives(self, section: Section) -> None:
+        """Measure the passes of layers in each precision, ours in each of its ways."""
+        few = self.options.quick and not self.options.shapes
+        chosen = section.chosen(few, is_emulated(self.session.be))
+        for precision in section.precisions:
             with ExitStack() as stack:
-                be = self.session.be
-                ways = {m: stack.enter_context(_precise(precision, be, *how)) for m, how in METHODS.items()}
-                for (layer, N), which in itertools.product(self._layers("convolutions"), PASSES):
-                    if not self._late(f"{precision} {layer.name} {which}"):
-                        case = conv_case(layer, N, which, precision, self.field, ways)
-                        self.session.run_beside(case, CONVOLUTIONS)
-
-    def images(self) -> None:
-        """Measure pooling and local response normalisation in each dtype."""
-        for precision, (layer, N) in itertools.product(IMAGE_PRECISIONS, self._layers("images")):
-            for which in passes(layer):
-                if not self._late(f"{precision} {layer.name} {which}"):
-                    case = image_case(layer, N, which, precision, self.field)
-                    self.session.run_beside(case, IMAGES, beside_copies=True)
-
-    def attention(self) -> None:
-        """Measure attention forward, and with its gradients, in each precision."""
-        for precision in PRECISIONS:
-            with _precise(precision, self.session.be) as ours:
-                field = replace(self.field, ours=ours)
-                for (what, N), which in itertools.product(self._layers("attention"), BOTH):
-                    if not self._late(f"{precision} attention of {what.text} {which}"):
-                        self.session.run_beside(attention_case(what, N, which, precision, field), ATTENTION)
-
-    def layers(self) -> None:
-        """Measure batch normalization, lookup tables and recurrent unrolls."""
-        with _precise("float32", self.session.be, recurrent_method="persistent") as whole:
-            for layer, N in self._layers("layers"):
-                for which in passes_of(layer):
-                    if not self._late(f"{layer.name} {which}"):
-                        case = layer_case(layer, N, which, self.field, whole)
-                        self.session.run_beside(case, LAYERS, beside_copies=True)
+                libraries = {
+                    way.name: stack.enter_context(_precise(precision, self.session.be, **way.settings))
+                    for way in section.ways
+                }
+                for layer, N in chosen:
+                    for which in section.passes(layer):
+                        make = partial(primitive_case, section, layer, N, which, precision, self.field, libraries)
+                        name = f"{section.word} {precision} {label(layer, N)} {which}"
+                        self._beside(name, make, section.heading, section.copies)
 
     def copies(self) -> None:
         """Measure copies from host to GPU and back."""
         for size in self.options.copied or (QUICK_COPIED if self.options.quick else COPIED):
             for down in (False, True):
-                if not self._late(f"copies of {size_text(size)}"):
-                    self.session.run_beside(copy_case(size, down, self.field), TRANSFERS)
+                self._beside(f"copies of {size_text(size)}", partial(copy_case, size, down, self.field), TRANSFERS)
 
 
 @contextmanager
-def _precise(
-    precision: str, be: Any, conv_method: str = "auto", winograd: bool | int = True, recurrent_method: str = "steps"
-) -> Iterator[Neonlike]:
+def _precise(precision: str, be: Any, **settings: Any) -> Iterator[Neonlike]:
     """Another backend on the same GPU: the precision of its float32 products, its ways to convolve and to unroll."""
     with type(be)(rng_seed=0, device_id=be.device_id, bench=False) as made:
         made.product_precision = "tf32" if precision == "tf32" else "float32"
-        made.conv_method, made.enable_winograd, made.recurrent_method = conv_method, winograd, recurrent_method
+        usual = {"conv_method": "auto", "enable_winograd": True, "recurrent_method": "steps"}
+        for name, value in (usual | settings).items():
+            setattr(made, name, value)
         yield Neonlike(made, "cuda")
 
 
@@ -216,7 +175,7 @@ def run_sections(run: Run, sections: Sequence[str]) -> bool:
     broken = False
     for section in sections:
         try:
-            getattr(run, section)()
+            run.section(section)
         except KeyboardInterrupt:
             run.session.skip(f"interrupted in the section {section}: the rest is left out")
             return True

@@ -28,8 +28,8 @@ from _cases import LEFT_OUT, NOT_INSTALLED, OURS, Case, Result, geometric_mean, 
 from _contenders import SLOW_TO_COMPILE
 from _libraries import set_torch_up
 from _nets import NETS, ON_GPU_ALONE, TINY
+from _nets_torch import CHANNELS_LAST, COMPILED
 from _report import Form
-from _sequences_torch import CHANNELS_LAST, COMPILED
 from _steps import REFERENCE, STEPS, Step, Steps, StepSuite, best_peer, drop_wrong, groups, in_steps, ours, sample, some
 from _suite import Key, installed
 from harness import Session, some_of
@@ -107,22 +107,21 @@ def make_ours(net: str, threads: int, backend: str = "cpu", mode: str = "") -> A
         be.product_precision = "tf32" if mode.endswith(TF32) else "float32"
     elif threads:
         be.num_threads = threads
-    return Training(be, net)
+    return Training(be, NETS[net])
 
 
 def make_torch(who: str, net: str, threads: int, backend: str = "cpu", mode: str = "") -> Any:
     """The network of PyTorch's modules; on a GPU in TF32 if the mode says so, as it does convolutions of itself."""
     set_torch_up(threads, gradients=True)
     import torch
-    from _nets_torch import Training
-    from _sequences_torch import Way
+    from _nets_torch import Training, Way
 
     double = who == REFERENCE
     device = "cpu"
     if backend == "gpu":
         device = "cuda" if torch.cuda.is_available() or not double else "cpu"
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = mode.endswith(TF32)
-    return Training(Way(who, double, device), net)
+    return Training(Way(who, double, device), NETS[net])
 
 
 def waiting(made: Any, step: Step) -> Step:

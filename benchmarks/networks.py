@@ -40,22 +40,15 @@ FIGURE, RATE = 8, 14
 
 @dataclass(frozen=True)
 class Figure:
-    """One pass of a layer, from the backend's records.
-
-    Attributes
-    ----------
-    seconds : float
-        Of the median call.
-    nbytes, flops : int
-        Of one call.
-    product : bool
-        Its rate is in FLOP/s, as of all that multiplies matrices; else in bytes a second.
-    """
+    """One pass of a layer, from the backend's records."""
 
     seconds: float
+    """Of the median call."""
     nbytes: int
     flops: int
+    """Of one call."""
     product: bool
+    """Its rate is in FLOP/s, as of all that multiplies matrices; else in bytes a second."""
 
     @property
     def rate(self) -> str:

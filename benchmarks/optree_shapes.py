@@ -16,7 +16,6 @@ import numpy as np
 from _cases import (
     OURS,
     Case,
-    Contender,
     Effort,
     Record,
     Refused,
@@ -28,7 +27,7 @@ from _cases import (
     time_text,
 )
 from _contenders import our_run
-from _libraries import Library, Made, Neonlike, Torch, returns, set_torch_up
+from _libraries import Library, Made, Neonlike, Torch, contender, returns, set_torch_up
 from _report import Form
 from _shape_cases import CASES, INTEGERS, ShapeCase, operands
 from _suite import Key, Suite
@@ -168,8 +167,7 @@ class Shapes(Suite):
         found, refused = [], {}
         try:
             library, made = MAKERS[who](be, case, arrays, shape)
-            result = lambda: [library.get(array) for array in made.results()]  # noqa: E731
-            found = [Contender(who, made.run, result, ours=who == OURS)]
+            found = [contender(library, who, made, ours=who == OURS)]
         except Refused as why:
             refused[who] = str(why)
         reference = lambda: [case.numpy(*[array.astype(np.float64) for array in rounded])]  # noqa: E731

@@ -214,13 +214,14 @@ def test_the_copy_copies_everything(bench: Any, threads: int) -> None:
 def optree(bench: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The suite with NumPy and a stand-in for a library that is not there, whatever this machine has."""
 
-    def absent(problem: Any) -> Any:
-        raise bench._cases.Refused(bench._cases.NOT_INSTALLED)
+    def library(name: str) -> Any:
+        if name != "numpy":
+            raise bench._cases.Refused(bench._cases.NOT_INSTALLED)
+        return bench._libraries.Library()
 
-    contenders = bench._contenders
-    monkeypatch.setattr(contenders, "PEERS", {"numpy": contenders.plain_numpy, "torch": absent})
+    monkeypatch.setattr(bench._contenders, "library_on_cpu", library)
     suite = bench.optree.SUITE
-    suite.contenders = contenders.names()
+    suite.contenders = (*bench._contenders.OURS, "numpy", "torch")
     return suite
 
 
@@ -303,7 +304,7 @@ def test_installed_peers_are_right(bench: Any, name: str) -> None:
     contenders = bench._contenders
     if bench._machine.peer_versions()[name] == bench._cases.NOT_INSTALLED:
         with pytest.raises(bench._cases.Refused, match="not installed"):
-            contenders.PEERS[name](contenders.Problem(bench._expressions.EXPRESSIONS[0], 64))
+            contenders.library_on_cpu(name)
         return
     able: list[str] = []
     count = 3 if name == "numba" else None  # it compiles slowly

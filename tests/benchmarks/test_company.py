@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +25,8 @@ from tests.benchmarks.modules import (
 def bench(modules: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The modules, with small sequences."""
     sequences = modules._sequences
-    monkeypatch.setattr(sequences, "MLP", SimpleNamespace(N=3, sizes=(7, 5, 6, 4)))
+    dense = [modules._nets.Dense(outputs, relu=outputs > 4, bias=False) for outputs in (5, 6, 4)]
+    monkeypatch.setattr(sequences, "MLP", modules._nets.Net("small", (7,), 3, tuple(dense), 0.05))
     conv = SimpleNamespace(N=2, C=3, K=4, size=6, window=3, pooled=3, out=5)
     monkeypatch.setattr(sequences, "CONV", conv)
     cell = modules._layers.Cell("net", "rnn", 1, "rnn", 5, 4, 3)
@@ -241,31 +243,31 @@ def two_steps(made: Any) -> list[Any]:
     return [np.asarray(array, np.float64) for array in made.result()]
 
 
-def plain_mlp(bench: Any, operands: Any) -> list[Any]:
+def plain_mlp(bench: Any) -> list[Any]:
     """The training step's formulas, twice, in float64."""
-    weights = [operands[f"W{i}"].astype(np.float64) for i in range(3)]
-    speeds = [np.zeros_like(W) for W in weights]
-    x, t = operands["x"].astype(np.float64), operands["t"]
+    net, drawn, sizes = bench._sequences.MLP, bench._nets.Drawn(), (7, 5, 6, 4)
+    first = [drawn.matrix(m, n, n).astype(np.float64) for n, m in pairwise(sizes)]
+    weights, speeds = list(first), [np.zeros_like(W) for W in first]
+    x, labels = bench._nets.data(net)
     for _ in range(2):
-        h = [x]
+        h = [x.astype(np.float64)]
         for W in weights[:2]:
             h.append(np.maximum(W @ h[-1], 0))
         scores = weights[2] @ h[2]
         e = np.exp(scores - scores.max(axis=0))
-        error = (e / e.sum(axis=0) - t) / x.shape[1]
+        error = (e / e.sum(axis=0) - np.eye(4)[labels].T) / net.N
         for i in (2, 1, 0):
             gradient = error @ h[i].T
             error = (weights[i].T @ error) * (h[i] > 0)
-            speeds[i] = bench._sequences.MOMENTUM * speeds[i] - bench._sequences.RATE * gradient
+            speeds[i] = bench._nets.MOMENTUM * speeds[i] - net.rate * gradient
             weights[i] = weights[i] + speeds[i]
-    return [W - operands[f"W{i}"] for i, W in enumerate(weights)]
+    return [W - before for W, before in zip(weights, first)]
 
 
 def test_the_training_step_is_one_of_gradient_descent(bench: Any) -> None:
-    operands = bench._sequences.mlp_operands()
     with gen_backend("cpu", rng_seed=0) as be:
-        made = two_steps(bench._sequences.mlp(be, operands))
-    assert bench.harness.error(made, plain_mlp(bench, operands)) < bench.company.TOLERANCE
+        made = two_steps(bench._sequences.mlp(be, {}))
+    assert bench.harness.error(made, plain_mlp(bench)) < bench.company.TOLERANCE
 
 
 @pytest.mark.parametrize("name", ["mlp", "calls", "conv", "rnn"])
@@ -285,12 +287,12 @@ def test_parts_alone_are_those_of_the_whole(bench: Any, name: str) -> None:
 @pytest.mark.parametrize("name", ["mlp", "calls", "conv", "rnn"])
 def test_pytorch_computes_the_same(bench: Any, name: str) -> None:
     sequence, steps = bench._sequences.SEQUENCES[name], bench._sequences_torch
-    expected = two_steps(steps.STEPS[name](steps.Way("torch", double=True), sequence.operands()))
+    expected = two_steps(steps.STEPS[name](bench._nets_torch.Way("torch", double=True), sequence.operands()))
     with gen_backend("cpu", rng_seed=0) as be:
         made = {"neonlike": two_steps(sequence.ours(be, sequence.operands()))}
     for peer in sequence.peers:
-        if peer != steps.COMPILED:  # compiling takes seconds
-            made[peer] = two_steps(steps.STEPS[name](steps.Way(peer), sequence.operands()))
+        if peer != bench._nets_torch.COMPILED:  # compiling takes seconds
+            made[peer] = two_steps(steps.STEPS[name](bench._nets_torch.Way(peer), sequence.operands()))
     for who, arrays in made.items():
         assert bench.harness.error(arrays, expected) < bench.company.TOLERANCE, who
 

@@ -44,12 +44,12 @@ def test_a_run_with_every_section(gpu: Any, tmp_path: Path, capsys: pytest.Captu
     }
     assert ("sigmoid", 4096, "memory copy") in timed, "a copy runs beside cases that move much"
     cases, passes = gpu._gpu_cases, gpu._gpu_targets.PASSES
-    small = cases.EMULATED
-    convolved = {f"{layer.name} {which}" for layer, _ in small["convolutions"] for which in passes}
-    convolved |= {f"{layer.name} {which}" for layer, _ in small["images"] for which in cases.passes(layer)}
-    convolved |= {f"{layer.text} {which}" for layer, _ in small["attention"] for which in cases.BOTH}
-    convolved |= {f"{layer.name} {which}" for layer, _ in small["layers"][:2] for which in ("fprop", "bprop")}
-    convolved |= {f"{layer.text}, N = {N} {which}" for layer, N in small["layers"][2:] for which in cases.BOTH}
+    primitives = {
+        f"{cases.label(layer, N)} {which}"
+        for section in cases.SECTIONS.values()
+        for layer, N in section.emulated
+        for which in section.passes(layer)
+    }
     ways = [r for r in written["beside"] if r["case"] == "small 3x3/2 fprop" and r["text"].startswith("convolution")]
     assert [r["contender"] for r in ways] == ["neonlike", "neonlike columns", "neonlike implicit", "torch"] * 3
     assert all(r["median"] for r in ways if r["contender"] != "torch")
@@ -63,7 +63,7 @@ def test_a_run_with_every_section(gpu: Any, tmp_path: Path, capsys: pytest.Captu
     shown = [line for line in said.splitlines() if "of a copy's" in line and "neonlike" in line]
     assert len(shown) == 6, "what batch normalization and pooling move, beside copies"
     others = {"float32", "tf32", "float16", "bfloat16", "to the GPU", "to the host"}
-    assert {r["case"] for r in written["beside"]} == convolved | others
+    assert {r["case"] for r in written["beside"]} == primitives | others
     of_each = [r["text"].split()[:3] for r in written["beside"] if r["text"].startswith("attention") and r["median"]]
     assert of_each == [["attention", which, f"{kind},"] for kind in gpu.gpu.PRECISIONS for which in cases.BOTH]
     assert not [line for line in written["verdicts"] if "convolution" in line], "targets of products are of products"
@@ -175,7 +175,9 @@ def test_large_cases_take_turns_so_that_the_cache_does_not_hold_them(gpu: Any) -
 
 
 class FakeLibrary:
-    """Arrays of NumPy."""
+    """Arrays of NumPy, on a device whose clock moves by a second a call."""
+
+    device = "made up"
 
     def get(self, array: Any) -> Any:
         return array.copy()
@@ -189,8 +191,8 @@ class FakeLibrary:
         return 1.0 * loops
 
 
-def fake_sets(gpu: Any, *values: float) -> tuple[list[Any], list[int]]:
-    """Sets that compute these values, and the order in which they ran."""
+def made_of(gpu: Any, *values: float) -> tuple[Any, list[int]]:
+    """A contender of ours with a set for each value that it computes, and the order in which they ran."""
     order: list[int] = []
     sets = []
     for number, value in enumerate(values):
@@ -200,37 +202,26 @@ def fake_sets(gpu: Any, *values: float) -> tuple[list[Any], list[int]]:
             out[:] = value
             order.append(number)
 
-        sets.append(gpu._contenders.Set(run, lambda out=out: [out], lambda out=out: out.fill(np.nan)))
-    return sets, order
+        sets.append(gpu._libraries.Made(run, lambda out=out: [out], reset=lambda out=out: out.fill(np.nan)))
+    return gpu._libraries.contender(FakeLibrary(), "we", *sets, ours=True), order
 
 
-def test_sets_are_run_in_turns(gpu: Any) -> None:
-    sets, order = fake_sets(gpu, 1.0, 1.0, 1.0)
-    made = gpu._gpu_cases.contender(FakeLibrary(), "we", sets, ours=True)
+def test_sets_are_run_in_turns_and_timed_by_the_device(gpu: Any) -> None:
+    made, order = made_of(gpu, 1.0, 1.0, 1.0)
     made.reset()
     made.run()
     assert made.result()[0].tolist() == [1.0, 1.0]
     assert made.elapsed(4) == 4.0
     assert order == [0, 1, 2, 0, 1, 2, 0]
+    effort = gpu._cases.Effort(sample=3.0, pause=0.0, min_rounds=2, max_rounds=2)
+    ((loops, samples),) = gpu.harness.measure([made], effort).values()
+    assert loops >= 3 and samples == [1.0, 1.0]
 
 
 def test_sets_of_ours_that_differ_are_a_failure(gpu: Any) -> None:
-    sets, _ = fake_sets(gpu, 1.0, 1.0, 1.5)
-    made = gpu._gpu_cases.contender(FakeLibrary(), "we", sets, ours=True)
-    case = gpu._cases.Case("ones", "1", 2, [made], lambda: [np.ones(2)], 8)
-    able, (result,) = gpu.harness.check(case)
-    assert able == []
-    assert result.wrong
-    assert "another result" in result.note
-
-
-def test_times_of_a_device_are_asked_of_it(gpu: Any) -> None:
-    sets, _ = fake_sets(gpu, 1.0)
-    made = gpu._gpu_cases.contender(FakeLibrary(), "we", sets, ours=True)
-    effort = gpu._cases.Effort(sample=3.0, pause=0.0, min_rounds=2, max_rounds=2)
-    ((loops, samples),) = gpu.harness.measure([made], effort).values()
-    assert loops >= 3
-    assert samples == [1.0, 1.0]
+    made, _ = made_of(gpu, 1.0, 1.0, 1.5)
+    able, (result,) = gpu.harness.check(gpu._cases.Case("ones", "1", 2, [made], lambda: [np.ones(2)], 8))
+    assert able == [] and result.wrong and "another result" in result.note
 
 
 # Targets --------------------------------------------------------------------------------------------------------
@@ -275,11 +266,11 @@ MEASURED = {
     "convolution update float32, ResNet 3x3": {"neonlike": 1.0, "torch": 0.89},
     "convolution update float32, ResNet 3x3/2": {"neonlike": 1.0, "torch": 0.72},
     "convolution fprop float16, depthwise": {"neonlike": 1.0, "torch": 0.6},
-    "layer, batch norm 64x112x112 fprop": {"neonlike": 1.0, "torch": 1.3},
-    "images, max 3x3/2 bprop float16": {"neonlike": 1.0, "torch": 1.1},
-    "images, LRN over 5 fprop float32": {"neonlike": 1.0, "torch": 4.0},
-    "layer, lstm 1024, N = 32 fprop": {"neonlike": 1.0, "torch": 0.8, "neonlike persistent": 0.5},
-    "layer, 50k words of 512 fprop": {"neonlike": 1.0, "torch": 0.1},
+    "layer fprop float32, batch norm 64x112x112": {"neonlike": 1.0, "torch": 1.3},
+    "images bprop float16, max 3x3/2": {"neonlike": 1.0, "torch": 1.1},
+    "images fprop float32, LRN over 5": {"neonlike": 1.0, "torch": 4.0},
+    "layer fprop float32, lstm 1024, N = 32": {"neonlike": 1.0, "torch": 0.8, "neonlike persistent": 0.5},
+    "layer fprop float32, 50k words of 512": {"neonlike": 1.0, "torch": 0.1},
 }
 """Seconds of the contenders of a case."""
 
@@ -290,7 +281,7 @@ def test_the_targets_of_primitives(gpu: Any, major: int, missed: set[int]) -> No
     for text, seconds in MEASURED.items():
         kind, _, name = text.partition(", ")
         share = None if kind.startswith("convolution") else 0.82
-        case = f"{name} {kind.split()[1]}" if kind.startswith("convolution") else name
+        case = f"{name} {kind.split()[1]}"
         results += [make(case, text, 64, who, s, samples=[s], of_memory_copy=share) for who, s in seconds.items()]
     lines = gpu._gpu_targets.primitive_verdicts(results, major)
     assert [line.partition(" (")[0] for line in lines] == [
@@ -316,16 +307,14 @@ def test_the_targets_of_primitives(gpu: Any, major: int, missed: set[int]) -> No
 
 def test_every_target_is_of_cases_that_are_measured(gpu: Any) -> None:
     """Each has a layer in a full run."""
-    text, make, cases = [], gpu._cases.Result, gpu._gpu_cases
-    for precision in gpu.gpu.PRECISIONS:
-        for layer, _ in cases.CONVOLVED:
-            for which in gpu._gpu_targets.PASSES:
-                text.append((f"{layer.name} {which}", f"convolution {which} {precision}, {layer.name}"))
-    text += [(layer.name, f"images, {layer.name} fprop float32") for layer, _ in cases.IMAGES]
-    for layer, N in cases.OTHERS:
-        name = f"{layer.text}, N = {N}" if isinstance(layer, gpu._layers.Cell) else layer.name
-        text.append((f"{name} fprop", f"layer, {name} fprop"))
-    results = [make(case, words, 1, "neonlike", 1.0) for case, words in text]
+    make, label = gpu._cases.Result, gpu._gpu_cases.label
+    results = [
+        make(f"{label(layer, N)} {which}", f"{section.word} {which} {precision}, {label(layer, N)}", N, "neonlike", 1.0)
+        for section in gpu._gpu_cases.SECTIONS.values()
+        for precision in section.precisions
+        for layer, N in section.layers
+        for which in section.passes(layer)
+    ]
     assert all(any(map(target.chosen, results)) for target in gpu._gpu_targets.TARGETS)
 
 

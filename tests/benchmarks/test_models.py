@@ -31,7 +31,7 @@ def bench(modules: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
         "images": n.Net("small", (2, 8, 8), 3, layers, 0.05),
         "letters": n.Net("small", (5, 4), 3, (n.Lstm(6), n.Dense(5)), 0.05),
     }
-    for module in (n, modules._nets_ours, modules._nets_torch, modules.models):
+    for module in (n, modules.models):
         monkeypatch.setattr(module, "NETS", small)
     monkeypatch.setattr(modules.models, "QUICK", ("mlp", "images"))
     modules.models.SUITE.seconds = (0.0, 1.0)
@@ -43,7 +43,7 @@ def bench(modules: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.mark.parametrize("name", ["mlp", "images", "letters"])
 def test_ours_learns_its_minibatch(bench: Any, be: Backend, name: str) -> None:
-    made = bench._nets_ours.Training(be, name)
+    made = bench._nets_ours.Training(be, bench._nets.NETS[name])
     step = made.step
     for _ in range(5):
         step()
@@ -66,8 +66,10 @@ def test_both_train_the_same_network(bench: Any, be: Backend, name: str, way: st
 
     if way == "torch NHWC" and name != "images":
         pytest.skip("channels last is a layout of images")
-    ours = bench._nets_ours.Training(be, name)
-    theirs = bench._nets_torch.Training(bench._sequences_torch.Way(way, double=way == "reference"), name)
+    ours = bench._nets_ours.Training(be, bench._nets.NETS[name])
+    theirs = bench._nets_torch.Training(
+        bench._nets_torch.Way(way, double=way == "reference"), bench._nets.NETS[name]
+    )
     # In this layout oneDNN (PyTorch 2.13 and 2.14, AVX2) has a wrong gradient of 1 x 1 filters with strides.
     with torch.backends.mkldnn.flags(enabled=way != "torch NHWC"):
         for _ in range(2):
@@ -178,7 +180,7 @@ def test_what_is_outside_of_kernels_is_measured_without_pytorch(
 @pytest.mark.parametrize("name", ["mlp", "images", "letters"])
 def test_the_kernels_of_a_step_alone_do_what_the_step_does(bench: Any, fast: Backend, name: str) -> None:
     fast.rng_reset()
-    made, alone = (bench._nets_ours.Training(fast, name) for _ in range(2))
+    made, alone = (bench._nets_ours.Training(fast, bench._nets.NETS[name]) for _ in range(2))
     run = bench._outside.kernels_of(alone)
     taken = 5  # to learn and to record them
     for _ in range(taken):
