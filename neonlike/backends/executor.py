@@ -18,18 +18,20 @@ from neonlike.kernels.run.engine import Engine
 from neonlike.kernels.run.explain import explain
 from neonlike.kernels.run.program import Replayed
 from neonlike.kernels.run.trace import current
+from neonlike.optree import dialect
 from neonlike.optree.node import OpTreeNode
 
 _executors: weakref.WeakSet[Executor] = weakref.WeakSet()
 
 
 def forget_all() -> None:
-    """Drop the plans of every backend, because cached launches depend on the number of threads."""
+    """Drop the plans of every backend: they depend on the number of threads, and repeated passes on the dialect."""
     for executor in list(_executors):
         executor.clear()
 
 
 threads.when_changed.append(forget_all)
+dialect.when_changed.append(forget_all)
 
 
 class Executor:

@@ -2,7 +2,8 @@
 
 Each of these objects says itself what a pass depends on, by its method ``depends_on``: attributes whose values are
 looked into, attributes whose values must stay the same objects, and attributes that passes set or never read. Values
-are compared by identity: numbers, texts and functions are constants, and of a tensor only which one it is. Lists,
+are compared by identity: numbers, texts and functions are constants, and of a tensor only which one it is. A number in
+a NumPy array of rank 0 may be written in place, unseen, so that nothing that depends on it is repeated. Lists,
 dictionaries and frozen dataclasses need no method. An object without the method may change unseen, so nothing that
 depends on it is repeated; neither is anything of a class where a function of a user's stands in the place of a method.
 """
@@ -16,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from neonlike.backends.backend import Tensor
-from neonlike.kernels.run.depends import FREE, Depends
+from neonlike.kernels.run.depends import ANY_VALUE, Depends
+from neonlike.logger import logger
 from neonlike.nervanaobject import PACKAGE
 
 Watch = tuple[Any, tuple[Any, ...]]
@@ -39,7 +41,10 @@ _ours: dict[type, bool] = {}
 
 
 class NotWatched(Exception):
-    """Something was met that may change unseen."""
+    """An object was met that may change unseen."""
+
+    def __init__(self, thing: object) -> None:
+        super().__init__(f"{type(thing).__module__}.{type(thing).__qualname__}")
 
 
 def watches(roots: Iterable[Any]) -> list[Watch] | None:
@@ -50,6 +55,7 @@ def watches(roots: Iterable[Any]) -> list[Watch] | None:
     try:
         while stack:
             thing = stack.pop()
+            _refuse_number(thing)
             if isinstance(thing, CONSTANTS) or id(thing) in found:
                 continue
             if isinstance(thing, tuple):
@@ -60,7 +66,8 @@ def watches(roots: Iterable[Any]) -> list[Watch] | None:
             if len(found) > MOST:
                 return None
             stack += below
-    except NotWatched:
+    except NotWatched as met:
+        logger.debug("a pass is played each time because of an object of %s, which may change unseen", met)
         return None
     return [watch for watch in found.values() if watch[1] or not _is_fixed(watch[0])]
 
@@ -79,18 +86,27 @@ def _held(thing: Any) -> tuple[tuple[Any, ...], Iterable[Any]]:
     kind = type(thing)
     if isinstance(thing, list | dict):
         if kind not in (list, dict) and (not _is_ours(kind) or vars(thing)):
-            raise NotWatched
+            raise NotWatched(thing)
         return (tuple(thing), thing) if isinstance(thing, list) else (_items(thing), thing.values())
     if _is_fixed(thing):
         return (), vars(thing).values()
     said: Depends | None = thing.depends_on() if _speaks(kind) else None
     if said is None:
-        raise NotWatched
+        raise NotWatched(thing)
     attributes = vars(thing)
     if said.opened is not None and any(map(_is_foreign, attributes.values())):  # in the place of a method
-        raise NotWatched
-    items = _items({name: FREE if name in said.free else value for name, value in attributes.items()})
+        raise NotWatched(thing)
+    kept = {name: ANY_VALUE if name in said.free else value for name, value in attributes.items()}
+    for value in kept.values():
+        _refuse_number(value)
+    items = _items(kept)
     return items, [value for name, value in attributes.items() if said.looks_into(name)]
+
+
+def _refuse_number(value: Any) -> None:
+    """Refuse a number in an array, which may be written in place."""
+    if isinstance(value, np.ndarray) and not value.ndim:
+        raise NotWatched(value)
 
 
 def _speaks(kind: type) -> bool:

@@ -280,7 +280,8 @@ class Model(Saved):
     def _train_batch(self, x: Any, t: Any, layers: list[Any]) -> Any:
         """Train ``layers``, those with parameters, on one minibatch; returns its cost."""
         cost, optimizer = self.cost, self.optimizer
-        if not isinstance(cost, GeneralizedCost) or isinstance(optimizer, LossScaling):
+        known_value = isinstance(cost, GeneralizedCost) and type(cost).get_cost is GeneralizedCost.get_cost
+        if not known_value or isinstance(optimizer, LossScaling):
             value = self._play(x, t)
         else:
             roots, known = (self.layers, cost, x, t), None

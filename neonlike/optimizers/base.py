@@ -100,10 +100,8 @@ class Optimizer(NervanaObject):
         return {**self.__dict__, **here}
 
     def depends_on(self) -> Depends | None:
-        """The parameters found last depend on the attributes; None while one is an array, which may be written."""
-        if any(isinstance(value, np.ndarray) for value in self._settings()):
-            return None
-        return Depends(opened=frozenset(), free=self.advancing)
+        """The parameters found last depend on all attributes but those that each step reads or sets."""
+        return Depends(opened=frozenset(), free=self.advancing | frozenset(("learning_rate",)))
 
     def optimize(self, layer_list: Sequence[Any], epoch: int) -> None:
         """Update the parameters of the layers in place.

@@ -25,7 +25,7 @@ forms, so that it works in both dialects.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from neonlike.checks import admit_anything
@@ -34,6 +34,9 @@ _LOOSE = {"name": "another argument", "inference": "init_state="}
 """Parameters that accept any object in neon's dialect, with the likely intention behind a wrong type."""
 
 _neon = False
+
+when_changed: list[Callable[[], None]] = []
+"""Functions to call after the dialect has changed: what was learned in one may mean something else in the other."""
 
 
 def is_neon() -> bool:
@@ -44,8 +47,11 @@ def is_neon() -> bool:
 def use_neon(on: bool = True) -> None:
     """Select neon's dialect, or the default one, for the process."""
     global _neon
-    _neon = on
+    changed, _neon = on != _neon, on
     admit_anything(_LOOSE if on else {})
+    if changed:
+        for forget in when_changed:
+            forget()
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import Any
 
 from neonlike.kernels.c import fastbuild, fastpath
 from neonlike.kernels.run.calls import Recipe, recipe_of
-from neonlike.kernels.run.depends import FREE, Depends
+from neonlike.kernels.run.depends import ANY_VALUE, Depends
 from neonlike.kernels.run.program import Program
 from neonlike.kernels.run.trace import Trace
 from neonlike.kernels.run.workspace import KEPT_BYTES
@@ -95,7 +95,7 @@ class Replay:
         ValueError
             If something cannot be watched.
         """
-        return self._extension.Guard(self.program(program), tuple(watches), FREE)
+        return self._extension.Guard(self.program(program), tuple(watches), ANY_VALUE)
 
     def depends_on(self) -> Depends:
         """Repeated passes end when the replay is paused or stopped, or forgets its programs."""

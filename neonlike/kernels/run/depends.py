@@ -5,24 +5,25 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 
-class Free:
+class AnyValue:
     """Stands for the value of an attribute that may be another one each time."""
 
 
-FREE: Final = Free()
+ANY_VALUE: Final = AnyValue()
 
 
 class Depends(NamedTuple):
     """The answer of an object's ``depends_on()``: how a repeated pass depends on its attributes.
 
-    An attribute that is named nowhere must keep its value, and is looked into: the pass depends on what is in it too.
+    An attribute must keep its value, the same object, unless it is free. By default the pass also depends on what is in
+    the value: it is looked into.
 
     Attributes
     ----------
     opened : frozenset of str, optional
-        The attributes that are looked into, if not all that the others do not name.
+        The only attributes that are looked into; ``closed`` is not read then.
     closed : frozenset of str
-        Attributes that must keep their values, whatever is in these.
+        Attributes that are not looked into, if ``opened`` is None.
     free : frozenset of str
         Attributes that may have another value each time, because a pass sets or never reads them.
     """
@@ -33,9 +34,9 @@ class Depends(NamedTuple):
 
     def looks_into(self, name: str) -> bool:
         """Whether the pass depends on what is in the value of this attribute."""
-        if self.opened is not None:
-            return name in self.opened
-        return name not in self.closed and name not in self.free
+        if name in self.free:
+            return False
+        return name not in self.closed if self.opened is None else name in self.opened
 
 
 class Dependent:

@@ -6,7 +6,8 @@ from typing import Any
 
 from neonlike.backends.backend import Tensor
 from neonlike.errors import ArgumentError
-from neonlike.layers.core.base import Layer, interpret_in_shape, require_input
+from neonlike.kernels.run.depends import Depends
+from neonlike.layers.core.base import CLOSED, Layer, interpret_in_shape, require_input
 from neonlike.layers.core.chain import taken_over
 from neonlike.layers.core.epilogue import rectifier
 from neonlike.layers.norm.scaleshift import ScaleShiftLayer
@@ -88,6 +89,11 @@ class BatchNorm(ScaleShiftLayer):
         transform = rectifier(following)
         own = type(self).fprop is BatchNorm.fprop and type(self).bprop is BatchNorm.bprop
         return own and not self.folded and transform is not None and not transform.slope
+
+    def depends_on(self) -> Depends | None:
+        """Repeated passes depend on the layer before too, by whose sums this one normalizes."""
+        said = super().depends_on()
+        return None if said is None else said._replace(closed=CLOSED - {"prev_layer"})
 
     @property
     def takes_sums(self) -> bool:  # type: ignore[override]

@@ -15,7 +15,7 @@ from neonlike.backends import Backend, watched
 from neonlike.kernels.c import fastpath
 from neonlike.kernels.run import trace
 from neonlike.kernels.run.calls import KernelCall
-from neonlike.kernels.run.depends import FREE, Dependent, Depends
+from neonlike.kernels.run.depends import ANY_VALUE, Dependent, Depends
 from neonlike.kernels.run.prepared import PreparedSequence
 from neonlike.kernels.run.program import Program, join
 from neonlike.kernels.run.trace import Operands
@@ -244,7 +244,7 @@ def test_an_object_says_what_passes_depend_on(extension: Any) -> None:
     for change, stays in changes:
         found = watched.watches([speaking])
         assert found is not None
-        guard = extension.Guard(extension.Program(*Program((), 0, 0)), tuple(found), FREE)
+        guard = extension.Guard(extension.Program(*Program((), 0, 0)), tuple(found), ANY_VALUE)
         assert guard.run()
         change()
         assert guard.run() == stays
