@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from neonlike.kernels.planning.graph import NUMBER_FLOAT, NUMBER_INT
-from neonlike.kernels.run.program import Source
+from neonlike.kernels.run.program import OUT_OF_RANGE, Source
 from neonlike.optree.tape import Kept, Rule
 
 HEADER = "fastpath_layout.h"
@@ -29,8 +29,8 @@ def _lines() -> Iterator[str]:
 
 
 def _constants() -> Iterator[tuple[str, int]]:
-    """References of numbers in a graph; places in the tuples of a gradient's rule and of what is kept of a node."""
-    yield from (("NUMBER_FLOAT", NUMBER_FLOAT), ("NUMBER_INT", NUMBER_INT))
+    """References of numbers in a graph, a kernel's result, places in the tuples of gradient rules and kept values."""
+    yield from (("NUMBER_FLOAT", NUMBER_FLOAT), ("NUMBER_INT", NUMBER_INT), ("OUT_OF_RANGE", OUT_OF_RANGE))
     for prefix, kind, names in (("RULE", Rule, ("parents", "key")), ("KEPT", Kept, ("tensor", "parts"))):
         for name in names:
             yield f"{prefix}_{name.upper()}", kind._fields.index(name)

@@ -176,7 +176,10 @@ class CStage(ExecutableStage):
         return [*inputs, *loop_outputs(self.plan, self.stage, run)]
 
     def _plan_launch(self, run: Run, key: Any, arrays: list[Any]) -> StageLaunch | None:
-        """Function and arguments for ``arrays``, remembered as ``key``; None if there is no C form for their layout."""
+        """Function and arguments for ``arrays``; None if there is no C form for their layout.
+
+        They are remembered as ``key``, unless that is None.
+        """
         shape = self.stage.space.of(run.graph)
         found = self._fit(shape, arrays)
         function = None if found is None else self._variant(found.schedule)
@@ -185,7 +188,8 @@ class CStage(ExecutableStage):
             sizes = (ctypes.c_int64 * len(found.sizes))(*found.sizes)
             where, threads = ctypes.addressof(sizes), self._threads(math.prod(shape))
             launch = StageLaunch(function, (where, found.count, threads), (where, found.count, 1), sizes)
-        remember(self.launches, key, launch)
+        if key is not None:
+            remember(self.launches, key, launch)
         return launch
 
     def _fit(self, shape: Shape, arrays: list[Any]) -> Fit | None:

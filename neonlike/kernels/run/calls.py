@@ -16,7 +16,7 @@ from ctypes import c_double
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from neonlike.kernels.run.memory import LINE
-from neonlike.kernels.run.program import Program, Source, Step, Word, words_of
+from neonlike.kernels.run.program import NO_MEMORY, Program, Source, Step, Word, words_of
 from neonlike.kernels.run.trace import Called, Operands, Pinned, Trace, current
 from neonlike.kernels.run.workspace import held_workspace
 from neonlike.optree.forms import mark
@@ -64,7 +64,7 @@ class KernelCall(NamedTuple):
     keep : object
         What ``tail`` has the addresses of.
     refused : str
-        What there was no memory for.
+        What there was no memory for; nothing: the kernel's working memory.
     apart : tuple of (int, int)
         Pairs of arrays that are only read, for which the kernel was chosen since they share no memory.
     """
@@ -97,7 +97,7 @@ class KernelCall(NamedTuple):
     @property
     def no_memory(self) -> str:
         """The message of the error."""
-        return f"{self.refused}; free some and call again"
+        return f"{self.refused}; free some and call again" if self.refused else NO_MEMORY
 
     def program(self) -> Program:
         """The program of the kernel: its operands are the arrays; run by Python if it is no kernel of C."""

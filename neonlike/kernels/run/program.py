@@ -26,8 +26,6 @@ OUT_OF_RANGE = 2
 RELEASE_WORK = 1 << 14
 """Elements times cost from which a kernel lets other Python threads run: that takes about a twentieth of a
 microsecond, and a kernel of less work a few."""
-
-
 NO_MEMORY = "no memory for the kernel's working space; free some and call again"
 
 

@@ -32,7 +32,7 @@ __all__ = [
 __public_module__ = "neonlike.layers.layer"
 
 CLOSED = frozenset(("init", "bias", "prev_layer", "next_layer", "replays", "_desc"))
-"""Attributes whose insides no pass reads, so that they may be objects of the user's; see ``Layer.depends_on``."""
+"""Attributes that passes read nothing of, so that they may be any objects of users; see ``Layer.depends_on``."""
 Shape = int | tuple[int, ...]
 Bprop = TypeVar("Bprop", bound=Callable[..., Any])
 

@@ -13,7 +13,8 @@ import pytest
 from neonlike.backends import Backend
 from neonlike.kernels.c import fastpath
 from neonlike.kernels.run.arena import Arena
-from neonlike.kernels.run.program import Made, Program, Source, Step, join, runner
+from neonlike.kernels.run.calls import KernelCall
+from neonlike.kernels.run.program import NO_MEMORY, Made, Program, Source, Step, join, runner
 from neonlike.kernels.run.workspace import held_workspace
 from tests.support.replaying import extension, fast  # noqa: F401
 
@@ -96,6 +97,13 @@ def test_a_kernel_that_finds_no_memory_ends_the_program(extension: Any) -> None:
         with pytest.raises(MemoryError, match="a made-up kernel: no memory"):
             way(program)()
     assert SEEN == [(1, 1, 1)] * 2
+
+
+def test_the_error_of_a_call_says_what_there_was_no_memory_for() -> None:
+    for refused, message in (("conv: no memory for its columns", "conv: no memory for its columns; free"), ("", NO_MEMORY)):
+        call = KernelCall(lambda *arguments: 1, (1000,), (), refused=refused)
+        with pytest.raises(MemoryError, match=f"^{message}"):
+            call.run()
 
 
 def test_long_programs_have_room_for_all_arguments(extension: Any) -> None:

@@ -1,6 +1,6 @@
 /* Guards: objects that are watched, and a program that runs as long as all of them are as they were. Part of fastpath.c.
  *
- * A pass (backends/repeat.py) calls the same kernels on the same memory whenever the objects that it depends on are as they
+ * A pass (backends/replays.py) calls the same kernels on the same memory whenever the objects that it depends on are as they
  * were: their classes, their attributes and the lists and dictionaries among these, value by value. Values are compared by
  * identity, without any code of Python's, so that nothing can change between the look and the start.
  */

@@ -15,7 +15,6 @@
 typedef int (*Kernel)(const union nl_word *);
 
 enum {
-    OUT_OF_RANGE = 2, /* what a kernel returns for an index that is no place; else it had no memory to work in */
     FEW_WORDS = 512,  /* arguments of the kernels of a program that are on the stack */
     FEW_STEPS = 16,   /* kernels without a look for Ctrl-C */
     SIGNALS_EVERY = 20 * 1000 * 1000, /* nanoseconds of kernels, after which it is looked for */
