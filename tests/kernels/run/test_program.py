@@ -100,7 +100,7 @@ def test_a_kernel_that_finds_no_memory_ends_the_program(extension: Any) -> None:
 
 
 def test_the_error_of_a_call_says_what_there_was_no_memory_for() -> None:
-    for refused, message in (("conv: no memory for its columns", "conv: no memory for its columns; free"), ("", NO_MEMORY)):
+    for refused, message in (("a made-up kernel: no memory", "a made-up kernel: no memory; free"), ("", NO_MEMORY)):
         call = KernelCall(lambda *arguments: 1, (1000,), (), refused=refused)
         with pytest.raises(MemoryError, match=f"^{message}"):
             call.run()
