@@ -55,8 +55,8 @@ GATHERED_IMAGES, GATHERED_WINDOW, GATHERED_SIDE, GATHERED_PHASES = 31, 16, 8, 9
 images divide a vector evenly; widest window and most phases of the strides that loops are unrolled for."""
 GATHERED_WINDOWS = 16
 """Most windows that contain an element: each takes two to five instructions for a vector of elements."""
-GATHERED_ROWS = 16
-"""Fewest rows of windows, over all channels: below, there are too few bands for all threads."""
+SHARED_ROWS = 16
+"""Fewest rows of windows, over all channels, for kernels that share out rows: fewer are too few for all threads."""
 GATHERED_BYTES = 1 << 15
 """Most bytes of the rows of a band and of its windows, which stay in the L1 cache."""
 
@@ -162,8 +162,11 @@ def _whole(routine: Routine, compiler: Compiler | None, layer: PoolGeometry, dty
 
 
 def _in_rows(layer: PoolGeometry, lanes: int) -> bool:
-    """Whether images do not fill a vector, so that those of several windows of a row do; no window may be empty."""
-    return layer.N <= lanes and bool(layer.counts.min())
+    """Whether a row of windows is reduced as one: its images fill no vector, or one and rows are many enough to share.
+
+    No window may be empty.
+    """
+    return layer.N < lanes + (layer.K * layer.M * layer.P >= SHARED_ROWS) and bool(layer.counts.min())
 
 
 def _rows(compiler: Compiler | None, layer: PoolGeometry, dtype: DType, argmax: Any) -> Kernel:
@@ -208,7 +211,7 @@ def _gathers(layer: PoolGeometry, lanes: int) -> bool:
     small &= steps > 1 or layer.N > 1 or layer.op == "avg"
     overlap = steps < layer.window <= GATHERED_WINDOWS * steps
     filled = layer.window >= GATHERED_WINDOW or _side_by_side(layer, lanes)
-    shared = layer.C * -(-layer.H // layer.strides[2]) >= GATHERED_ROWS
+    shared = layer.C * -(-layer.H // layer.strides[2]) >= SHARED_ROWS
     return planar and small and overlap and filled and shared and layer.N <= GATHERED_IMAGES
 
 
@@ -225,7 +228,7 @@ def _gather(compiler: Compiler | None, layer: PoolGeometry, dtype: DType, argmax
     pitch = max(layer.Q + before, -(-layer.W // wide) + after) * layer.N
     rows = [shift for shift, _ in _taps(layer, 2)]
     most = -(-layer.H // high)
-    most = min(most, max(1, layer.C * most // GATHERED_ROWS))
+    most = min(most, max(1, layer.C * most // SHARED_ROWS))
     band = max(1, min(most, GATHERED_BYTES // (pitch * (dtype.itemsize + bits // 8 + high * wide * dtype.itemsize))))
     held = (band + rows[-1] - rows[0]) * pitch + (after + before) * layer.N + 3 * lanes
     run = GATHER.variant(

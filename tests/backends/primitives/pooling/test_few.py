@@ -134,7 +134,7 @@ def test_elements_of_few_images_ask_the_windows_beside_them(
     monkeypatch.setattr(kernels, "SERIAL", 1)
     lanes = use_registers(monkeypatch, WIDTHS[N % 3], dtype)
     assert not few._gathers(layer_of(be, "max", N, dtype, **GATHERED[-1]), lanes), "too few rows to share"
-    monkeypatch.setattr(few, "GATHERED_ROWS", 1)
+    monkeypatch.setattr(few, "SHARED_ROWS", 1)
     for case, given in sampled(be, enumerate(GATHERED), 4, N):
         layer = layer_of(be, "max", N, dtype, **given)
         assert few._gathers(layer, lanes) == (lanes % N == 0 or layer.window >= 16 or case == 4)
@@ -155,7 +155,7 @@ def test_numbers_of_no_position_in_the_input_are_passed_over(
     compiled: Backend, case: int, dtype: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is written elsewhere, whatever a tensor of positions holds."""
-    monkeypatch.setattr(few, "GATHERED_ROWS", 1)
+    monkeypatch.setattr(few, "SHARED_ROWS", 1)
     be, N, rng = compiled, 3 if case < len(SCATTERED) else 2, np.random.default_rng(case)
     layer = layer_of(be, "max", N, **[*SCATTERED, *GATHERED][case])
     numbers = be.array(rng.integers(0, 256, layer.dimO) - (128 if dtype == np.int32 else 0), dtype=dtype)
