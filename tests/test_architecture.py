@@ -73,9 +73,7 @@ APART = {("kernels.c", "kernels.cuda"), ("kernels.cuda", "kernels.c")}
 
 TESTS = ROOT / "tests"
 TESTS_APART = {
-    "backends/primitives": "compound primitives: backends/families/ and the primitives/ of each backend",
     "backends/replays": "backends/replays.py and watched.py",
-    "backends/tensors": "backends/tensor*.py, the backends' tensors and families/creation.py",
     "cudaemu": "the emulated GPU",
     "fuzz": "random programs",
     "gpu_check": "the program that tries a GPU",

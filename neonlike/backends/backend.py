@@ -1,4 +1,4 @@
-"""``Backend``: one object with everything, as in neon. Its methods come from the families beside this file.
+"""``Backend``: one object with everything, as in neon. Its methods come from the families in folders beside it.
 
 This file holds what all families rest on: assignment (the hot path), whose plans and engine are the executor's, the
 registry and the life of a backend.
@@ -18,36 +18,36 @@ from neonlike.backends.abstract_backend import AbstractBackend
 from neonlike.backends.arguments import check_names, check_pairs, check_values
 from neonlike.backends.current import release
 from neonlike.backends.executor import Executor
-from neonlike.backends.families.activation import ActivationFamily
-from neonlike.backends.families.along import AlongFamily
-from neonlike.backends.families.arrange import ArrangeFamily
-from neonlike.backends.families.attention_lazy import LazyAttentionFamily
-from neonlike.backends.families.batchnorm import BatchNormFamily
-from neonlike.backends.families.conv import ConvFamily
-from neonlike.backends.families.creation import CreationFamily, checked_default_dtype
-from neonlike.backends.families.described import DescribedFamily
-from neonlike.backends.families.detection import DetectionFamily
-from neonlike.backends.families.elementwise import ElementwiseFamily
-from neonlike.backends.families.gradients import GradientFamily
-from neonlike.backends.families.hooks import HooksFamily
-from neonlike.backends.families.lazy import LazyFamily
-from neonlike.backends.families.linalg import LinalgFamily
-from neonlike.backends.families.lookup import LookupFamily
-from neonlike.backends.families.lrn import LrnFamily
-from neonlike.backends.families.memory import MemoryFamily
-from neonlike.backends.families.merge import MergeFamily
-from neonlike.backends.families.pool import PoolFamily
-from neonlike.backends.families.random import RandomFamily
-from neonlike.backends.families.reduction import ReductionFamily
-from neonlike.backends.families.rnn import RecurrentFamily
-from neonlike.backends.families.roi import RoiFamily
-from neonlike.backends.families.scratch import ScratchFamily
-from neonlike.backends.families.series import SeriesFamily
-from neonlike.backends.families.stats import StatsFamily
-from neonlike.backends.families.text import TextFamily
-from neonlike.backends.families.timing import TimingFamily
+from neonlike.backends.expressions.activation import ActivationFamily
+from neonlike.backends.expressions.along import AlongFamily
+from neonlike.backends.expressions.arrange import ArrangeFamily
+from neonlike.backends.expressions.elementwise import ElementwiseFamily
+from neonlike.backends.expressions.gradients import GradientFamily
+from neonlike.backends.expressions.random import RandomFamily
+from neonlike.backends.expressions.reduction import ReductionFamily
+from neonlike.backends.expressions.text import TextFamily
+from neonlike.backends.machine.described import DescribedFamily
+from neonlike.backends.machine.hooks import HooksFamily
+from neonlike.backends.machine.timing import TimingFamily
 from neonlike.backends.op_collection import OpCollection
+from neonlike.backends.primitives.attention.lazy import LazyAttentionFamily
+from neonlike.backends.primitives.batchnorm.family import BatchNormFamily
+from neonlike.backends.primitives.conv.family import ConvFamily
+from neonlike.backends.primitives.lazy.family import LazyFamily
+from neonlike.backends.primitives.linalg import LinalgFamily
+from neonlike.backends.primitives.lookup import LookupFamily
+from neonlike.backends.primitives.lrn import LrnFamily
+from neonlike.backends.primitives.merge import MergeFamily
+from neonlike.backends.primitives.pooling.family import PoolFamily
+from neonlike.backends.primitives.rnn.family import RecurrentFamily
+from neonlike.backends.primitives.roi.detection import DetectionFamily
+from neonlike.backends.primitives.roi.family import RoiFamily
 from neonlike.backends.tensor import Tensor
+from neonlike.backends.tensors.creation import CreationFamily, checked_default_dtype
+from neonlike.backends.tensors.memory import MemoryFamily
+from neonlike.backends.tensors.scratch import ScratchFamily
+from neonlike.backends.tensors.series import SeriesFamily
+from neonlike.backends.tensors.stats import StatsFamily
 from neonlike.checks import brief, shown
 from neonlike.errors import ArgumentError, BackendUnavailable, DTypeError, OtherBackend, ShapeError
 from neonlike.kernels.bench.recorder import make_bench
