@@ -1,4 +1,4 @@
-"""``Backend``: one object with everything, as in neon. Its methods come from the families in folders beside it.
+"""``Backend``: one object with everything, as in neon. Its methods come from the families of its parts (``parts.py``).
 
 This file holds what all families rest on: assignment (the hot path), whose plans and engine are the executor's, the
 registry and the life of a backend.
@@ -18,36 +18,10 @@ from neonlike.backends.abstract_backend import AbstractBackend
 from neonlike.backends.arguments import check_names, check_pairs, check_values
 from neonlike.backends.current import release
 from neonlike.backends.executor import Executor
-from neonlike.backends.expressions.activation import ActivationFamily
-from neonlike.backends.expressions.along import AlongFamily
-from neonlike.backends.expressions.arrange import ArrangeFamily
-from neonlike.backends.expressions.elementwise import ElementwiseFamily
-from neonlike.backends.expressions.gradients import GradientFamily
-from neonlike.backends.expressions.random import RandomFamily
-from neonlike.backends.expressions.reduction import ReductionFamily
-from neonlike.backends.expressions.text import TextFamily
-from neonlike.backends.machine.described import DescribedFamily
-from neonlike.backends.machine.hooks import HooksFamily
-from neonlike.backends.machine.timing import TimingFamily
 from neonlike.backends.op_collection import OpCollection
-from neonlike.backends.primitives.attention.lazy import LazyAttentionFamily
-from neonlike.backends.primitives.batchnorm.family import BatchNormFamily
-from neonlike.backends.primitives.conv.family import ConvFamily
-from neonlike.backends.primitives.lazy.family import LazyFamily
-from neonlike.backends.primitives.linalg import LinalgFamily
-from neonlike.backends.primitives.lookup import LookupFamily
-from neonlike.backends.primitives.lrn import LrnFamily
-from neonlike.backends.primitives.merge import MergeFamily
-from neonlike.backends.primitives.pooling.family import PoolFamily
-from neonlike.backends.primitives.rnn.family import RecurrentFamily
-from neonlike.backends.primitives.roi.detection import DetectionFamily
-from neonlike.backends.primitives.roi.family import RoiFamily
+from neonlike.backends.parts import Differentiable, Expressions, Images, Machine, Products, Sequences, Tensors
 from neonlike.backends.tensor import Tensor
-from neonlike.backends.tensors.creation import CreationFamily, checked_default_dtype
-from neonlike.backends.tensors.memory import MemoryFamily
-from neonlike.backends.tensors.scratch import ScratchFamily
-from neonlike.backends.tensors.series import SeriesFamily
-from neonlike.backends.tensors.stats import StatsFamily
+from neonlike.backends.tensors.creation import checked_default_dtype
 from neonlike.checks import brief, shown
 from neonlike.errors import ArgumentError, BackendUnavailable, DTypeError, OtherBackend, ShapeError
 from neonlike.kernels.bench.recorder import make_bench
@@ -75,13 +49,7 @@ class Block:
 
 
 @owner
-class Backend(
-    ElementwiseFamily, ReductionFamily, TextFamily, LinalgFamily, LookupFamily, ArrangeFamily, AlongFamily,
-    RandomFamily, ActivationFamily, ConvFamily, PoolFamily, LrnFamily, BatchNormFamily, LazyAttentionFamily,
-    RecurrentFamily, DetectionFamily, RoiFamily, MergeFamily, LazyFamily, GradientFamily, ScratchFamily,
-    SeriesFamily, CreationFamily, StatsFamily, TimingFamily, MemoryFamily, HooksFamily, DescribedFamily,
-    AbstractBackend,
-):  # fmt: skip
+class Backend(Expressions, Products, Images, Sequences, Differentiable, Tensors, Machine, AbstractBackend):
     """Makes tensors, runs expressions and compound primitives.
 
     Parameters

@@ -4,11 +4,11 @@
 
 from __future__ import annotations
 
-from tests.planted.table import EXPRESSIONS, KERNELS, OPTREE, PRIMITIVES, TENSORS, C, Mutant
+from tests.planted.table import EXPRESSIONS, KERNELS, MACHINE, OPTREE, PRIMITIVES, TENSORS, C, Mutant
 
 LOOKUP, LUT, LINALG, XNOR = PRIMITIVES + "lookup.py", C + "lut_bprop.c.j2", PRIMITIVES + "linalg.py", C + "xnor_product.c.j2"
 BLAS = C + "gemm_blas.c.j2"
-STATS, SCRATCH, MERGE, ACTIVATION = TENSORS + "stats.py", TENSORS + "scratch.py", PRIMITIVES + "merge.py", EXPRESSIONS + "activation.py"
+STATS, SCRATCH, MERGE, ACTIVATION = TENSORS + "stats.py", TENSORS + "scratch.py", MACHINE + "merge.py", EXPRESSIONS + "activation.py"
 NUMPY = OPTREE + "npfuncs.py"
 
 MUTANTS = (

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 BACKENDS = "neonlike/backends/"
 EXPRESSIONS = "neonlike/backends/expressions/"
+MACHINE = "neonlike/backends/machine/"
 PRIMITIVES = "neonlike/backends/primitives/"
 TENSORS = "neonlike/backends/tensors/"
 CPU = "neonlike/backends/cpu/"

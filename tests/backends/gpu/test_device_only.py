@@ -20,8 +20,8 @@ from tests.support.gpu.device_only import traffic
 from tests.support.primitive_calls import CALLS
 
 FAMILIES = (
-    "expressions.activation", "machine.mkl", "primitives.attention.family", "primitives.batchnorm.family",
-    "primitives.conv.family", "primitives.linalg", "primitives.lookup", "primitives.lrn", "primitives.merge",
+    "expressions.activation", "machine.merge", "machine.mkl", "primitives.attention.family",
+    "primitives.batchnorm.family", "primitives.conv.family", "primitives.linalg", "primitives.lookup", "primitives.lrn",
     "primitives.pooling.family", "primitives.rnn.family", "primitives.rnn.gated", "primitives.roi.detection",
     "primitives.roi.family", "tensors.stats",
 )  # fmt: skip
