@@ -91,10 +91,10 @@ def files(names: str) -> Iterator[str]:
 TESTS = {
     family: tuple(files(names))
     for family, names in {
-        "roi": "backends/primitives: nms roi",
+        "roi": "backends/primitives/roi: nms roi",
         "lrn": "backends/primitives: lrn lrn_calls",
-        "batchnorm": "backends/primitives: batchnorm_numerics batchnorm",
-        "attention": "backends/primitives: attention attention_calls",
+        "batchnorm": "backends/primitives/batchnorm: numerics batchnorm",
+        "attention": "backends/primitives/attention: attention calls",
         "attention_cuda": "backends/gpu/primitives: attention",
         "base_cuda": "backends/gpu/device: graphs streams kernels/cuda: compilers",
         "ahead_cuda": "backends/gpu/memory: ahead",
@@ -130,7 +130,7 @@ TESTS = {
         "recurrent": "layers/recurrent: bidirectional sequence_lengths recurrent_layers recurrent_state",
         "lookup": "backends/primitives: lookup backends: families optree: positions",
         "onehot": "optree: onehot kernels/c: fastpath_classes",
-        "linalg": "kernels/c: gemm_blas backends/primitives: rest_products optree: linalg",
+        "linalg": "kernels/c: gemm_blas backends/primitives: linalg optree: linalg",
         "stats": "backends: rest_helpers rest_memory families",
         "merge": "backends: rest_helpers",
         "scratch": "backends: rest_memory",

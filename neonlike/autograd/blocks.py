@@ -11,7 +11,7 @@ import numpy as np
 from neonlike.autograd import lifetimes
 from neonlike.autograd.leaves import const, param
 from neonlike.autograd.variable import Variable, made, upstream
-from neonlike.backends.families.grad_check import Case, compare, replayed
+from neonlike.backends.expressions.grad_check import Case, compare, replayed
 from neonlike.checks import brief, number
 from neonlike.errors import DTypeError, GradientError, ShapeError
 from neonlike.optree import tape

@@ -7,7 +7,7 @@ from typing import Any
 
 from neonlike.autograd.leaves import const_beside, derived
 from neonlike.autograd.variable import Variable, made
-from neonlike.backends.families.requests import check_increment
+from neonlike.backends.primitives.lazy.requests import check_increment
 from neonlike.checks import brief
 from neonlike.errors import DTypeError, GradientError, NotDefined
 from neonlike.optree import tape

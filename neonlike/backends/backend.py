@@ -1,4 +1,4 @@
-"""``Backend``: one object with everything, as in neon. Its methods come from the families beside this file.
+"""``Backend``: one object with everything, as in neon. Its methods come from the families of its parts (``parts.py``).
 
 This file holds what all families rest on: assignment (the hot path), whose plans and engine are the executor's, the
 registry and the life of a backend.
@@ -18,36 +18,9 @@ from neonlike.backends.abstract_backend import AbstractBackend
 from neonlike.backends.arguments import check_names, check_pairs, check_values
 from neonlike.backends.current import release
 from neonlike.backends.executor import Executor
-from neonlike.backends.families.activation import ActivationFamily
-from neonlike.backends.families.along import AlongFamily
-from neonlike.backends.families.arrange import ArrangeFamily
-from neonlike.backends.families.attention_lazy import LazyAttentionFamily
-from neonlike.backends.families.batchnorm import BatchNormFamily
-from neonlike.backends.families.conv import ConvFamily
-from neonlike.backends.families.creation import CreationFamily, checked_default_dtype
-from neonlike.backends.families.described import DescribedFamily
-from neonlike.backends.families.detection import DetectionFamily
-from neonlike.backends.families.elementwise import ElementwiseFamily
-from neonlike.backends.families.gradients import GradientFamily
-from neonlike.backends.families.hooks import HooksFamily
-from neonlike.backends.families.lazy import LazyFamily
-from neonlike.backends.families.linalg import LinalgFamily
-from neonlike.backends.families.lookup import LookupFamily
-from neonlike.backends.families.lrn import LrnFamily
-from neonlike.backends.families.memory import MemoryFamily
-from neonlike.backends.families.merge import MergeFamily
-from neonlike.backends.families.pool import PoolFamily
-from neonlike.backends.families.random import RandomFamily
-from neonlike.backends.families.reduction import ReductionFamily
-from neonlike.backends.families.rnn import RecurrentFamily
-from neonlike.backends.families.roi import RoiFamily
-from neonlike.backends.families.scratch import ScratchFamily
-from neonlike.backends.families.series import SeriesFamily
-from neonlike.backends.families.stats import StatsFamily
-from neonlike.backends.families.text import TextFamily
-from neonlike.backends.families.timing import TimingFamily
-from neonlike.backends.op_collection import OpCollection
+from neonlike.backends.parts import Differentiable, Expressions, Images, Machine, Products, Sequences, Tensors
 from neonlike.backends.tensor import Tensor
+from neonlike.backends.tensors.creation import checked_default_dtype
 from neonlike.checks import brief, shown
 from neonlike.errors import ArgumentError, BackendUnavailable, DTypeError, OtherBackend, ShapeError
 from neonlike.kernels.bench.recorder import make_bench
@@ -63,7 +36,7 @@ from neonlike.optree.forms import mark, owner
 from neonlike.optree.node import Expression, OpTreeNode, adapt, is_operand
 from neonlike.optree.shapes import FREE
 
-__all__ = ["Backend", "Block", "OpCollection", "OpTreeNode", "Tensor"]
+__all__ = ["Backend", "Block", "OpTreeNode", "Tensor"]
 
 DONE, LEFT = Replayed.DONE, Replayed.LEFT
 
@@ -75,13 +48,7 @@ class Block:
 
 
 @owner
-class Backend(
-    ElementwiseFamily, ReductionFamily, TextFamily, LinalgFamily, LookupFamily, ArrangeFamily, AlongFamily,
-    RandomFamily, ActivationFamily, ConvFamily, PoolFamily, LrnFamily, BatchNormFamily, LazyAttentionFamily,
-    RecurrentFamily, DetectionFamily, RoiFamily, MergeFamily, LazyFamily, GradientFamily, ScratchFamily,
-    SeriesFamily, CreationFamily, StatsFamily, TimingFamily, MemoryFamily, HooksFamily, DescribedFamily,
-    AbstractBackend,
-):  # fmt: skip
+class Backend(Expressions, Products, Images, Sequences, Differentiable, Tensors, Machine, AbstractBackend):
     """Makes tensors, runs expressions and compound primitives.
 
     Parameters

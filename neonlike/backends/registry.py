@@ -15,8 +15,8 @@ from neonlike import settings
 from neonlike.backends.arguments import FILLED, check_names, check_values
 from neonlike.backends.backend import Backend
 from neonlike.backends.current import release
-from neonlike.backends.families.creation import checked_default_dtype
 from neonlike.backends.gpu import load as load_gpu
+from neonlike.backends.tensors.creation import checked_default_dtype
 from neonlike.kernels.bench.recorder import bench_target
 from neonlike.logger import logger
 from neonlike.nervanaobject import NervanaObject

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from neonlike.backends.families.activation import derivative
+from neonlike.backends.expressions.activation import derivative
 from neonlike.callbacks.callback import Callback
 from neonlike.errors import ArgumentError
 from neonlike.layers.layer import (

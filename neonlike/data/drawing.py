@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from neonlike.backends.families.random import make_state
+from neonlike.backends.expressions.random import make_state
 from neonlike.data.protocol import HostIterator
 
 

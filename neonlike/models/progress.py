@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from neonlike.backends.families.random import make_state
+from neonlike.backends.expressions.random import make_state
 from neonlike.checks import brief
 from neonlike.errors import ArgumentError, DTypeError
 from neonlike.logger import logger

@@ -33,10 +33,13 @@ from neonlike.util.pickle_makers import (
 )
 
 LIBRARY = (
-    "neonlike.backends.families.random.make_state",
+    "neonlike.backends.expressions.random.make_state",
     "neonlike.backends.pickling.restore_tensor",
 )
 """Functions and classes of this library that files may name. A function must be harmless for any arguments."""
+
+MOVED = {"neonlike.backends.families.random": "neonlike.backends.expressions.random"}
+"""Modules that files of earlier versions name -> the modules that replaced them."""
 
 
 class LoadError(NeonlikeError, AttributeError):
@@ -169,6 +172,7 @@ class _Unpickler(_Reader):  # type: ignore[misc]
             return as_dtype(BFLOAT16).type
         if (module, name) in _admitted:
             return _admitted[module, name]
+        module = MOVED.get(module, module)
         if f"{module}.{name}" in LIBRARY:
             admit(found := getattr(importlib.import_module(module), name))
             return found

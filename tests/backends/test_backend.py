@@ -16,7 +16,7 @@ from neonlike import NervanaObject
 from neonlike.backends import Backend, NervanaCPU, gen_backend
 from neonlike.backends.abstract_backend import AbstractBackend
 from neonlike.backends.backend import Block, OpCollection, OpTreeNode, Tensor
-from neonlike.backends.families.base import Family
+from neonlike.backends.family import Family
 from neonlike.backends.nervanacpu import CPUTensor
 from neonlike.backends.nervanamkl import MKLTensor, NervanaMKL
 from neonlike.backends.util.check_mkl import get_mkl_lib

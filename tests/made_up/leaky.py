@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from neonlike.backends.families.base import Family
-from neonlike.backends.families.operands import (
+from neonlike.backends.family import Family
+from neonlike.backends.tensors.operands import (
     as_numbers,
     check_apart,
     check_floats,

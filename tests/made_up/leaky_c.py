@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from neonlike.backends.cpu.primitives.compiled import CompiledFamily
-from neonlike.backends.families.operands import host, written
+from neonlike.backends.tensors.operands import host, written
 from neonlike.kernels.c.routine import INT, POINTER, REAL, REAL_TYPES, Routine, address, threads_for
 from neonlike.kernels.run.calls import KernelCall
 from tests.made_up.leaky import LeakyFamily, LeakySum

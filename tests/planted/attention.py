@@ -4,9 +4,9 @@
 
 from __future__ import annotations
 
-from tests.planted.table import CPU, CUDA, FAMILIES, GEOMETRY, GPU, C, Mutant
+from tests.planted.table import CPU, CUDA, GEOMETRY, GPU, PRIMITIVES, C, Mutant
 
-FAMILY, DEFINITION, HOOKS = FAMILIES + "attention.py", FAMILIES + "attention_definition.py", CPU + "primitives/attention.py"
+FAMILY, DEFINITION, HOOKS = PRIMITIVES + "attention/family.py", PRIMITIVES + "attention/definition.py", CPU + "primitives/attention.py"
 TILES, FORWARD, BACKWARD = (C + f"attention/{name}" for name in ("tiles.j2", "forward.c.j2", "backward.c.j2"))
 
 

@@ -4,9 +4,9 @@
 
 from __future__ import annotations
 
-from tests.planted.table import CUDA, FAMILIES, GPU, C, Mutant
+from tests.planted.table import CUDA, GPU, PRIMITIVES, C, Mutant
 
-FAMILY, DEFINITION = FAMILIES + "batchnorm.py", FAMILIES + "batchnorm_definition.py"
+FAMILY, DEFINITION = PRIMITIVES + "batchnorm/family.py", PRIMITIVES + "batchnorm/definition.py"
 ROWS = C + "batchnorm_rows.h"
 FORWARD, BACKWARD = C + "batchnorm_fprop.c.j2", C + "batchnorm_bprop.c.j2"
 CUDA_ROWS = CUDA + "batchnorm/rows.cu.j2"

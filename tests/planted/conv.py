@@ -4,9 +4,9 @@
 
 from __future__ import annotations
 
-from tests.planted.table import CPU, FAMILIES, GEOMETRY, C, Mutant
+from tests.planted.table import CPU, GEOMETRY, PRIMITIVES, C, Mutant
 
-FAMILY, DEFINITION, REQUEST = (FAMILIES + f"{name}.py" for name in ("conv", "conv_definition", "conv_request"))
+FAMILY, DEFINITION, REQUEST = (PRIMITIVES + f"conv/{name}.py" for name in ("family", "definition", "request"))
 SIZES, KERNELS, PLAN = GEOMETRY + "conv.py", CPU + "primitives/conv/hooks.py", CPU + "primitives/conv/plan.py"
 DIRECT, UPDATE, TILE = C + "conv/direct.c.j2", C + "conv/update.c.j2", C + "conv/conv_tile.h"
 FINISH, WINOGRAD, WINOGRAD_PLAN = C + "conv/conv_finish.h", C + "conv/winograd.c.j2", CPU + "primitives/conv/winograd.py"

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from tests.planted.table import CUDA, FAMILIES, GPU, Mutant
+from tests.planted.table import CUDA, GPU, PRIMITIVES, Mutant
 
 PLAN, PROGRAM, UPDATE, HOOKS, KERNELS = (GPU + f"primitives/conv/{name}.py" for name in ("plan", "program", "update", "hooks", "kernels"))
 COLUMNS, FILTERS, FINISH, SUMS = (CUDA + f"conv/{name}.cu.j2" for name in ("columns", "filters", "finish", "sums"))
@@ -24,7 +24,7 @@ def implicit(name: str, file: str, old: str, new: str) -> Mutant:
     return Mutant("implicit_cuda", name, file, old, new)
 
 
-WINOGRAD, WINOGRAD_KERNELS, FAMILY = GPU + "primitives/conv/winograd.py", GPU + "primitives/conv/winograd_kernels.py", FAMILIES + "conv.py"
+WINOGRAD, WINOGRAD_KERNELS, FAMILY = GPU + "primitives/conv/winograd.py", GPU + "primitives/conv/winograd_kernels.py", PRIMITIVES + "conv/family.py"
 POINTS, POINTS_OF_SOURCE, POINTS_OF_FILTERS, RESULTS, GRADIENT = (
     CUDA + f"conv/winograd_{name}" for name in ("points.j2", "source.cu.j2", "filters.cu.j2", "results.cu.j2", "gradient.cu.j2")
 )

@@ -4,13 +4,13 @@
 
 from __future__ import annotations
 
-from tests.planted.table import FAMILIES, KERNELS, Mutant
+from tests.planted.table import KERNELS, PRIMITIVES, Mutant
 
-HOST, FORMULA = "neonlike/backends/gpu/primitives/rnn.py", FAMILIES + "rnn_formula.py"
+HOST, FORMULA = "neonlike/backends/gpu/primitives/rnn.py", PRIMITIVES + "rnn/formula.py"
 CELL, STEP, FORWARD, LSTM, GRU, WHOLE = (
     KERNELS + f"templates/cuda/rnn/{name}" for name in ("cell.j2", "step.j2", "forward.j2", "lstm.cu.j2", "gru.cu.j2", "persistent.cu.j2")
 )
-FORM, STEPS = "neonlike/backends/gpu/primitives/rnn_persistent.py", FAMILIES + "rnn_steps.py"
+FORM, STEPS = "neonlike/backends/gpu/primitives/rnn_persistent.py", PRIMITIVES + "rnn/steps.py"
 GRAPHS = "neonlike/backends/gpu/device/graphs.py"
 
 

@@ -40,7 +40,7 @@ MUTANTS = (
     Mutant("described", "mapped: a closed tensor keeps its memory", MAPPED, "                object.__delattr__(self, name)", "                pass"),
     Mutant("described", "mapped: too short a file", MAPPED, "os.path.getsize(name) < end:", "os.path.getsize(name) < desc.nbytes:"),
     Mutant("described", "assignments write what is mapped to be read", BACKENDS + "executor.py", "            if not target.writeable:\n", "            if False:\n"),
-    Mutant("described", "products write what is mapped to be read", "neonlike/backends/families/linalg.py", "        if not C.writeable:\n", "        if False:\n"),
+    Mutant("described", "products write what is mapped to be read", "neonlike/backends/primitives/linalg.py", "        if not C.writeable:\n", "        if False:\n"),
     Mutant("described", "workspace: offsets beyond the end", WORK, "if start + needed > self.nbytes:", "if needed > self.nbytes:"),
     Mutant("described", "workspace: side by side without gaps", WORK, "end += round_up(TensorDesc.of(desc).nbytes, GRANULE)", "end += TensorDesc.of(desc).nbytes"),
     Mutant("described", "blas: norms overflow", BLAS, "return largest * math.sqrt(float(be.sum(be.square(x / largest))))", "return math.sqrt(float(be.sum(be.square(x))))"),

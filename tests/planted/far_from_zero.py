@@ -4,12 +4,12 @@
 
 from __future__ import annotations
 
-from tests.planted.table import FAMILIES, KERNELS, OPTREE, C, Mutant
+from tests.planted.table import KERNELS, OPTREE, PRIMITIVES, C, Mutant
 
 CHUNKS = C + "reduce/chunks.j2"
 FUNCTIONS, STEP = OPTREE + "functions.py", "neonlike/optimizers/step.py"
 SAMPLES, MOMENTS = "neonlike/layers/norm/samplenorm.py", C + "reduce/moments.c.j2"
-DEFINITION, BACKWARD = FAMILIES + "batchnorm_definition.py", C + "batchnorm_bprop.c.j2"
+DEFINITION, BACKWARD = PRIMITIVES + "batchnorm/definition.py", C + "batchnorm_bprop.c.j2"
 
 MUTANTS = tuple(
     Mutant("far_from_zero", name, file, old, new)

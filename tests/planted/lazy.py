@@ -4,11 +4,12 @@
 
 from __future__ import annotations
 
-from tests.planted.table import FAMILIES, KERNELS, Mutant
+from tests.planted.table import EXPRESSIONS, KERNELS, PRIMITIVES, Mutant
 
-REQUESTS, LAZY, GRADIENTS, CHECK = (FAMILIES + name for name in ("requests.py", "lazy.py", "gradients.py", "grad_check.py"))
-NORM, ATTENTION = FAMILIES + "norm_requests.py", FAMILIES + "attention_lazy.py"
-STAGE, ACTIVATION = KERNELS + "run/call_stage.py", FAMILIES + "activation.py"
+REQUESTS, LAZY, NORM = (PRIMITIVES + f"lazy/{name}.py" for name in ("requests", "family", "norms"))
+GRADIENTS, CHECK = EXPRESSIONS + "gradients.py", EXPRESSIONS + "grad_check.py"
+ATTENTION = PRIMITIVES + "attention/lazy.py"
+STAGE, ACTIVATION = KERNELS + "run/call_stage.py", EXPRESSIONS + "activation.py"
 
 
 def fault(name: str, file: str, old: str, new: str) -> Mutant:

@@ -4,9 +4,9 @@
 
 from __future__ import annotations
 
-from tests.planted.table import CPU, FAMILIES, C, Mutant
+from tests.planted.table import CPU, PRIMITIVES, C, Mutant
 
-FAMILY, FORWARD, BACKWARD, POWER = FAMILIES + "lrn.py", C + "lrn_fprop.c.j2", C + "lrn_bprop.c.j2", C + "lrn_power.h"
+FAMILY, FORWARD, BACKWARD, POWER = PRIMITIVES + "lrn.py", C + "lrn_fprop.c.j2", C + "lrn_bprop.c.j2", C + "lrn_power.h"
 
 
 def fault(name: str, file: str, old: str, new: str) -> Mutant:

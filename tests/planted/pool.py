@@ -4,9 +4,9 @@
 
 from __future__ import annotations
 
-from tests.planted.table import CPU, FAMILIES, GEOMETRY, C, Mutant
+from tests.planted.table import CPU, GEOMETRY, PRIMITIVES, C, Mutant
 
-FAMILY, DEFINITION, SIZES = FAMILIES + "pool.py", FAMILIES + "pool_definition.py", GEOMETRY + "sizes.py"
+FAMILY, DEFINITION, SIZES = PRIMITIVES + "pooling/family.py", PRIMITIVES + "pooling/definition.py", GEOMETRY + "sizes.py"
 FORWARD, BACKWARD = C + "pooling/forward.c.j2", C + "pooling/backward.c.j2"
 ROWS, SCATTER, WHOLE = C + "pooling/rows.c.j2", C + "pooling/scatter.c.j2", C + "pooling/whole.c.j2"
 GATHER = C + "pooling/gather.c.j2"

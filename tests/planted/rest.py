@@ -4,11 +4,11 @@
 
 from __future__ import annotations
 
-from tests.planted.table import FAMILIES, KERNELS, OPTREE, C, Mutant
+from tests.planted.table import EXPRESSIONS, KERNELS, MACHINE, OPTREE, PRIMITIVES, TENSORS, C, Mutant
 
-LOOKUP, LUT, LINALG, XNOR = FAMILIES + "lookup.py", C + "lut_bprop.c.j2", FAMILIES + "linalg.py", C + "xnor_product.c.j2"
+LOOKUP, LUT, LINALG, XNOR = PRIMITIVES + "lookup.py", C + "lut_bprop.c.j2", PRIMITIVES + "linalg.py", C + "xnor_product.c.j2"
 BLAS = C + "gemm_blas.c.j2"
-STATS, MERGE, SCRATCH, ACTIVATION = (FAMILIES + f"{name}.py" for name in ("stats", "merge", "scratch", "activation"))
+STATS, SCRATCH, MERGE, ACTIVATION = TENSORS + "stats.py", TENSORS + "scratch.py", MACHINE + "merge.py", EXPRESSIONS + "activation.py"
 NUMPY = OPTREE + "npfuncs.py"
 
 MUTANTS = (

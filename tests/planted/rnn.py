@@ -4,9 +4,9 @@
 
 from __future__ import annotations
 
-from tests.planted.table import CPU, FAMILIES, C, Mutant
+from tests.planted.table import CPU, PRIMITIVES, C, Mutant
 
-SIMPLE, GATED, STEPS = FAMILIES + "rnn.py", FAMILIES + "rnn_gated.py", FAMILIES + "rnn_steps.py"
+SIMPLE, GATED, STEPS = PRIMITIVES + "rnn/family.py", PRIMITIVES + "rnn/gated.py", PRIMITIVES + "rnn/steps.py"
 KERNELS = CPU + "primitives/rnn.py"
 C_STEPS, C_ONE = C + "rnn_steps.h", C + "rnn_one.h"
 C_SIMPLE, C_LSTM, C_GRU = C + "rnn_simple.c.j2", C + "rnn_lstm.c.j2", C + "rnn_gru.c.j2"
@@ -50,7 +50,7 @@ MUTANTS = (
     fault("C: GRU reset gate on the wrong product", C_GRU, "reset[j] = open * h_prev[j];", "reset[j] = h_prev[j];"),
     fault("C: GRU update gate turned round", C_GRU, "(1 - z[j]) * h_prev[j] + z[j] * now", "z[j] * h_prev[j] + (1 - z[j]) * now"),
     fault("C: GRU error through the reset gate dropped", C_GRU, " + r[j] * q[j];", ";"),
-    fault("C: numbers of one activation read for the other", FAMILIES + "rnn_formula.py", "numbers + {len(numbers)}", "numbers + {0 * len(numbers)}"),
+    fault("C: numbers of one activation read for the other", PRIMITIVES + "rnn/formula.py", "numbers + {len(numbers)}", "numbers + {0 * len(numbers)}"),
     fault("C: overlapping steps run in parallel", STEPS, "        if mine.alias_of(its) == 2:\n            return False\n", ""),
     fault("packed product: a column loses one of four sums", TILE, "(sum[2][r] + sum[3][r])", "sum[2][r]"),
     fault("packed product: beta ignored at edges", GEMM, "g->beta * c[i] + g->alpha * tile[i]", "c[i] + g->alpha * tile[i]"),

@@ -4,9 +4,9 @@
 
 from __future__ import annotations
 
-from tests.planted.table import FAMILIES, C, Mutant
+from tests.planted.table import PRIMITIVES, C, Mutant
 
-FAMILY, DEFINITION, FORWARD, BACKWARD, NMS = FAMILIES + "roi.py", FAMILIES + "roi_definition.py", C + "roi_fprop.c.j2", C + "roi_bprop.c.j2", C + "nms.c.j2"
+FAMILY, DEFINITION, FORWARD, BACKWARD, NMS = PRIMITIVES + "roi/family.py", PRIMITIVES + "roi/definition.py", C + "roi_fprop.c.j2", C + "roi_bprop.c.j2", C + "nms.c.j2"
 
 
 def fault(name: str, file: str, old: str, new: str) -> Mutant:

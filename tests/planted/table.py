@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 BACKENDS = "neonlike/backends/"
-FAMILIES = "neonlike/backends/families/"
+EXPRESSIONS = "neonlike/backends/expressions/"
+MACHINE = "neonlike/backends/machine/"
+PRIMITIVES = "neonlike/backends/primitives/"
+TENSORS = "neonlike/backends/tensors/"
 CPU = "neonlike/backends/cpu/"
 GEOMETRY = "neonlike/backends/geometry/"
 OPTREE = "neonlike/optree/"

@@ -12,8 +12,8 @@ from neonlike.kernels.c.toolchain import find_compiler
 from tests.mutants import CAUGHT, INVALID, MUTANTS, ROOT, STALE, SURVIVED, TESTS, judge, planted_in, private_copy, title
 from tests.planted.table import CUDA, Mutant
 
-NMS = ("tests/backends/primitives/test_nms.py", "-k", "sides_of_pixels or wrong_detections")
-SOURCE = "neonlike/backends/families/roi.py"
+NMS = ("tests/backends/primitives/roi/test_nms.py", "-k", "sides_of_pixels or wrong_detections")
+SOURCE = "neonlike/backends/primitives/roi/family.py"
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=title)
@@ -53,7 +53,7 @@ def test_verdicts(copy: Path) -> None:
     fault = next(mutant for mutant in MUTANTS if title(mutant) == "roi: definition: nms threshold >=")
     before = (copy / SOURCE).read_text(encoding="utf-8")
     caught = judge(copy, fault, NMS)
-    assert caught.verdict == CAUGHT and caught.words.startswith("backends/primitives/test_nms.py::"), caught
+    assert caught.verdict == CAUGHT and caught.words.startswith("backends/primitives/roi/test_nms.py::"), caught
     harmless = fault._replace(old="such as 0.7", new="such as 0.5")
     assert judge(copy, harmless, NMS).verdict == SURVIVED
     assert judge(copy, fault._replace(old="import numpy as np\n", new="import nmpy as np\n"), NMS).verdict == INVALID

@@ -303,6 +303,15 @@ def test_the_random_state_of_a_backend_is_read(be):
     assert type(state) is type(be.rng_get_state()) and state.stream == be.rng_get_state().stream
 
 
+@pytest.mark.parametrize("earlier", unpickle.MOVED)
+def test_files_of_earlier_versions_are_read(be, earlier):
+    state = be.rng_get_state()
+    now = unpickle.MOVED[earlier]
+    assert now == type(state).__module__
+    read = load(pickle.dumps(state, protocol=0).replace(now.encode(), earlier.encode()))
+    assert type(read) is type(state) and read.stream == state.stream
+
+
 def test_everything_that_the_library_lets_files_name_is_there():
     for path in unpickle.LIBRARY:
         module, _, name = path.rpartition(".")

@@ -9,7 +9,7 @@ import numpy as np
 
 from neonlike.autograd.leaves import const_beside, derived
 from neonlike.autograd.variable import Variable, made
-from neonlike.backends.families.operands import as_numbers
+from neonlike.backends.tensors.operands import as_numbers
 from neonlike.checks import brief
 from neonlike.errors import ArgumentError, DTypeError
 from neonlike.optree import tape

@@ -11,7 +11,7 @@ from neonlike.autograd.ops import shape as shapes
 from neonlike.autograd.ops.common import F, brief, derived, indices, per_axis, plain, variable
 from neonlike.autograd.ops.elementwise import sqrt
 from neonlike.autograd.variable import Variable
-from neonlike.backends.families.operands import as_numbers
+from neonlike.backends.tensors.operands import as_numbers
 from neonlike.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError
 from neonlike.optree.arrange import whole_number
 from neonlike.optree.functions import standardized

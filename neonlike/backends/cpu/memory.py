@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from neonlike.backends.cpu.tensor import CPUTensor
-from neonlike.backends.families.memory import MemoryFamily
 from neonlike.backends.memory import MemoryStats
+from neonlike.backends.tensors.memory import MemoryFamily
 from neonlike.kernels.run.reuse import pieces
 from neonlike.kernels.run.workspace import kept_bytes, release_workspace
 

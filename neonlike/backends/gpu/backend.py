@@ -12,7 +12,7 @@ import pycuda.driver as driver
 
 from neonlike.backends.arguments import check_names, check_values
 from neonlike.backends.backend import Backend
-from neonlike.backends.families.random import RngState, make_state, pool_of
+from neonlike.backends.expressions.random import RngState, make_state, pool_of
 from neonlike.backends.gpu import selftest
 from neonlike.backends.gpu.device.contexts import leave
 from neonlike.backends.gpu.device.device import GpuDevice, open_device

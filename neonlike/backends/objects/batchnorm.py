@@ -2,7 +2,7 @@
 
 This file views tensors of any layout as rows, and keeps the state between calls. Contiguous rows, as in neon's layouts,
 are normalised by the kernels of ``compound_fprop_bn`` and ``compound_bprop_bn``
-(:mod:`neonlike.backends.families.batchnorm`), others by op-trees (``batchnorm_trees.py``).
+(:mod:`neonlike.backends.primitives.batchnorm.family`), others by op-trees (``batchnorm_trees.py``).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import math
 from typing import Any
 
 from neonlike.backends.descriptors import BATCH, TensorDesc
-from neonlike.backends.families.operands import as_numbers, check_apart, check_tensors
 from neonlike.backends.objects import batchnorm_record, batchnorm_trees
+from neonlike.backends.tensors.operands import as_numbers, check_apart, check_tensors
 from neonlike.checks import brief
 from neonlike.errors import AliasError, ArgumentError, DTypeError, ShapeError, did_you_mean
 from neonlike.nervanaobject import NervanaObject

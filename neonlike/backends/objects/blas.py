@@ -9,8 +9,8 @@ import math
 import numbers
 from typing import Any
 
-from neonlike.backends.families.operands import check_tensors
 from neonlike.backends.tensor import Tensor
+from neonlike.backends.tensors.operands import check_tensors
 from neonlike.checks import brief, shown
 from neonlike.errors import DTypeError, ShapeError
 from neonlike.optree.dtypes import DType

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from neonlike.backends.descriptors import BATCH, TensorDesc
-from neonlike.backends.families.operands import check_tensors
 from neonlike.backends.geometry.counts import ceil_div
 from neonlike.backends.tensor import Tensor
+from neonlike.backends.tensors.operands import check_tensors
 from neonlike.checks import brief
 from neonlike.errors import ArgumentError, DTypeError, IndexRangeError, MissingArgument, ShapeError
 from neonlike.optree.arrange import whole_number

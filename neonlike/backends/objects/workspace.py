@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from neonlike.backends.descriptors import TensorDesc
-from neonlike.backends.families.scratch import GRANULE, ScratchTooSmall
 from neonlike.backends.geometry.counts import round_up
+from neonlike.backends.tensors.scratch import GRANULE, ScratchTooSmall
 from neonlike.errors import ArgumentError
 from neonlike.optree.arrange import whole_number
 from neonlike.optree.shapes import as_shape

@@ -6,7 +6,7 @@ import copy
 from dataclasses import dataclass
 from typing import Any
 
-from neonlike.backends.families.activation import asks_for
+from neonlike.backends.expressions.activation import asks_for
 from neonlike.checks import brief, number
 from neonlike.errors import ArgumentError, did_you_mean
 from neonlike.layers.core.base import require_transform

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from neonlike.backends.descriptors import TensorDesc
-from neonlike.backends.families.scratch import GRANULE
 from neonlike.backends.geometry.counts import round_up
+from neonlike.backends.tensors.scratch import GRANULE
 from neonlike.nervanaobject import NervanaObject
 
 

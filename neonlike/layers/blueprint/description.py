@@ -14,7 +14,7 @@ import numpy as np
 
 from neonlike.backends.backend import Tensor
 from neonlike.backends.descriptors import TensorDesc
-from neonlike.backends.families.lazy import per_axis
+from neonlike.backends.primitives.lazy.family import per_axis
 from neonlike.checks import brief, shown
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
 from neonlike.layers.core.base import require_size

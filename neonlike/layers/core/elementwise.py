@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from neonlike.backends.backend import Tensor
-from neonlike.backends.families.activation import asks_for, derivative
+from neonlike.backends.expressions.activation import asks_for, derivative
 from neonlike.checks import brief
 from neonlike.errors import ArgumentError
 from neonlike.layers.core.base import Layer, interpret_in_shape, require_input, require_transform

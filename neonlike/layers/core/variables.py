@@ -11,7 +11,7 @@ from neonlike.autograd import ops
 from neonlike.autograd.leaves import const
 from neonlike.autograd.parameters import SharedParameter
 from neonlike.autograd.variable import Variable, made
-from neonlike.backends.families.requests import no_second
+from neonlike.backends.primitives.lazy.requests import no_second
 from neonlike.errors import DTypeError, GradientError, ShapeError
 from neonlike.layers.core.calls import (
     Call,

@@ -9,7 +9,7 @@ import pytest
 
 from neonlike.backends import Backend, cleanup_backend, gen_backend
 from neonlike.backends.descriptors import TensorDesc
-from neonlike.backends.families import public_methods
+from neonlike.backends.family import public_methods
 from neonlike.data import ArrayIterator
 from neonlike.initializers import Constant, Kaiming
 from neonlike.layers import Affine, Conv, Dropout, GeneralizedCost, Pooling
@@ -20,8 +20,10 @@ from tests.support.gpu.device_only import traffic
 from tests.support.primitive_calls import CALLS
 
 FAMILIES = (
-    "activation", "attention", "batchnorm", "conv", "detection", "linalg", "lookup", "lrn", "merge", "mkl", "pool",
-    "rnn", "rnn_gated", "roi", "stats",
+    "expressions.activation", "machine.merge", "machine.mkl", "primitives.attention.family",
+    "primitives.batchnorm.family", "primitives.conv.family", "primitives.linalg", "primitives.lookup", "primitives.lrn",
+    "primitives.pooling.family", "primitives.rnn.family", "primitives.rnn.gated", "primitives.roi.detection",
+    "primitives.roi.family", "tensors.stats",
 )  # fmt: skip
 """Whose methods are compound primitives, but for those of ``NO_KERNELS``."""
 

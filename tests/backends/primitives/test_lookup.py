@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from neonlike.backends import Backend
-from neonlike.backends.families.lookup import LookupFamily, LookupGradient
+from neonlike.backends.primitives.lookup import LookupFamily, LookupGradient
 from neonlike.errors import AliasError, DTypeError, IndexRangeError, ShapeError
 from tests.support.engines import backend, use_threads
 

@@ -11,7 +11,7 @@ import pytest
 
 from neonlike.backends import Backend
 from neonlike.backends.cpu.primitives import lrn as kernels
-from neonlike.backends.families.lrn import LrnFamily, LrnPass
+from neonlike.backends.primitives.lrn import LrnFamily, LrnPass
 from tests.support.engines import use_threads
 from tests.support.float64.lrn_loops import Case
 

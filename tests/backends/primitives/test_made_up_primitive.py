@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from neonlike.backends import Backend
-from neonlike.backends.families.base import Family
+from neonlike.backends.family import Family
 from neonlike.backends.tensor import Tensor
 from neonlike.errors import AliasError, DTypeError, ShapeError
 from tests import ROOT

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from neonlike.backends.families.attention_definition import AttentionPass
 from neonlike.backends.geometry.attention import AttentionGeometry
 from neonlike.backends.gpu.primitives.attention_plan import LINED, attention_program
+from neonlike.backends.primitives.attention.definition import AttentionPass
 from neonlike.optree.dtypes import as_dtype
 from tests.support.gpu.sass import (
     ARCHITECTURES,

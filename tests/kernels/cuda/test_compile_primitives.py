@@ -12,7 +12,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from neonlike.backends.families.batchnorm import BatchNormBackward, BatchNormForward
+from neonlike.backends.primitives.batchnorm.family import BatchNormBackward, BatchNormForward
 from neonlike.kernels.cuda import compile as compile_cuda
 from neonlike.kernels.cuda import sorting
 from neonlike.kernels.cuda.moves import Moves

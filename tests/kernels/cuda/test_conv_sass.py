@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from neonlike.backends.families.conv_request import ConvPass, ConvUpdate, Epilogue
 from neonlike.backends.geometry.conv import ConvGeometry
 from neonlike.backends.gpu.primitives.conv.program import Given, data_program
 from neonlike.backends.gpu.primitives.conv.update import UpdateGiven, update_program
+from neonlike.backends.primitives.conv.request import ConvPass, ConvUpdate, Epilogue
 from neonlike.optree.dtypes import as_dtype
 from tests.support.gpu.sass import (
     ARCHITECTURES,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from neonlike.backends.families.rnn_formula import activation, activations, joined
+from neonlike.backends.primitives.rnn.formula import activation, activations, joined
 from neonlike.kernels.cuda.device import Capabilities
 from neonlike.optree.dtypes import as_dtype
 from tests.support.float64.rnn_unrolled import LOGISTIC, TANH

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from neonlike.backends.families.conv_request import ConvPass, ConvUpdate, Epilogue
 from neonlike.backends.geometry.conv import ConvGeometry
 from neonlike.backends.gpu.primitives.conv.passes import Given
 from neonlike.backends.gpu.primitives.conv.program import data_program
 from neonlike.backends.gpu.primitives.conv.update import UpdateGiven, update_program
 from neonlike.backends.gpu.primitives.conv.winograd_kernels import MOST_IMAGES
+from neonlike.backends.primitives.conv.request import ConvPass, ConvUpdate, Epilogue
 from tests.support.gpu.sass import (
     ARCHITECTURES,
     NO_NVCC,

@@ -1,1 +1,1 @@
-"""Compound primitives as compiled C: each module overrides hooks of one family of ``backends/families``."""
+"""Compound primitives as compiled C: each module overrides hooks of one family of ``backends/primitives``."""

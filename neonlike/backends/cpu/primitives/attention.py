@@ -1,4 +1,4 @@
-"""Compiled kernels of the attention family, for the hooks of ``families/attention.py``."""
+"""Compiled kernels for the hooks of ``AttentionFamily``."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from contextlib import ExitStack
 from typing import Any
 
 from neonlike.backends.cpu.primitives.compiled import CompiledFamily, strided, strided_written
-from neonlike.backends.families.attention import AttentionFamily
-from neonlike.backends.families.attention_definition import AttentionPass
-from neonlike.backends.families.operands import Array, written
 from neonlike.backends.geometry.counts import ceil_div, round_up
+from neonlike.backends.primitives.attention.definition import AttentionPass
+from neonlike.backends.primitives.attention.family import AttentionFamily
+from neonlike.backends.tensors.operands import Array, written
 from neonlike.kernels.c.routine import POINTER, REAL, REAL_TYPES, VECMATH, Routine, address, threads_for
 from neonlike.kernels.run.calls import KernelCall
 from neonlike.optree.dtypes import compute_dtype

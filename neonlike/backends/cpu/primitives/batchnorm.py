@@ -1,18 +1,18 @@
-"""Compiled kernels of the batchnorm family, for the hooks of ``families/batchnorm.py``."""
+"""Compiled kernels for the hooks of ``BatchNormFamily``."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from neonlike.backends.cpu.primitives.compiled import CompiledFamily, in_lines
-from neonlike.backends.families.batchnorm import (
+from neonlike.backends.primitives.batchnorm.family import (
     BatchNormBackward,
     BatchNormFamily,
     BatchNormForward,
     backward_arrays,
     forward_arrays,
 )
-from neonlike.backends.families.operands import Array
+from neonlike.backends.tensors.operands import Array
 from neonlike.kernels.c.forms import HEADERS
 from neonlike.kernels.c.routine import INT, POINTER, REAL, REAL_TYPES, Routine, address, threads_for
 from neonlike.kernels.c.stage import STREAMED_BYTES

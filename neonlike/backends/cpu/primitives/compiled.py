@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from neonlike.backends.families.base import Family
-from neonlike.backends.families.operands import Array, host, written
+from neonlike.backends.family import Family
+from neonlike.backends.tensors.operands import Array, host, written
 from neonlike.kernels.c.routine import address
 from neonlike.kernels.c.toolchain import Compiler
 from neonlike.kernels.run.memory import LINE
@@ -43,7 +43,7 @@ def strided(tensor: Any) -> Array:
 
 @contextmanager
 def strided_written(tensor: Any) -> Iterator[Array]:
-    """As ``written`` of ``families/operands.py``, with any strides: views are written in place."""
+    """As ``written`` of ``tensors/operands.py``, with any strides: views are written in place."""
     if tensor.dtype == compute_dtype(tensor.dtype):
         yield tensor.asnumpyarray()
         return

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from neonlike.backends.cpu.primitives.compiled import CompiledFamily, strided
-from neonlike.backends.families.linalg import Array, LinalgFamily, Product, blas_takes, matrices, matrix_product
-from neonlike.backends.families.operands import written
+from neonlike.backends.primitives.linalg import Array, LinalgFamily, Product, blas_takes, matrices, matrix_product
+from neonlike.backends.tensors.operands import written
 from neonlike.kernels.c import gemm
 from neonlike.kernels.c.gemm_blas import BlasLaunch, find_small_launch
 from neonlike.kernels.c.routine import INSTRUCTIONS, INT, POINTER, REAL_TYPES, Routine, address, threads_for

@@ -1,4 +1,4 @@
-"""Compiled kernels of the lookup family, for the hooks of ``families/lookup.py``."""
+"""Compiled kernels for the hooks of ``LookupFamily``."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from neonlike.backends.cpu.primitives.compiled import CompiledFamily
-from neonlike.backends.families.lookup import LookupFamily, LookupGradient, words_of
-from neonlike.backends.families.operands import host, written
+from neonlike.backends.primitives.lookup import LookupFamily, LookupGradient, words_of
+from neonlike.backends.tensors.operands import host, written
 from neonlike.kernels.c.routine import INT, POINTER, REAL, REAL_TYPES, Routine, address, threads_for
 
 BPROP = Routine(

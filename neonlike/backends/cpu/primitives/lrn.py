@@ -1,12 +1,12 @@
-"""Compiled kernels of the lrn family, for the hooks of ``families/lrn.py``."""
+"""Compiled kernels for the hooks of ``LrnFamily``."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from neonlike.backends.cpu.primitives.compiled import CompiledFamily
-from neonlike.backends.families.lrn import POWERS, LrnFamily, LrnPass
-from neonlike.backends.families.operands import Array, host, written
+from neonlike.backends.primitives.lrn import POWERS, LrnFamily, LrnPass
+from neonlike.backends.tensors.operands import Array, host, written
 from neonlike.kernels.c.routine import INT, POINTER, REAL, REAL_TYPES, VECMATH, Routine, address, threads_for
 from neonlike.kernels.c.stage import STREAMED_BYTES
 from neonlike.kernels.c.toolchain import Compiler

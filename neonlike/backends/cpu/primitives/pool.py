@@ -1,4 +1,4 @@
-"""Compiled kernels of the pool family, for the hooks of ``families/pool.py``.
+"""Compiled kernels for the hooks of ``PoolFamily``.
 
 Forward, a window is a list of the offsets of its values; backward, an element of the input is a list of its windows.
 A kernel processes a list for a vector of images at a time, and reuses it for all columns that have it.
@@ -24,10 +24,10 @@ from neonlike.backends.cpu.primitives.pool_few import (
     number_bits,
     types,
 )
-from neonlike.backends.families.operands import Array
-from neonlike.backends.families.pool import PoolFamily, PoolPass, backward_arrays, forward_arrays
-from neonlike.backends.families.pool_definition import share_of_norm
 from neonlike.backends.geometry.pool import LINE_BYTES, PoolGeometry
+from neonlike.backends.primitives.pooling.definition import share_of_norm
+from neonlike.backends.primitives.pooling.family import PoolFamily, PoolPass, backward_arrays, forward_arrays
+from neonlike.backends.tensors.operands import Array
 from neonlike.kernels.c.routine import INSTRUCTIONS, POINTER, Routine, address, threads_for, words
 from neonlike.kernels.c.toolchain import Compiler
 from neonlike.kernels.run.calls import KernelCall

@@ -1,4 +1,4 @@
-"""Recurrent unrolls as one compiled call each: the hooks of ``families/rnn.py`` and ``families/rnn_gated.py``.
+"""Recurrent unrolls as one compiled call each: the hooks of ``RecurrentFamily`` and ``GatedFamily``.
 
 Each step is a product of packed matrices whose epilogue is the whole cell (see ``templates/c/rnn_steps.h``). Cases
 without kernel support (float16, activations that are not elementwise, samples that are not contiguous) run step by step
@@ -13,10 +13,10 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from neonlike.backends.cpu.primitives.compiled import CompiledFamily
-from neonlike.backends.families.operands import host
-from neonlike.backends.families.rnn import RecurrentFamily
-from neonlike.backends.families.rnn_formula import Trace, activation, activations, joined, slope, slopes
-from neonlike.backends.families.rnn_steps import Steps, Unroll, row_strides, same_or_apart, samples_apart
+from neonlike.backends.primitives.rnn.family import RecurrentFamily
+from neonlike.backends.primitives.rnn.formula import Trace, activation, activations, joined, slope, slopes
+from neonlike.backends.primitives.rnn.steps import Steps, Unroll, row_strides, same_or_apart, samples_apart
+from neonlike.backends.tensors.operands import host
 from neonlike.kernels.c.routine import INT, POINTER, REAL_TYPES, VECMATH, Routine, address, threads_for
 from neonlike.kernels.run import calls
 from neonlike.kernels.run.calls import KernelCall

@@ -1,4 +1,4 @@
-"""Compiled kernels of the roi family, for the hooks of ``families/roi.py``."""
+"""Compiled kernels for the hooks of ``RoiFamily``."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from typing import Any
 import numpy as np
 
 from neonlike.backends.cpu.primitives.compiled import CompiledFamily
-from neonlike.backends.families.operands import host, written
-from neonlike.backends.families.roi import RoiFamily
-from neonlike.backends.families.roi_definition import (
+from neonlike.backends.primitives.roi.definition import (
     RoiPooling,
     Suppression,
     bins_of,
@@ -17,6 +15,8 @@ from neonlike.backends.families.roi_definition import (
     images_of,
     ranked,
 )
+from neonlike.backends.primitives.roi.family import RoiFamily
+from neonlike.backends.tensors.operands import host, written
 from neonlike.kernels.c.routine import INT, POINTER, REAL, REAL_TYPES, VECMATH, Routine, address, threads_for
 
 LANES = 32

@@ -1,1 +1,1 @@
-"""Compound primitives on a GPU: each module overrides hooks of one family of ``backends/families``."""
+"""Compound primitives on a GPU: each module overrides hooks of one family of ``backends/primitives``."""

@@ -1,4 +1,4 @@
-"""Scaled dot-product attention on a GPU, for the hooks of ``families/attention.py``.
+"""Scaled dot-product attention on a GPU, for the hooks of ``AttentionFamily``.
 
 Forward, a block has some queries of a head and goes over the keys; what it remembers of them is a sum and a maximum a
 query. Backward there are two kernels, which compute the weights again: one of blocks of queries, for their gradient,
@@ -15,14 +15,14 @@ from contextlib import ExitStack, nullcontext
 from typing import Any
 
 from neonlike import settings
-from neonlike.backends.families.attention import AttentionFamily
-from neonlike.backends.families.attention_definition import AttentionPass
 from neonlike.backends.gpu.device.device import GpuDevice
 from neonlike.backends.gpu.primitives.attention_plan import DECLARED, LINED, LSE, Lines, attention_program, form
 from neonlike.backends.gpu.primitives.calls import Program, device_call
 from neonlike.backends.gpu.primitives.conv.program import has_copies
 from neonlike.backends.gpu.primitives.operands import plain, stored
 from neonlike.backends.gpu.products.blas import Products
+from neonlike.backends.primitives.attention.definition import AttentionPass
+from neonlike.backends.primitives.attention.family import AttentionFamily
 from neonlike.kernels.cuda.fit import ALIGNMENT
 from neonlike.kernels.run.calls import KernelCall
 from neonlike.optree.dtypes import DType

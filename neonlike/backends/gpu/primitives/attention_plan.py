@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from neonlike.backends.families.attention_definition import AttentionPass
 from neonlike.backends.geometry.counts import ceil_div, round_up
 from neonlike.backends.gpu.primitives.calls import Launched, Place, Program
 from neonlike.backends.gpu.primitives.conv.plan import implicit_kind
 from neonlike.backends.gpu.primitives.elements import conversions
+from neonlike.backends.primitives.attention.definition import AttentionPass
 from neonlike.kernels.codegen.emit import load_element
 from neonlike.kernels.cuda.fit import ALIGNMENT
 from neonlike.kernels.cuda.routine import CudaRoutine

@@ -1,4 +1,4 @@
-"""CUDA kernels of the batchnorm family, for the hooks of ``families/batchnorm.py``.
+"""CUDA kernels for the hooks of ``BatchNormFamily``.
 
 A row that fits into the registers of a block is read once: one launch finds its statistics and writes its results.
 Longer rows are cut into parts, a block each: one launch finds the moments of the parts, and the next one merges them,
@@ -13,11 +13,11 @@ from contextlib import ExitStack
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
-from neonlike.backends.families.batchnorm import BatchNormBackward, BatchNormFamily, BatchNormForward
 from neonlike.backends.geometry.counts import power_of_two
 from neonlike.backends.gpu.primitives.calls import Launched, Place, Program, device_call
 from neonlike.backends.gpu.primitives.elements import conversions
 from neonlike.backends.gpu.primitives.operands import plain, stored
+from neonlike.backends.primitives.batchnorm.family import BatchNormBackward, BatchNormFamily, BatchNormForward
 from neonlike.kernels.cuda.device import Device, Size3
 from neonlike.kernels.cuda.fit import ALIGNMENT
 from neonlike.kernels.cuda.routine import CudaRoutine

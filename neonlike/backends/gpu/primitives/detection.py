@@ -1,4 +1,4 @@
-"""SSD's detection output on a GPU, for the hook of ``families/detection.py``.
+"""SSD's detection output on a GPU, for the hook of ``DetectionFamily``.
 
 The scores of each class of an image are sorted; a kernel decodes the best boxes, which go through the kernels of
 suppression, all classes and images in one launch; what is kept of an image is sorted again. The rows of all images come
@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from neonlike.backends.families.detection import VARIANCES, Detection, DetectionFamily
-from neonlike.backends.families.operands import Array
-from neonlike.backends.families.roi_definition import Suppression
 from neonlike.backends.gpu.primitives.calls import Launched, Place, Program
 from neonlike.backends.gpu.primitives.elements import BLOCK, blocks_for
 from neonlike.backends.gpu.primitives.nms import Lists, suppress
 from neonlike.backends.gpu.primitives.operands import plain
+from neonlike.backends.primitives.roi.definition import Suppression
+from neonlike.backends.primitives.roi.detection import VARIANCES, Detection, DetectionFamily
+from neonlike.backends.tensors.operands import Array
 from neonlike.kernels.codegen.emit import STORAGE, load_element
 from neonlike.kernels.cuda.fit import THREADS
 from neonlike.kernels.cuda.routine import CudaRoutine

@@ -1,4 +1,4 @@
-"""CUDA kernels of the lookup family, for the hooks of ``families/lookup.py``: sorted columns, added up in their order.
+"""CUDA kernels for the hooks of ``LookupFamily``: sorted columns, added up in their order.
 
 Nothing waits for the device: a word out of range is reported when the host waits next, and the table left as it was.
 """
@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from neonlike.backends.families.lookup import LookupFamily, LookupGradient, out_of_vocabulary
 from neonlike.backends.geometry.counts import power_of_two
 from neonlike.backends.gpu.primitives.elements import conversions
 from neonlike.backends.gpu.primitives.operands import plain, stored
+from neonlike.backends.primitives.lookup import LookupFamily, LookupGradient, out_of_vocabulary
 from neonlike.kernels.cuda.device import Device
 from neonlike.kernels.cuda.lines import I32
 from neonlike.kernels.cuda.queue import Queue

@@ -1,4 +1,4 @@
-"""Local response normalisation on a GPU, for the hooks of ``families/lrn.py``.
+"""Local response normalisation on a GPU, for the hooks of ``LrnFamily``.
 
 A thread goes over channels with a few elements of each, whose window stays in its registers. Where channels have few
 elements, they are cut into spans, each with threads of its own.
@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from neonlike.backends.families.lrn import POWERS, LrnFamily, LrnPass
 from neonlike.backends.gpu.primitives.calls import Launched, Place, Program, device_call
 from neonlike.backends.gpu.primitives.elements import BLOCK, blocks_for, element_types, vector_length
 from neonlike.backends.gpu.primitives.operands import plain, stored
+from neonlike.backends.primitives.lrn import POWERS, LrnFamily, LrnPass
 from neonlike.kernels.cuda.routine import CudaRoutine
 from neonlike.kernels.run.calls import KernelCall
 from neonlike.optree.dtypes import DType, compute_dtype

@@ -1,4 +1,4 @@
-"""Non-maximum suppression on a GPU, for the hook of ``families/roi.py``.
+"""Non-maximum suppression on a GPU, for the hook of ``RoiFamily``.
 
 Boxes are sorted by their scores; a kernel compares each with all that follow, which gives a row of bits; one block
 sweeps over the rows in order. Only the numbers of the boxes that are kept come to the host. Bits are made for as many
@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from neonlike.backends.families.roi import RoiFamily
-from neonlike.backends.families.roi_definition import Suppression, no_rank
 from neonlike.backends.gpu.primitives.calls import Launched, Place, Program
 from neonlike.backends.gpu.primitives.elements import BLOCK, blocks_for
 from neonlike.backends.gpu.primitives.operands import plain
 from neonlike.backends.gpu.primitives.roi import box_types
+from neonlike.backends.primitives.roi.definition import Suppression, no_rank
+from neonlike.backends.primitives.roi.family import RoiFamily
 from neonlike.kernels.cuda.fit import THREADS
 from neonlike.kernels.cuda.routine import CudaRoutine
 

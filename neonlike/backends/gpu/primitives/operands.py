@@ -1,6 +1,6 @@
 """Operands of kernels on a GPU: contiguous elements of the dtype that a kernel takes, copied on the device where not.
 
-What ``host`` and ``written`` of ``families/operands.py`` are for the definitions, without a copy to the host. Copies
+What ``host`` and ``written`` of ``tensors/operands.py`` are for the definitions, without a copy to the host. Copies
 live in memory of the pool, which may be given back as soon as the kernels are queued.
 """
 

@@ -1,4 +1,4 @@
-"""Pooling on a GPU, for the hooks of ``families/pool.py``: a thread a place of what is written, for several images.
+"""Pooling on a GPU, for the hooks of ``PoolFamily``: a thread a place of what is written, for several images.
 
 The gradient is gathered: a place of the input adds up over the windows that it lies in, in their order. So nothing is
 added atomically, and results depend on nothing but sizes.
@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from neonlike.backends.families.pool import PoolFamily, PoolPass, fits, kept_under
 from neonlike.backends.geometry.pool import PoolGeometry
 from neonlike.backends.gpu.primitives.calls import Launched, Place, Program, device_call
 from neonlike.backends.gpu.primitives.elements import BLOCK, blocks_for, element_types, is_wide, vector_length
 from neonlike.backends.gpu.primitives.operands import plain, stored
+from neonlike.backends.primitives.pooling.family import PoolFamily, PoolPass, fits, kept_under
 from neonlike.kernels.codegen.emit import STORAGE
 from neonlike.kernels.cuda.fit import ALIGNMENT, divisors
 from neonlike.kernels.cuda.routine import CudaRoutine

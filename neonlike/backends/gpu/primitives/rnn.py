@@ -14,13 +14,13 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from neonlike import settings
-from neonlike.backends.families.rnn import RecurrentFamily
-from neonlike.backends.families.rnn_formula import Trace, activation, activations, joined, slope, slopes
-from neonlike.backends.families.rnn_steps import Steps, Unroll, elements_apart, row_strides, same_or_apart
 from neonlike.backends.gpu.memory.array import DeviceArray
 from neonlike.backends.gpu.primitives import rnn_persistent as persistent
 from neonlike.backends.gpu.primitives.operands import put_back
 from neonlike.backends.gpu.primitives.rnn_layer import NUMBERS, THREADS, Call, Layer, padded, rows_of, variant
+from neonlike.backends.primitives.rnn.family import RecurrentFamily
+from neonlike.backends.primitives.rnn.formula import Trace, activation, activations, joined, slope, slopes
+from neonlike.backends.primitives.rnn.steps import Steps, Unroll, elements_apart, row_strides, same_or_apart
 from neonlike.errors import ArgumentError, DeviceError, OutOfMemory, ShapeError
 from neonlike.kernels.cuda.fit import NARROW, divisors
 from neonlike.kernels.cuda.routine import CudaRoutine

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from neonlike.backends.families.rnn_steps import Unroll
 from neonlike.backends.gpu.device.device import GpuDevice
 from neonlike.backends.gpu.memory.array import DeviceArray
 from neonlike.backends.gpu.products.blas import Products
+from neonlike.backends.primitives.rnn.steps import Unroll
 from neonlike.kernels.codegen.emit import STORAGE, convert_store, load_element
 from neonlike.optree.dtypes import DType, compute_dtype
 

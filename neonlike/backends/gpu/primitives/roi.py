@@ -1,4 +1,4 @@
-"""Region pooling on a GPU, for the hooks of ``families/roi.py``.
+"""Region pooling on a GPU, for the hooks of ``RoiFamily``.
 
 Its calls wait for the device once: for the answer whether regions and positions are good, before anything is written.
 """
@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from neonlike.backends.families.roi import RoiFamily
-from neonlike.backends.families.roi_definition import RoiPooling
 from neonlike.backends.gpu.primitives.elements import BLOCK, blocks_for, element_types
 from neonlike.backends.gpu.primitives.operands import plain, stored
+from neonlike.backends.primitives.roi.definition import RoiPooling
+from neonlike.backends.primitives.roi.family import RoiFamily
 from neonlike.kernels.codegen.emit import STORAGE, load_element
 from neonlike.kernels.cuda.device import Size3
 from neonlike.kernels.cuda.fit import THREADS

@@ -1,12 +1,12 @@
-"""The histogram's CUDA kernel, for the hook of ``families/stats.py``; the other statistics are expressions."""
+"""The histogram's CUDA kernel, for the hook of ``StatsFamily``; the other statistics are expressions."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from neonlike.backends.families.stats import Histogram, StatsFamily
 from neonlike.backends.gpu.primitives.elements import BLOCK, element_types
 from neonlike.backends.gpu.primitives.operands import plain
+from neonlike.backends.tensors.stats import Histogram, StatsFamily
 from neonlike.kernels.cuda.device import Device
 from neonlike.kernels.cuda.fit import ALIGNMENT, THREADS
 from neonlike.kernels.cuda.queue import Queue

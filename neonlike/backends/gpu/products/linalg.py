@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from neonlike.backends.families.linalg import LinalgFamily, Product
 from neonlike.backends.gpu.products.blas import Products
+from neonlike.backends.primitives.linalg import LinalgFamily, Product
 from neonlike.kernels.run.calls import KernelCall
 from neonlike.optree.dtypes import F16, F32, DType, compute_dtype, is_float
 from neonlike.optree.functions import F as Functions

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from neonlike.backends.families.attention import AttentionFamily
-from neonlike.backends.families.attention_definition import AttentionPass
 from neonlike.backends.geometry.attention import AttentionGeometry
 from neonlike.backends.gpu.primitives import attention_plan
 from neonlike.backends.gpu.primitives.attention_plan import attention_program, form
+from neonlike.backends.primitives.attention.definition import AttentionPass
+from neonlike.backends.primitives.attention.family import AttentionFamily
 from neonlike.optree.dtypes import as_dtype
 from tests.support.float64 import attention_reference as reference
 from tests.support.float64.attention_reference import Case

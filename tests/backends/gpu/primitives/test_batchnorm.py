@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.backends.primitives.batchnorm_cases import Backward, Case, Forward, agree
+from tests.backends.primitives.batchnorm.cases import Backward, Case, Forward, agree
 from tests.support.gpu.cuda_backends import gpu
 from tests.support.gpu.device_only import traffic
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from neonlike.backends.families.detection import Detection, DetectionFamily
 from neonlike.backends.gpu.primitives import nms
+from neonlike.backends.primitives.roi.detection import Detection, DetectionFamily
 from tests.support.gpu.cuda_backends import TOLERANCE, gpu
 from tests.support.gpu.cuda_backends import tensor as laid_out
 from tests.support.gpu.device_only import traffic

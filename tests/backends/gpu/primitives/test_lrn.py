@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from neonlike.backends.families.lrn import LrnFamily, LrnPass
 from neonlike.backends.gpu.primitives import elements, lrn
+from neonlike.backends.primitives.lrn import LrnFamily, LrnPass
 from tests.support.gpu.cuda_backends import gpu
 from tests.support.gpu.cuda_backends import tensor as laid_out
 from tests.support.gpu.device_only import traffic

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from neonlike.backends.families.roi import RoiFamily
-from neonlike.backends.families.roi_definition import Suppression
 from neonlike.backends.gpu.primitives import nms
+from neonlike.backends.primitives.roi.definition import Suppression
+from neonlike.backends.primitives.roi.family import RoiFamily
 from neonlike.errors import ArgumentError
 from tests.support.gpu.cuda_backends import gpu
 from tests.support.gpu.cuda_backends import tensor as laid_out

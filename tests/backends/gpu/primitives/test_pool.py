@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from neonlike.backends.families.pool import PoolFamily, PoolPass
 from neonlike.backends.gpu.primitives import elements
+from neonlike.backends.primitives.pooling.family import PoolFamily, PoolPass
 from tests.support.engines import have_programs
 from tests.support.gpu.cuda_backends import gpu  # noqa: F401  (a fixture)
 from tests.support.gpu.cuda_backends import tensor as laid_out

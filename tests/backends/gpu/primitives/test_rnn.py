@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from neonlike import transforms
-from neonlike.backends.families import rnn_formula
-from neonlike.backends.families.rnn_formula import trace
+from neonlike.backends.primitives.rnn import formula as rnn_formula
+from neonlike.backends.primitives.rnn.formula import trace
 from neonlike.errors import DeviceError
 from tests.backends.primitives.rnn.test_kernels import (
     test_a_single_step_that_passes_its_error_to_itself,

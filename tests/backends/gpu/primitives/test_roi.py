@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from neonlike.backends.families.roi import RoiFamily
-from neonlike.backends.families.roi_definition import RoiPooling
 from neonlike.backends.gpu.primitives import elements, roi
+from neonlike.backends.primitives.roi.definition import RoiPooling
+from neonlike.backends.primitives.roi.family import RoiFamily
 from tests.support.gpu.cuda_backends import gpu
 from tests.support.gpu.cuda_backends import tensor as laid_out
 from tests.support.gpu.device_only import traffic

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from neonlike.backends.families.stats import Histogram
+from neonlike.backends.tensors.stats import Histogram
 from neonlike.optree.dtypes import as_dtype
 from tests.support.gpu.cuda_backends import gpu, tensor
 from tests.support.gpu.device_only import traffic

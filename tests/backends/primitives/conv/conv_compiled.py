@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from neonlike.backends.cpu.primitives.conv import hooks as kernels
-from neonlike.backends.families.conv import ConvFamily
-from neonlike.backends.families.conv_request import ConvPass, ConvUpdate, Epilogue
+from neonlike.backends.primitives.conv.family import ConvFamily
+from neonlike.backends.primitives.conv.request import ConvPass, ConvUpdate, Epilogue
 from neonlike.kernels.run import calls
 from tests.support.float64.conv_loops import Sizes, quarters, row_sums, same, tensor
 

@@ -16,8 +16,8 @@ from neonlike.backends.cpu.primitives.conv import hooks as kernels
 from neonlike.backends.cpu.primitives.conv import plan as conv_plan
 from neonlike.backends.cpu.primitives.conv import pointwise as conv_pointwise
 from neonlike.backends.cpu.primitives.conv.kind import Kind
-from neonlike.backends.families.conv import ConvFamily
-from neonlike.backends.families.conv_request import ConvPass, Epilogue
+from neonlike.backends.primitives.conv.family import ConvFamily
+from neonlike.backends.primitives.conv.request import ConvPass, Epilogue
 from tests.backends.primitives.conv.conv_compiled import (
     CLOSE,
     VECTORS,

@@ -12,8 +12,8 @@ from neonlike.backends import Backend
 from neonlike.backends.cpu.primitives.conv import hooks as kernels
 from neonlike.backends.cpu.primitives.conv import winograd as plans
 from neonlike.backends.cpu.primitives.conv.kind import Kind
-from neonlike.backends.families.conv import ConvFamily
-from neonlike.backends.families.conv_request import ConvPass
+from neonlike.backends.primitives.conv.family import ConvFamily
+from neonlike.backends.primitives.conv.request import ConvPass
 from neonlike.kernels.run import calls
 from tests.backends.primitives.conv.conv_compiled import GUARD, Guarded
 from tests.backends.primitives.conv.test_conv import FLAGS

@@ -13,7 +13,7 @@ import pytest
 from neonlike.backends import Backend
 from neonlike.backends.cpu.primitives import pool as kernels
 from neonlike.backends.cpu.primitives import pool_few as few
-from neonlike.backends.families.pool import PoolFamily, PoolPass
+from neonlike.backends.primitives.pooling.family import PoolFamily, PoolPass
 from neonlike.kernels.build.source import KernelSource
 from neonlike.kernels.c import routine
 from tests.backends.primitives.pooling.test_pool import check

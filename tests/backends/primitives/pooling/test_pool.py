@@ -9,7 +9,7 @@ import pytest
 
 from neonlike.backends import Backend
 from neonlike.backends.cpu.primitives import pool as kernels
-from neonlike.backends.families.pool import PoolFamily, PoolPass
+from neonlike.backends.primitives.pooling.family import PoolFamily, PoolPass
 from tests.support.engines import sampled, use_threads
 from tests.support.float64.pool_loops import Sizes, backward, close, forward, layer_of, steps
 

@@ -10,9 +10,9 @@ import pytest
 
 from neonlike import transforms
 from neonlike.backends import Backend
-from neonlike.backends.families.rnn import RecurrentFamily
-from neonlike.backends.families.rnn_gated import GatedFamily
-from neonlike.backends.families.rnn_steps import Steps, samples_apart
+from neonlike.backends.primitives.rnn.family import RecurrentFamily
+from neonlike.backends.primitives.rnn.gated import GatedFamily
+from neonlike.backends.primitives.rnn.steps import Steps, samples_apart
 from neonlike.errors import DTypeError
 from tests.support.engines import have_programs, use_threads
 from tests.support.float64.rnn_unrolled import GATES, LOGISTIC, TANH, made_layer, results

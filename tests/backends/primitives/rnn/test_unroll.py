@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from neonlike.backends import Backend
-from neonlike.backends.families import rnn_formula
+from neonlike.backends.primitives.rnn import formula as rnn_formula
 from neonlike.transforms import Softmax, Tanh
 from tests.support.float64.rnn_unrolled import GATES, TANH, Layer
 

@@ -1,4 +1,4 @@
-"""Compiled convolution, for the hooks of ``families/conv.py``; ``conv/plan.py`` divides it into units of work.
+"""Compiled convolution, for the hooks of ``ConvFamily``; ``conv/plan.py`` divides it into units of work.
 
 Forward pass and data gradient use Winograd's algorithm for 3 x 3 filters if it pays and ``enable_winograd`` allows it
 (``conv/winograd.py``), a matrix product for 1 x 1 (``conv/pointwise.py``), and a special kernel for forward passes with
@@ -27,10 +27,10 @@ from neonlike.backends.cpu.primitives.conv.thin import thin, thin_plan, thin_upd
 from neonlike.backends.cpu.primitives.conv.update import update_plan
 from neonlike.backends.cpu.primitives.conv.winograd import META as WINOGRAD_META
 from neonlike.backends.cpu.primitives.conv.winograd import winograd_edge, winograd_plan
-from neonlike.backends.families.conv import ConvFamily
-from neonlike.backends.families.conv_request import ConvPass, ConvUpdate, Epilogue
-from neonlike.backends.families.operands import host, written
 from neonlike.backends.geometry.conv import ConvGeometry
+from neonlike.backends.primitives.conv.family import ConvFamily
+from neonlike.backends.primitives.conv.request import ConvPass, ConvUpdate, Epilogue
+from neonlike.backends.tensors.operands import host, written
 from neonlike.kernels.c.routine import INT, POINTER, REAL, REAL_TYPES, Routine, address, threads_for
 from neonlike.kernels.c.simd import vector_bytes
 from neonlike.kernels.c.toolchain import Compiler

@@ -1,4 +1,4 @@
-"""Convolution on a GPU, for the hooks of ``families/conv.py``: products of cuBLAS and a few kernels, or one kernel.
+"""Convolution on a GPU, for the hooks of ``ConvFamily``: products of cuBLAS and a few kernels, or one kernel.
 
 ``conv/plan.py`` cuts the work, ``conv/program.py``, ``conv/update.py`` and for Winograd's method ``conv/winograd.py``
 make steps of it, ``conv/kernels.py`` and ``conv/winograd_kernels.py`` have the kernels. Steps depend on sizes and
@@ -12,8 +12,6 @@ from contextlib import nullcontext
 from typing import Any
 
 from neonlike import settings
-from neonlike.backends.families.conv import ConvFamily
-from neonlike.backends.families.conv_request import ConvPass, ConvUpdate, Epilogue
 from neonlike.backends.gpu.device.device import GpuDevice
 from neonlike.backends.gpu.primitives.calls import Program, device_call
 from neonlike.backends.gpu.primitives.conv.passes import Given
@@ -21,6 +19,8 @@ from neonlike.backends.gpu.primitives.conv.program import data_program
 from neonlike.backends.gpu.primitives.conv.update import UpdateGiven, update_program
 from neonlike.backends.gpu.primitives.operands import plain, stored
 from neonlike.backends.gpu.products.blas import Products
+from neonlike.backends.primitives.conv.family import ConvFamily
+from neonlike.backends.primitives.conv.request import ConvPass, ConvUpdate, Epilogue
 from neonlike.errors import ArgumentError
 from neonlike.kernels.run.arrays import remember
 from neonlike.kernels.run.calls import KernelCall

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from neonlike.backends.families.conv_request import ConvPass
 from neonlike.backends.gpu.primitives.calls import Program
 from neonlike.backends.gpu.primitives.conv import kernels as kernels
 from neonlike.backends.gpu.primitives.conv.kernels import BIAS, TARGET, Ends, X
 from neonlike.backends.gpu.primitives.elements import vector_length
+from neonlike.backends.primitives.conv.request import ConvPass
 from neonlike.optree.dtypes import F64, DType, compute_dtype
 
 

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from neonlike.backends.families.conv_request import ConvPass
 from neonlike.backends.geometry.conv import ConvGeometry
 from neonlike.backends.geometry.counts import ceil_div
 from neonlike.backends.gpu.primitives.calls import Matrices, Multiplied, Program
@@ -30,6 +29,7 @@ from neonlike.backends.gpu.primitives.conv.plan import (
 )
 from neonlike.backends.gpu.primitives.conv.winograd import WinogradPass, chosen_edge
 from neonlike.backends.gpu.primitives.elements import is_wide
+from neonlike.backends.primitives.conv.request import ConvPass
 from neonlike.optree.dtypes import F32
 
 MOST_LANES = 4

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from neonlike.backends.families.conv_request import ConvUpdate
 from neonlike.backends.geometry.conv import ConvGeometry
 from neonlike.backends.geometry.counts import ceil_div, round_up
 from neonlike.backends.gpu.primitives.calls import Matrices, Multiplied, Place, Program
@@ -25,6 +24,7 @@ from neonlike.backends.gpu.primitives.conv.plan import (
 )
 from neonlike.backends.gpu.primitives.conv.program import may_be_implicit
 from neonlike.backends.gpu.primitives.conv.winograd import chosen_edge, winograd_update
+from neonlike.backends.primitives.conv.request import ConvUpdate
 from neonlike.optree.dtypes import DType, compute_dtype
 
 IMAGES, ERRORS, GRADIENT = map(Place, range(3))

@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from neonlike.backends.families.conv_request import ConvPass, ConvUpdate
 from neonlike.backends.geometry.conv import ConvGeometry
 from neonlike.backends.geometry.counts import ceil_div, round_up
 from neonlike.backends.gpu.primitives.calls import Matrices, Multiplied, Place, Program
@@ -37,6 +36,7 @@ from neonlike.backends.gpu.primitives.conv.plan import (
     winograd_parts,
 )
 from neonlike.backends.gpu.primitives.conv.winograd_kernels import Lanes
+from neonlike.backends.primitives.conv.request import ConvPass, ConvUpdate
 from neonlike.optree.dtypes import F32, DType
 
 IMAGES, ERRORS, GRADIENT = map(Place, range(3))

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from neonlike.backends.families.conv_request import ConvUpdate
 from neonlike.backends.gpu.primitives import calls, elements
 from neonlike.backends.gpu.primitives.conv import plan as conv_plan
 from neonlike.backends.gpu.primitives.conv import update as conv_update
+from neonlike.backends.primitives.conv.request import ConvUpdate
 from neonlike.kernels.cuda.routine import CudaRoutine
 from tests.support.engines import have_programs
 from tests.support.float64.conv_loops import Sizes, backward, finish, forward, quarters, row_sums, same, tensor, update

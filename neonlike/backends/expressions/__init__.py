@@ -1,0 +1,1 @@
+"""Families of methods that build expressions: elementwise, reductions, rearranging, random numbers, gradients."""

@@ -1,0 +1,93 @@
+"""Ops along one axis: cumulative sums and products, sorting, top-k, gathers with one index per element."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from neonlike.backends.family import Family
+from neonlike.optree import along
+from neonlike.optree.node import expression
+
+
+class AlongFamily(Family):
+    """``cumsum``, ``sort``, ``topk`` and similar: lazy, on tensors and expressions, or computed into ``out``.
+
+    With ``axis=None`` they work on all elements in C order, as a column (n, 1).
+    """
+
+    def cumsum(self, a: Any, axis: int | None = None, reverse: bool = False, out: Any = None) -> Any:
+        """Cumulative sums of ``a`` along ``axis``; differentiable.
+
+        Sums are accumulated in float64, or int64 for integers, regardless of the dtype: each has the error of one
+        rounding.
+
+        Parameters
+        ----------
+        axis : int or None
+        reverse : bool
+            Sum from each element to the end instead.
+
+        Raises
+        ------
+        ShapeError
+            If the axis does not exist.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend('cpu')
+        >>> be.cumsum(be.array([[1., 2., 3.]]), axis=1).asnumpyarray().tolist()
+        [[1.0, 3.0, 6.0]]
+        """
+        return self._finish(along.cumsum(expression("cumsum", a, self), axis, reverse), out)
+
+    def cumprod(self, a: Any, axis: int | None = None, reverse: bool = False, out: Any = None) -> Any:
+        """Cumulative products of ``a`` along ``axis``; otherwise as :meth:`cumsum`."""
+        return self._finish(along.cumprod(expression("cumprod", a, self), axis, reverse), out)
+
+    def sort(self, a: Any, axis: int | None = -1, descending: bool = False, out: Any = None) -> Any:
+        """Sort ``a`` along ``axis``; nan comes last, also in descending order. Differentiable."""
+        return self._finish(along.sort(expression("sort", a, self), axis, descending), out)
+
+    def argsort(self, a: Any, axis: int | None = -1, descending: bool = False, out: Any = None) -> Any:
+        """int64 positions along ``axis`` in the order of the values of ``a``: stable, nan last."""
+        return self._finish(along.argsort(expression("argsort", a, self), axis, descending), out)
+
+    def topk(self, a: Any, k: int, axis: int | None = -1, largest: bool = True) -> tuple[Any, Any]:
+        """The ``k`` largest values of ``a`` along ``axis``, largest first, and their int64 positions.
+
+        Parameters
+        ----------
+        k : int
+        largest : bool
+            False: the ``k`` smallest, smallest first. Among equal values the first wins; nan comes last.
+
+        Returns
+        -------
+        values, positions : expressions with size ``k`` along ``axis``
+            ``be.assign_many([(v, values), (p, positions)])`` computes both from one sort. Values are differentiable.
+
+        Raises
+        ------
+        ShapeError
+            If there are fewer values than ``k``.
+        """
+        return along.topk(expression("topk", a, self), k, axis, largest)
+
+    def take_along_axis(self, a: Any, indices: Any, axis: int | None = -1, out: Any = None) -> Any:
+        """Gather along ``axis``: ``out[.., j, ..] = a[.., indices[.., j, ..], ..]``; differentiable.
+
+        Parameters
+        ----------
+        indices : integer tensor, expression or array
+            The shape of ``a`` except for ``axis``, with broadcasting along the other axes; negative ones count from the
+            end.
+
+        Raises
+        ------
+        ShapeError
+            If the sizes do not fit.
+        IndexRangeError
+            If an index is out of range: at once for host indices, when computed for tensors.
+        """
+        return self._finish(along.take_along(expression("take_along_axis", a, self), indices, axis), out)

@@ -1,0 +1,1 @@
+"""Families of methods about the device: timing, settings, neon's hooks, objects built from descriptors."""

@@ -1,0 +1,1 @@
+"""Compound primitives: one module or folder each, with its public methods, requests and definition."""

@@ -1,0 +1,1 @@
+"""Scaled dot-product attention: the family, its definition, and its form in expressions."""

@@ -1,0 +1,1 @@
+"""Batch normalisation: the family and its definition in NumPy."""

@@ -1,0 +1,1 @@
+"""Convolution: the family, its requests, and its definition in NumPy."""

@@ -1,0 +1,1 @@
+"""Compound primitives as nodes of expressions, with their gradient rules."""

@@ -1,0 +1,1 @@
+"""Pooling: the family and its definition in NumPy."""

@@ -1,0 +1,1 @@
+"""Families of methods that create tensors and keep their memory, and the checks of operands."""
