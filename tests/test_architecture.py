@@ -28,8 +28,8 @@ MAX_FUNCTION_LINES = 40
 """Without the docstring."""
 
 GROUND_FLOOR = (
-    "attached", "checks", "console", "errors", "logger", "settings", "version", "nervanaobject", "compat",
-    "optree.dialect",
+    "attached", "checks", "console", "errors", "logger", "settings", "version", "nervanaobject",
+    "compat.contract", "compat.table", "optree.dialect",
 )  # fmt: skip
 """Usable by everything, and using nothing of the package but each other."""
 
@@ -51,6 +51,7 @@ STOREYS: tuple[tuple[str, ...], ...] = (
         "util.load_experiment",
         "util.yaml_parse",
     ),
+    ("compat",),
 )
 """From the bottom up; a module may import from its own storey and from those below it."""
 

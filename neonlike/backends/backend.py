@@ -18,7 +18,6 @@ from neonlike.backends.abstract_backend import AbstractBackend
 from neonlike.backends.arguments import check_names, check_pairs, check_values
 from neonlike.backends.current import release
 from neonlike.backends.executor import Executor
-from neonlike.backends.op_collection import OpCollection
 from neonlike.backends.parts import Differentiable, Expressions, Images, Machine, Products, Sequences, Tensors
 from neonlike.backends.tensor import Tensor
 from neonlike.backends.tensors.creation import checked_default_dtype
@@ -37,7 +36,7 @@ from neonlike.optree.forms import mark, owner
 from neonlike.optree.node import Expression, OpTreeNode, adapt, is_operand
 from neonlike.optree.shapes import FREE
 
-__all__ = ["Backend", "Block", "OpCollection", "OpTreeNode", "Tensor"]
+__all__ = ["Backend", "Block", "OpTreeNode", "Tensor"]
 
 DONE, LEFT = Replayed.DONE, Replayed.LEFT
 

@@ -68,12 +68,13 @@ class _Fallback:
     def starred(self) -> Sequence[str] | None:
         """Names imported by ``from module import *``; None: all public names.
 
-        In neon's dialect neon's names are included, and loaded submodules, as in neon's packages. The list is computed
-        on demand, because homes may still be loading when the module is completed.
+        In neon's dialect neon's names are included, and loaded submodules, as in neon's packages; those of a module
+        without a file always are. The list is computed on demand, because homes may still be loading when the module
+        is completed.
         """
-        if not dialect.is_neon():
-            return self.listed
         own = vars(self.module)
+        if not dialect.is_neon() and "__file__" in own:
+            return self.listed
         public = [name for name in own if not name.startswith("_")] if self.listed is None else self.listed
         loaded = [name for name in own if _join(self.key, name) in CONTRACT]
         there = [name for name in sorted(CONTRACT[self.key].names) if hasattr(self.module, name)]

@@ -25,8 +25,8 @@ from neonlike.compat.numpy_names import restore
 from neonlike.optree.dialect import use_neon
 
 OTHERS = {
-    "nervanagpu": "backends.old_gpu", "nervanagpu.nervanagpu": "backends.old_gpu",
-    "nervanagpu.layers": "backends.old_gpu_layers",
+    "nervanagpu": "compat.nervanagpu", "nervanagpu.nervanagpu": "compat.nervanagpu",
+    "nervanagpu.layers": "compat.nervanagpu_layers",
     "pycuda": "compat.cuda_events", "pycuda.driver": "compat.cuda_events", "pycuda.autoinit": "compat.cuda_events",
     "pycuda.autoprimaryctx": "compat.cuda_events",
 }  # fmt: skip

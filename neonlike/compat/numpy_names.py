@@ -13,6 +13,9 @@ from typing import Any
 
 import numpy as np
 
+CustomNumpy = np
+"""neon's name of NumPy in the module of its CPU backend."""
+
 
 def _asscalar(a: Any) -> Any:
     return np.asarray(a).item()

@@ -82,6 +82,13 @@ class TestCompletedModules:
         zoo(__init__="class Cat: pass")
         assert imported("neonlike.zoo.animals", "Cat") is imported("neonlike.zoo", "Cat")
 
+    def test_a_star_imports_all_that_a_module_without_a_file_shows(self, zoo: Zoo) -> None:
+        zoo(__init__="class Cat: pass")
+        namespace: dict[str, object] = {}
+        exec("from neonlike.zoo.animals import *", namespace)
+        assert namespace["Cat"] is imported("neonlike.zoo", "Cat")
+        assert set(namespace) == {"Cat", "__builtins__"}
+
     def test_a_real_module_is_completed_from_its_homes(self, zoo: Zoo) -> None:
         zoo(__init__="class Cat: pass", animals="class Dog: pass", people="class Keeper: pass")
         animals = importlib.import_module("neonlike.zoo.animals")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from neonlike.backends.autodiff import Autodiff
+from neonlike.backends import Autodiff
 from neonlike.backends.backend import Tensor
 from neonlike.errors import ArgumentError
 from neonlike.layers.core.base import Layer, require_input

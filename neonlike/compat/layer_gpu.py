@@ -5,8 +5,8 @@ It works on every backend, ``lib``. A configuration names a class of this module
     conf = {"layer": ConvLayer, "common": {"relu": True}, "K": 64, "R": 3, "S": 3, "pad_h": 1, "pad_w": 1}
     conv = Layer.create(lib, conf, data, np.float32)
 
-``ConvLayer`` and ``PoolLayer`` are the geometries returned by ``be.conv_layer`` and ``be.pool_layer``, as in
-:mod:`neonlike.backends.layer_cpu`; ``create`` builds the layer from them.
+``ConvLayer``, ``DeconvLayer`` and ``PoolLayer`` are neon's names of the geometries returned by ``be.conv_layer`` and
+similar; ``create`` builds the layer from them. In neon they are in ``layer_cpu``, ``layer_gpu`` and ``layer_mkl``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from neonlike.backends.layer_cpu import ConvLayer, DeconvLayer, PoolLayer
+from neonlike.backends.geometry.conv import ConvGeometry as ConvLayer
+from neonlike.backends.geometry.conv import DeconvGeometry as DeconvLayer
+from neonlike.backends.geometry.pool import PoolGeometry as PoolLayer
 from neonlike.errors import ArgumentError
 
 __all__ = ["BatchNorm", "ConvLayer", "DataLayer", "DeconvLayer", "FullLayer", "Inception", "Layer", "PoolLayer"]

@@ -18,9 +18,9 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if settings.BACKEND.get() == "cpu":
-        from neonlike.backends import nervanacpu
+        from neonlike.backends import NervanaCPU
 
-        return nervanacpu.NervanaCPU if name == "NervanaGPU" else nervanacpu.CPUTensor
+        return NervanaCPU if name == "NervanaGPU" else NervanaCPU.tensor_cls
     from neonlike.backends import nervanagpu
 
     return getattr(nervanagpu, name)
