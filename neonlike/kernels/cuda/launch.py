@@ -7,7 +7,7 @@ layout alone; a program has them packed, with the loaded functions.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +24,7 @@ from neonlike.kernels.cuda.step import Call, KernelLaunch, Runner
 from neonlike.kernels.cuda.tickets import tickets_of
 from neonlike.kernels.planning.lower import NumberArg
 from neonlike.kernels.run.arrays import remember
-from neonlike.kernels.run.program import Program, Source, Word
+from neonlike.kernels.run.program import Program
 from neonlike.optree.shapes import Shape
 
 CELL = 8
@@ -97,10 +97,7 @@ class CudaKernel:
         tail = struct.pack(f"={len(fit.meta)}{index}", *fit.meta)
         room = fit.cells * CELL * forms_cuda.cells_of(kernel) if self._is_split(fit) else 0
         pointers, numbers = self._codes(kernel, rounded)
-        codes, words = "Q" * pointers + numbers, [*_words(pointers, numbers)]
-        if room:
-            codes, words = codes + "Q", [*words, (Source.MEMORY, 0)]
-        head = struct.Struct("=" + codes)
+        head = struct.Struct(f"={pointers}Q{numbers}{'Q' if room else ''}")
         if head.size + len(tail) > self.device.capabilities.argument_bytes:
             raise TooManyArguments(f"{self.comment}: more arguments than a CUDA kernel takes", expression=self.comment)
         functions, counts = self._variant(fit.key, digits)
@@ -109,7 +106,7 @@ class CudaKernel:
         last = (fit.grid[0], 1, 1)
         grids = [last if name.endswith("_rows") else fit.grid for name, _ in functions]
         steps = [
-            KernelLaunch(self.device, function, grid, fit.block, 0, tail, None, tuple(words), head.pack)
+            KernelLaunch(self.device, function, grid, fit.block, 0, tail, None, None, head.pack)
             for grid, (_, function) in zip(grids, functions)
         ]
         return Program(tuple(steps), pointers, len(numbers), room, on_device=True)
@@ -168,14 +165,6 @@ class CudaKernel:
             found = list(zip(names, load_kernels(self.device, kernel, names))), counts
             self.variants[key, digits] = found
         return found
-
-
-def _words(pointers: int, numbers: str) -> Iterator[Word]:
-    """Words of all operands, then of numbers with these codes."""
-    for which in range(pointers):
-        yield Source.OPERAND, which
-    for which, code in enumerate(numbers):
-        yield Source.REAL if code == "d" else Source.WHOLE, which
 
 
 def are_aligned(addresses: Sequence[int]) -> bool:

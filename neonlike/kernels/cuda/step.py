@@ -1,7 +1,7 @@
 """Steps of programs on a GPU: launches of kernels; and their runner.
 
-A step of a program has words, whose values are found when the program runs. Launches whose arguments are all known are
-called as they are.
+A step of a program names the places of its arguments, whose values are known when the program runs. Launches whose
+arguments are all known are called as they are.
 """
 
 from __future__ import annotations
@@ -12,30 +12,30 @@ from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 from neonlike.kernels.cuda.device import Device, Function, Size3
-from neonlike.kernels.run.program import Program, Source, Word
+from neonlike.kernels.run.program import Program
 
 Call: TypeAlias = Callable[[], None]
 """Queues work when it is called: a step whose arguments are known, or several."""
+
+
+Place: TypeAlias = tuple[int | None, int]
+"""An argument's slot among the addresses, numbers and working memory (-1) of a run, and an offset; None: the offset."""
 
 
 class DeviceStep(Protocol):
     """A step of a program on a GPU."""
 
     @property
-    def words(self) -> tuple[Word, ...]:
-        """Sources of the arguments that are known only when the program runs."""
+    def places(self) -> Sequence[Place] | None:
+        """Places of the arguments; None: they are all that there is, in its order."""
         ...
 
     def start(self, values: Sequence[Any]) -> None:
-        """Queue the step with these values of its words."""
-        ...
-
-    def bound(self, values: Sequence[Any], keep: Any) -> Call:
-        """A callable that queues the step with these values, again and again, and keeps ``keep`` alive."""
+        """Queue the step with these values of its arguments."""
         ...
 
 
-def _no_words() -> bytes:
+def _nothing() -> bytes:
     return b""
 
 
@@ -51,13 +51,13 @@ class KernelLaunch:
     shared : int
         Bytes of dynamic shared memory.
     arguments : bytes
-        Packed arguments, which follow those that ``words`` name.
+        Packed arguments, which follow those at ``places``.
     keep : object
         What must live as long, such as the memory of the arguments.
-    words : tuple of Word
-        Sources of the first arguments, if they are known only when a program runs.
+    places : sequence of Place or None
+        See :class:`DeviceStep`; empty if all arguments are known.
     pack : callable
-        Packs the values of ``words``.
+        Packs the arguments at ``places``.
     """
 
     device: Device
@@ -67,12 +67,12 @@ class KernelLaunch:
     shared: int
     arguments: bytes
     keep: Any = None
-    words: tuple[Word, ...] = ()
-    pack: Callable[..., bytes] = _no_words
+    places: Sequence[Place] | None = ()
+    pack: Callable[..., bytes] = _nothing
 
     def __call__(self) -> None:
-        """Queue a launch that has no words."""
-        self._queue(self.arguments)
+        """Queue a launch whose arguments are all known."""
+        self.device.launch(self.function, self.grid, self.block, self.shared, self.arguments)
 
     def start(self, values: Sequence[Any]) -> None:
         """See :class:`DeviceStep`."""
@@ -80,10 +80,10 @@ class KernelLaunch:
         self.device.launch(self.function, self.grid, self.block, self.shared, arguments)
 
     def bound(self, values: Sequence[Any], keep: Any) -> Call:
-        """See :class:`DeviceStep`."""
+        """A callable that queues it with these values, again and again, and keeps ``keep`` alive."""
         return partial(self._queue, self.pack(*values) + self.arguments, keep)
 
-    def _queue(self, arguments: bytes, keep: Any = None) -> None:
+    def _queue(self, arguments: bytes, keep: Any) -> None:
         self.device.launch(self.function, self.grid, self.block, self.shared, arguments)
 
 
@@ -94,8 +94,7 @@ class Runner:
 
     def __init__(self, device: Device, program: Program) -> None:
         self._device, self.program, self._memory = device, program, program.memory
-        steps: tuple[DeviceStep, ...] = program.steps
-        self._steps = [(step, _places(step.words, program)) for step in steps]
+        self._steps: tuple[Any, ...] = program.steps
 
     def __call__(self, addresses: Iterable[int | None], numbers: Iterable[Any] = ()) -> None:
         """Queue the steps; the pool lends working memory until they are queued."""
@@ -103,18 +102,21 @@ class Runner:
         if self._memory:
             room = self._device.allocate(self._memory)
             at.append(room.address)
-        for step, places in self._steps:
-            step.start(at if places is None else _values(at, places))
+        for step in self._steps:
+            step.start(at if step.places is None else _values(at, step.places))
 
     def bind(self, addresses: Iterable[int | None], numbers: Iterable[Any] = (), keep: Any = None) -> Call:
-        """A callable that queues the steps on these, again and again; working memory is allocated now."""
+        """A callable that queues the launches on these, again and again; working memory is allocated now.
+
+        ``keep`` lives as long; all steps are launches.
+        """
         at = [*addresses, *numbers]
         if self._memory:
             room = self._device.allocate(self._memory)
             at, keep = [*at, room.address], (room, keep)
         bound: list[Call] = []
-        for step, places in self._steps:
-            bound.append(step.bound(at if places is None else _values(at, places), keep))
+        for step in self._steps:
+            bound.append(step.bound(at if step.places is None else _values(at, step.places), keep))
         return bound[0] if len(bound) == 1 else partial(in_turn, bound)
 
 
@@ -124,25 +126,5 @@ def in_turn(calls: Sequence[Callable[[], object]], keep: Any = None) -> None:
         call()
 
 
-_Place = tuple[int | None, int]
-"""An argument's place among addresses, numbers and working memory, and a distance; no place: the distance itself."""
-
-
-def _places(words: Sequence[Word], program: Program) -> tuple[_Place, ...] | None:
-    """The places of ``words``; None: they are all that there is, in its order."""
-    first = {Source.OPERAND: 0, Source.WHOLE: program.operands, Source.REAL: program.operands}
-    found: list[_Place] = []
-    for source, which, *distance in words:
-        if source is Source.PLAIN:
-            found.append((None, which))
-        elif source is Source.MEMORY:
-            found.append((-1, which))
-        else:
-            found.append((first[source] + which, sum(distance)))
-    count = program.operands + program.numbers
-    everything = [(place, 0) for place in range(count)] + [(-1, 0)] * bool(program.memory)
-    return None if found == everything else tuple(found)
-
-
-def _values(at: Sequence[Any], places: Sequence[_Place]) -> list[Any]:
-    return [distance if place is None else at[place] + distance for place, distance in places]
+def _values(at: Sequence[Any], places: Sequence[Place]) -> list[Any]:
+    return [offset if slot is None else at[slot] + offset for slot, offset in places]

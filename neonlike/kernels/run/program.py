@@ -3,7 +3,7 @@
 Everything that runs a second time is a program: an assignment, a call of a primitive, a prepared assignment, a pass of
 a network or of variables. Its steps are kernels of compiled C, each with all its arguments as words of 8 bytes. A word
 is a constant, or says where the argument is found: the address of an operand, a number, or a place in working memory.
-On a GPU steps are launches of kernels and products, whose arguments have words too (``kernels/cuda/step.py``).
+On a GPU steps are launches of kernels and products (``kernels/cuda/step.py``).
 
 A program is data. The extension (``kernels/c/fastpath.py``) keeps programs by the key of what they do and runs them;
 :func:`runner` does the same in Python, on a GPU ``Runner``. :func:`join` makes one program of several.
