@@ -7,7 +7,8 @@ from typing import Any
 
 from neonlike.kernels.codegen.emit import Array, Kernel, Number
 from neonlike.kernels.cuda.device import Device
-from neonlike.kernels.cuda.launch import CudaKernel, Launch, call_on
+from neonlike.kernels.cuda.launch import CudaKernel
+from neonlike.kernels.cuda.step import Call
 from neonlike.kernels.planning.lower import LeafArg, NumberArg
 from neonlike.optree.dtypes import DType
 
@@ -24,9 +25,9 @@ class Copier:
 
     def __init__(self, device: Device, draws: Callable[[int], list[int]]) -> None:
         self.device, self.draws = device, draws
-        self.kernels: dict[tuple[DType | None, DType], tuple[CudaKernel, dict[Any, Launch]]] = {}
+        self.kernels: dict[tuple[DType | None, DType], CudaKernel] = {}
 
-    def ready(self, source: Any, target: Any, digits: int = 0) -> Callable[[], None]:
+    def ready(self, source: Any, target: Any, digits: int = 0) -> Call:
         """Return a callable that queues ``target[...] = source`` with broadcasting and conversion as in assignments.
 
         Parameters
@@ -36,23 +37,22 @@ class Copier:
         digits : int
             Mantissa bits kept by stochastic rounding; 0: round to nearest.
         """
-        compiled, launches = self._kernel(source.dtype, target.dtype)
         draws = self.draws(1) if digits else []
         missing = len(target.shape) - len(source.shape)
         shaped = source[(None,) * missing] if missing else source
-        return call_on(compiled, launches, target.shape, [shaped, target], draws, (digits,) if digits else ())
+        compiled = self._kernel(source.dtype, target.dtype)
+        return compiled.bind(target.shape, [shaped, target], draws, (digits,) if digits else ())
 
-    def ready_fill(self, target: Any, value: float) -> Callable[[], None]:
+    def ready_fill(self, target: Any, value: float) -> Call:
         """Return a callable that queues ``target[...] = value``."""
-        compiled, launches = self._kernel(None, target.dtype)
-        return call_on(compiled, launches, target.shape, [target], [value])
+        return self._kernel(None, target.dtype).bind(target.shape, [target], [value])
 
-    def _kernel(self, source: DType | None, target: DType) -> tuple[CudaKernel, dict[Any, Launch]]:
+    def _kernel(self, source: DType | None, target: DType) -> CudaKernel:
         found = self.kernels.get((source, target))
         if found is None:
             kernel: Kernel = _copy_kernel(source, target)
             comment = f"copy {source or 'a number'} to {target}"
-            found = self.kernels[source, target] = CudaKernel(self.device, kernel, None, comment), {}
+            found = self.kernels[source, target] = CudaKernel(self.device, kernel, None, comment)
         return found
 
 

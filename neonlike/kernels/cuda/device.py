@@ -82,8 +82,8 @@ class Starts(Protocol):
         """
         ...
 
-    def block(self, steps: Sequence[tuple[Any, Size3, Size3]], tail: bytes) -> Any:
-        """A ctypes array in the form of ``struct nl_device`` of fastpath_device.h; None if impossible."""
+    def block(self, steps: Sequence[Any], tail: bytes) -> Any:
+        """These launches in the form of ``struct nl_device`` of fastpath_device.h; None if impossible."""
         ...
 
 

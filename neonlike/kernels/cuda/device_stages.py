@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -10,7 +9,8 @@ from neonlike.kernels.build.source import KernelSource
 from neonlike.kernels.cuda.lines import I32, Lines
 from neonlike.kernels.cuda.moves import Moves
 from neonlike.kernels.cuda.queue import Queue
-from neonlike.kernels.cuda.stage import digits_of, in_turn
+from neonlike.kernels.cuda.stage import digits_of
+from neonlike.kernels.cuda.step import Call, in_turn
 from neonlike.kernels.planning.graph import Graph
 from neonlike.kernels.planning.plan import Plan, Stage, Store, reads_any_index
 from neonlike.kernels.run.stage import Layouts, Run, WholeOperandStage, destination
@@ -37,7 +37,7 @@ class DeviceStage(WholeOperandStage):
         """
         self.ready(run)()
 
-    def ready(self, run: Run) -> Callable[[], None]:
+    def ready(self, run: Run) -> Call:
         """Return a callable that queues the stage; memory allocation and compilation happen now."""
         if any(one.kind != "leaf" and one.index not in run.temps for one in self.inputs):
             return partial(self.run, run)  # an earlier stage creates them at run time
@@ -49,7 +49,7 @@ class DeviceStage(WholeOperandStage):
                 calls.append(self.queue.copy(out, destination(run, store), digits[store.target]))
         return calls[0] if len(calls) == 1 else partial(in_turn, calls)
 
-    def bind(self, run: Run) -> Callable[[], None] | None:
+    def bind(self, run: Run) -> Call | None:
         """Bind the stage to the arrays of ``run``; None if it cannot be fixed."""
         if any(run.graph.targets[store.target].rounding for store in self.stage.stores):
             return None
@@ -72,14 +72,14 @@ class DeviceStage(WholeOperandStage):
         run.temps[self.value.index] = out
         return out, direct
 
-    def _calls(self, run: Run, operands: list[Any], out: Any) -> list[Callable[[], None]]:
+    def _calls(self, run: Run, operands: list[Any], out: Any) -> list[Call]:
         raise NotImplementedError
 
 
 class DeviceProduct(DeviceStage):
     """A matrix product."""
 
-    def _calls(self, run: Run, operands: list[Any], out: Any) -> list[Callable[[], None]]:
+    def _calls(self, run: Run, operands: list[Any], out: Any) -> list[Call]:
         a, b = operands
         return [self.queue.product(a, b, out, self.dtype)]
 
@@ -93,7 +93,7 @@ class DeviceMove(DeviceStage):
         self.scatters = self.value.spec.name == "untake"
         self.moves = Moves(queue.device, comment)
 
-    def _calls(self, run: Run, operands: list[Any], out: Any) -> list[Callable[[], None]]:
+    def _calls(self, run: Run, operands: list[Any], out: Any) -> list[Call]:
         source, indices = operands
         limit = (out if self.scatters else source).shape[self.axis]
         index, calls = self._vector(indices)
@@ -108,9 +108,9 @@ class DeviceMove(DeviceStage):
         sorts, start, slices = self.moves.group(index, limit, "take")
         return [*calls, *sorts, self.moves.scatter(source, start, slices, out, self.axis)]
 
-    def _vector(self, indices: Any) -> tuple[Any, list[Callable[[], None]]]:
+    def _vector(self, indices: Any) -> tuple[Any, list[Call]]:
         """``indices`` as a vector, with the calls that copy it, if any."""
-        calls: list[Callable[[], None]] = []
+        calls: list[Call] = []
         index = _flat(indices)
         if index is None:
             index = self.queue.empty((indices.size,), indices.dtype)
@@ -121,7 +121,7 @@ class DeviceMove(DeviceStage):
 class DeviceClasses(DeviceMove):
     """``classes``: a kernel checks the indices, which are then copied."""
 
-    def _calls(self, run: Run, operands: list[Any], out: Any) -> list[Callable[[], None]]:
+    def _calls(self, run: Run, operands: list[Any], out: Any) -> list[Call]:
         (indices,) = operands
         index, calls = self._vector(indices)
         check = self.moves.check(index, self.value.limit(run.graph), no_class, wraps=False)
@@ -145,10 +145,10 @@ class DeviceAlong(DeviceMove):
         self.checks = reads_any_index(graph, plan.values, self.value)
         self.lines = Lines(queue.device, comment)
 
-    def _calls(self, run: Run, operands: list[Any], out: Any) -> list[Callable[[], None]]:
+    def _calls(self, run: Run, operands: list[Any], out: Any) -> list[Call]:
         source, indices = operands
         axis, queue = self.axis, self.queue
-        calls: list[Callable[[], None]] = []
+        calls: list[Call] = []
         if self.checks:
             index, calls = self._vector(indices)
             limit = (out if self.scatters else source).shape[axis]
@@ -173,7 +173,7 @@ class DeviceScan(DeviceStage):
         super().__init__(queue, plan, stage, graph, comment)
         self.lines = Lines(queue.device, comment)
 
-    def _calls(self, run: Run, operands: list[Any], out: Any) -> list[Callable[[], None]]:
+    def _calls(self, run: Run, operands: list[Any], out: Any) -> list[Call]:
         (source,), attrs = operands, run.attrs(self.value.node)
         if 0 in out.shape:
             return []
@@ -190,7 +190,7 @@ class DeviceSort(DeviceStage):
         super().__init__(queue, plan, stage, graph, comment)
         self.lines = Lines(queue.device, comment)
 
-    def _calls(self, run: Run, operands: list[Any], out: Any) -> list[Callable[[], None]]:
+    def _calls(self, run: Run, operands: list[Any], out: Any) -> list[Call]:
         (source,), attrs, queue = operands, run.attrs(self.value.node), self.queue
         axis, count = attrs["axis"], out.shape[attrs["axis"]]
         if 0 in out.shape:
@@ -211,10 +211,10 @@ class DeviceSort(DeviceStage):
 class DeviceView(DeviceStage):
     """``view`` and ``unview``: copies from and to a strided window of contiguous elements."""
 
-    def _calls(self, run: Run, operands: list[Any], out: Any) -> list[Callable[[], None]]:
+    def _calls(self, run: Run, operands: list[Any], out: Any) -> list[Call]:
         layout = run.attrs(self.value.node)["layout"]
         (source,) = operands
-        calls: list[Callable[[], None]] = []
+        calls: list[Call] = []
         if self.value.spec.name == "view":
             whole = source if _is_contiguous(source) else self.queue.empty(source.shape, source.dtype)
             if whole is not source:
@@ -235,7 +235,7 @@ class DeviceView(DeviceStage):
 class DeviceJoin(DeviceStage):
     """``concat``: a copy of each operand to its part of the result."""
 
-    def _calls(self, run: Run, operands: list[Any], out: Any) -> list[Callable[[], None]]:
+    def _calls(self, run: Run, operands: list[Any], out: Any) -> list[Call]:
         axis, start, calls = run.attrs(self.value.node)["axis"], 0, []
         for part in operands:
             end = start + part.shape[axis]

@@ -14,7 +14,8 @@ from neonlike.kernels.build.source import KernelSource
 from neonlike.kernels.cuda import compile as compile_cuda
 from neonlike.kernels.cuda.device_stages import make_device_stage
 from neonlike.kernels.cuda.queue import DeviceRun, Queue
-from neonlike.kernels.cuda.stage import CudaStage, in_turn
+from neonlike.kernels.cuda.stage import CudaStage
+from neonlike.kernels.cuda.step import Call, in_turn
 from neonlike.kernels.planning.graph import Graph
 from neonlike.kernels.planning.plan import Plan, StageKind
 from neonlike.kernels.run.ahead import CompilesAhead
@@ -82,19 +83,20 @@ class CudaEngine(CompilesAhead):
     def prepare(self, plan: Plan, graph: Graph) -> Callable[[], None]:
         """A function that queues ``plan`` for these very tensors again and again; its kernels start to compile now."""
         self.compile_ahead(plan, graph)
-        bound: list[Callable[[], None]] = []
+        bound: Call | None = None
 
         def run() -> None:
-            if not bound:
-                bound.append(self._bound(plan, graph))
-            bound[0]()
+            nonlocal bound
+            if bound is None:
+                bound = self._bound(plan, graph)
+            bound()
 
         return run
 
-    def _bound(self, plan: Plan, graph: Graph) -> Callable[[], None]:
+    def _bound(self, plan: Plan, graph: Graph) -> Call:
         """Every stage on its arrays; where one has no bound form, all run as in :meth:`execute`."""
         run = self.new_run(graph)
-        calls: list[Callable[[], None]] = []
+        calls: list[Call] = []
         for stage in self.stages(plan, graph):
             call = stage.bind(run)
             if call is None:
@@ -128,6 +130,6 @@ class DeviceCopyBack(CopyBack):
             return partial(self.run, run)
         return self.bind(run)
 
-    def bind(self, run: Run) -> Callable[[], None]:
+    def bind(self, run: Run) -> Call:
         """Bind the copy to the arrays of ``run``."""
         return self.queue.copy(run.temps[buffer_key(self.target)], run.graph.targets[self.target].array)

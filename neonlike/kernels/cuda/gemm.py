@@ -6,7 +6,6 @@ cuBLAS is several times as fast. This is used if cuBLAS is missing or does not s
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -15,6 +14,7 @@ from neonlike.kernels.codegen.emit import STORAGE, convert_store, load_element
 from neonlike.kernels.codegen.render import TemplateSource
 from neonlike.kernels.cuda.compile import headers, load_kernels
 from neonlike.kernels.cuda.device import Device
+from neonlike.kernels.cuda.step import Call, KernelLaunch, in_turn
 from neonlike.optree.dtypes import I64, DType
 
 TILE, THREADS = 64, 256
@@ -32,7 +32,7 @@ class Gemm:
 
     def ready(
         self, a: Any, b: Any, out: Any, dtype: DType, alpha: float = 1.0, beta: float = 0.0, relu: bool = False
-    ) -> Callable[[], None]:
+    ) -> Call:
         """Return a callable that queues ``out[...] = f(alpha * a @ b) + beta * out``, with f = max(., 0) if ``relu``.
 
         It may be called any number of times, and keeps the memory of the arrays alive.
@@ -45,10 +45,10 @@ class Gemm:
             Dtype of products and sums.
         """
         if 0 in out.shape:
-            return _nothing
+            return partial(in_turn, ())
         *stack, m, n = out.shape
         steps = [_steps(array, len(stack)) for array in (a, b, out)]
-        calls: list[Callable[[], None]] = []
+        calls: list[Call] = []
         function = self._variant(a, b, out, dtype, alpha != 1 or beta != 0, relu)
         for first in range(0, stack[0] if stack else 1, MAX_MATRICES):
             count = min(MAX_MATRICES, stack[0] - first) if stack else 1
@@ -56,9 +56,8 @@ class Gemm:
             numbers = (m, n, a.shape[-1], *(number for step in steps for number in step))
             arguments = _ARGUMENTS.pack(*addresses, alpha, beta, *numbers)
             grid = (-(-n // TILE) * -(-m // TILE), 1, count)
-            launch = self.device.launch, function, grid, (THREADS, 1, 1), 0, arguments
-            calls.append(partial(_launch, (a, b, out), *launch))
-        return calls[0] if len(calls) == 1 else partial(_all, calls)
+            calls.append(KernelLaunch(self.device, function, grid, (THREADS, 1, 1), 0, arguments, (a, b, out)))
+        return calls[0] if len(calls) == 1 else partial(in_turn, calls)
 
     def source(self, a: Any, b: Any, out: Any, dtype: DType, scaled: bool = False, relu: bool = False) -> KernelSource:
         """Kernel source for such arrays."""
@@ -101,17 +100,3 @@ def _steps(array: Any, stacked: int) -> tuple[int, int, int]:
     size = array.itemsize
     between = array.strides[0] // size if stacked and array.ndim == 3 and array.shape[0] > 1 else 0
     return array.strides[-2] // size, array.strides[-1] // size, between
-
-
-def _launch(kept: tuple[Any, ...], launch: Callable[..., None], *arguments: Any) -> None:
-    """Launch a kernel on arrays with ``kept`` memory."""
-    launch(*arguments)
-
-
-def _nothing() -> None:
-    """Queue nothing."""
-
-
-def _all(calls: list[Callable[[], None]]) -> None:
-    for call in calls:
-        call()

@@ -1,16 +1,15 @@
-"""CUDA kernels with variants per layout: selection, compilation, loading and launch.
+"""CUDA kernels with variants per layout: selection, compilation, loading, and their programs.
 
-Arguments are packed into one buffer: addresses, numbers, then sizes and steps. The latter depend on the layout alone,
-and are cached with the loaded function as a :class:`Launch`.
+Arguments are packed into one buffer: addresses, numbers, working memory, then sizes and steps. The latter depend on the
+layout alone; a program has them packed, with the loaded functions.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from neonlike.errors import KernelCompileError
 from neonlike.kernels.build.source import KernelSource
@@ -18,12 +17,14 @@ from neonlike.kernels.codegen.emit import Kernel, Writer
 from neonlike.kernels.codegen.layout import Counter, element_strides
 from neonlike.kernels.cuda import forms as forms_cuda
 from neonlike.kernels.cuda.compile import load_kernels
-from neonlike.kernels.cuda.device import Device, Size3
+from neonlike.kernels.cuda.device import Device
 from neonlike.kernels.cuda.fit import ALIGNMENT, Fit, MapKey, ReduceKey, fit_map, fit_reduce
 from neonlike.kernels.cuda.forms import Rounded
+from neonlike.kernels.cuda.step import Call, KernelLaunch, Runner
 from neonlike.kernels.cuda.tickets import tickets_of
 from neonlike.kernels.planning.lower import NumberArg
 from neonlike.kernels.run.arrays import remember
+from neonlike.kernels.run.program import Program
 from neonlike.optree.shapes import Shape
 
 CELL = 8
@@ -32,16 +33,6 @@ CELL = 8
 
 class TooManyArguments(KernelCompileError):
     """A kernel exceeds the device's argument size; its stage runs by the fallback."""
-
-
-class Launch(NamedTuple):
-    """Loaded functions with grid and block, launched in order; packing of addresses and numbers; and the rest."""
-
-    steps: tuple[tuple[Any, Size3, Size3], ...]
-    pack: Callable[..., bytes]
-    tail: bytes
-    room: int
-    """Bytes of workspace; its address follows the numbers."""
 
 
 class CudaKernel:
@@ -55,15 +46,37 @@ class CudaKernel:
         Reduced axes; None: elementwise.
     comment : str
         The expression, for messages and kept sources.
+
+    Attributes
+    ----------
+    runners : dict
+        Runners of its programs, by keys of layouts.
     """
 
     def __init__(self, device: Device, kernel: Kernel, axes: tuple[int, ...] | None, comment: str) -> None:
         self.device, self.kernel, self.axes, self.comment = device, kernel, axes, comment
+        self.runners: dict[Any, Runner] = {}
         self.variants: dict[Any, tuple[list[Any], bool]] = {}
         self._forms: dict[tuple[int, ...], tuple[Kernel, dict[str, Rounded]]] = {(): (kernel, {})}
 
-    def launch_for(self, shape: Shape, arrays: Sequence[Any], aligned: bool, digits: tuple[int, ...] = ()) -> Launch:
-        """Launch for ``arrays`` (inputs, then outputs) over the space ``shape``.
+    def bind(
+        self, shape: Shape, arrays: Sequence[Any], numbers: Sequence[Any], digits: tuple[int, ...] = ()
+    ) -> Call:
+        """A callable that queues the kernel on ``arrays``, which it keeps alive; workspace is allocated now."""
+        addresses = [array.address for array in arrays if not isinstance(array, Counter)]
+        aligned = are_aligned(addresses)
+        key = (aligned, digits, shape, *[(a.shape, a.strides) for a in arrays])
+        found = self.runners.get(key) or self.learn(key, shape, arrays, aligned, digits)
+        return found.bind(addresses, numbers, arrays)
+
+    def learn(
+        self, key: Any, shape: Shape, arrays: Sequence[Any], aligned: bool, digits: tuple[int, ...] = ()
+    ) -> Runner:
+        """The runner of :meth:`program`, remembered as ``key``."""
+        return remember(self.runners, key, Runner(self.device, self.program(shape, arrays, aligned, digits)))
+
+    def program(self, shape: Shape, arrays: Sequence[Any], aligned: bool, digits: tuple[int, ...] = ()) -> Program:
+        """The program for ``arrays`` (inputs, then outputs) over the space ``shape``: its operands, in their order.
 
         Parameters
         ----------
@@ -77,34 +90,26 @@ class CudaKernel:
         KernelCompileError
         """
         if 0 in shape:
-            return Launch((), _pack_nothing, b"", 0)
+            return Program((), 0, 0, on_device=True)
         kernel, rounded = self._form(digits)
         fit = self.fit(shape, arrays, aligned, digits)
         index = "q" if fit.key.wide else "i"
         tail = struct.pack(f"={len(fit.meta)}{index}", *fit.meta)
         room = fit.cells * CELL * forms_cuda.cells_of(kernel) if self._is_split(fit) else 0
-        pack = struct.Struct("=" + self._format(kernel, rounded, bool(room))).pack
-        if pack.__self__.size + len(tail) > self.device.capabilities.argument_bytes:  # type: ignore[attr-defined]
+        pointers, numbers = self._codes(kernel, rounded)
+        head = struct.Struct(f"={pointers}Q{numbers}{'Q' if room else ''}")
+        if head.size + len(tail) > self.device.capabilities.argument_bytes:
             raise TooManyArguments(f"{self.comment}: more arguments than a CUDA kernel takes", expression=self.comment)
         functions, counts = self._variant(fit.key, digits)
         if counts:
             tail = struct.pack("=Q", tickets_of(self.device)) + tail
         last = (fit.grid[0], 1, 1)
-        steps = [(f, last if name.endswith("_rows") else fit.grid, fit.block) for name, f in functions]
-        return Launch(tuple(steps), pack, tail, room)
-
-    def call(
-        self, launch: Launch, addresses: Sequence[int], numbers: Sequence[Any], keep: Any = None
-    ) -> Callable[[], None]:
-        """Return a callable that queues ``launch`` and keeps ``keep`` alive; workspace is allocated now."""
-        room = self.device.allocate(launch.room) if launch.room else None
-        given = numbers if room is None else (*numbers, room.address)
-        arguments = launch.pack(*addresses, *given) + launch.tail
-        return partial(self._start, launch.steps, arguments, (room, keep))
-
-    def _start(self, steps: tuple[tuple[Any, Size3, Size3], ...], arguments: bytes, keep: Any) -> None:
-        for function, grid, block in steps:
-            self.device.launch(function, grid, block, 0, arguments)
+        grids = [last if name.endswith("_rows") else fit.grid for name, _ in functions]
+        steps = [
+            KernelLaunch(self.device, function, grid, fit.block, 0, tail, None, None, head.pack)
+            for grid, (_, function) in zip(grids, functions)
+        ]
+        return Program(tuple(steps), pointers, len(numbers), room, on_device=True)
 
     def fit(self, shape: Shape, arrays: Sequence[Any], aligned: bool, digits: tuple[int, ...] = ()) -> Fit:
         """The form for ``arrays``."""
@@ -135,14 +140,15 @@ class CudaKernel:
     def _is_split(self, fit: Fit) -> bool:
         return isinstance(fit.key, ReduceKey) and fit.key.split
 
-    def _format(self, kernel: Kernel, rounded: dict[str, Rounded], room: bool) -> str:
+    def _codes(self, kernel: Kernel, rounded: dict[str, Rounded]) -> tuple[int, str]:
+        """The number of addresses, and the codes of numbers as ``struct`` packs them."""
         pointers = sum(array.kind != "counter" for array in [*kernel.inputs, *kernel.outputs])
         seeds = {arg.slot for v in kernel.values if v.spec.name == "rand" if isinstance(arg := v.args[0], NumberArg)}
         unsigned = seeds | {number.slot for number in kernel.numbers if number.ctype == "uint64_t"}
         whole = {number.slot: "Q" if number.slot in unsigned else "q" for number in kernel.numbers}
         numbers = "".join("d" if number.ctype == "double" else whole[number.slot] for number in kernel.numbers)
-        draws = f"Q{len(rounded)}q" if rounded else ""
-        return f"{pointers}Q{numbers}{draws}{'Q' if room else ''}"
+        draws = "Q" + "q" * len(rounded) if rounded else ""
+        return pointers, numbers + draws
 
     def _variant(self, key: MapKey | ReduceKey, digits: tuple[int, ...]) -> tuple[list[Any], bool]:
         """Names and loaded functions of a form, compiled on first use; and whether they count blocks."""
@@ -161,10 +167,6 @@ class CudaKernel:
         return found
 
 
-def _pack_nothing(*values: Any) -> bytes:
-    return b""
-
-
 def are_aligned(addresses: Sequence[int]) -> bool:
     """Whether all of ``addresses`` are multiples of ``ALIGNMENT``."""
     bits = 0
@@ -180,21 +182,3 @@ def widened(kernel: Kernel, outputs: Sequence[int]) -> Kernel:
     for position in outputs:
         found[position] = replace(found[position], dtype=writer.operand(kernel.sinks[position])[1])
     return replace(kernel, outputs=found)
-
-
-def call_on(
-    compiled: CudaKernel,
-    launches: dict[Any, Launch],
-    shape: Shape,
-    arrays: Sequence[Any],
-    numbers: Sequence[Any],
-    digits: tuple[int, ...] = (),
-) -> Callable[[], None]:
-    """Return a callable that queues ``compiled`` on ``arrays``; ``launches`` caches launches by layout."""
-    addresses = [array.address for array in arrays if not isinstance(array, Counter)]
-    aligned = are_aligned(addresses)
-    key = (aligned, digits, shape, *[(a.shape, a.strides) for a in arrays])
-    launch = launches.get(key)
-    if launch is None:
-        launch = remember(launches, key, compiled.launch_for(shape, arrays, aligned, digits))
-    return compiled.call(launch, addresses, numbers, arrays)

@@ -20,14 +20,13 @@ from neonlike.kernels.codegen.render import TemplateSource
 from neonlike.kernels.cuda.compile import headers
 from neonlike.kernels.cuda.fit import THREADS, WAVES, divisors, merged, needs_wide
 from neonlike.kernels.cuda.forms import Offsets
-from neonlike.kernels.cuda.moves import Moves, ReadyLaunch, load_source
+from neonlike.kernels.cuda.moves import Moves, load_source
+from neonlike.kernels.cuda.step import Call
 from neonlike.optree.dtypes import DType, compute_dtype, is_float
 
 ENOUGH_LINES = 1 << 12
 """Number of lines from which each is scanned by a thread; fewer, unless shorter than ``SHORT``, by a block each."""
 SHORT = 64
-
-Call = Callable[[], None]
 
 
 class Lines(Moves):
@@ -84,7 +83,7 @@ class Lines(Moves):
         meta = [*head, *divisors([a.size for a in axes], wide), *(a.steps[i] for i in range(stepped) for a in axes)]
         packing = f"={len(arrays)}Q{len(meta)}{'q' if wide else 'i'}"
         arguments = struct.pack(packing, *(a.address for a in arrays), *meta)
-        return ReadyLaunch(self.device, function, (blocks, THREADS), arguments, arrays)
+        return self._launch(function, blocks, arguments, arrays)
 
     def line_source(
         self, form: str, read: DType, place: DType | None, written: DType, rank: int, wide: bool, texts: Any
@@ -137,7 +136,7 @@ class Lines(Moves):
         run = 1
         while run < n:
             arguments = struct.pack("=3Q3q", bits.address, before.address, after.address, bits.size, n, run)
-            calls.append(ReadyLaunch(self.device, function, (blocks, THREADS), arguments, [bits, before, after]))
+            calls.append(self._launch(function, blocks, arguments, [bits, before, after]))
             before, after = after, before
             run *= 2
         return calls, before

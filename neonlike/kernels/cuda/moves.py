@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from neonlike.kernels.cuda.device import Device
 from neonlike.kernels.cuda.fit import THREADS, WAVES, divisors, merged, needs_wide
 from neonlike.kernels.cuda.forms import Offsets
 from neonlike.kernels.cuda.routine import CudaRoutine
+from neonlike.kernels.cuda.step import Call, KernelLaunch
 from neonlike.optree.dtypes import DType, compute_dtype, is_float
 from neonlike.optree.npfuncs import out_of_range
 
@@ -36,24 +36,6 @@ FEWEST_INDICES, CHECKING_BLOCKS = 1 << 14, 64
 CHECK = CudaRoutine("cuda/indices.cu.j2", "2Q5q", "check of indices")
 START = CudaRoutine("cuda/indices.cu.j2", "2Q2q", "where the slices of each index begin")
 _I32 = np.dtype(np.int32)
-
-Call = Callable[[], None]
-
-
-class ReadyLaunch:
-    """A kernel ready to be queued repeatedly; ``kept`` is its memory."""
-
-    __slots__ = ("arguments", "device", "function", "grid", "kept", "threads")
-
-    def __init__(
-        self, device: Device, function: Any, size: tuple[int, int], arguments: bytes, kept: Sequence[Any]
-    ) -> None:
-        blocks, threads = size
-        self.device, self.function, self.arguments, self.kept = device, function, arguments, kept
-        self.grid, self.threads = (blocks, 1, 1), (threads, 1, 1)
-
-    def __call__(self) -> None:
-        self.device.launch(self.function, self.grid, self.threads, 0, self.arguments)
 
 
 class Moves:
@@ -80,8 +62,8 @@ class Moves:
         fault, report = self.device.expect(wrong("{}", limit))
         values = index.address, fault, size, index.strides[0] // index.itemsize, -limit * wraps, limit, report
         block, kind = (GROUPING_THREADS, 1, 1), STORAGE[index.dtype.name]
-        checks = CHECK.bind(self.device, blocks, block, values, form="check", threads=block[0], index_type=kind)
-        return _kept(checks, index)
+        context = {"form": "check", "threads": block[0], "index_type": kind}
+        return CHECK.bind(self.device, blocks, block, values, 0, index, **context)
 
     def group(self, index: Any, limit: int, name: str) -> tuple[list[Call], Any, Any]:
         """Calls that queue a stable argsort of the vector ``index``, of at least one element, into ``slices``.
@@ -106,8 +88,8 @@ class Moves:
         calls = sorting.ready_sort(device, *given, device.expect(out_of_range(name, "{}", limit)), wraps=True)
         values = base + room.keys_at, start.address, n, limit
         grid = -(-(limit + 1) // GROUPING_THREADS), 1, 1
-        starts = START.bind(device, grid, (GROUPING_THREADS, 1, 1), values, form="start", threads=GROUPING_THREADS)
-        return [*calls, _kept(starts, index, memory)], start, slices
+        block, context = (GROUPING_THREADS, 1, 1), {"form": "start", "threads": GROUPING_THREADS}
+        return [*calls, START.bind(device, grid, block, values, 0, (index, memory), **context)], start, slices
 
     def gather(self, source: Any, index: Any, out: Any, axis: int) -> Call:
         """Return a callable that queues ``out[.., j, ..] = source[.., index[j], ..]`` with checked indices."""
@@ -136,7 +118,10 @@ class Moves:
         packing = f"={len(arrays)}Q{len(meta)}{'q' if wide else 'i'}"
         arguments = struct.pack(packing, *(a.address for a in arrays), *meta)
         blocks = min(-(-head[0] // THREADS), WAVES * self.device.capabilities.multiprocessors)
-        return ReadyLaunch(self.device, function, (blocks, THREADS), arguments, arrays)
+        return self._launch(function, blocks, arguments, arrays)
+
+    def _launch(self, function: Any, blocks: int, arguments: bytes, arrays: list[Any]) -> Call:
+        return KernelLaunch(self.device, function, (blocks, 1, 1), (THREADS, 1, 1), 0, arguments, arrays)
 
     def _load(self, kernel: KernelSource, name: str) -> Any:
         return load_kernels(self.device, kernel, [name])[0]
@@ -172,15 +157,6 @@ class Moves:
             context["total_type"] = "double" if is_float(read) else "uint64_t"
         source = TemplateSource(f"cuda/{form}.cu.j2", context)
         return KernelSource(source, source.name, self.comment, headers())
-
-
-def _kept(call: Call, *memory: Any) -> Call:
-    """Wrap ``call`` to keep ``memory`` alive."""
-    return partial(_after, call, memory)
-
-
-def _after(call: Call, memory: tuple[Any, ...]) -> None:
-    call()
 
 
 def load_source(dtype: DType) -> str:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from neonlike.kernels.cuda.copies import Copier
 from neonlike.kernels.cuda.device import Device
 from neonlike.kernels.cuda.gemm import Gemm
+from neonlike.kernels.cuda.step import Call
 from neonlike.kernels.planning.graph import Graph
 from neonlike.kernels.run.stage import Run
 from neonlike.optree.dtypes import DType
@@ -17,7 +18,7 @@ from neonlike.optree.shapes import Shape, contiguous_strides
 class Multiplier(Protocol):
     """A matrix multiplier: a library's, or our own (see :class:`~neonlike.kernels.cuda.gemm.Gemm`)."""
 
-    def ready(self, a: Any, b: Any, out: Any, dtype: DType) -> Callable[[], None] | None:
+    def ready(self, a: Any, b: Any, out: Any, dtype: DType) -> Call | None:
         """Return a callable that queues ``out[...] = a @ b``, summed in ``dtype``; None for unsupported arrays."""
         ...
 
@@ -47,15 +48,15 @@ class Queue:
         memory = self.device.allocate(max(size, 1))
         return self.device.view(memory, memory.address, shape, strides, dtype)
 
-    def copy(self, source: Any, target: Any, digits: int = 0) -> Callable[[], None]:
+    def copy(self, source: Any, target: Any, digits: int = 0) -> Call:
         """Return a callable that queues ``target[...] = source``; see :meth:`Copier.ready`."""
         return self.copier.ready(source, target, digits)
 
-    def fill(self, target: Any, value: float) -> Callable[[], None]:
+    def fill(self, target: Any, value: float) -> Call:
         """Return a callable that queues ``target[...] = value``."""
         return self.copier.ready_fill(target, value)
 
-    def product(self, a: Any, b: Any, out: Any, dtype: DType) -> Callable[[], None]:
+    def product(self, a: Any, b: Any, out: Any, dtype: DType) -> Call:
         """Return a callable that queues ``out[...] = a @ b``, summed in ``dtype``."""
         for product in self.products:
             call = product.ready(a, b, out, dtype)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 from neonlike.kernels.build.source import KernelSource
 from neonlike.kernels.codegen.render import TemplateSource, template_text
 from neonlike.kernels.cuda.compile import headers, load_kernels
 from neonlike.kernels.cuda.device import Device, Size3
+from neonlike.kernels.cuda.step import Call, KernelLaunch
 
 
 class CudaRoutine:
@@ -39,20 +39,27 @@ class CudaRoutine:
         self.variants: dict[Any, Any] = {}
 
     def bind(
-        self, device: Device, grid: Size3, block: Size3, values: Sequence[int | float], shared: int = 0, **context: Any
-    ) -> Callable[[], None]:
-        """Return a callable that queues the kernel for ``context`` on ``values``; see ``Device.launch`` for the sizes.
+        self,
+        device: Device,
+        grid: Size3,
+        block: Size3,
+        values: Sequence[int | float],
+        shared: int = 0,
+        keep: Any = None,
+        **context: Any,
+    ) -> KernelLaunch:
+        """The launch of the kernel for ``context`` on ``values``; see :class:`KernelLaunch` for the others.
 
         Raises
         ------
         KernelCompileError
         """
         function = self.variant(device, **context)
-        return partial(device.launch, function, grid, block, shared, self.pack(*values))
+        return KernelLaunch(device, function, grid, block, shared, self.pack(*values), keep)
 
     def bind_together(
         self, device: Device, grid: Size3, block: Size3, values: Sequence[int | float], shared: int, **context: Any
-    ) -> Callable[[], None]:
+    ) -> Call:
         """Cooperative :meth:`bind`, for a kernel with a single struct parameter and blocks that synchronize.
 
         Raises

@@ -6,12 +6,12 @@ the indices as keys, and their original positions; equal ones stay in order.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from neonlike.kernels.codegen.emit import STORAGE
 from neonlike.kernels.cuda.device import Device
 from neonlike.kernels.cuda.routine import CudaRoutine
+from neonlike.kernels.cuda.step import Call
 from neonlike.optree.dtypes import DType
 
 ONE_BLOCK, BLOCK_THREADS = 1 << 14, 1024
@@ -78,7 +78,7 @@ def ready_sort(
     fault: tuple[int, int],
     skipped: int = NOTHING,
     wraps: bool = False,
-) -> list[Callable[[], None]]:
+) -> list[Call]:
     """Callables that queue the sort of a vector of indices.
 
     Parameters
@@ -105,7 +105,7 @@ def ready_sort(
         given = (*arrays, n, step, limit, skipped, report, passes(limit))
         return [BLOCK.bind(device, ONE, (BLOCK_THREADS, 1, 1), given, form="block", threads=BLOCK_THREADS, **typed)]
     blocks, values = (-(-n // THREADS), 1, 1), (*arrays, n, step, limit, skipped, report)
-    calls = [
+    calls: list[Call] = [
         CLEAR.bind(device, ONE, ONE, (base + room.bad,), form="clear", threads=32),
         KEYS.bind(device, blocks, (THREADS, 1, 1), values, form="keys", threads=THREADS, **typed),
     ]
@@ -114,7 +114,7 @@ def ready_sort(
     return calls
 
 
-def _ready_pass(device: Device, base: int, room: Room, n: int, digit: int) -> list[Callable[[], None]]:
+def _ready_pass(device: Device, base: int, room: Room, n: int, digit: int) -> list[Call]:
     tiles, counts, shift = -(-n // TILE), base + room.counts, DIGIT * digit
     grid, block = (tiles, 1, 1), (THREADS, 1, 1)
     source, target = (4 * n * ((digit + turn) % 2) for turn in (0, 1))

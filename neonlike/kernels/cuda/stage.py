@@ -14,19 +14,13 @@ from neonlike.errors import OutOfMemory
 from neonlike.kernels.build.source import KernelSource
 from neonlike.kernels.codegen.emit import make_kernel, unsupported
 from neonlike.kernels.codegen.layout import Counter
-from neonlike.kernels.cuda.launch import (
-    CudaKernel,
-    Launch,
-    TooManyArguments,
-    are_aligned,
-    call_on,
-    widened,
-)
+from neonlike.kernels.cuda.launch import CudaKernel, TooManyArguments, are_aligned, widened
 from neonlike.kernels.cuda.queue import Queue
+from neonlike.kernels.cuda.step import Call, in_turn
 from neonlike.kernels.planning.graph import Graph
 from neonlike.kernels.planning.lower import NumberArg
 from neonlike.kernels.planning.plan import Plan, Stage, StageKind
-from neonlike.kernels.run.arrays import Picker, expression_text, input_array, is_flat, picker, remember
+from neonlike.kernels.run.arrays import Picker, expression_text, input_array, is_flat, picker
 from neonlike.kernels.run.placing import number_words
 from neonlike.kernels.run.program import Program, Source, Step
 from neonlike.kernels.run.stage import ExecutableStage, Layouts, Run, buffer_key, loop_outputs
@@ -68,14 +62,13 @@ class CudaStage(ExecutableStage):
         self._on_host: ExecutableStage | None = None
         small = len(stage.values) <= MAX_OPS and len(graph.leaves) + len(graph.numbers) <= MAX_ARGUMENTS
         self.usable = small and unsupported([plan.values[i] for i in stage.values]) is None
-        self.launches: dict[Any, Launch] = {}
         if not self.usable:
             return
         kernel = make_kernel(plan, stage, graph)
         self.kernel = kernel
         axes = stage.axes if stage.kind is StageKind.REDUCE else None
         self.compiled = CudaKernel(queue.device, kernel, axes, expression_text(graph))
-        self._widened: dict[tuple[int, ...], tuple[CudaKernel, dict[Any, Launch]]] = {}
+        self._widened: dict[tuple[int, ...], CudaKernel] = {}
         self.numbers = picker([number.slot for number in kernel.numbers])
         self.counters = [array for array in kernel.inputs if array.kind == "counter"]
         self.slots = self._tensor_slots()
@@ -103,23 +96,18 @@ class CudaStage(ExecutableStage):
             self.ready(run)()
             return
         addresses = [*map(_address, inputs), *map(_address, outputs)]
-        key = (are_aligned(addresses), self._layout(graph, inputs, outputs))
-        launch = self.launches.get(key)
-        if launch is None:
+        key = are_aligned(addresses), outputs[0].shape if self.flat else self._layout(graph, inputs, outputs)
+        runner = self.compiled.runners.get(key)
+        if runner is None:
             if self._is_empty_reduction(graph):
                 self.ready(run)()
                 return
             try:
-                launch = self._remember(key, run)
+                runner = self.compiled.learn(key, self.stage.space.of(graph), self._arrays(run), key[0])
             except TooManyArguments:
                 self._give_up(run)()
                 return
-        if launch.room:
-            self.compiled.call(launch, addresses, self.numbers(graph.numbers))()
-            return
-        arguments = launch.pack(*addresses, *self.numbers(graph.numbers)) + launch.tail
-        for function, grid, block in launch.steps:
-            self.queue.device.launch(function, grid, block, 0, arguments)
+        runner(addresses, self.numbers(graph.numbers))
 
     def program(self, graph: Graph) -> Program | None:
         """The program of what :meth:`run` queued for ``graph``; None if that takes more than tensors.
@@ -130,15 +118,16 @@ class CudaStage(ExecutableStage):
             return None
         inputs, outputs = self.slots[0](graph.leaves), self.slots[1](graph.targets)
         aligned = are_aligned([*map(_address, inputs), *map(_address, outputs)])
-        launch = self.launches.get((aligned, self._layout(graph, inputs, outputs)))
-        if launch is None or not launch.steps or launch.room > MOST_ROOM:
+        runner = self.compiled.runners.get((aligned, self._layout(graph, inputs, outputs)))
+        if runner is None or not runner.program.steps or runner.program.memory > MOST_ROOM:
             return None
+        steps, memory = runner.program.steps, runner.program.memory
         try:
-            room = self.queue.device.allocate(launch.room) if launch.room else None
+            room = self.queue.device.allocate(memory) if memory else None
         except OutOfMemory:  # the assignment itself is complete
             return None
-        tail = launch.tail if room is None else struct.pack("=Q", room.address) + launch.tail
-        block = self.queue.device.starts.block(launch.steps, tail)
+        tail = steps[0].arguments if room is None else struct.pack("=Q", room.address) + steps[0].arguments
+        block = self.queue.device.starts.block(steps, tail)
         if block is None:
             return None
         count = len(graph.leaves)
@@ -147,7 +136,7 @@ class CudaStage(ExecutableStage):
         step = Step(ctypes.addressof(block), (*leaves, *targets, *number_words(self.kernel)))
         operands = count + len(graph.targets)
         return Program(
-            (step,), operands, len(graph.numbers), 0, True, room is None, False, keep=(block, room, launch)
+            (step,), operands, len(graph.numbers), 0, True, room is None, False, keep=(block, room, steps)
         )
 
     def _layout(self, graph: Graph, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
@@ -157,15 +146,11 @@ class CudaStage(ExecutableStage):
         counted = [self.kernel.plan.values[array.index].source.of(graph) for array in self.counters]
         return (*map(_geometry, inputs), *map(_geometry, outputs), *counted)
 
-    def _remember(self, key: Any, run: Run) -> Launch:
-        launch = self.compiled.launch_for(self.stage.space.of(run.graph), self._arrays(run), key[0])
-        return remember(self.launches, key, launch)
-
     def _is_empty_reduction(self, graph: Graph) -> bool:
         """Whether the space is empty; the fallback, NumPy, then decides between a value and an error."""
         return self.stage.kind is StageKind.REDUCE and not math.prod(self.stage.space.of(graph))
 
-    def ready(self, run: Run) -> Callable[[], None]:
+    def ready(self, run: Run) -> Call:
         """Return a callable that queues the stage; allocation and compilation, which may fail, happen now."""
         if not self.usable or self._is_empty_reduction(run.graph):
             return self._ready_on_host(run)
@@ -176,56 +161,56 @@ class CudaStage(ExecutableStage):
         except TooManyArguments:
             return self._give_up(run)
 
-    def _ready_on_host(self, run: Run) -> Callable[[], None]:
+    def _ready_on_host(self, run: Run) -> Call:
         """Return a callable that runs the stage without a kernel."""
         logger.debug("cuda engine: stage %d (%s) runs on host copies", self.stage.index, self.stage.reason)
         if self._on_host is None:
             self._on_host = self.fallback(run.graph)
         return partial(self._on_host.run, run)
 
-    def _give_up(self, run: Run) -> Callable[[], None]:
+    def _give_up(self, run: Run) -> Call:
         """Switch to the fallback for the stage, including its temporaries."""
         self.usable = False
         for index in [*self.stage.saved, *(buffer_key(store.target) for store in self.stage.stores)]:
             run.temps.pop(index, None)
         return self.ready(run)
 
-    def _ready(self, run: Run) -> Callable[[], None]:
+    def _ready(self, run: Run) -> Call:
         """Implement :meth:`ready` for a stage with a kernel."""
         arrays, shape = self._arrays(run), self.stage.space.of(run.graph)
         numbers, digits = self.numbers(run.graph.numbers), self._digits(run.graph)
         if not digits:
-            return call_on(self.compiled, self.launches, shape, arrays, numbers)
+            return self.compiled.bind(shape, arrays, numbers)
         if self.stage.kind is StageKind.ELEMENTWISE:
             drawn = (*numbers, *self.queue.draws(sum(map(bool, digits))))
-            return call_on(self.compiled, self.launches, shape, arrays, drawn, digits)
+            return self.compiled.bind(shape, arrays, drawn, digits)
         return self._ready_rounded(run, arrays, numbers, digits)
 
     def _ready_rounded(
         self, run: Run, arrays: list[Any], numbers: tuple[Any, ...], digits: tuple[int, ...]
-    ) -> Callable[[], None]:
+    ) -> Call:
         """A reduction with stochastically rounded results, by copies after the kernel."""
-        compiled, launches, wide = self._rounded_later(run, arrays, digits)
-        calls = [call_on(compiled, launches, self.stage.space.of(run.graph), wide, numbers)]
+        compiled, wide = self._rounded_later(run, arrays, digits)
+        calls = [compiled.bind(self.stage.space.of(run.graph), wide, numbers)]
         results = zip(wide[-len(digits) :], arrays[-len(digits) :], digits)
         calls += [self.queue.copy(exact, out, n) for exact, out, n in results if n]
         return partial(in_turn, calls)
 
     def _rounded_later(
         self, run: Run, arrays: list[Any], digits: tuple[int, ...]
-    ) -> tuple[CudaKernel, dict[Any, Launch], list[Any]]:
-        """The kernel that stores outputs with ``digits`` in their compute dtype, its launches and arrays."""
+    ) -> tuple[CudaKernel, list[Any]]:
+        """The kernel that stores outputs with ``digits`` in their compute dtype, and its arrays."""
         where = tuple(position for position, n in enumerate(digits) if n)
         if where not in self._widened:
             kernel = widened(self.kernel, where)
-            self._widened[where] = CudaKernel(self.queue.device, kernel, self.stage.axes, self.compiled.comment), {}
-        compiled, launches = self._widened[where]
+            self._widened[where] = CudaKernel(self.queue.device, kernel, self.stage.axes, self.compiled.comment)
+        compiled = self._widened[where]
         first = len(self.kernel.inputs)
         wide = list(arrays)
         for position in where:
             dtype = compiled.kernel.outputs[position].dtype
             wide[first + position] = run.empty(arrays[first + position].shape, dtype)
-        return compiled, launches, wide
+        return compiled, wide
 
     def _digits(self, graph: Graph) -> tuple[int, ...]:
         """Mantissa bits of each output's stochastic rounding; () if there is none. A fill with a number has none."""
@@ -236,7 +221,7 @@ class CudaStage(ExecutableStage):
             found.append(0 if filled else digits_of(target.rounding, target.dtype))
         return tuple(found) if any(found) else ()
 
-    def bind(self, run: Run) -> Callable[[], None] | None:
+    def bind(self, run: Run) -> Call | None:
         """Bind the launch to the tensors of ``run``, allocating temporaries; None if it cannot be fixed."""
         if not self.usable or self._is_empty_reduction(run.graph) or self._digits(run.graph):
             return None
@@ -258,13 +243,7 @@ class CudaStage(ExecutableStage):
         arrays, digits = self._arrays(layouts), self._digits(layouts.graph)
         compiled = self.compiled
         if digits and self.stage.kind is StageKind.REDUCE:
-            compiled, _, arrays = self._rounded_later(layouts, arrays, digits)
+            compiled, arrays = self._rounded_later(layouts, arrays, digits)
             digits = ()
         aligned = are_aligned([array.address for array in arrays if not isinstance(array, Counter)])
         return [compiled.source(compiled.fit(shape, arrays, aligned, digits), digits)]
-
-
-def in_turn(calls: Sequence[Callable[[], object]]) -> None:
-    """Call all of ``calls``."""
-    for call in calls:
-        call()

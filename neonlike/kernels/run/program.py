@@ -3,9 +3,10 @@
 Everything that runs a second time is a program: an assignment, a call of a primitive, a prepared assignment, a pass of
 a network or of variables. Its steps are kernels of compiled C, each with all its arguments as words of 8 bytes. A word
 is a constant, or says where the argument is found: the address of an operand, a number, or a place in working memory.
+On a GPU steps are launches of kernels and products (``kernels/cuda/step.py``).
 
 A program is data. The extension (``kernels/c/fastpath.py``) keeps programs by the key of what they do and runs them;
-:func:`run` does the same in Python. :func:`join` makes one program of several.
+:func:`runner` does the same in Python, on a GPU ``Runner``. :func:`join` makes one program of several.
 """
 
 from __future__ import annotations
@@ -74,12 +75,13 @@ class Program(NamedTuple):
     Attributes
     ----------
     steps : tuple of Step
+        Or of launches on a GPU.
     operands, numbers : int
         How many addresses and numbers a run takes.
     memory : int
         Bytes of working memory: for temporaries, and for what kernels work in.
     on_device : bool
-        Whether it is one step, on a GPU.
+        Whether its steps are queued on a GPU. For the extension that is one step.
     release : bool
         Whether other Python threads may run meanwhile.
     forks : bool
@@ -93,7 +95,7 @@ class Program(NamedTuple):
         process where these may not run.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[Any, ...]
     operands: int
     numbers: int
     memory: int = 0

@@ -115,8 +115,8 @@ def compile_rows(be: Any) -> None:
         dims, kind = (64, length), np.dtype(dtype)
         forward = BatchNormForward(dims, 1e-3, 0.9, 1.0, 0.5, False, False, True, True)
         backward = BatchNormBackward(dims, 1e-3, 1.0, 0.5, 1.0, 0.0, False)
-        batchnorm._forward_program(be.device, forward, kind, aligned).ready()
-        batchnorm._backward_program(be.device, backward, kind, True, aligned).ready()
+        batchnorm._forward_program(be.device, forward, kind, aligned).ready(8)
+        batchnorm._backward_program(be.device, backward, kind, True, aligned).ready(9)
 
 
 WITH_NVRTC = """

@@ -12,7 +12,7 @@ import ctypes
 import functools
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -22,7 +22,7 @@ from neonlike import settings
 from neonlike.backends.gpu.device import contexts, driver_calls
 from neonlike.backends.gpu.device.contexts import here
 from neonlike.backends.gpu.device.faults import Faults, is_fatal
-from neonlike.backends.gpu.device.graphs import Call, Graph, Recorder
+from neonlike.backends.gpu.device.graphs import Graph, Recorder
 from neonlike.backends.gpu.device.starts import Starts
 from neonlike.backends.gpu.memory.array import DeviceArray, contiguous_array
 from neonlike.backends.gpu.memory.foreign import Parting
@@ -151,7 +151,7 @@ class GpuDevice:
         except driver.Error as error:
             self.fail(f"kernel {function.name} (grid {grid}, block {block}, {shared} bytes shared)", error)
 
-    def record(self, calls: Sequence[Call]) -> Graph:
+    def record(self, calls: Sequence[Callable[[], object]]) -> Graph:
         """A graph of what ``calls`` queue; see :class:`neonlike.kernels.cuda.device.Device`.
 
         Raises

@@ -17,9 +17,8 @@ from neonlike.backends.gpu.device import driver_calls
 from neonlike.backends.gpu.device.contexts import here
 from neonlike.backends.gpu.device.driver_calls import HANDLE
 from neonlike.backends.gpu.memory.transfer import NON_BLOCKING
+from neonlike.kernels.cuda.step import in_turn
 from neonlike.kernels.cuda.tickets import tickets_of
-
-Call = Callable[[], object]
 
 RELAXED = 2
 """CU_STREAM_CAPTURE_MODE_RELAXED: other calls of the driver, such as loading a module, do not spoil the recording."""
@@ -44,7 +43,7 @@ class Recorder:
         """Whether what this thread queues becomes part of a graph."""
         return here.device is self.device and here.stream is self.stream
 
-    def record(self, calls: Sequence[Call]) -> Graph:
+    def record(self, calls: Sequence[Callable[[], object]]) -> Graph:
         """The graph of what ``calls`` queue; they are called once, and what they queue runs with the graph only.
 
         Raises
@@ -68,14 +67,13 @@ class Recorder:
         self.device.parting.collect()  # what went meanwhile
         return Graph(self.device, executable, nodes.value, calls)
 
-    def _captured(self, calls: Sequence[Call]) -> HANDLE:
+    def _captured(self, calls: Sequence[Callable[[], object]]) -> HANDLE:
         before, graph = here.stream, HANDLE()
         driver_calls.call("cuStreamBeginCapture_v2", self.stream.handle, RELAXED)
         here.stream = self.stream
         self.device.starts.paused.value = 1
         try:
-            for one in calls:
-                one()
+            in_turn(calls)
         except BaseException:
             driver_calls.function("cuStreamEndCapture")(self.stream.handle, ctypes.addressof(graph))
             if graph:
@@ -97,7 +95,7 @@ class Graph:
         Kernels, copies and fills in it.
     """
 
-    def __init__(self, device: Any, executable: HANDLE, nodes: int, calls: Sequence[Call]) -> None:
+    def __init__(self, device: Any, executable: HANDLE, nodes: int, calls: Sequence[Callable[[], object]]) -> None:
         self.device, self.nodes, self._calls = device, nodes, calls
         self._executable, self._launch = executable, driver_calls.function("cuGraphLaunch")
 

@@ -12,6 +12,7 @@ import pycuda.driver as driver
 from neonlike.backends.gpu.device.device import GpuDevice
 from neonlike.kernels.bench.machine_rates import BUDGET, MachineRates, best_seconds, best_square_rate
 from neonlike.kernels.cuda.routine import CudaRoutine
+from neonlike.kernels.cuda.step import Call
 
 COPY_BYTES = 512 << 20
 """Read and written by the measured copy, half each: several times of what caches hold."""
@@ -47,7 +48,7 @@ class EventMeter:
     def __init__(self, device: GpuDevice, make: Callable[[], Any]) -> None:
         self.device, self._make = device, make
         self._free: list[Any] = []
-        self._pause: Callable[[], None] | None = None
+        self._pause: Call | None = None
 
     def mark(self) -> Any:
         """An event, recorded when all that was queued before has run."""

@@ -17,6 +17,7 @@ from neonlike.backends.gpu.device import driver_calls
 from neonlike.backends.gpu.device.contexts import here
 from neonlike.backends.gpu.device.driver_calls import HANDLE
 from neonlike.kernels.cuda.device import Size3
+from neonlike.kernels.cuda.step import KernelLaunch
 from neonlike.logger import logger
 
 COOPERATIVE_LAUNCH, MAX_DYNAMIC_SHARED_SIZE_BYTES = 95, 8
@@ -37,17 +38,18 @@ class Starts:
         self.paused = ctypes.c_int32(0)
         self._functions: dict[tuple[bytes, str], int] = {}
 
-    def block(self, steps: Sequence[tuple[Any, Size3, Size3]], tail: bytes) -> Any:
+    def block(self, steps: Sequence[KernelLaunch], tail: bytes) -> Any:
         """A ``struct nl_device`` (fastpath_device.h) as a ctypes array; None if the driver does not say what it takes.
 
         Parameters
         ----------
-        steps : sequence of (function, grid, block)
+        steps : sequence of KernelLaunch
+            Launches of kernels that take the same arguments.
         tail : bytes
             What follows addresses and numbers in the arguments of each step.
         """
         try:
-            kernels = [(self._handle(function), *grid, *block) for function, grid, block in steps]
+            kernels = [(self._handle(step.function), *step.grid, *step.block) for step in steps]
             places = [driver_calls.place(name) for name in ("cuLaunchKernel", "cuCtxGetCurrent")]
         except driver.Error as error:
             logger.debug("assignments on the GPU are started by Python: %s", error)

@@ -17,7 +17,7 @@ from typing import Any
 from neonlike import settings
 from neonlike.backends.gpu.device.device import GpuDevice
 from neonlike.backends.gpu.primitives.attention_plan import DECLARED, LINED, LSE, Lines, attention_program, form
-from neonlike.backends.gpu.primitives.calls import Program, device_call
+from neonlike.backends.gpu.primitives.calls import Draft, device_call
 from neonlike.backends.gpu.primitives.conv.program import has_copies
 from neonlike.backends.gpu.primitives.operands import plain, stored
 from neonlike.backends.gpu.products.blas import Products
@@ -88,7 +88,7 @@ class AttentionCuda(AttentionFamily):
         layer = request.layer
         even = not any(n % whole for n in (layer.size, layer.value_size, *(n for each in steps for n in each)))
 
-        def choose(aligned: bool) -> Program:
+        def choose(aligned: bool) -> Draft:
             wide, sums = aligned and even, operands[LSE] is not None
             return attention_program(self.device, self.products.blas.precision, request, dtype, steps, wide, sums)
 

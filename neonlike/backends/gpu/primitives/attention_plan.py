@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from neonlike.backends.geometry.counts import ceil_div, round_up
-from neonlike.backends.gpu.primitives.calls import Launched, Place, Program
+from neonlike.backends.gpu.primitives.calls import Draft, Launched, Place
 from neonlike.backends.gpu.primitives.conv.plan import implicit_kind
 from neonlike.backends.gpu.primitives.elements import conversions
 from neonlike.backends.primitives.attention.definition import AttentionPass
@@ -126,7 +126,7 @@ class _Steps:
     """The kernels of a pass as they are added; ``lines``: of each operand that has some, its :data:`Lines`."""
 
     def __init__(self, device: Any, precision: str, request: AttentionPass, dtype: DType, wide: bool) -> None:
-        self.program, self.precision, self.request = Program(device), precision, request
+        self.program, self.precision, self.request = Draft(device), precision, request
         self.dtype, self.wide = dtype, wide
 
     def add(
@@ -154,7 +154,7 @@ def attention_program(
     lines: Sequence[Lines],
     wide: bool = True,
     sums: bool = True,
-) -> Program:
+) -> Draft:
     """The kernels of a pass.
 
     Parameters

@@ -14,7 +14,7 @@ from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from neonlike.backends.geometry.counts import power_of_two
-from neonlike.backends.gpu.primitives.calls import Launched, Place, Program, device_call
+from neonlike.backends.gpu.primitives.calls import Draft, Launched, Place, device_call
 from neonlike.backends.gpu.primitives.elements import conversions
 from neonlike.backends.gpu.primitives.operands import plain, stored
 from neonlike.backends.primitives.batchnorm.family import BatchNormBackward, BatchNormFamily, BatchNormForward
@@ -139,12 +139,12 @@ class BatchNormCuda(BatchNormFamily):
             return device_call(choose, operands)
 
 
-def _forward_program(device: Device, request: BatchNormForward, dtype: DType, aligned: bool) -> Program:
+def _forward_program(device: Device, request: BatchNormForward, dtype: DType, aligned: bool) -> Draft:
     form = cut(request.dims, dtype.itemsize, compute_dtype(dtype).itemsize, FPROP_BYTES)
     phases = _forward_phases(form, request)
     flags = request.given_sum, request.inference, request.relu, request.binary
     numbers = request.eps, request.rho, request.alpha, request.accumbeta, _bits(*flags)
-    program, cells = Program(device), (2 if "around" in phases else 1) * form.cells * CELL
+    program, cells = Draft(device), (2 if "around" in phases else 1) * form.cells * CELL
     places = [None if request.inference and slot in (1, 2) else Place(slot) for slot in range(8)]
     places.append(program.room(cells) if cells else None)
     for phase in phases:
@@ -155,11 +155,11 @@ def _forward_program(device: Device, request: BatchNormForward, dtype: DType, al
     return program
 
 
-def _backward_program(device: Device, request: BatchNormBackward, dtype: DType, masked: bool, aligned: bool) -> Program:
+def _backward_program(device: Device, request: BatchNormBackward, dtype: DType, masked: bool, aligned: bool) -> Draft:
     form = cut(request.dims, dtype.itemsize, compute_dtype(dtype).itemsize, BPROP_BYTES)
     factors = request.alpha_data, request.beta_data, request.alpha_param, request.beta_param
     numbers = request.eps, *factors, _bits(masked, request.binary, request.own_sum)
-    program, cells = Program(device), 2 * form.cells * CELL
+    program, cells = Draft(device), 2 * form.cells * CELL
     places = [*map(Place, range(8)), Place(8) if masked else None, program.room(cells) if cells else None]
     for phase in ("sums", "finish") if form.parts > 1 else ("whole",):
         blocks = 1 if phase == "whole" else _blocks_of_parts(form)
@@ -169,7 +169,7 @@ def _backward_program(device: Device, request: BatchNormBackward, dtype: DType, 
 
 
 def _add(
-    program: Program, routine: CudaRoutine, form: Cut, places: Sequence[Place | None], numbers: Sequence[int | float],
+    program: Draft, routine: CudaRoutine, form: Cut, places: Sequence[Place | None], numbers: Sequence[int | float],
     context: dict[str, Any],
 ) -> None:  # fmt: skip
     program.steps.append(Launched(program.device, routine, (form.grid, form.block), places, numbers, context))

@@ -1,18 +1,23 @@
 """Programs of compound primitives on a GPU: kernels and products at places of its tensors and of working memory.
 
-A :class:`Program` depends on sizes, dtypes and alignment, not on addresses: it is made once for calls that are alike.
+A :class:`Draft` depends on sizes, dtypes and alignment, not on addresses: it is made once for calls that are alike. Its
+program has the same steps, their kernels compiled and loaded.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 from neonlike.backends.gpu.memory.array import DeviceArray
 from neonlike.kernels.cuda.device import Size3
 from neonlike.kernels.cuda.launch import are_aligned
 from neonlike.kernels.cuda.routine import CudaRoutine
+from neonlike.kernels.cuda.step import KernelLaunch, Runner
 from neonlike.kernels.run.calls import KernelCall
+from neonlike.kernels.run.program import Program
 from neonlike.optree.dtypes import DType
 from neonlike.optree.shapes import Shape
 
@@ -33,6 +38,12 @@ class Place(NamedTuple):
 WORK = Place(-1)
 
 
+@cache
+def _addresses(count: int) -> struct.Struct:
+    """The packing of so many addresses."""
+    return struct.Struct(f"={count}Q")
+
+
 class Matrices(NamedTuple):
     """A stack of matrices at a place; strides in bytes."""
 
@@ -47,7 +58,7 @@ class Matrices(NamedTuple):
 
 
 class Launched:
-    """A kernel with its grid and all arguments but addresses; None stands for the address 0.
+    """A kernel of a draft with its grid and all arguments but addresses; None stands for the address 0.
 
     ``shared`` is what it takes of shared memory besides what it declares, in bytes.
     """
@@ -65,72 +76,70 @@ class Launched:
         self.device, self.routine, self.context, self.shared = device, routine, context, shared
         self.grid, self.block = sizes
         self.places, self.numbers = tuple(places), tuple(numbers)
-        self.function: Any = None
 
-    def ready(self) -> None:
-        """Compile and load the kernel."""
-        self.function = self.routine.variant(self.device, **self.context)
-
-    def __call__(self, at: Sequence[Any]) -> None:
-        addresses = [0 if place is None else at[place[0]] + place[1] for place in self.places]
-        arguments = self.routine.pack(*addresses, *self.numbers)
-        self.device.launch(self.function, self.grid, self.block, self.shared, arguments)
+    def step(self) -> KernelLaunch:
+        """The launch of the kernel, which is compiled and loaded now."""
+        function = self.routine.variant(self.device, **self.context)
+        places = [(None, 0) if place is None else place for place in self.places]
+        addresses = _addresses(len(places))
+        arguments = self.routine.pack(*[0] * len(places), *self.numbers)[addresses.size :]
+        return KernelLaunch(
+            self.device, function, self.grid, self.block, self.shared, arguments, None, places, addresses.pack
+        )
 
 
 class Multiplied:
-    """A matrix product ``out = alpha * a.b + beta * out``, summed in ``dtype``."""
+    """A matrix product of a draft, ``out = alpha * a.b + beta * out``, summed in ``dtype``."""
 
     def __init__(
         self, products: Any, factors: Sequence[Matrices], dtype: DType, alpha: float = 1.0, beta: float = 0.0
     ) -> None:
         self.products, self.factors, self.dtype = products, tuple(factors), dtype
         self.alpha, self.beta = alpha, beta
-        self.places = tuple(matrices.place for matrices in factors)
-        self.function: Callable[..., None] | None = None
 
-    def ready(self) -> None:
-        """Choose how it is multiplied."""
+    def step(self) -> ProductStep:
+        """The product; how it is multiplied is chosen now."""
         arrays = [matrices.array() for matrices in self.factors]
-        self.function = self.products.placed(*arrays, self.dtype, self.alpha, self.beta)
-
-    def __call__(self, at: Sequence[Any]) -> None:
-        assert self.function is not None
-        self.function(*[at[place[0]] + place[1] for place in self.places])
+        multiply = self.products.placed(*arrays, self.dtype, self.alpha, self.beta)
+        return ProductStep([matrices.place for matrices in self.factors], multiply)
 
 
-class Program:
+class ProductStep(NamedTuple):
+    """A matrix product as a step of a program; ``multiply`` takes the addresses of its three matrices."""
+
+    places: Sequence[Place]
+    multiply: Callable[..., None]
+
+    def start(self, values: Sequence[Any]) -> None:
+        """See :class:`~neonlike.kernels.cuda.step.DeviceStep`."""
+        self.multiply(*values)
+
+
+class Draft:
     """Steps in their order, and the bytes of working memory that they share."""
 
     def __init__(self, device: Any) -> None:
         self.device = device
         self.steps: list[Launched | Multiplied] = []
         self.work = 0
-        self._ready = False
+        self._runner: Runner | None = None
 
     def room(self, nbytes: int) -> Place:
-        """More working memory, aligned for any access."""
-        place = WORK + self.work
+        """More working memory, aligned for any access; what has no bytes lies anywhere."""
+        place = WORK + self.work if nbytes else Place(0)
         self.work += -(-nbytes // GRANULE) * GRANULE
         return place
 
-    def ready(self) -> Program:
-        """Compile and choose all that is new, so that nothing fails after the first step has run."""
-        if not self._ready:
-            for step in self.steps:
-                step.ready()
-            self._ready = True
-        return self
-
-    def run(self, addresses: Sequence[int | None]) -> None:
-        """Queue the steps; working memory is lent by the pool until they are."""
-        room = self.device.allocate(self.work) if self.work else None
-        at = (*addresses, 0 if room is None else room.address)
-        for step in self.steps:
-            step(at)
+    def ready(self, operands: int) -> Runner:
+        """The runner of the program on so many tensors; kernels are compiled now, so that none fails after a step."""
+        if self._runner is None:
+            steps = tuple([step.step() for step in self.steps])
+            self._runner = Runner(self.device, Program(steps, operands, 0, self.work, on_device=True))
+        return self._runner
 
 
-def device_call(choose: Callable[[bool], Program], tensors: Sequence[Any]) -> KernelCall:
-    """The program that ``choose`` gives, run now on ``tensors``, as what the cache of calls repeats.
+def device_call(choose: Callable[[bool], Draft], tensors: Sequence[Any]) -> KernelCall:
+    """The program of the draft that ``choose`` gives, run now on ``tensors``, as what the cache of calls repeats.
 
     Copies among the tensors are held until the program is queued: its working memory must not take their place.
 
@@ -140,13 +149,13 @@ def device_call(choose: Callable[[bool], Program], tensors: Sequence[Any]) -> Ke
         Its argument says whether the tensors can be read and written by whole vectors.
     tensors : sequence of Tensor or None
     """
-    programs: dict[bool, Program] = {}
+    runners: dict[bool, Runner] = {}
 
     def start(*given: int | None) -> int:
         aligned = are_aligned([address or 0 for address in given])
-        if aligned not in programs:
-            programs[aligned] = choose(aligned).ready()
-        programs[aligned].run(given)
+        if aligned not in runners:
+            runners[aligned] = choose(aligned).ready(len(given))
+        runners[aligned](given)
         return 0
 
     addresses = tuple([None if tensor is None else tensor.address for tensor in tensors])

@@ -1,4 +1,4 @@
-"""SSD's detection output on a GPU, for the hook of ``DetectionFamily``.
+"""SSD's detection output on a GPU, for the hook of ``primitives/roi/detection.py``.
 
 The scores of each class of an image are sorted; a kernel decodes the best boxes, which go through the kernels of
 suppression, all classes and images in one launch; what is kept of an image is sorted again. The rows of all images come
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from neonlike.backends.gpu.primitives.calls import Launched, Place, Program
+from neonlike.backends.gpu.primitives.calls import Draft, Launched, Place
 from neonlike.backends.gpu.primitives.elements import BLOCK, blocks_for
 from neonlike.backends.gpu.primitives.nms import Lists, suppress
 from neonlike.backends.gpu.primitives.operands import plain
@@ -43,7 +43,7 @@ class DetectionCuda(DetectionFamily):
         found = self.fresh((lists, count + 2), dtype=np.int64)
         keys = self.fresh((request.images, lists // request.images * count), dtype=request.dtype)
         tensors = plain(scores), plain(offsets), plain(priors), order, boxes, found, keys
-        _suppressed(self.device, request, tensors).ready().run([tensor.address for tensor in tensors])
+        _suppressed(self.device, request, tensors).ready(len(tensors))([tensor.address for tensor in tensors])
         best = self.fresh(keys.shape, dtype=np.int64)
         self.assign(best, self.argsort(keys, axis=1, descending=True))
         rows = self.fresh((request.images, most, 6), dtype=request.dtype)
@@ -53,9 +53,9 @@ class DetectionCuda(DetectionFamily):
         return [image[~np.isnan(image[:, 4])] for image in rows.get()]
 
 
-def _suppressed(device: Any, request: Detection, tensors: Any) -> Program:
+def _suppressed(device: Any, request: Detection, tensors: Any) -> Draft:
     """The program of tensors (scores, offsets, priors, order, boxes, found, keys)."""
-    lists, count, program = (request.classes - 1) * request.images, request.each, Program(device)
+    lists, count, program = (request.classes - 1) * request.images, request.each, Draft(device)
     scores, offsets, priors, order, boxes, found, keys = (Place(slot) for slot in range(7))
     grid = blocks_for(count)[0] * lists, 1, 1
     rated, gone = program.room(8 * lists * count), program.room(grid[0] * THREADS // 8)

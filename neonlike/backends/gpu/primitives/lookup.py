@@ -5,7 +5,6 @@ Nothing waits for the device: a word out of range is reported when the host wait
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from neonlike.backends.geometry.counts import power_of_two
@@ -17,6 +16,7 @@ from neonlike.kernels.cuda.lines import I32
 from neonlike.kernels.cuda.queue import Queue
 from neonlike.kernels.cuda.routine import CudaRoutine
 from neonlike.kernels.cuda.sorting import LARGEST, NOTHING, ready_sort, room_for
+from neonlike.kernels.cuda.step import Call
 from neonlike.optree.functions import F as Functions
 
 F: Any = Functions
@@ -73,7 +73,7 @@ class LookupCuda(LookupFamily):
 
     def _sums(
         self, tensors: tuple[Any, Any], sorted_at: tuple[int, int, int], alpha: float, parts: Any
-    ) -> list[Callable[[], None]]:
+    ) -> list[Call]:
         """Launches that add the rows of the first of ``tensors`` to those of the second, by keys and numbers."""
         (turned, rows), (keys, numbers, bad) = tensors, sorted_at
         n, embed = turned.shape
@@ -82,7 +82,7 @@ class LookupCuda(LookupFamily):
         sizes = n, embed, len(rows), alpha
         context: dict[str, Any] = conversions(turned.dtype) | {"threads": MOST_THREADS, "chunk": CHUNK}
         columns = turned.address, keys, numbers, bad, rows.address, parts.address
-        calls = [SUMS.bind(self.device, grid, block, (*columns, *sizes), form="sums", **context)]
+        calls: list[Call] = [SUMS.bind(self.device, grid, block, (*columns, *sizes), form="sums", **context)]
         if grid[0] > 1:
             found = keys, bad, parts.address, rows.address
             calls.append(JOIN.bind(self.device, grid, block, (*found, *sizes), form="join", **context))

@@ -1,4 +1,4 @@
-"""Local response normalisation on a GPU, for the hooks of ``LrnFamily``.
+"""Local response normalisation on a GPU, for the hooks of ``primitives/lrn.py``.
 
 A thread goes over channels with a few elements of each, whose window stays in its registers. Where channels have few
 elements, they are cut into spans, each with threads of its own.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from neonlike.backends.gpu.primitives.calls import Launched, Place, Program, device_call
+from neonlike.backends.gpu.primitives.calls import Draft, Launched, Place, device_call
 from neonlike.backends.gpu.primitives.elements import BLOCK, blocks_for, element_types, vector_length
 from neonlike.backends.gpu.primitives.operands import plain, stored
 from neonlike.backends.primitives.lrn import POWERS, LrnFamily, LrnPass
@@ -56,7 +56,7 @@ class LrnCuda(LrnFamily):
     ) -> KernelCall:
         channels, lanes = request.dims
 
-        def choose(aligned: bool) -> Program:
+        def choose(aligned: bool) -> Draft:
             vector, window = vector_length(dtype, lanes, aligned), request.window * compute_dtype(dtype).itemsize
             kept = window <= WINDOW_BYTES
             while kept and vector * window > HELD_BYTES and vector > 1:
@@ -66,7 +66,7 @@ class LrnCuda(LrnFamily):
             grid = blocks_for(chunks)[0], -(-channels // span), 1
             context = element_types(dtype, vector, (channels * lanes,))
             context |= {"window": request.window, "power": POWERS.get(request.bpower, "any"), "kept": kept}
-            program = Program(self.device)
+            program = Draft(self.device)
             places = [Place(slot) for slot in range(len(tensors))]
             everything = *numbers, chunks, lanes, channels, span
             program.steps = [Launched(self.device, routine, (grid, BLOCK), places, everything, context)]

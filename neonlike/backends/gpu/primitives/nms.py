@@ -1,4 +1,4 @@
-"""Non-maximum suppression on a GPU, for the hook of ``RoiFamily``.
+"""Non-maximum suppression on a GPU, for the hook of ``primitives/roi/family.py``.
 
 Boxes are sorted by their scores; a kernel compares each with all that follow, which gives a row of bits; one block
 sweeps over the rows in order. Only the numbers of the boxes that are kept come to the host. Bits are made for as many
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from neonlike.backends.gpu.primitives.calls import Launched, Place, Program
+from neonlike.backends.gpu.primitives.calls import Draft, Launched, Place
 from neonlike.backends.gpu.primitives.elements import BLOCK, blocks_for
 from neonlike.backends.gpu.primitives.operands import plain
 from neonlike.backends.gpu.primitives.roi import box_types
@@ -42,15 +42,15 @@ class NmsCuda(RoiFamily):
         self.assign(order, self.argsort(detections[:, 4:5].T, axis=1, descending=True))
         program = self._suppression(request, detections.dtype, count)
         boxes = plain(detections)
-        program.ready().run((boxes.address, order.address, found.address))
+        program.ready(3)((boxes.address, order.address, found.address))
         kept, worst, *rows = (int(number) for number in found.get()[0])
         if worst >= 0:
             raise no_rank(worst)
         return rows[:kept]
 
-    def _suppression(self, request: Suppression, dtype: Any, count: int) -> Program:
+    def _suppression(self, request: Suppression, dtype: Any, count: int) -> Draft:
         """The program of tensors (detections, order, found)."""
-        program = Program(self.device)
+        program = Draft(self.device)
         detections, order, found = (Place(slot) for slot in range(3))
         grid = blocks_for(count)
         room = grid[0] * THREADS // 8  # bytes for a bit of each thread
@@ -77,7 +77,7 @@ class Lists(NamedTuple):
     found: Place
 
 
-def suppress(program: Program, boxes: Lists, request: Suppression) -> None:
+def suppress(program: Draft, boxes: Lists, request: Suppression) -> None:
     """Add to ``program`` which of the boxes of each list are kept."""
     count, words = boxes.each, -(-boxes.each // GROUP)
     group_bytes = 4 * words * GROUP  # bits of a group of rows

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from neonlike.backends.geometry.pool import PoolGeometry
-from neonlike.backends.gpu.primitives.calls import Launched, Place, Program, device_call
+from neonlike.backends.gpu.primitives.calls import Draft, Launched, Place, device_call
 from neonlike.backends.gpu.primitives.elements import BLOCK, blocks_for, element_types, is_wide, vector_length
 from neonlike.backends.gpu.primitives.operands import plain, stored
 from neonlike.backends.primitives.pooling.family import PoolFamily, PoolPass, fits, kept_under
@@ -68,16 +68,16 @@ class _Maker:
         self.device, self.request, self.dtype, self.number = device, request, dtype, number
         self.layer = request.geometry
 
-    def forward(self, aligned: bool) -> Program:
+    def forward(self, aligned: bool) -> Draft:
         """The forward pass on tensors (input, output, positions)."""
-        program = Program(self.device)
+        program = Draft(self.device)
         where = None if self.number is None else Place(2)
         program.steps = [self._step(FORWARD, self.layer.op, (Place(0), Place(1), where), aligned)]
         return program
 
-    def backward(self, aligned: bool) -> Program:
+    def backward(self, aligned: bool) -> Draft:
         """The backward pass on tensors (error, gradient, positions, input)."""
-        program = Program(self.device)
+        program = Draft(self.device)
         error, delta, where, values = (Place(slot) for slot in range(4))
         if self.layer.op == "l2":
             shares = program.room(_shares_bytes(self.layer))

@@ -17,14 +17,14 @@ from neonlike import settings
 from neonlike.backends.gpu.memory.array import DeviceArray
 from neonlike.backends.gpu.primitives import rnn_persistent as persistent
 from neonlike.backends.gpu.primitives.operands import put_back
-from neonlike.backends.gpu.primitives.rnn_layer import NUMBERS, THREADS, Call, Layer, padded, rows_of, variant
+from neonlike.backends.gpu.primitives.rnn_layer import NUMBERS, THREADS, Layer, padded, rows_of, variant
 from neonlike.backends.primitives.rnn.family import RecurrentFamily
 from neonlike.backends.primitives.rnn.formula import Trace, activation, activations, joined, slope, slopes
 from neonlike.backends.primitives.rnn.steps import Steps, Unroll, elements_apart, row_strides, same_or_apart
 from neonlike.errors import ArgumentError, DeviceError, OutOfMemory, ShapeError
 from neonlike.kernels.cuda.fit import NARROW, divisors
 from neonlike.kernels.cuda.routine import CudaRoutine
-from neonlike.kernels.cuda.stage import in_turn
+from neonlike.kernels.cuda.step import Call, in_turn
 from neonlike.kernels.run import calls
 from neonlike.logger import logger
 from neonlike.optree.dtypes import F32, F64, DType, compute_dtype

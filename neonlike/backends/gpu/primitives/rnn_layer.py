@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from neonlike.backends.gpu.device.device import GpuDevice
@@ -12,7 +12,6 @@ from neonlike.backends.primitives.rnn.steps import Unroll
 from neonlike.kernels.codegen.emit import STORAGE, convert_store, load_element
 from neonlike.optree.dtypes import DType, compute_dtype
 
-Call = Callable[[], None]
 NUMBERS = 8
 """Most numbers in the formulas of the activations."""
 THREADS = 128

@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 from neonlike.backends.geometry.counts import ceil_div, power_of_two, round_up
 from neonlike.backends.gpu.memory.array import DeviceArray
 from neonlike.backends.gpu.primitives.conv.program import has_copies
-from neonlike.backends.gpu.primitives.rnn_layer import NUMBERS, Call, Layer, padded, rows_of, variant
+from neonlike.backends.gpu.primitives.rnn_layer import NUMBERS, Layer, padded, rows_of, variant
 from neonlike.kernels.cuda.device import Capabilities
 from neonlike.kernels.cuda.routine import CudaRoutine
+from neonlike.kernels.cuda.step import Call, in_turn
 from neonlike.kernels.cuda.tickets import tickets_of
 
 WARPS, AHEAD = 8, 8
@@ -177,12 +178,7 @@ def bind(layer: Layer, kind: Kind, text: str, numbers: tuple[float, ...]) -> Cal
         device, (cut.blocks, cut.groups, 1), (32 * WARPS, 1, 1), values, cut.shared,
         **context(kind, cut, text, request.dtype),
     )  # fmt: skip
-    return partial(_queue, call, exchange)
-
-
-def _queue(call: Call, exchange: DeviceArray) -> None:
-    """``call``, whose working memory lives as long as this."""
-    call()
+    return partial(in_turn, (call,), exchange)
 
 
 def context(kind: Kind, cut: Form, text: str, dtype: Any) -> dict[str, Any]:

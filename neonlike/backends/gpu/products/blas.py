@@ -16,6 +16,7 @@ from neonlike import settings
 from neonlike.backends.gpu.memory.array import DeviceArray
 from neonlike.backends.gpu.products.cublas import Handle, open_handle
 from neonlike.errors import ArgumentError
+from neonlike.kernels.cuda.step import Call, in_turn
 from neonlike.kernels.run.arrays import remember
 from neonlike.optree.dtypes import F32, F64, DType
 
@@ -28,7 +29,6 @@ SUM_F32, SUM_F64, DEFAULT_ALGORITHM = 68, 70, -1
 PRECISIONS = dict(zip(settings.PRECISIONS, (SUM_F32, 77, 75)))
 """cublasComputeType_t of float32 products."""
 
-Call = Callable[[], None]
 _UNKNOWN: Any = object()
 
 
@@ -302,7 +302,7 @@ class Products:
         """
         assert not relu or self.applies_relu(dtype)
         if 0 in out.shape:
-            return partial(_in_turn, ())
+            return partial(in_turn, ())
         call = self.blas.ready(a, b, out, alpha, beta)
         if call is not None:
             return call
@@ -336,7 +336,7 @@ class Products:
         calls.append(call or self.kernels.product(a, b, result, dtype, alpha, beta, False))  # None: beyond 32-bit sizes
         if result is not out:
             calls.append(self.kernels.copy(result, out))
-        return calls[0] if len(calls) == 1 else partial(_in_turn, calls)
+        return calls[0] if len(calls) == 1 else partial(in_turn, calls)
 
     def _readable(self, array: Any, dtype: DType, calls: list[Call]) -> Any:
         """``array``, or a copy for cuBLAS, made by a call that is appended to ``calls``."""
@@ -345,8 +345,3 @@ class Products:
         copy = self.device.empty(array.shape, dtype)
         calls.append(self.kernels.copy(array, copy))
         return copy
-
-
-def _in_turn(calls: Sequence[Call]) -> None:
-    for call in calls:
-        call()

@@ -13,7 +13,7 @@ from typing import Any
 
 from neonlike import settings
 from neonlike.backends.gpu.device.device import GpuDevice
-from neonlike.backends.gpu.primitives.calls import Program, device_call
+from neonlike.backends.gpu.primitives.calls import Draft, device_call
 from neonlike.backends.gpu.primitives.conv.passes import Given
 from neonlike.backends.gpu.primitives.conv.program import data_program
 from neonlike.backends.gpu.primitives.conv.update import UpdateGiven, update_program
@@ -105,20 +105,20 @@ class ConvCuda(ConvFamily):
         self._conv_method = method
         self.executor.replay.clear()  # calls convolve as was set when they were made
 
-    _conv_programs: dict[Any, Program]
+    _conv_programs: dict[Any, Draft]
 
     def _run_program(
-        self, make: Callable[..., Program], request: Any, given: Any, tensors: tuple[Any, ...]
+        self, make: Callable[..., Draft], request: Any, given: Any, tensors: tuple[Any, ...]
     ) -> KernelCall:
         """Queue what ``make`` gives for the request; the tensors are contiguous."""
         programs = self.__dict__.setdefault("_conv_programs", {})
 
-        def choose(aligned: bool) -> Program:
+        def choose(aligned: bool) -> Draft:
             key = (request, given, aligned, self.products.blas.precision)
             found = programs.get(key)
             if found is None:
                 made = make(self.device, self.products, request, given._replace(aligned=aligned))
-                found = remember(programs, key, made.ready())
+                found = remember(programs, key, made)
             return found
 
         return device_call(choose, tensors)

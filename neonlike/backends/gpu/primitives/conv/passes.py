@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from neonlike.backends.gpu.primitives.calls import Program
+from neonlike.backends.gpu.primitives.calls import Draft
 from neonlike.backends.gpu.primitives.conv import kernels as kernels
 from neonlike.backends.gpu.primitives.conv.kernels import BIAS, TARGET, Ends, X
 from neonlike.backends.gpu.primitives.elements import vector_length
@@ -31,7 +31,7 @@ class DataPass:
 
     def __init__(self, device: Any, products: Any, request: ConvPass, given: Given) -> None:
         self.device, self.products, self.request, self.given = device, products, request, given
-        self.program = Program(device)
+        self.program = Draft(device)
         self.geometry = request.geometry
         self.real = compute_dtype(given.dtype)
         self.maps, self.columns = request.target_dims[0], math.prod(request.target_dims[1:])

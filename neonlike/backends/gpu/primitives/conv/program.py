@@ -8,7 +8,7 @@ from typing import Any
 
 from neonlike.backends.geometry.conv import ConvGeometry
 from neonlike.backends.geometry.counts import ceil_div
-from neonlike.backends.gpu.primitives.calls import Matrices, Multiplied, Program
+from neonlike.backends.gpu.primitives.calls import Draft, Matrices, Multiplied
 from neonlike.backends.gpu.primitives.conv import kernels as kernels
 from neonlike.backends.gpu.primitives.conv.kernels import SOURCE, TARGET, WEIGHTS, Ends, Finish, Parts
 from neonlike.backends.gpu.primitives.conv.passes import DataPass, Given
@@ -36,7 +36,7 @@ MOST_LANES = 4
 """Elements that a thread of the implicit kernel stores at once: a warp stores a row of a tile."""
 
 
-def data_program(device: Any, products: Any, request: ConvPass, given: Given) -> Program:
+def data_program(device: Any, products: Any, request: ConvPass, given: Given) -> Draft:
     """The steps of a forward pass or data gradient."""
     edge = chosen_edge(products, request, given.dtype, given.method, given.winograd)
     if edge:

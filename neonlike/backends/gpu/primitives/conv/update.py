@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from neonlike.backends.geometry.conv import ConvGeometry
 from neonlike.backends.geometry.counts import ceil_div, round_up
-from neonlike.backends.gpu.primitives.calls import Matrices, Multiplied, Place, Program
+from neonlike.backends.gpu.primitives.calls import Draft, Matrices, Multiplied, Place
 from neonlike.backends.gpu.primitives.conv import kernels as kernels
 from neonlike.backends.gpu.primitives.conv.plan import (
     TILE,
@@ -46,7 +46,7 @@ class UpdateGiven(NamedTuple):
     """The largest edge of Winograd's tiles that is allowed."""
 
 
-def update_program(device: Any, products: Any, request: ConvUpdate, given: UpdateGiven) -> Program:
+def update_program(device: Any, products: Any, request: ConvUpdate, given: UpdateGiven) -> Draft:
     """The steps of a weight gradient."""
     edge = chosen_edge(products, request, given.dtype, given.method, given.winograd)
     if edge:
@@ -84,7 +84,7 @@ class _Update:
 
     def __init__(self, device: Any, products: Any, request: ConvUpdate, given: UpdateGiven) -> None:
         self.device, self.products, self.request, self.given = device, products, request, given
-        self.geometry, self.program = request.geometry, Program(device)
+        self.geometry, self.program = request.geometry, Draft(device)
         self.real = compute_dtype(given.dtype)
         self.columns = math.prod(self.geometry.dimO[1:])
         self.rows, self.maps = self.geometry.dimF2[0], self.geometry.K // self.geometry.groups

@@ -22,7 +22,7 @@ from typing import Any
 
 from neonlike.backends.geometry.conv import ConvGeometry
 from neonlike.backends.geometry.counts import ceil_div, round_up
-from neonlike.backends.gpu.primitives.calls import Matrices, Multiplied, Place, Program
+from neonlike.backends.gpu.primitives.calls import Draft, Matrices, Multiplied, Place
 from neonlike.backends.gpu.primitives.conv import winograd_kernels as kernels
 from neonlike.backends.gpu.primitives.conv.kernels import SOURCE, WEIGHTS
 from neonlike.backends.gpu.primitives.conv.passes import DataPass
@@ -118,9 +118,9 @@ class WinogradPass(DataPass):
         self.program.steps.append(Multiplied(self.products, factors, F32))
 
 
-def winograd_update(device: Any, products: Any, request: ConvUpdate, given: Any, edge: int) -> Program:
+def winograd_update(device: Any, products: Any, request: ConvUpdate, given: Any, edge: int) -> Draft:
     """The steps of a weight gradient; given: an ``UpdateGiven``."""
-    g, program = request.geometry, Program(device)
+    g, program = request.geometry, Draft(device)
     tiles = tile_grid(g, False, edge)
     cut = winograd_bands(tiles, g.C + g.K)
     sums = _split(cut[0], winograd_parts(g, tiles, cut[0].size)).parts

@@ -24,7 +24,7 @@ struct nl_step {
     int64_t grid[3], block[3];
 };
 
-/* How an assignment is started; launch.py of kernels/cuda writes it. The steps are followed by `tail` bytes, which come
+/* How an assignment is started; starts.py of backends/gpu/device writes it. The steps are followed by `tail` bytes, which come
  * after addresses and numbers in the arguments of every step. */
 struct nl_device {
     LaunchKernel launch;

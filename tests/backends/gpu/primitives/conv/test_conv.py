@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 
 from neonlike.backends.gpu.primitives import calls, elements
+from neonlike.backends.gpu.primitives.conv import kernels, winograd_kernels
 from neonlike.backends.gpu.primitives.conv import plan as conv_plan
 from neonlike.backends.gpu.primitives.conv import update as conv_update
 from neonlike.backends.primitives.conv.request import ConvUpdate
 from neonlike.kernels.cuda.routine import CudaRoutine
+from neonlike.kernels.cuda.step import KernelLaunch, Runner
 from tests.support.engines import have_programs
 from tests.support.float64.conv_loops import Sizes, backward, finish, forward, quarters, row_sums, same, tensor, update
 from tests.support.gpu.cuda_backends import gpu
@@ -23,6 +25,13 @@ from tests.support.gpu.device_only import traffic
 
 pytestmark = pytest.mark.checked
 __all__ = ["gpu"]
+
+ROUTINES = [
+    routine
+    for module in (kernels, winograd_kernels)
+    for routine in vars(module).values()
+    if isinstance(routine, CudaRoutine)
+]
 
 PADDED = Sizes(4, 3, 5, (1, 5, 6), (1, 3, 2), (0, 1, 1))
 STRIDED = Sizes(3, 4, 6, (1, 7, 6), (1, 3, 2), (0, 1, 1), (1, 2, 3), (1, 1, 2), groups=2)
@@ -56,6 +65,20 @@ def forget(be: Any) -> None:
     """Plan every call anew."""
     be.executor.replay.clear()
     be.__dict__.pop("_conv_programs", None)
+
+
+def note_memory(be: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Bytes of working memory of each program that is queued from now on."""
+    taken: list[int] = []
+
+    class Noted(Runner):
+        def __call__(self, *given: Any) -> None:
+            taken.append(self.program.memory)
+            super().__call__(*given)
+
+    monkeypatch.setattr(calls, "Runner", Noted)
+    forget(be)
+    return taken
 
 
 def shifted(be: Any, values: Any, dtype: Any) -> Any:
@@ -193,19 +216,20 @@ def test_results_do_not_depend_on_the_order_of_blocks(
 def queued(be: Any, monkeypatch: pytest.MonkeyPatch, run: Any) -> list[str]:
     """Templates of the kernels, or "product", that ``run`` queues."""
     found: list[str] = []
-    kernel, product = calls.Launched.__call__, calls.Multiplied.__call__
+    kernel, product = KernelLaunch.start, calls.ProductStep.start
 
-    def launched(step: Any, at: Any) -> None:
-        found.append(step.routine.template.rpartition("/")[2].partition(".")[0])
-        kernel(step, at)
+    def launched(step: Any, values: Any) -> None:
+        templates = {one.template for one in ROUTINES if step.function in one.variants.values()}  # none: a copy's
+        found.extend(template.rpartition("/")[2].partition(".")[0] for template in templates)
+        kernel(step, values)
 
-    def multiplied(step: Any, at: Any) -> None:
+    def multiplied(step: Any, values: Any) -> None:
         found.append("product")
-        product(step, at)
+        product(step, values)
 
     with monkeypatch.context() as patched:
-        patched.setattr(calls.Launched, "__call__", launched)
-        patched.setattr(calls.Multiplied, "__call__", multiplied)
+        patched.setattr(KernelLaunch, "start", launched)
+        patched.setattr(calls.ProductStep, "start", multiplied)
         run()
     return found
 
@@ -266,15 +290,8 @@ def test_nothing_crosses_to_the_host(gpu: Any) -> None:
 @pytest.mark.parametrize("name", EVERY)
 def test_working_memory_is_what_is_stated(gpu: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     s = EVERY[name]
-    layer, taken = s.layer(gpu), list[int]()
+    layer, taken = s.layer(gpu), note_memory(gpu, monkeypatch)
     I, F, O = gpu.ones(s.shape_i), gpu.ones(s.shape_f), gpu.ones(s.shape_o)
-    run = calls.Program.run
-
-    def noted(program: Any, at: Any) -> None:
-        taken.append(program.work)
-        run(program, at)
-
-    monkeypatch.setattr(calls.Program, "run", noted)
     extra = {"beta": 1.0, "relu": True}
     for call, given, dims in (("fprop", (I, F, O), s.shape_o), ("bprop", (F, O, I), s.shape_i)):
         sums = gpu.empty((dims[0], 1))

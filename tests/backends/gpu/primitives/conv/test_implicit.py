@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from neonlike.backends.gpu.primitives import calls, elements
+from neonlike.backends.gpu.primitives import elements
 from neonlike.backends.gpu.primitives.conv import plan as conv_plan
 from neonlike.backends.gpu.primitives.conv import program as conv_program
 from neonlike.errors import ArgumentError
-from tests.backends.gpu.primitives.conv.test_conv import EVERY, forget, queued, shifted
+from tests.backends.gpu.primitives.conv.test_conv import EVERY, forget, note_memory, queued, shifted
 from tests.support.float64.conv_loops import Sizes, backward, finish, forward, quarters, row_sums, same, tensor, update
 from tests.support.gpu.cuda_backends import gpu
 
@@ -311,14 +311,9 @@ def test_the_method_can_be_set(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize("name", ["groups", "line"])
 def test_working_memory_is_what_is_stated(implicit: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     s = SHAPES[name]
-    layer, taken, run = s.layer(implicit), list[int](), calls.Program.run
+    layer, taken = s.layer(implicit), note_memory(implicit, monkeypatch)
     I, F, O = (implicit.ones(shape) for shape in (s.shape_i, s.shape_f, s.shape_o))
 
-    def noted(program: Any, at: Any) -> None:
-        taken.append(program.work)
-        run(program, at)
-
-    monkeypatch.setattr(calls.Program, "run", noted)
     implicit.fprop_conv(layer, I, F, O, bsum=implicit.empty((s.K, 1)))
     implicit.bprop_conv(layer, F, O, I, bsum=implicit.empty((s.C, 1)))
     assert taken == [implicit.workspace_bytes(layer, name) for name in ("fprop", "bprop")]

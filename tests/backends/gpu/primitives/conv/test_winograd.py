@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from neonlike.backends.gpu.primitives import calls, elements
+from neonlike.backends.gpu.primitives import elements
 from neonlike.backends.gpu.primitives.conv import plan as conv_plan
 from neonlike.backends.gpu.primitives.conv import winograd as conv_winograd
-from tests.backends.gpu.primitives.conv.test_conv import EVERY, forget, queued, shifted
+from tests.backends.gpu.primitives.conv.test_conv import EVERY, forget, note_memory, queued, shifted
 from tests.support.float64.conv_loops import Sizes, backward, finish, forward, quarters, row_sums, tensor, update
 from tests.support.gpu.cuda_backends import gpu
 
@@ -307,14 +307,9 @@ def test_working_memory_is_what_is_stated_for_every_setting(
     tiles: Any, s: Sizes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tiles of 2 x 2 take the most where images do, those of 4 x 4 where filters do."""
-    run, layer, taken = calls.Program.run, s.layer(tiles), list[int]()
+    layer, taken = s.layer(tiles), note_memory(tiles, monkeypatch)
     I, F, O = (tiles.ones(shape) for shape in (s.shape_i, s.shape_f, s.shape_o))
 
-    def noted(program: Any, at: Any) -> None:
-        taken.append(program.work)
-        run(program, at)
-
-    monkeypatch.setattr(calls.Program, "run", noted)
     for call, given, rows in (("fprop", (I, F, O), s.K), ("bprop", (F, O, I), s.C), ("update", (I, O, F), 0)):
         ends = {"bsum": tiles.empty((rows, 1)), "bias": tiles.ones((rows, 1)), "relu": True} if rows else {}
         for allowed in (0, 2, 4):

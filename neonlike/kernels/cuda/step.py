@@ -1,0 +1,130 @@
+"""Steps of programs on a GPU: launches of kernels; and their runner.
+
+A step of a program names the places of its arguments, whose values are known when the program runs. Launches whose
+arguments are all known are called as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol, TypeAlias
+
+from neonlike.kernels.cuda.device import Device, Function, Size3
+from neonlike.kernels.run.program import Program
+
+Call: TypeAlias = Callable[[], None]
+"""Queues work when it is called: a step whose arguments are known, or several."""
+
+
+Place: TypeAlias = tuple[int | None, int]
+"""An argument's slot among the addresses, numbers and working memory (-1) of a run, and an offset; None: the offset."""
+
+
+class DeviceStep(Protocol):
+    """A step of a program on a GPU."""
+
+    @property
+    def places(self) -> Sequence[Place] | None:
+        """Places of the arguments; None: they are all that there is, in its order."""
+        ...
+
+    def start(self, values: Sequence[Any]) -> None:
+        """Queue the step with these values of its arguments."""
+        ...
+
+
+def _nothing() -> bytes:
+    return b""
+
+
+@dataclass(slots=True)
+class KernelLaunch:
+    """A launch of a kernel; calling it queues the kernel.
+
+    Attributes
+    ----------
+    device : Device
+    function : Function
+    grid, block : (x, y, z)
+    shared : int
+        Bytes of dynamic shared memory.
+    arguments : bytes
+        Packed arguments, which follow those at ``places``.
+    keep : object
+        What must live as long, such as the memory of the arguments.
+    places : sequence of Place or None
+        See :class:`DeviceStep`; empty if all arguments are known.
+    pack : callable
+        Packs the arguments at ``places``.
+    """
+
+    device: Device
+    function: Function
+    grid: Size3
+    block: Size3
+    shared: int
+    arguments: bytes
+    keep: Any = None
+    places: Sequence[Place] | None = ()
+    pack: Callable[..., bytes] = _nothing
+
+    def __call__(self) -> None:
+        """Queue a launch whose arguments are all known."""
+        self.device.launch(self.function, self.grid, self.block, self.shared, self.arguments)
+
+    def start(self, values: Sequence[Any]) -> None:
+        """See :class:`DeviceStep`."""
+        arguments = self.pack(*values) + self.arguments
+        self.device.launch(self.function, self.grid, self.block, self.shared, arguments)
+
+    def bound(self, values: Sequence[Any], keep: Any) -> Call:
+        """A callable that queues it with these values, again and again, and keeps ``keep`` alive."""
+        return partial(self._queue, self.pack(*values) + self.arguments, keep)
+
+    def _queue(self, arguments: bytes, keep: Any) -> None:
+        self.device.launch(self.function, self.grid, self.block, self.shared, arguments)
+
+
+class Runner:
+    """Queues the steps of a program, on operands and numbers given each time."""
+
+    __slots__ = ("_device", "_memory", "_steps", "program")
+
+    def __init__(self, device: Device, program: Program) -> None:
+        self._device, self.program, self._memory = device, program, program.memory
+        self._steps: tuple[Any, ...] = program.steps
+
+    def __call__(self, addresses: Iterable[int | None], numbers: Iterable[Any] = ()) -> None:
+        """Queue the steps; the pool lends working memory until they are queued."""
+        at = [*addresses, *numbers]
+        if self._memory:
+            room = self._device.allocate(self._memory)
+            at.append(room.address)
+        for step in self._steps:
+            step.start(at if step.places is None else _values(at, step.places))
+
+    def bind(self, addresses: Iterable[int | None], numbers: Iterable[Any] = (), keep: Any = None) -> Call:
+        """A callable that queues the launches on these, again and again; working memory is allocated now.
+
+        ``keep`` lives as long; all steps are launches.
+        """
+        at = [*addresses, *numbers]
+        if self._memory:
+            room = self._device.allocate(self._memory)
+            at, keep = [*at, room.address], (room, keep)
+        bound: list[Call] = []
+        for step in self._steps:
+            bound.append(step.bound(at if step.places is None else _values(at, step.places), keep))
+        return bound[0] if len(bound) == 1 else partial(in_turn, bound)
+
+
+def in_turn(calls: Sequence[Callable[[], object]], keep: Any = None) -> None:
+    """Call all of ``calls``; a partial of it keeps ``keep`` alive."""
+    for call in calls:
+        call()
+
+
+def _values(at: Sequence[Any], places: Sequence[Place]) -> list[Any]:
+    return [offset if slot is None else at[slot] + offset for slot, offset in places]
