@@ -32,7 +32,6 @@ from neonlike.kernels.run.program import NO_MEMORY, Fragment, Made, Program, joi
 from neonlike.kernels.run.stage import ExecutableStage, Run
 
 _COPIES = {"view": CViewStage, "unview": CViewStage, "concat": ConcatStage, "classes": CClassesStage}
-_WITH_STEPS = (CStage, DotStage, CViewStage, ConcatStage, CClassesStage, CCallStage, CCopyBack)
 _BYTE = np.dtype(np.uint8)
 
 
@@ -104,7 +103,7 @@ class CEngine(CompilesAhead, NumpyEngine):
             return None  # as of random numbers, which are others each time
         run, found = Placing(graph), list[Fragment]()
         for stage, spent in zip(self.stages(plan, graph), plan.spent, strict=True):
-            steps = stage.steps(run) if isinstance(stage, _WITH_STEPS) else None
+            steps = stage.steps(run)
             if steps is None:
                 return None
             found.append(steps)
