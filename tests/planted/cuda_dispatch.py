@@ -7,7 +7,8 @@ from __future__ import annotations
 from tests.planted.table import KERNELS, C, Mutant
 
 DEVICE, PLACES, WALK, CALLS = (C + f"fastpath/fastpath_{name}.h" for name in ("device", "places", "walk", "calls"))
-STAGE, STARTS, GRAPHS = KERNELS + "cuda/stage.py", "neonlike/backends/gpu/device/starts.py", "neonlike/backends/gpu/device/graphs.py"
+STAGE, STEP = KERNELS + "cuda/stage.py", KERNELS + "cuda/step.py"
+STARTS, GRAPHS = "neonlike/backends/gpu/device/starts.py", "neonlike/backends/gpu/device/graphs.py"
 REDUCE = KERNELS + "templates/cuda/reduce.cu.j2"
 LINALG, BLAS = "neonlike/backends/gpu/products/linalg.py", "neonlike/backends/gpu/products/blas.py"
 
@@ -46,6 +47,9 @@ MUTANTS = (
     reduction("all rows share a count", REDUCE, "tickets + blockIdx.x,", "tickets,"),
     reduction("half of the warps are left out", KERNELS + "templates/cuda/reduce_folds.j2", '"T / 64")', '"T / 128")'),
     reduction("more rows than counts", KERNELS + "cuda/fit.py", "split and grid[0] <= TICKETS", "split"),
+    Mutant("conv_cuda", "places of steps begin where their tensors do", STEP, "at[slot] + offset", "at[slot]"),
+    Mutant("conv_cuda", "what is known of a launch is left out", STEP, "        arguments = self.pack(*values) + self.arguments\n", "        arguments = self.pack(*values)\n"),
+    reduction("working memory of a prepared sum is given back", STEP, "[*at, room.address], (room, keep)", "[*at, room.address], keep"),
     fault("strides are not part of the key", PLACES, "axes, axes + MAX_AXES, PyLong_AsVoidPtr", "axes, axes, PyLong_AsVoidPtr"),
     fault("stochastic rounding is forgotten", WALK, "place->words[0] & ON_DEVICE && rounds(target)", "place->words[0] & ON_DEVICE && !target"),
     fault("queued while a graph is recorded", DEVICE, " || *device->paused", ""),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from neonlike.kernels.cuda.device import Device, Function, Size3
 from neonlike.kernels.run.program import Program
@@ -18,28 +18,28 @@ Call: TypeAlias = Callable[[], None]
 """Queues work when it is called: a step whose arguments are known, or several."""
 
 
-Place: TypeAlias = tuple[int | None, int]
-"""An argument's slot among the addresses, numbers and working memory (-1) of a run, and an offset; None: the offset."""
+class Place(NamedTuple):
+    """An argument's slot among the addresses, numbers and working memory (-1) of a run, and an offset from there.
+
+    No slot: the offset itself.
+    """
+
+    slot: int | None
+    offset: int = 0
+
+    def __add__(self, nbytes: int) -> Place:  # type: ignore[override]
+        return Place(self.slot, self.offset + nbytes)
 
 
-class DeviceStep(Protocol):
-    """A step of a program on a GPU."""
-
-    @property
-    def places(self) -> Sequence[Place] | None:
-        """Places of the arguments; None: they are all that there is, in its order."""
-        ...
-
-    def start(self, values: Sequence[Any]) -> None:
-        """Queue the step with these values of its arguments."""
-        ...
+NOWHERE, WORK = Place(None), Place(-1)
+"""The address 0, and the start of working memory."""
 
 
 def _nothing() -> bytes:
     return b""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class KernelLaunch:
     """A launch of a kernel; calling it queues the kernel.
 
@@ -55,7 +55,7 @@ class KernelLaunch:
     keep : object
         What must live as long, such as the memory of the arguments.
     places : sequence of Place or None
-        See :class:`DeviceStep`; empty if all arguments are known.
+        Of the first arguments, if they are known only when a program runs; None: all that there is, in its order.
     pack : callable
         Packs the arguments at ``places``.
     """
@@ -75,7 +75,7 @@ class KernelLaunch:
         self.device.launch(self.function, self.grid, self.block, self.shared, self.arguments)
 
     def start(self, values: Sequence[Any]) -> None:
-        """See :class:`DeviceStep`."""
+        """Queue it with these values of the arguments at ``places``."""
         arguments = self.pack(*values) + self.arguments
         self.device.launch(self.function, self.grid, self.block, self.shared, arguments)
 
@@ -88,7 +88,7 @@ class KernelLaunch:
 
 
 class Runner:
-    """Queues the steps of a program, on operands and numbers given each time."""
+    """Queues the steps of a program, on operands and numbers given each time; each has ``places`` and ``start``."""
 
     __slots__ = ("_device", "_memory", "_steps", "program")
 

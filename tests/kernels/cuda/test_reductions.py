@@ -42,6 +42,16 @@ def test_split_rows_are_one_launch(gpu: Backend, rng: Any, monkeypatch: pytest.M
                 assert_near(out, np.square(x.astype(np.float64)).sum(axis, keepdims=True), slack=10)
 
 
+def test_nothing_else_gets_the_working_memory_of_a_prepared_sum(gpu: Backend) -> None:
+    be = fresh(gpu)
+    a, out = be.ones((600, 500)), be.empty((1, 1))
+    run = be.prepare(out, be.sum(a))
+    run()
+    others = [be.empty((count, 1)).fill(7) for count in range(4, 200, 2)]
+    run()
+    assert out.get()[0, 0] == 300_000 and all((other.get() == 7).all() for other in others)
+
+
 def axes_of(shape: tuple[int, ...]) -> list[Any]:
     """One axis, several, all."""
     return [*range(len(shape)), None, (0, len(shape) - 1)]

@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from neonlike.backends.geometry.counts import ceil_div, round_up
-from neonlike.backends.gpu.primitives.calls import Draft, Launched, Place
+from neonlike.backends.gpu.primitives.calls import Draft, Launched
 from neonlike.backends.gpu.primitives.conv.plan import implicit_kind
 from neonlike.backends.gpu.primitives.elements import conversions
 from neonlike.backends.primitives.attention.definition import AttentionPass
 from neonlike.kernels.codegen.emit import load_element
 from neonlike.kernels.cuda.fit import ALIGNMENT
 from neonlike.kernels.cuda.routine import CudaRoutine
+from neonlike.kernels.cuda.step import Place
 from neonlike.optree.dtypes import F64, DType, compute_dtype
 
 FORWARD = CudaRoutine("cuda/attention/forward.cu.j2", "5Qd19q", "attention", ("ptx.h",))

@@ -14,13 +14,14 @@ from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from neonlike.backends.geometry.counts import power_of_two
-from neonlike.backends.gpu.primitives.calls import Draft, Launched, Place, device_call
+from neonlike.backends.gpu.primitives.calls import Draft, Launched, device_call
 from neonlike.backends.gpu.primitives.elements import conversions
 from neonlike.backends.gpu.primitives.operands import plain, stored
 from neonlike.backends.primitives.batchnorm.family import BatchNormBackward, BatchNormFamily, BatchNormForward
 from neonlike.kernels.cuda.device import Device, Size3
 from neonlike.kernels.cuda.fit import ALIGNMENT
 from neonlike.kernels.cuda.routine import CudaRoutine
+from neonlike.kernels.cuda.step import Place
 from neonlike.kernels.run.calls import KernelCall
 from neonlike.optree.dtypes import DType, compute_dtype
 

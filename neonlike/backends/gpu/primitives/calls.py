@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from neonlike.backends.gpu.memory.array import DeviceArray
 from neonlike.kernels.cuda.device import Size3
 from neonlike.kernels.cuda.launch import are_aligned
 from neonlike.kernels.cuda.routine import CudaRoutine
-from neonlike.kernels.cuda.step import KernelLaunch, Runner
+from neonlike.kernels.cuda.step import NOWHERE, WORK, KernelLaunch, Place, Runner
 from neonlike.kernels.run.calls import KernelCall
 from neonlike.kernels.run.program import Program
 from neonlike.optree.dtypes import DType
@@ -23,19 +24,6 @@ from neonlike.optree.shapes import Shape
 
 GRANULE = 256
 """Parts of working memory start at multiples of so many bytes."""
-
-
-class Place(NamedTuple):
-    """An address: so many bytes behind where a tensor begins, counted from 0; -1 stands for the working memory."""
-
-    slot: int
-    offset: int = 0
-
-    def __add__(self, nbytes: int) -> Place:  # type: ignore[override]
-        return Place(self.slot, self.offset + nbytes)
-
-
-WORK = Place(-1)
 
 
 @cache
@@ -57,45 +45,39 @@ class Matrices(NamedTuple):
         return DeviceArray(None, 0, self.shape, self.strides, self.dtype)
 
 
+@dataclass(slots=True)
 class Launched:
     """A kernel of a draft with its grid and all arguments but addresses; None stands for the address 0.
 
     ``shared`` is what it takes of shared memory besides what it declares, in bytes.
     """
 
-    def __init__(
-        self,
-        device: Any,
-        routine: CudaRoutine,
-        sizes: tuple[Size3, Size3],
-        places: Sequence[Place | None],
-        numbers: Sequence[int | float],
-        context: dict[str, Any],
-        shared: int = 0,
-    ) -> None:
-        self.device, self.routine, self.context, self.shared = device, routine, context, shared
-        self.grid, self.block = sizes
-        self.places, self.numbers = tuple(places), tuple(numbers)
+    device: Any
+    routine: CudaRoutine
+    sizes: tuple[Size3, Size3]
+    places: Sequence[Place | None]
+    numbers: Sequence[int | float]
+    context: dict[str, Any]
+    shared: int = 0
 
     def step(self) -> KernelLaunch:
         """The launch of the kernel, which is compiled and loaded now."""
         function = self.routine.variant(self.device, **self.context)
-        places = [(None, 0) if place is None else place for place in self.places]
+        places = [NOWHERE if place is None else place for place in self.places]
         addresses = _addresses(len(places))
         arguments = self.routine.pack(*[0] * len(places), *self.numbers)[addresses.size :]
-        return KernelLaunch(
-            self.device, function, self.grid, self.block, self.shared, arguments, None, places, addresses.pack
-        )
+        return KernelLaunch(self.device, function, *self.sizes, self.shared, arguments, None, places, addresses.pack)
 
 
+@dataclass(slots=True)
 class Multiplied:
     """A matrix product of a draft, ``out = alpha * a.b + beta * out``, summed in ``dtype``."""
 
-    def __init__(
-        self, products: Any, factors: Sequence[Matrices], dtype: DType, alpha: float = 1.0, beta: float = 0.0
-    ) -> None:
-        self.products, self.factors, self.dtype = products, tuple(factors), dtype
-        self.alpha, self.beta = alpha, beta
+    products: Any
+    factors: Sequence[Matrices]
+    dtype: DType
+    alpha: float = 1.0
+    beta: float = 0.0
 
     def step(self) -> ProductStep:
         """The product; how it is multiplied is chosen now."""
@@ -111,7 +93,7 @@ class ProductStep(NamedTuple):
     multiply: Callable[..., None]
 
     def start(self, values: Sequence[Any]) -> None:
-        """See :class:`~neonlike.kernels.cuda.step.DeviceStep`."""
+        """Queue it on matrices at these addresses."""
         self.multiply(*values)
 
 
@@ -125,8 +107,8 @@ class Draft:
         self._runner: Runner | None = None
 
     def room(self, nbytes: int) -> Place:
-        """More working memory, aligned for any access; what has no bytes lies anywhere."""
-        place = WORK + self.work if nbytes else Place(0)
+        """More working memory, aligned for any access; nowhere if it has no bytes."""
+        place = WORK + self.work if nbytes else NOWHERE
         self.work += -(-nbytes // GRANULE) * GRANULE
         return place
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from neonlike.backends.gpu.primitives.calls import Draft, Launched, Place
+from neonlike.backends.gpu.primitives.calls import Draft, Launched
 from neonlike.backends.gpu.primitives.elements import BLOCK, blocks_for
 from neonlike.backends.gpu.primitives.nms import Lists, suppress
 from neonlike.backends.gpu.primitives.operands import plain
@@ -21,6 +21,7 @@ from neonlike.backends.tensors.operands import Array
 from neonlike.kernels.codegen.emit import STORAGE, load_element
 from neonlike.kernels.cuda.fit import THREADS
 from neonlike.kernels.cuda.routine import CudaRoutine
+from neonlike.kernels.cuda.step import Place
 
 CANDIDATES = CudaRoutine("cuda/nms/candidates.cu.j2", "7Q3qd", "boxes of each class in their order")
 RANKS = CudaRoutine("cuda/nms/ranks.cu.j2", "3Q3q", "scores of boxes that are kept")

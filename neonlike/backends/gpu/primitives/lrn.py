@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from neonlike.backends.gpu.primitives.calls import Draft, Launched, Place, device_call
+from neonlike.backends.gpu.primitives.calls import Draft, Launched, device_call
 from neonlike.backends.gpu.primitives.elements import BLOCK, blocks_for, element_types, vector_length
 from neonlike.backends.gpu.primitives.operands import plain, stored
 from neonlike.backends.primitives.lrn import POWERS, LrnFamily, LrnPass
 from neonlike.kernels.cuda.routine import CudaRoutine
+from neonlike.kernels.cuda.step import Place
 from neonlike.kernels.run.calls import KernelCall
 from neonlike.optree.dtypes import DType, compute_dtype
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from neonlike.backends.gpu.primitives.calls import Draft, Launched, Place
+from neonlike.backends.gpu.primitives.calls import Draft, Launched
 from neonlike.backends.gpu.primitives.elements import BLOCK, blocks_for
 from neonlike.backends.gpu.primitives.operands import plain
 from neonlike.backends.gpu.primitives.roi import box_types
@@ -19,6 +19,7 @@ from neonlike.backends.primitives.roi.definition import Suppression, no_rank
 from neonlike.backends.primitives.roi.family import RoiFamily
 from neonlike.kernels.cuda.fit import THREADS
 from neonlike.kernels.cuda.routine import CudaRoutine
+from neonlike.kernels.cuda.step import Place
 
 BOXES = CudaRoutine("cuda/nms/boxes.cu.j2", "5Qqd", "boxes in their order")
 OVERLAPS = CudaRoutine("cuda/nms/overlaps.cu.j2", "2Q4q2d", "overlaps of boxes")

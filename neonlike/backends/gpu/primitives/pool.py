@@ -14,13 +14,14 @@ from contextlib import contextmanager
 from typing import Any
 
 from neonlike.backends.geometry.pool import PoolGeometry
-from neonlike.backends.gpu.primitives.calls import Draft, Launched, Place, device_call
+from neonlike.backends.gpu.primitives.calls import Draft, Launched, device_call
 from neonlike.backends.gpu.primitives.elements import BLOCK, blocks_for, element_types, is_wide, vector_length
 from neonlike.backends.gpu.primitives.operands import plain, stored
 from neonlike.backends.primitives.pooling.family import PoolFamily, PoolPass, fits, kept_under
 from neonlike.kernels.codegen.emit import STORAGE
 from neonlike.kernels.cuda.fit import ALIGNMENT, divisors
 from neonlike.kernels.cuda.routine import CudaRoutine
+from neonlike.kernels.cuda.step import Place
 from neonlike.kernels.run.calls import KernelCall
 from neonlike.optree.dtypes import DType, compute_dtype
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from typing import Any, NamedTuple
 
@@ -199,6 +200,7 @@ class Blas:
         return SUM_F64 if factors == F64 else SUM_F32
 
 
+@dataclass(slots=True, eq=False)
 class PlacedProduct:
     """A prepared call of cuBLAS for matrices of one layout: called with their addresses, it queues the product.
 
@@ -206,12 +208,11 @@ class PlacedProduct:
     transposed product.
     """
 
-    __slots__ = ("handle", "kept", "one", "parts", "turned")
-
-    def __init__(
-        self, handle: Handle, one: bool, parts: tuple[tuple[int, ...], ...], kept: tuple[Any, ...], turned: bool
-    ) -> None:
-        self.handle, self.one, self.parts, self.kept, self.turned = handle, one, parts, kept, turned
+    handle: Handle
+    one: bool
+    parts: tuple[tuple[int, ...], ...]
+    kept: tuple[Any, ...]
+    turned: bool
 
     @property
     def function(self) -> Any:
@@ -229,13 +230,14 @@ class PlacedProduct:
         return (*first, b, *second, a, *third, out, *last)
 
 
+@dataclass(slots=True, eq=False)
 class _Queue:
     """A prepared, repeatable call of cuBLAS; ``kept`` is its memory."""
 
-    __slots__ = ("arguments", "function", "handle", "kept")
-
-    def __init__(self, handle: Handle, function: Any, arguments: tuple[Any, ...], kept: tuple[Any, ...]) -> None:
-        self.handle, self.function, self.arguments, self.kept = handle, function, arguments, kept
+    handle: Handle
+    function: Any
+    arguments: tuple[Any, ...]
+    kept: tuple[Any, ...]
 
     def __call__(self) -> None:
         self.handle.call(self.function, self.arguments)

@@ -8,13 +8,14 @@ from typing import Any, NamedTuple
 
 from neonlike.backends.geometry.conv import ConvGeometry
 from neonlike.backends.geometry.counts import ceil_div, power_of_two
-from neonlike.backends.gpu.primitives.calls import Launched, Matrices, Place
+from neonlike.backends.gpu.primitives.calls import Launched, Matrices
 from neonlike.backends.gpu.primitives.conv.plan import Band, Phase, Tile, outputs_of, taps_of
 from neonlike.backends.gpu.primitives.elements import is_wide, vector_length
 from neonlike.backends.primitives.conv.request import ConvPass, Epilogue
 from neonlike.kernels.codegen.emit import STORAGE, convert_store, load_element
 from neonlike.kernels.cuda.fit import THREADS, divisors
 from neonlike.kernels.cuda.routine import CudaRoutine
+from neonlike.kernels.cuda.step import Place
 from neonlike.optree.dtypes import F32, F64, DType, compute_dtype
 
 TIMES, ROWS = 4, 8

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from neonlike.backends.geometry.conv import ConvGeometry
 from neonlike.backends.geometry.counts import ceil_div, round_up
-from neonlike.backends.gpu.primitives.calls import Draft, Matrices, Multiplied, Place
+from neonlike.backends.gpu.primitives.calls import Draft, Matrices, Multiplied
 from neonlike.backends.gpu.primitives.conv import kernels as kernels
 from neonlike.backends.gpu.primitives.conv.plan import (
     TILE,
@@ -25,6 +25,7 @@ from neonlike.backends.gpu.primitives.conv.plan import (
 from neonlike.backends.gpu.primitives.conv.program import may_be_implicit
 from neonlike.backends.gpu.primitives.conv.winograd import chosen_edge, winograd_update
 from neonlike.backends.primitives.conv.request import ConvUpdate
+from neonlike.kernels.cuda.step import Place
 from neonlike.optree.dtypes import DType, compute_dtype
 
 IMAGES, ERRORS, GRADIENT = map(Place, range(3))

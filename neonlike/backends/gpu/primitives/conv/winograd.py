@@ -22,7 +22,7 @@ from typing import Any
 
 from neonlike.backends.geometry.conv import ConvGeometry
 from neonlike.backends.geometry.counts import ceil_div, round_up
-from neonlike.backends.gpu.primitives.calls import Draft, Matrices, Multiplied, Place
+from neonlike.backends.gpu.primitives.calls import Draft, Matrices, Multiplied
 from neonlike.backends.gpu.primitives.conv import winograd_kernels as kernels
 from neonlike.backends.gpu.primitives.conv.kernels import SOURCE, WEIGHTS
 from neonlike.backends.gpu.primitives.conv.passes import DataPass
@@ -37,6 +37,7 @@ from neonlike.backends.gpu.primitives.conv.plan import (
 )
 from neonlike.backends.gpu.primitives.conv.winograd_kernels import Lanes
 from neonlike.backends.primitives.conv.request import ConvPass, ConvUpdate
+from neonlike.kernels.cuda.step import Place
 from neonlike.optree.dtypes import F32, DType
 
 IMAGES, ERRORS, GRADIENT = map(Place, range(3))

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from neonlike.backends.geometry.conv import ConvGeometry, Five
 from neonlike.backends.geometry.counts import ceil_div
-from neonlike.backends.gpu.primitives.calls import Launched, Place
+from neonlike.backends.gpu.primitives.calls import Launched
 from neonlike.backends.gpu.primitives.conv.kernels import TARGET, Ends, index_type, launched, numbers_of, stored_context
 from neonlike.backends.gpu.primitives.conv.plan import Band, TileGrid
 from neonlike.backends.gpu.primitives.elements import vector_length
@@ -15,6 +15,7 @@ from neonlike.backends.primitives.conv.request import ConvPass
 from neonlike.kernels.codegen.emit import STORAGE, convert_store, load_element
 from neonlike.kernels.cuda.fit import THREADS
 from neonlike.kernels.cuda.routine import CudaRoutine
+from neonlike.kernels.cuda.step import Place
 from neonlike.optree.dtypes import F32, DType
 
 MOST_IMAGES = {2: 4, 4: 2}
