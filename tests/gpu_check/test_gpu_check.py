@@ -114,7 +114,8 @@ def test_each_part_ends_within_ten_minutes(tmp_path: Path) -> None:
     sections = bench.command[bench.command.index("--sections") + 1].split(",")
     assert sections[:3] == ["convolutions", "dispatch", "optree"]
     told = [sys.executable, str(ROOT / "benchmarks" / "gpu.py"), "--help"]
-    page = subprocess.run(told, capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "1000"}).stdout
+    wide = {**os.environ, "COLUMNS": "1000"}
+    page = subprocess.run(told, capture_output=True, text=True, check=True, env=wide).stdout
     known = re.search(r"--sections NAME,NAME\s+(.*)", page)
     assert known is not None and sorted(sections) == sorted(re.findall(r"\w+", known[1]))
     assert ("--backend", "gpu") == nets.command[nets.command.index("--backend") :][:2]
