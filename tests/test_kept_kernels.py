@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from neonlike.kernels.build.cache import DiskCache, default_cache, key_of
+from neonlike.kernels.c.toolchain import Compiler
 from tests.support import kept_kernels
+from tests.support.compiling import keeping
 from tests.support.engines import needs_compiler
 from tests.support.kept_kernels import keep_kernels, remove_folder_of_this_run
 from tests.support.kept_runs import run_kept
@@ -24,7 +26,7 @@ SMALL = "tests/backends/tensors/test_tensor.py::test_get_copies_and_asnumpyarray
 @pytest.fixture
 def begin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
     """As before a run of the tests: no variable says where kernels are."""
-    for name in ("NEONLIKE_CACHE_DIR", "NEONLIKE_CACHE_MB", kept_kernels.VARIABLE):
+    for name in ("NEONLIKE_CACHE_DIR", "NEONLIKE_CACHE_MB", kept_kernels.OF_COMPILERS, kept_kernels.VARIABLE):
         monkeypatch.setenv(name, "restored afterwards")
         monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
@@ -135,3 +137,29 @@ def test_a_compiler_is_started_once_for_a_source(begin: pytest.MonkeyPatch, tmp_
         if status == 0:
             assert (done.stdout, done.stderr) == ("said\n", "warned\n")
             assert (folder / "result").read_text() == source.upper()
+
+
+def test_a_compiler_of_tests_of_caches_repeats_what_it_made(begin: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Whatever the folder, the script and the library are called; another flag, text or header is another library."""
+    begin.setenv(kept_kernels.OF_COMPILERS, str(tmp_path / "kept"))
+    script = '#!/bin/sh\n[ "$1" = --version ] && { echo 1; exit; }\necho started >> ../log\n'
+    script += "grep -q fault *.c && exit 3\nwhile [ $# -gt 1 ]; do shift; done\ncat *.c part/*.h > $1\n"
+    (tmp_path / "real").write_text(script)
+    (tmp_path / "real").chmod(0o755)
+    compiler = Compiler("1", (str(tmp_path / "real"),), ())
+    runs = [("nl_1", "int x;", "y", "-O1", 1), ("nl_2", "int x;", "y", "-O1", 1), ("nl_1", "int z;", "y", "-O1", 2)]
+    runs += [("nl_1", "int x;", "z", "-O1", 3), ("nl_1", "int x;", "y", "-O2", 4), ("nl_2", "int x;", "z", "-O1", 4)]
+    runs += [("nl_1", "fault", "y", "-O1", 5), ("nl_1", "fault", "y", "-O1", 6)]
+    for number, (name, text, header, flag, starts) in enumerate(runs):
+        folder, around = tmp_path / f"folder{number}", tmp_path / f"around-{name}{number}"
+        (folder / "part").mkdir(parents=True)
+        (folder / f"{name}.c").write_text(f"/* {around} */ {text}\n")
+        (folder / "part" / "v.h").write_text(header)
+        around.write_text(f"#!/bin/sh\n{keeping(compiler)}")
+        around.chmod(0o755)
+        command = [str(around), flag, f"{name}.c", "-o", f"{name}.so"]
+        status = subprocess.run(command, cwd=folder, check=False).returncode
+        assert (status, len((tmp_path / "log").read_text().split())) == (3 if text == "fault" else 0, starts)
+        if status == 0:
+            made = (folder / f"{name}.so").read_text()
+            assert made.endswith(f" */ {text}\n{header}")

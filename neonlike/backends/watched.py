@@ -11,6 +11,7 @@ depends on it is repeated; neither is anything of a class where a function of a 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from operator import is_
 from types import FunctionType
 from typing import Any
 
@@ -38,6 +39,8 @@ MOST = 4096
 
 _ours: dict[type, bool] = {}
 """Which classes were found to have their own methods during a look."""
+_own: dict[type, tuple[Any, ...]] = {}
+"""The attributes of classes of the library, as they were when all of them were found to be its own."""
 
 
 class NotWatched(Exception):
@@ -123,10 +126,20 @@ def _is_ours(kind: type) -> bool:
     """Whether a class has the methods that it was defined with."""
     found = _ours.get(kind)
     if found is None:
-        classes = [cls for cls in kind.__mro__ if cls is not object]
-        found = not any(_is_foreign(value, cls.__module__) for cls in classes for value in vars(cls).values())
-        _ours[kind] = found
+        found = _ours[kind] = all(_has_its_own(cls) for cls in kind.__mro__ if cls is not object)
     return found
+
+
+def _has_its_own(cls: type) -> bool:
+    """Whether each function of a class is the library's or the module's that has the class."""
+    values, known = tuple(vars(cls).values()), _own.get(cls)
+    if known is not None and len(known) == len(values) and all(map(is_, known, values)):
+        return True
+    if any(_is_foreign(value, cls.__module__) for value in values):
+        return False
+    if _is_in_package(cls.__module__):  # a user's class may go, and is not to be held
+        _own[cls] = values
+    return True
 
 
 def _is_in_package(module: str | None) -> bool:

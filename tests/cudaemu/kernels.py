@@ -19,22 +19,12 @@ ADD = """extern "C" __global__ void k(float *y, const float *x, float a, int n) 
 def compile_cubin(source: str, *options: str) -> bytes:
     """The module that NEONLIKE_NVCC makes of CUDA C++; RuntimeError with the compiler's words if it refuses."""
     with tempfile.TemporaryDirectory(prefix="cudaemu-test-") as folder:
-        path = Path(folder) / "kernel.cu"
-        path.write_text(source)
-        target = path.with_suffix(".cubin")
-        command = [
-            os.environ["NEONLIKE_NVCC"],
-            "--cubin",
-            "-arch=sm_90",
-            *options,
-            "-o",
-            str(target),
-            str(path),
-        ]
-        done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
+        (Path(folder) / "kernel.cu").write_text(source)
+        command = [os.environ["NEONLIKE_NVCC"], "--cubin", "-arch=sm_90", *options, "-o", "kernel.cubin", "kernel.cu"]
+        done = subprocess.run(command, cwd=folder, stderr=subprocess.PIPE, text=True, check=False)
         if done.returncode:
             raise RuntimeError(done.stderr)
-        return target.read_bytes()
+        return (Path(folder) / "kernel.cubin").read_bytes()
 
 
 def load(source: str, name: str = "k", *options: str) -> Any:

@@ -149,14 +149,55 @@ def resource_usage(nvcc: str, request: Request) -> dict[str, tuple[int, int, int
     return usage
 
 
-def become(command: list[str], text: str) -> NoReturn:
-    """Go on as ``command``, which reads ``text``."""
+def kept_file(command: list[str], text: str) -> str:
+    """The file in ``CUEMU_KEPT`` for what ``command`` makes of ``text``; empty where nothing is kept."""
+    folder = os.environ.get("CUEMU_KEPT", "")
+    if not folder:
+        return ""
+    import hashlib
+
+    key = hashlib.sha256("\0".join([*command, text]).encode()).hexdigest()
+    return f"{folder}/{key[:2]}/nvcc_{key}.cubin"
+
+
+def copied(source: str, target: str) -> bool:
+    """Copy a file, which is there as a whole or not at all; whether that was possible."""
+    temporary = f"{target}.{os.getpid()}"
+    try:
+        with open(source, "rb") as file:
+            content = file.read()
+        os.makedirs(os.path.dirname(target) or ".", exist_ok=True)
+        with open(temporary, "wb") as file:
+            file.write(content)
+        os.replace(temporary, target)
+        os.utime(source)  # the cache of kernels removes what was not used for long
+    except OSError:
+        return False
+    return True
+
+
+def keep_when_done(made: str, kept: str) -> None:
+    """Go on in a child process; this one waits for its end and keeps what it made."""
+    child = os.fork()
+    if child:
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if status == 0:
+            copied(made, kept)
+        sys.exit(status)
+
+
+def become(command: list[str], text: str, output: str) -> NoReturn:
+    """Go on as ``command``, which makes ``output`` of ``text``, or end at once with what was kept of it."""
+    if kept := kept_file(command, text):
+        if copied(kept, output):
+            sys.exit(0)
+        keep_when_done(output, kept)
     source = os.memfd_create("source")
     with open(source, "w", encoding="utf-8", closefd=False) as file:
         file.write(text)
     os.lseek(source, 0, os.SEEK_SET)
     os.dup2(source, 0)
-    os.execvp(command[0], command)
+    os.execvp(command[0], [*command, "-o", output])
 
 
 def compile_cubin(request: Request, root: str, cuda_include: str) -> int:
@@ -188,8 +229,7 @@ def compile_cubin(request: Request, root: str, cuda_include: str) -> int:
     else:
         source = f'#line 1 "{request.source}"\n{source}'
     output = request.output or os.path.splitext(request.source)[0] + ".cubin"
-    command += [*first, *LINK_FLAGS, "-x", "c++", "-", "-o", output]
-    become(command, rewrite(source, usage))
+    become([*command, *first, *LINK_FLAGS, "-x", "c++", "-"], rewrite(source, usage), output)
 
 
 def main(arguments: list[str], root: str, cuda_include: str) -> int:

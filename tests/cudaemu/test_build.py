@@ -40,9 +40,10 @@ KERNEL = 'extern "C" __global__ void twice(float *a) { a[threadIdx.x] *= 2; }'
 
 @pytest.mark.parametrize("source", [KERNEL, KERNEL.replace("2;", "missing;"), f"#define K __global__\n{KERNEL}"])
 def test_the_compiler_run_here_says_and_makes_what_the_program_does(
-    gpu_driver: Any, emulator: Any, tmp_path: Path, source: str
+    gpu_driver: Any, emulator: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
 ) -> None:
     """Tests have most kernels compiled without a Python of their own; one that does not compile, one to preprocess."""
+    monkeypatch.delenv("CUEMU_KEPT", raising=False)
     (tmp_path / "twice.cu").write_text(source)
     command = (f"{emulator.folder}/bin/nvcc", "-cubin", "-arch=sm_90", "-std=c++17", "-I.", "twice.cu", "-o", "twice")
     run_here = functools.partial(stand_in.run_here, str(emulator.folder), str(toolkit.cuda_include()))
@@ -53,6 +54,41 @@ def test_the_compiler_run_here_says_and_makes_what_the_program_does(
         (tmp_path / "twice").unlink(missing_ok=True)
     assert found[0] == found[1]
     assert found[0][0] == ("missing" in source) == ("twice.cu:1:" in found[0][1])
+
+
+COUNTED = """#!/bin/sh
+echo started >> {log}
+exec g++ "$@"
+"""
+
+
+def test_what_the_compiler_made_is_kept(
+    gpu_driver: Any, emulator: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the program and where tests run it in their process alike; of other flags or another source nothing is."""
+    (tmp_path / "g++").write_text(COUNTED.format(log=tmp_path / "log"))
+    (tmp_path / "g++").chmod(0o755)
+    monkeypatch.setenv("CUEMU_CXX", str(tmp_path / "g++"))
+    monkeypatch.setenv("CUEMU_KEPT", str(tmp_path / "kept"))
+    run_here = functools.partial(stand_in.run_here, str(emulator.folder), str(toolkit.cuda_include()))
+    program, fault = process.run_command, KERNEL.replace("2;", "missing;")
+    cases = [(program, KERNEL, 1), (program, KERNEL, 1), (run_here, KERNEL, 1)]
+    cases += [(run_here, KERNEL.replace("2", "3"), 2), (program, KERNEL.replace("2", "3"), 2)]
+    cases += [(program, fault, 3), (program, fault, 4), (run_here, fault, 5), (run_here, fault, 6)]
+    made = []
+    for number, (run, source, starts) in enumerate(cases):
+        folder = tmp_path / f"compilation{number}"
+        folder.mkdir()
+        (folder / "twice.cu").write_text(source)
+        command = (f"{emulator.folder}/bin/nvcc", "-cubin", "-arch=sm_90", "twice.cu", "-o", "twice")
+        status, words = run(command, folder)
+        assert bool(status) == (source is fault) == ("twice.cu:1:" in words)
+        assert len((tmp_path / "log").read_text().split()) == starts
+        made.append((folder / "twice").read_bytes() if not status else b"")
+    assert made[0] == made[1] == made[2] != made[3] == made[4] != b""
+    monkeypatch.setenv("CUEMU_INEXACT", "1")
+    run_here(command, tmp_path / "compilation0")
+    assert len((tmp_path / "log").read_text().split()) == 7
 
 
 COMPILER = """#!/bin/sh

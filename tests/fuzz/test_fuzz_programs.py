@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from neonlike.kernels.c.toolchain import Compiler
 from neonlike.logger import logger
 from neonlike.optree.functions import F
 from tests.fuzz import bounds
@@ -21,6 +22,7 @@ from tests.fuzz.minimise import minimised
 from tests.fuzz.programs import Leaf, Op, Program, Ref, Target, build, snippet
 from tests.fuzz.sanitize import MAIN, environment, prove
 from tests.fuzz.values import Val, exact
+from tests.support.compiling import Wrapper
 from tests.support.engines import needs_compiler, ready
 
 pytestmark = [pytest.mark.backend, pytest.mark.optimized]
@@ -163,8 +165,10 @@ def test_a_window_scattered_into_a_strided_target(bench: Bench) -> None:
 
 
 @pytest.mark.cpu_only("the compiled kernels of the CPU")
-def test_sanitizers_catch_deliberate_faults(capfd: Any) -> None:
+def test_sanitizers_catch_deliberate_faults(capfd: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     needs_compiler()
+    if os.name == "posix" and "CC" not in os.environ:
+        monkeypatch.setenv("CC", str(Wrapper(tmp_path, Compiler("", ("gcc",), ())).path))  # repeats what it made
     try:
         variables = environment(sanitized=True)
     except SystemExit as reason:

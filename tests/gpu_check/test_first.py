@@ -245,7 +245,21 @@ def test_the_page_of_results_has_what_was_measured_alone(check: Any, tmp_path: P
 # On the emulated GPU --------------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def with_kernels_of_other_tests(check: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The environment of the check's processes, but for its empty cache of kernels."""
+    made = check.steps.environment
+    kept = os.environ["NEONLIKE_CACHE_DIR"]
+
+    def environment(*given: Any) -> dict[str, str]:
+        return {**made(*given), "NEONLIKE_CACHE_DIR": kept}
+
+    monkeypatch.setattr(check.first, "environment", environment)
+    return environment
+
+
 @pytest.mark.emulator
+@pytest.mark.usefixtures("with_kernels_of_other_tests")
 def test_each_planted_failure_costs_its_own_row(
     gpu_driver: Any, check: Any, monkeypatch: Any, tmp_path: Path, capsys: Any
 ) -> None:
@@ -281,10 +295,12 @@ def test_each_planted_failure_costs_its_own_row(
 
 
 @pytest.mark.emulator
-def test_kernels_are_right_with_each_switch(gpu_driver: Any, check: Any, tmp_path: Path) -> None:
+def test_kernels_are_right_with_each_switch(
+    gpu_driver: Any, check: Any, tmp_path: Path, with_kernels_of_other_tests: Any
+) -> None:
     """A switch that goes round a failure has to be right itself."""
     names = ("elementwise", "sums and extremes", "implicit convolution float16", "fprop_attention", "compound_dot")
-    env = check.steps.environment(SimpleNamespace(emulated=True), tmp_path / "site", tmp_path)
+    env = with_kernels_of_other_tests(SimpleNamespace(emulated=True), tmp_path / "site", tmp_path)
     for name, variables in check.switches.usable().items():
         if name in ("nvcc", "waiting after each launch"):  # of the real compiler and driver
             continue
@@ -306,8 +322,7 @@ def noted(self, template, *given, **more):
 
 render.TemplateSource.__init__ = noted
 from tests.gpu_check import kernels
-for name in kernels.CASES:
-    kernels.results("gpu", name)
+kernels.main(["--table"])
 root = Path(render.__file__).parent.parent / "templates"
 every = {str(path.relative_to(root)) for path in root.glob("cuda/**/*.cu.j2")}
 included = {"cuda/batchnorm/rows.cu.j2"}
@@ -315,14 +330,12 @@ print(sorted(every - seen - included))
 """
 
 
-@pytest.mark.emulator
-def test_cases_take_every_template(gpu_driver: Any, check: Any, tmp_path: Path) -> None:
-    """Each kind of kernel runs in the first run on a GPU."""
-    env = check.steps.environment(SimpleNamespace(emulated=True), tmp_path / "site", tmp_path)
-    env |= {"NEONLIKE_GPU_SELFTEST": "0"}
-    env["NEONLIKE_CACHE_DIR"] = os.environ["NEONLIKE_CACHE_DIR"]  # kernels of other tests are there
+@pytest.mark.usefixtures("gpu_driver")
+def test_cases_are_right_and_take_every_template() -> None:
+    """Each kind of kernel runs in the first run on a GPU, and computes what the CPU does."""
+    env = {**os.environ, "PYTHONPATH": str(FOLDER.parent.parent), "NEONLIKE_GPU_SELFTEST": "0"}
     done = subprocess.run([sys.executable, "-c", COVERED], env=env, capture_output=True, text=True, check=False)
-    assert (done.stdout.strip().splitlines() or [done.stderr])[-1] == "[]"
+    assert ", 0 wrong" in done.stdout and done.stdout.splitlines()[-1] == "[]", done.stdout + done.stderr
 
 
 def test_cases_are_listed_and_unknown_ones_refused() -> None:

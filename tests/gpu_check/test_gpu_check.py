@@ -113,8 +113,9 @@ def test_each_part_ends_within_ten_minutes(tmp_path: Path) -> None:
     (bench,), (nets,) = parts["benchmark"], parts["networks"]
     sections = bench.command[bench.command.index("--sections") + 1].split(",")
     assert sections[:3] == ["convolutions", "dispatch", "optree"]
-    asked, wide = [sys.executable, str(ROOT / "benchmarks" / "gpu.py"), "--help"], {**os.environ, "COLUMNS": "1000"}
-    page = subprocess.run(asked, capture_output=True, text=True, check=True, env=wide).stdout
+    told = [sys.executable, str(ROOT / "benchmarks" / "gpu.py"), "--help"]
+    wide = {**os.environ, "COLUMNS": "1000"}
+    page = subprocess.run(told, capture_output=True, text=True, check=True, env=wide).stdout
     known = re.search(r"--sections NAME,NAME\s+(.*)", page)
     assert known is not None and sorted(sections) == sorted(re.findall(r"\w+", known[1]))
     assert ("--backend", "gpu") == nets.command[nets.command.index("--backend") :][:2]
@@ -166,12 +167,6 @@ def test_the_check_runs_on_the_emulated_gpu(
     assert re.search(r"^ok +doctor .*gen_backend\('gpu'\): can run$", said, re.MULTILINE)
     assert re.search(r"^ok +optree .* passed", said, re.MULTILINE)
     assert "3 of 3 steps did well" in said
-
-
-@pytest.mark.usefixtures("gpu_driver")
-def test_every_kind_of_kernel_computes_what_the_cpu_does(capsys: pytest.CaptureFixture[str]) -> None:
-    assert load("kernels").main(["--table"]) == 0
-    assert ", 0 wrong" in capsys.readouterr().out
 
 
 def test_a_wrong_kernel_is_told() -> None:

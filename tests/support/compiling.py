@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,10 +14,13 @@ from pathlib import Path
 import pytest
 
 from neonlike.kernels.build import cache as cache_module
+from neonlike.kernels.build.cache import key_of
 from neonlike.kernels.c import compile as compile_c
 from neonlike.kernels.c import toolchain
-from neonlike.kernels.c.toolchain import Compiler, find_compiler
+from neonlike.kernels.c.toolchain import Compiler, _processor, find_compiler
 from neonlike.logger import logger
+from tests.support.kept_kernels import OF_COMPILERS
+from tests.support.kept_runs import version
 
 SOURCE = "int answer(void) { return 42; }\n"
 
@@ -55,6 +59,33 @@ SOON = 'case "$*" in *fastpath.c*) set -- "$@" -O0;; esac'
 """Shell text of a compiler that makes the extension soon; to optimise it takes seconds."""
 
 
+KEEPING = """
+made= last=
+for word; do [ "$last" = -o ] && made=$word; last=$word; done
+[ -n "$made" ] || exec {command} "$@"
+files=$(find . -type f | LC_ALL=C sort)
+key=$({{ printf '%s\\n' {identity} "$@" "$files"; cat $files; }} | sed "s|$0|cc|g; s|${{made%.*}}|made|g" | sha256sum)
+key=${{key%% *}}
+kept={folder}/${{key%${{key#??}}}}/cc_$key.so
+cp "$kept" "$made" 2>/dev/null && exec touch "$kept"
+{command} "$@" || exit
+mkdir -p "${{kept%/*}}" && cp "$made" "$kept.$$" && mv "$kept.$$" "$kept"
+"""
+
+
+def keeping(compiler: Compiler) -> str:
+    """Shell text that runs ``compiler``, or repeats what an earlier run of the tests made of the same files.
+
+    Whoever started it sees no difference but the time. What failed is not kept. A kernel's text names the compiler, and
+    its file has a digest of that name; it is one kernel whatever this script is called.
+    """
+    if shutil.which("sha256sum") is None:
+        return f'exec {shlex.join(compiler.command)} "$@"\n'
+    identity = key_of(*map(version, compiler.command[:1]), _processor())
+    folder = shlex.quote(os.environ[OF_COMPILERS])
+    return KEEPING.format(command=shlex.join(compiler.command), identity=identity, folder=folder)
+
+
 class Wrapper:
     """A compiler that writes down each of its calls; ``before`` is shell text run first."""
 
@@ -66,7 +97,7 @@ class Wrapper:
 
     def write(self, before: str = "") -> None:
         script = f'#!/bin/sh\necho "$*" >> {shlex.quote(str(self.log))}\n{before}\n'
-        script += f'{SOON}\nexec {shlex.join(self.compiler.command)} "$@"\n'
+        script += f"{SOON}\n{keeping(self.compiler)}"
         # Never in place: the kernel refuses to run a script that is open for writing.
         temporary = self.path.with_suffix(".new")
         temporary.write_text(script)

@@ -5,6 +5,9 @@ A key has the source text, the headers, the flags, the compiler's version and th
 sources is never found; and checkouts that compile in another way have folders apart. Any number of runs, workers and
 checkouts may use a folder at once.
 
+Tests of caches have an empty one of their own. What their compilers make of a source is kept in the folder too, by the
+compilers: they start, and find it there.
+
 ``NEONLIKE_TEST_CACHE`` names another folder; ``NEONLIKE_TEST_CACHE=0`` makes a new one for this run alone, as on a
 machine that never ran the tests. ``NEONLIKE_CACHE_DIR``, if it is set, goes before both.
 """
@@ -24,6 +27,8 @@ from neonlike import settings
 from neonlike.kernels.build.cache import default_directory, distrust
 
 VARIABLE = "NEONLIKE_TEST_CACHE"
+OF_COMPILERS = "CUEMU_KEPT"
+"""Names the same folder to the emulated nvcc, for tests whose own cache of kernels is empty."""
 LIMIT_MB = 2048
 """Several times what a run of `make test` writes."""
 KEEP_DAYS = 14
@@ -37,6 +42,12 @@ _of_this_run: list[Path] = []
 
 def keep_kernels() -> str:
     """Have this process and all that it starts keep kernels in the folder; returns a line that says where they are."""
+    where = _choose_folder()
+    os.environ[OF_COMPILERS] = settings.CACHE_DIR.text
+    return where
+
+
+def _choose_folder() -> str:
     if named := settings.CACHE_DIR.text:
         return f"kernels: in {named} (NEONLIKE_CACHE_DIR)"
     wanted = os.environ.get(VARIABLE, "").strip()

@@ -14,7 +14,7 @@ import pytest
 
 from neonlike.kernels.c.toolchain import SUFFIX, find_compiler
 from tests import ROOT
-from tests.support.compiling import SOON
+from tests.support.compiling import SOON, keeping
 
 pytestmark = [
     pytest.mark.cpu_only("the C compiler and its cache"),
@@ -128,7 +128,7 @@ class Place:
         found = find_compiler()
         assert found is not None
         text = f'#!/bin/sh\necho "$*" >> {shlex.quote(str(self.log))}\n{before}\n'
-        self.compiler.write_text(f'{text}{SOON}\nexec {shlex.join(found.command)} "$@"\n')
+        self.compiler.write_text(f'{text}{SOON}\n{keeping(found)}')
         self.compiler.chmod(0o755)
 
     def script(self, text: str, name: str = "script.py") -> str:

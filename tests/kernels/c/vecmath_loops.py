@@ -10,6 +10,7 @@ import ctypes
 import os
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -195,6 +196,7 @@ def quarter_turns(dtype: Any) -> Array:
     return np.append(turns, np.array(hard[:2] if dtype == np.float32 else hard[2:], dtype))
 
 
+@cache
 def sample(kind: str) -> Array:
     """Every 4099th float32, or random bits of float64; uniform numbers; landmarks and specials."""
     dtype, rng = FLOAT[kind], np.random.default_rng(4099)
@@ -209,6 +211,7 @@ def sample(kind: str) -> Array:
     return np.concatenate((bits, *uniform, *near, landmarks, neighbours(quarter_turns(dtype), 1), specials(dtype)))
 
 
+@cache
 def pairs(kind: str) -> tuple[Array, Array]:
     """Bases and exponents for pow: random bits, results of every size, and the specials with each other."""
     dtype, rng = FLOAT[kind], np.random.default_rng(754)

@@ -20,16 +20,16 @@ from tests.cudaemu.toolkit import cuda_include
 
 
 class Becomes(Exception):
-    """Next program of the stand-in: a command and the text that it reads."""
+    """Next program of the stand-in: a command, the text that it reads and the file that it makes."""
 
-    def __init__(self, command: list[str], text: str) -> None:
+    def __init__(self, command: list[str], text: str, output: str) -> None:
         super().__init__(command)
-        self.command, self.text = command, text
+        self.command, self.text, self.output = command, text, output
 
 
-def become(command: list[str], text: str) -> NoReturn:
+def become(command: list[str], text: str, output: str) -> NoReturn:
     """In place of ``nvcc.become``."""
-    raise Becomes(command, text)
+    raise Becomes(command, text, output)
 
 
 def use_here(emulator: Emulator) -> None:
@@ -51,9 +51,21 @@ def run_here(root: str, include: str, command: tuple[str, ...], directory: Path)
     try:
         return nvcc.compile_cubin(nvcc.Request(words), root, include), ""
     except Becomes as found:  # with the source's name as the usual way has it, in messages and modules
-        return read_by(found.command, found.text.replace(str(path), sources[0], 1), directory)
+        command = [word if word != str(directory) else "." for word in found.command]
+        return made_by(command, found.text.replace(str(path), sources[0], 1), found.output, directory)
     except (OSError, SourceError) as error:
         return 1, f"nvcc: {sources[0]}: {error}"
+
+
+def made_by(command: list[str], text: str, output: str, directory: Path) -> tuple[int, str]:
+    """Exit status and words of ``command``, which makes ``output``, unless an earlier run of the tests kept it."""
+    made, kept = str(directory / output), nvcc.kept_file(command, text)
+    if kept and nvcc.copied(kept, made):
+        return 0, ""
+    status, words = read_by([*command, "-o", output], text, directory)
+    if kept and not status:
+        nvcc.copied(made, kept)
+    return status, words
 
 
 def read_by(command: list[str], text: str, directory: Path) -> tuple[int, str]:
