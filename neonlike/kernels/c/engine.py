@@ -32,6 +32,7 @@ from neonlike.kernels.run.program import NO_MEMORY, Fragment, Made, Program, joi
 from neonlike.kernels.run.stage import ExecutableStage, Run
 
 _COPIES = {"view": CViewStage, "unview": CViewStage, "concat": ConcatStage, "classes": CClassesStage}
+_WITH_STEPS = (CStage, DotStage, CViewStage, ConcatStage, CClassesStage, CCallStage, CCopyBack)
 _BYTE = np.dtype(np.uint8)
 
 
@@ -103,7 +104,7 @@ class CEngine(CompilesAhead, NumpyEngine):
             return None  # as of random numbers, which are others each time
         run, found = Placing(graph), list[Fragment]()
         for stage, spent in zip(self.stages(plan, graph), plan.spent, strict=True):
-            steps = stage.steps(run)
+            steps = stage.steps(run) if isinstance(stage, _WITH_STEPS) else None
             if steps is None:
                 return None
             found.append(steps)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -19,10 +19,6 @@ from neonlike.kernels.run.reuse import pieces
 from neonlike.optree.dtypes import DType, compute_dtype
 from neonlike.optree.npfuncs import Array
 from neonlike.optree.shapes import Shape
-
-if TYPE_CHECKING:
-    from neonlike.kernels.run.placing import Placing
-    from neonlike.kernels.run.program import Fragment
 
 Mask: TypeAlias = tuple[bool, ...]
 """Which axes of a stage's space an array has; along the others it is broadcast."""
@@ -108,13 +104,6 @@ class ExecutableStage(Protocol):
         Stages are made ready in the order of the plan.
         """
         return partial(self.run, run)
-
-    def steps(self, run: Placing) -> Fragment | None:
-        """The kernels of the stage on the arrays of ``run``, for the program of its plan; None if it has to look.
-
-        Stages are asked in the order of the plan.
-        """
-        return None
 
     def sources(self, layouts: Layouts) -> list[KernelSource]:
         """The kernels that the stage would run on arrays that lie like these; none where there is no kernel of its own.
