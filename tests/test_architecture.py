@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -101,6 +102,31 @@ THIRD_PARTY = {"optree": {"numpy", "ml_dtypes"}, "kernels": {"numpy", "jinja2"}}
 
 GPU_PACKAGES = {"pycuda", "skcuda"}
 
+REWRITES = {
+    "checks": "has the arguments of methods checked",
+    "kernels.c.fastbuild": "has the extension build nodes and repeat calls, and takes that back",
+    "optree.operators": "gives expressions their operators, row by row",
+    "optree.methods": "gives expressions the methods of rows that are registered",
+    "optree.autodiff": "sets the size at which dead entries of its table are dropped",
+    "autograd.methods": "gives variables the operators and methods of expressions",
+    "backends.taken": "makes a tensor whose contents may be taken over one whose may not",
+    "compat.calls": "lets neon's arguments be given",
+    "compat.op_collection": "fills neon's lists of ops from the table",
+    "logger": "gives every logger neon's level",
+}
+"""Modules that change classes after these were defined, and why; no other may."""
+INNARDS = {"__self__", "__func__", "__wrapped__", "__closure__", "__code__", "__globals__", "__defaults__", "gi_frame"}
+"""Attributes by which the objects within functions are dug out."""
+DIGS = {
+    "kernels.c.fastbuild": "puts back the functions that the extension stood before",
+    "backends.watched": "looks whether a method is the library's",
+    "backends.expressions.activation": "asks whether a transform's method is the library's",
+    "backends.primitives.rnn.formula": "knows a transform by its method",
+    "autograd.ops.common": "keys gradient rules by their code",
+    "compat.calls": "wraps class methods",
+}
+"""Modules that look into functions, and why; no other may: what a closure has is not for those who call it."""
+
 
 def storey(module: str) -> int:
     """The height of a dotted name inside the package; -1 is the ground, the package itself is the roof."""
@@ -189,6 +215,40 @@ def import_faults(tree: ast.Module, importer: str, is_package: bool) -> Iterator
                 yield f"{line}: imports {top} for everybody; it is optional, import it where it is used"
 
 
+def rewrite_faults(tree: ast.Module) -> Iterator[str]:
+    """The classes that functions change after their definition."""
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    found: dict[int, str] = {}
+    for node in (node for function in functions for node in ast.walk(function)):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("setattr", "delattr"):
+            if _is_class(node.args[0]) or getattr(node.args[0], "id", "") in ("cls", "owner", "kind"):
+                found[node.lineno] = ast.unparse(node.args[0])
+        elif isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign):
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                owner = target.value if isinstance(target, ast.Attribute) and target.attr != "be" else None
+                if owner is not None and (target.attr == "__class__" or _is_class(owner)):
+                    found[node.lineno] = ast.unparse(target)
+    yield from (f"{line}: rewrites {what}, see REWRITES" for line, what in sorted(found.items()))
+
+
+def _is_class(node: ast.expr) -> bool:
+    """Whether an expression is a class by its name, or the class of something."""
+    if isinstance(node, ast.Call):
+        return getattr(node.func, "id", "") == "type"
+    name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+    return name in ("cls", "__class__") or bool(re.match("_?[A-Z]+[a-z]", name))
+
+
+def dig_faults(tree: ast.Module) -> Iterator[str]:
+    """The looks into functions."""
+    for node in ast.walk(tree):
+        name = node.attr if isinstance(node, ast.Attribute) else ""
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("getattr", "hasattr", "attrgetter"):
+            name = next((str(one.value) for one in node.args if isinstance(one, ast.Constant)), "")
+        if name in INNARDS:
+            yield f"{node.lineno}: digs for {name} of a function, see DIGS"
+
+
 def docstring_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     if ast.get_docstring(function) is None:
         return 0
@@ -216,6 +276,9 @@ def faults(root: Path) -> list[str]:
         source = path.read_text(encoding="utf-8")
         tree = ast.parse(source)
         sentences = [*import_faults(tree, importer, is_package), *length_faults(source, tree)]
+        within = importer.partition(".")[2]
+        sentences += [] if within in REWRITES else rewrite_faults(tree)
+        sentences += [] if within in DIGS else dig_faults(tree)
         found += [f"{relative.as_posix()}:{sentence}" for sentence in sentences]
     return found
 
@@ -332,6 +395,13 @@ def test_the_package_keeps_its_architecture() -> None:
     assert faults(SOURCE) == []
 
 
+@pytest.mark.parametrize(("allowed", "look"), [(REWRITES, rewrite_faults), (DIGS, dig_faults)], ids=["change", "look"])
+def test_what_may_change_classes_or_look_into_functions_does(allowed: dict[str, str], look: Any) -> None:
+    for module in allowed:
+        source = SOURCE / f"{module.replace('.', '/')}.py"
+        assert [*look(ast.parse(source.read_text(encoding="utf-8")))], f"{module} need not be listed"
+
+
 def test_no_merge_left_its_markers() -> None:
     marker = re.compile(r"^(<{7}|={7}|>{7})( |$)", re.MULTILINE)
     assert marker.search("one\n<<<<<<< HEAD\n")
@@ -390,6 +460,13 @@ PLANTED = {
     "a template in the language": ("optree/j.py", "def f():\n    import jinja2\n", "optree does not know"),
     "an optional package": ("data/h.py", "import h5py\n", "it is optional"),
     "a guarded one": ("data/h.py", "try:\n    import h5py\nexcept ImportError:\n    pass\n", "optional"),
+    "a class rewritten": ("layers/l.py", "def f(cls):\n    setattr(cls, 'x', 1)\n", "2: rewrites cls"),
+    "a named class": ("layers/l.py", "def f():\n    Layer.fprop = None\n", "2: rewrites Layer.fprop"),
+    "a class of a module": ("layers/l.py", "def f():\n    base.Layer.count += 1\n", "2: rewrites base.Layer.count"),
+    "the class of a thing": ("layers/l.py", "def f(x):\n    delattr(type(x), 'y')\n", "2: rewrites type(x)"),
+    "another class for a thing": ("layers/l.py", "def f(x):\n    x.__class__ = int\n", "2: rewrites x.__class__"),
+    "a bound method's object": ("kernels/run/r.py", "def f(g):\n    return g.__self__.size\n", "2: digs for __self__"),
+    "a closure, by its name": ("kernels/r.py", "def f(g):\n    return getattr(g, '__closure__', ())\n", "__closure__"),
     "a long file": ("layers/big.py", "x = 1\n" * (MAX_FILE_LINES + 1), f"{MAX_FILE_LINES + 1} lines"),
     "a long function": ("util/f.py", "def f():\n" + "    x = 1\n" * MAX_FUNCTION_LINES, "f has 41 lines"),
 }
@@ -418,6 +495,10 @@ ALLOWED = {
     "an optional package where it is used": ("data/h.py", "def f():\n    import h5py\n"),
     "a whole experiment": ("util/yaml_parse.py", "def f():\n    from neonlike.models import Model\n"),
     "a long docstring": ("util/f.py", f'def f():\n    """One.\n\n{"    More." * 99}    """\n    return 1\n'),
+    "a class while it is defined": ("layers/l.py", "class A: pass\nA.x = 1\nsetattr(A, 'y', 2)\n"),
+    "an object's attribute": ("layers/l.py", "def f(self, x):\n    x.owner.y = 1\n    setattr(self, 'y', 2)\n"),
+    "the current backend": ("layers/l.py", "def f(be):\n    NervanaObject.be = be\n"),
+    "what may rewrite": ("checks.py", "def f(cls):\n    setattr(cls, 'x', cls.y)\n"),
     "files at the limit": ("util/f.py", "def f():\n" + "    x = 1\n" * (MAX_FUNCTION_LINES - 1)),
 }
 
