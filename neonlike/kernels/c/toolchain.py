@@ -37,7 +37,6 @@ CHOICES = (
     ("-ffp-contract=off",),
     ("-fno-thread-jumps",),
     ("-fopenmp-simd",),
-    ("-Wl,-z,noseparate-code",),
     *([("-mprefer-vector-width=512",)] if platform.machine().lower() in ("x86_64", "amd64") else []),
 )
 """Of each group, the first flag that works is used.
@@ -47,8 +46,6 @@ as many elements are on their way from memory while a processor computes, and th
 
 gcc threads jumps before it makes selections of them: where two selections have one condition, as in atan's, it computes
 what lies between them twice.
-
-A library whose constants are in one part with its code is half as large and loads in two thirds of the time.
 """
 
 CONTRACTED = {"-ffp-contract=off": "-ffp-contract=fast", "-fno-thread-jumps": "-fthread-jumps"}
