@@ -64,15 +64,17 @@ def _dlinfo() -> Any:
 def _segments(path: Path) -> Iterator[tuple[int, int]]:
     """First and last address of each part of the file that is read and never written; none if it is no 64-bit ELF."""
     try:
-        data = path.read_bytes()
+        with open(path, "rb", buffering=0) as file:
+            head = file.read(_HEADER.size)
+            if len(head) < _HEADER.size:
+                return
+            magic, bits, offset, size, count = _HEADER.unpack(head)
+            if (magic, bits) != (_MAGIC, _64_BITS) or size < _SEGMENT.size:
+                return
+            file.seek(offset)
+            table = file.read(size * count)
     except OSError:  # somebody cleared the cache since
         return
-    if len(data) < _HEADER.size:
-        return
-    magic, bits, offset, size, count = _HEADER.unpack_from(data)
-    if (magic, bits) != (_MAGIC, _64_BITS) or size < _SEGMENT.size:
-        return
-    table = data[offset : offset + size * count]
     for at in range(0, len(table) - size + 1, size):
         kind, flags, _, address, _, length = _SEGMENT.unpack_from(table, at)
         if kind == _LOADED and flags & (_READ | _WRITTEN) == _READ:

@@ -96,7 +96,7 @@ class CudaStage(ExecutableStage):
             self.ready(run)()
             return
         addresses = [*map(_address, inputs), *map(_address, outputs)]
-        key = are_aligned(addresses), outputs[0].shape if self.flat else self._layout(graph, inputs, outputs)
+        key = are_aligned(addresses), self._layout(graph, inputs, outputs)
         runner = self.compiled.runners.get(key)
         if runner is None:
             if self._is_empty_reduction(graph):

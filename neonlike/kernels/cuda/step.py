@@ -79,12 +79,10 @@ class KernelLaunch:
         arguments = self.pack(*values) + self.arguments
         self.device.launch(self.function, self.grid, self.block, self.shared, arguments)
 
-    def bound(self, values: Sequence[Any], keep: Any) -> Call:
-        """A callable that queues it with these values, again and again, and keeps ``keep`` alive."""
-        return partial(self._queue, self.pack(*values) + self.arguments, keep)
-
-    def _queue(self, arguments: bytes, keep: Any) -> None:
-        self.device.launch(self.function, self.grid, self.block, self.shared, arguments)
+    def bound(self, values: Sequence[Any], keep: Any) -> KernelLaunch:
+        """The launch with these values, to be called again and again; it keeps ``keep`` alive."""
+        known = self.pack(*values) + self.arguments
+        return KernelLaunch(self.device, self.function, self.grid, self.block, self.shared, known, keep)
 
 
 class Runner:
