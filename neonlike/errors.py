@@ -145,3 +145,7 @@ class NotDefined(NeonlikeError, NotImplementedError):
 
 class MissingExtra(NeonlikeError, ImportError):
     """A feature needs an optional package; the message names the extra to install."""
+
+
+class RankError(NeonlikeError, RuntimeError):
+    """The ranks of a program disagree on what they compute together; the message names the ranks."""

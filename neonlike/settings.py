@@ -238,6 +238,15 @@ COMPAT_FORCE = Setting(
     "NEONLIKE_COMPAT_FORCE", _FLAG, "0", "1: `import neon` means neonlike, even if the real neon is installed",
     _flag, False,
 )  # fmt: skip
+MPI_OUTPUT = Setting(
+    "NEONLIKE_MPI_OUTPUT", "first or all", "first",
+    "all: every rank of a program started by mpiexec prints; first: rank 0 alone", _one_of("first", "all"), "first",
+)  # fmt: skip
+MPI_CHECK = Setting(
+    "NEONLIKE_MPI_CHECK", _FLAG, "0",
+    "1: ranks compare each call that they make together, and name a difference; to find a training that hangs",
+    _flag, False,
+)  # fmt: skip
 NEON_CACHE_DIR: Setting[str] = Setting(
     "NEON_CACHE_DIR", "a folder", "`neonlike` in the user's cache folder", "result of `get_cache_dir`", str, ""
 )
@@ -259,10 +268,23 @@ def of_the_system(name: str) -> str:
     return os.environ.get(name, "")
 
 
+LAUNCHERS = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
+"""Variables in which MPI launchers (MPICH, Open MPI, MVAPICH, srun) say how many processes they have started."""
+OF_A_RANK = ("PMI", "OMPI_", "MV2_COMM", "SLURM_STEP_NUM")
+"""Beginnings of the variables by which a process finds the launcher: a child must not take itself for a rank."""
+
+
+def launched() -> int:
+    """Processes that an MPI launcher has started this one with, itself included; 0: there is no launcher."""
+    found = [os.environ.get(name, "") for name in LAUNCHERS]
+    return max([int(count) for count in found if count.isdigit()], default=0)
+
+
 def for_a_child(*without: Setting[str], **values: str) -> dict[str, str]:
     """The environment for a child process: this one's, without some variables and with others."""
     left_out = {setting.name for setting in without}
-    return {name: value for name, value in os.environ.items() if name not in left_out} | values
+    kept = {name: value for name, value in os.environ.items() if name not in left_out}
+    return {name: value for name, value in kept.items() if not name.startswith(OF_A_RANK)} | values
 
 
 _told: set[str] = set()

@@ -36,7 +36,7 @@ GROUND_FLOOR = (
 
 STOREYS: tuple[tuple[str, ...], ...] = (
     ("optree",),
-    ("kernels",),
+    ("kernels", "distributed"),
     ("backends",),
     ("autograd",),
     ("initializers", "transforms", "optimizers", "util"),

@@ -9,6 +9,7 @@ from neonlike.attached import attached, attached_names
 from neonlike.backends.executor import Executor
 from neonlike.backends.tensor import Tensor
 from neonlike.checks import check_methods
+from neonlike.distributed.ranks import Ranks
 from neonlike.errors import DTypeError, MissingAttribute
 from neonlike.optree.dtypes import DType, as_dtype, is_float
 from neonlike.optree.ops import OPS, Kind, OpSpec
@@ -23,6 +24,7 @@ class Family:
     default_dtype: Any
     default_np_dtype: DType
     executor: Executor
+    ranks: Ranks
     rng: Any
     builders: ClassVar[dict[Kind, Callable[[OpSpec, str], Callable[..., Any]]]] = {}
     """Creates the method ``name`` of a row, by the row's kind; families add their kinds."""

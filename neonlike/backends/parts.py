@@ -16,6 +16,7 @@ from neonlike.backends.expressions.text import TextFamily
 from neonlike.backends.machine.described import DescribedFamily
 from neonlike.backends.machine.hooks import HooksFamily
 from neonlike.backends.machine.merge import MergeFamily
+from neonlike.backends.machine.ranks import RanksFamily
 from neonlike.backends.machine.timing import TimingFamily
 from neonlike.backends.primitives.attention.lazy import LazyAttentionFamily
 from neonlike.backends.primitives.batchnorm.family import BatchNormFamily
@@ -59,5 +60,5 @@ class Tensors(SeriesFamily, StatsFamily, ScratchFamily, MemoryFamily):
     """Creation of tensors, their statistics, and the device's memory."""
 
 
-class Machine(TimingFamily, MergeFamily, HooksFamily, DescribedFamily):
-    """Timing and bench mode, branches of containers, neon's hooks for devices, objects from tensor descriptors."""
+class Machine(TimingFamily, MergeFamily, RanksFamily, HooksFamily, DescribedFamily):
+    """Timing and bench mode, branches of containers, ranks, neon's hooks for devices, objects from descriptors."""

@@ -17,6 +17,10 @@ from neonlike.backends.backend import Backend
 from neonlike.backends.current import release
 from neonlike.backends.gpu import load as load_gpu
 from neonlike.backends.tensors.creation import checked_default_dtype
+from neonlike.checks import brief
+from neonlike.distributed.launch import ranks_of, silence
+from neonlike.distributed.ranks import Ranks
+from neonlike.errors import ArgumentError
 from neonlike.kernels.bench.recorder import bench_target
 from neonlike.logger import logger
 from neonlike.nervanaobject import NervanaObject
@@ -36,6 +40,7 @@ def gen_backend(
     compat_mode: str | None = None,
     deterministic_update: Any = None,
     deterministic: Any = None,
+    distributed: bool | None = None,
     **options: Any,
 ) -> Backend:
     """Create a backend and install it as ``NervanaObject.be``; an earlier one is cleaned up first.
@@ -49,12 +54,15 @@ def gen_backend(
     datatype : dtype
         Default dtype of tensors: float16, bfloat16, float32 or float64.
     batch_size : int
-        Value of ``be.bsz``.
+        Samples in a batch. Several ranks share them: ``be.bsz`` of each are so many over their number.
     stochastic_round, device_id, max_devices
         Mantissa bits of stochastic rounding, number of the GPU, and maximum number of GPUs; ignored on the CPU.
     compat_mode : None or "caffe"
     deterministic_update, deterministic
         Deprecated and ignored, as in neon.
+    distributed : bool or None
+        Train with the other ranks of the program (docs/distributed.md). None: if an MPI launcher such as ``mpiexec`` has
+        started several; False: alone; True: by MPI in any case.
     **options
         Further arguments of the backend, such as ``bench=True`` (see :class:`~neonlike.backends.backend.Backend`).
 
@@ -63,7 +71,10 @@ def gen_backend(
     BackendUnavailable
         If the name is not registered, or it is "gpu" and a GPU, its driver or PyCUDA is missing.
     ArgumentError
-        If an argument or environment variable (docs/environment.md) is invalid. An earlier backend is kept then.
+        If an argument or environment variable (docs/environment.md) is invalid, or ``batch_size`` is not a multiple of
+        the number of ranks. An earlier backend is kept then.
+    MissingExtra
+        If there are several ranks and mpi4py is not installed.
     """
     if deterministic_update is not None or deterministic is not None:
         logger.warning("gen_backend: deterministic and deterministic_update are deprecated and ignored")
@@ -73,14 +84,45 @@ def gen_backend(
     checked_default_dtype("gen_backend", datatype)
     bench_target(options.get("bench"))
     settings.check()
+    ranks = ranks_of(distributed)
+    share = _share_of(batch_size, ranks.size)
     _replace_current()  # only now: an error above must leave the old backend alone
     be = kind(
-        rng_seed=rng_seed, default_dtype=datatype, stochastic_round=stochastic_round, device_id=device_id,
-        num_devices=max_devices, compat_mode=compat_mode, **options,
+        rng_seed=rng_seed, default_dtype=datatype, stochastic_round=stochastic_round,
+        device_id=device_id or ranks.local_rank, num_devices=max_devices, compat_mode=compat_mode, **options,
     )  # fmt: skip
-    be.bsz = batch_size
+    be.bsz = share
+    if ranks.size > 1:
+        _join(be, ranks)
     NervanaObject.be = be
     return be
+
+
+def _share_of(batch_size: int, ranks: int) -> int:
+    """Samples of a batch that each rank has.
+
+    Raises
+    ------
+    ArgumentError
+        If the ranks cannot have equal shares.
+    """
+    share, rest = divmod(batch_size, ranks)
+    if rest:
+        near = f"{share * ranks} or {(share + 1) * ranks}" if share else str(ranks)
+        raise ArgumentError(
+            f"gen_backend: batch_size={brief(batch_size)} cannot be shared equally by {ranks} ranks; the nearest that "
+            f"can: {near}"
+        )
+    return share
+
+
+def _join(be: Any, ranks: Ranks) -> None:
+    """Let the backend train with the other ranks, all from one seed."""
+    be.ranks = ranks
+    if be.rng_seed is None:
+        be.gen_rng(ranks.tell(int(np.random.SeedSequence().generate_state(1)[0]))[0])
+    be.num_dev = ranks.size
+    silence(ranks)
 
 
 def _replace_current() -> None:

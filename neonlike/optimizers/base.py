@@ -10,6 +10,8 @@ import numpy as np
 
 from neonlike.backends.replays import Repeated
 from neonlike.checks import brief, checked, require_method, shown
+from neonlike.distributed.gradients import RankSum
+from neonlike.distributed.ranks import Ranks
 from neonlike.errors import ArgumentError, DTypeError, NotDefined
 from neonlike.kernels.run.depends import Depends
 from neonlike.nervanaobject import NervanaObject
@@ -57,11 +59,20 @@ class Group(list[Parameter]):
         The parameters by how many steps they have had, for optimizers that count them.
     count : Count or None
         Of a part: what all its parameters share.
+    rank_sum : RankSum or None
+        What sums the gradients over all ranks.
     """
 
     step: Any = None
     parts: list[Group] | None = None
     count: Any = None
+    rank_sum: RankSum | None = None
+
+    def sum_over_ranks(self, ranks: Ranks) -> None:
+        """Replace the gradients by their sums over all ranks."""
+        if self.rank_sum is None:
+            self.rank_sum = RankSum(ranks, [grad for (_, grad), _ in self])
+        self.rank_sum()
 
 
 class Optimizer(NervanaObject):
@@ -109,7 +120,8 @@ class Optimizer(NervanaObject):
         Parameters
         ----------
         layer_list : list
-            Objects with ``get_params()``; gradients are sums over the batch and are divided by ``be.bsz`` here.
+            Objects with ``get_params()``; gradients are sums over the batch and are divided by ``be.batch_size`` here.
+            Several ranks sum them first.
         epoch : int
             Number of the epoch, from 0, for the learning rate.
         """
@@ -140,6 +152,9 @@ class Optimizer(NervanaObject):
         """
         if not isinstance(group, Group):
             raise DTypeError(f"{self.classnm}.update_group: got {shown(group)}; expected what known_group returned")
+        ranks = self.be.ranks
+        if ranks.size > 1 and self._scale is None:  # of a scaled loss they have been summed
+            group.sum_over_ranks(ranks)
         clips = self.gradient_clip_norm or type(self).clip_gradient_norm is not Optimizer.clip_gradient_norm
         scale = self.clip_gradient_norm(group, self.gradient_clip_norm) if clips else 1.0
         if group.parts is not None:
@@ -228,7 +243,7 @@ class Optimizer(NervanaObject):
 
     def _mean_gradient(self, grad: Any) -> Any:
         """Gradient divided by the batch size and clipped by value."""
-        return self.clip_value(grad / self.be.bsz, self.gradient_clip_value)
+        return self.clip_value(grad / self.be.batch_size, self.gradient_clip_value)
 
     def clip_gradient_norm(self, param_list: Sequence[Parameter], clip_norm: float | None) -> float:
         """Factor that brings the norm of the mean gradient of all parameters down to at most ``clip_norm``.

@@ -13,7 +13,7 @@ import numpy as np
 
 from neonlike.checks import brief, number
 from neonlike.errors import ArgumentError, DTypeError
-from neonlike.optimizers.base import Optimizer, get_param_list, keep
+from neonlike.optimizers.base import Group, Optimizer, get_param_list, keep
 from neonlike.optimizers.multi import MultiOptimizer
 from neonlike.optimizers.step import Parameter
 
@@ -115,8 +115,10 @@ class LossScaling(Optimizer):
                 f"{self.name}.optimize: the gradients are not of a scaled loss; propagate "
                 "optimizer.scale_errors(cost.get_errors(y, t)), as model.fit does (models of the class GAN do not)"
             )
-        scale = self._present()
-        scale.check(get_param_list(layer_list))
+        scale, parameters = self._present(), get_param_list(layer_list)
+        if self.be.ranks.size > 1:
+            Group(parameters).sum_over_ranks(self.be.ranks)
+        scale.check(parameters)
         self.optimizer.use_scale(scale)
         try:
             self.optimizer.optimize(layer_list, epoch)

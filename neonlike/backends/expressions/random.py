@@ -17,6 +17,9 @@ from neonlike.optree.functions import F as Functions
 from neonlike.optree.node import adapt
 
 F: Any = Functions
+_KEYS = 2**64 - 1
+_GOLDEN = 0x9E3779B97F4A7C15
+"""Distance between the keys of two ranks' streams of ``rand``."""
 
 
 class RngState(tuple[Any, ...]):
@@ -82,7 +85,7 @@ class RandomFamily(Family):
         try:
             rng = np.random.RandomState(seed)
             entropy = np.random.SeedSequence(seed).entropy
-            key = operator.index(entropy) & (2**64 - 1)  # type: ignore[arg-type]
+            key = operator.index(entropy) & _KEYS  # type: ignore[arg-type]
         except (TypeError, ValueError):
             raise ArgumentError(f"gen_rng: expected a seed in [0, 2**32) or None, got {brief(seed)}") from None
         self.rng = rng
@@ -131,6 +134,8 @@ class RandomFamily(Family):
         """
         key, call = self._rand_stream
         self._rand_stream = (key, call + 1)  # the call is the upper half of the Philox counter
+        if self.ranks.rank:
+            key = (key + self.ranks.rank * _GOLDEN) & _KEYS
         return self._finish(functions.rand(self, key, call), out)
 
     def uniform(self, low: Any = 0.0, high: Any = 1.0, out: Any = None) -> Any:
@@ -166,12 +171,18 @@ class RandomFamily(Family):
 
     def _draw_mask(self, out: Any, keep: float) -> None:
         """Hook for ``make_binary_mask``."""
-        out.set(np.less(self.rng.uniform(size=out.shape), keep))
+        out.set(np.less(self._own_rng().uniform(size=out.shape), keep))
+
+    def _own_rng(self) -> np.random.RandomState:
+        """Generator of numbers that differ by rank, of which ``be.rng``, equal on all ranks, is the source."""
+        if self.ranks.size == 1:
+            return self.rng
+        return np.random.RandomState([int(self.rng.randint(1 << 31)), self.ranks.rank])
 
     def fill_normal(self, ary: Any, mean: float = 0, stdv: float = 1) -> None:
-        """Fill ``ary`` with N(mean, stdv**2) from ``be.rng``."""
+        """Fill ``ary`` with N(mean, stdv**2) from ``be.rng``; each rank gets numbers of its own."""
         self._check_target(ary)
-        ary.set(self.rng.standard_normal(size=ary.shape) * stdv + mean)
+        ary.set(self._own_rng().standard_normal(size=ary.shape) * stdv + mean)
 
 
 def _check_probability(name: str, keep: float) -> None:

@@ -142,9 +142,6 @@ class HooksFamily(MklFamily):
         """Whether this is the backend ``mkl``."""
         return False
 
-    def distribute_data(self, tensor: Any, layer_parallelism: Any) -> None:
-        """Split ``tensor`` over devices; there is one."""
-
     def revert_tensor(self, tensor: Any) -> None:
         """Undo :meth:`distribute_data`."""
 

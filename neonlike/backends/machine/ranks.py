@@ -1,0 +1,93 @@
+"""What the ranks of a program do together: sums, copies and barriers; see :mod:`neonlike.distributed`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from neonlike.backends.family import Family
+from neonlike.backends.tensors.operands import require_tensors
+from neonlike.checks import brief
+from neonlike.distributed.ranks import ALONE, Ranks, check_operation
+from neonlike.errors import ArgumentError
+
+
+class RanksFamily(Family):
+    """Collective operations; all ranks of the program must call each of them, in the same order.
+
+    Attributes
+    ----------
+    ranks : Ranks
+        Those of the program; a process alone is rank 0 of 1.
+    """
+
+    ranks: Ranks = ALONE
+
+    @property
+    def rank(self) -> int:
+        """Number of this process among those that an MPI launcher started together, from 0."""
+        return self.ranks.rank
+
+    @property
+    def num_ranks(self) -> int:
+        """Number of processes that train together; 1 for a process alone."""
+        return self.ranks.size
+
+    @property
+    def batch_size(self) -> int:
+        """Samples in a batch of all ranks together: ``be.bsz`` of each of them."""
+        return int(self.bsz or 0) * self.ranks.size
+
+    def allreduce(self, tensor: Any, op: str = "sum") -> Any:
+        """Replace ``tensor`` by its sum over all ranks, on every rank.
+
+        Parameters
+        ----------
+        tensor : Tensor
+            Of one shape and dtype on all ranks.
+        op : str
+            "sum", "mean", "min", "max" or "prod". Tensors of 16 bits are reduced in float32.
+
+        Returns
+        -------
+        Tensor
+            ``tensor``.
+
+        Raises
+        ------
+        ArgumentError
+            For another ``op``.
+        """
+        check_operation("allreduce", op)
+        require_tensors(self, "allreduce", tensor=tensor)
+        host = tensor.get()
+        self.ranks.reduce(host, op)
+        return tensor.set(host)
+
+    def broadcast(self, tensor: Any, root: int = 0) -> Any:
+        """Replace ``tensor`` on every rank by that of rank ``root``; returns ``tensor``.
+
+        Raises
+        ------
+        ArgumentError
+            If there is no such rank.
+        """
+        require_tensors(self, "broadcast", tensor=tensor)
+        if isinstance(root, bool) or not isinstance(root, int | np.integer) or not 0 <= root < self.ranks.size:
+            raise ArgumentError(f"broadcast: root={brief(root)}; expected a rank, from 0 to {self.ranks.size - 1}")
+        host = tensor.get()
+        self.ranks.broadcast(host, int(root))
+        return tensor.set(host)
+
+    def allgather(self, tensor: Any) -> np.ndarray:
+        """The values of ``tensor`` on all ranks: an array ``(number of ranks, *shape)`` on the host."""
+        require_tensors(self, "allgather", tensor=tensor)
+        return self.ranks.gather(tensor.get())
+
+    def barrier(self) -> None:
+        """Wait until all ranks are here."""
+        self.ranks.barrier()
+
+    def distribute_data(self, tensor: Any, layer_parallelism: Any = None) -> None:
+        """Does nothing: each rank has its own share of the data. neon splits ``tensor`` over its devices here."""

@@ -1,0 +1,66 @@
+"""The ranks of this process: found in the environment that an MPI launcher sets, and joined by mpi4py."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from neonlike import settings
+from neonlike.distributed import faults
+from neonlike.distributed.mpi import MpiRanks
+from neonlike.distributed.ranks import ALONE, Ranks
+from neonlike.errors import MissingExtra
+
+
+def ranks_of(distributed: bool | None) -> Ranks:
+    """The ranks of this process.
+
+    Parameters
+    ----------
+    distributed : bool or None
+        None: those that an MPI launcher has started, if it has started several; True: in any case by MPI; False: this
+        process alone.
+
+    Raises
+    ------
+    MissingExtra
+        If mpi4py is needed and not installed.
+    """
+    started = settings.launched()
+    if distributed is False or (distributed is None and started < 2):
+        return ALONE
+    return _joined(started)
+
+
+@lru_cache(maxsize=1)
+def _joined(started: int) -> Ranks:
+    """The ranks by MPI, which is started once in a process."""
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        began = f"an MPI launcher started {started} processes, but" if started > 1 else "distributed=True, but"
+        raise MissingExtra(
+            f"gen_backend: {began} mpi4py cannot be imported ({error}); install it with: pip install 'neonlike[mpi]', "
+            "which brings an mpiexec, too, or give distributed=False for a process alone"
+        ) from error
+    ranks = MpiRanks(MPI, settings.MPI_CHECK.get())
+    if ranks.size < 2:
+        _warn_if_apart(started)
+    faults.watch(ranks, MPI)
+    return ranks
+
+
+def _warn_if_apart(started: int) -> None:
+    """Say so if mpi4py belongs to another MPI than the launcher: each process would train alone."""
+    if started > 1:
+        raise MissingExtra(
+            f"gen_backend: a launcher started {started} processes, but for mpi4py this one is alone: it belongs to "
+            "another MPI than the launcher; start with the mpiexec of mpi4py's MPI (pip install 'neonlike[mpi]' puts "
+            "one beside python), or build mpi4py with the launcher's: pip install --no-binary mpi4py mpi4py"
+        )
+
+
+def silence(ranks: Ranks) -> None:
+    """Let rank 0 alone print, unless ``NEONLIKE_MPI_OUTPUT`` says that all may."""
+    if ranks.rank and settings.MPI_OUTPUT.get() == "first":
+        faults.mute()

@@ -1,0 +1,111 @@
+"""The ranks of a program on MPI, by mpi4py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from neonlike.distributed.ranks import Ranks, check_operation
+from neonlike.errors import RankError
+
+NATIVE = frozenset("float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64".split())
+"""Dtypes that MPI computes with; others are converted."""
+
+
+class MpiRanks(Ranks):
+    """Ranks that talk by MPI.
+
+    Parameters
+    ----------
+    mpi : module
+        ``mpi4py.MPI``.
+    checked : bool
+        Compare each call with the other ranks' before it is made, which names a difference in place of a deadlock.
+
+    Attributes
+    ----------
+    calls : int
+        Calls that were begun.
+    pending : str
+        The call that is being made; empty between calls.
+    """
+
+    def __init__(self, mpi: Any, checked: bool = False) -> None:
+        self._mpi, self._comm = mpi, mpi.COMM_WORLD.Dup()
+        self.rank, self.size = self._comm.rank, self._comm.size
+        machine = self._comm.Split_type(mpi.COMM_TYPE_SHARED)
+        self.local_rank = machine.rank
+        machine.Free()
+        self._operations = {"sum": mpi.SUM, "mean": mpi.SUM, "min": mpi.MIN, "max": mpi.MAX, "prod": mpi.PROD}
+        self._checked = checked
+        self.calls, self.pending = 0, ""
+
+    def reduce(self, array: npt.NDArray[Any], op: str = "sum") -> None:
+        """Replace ``array`` on every rank by the sum, mean, min, max or product over all ranks."""
+        check_operation("reduce", op)
+        native = array if array.dtype.name in NATIVE else array.astype(_wide(array.dtype))
+        with self._call("reduce", array, op):
+            self._comm.Allreduce(self._mpi.IN_PLACE, native, self._operations[op])
+        if op == "mean":
+            np.divide(native, self.size, out=array, casting="unsafe")
+        elif native is not array:
+            array[...] = native
+
+    def broadcast(self, array: npt.NDArray[Any], root: int = 0) -> None:
+        """Replace ``array`` on every rank by that of rank ``root``."""
+        with self._call("broadcast", array, f"from {root}"):
+            self._comm.Bcast(_bytes(array), root)
+
+    def gather(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The arrays of all ranks, which have one shape: ``(size, *shape)``."""
+        found = np.empty((self.size, *array.shape), array.dtype)
+        with self._call("gather", array):
+            self._comm.Allgather(_bytes(array), _bytes(found))
+        return found
+
+    def tell(self, thing: Any) -> list[Any]:
+        """What each rank has given, by rank: any object that can be pickled."""
+        with self._call("tell"):
+            found: list[Any] = self._comm.allgather(thing)
+        return found
+
+    def barrier(self) -> None:
+        """Wait until all ranks are here."""
+        with self._call("barrier"):
+            self._comm.Barrier()
+
+    @contextmanager
+    def _call(self, name: str, array: Any = None, detail: str = "") -> Iterator[None]:
+        """Count a call, so that one that cannot end is named (``faults.py``)."""
+        what = name if array is None else f"{name} of {array.dtype.name} {array.shape} {detail}".rstrip()
+        self.calls += 1
+        self.pending = what
+        if self._checked:
+            self._compare(what)
+        yield
+        self.pending = ""
+
+    def _compare(self, what: str) -> None:
+        """Raise RankError unless all ranks make the same call."""
+        everyone = self._comm.allgather((self.calls, what))
+        if any(one != everyone[0] for one in everyone):
+            said = "; ".join(f"rank {rank}: number {count}, {call}" for rank, (count, call) in enumerate(everyone))
+            raise RankError(f"the ranks make different calls, but all have to make the same in one order. {said}")
+
+    def abort(self, status: int) -> None:
+        """End all ranks at once."""
+        self._mpi.COMM_WORLD.Abort(status)
+
+
+def _wide(dtype: np.dtype[Any]) -> type:
+    """The dtype that MPI computes in for another one."""
+    return np.uint8 if dtype.kind == "b" else np.float32
+
+
+def _bytes(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """The memory of a contiguous array, as bytes."""
+    return array.reshape(-1).view(np.uint8)

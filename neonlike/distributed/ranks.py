@@ -1,0 +1,59 @@
+"""The ranks of a program, and what they compute together. This module knows of one process only; see ``mpi.py``."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from neonlike.checks import brief
+from neonlike.errors import ArgumentError
+
+OPERATIONS: Final = ("sum", "mean", "min", "max", "prod")
+"""Operations of :meth:`Ranks.reduce`."""
+
+
+class Ranks:
+    """The processes that run a program together, as one of them sees them. This class: a process alone.
+
+    All ranks must make the same calls in the same order. Arrays are contiguous and on the host.
+
+    Attributes
+    ----------
+    rank, size : int
+        Number of this process, from 0, and of all.
+    local_rank : int
+        Number of this process among those of its machine.
+    """
+
+    rank = 0
+    size = 1
+    local_rank = 0
+
+    def reduce(self, array: npt.NDArray[Any], op: str = "sum") -> None:
+        """Replace ``array`` on every rank by the sum, mean, min, max or product over all ranks."""
+        check_operation("reduce", op)
+
+    def broadcast(self, array: npt.NDArray[Any], root: int = 0) -> None:
+        """Replace ``array`` on every rank by that of rank ``root``."""
+
+    def gather(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The arrays of all ranks, which have one shape: ``(size, *shape)``."""
+        return array[np.newaxis].copy()
+
+    def tell(self, thing: Any) -> list[Any]:
+        """What each rank has given, by rank: any object that can be pickled."""
+        return [thing]
+
+    def barrier(self) -> None:
+        """Wait until all ranks are here."""
+
+
+ALONE: Final = Ranks()
+
+
+def check_operation(who: str, op: Any) -> None:
+    """Raise ArgumentError unless ``op`` is one of :data:`OPERATIONS`."""
+    if op not in OPERATIONS:
+        raise ArgumentError(f"{who}: op={brief(op)}; expected one of {', '.join(OPERATIONS)}")
