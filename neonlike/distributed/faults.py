@@ -43,14 +43,18 @@ class Watch:
             self._thread.start()
 
     def _failed(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        """An exception ended the program of this rank: report it and end all."""
+        """An exception ended the program of this rank: report it and end all.
+
+        An interrupt came to all ranks: each ends its program, in which one may still be saving.
+        """
         ranks = self._ranks
+        if issubclass(kind, KeyboardInterrupt):
+            self._before(kind, error, trace)
+            return
         text = "".join(traceback.format_exception(kind, error, trace))
         sys.stderr.write(f"rank {ranks.rank} of {ranks.size} failed, and all ranks end:\n{text}")
         sys.stderr.flush()
-        if not issubclass(kind, KeyboardInterrupt):
-            ranks.abort(1)
-        ranks.abort(130)
+        ranks.abort(1)
 
     def _leave(self) -> None:
         """The program of this rank has ended: tell the others after how many calls."""

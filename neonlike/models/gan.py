@@ -179,10 +179,10 @@ class GAN(Model):
         self.current_batch += 1
         self.clip_param_in_layers(discriminator_layers, self.wgan_param_clamp)
         self._train_discriminator(x)
-        self.optimizer.optimize(discriminator_layers, self.epoch_index)
+        self._step(discriminator_layers)
         if self.current_batch >= self.last_gen_batch + self.get_k(self.gen_iter):
             self._train_generator()
-            self.optimizer.optimize(generator_layers, self.epoch_index)
+            self._step(generator_layers)
             self.last_gen_batch = self.current_batch
             self.gen_iter += 1
         self.data_batch = x

@@ -19,6 +19,7 @@ from neonlike.models.arguments import DATASET_EXAMPLE, NoCallbacks, as_list, che
 from neonlike.models.explain import explain
 from neonlike.models.progress import Progress, check_epochs, warn_if_done
 from neonlike.models.saved import Saved
+from neonlike.models.together import Together
 from neonlike.optimizers.base import Optimizer
 from neonlike.optimizers.loss_scaling import LossScaling, scaled_errors
 from neonlike.optree import dialect
@@ -85,6 +86,7 @@ class Model(Saved):
         self.optimizer_progress: dict[str, Any] = {}
         self.progress = Progress()
         self._guard = InterruptGuard()
+        self.together: Together | None = None
         self._passes = Repeated()
         self._epoch_is_done = False
         arguments.check_no_dataset(dataset)
@@ -211,12 +213,16 @@ class Model(Saved):
             timing.profile(self, dataset, timing.wanted)
             return
         self.diverged = False
+        self.together = Together.of(self, self._guard)
         try:
             with self._guard:
                 self.progress.expect(dataset)
                 callbacks.on_train_begin(num_epochs)
                 saving.resume(self, optimizer)
                 self.progress.begin(self, dataset, callbacks)
+                if self.together:
+                    self.together.check(dataset, num_epochs)
+                    self.together.start()
                 warn_if_done(self, num_epochs)
                 self._epochs(num_epochs, dataset, callbacks)
                 callbacks.on_train_end()
@@ -225,6 +231,7 @@ class Model(Saved):
                 callbacks.on_interrupt()
             raise
         finally:
+            self._guard.shared, self.together = False, None
             if self._epoch_is_done:  # a callback raised after the epoch had been trained
                 self.epoch_index += 1
                 self._epoch_is_done = False
@@ -252,6 +259,8 @@ class Model(Saved):
             callbacks.on_epoch_end(self.epoch_index)
             self.epoch_index += 1
             self._epoch_is_done = False
+            if self.together:
+                self.together.settle()
             self._guard.check()
 
     def _epoch_fit(self, dataset: Any, callbacks: Any) -> None:
@@ -264,7 +273,8 @@ class Model(Saved):
             callbacks.on_minibatch_begin(epoch, batch)
             guard.check()
             be.begin(Block.minibatch, batch)
-            total += train(x, t, to_optimize)
+            cost = train(x, t, to_optimize)
+            total += self.together.agreed(cost) if self.together else cost
             be.end(Block.minibatch, batch)
             if not math.isfinite(total.item()) and divergence.met(self, epoch, batch, x, callbacks):
                 return
@@ -294,8 +304,14 @@ class Model(Saved):
                     return value
             else:
                 value = self._passes.played(self.be, roots, self._play, x, t)
-        optimizer.optimize(layers, self.epoch_index)
+        self._step(layers)
         return value
+
+    def _step(self, layers: list[Any]) -> None:
+        """Update the parameters of ``layers``."""
+        if self.together:
+            self.together.average_for(layers)
+        self.optimizer.optimize(layers, self.epoch_index)
 
     def _play(self, x: Any, t: Any) -> Any:
         """Both passes on one minibatch; returns its cost."""

@@ -22,14 +22,21 @@ class InterruptGuard:
 
     A second Ctrl-C is raised at once. It has no effect outside of the main thread, or if the program has its own
     handler.
+
+    Attributes
+    ----------
+    shared : bool
+        Whether several ranks train together: then nothing is raised before they have ``agreed`` to stop.
+    agreed : bool
     """
 
     def __init__(self) -> None:
         self._pending = self._installed = False
+        self.shared = self.agreed = False
         self._main = self._trainings = 0
 
     def __enter__(self) -> InterruptGuard:
-        self._pending = False
+        self._pending = self.agreed = False
         self._trainings += 1
         in_main = threading.current_thread() is threading.main_thread()
         if in_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
@@ -45,15 +52,22 @@ class InterruptGuard:
         if self._pending and (kind is None or not issubclass(kind, KeyboardInterrupt)):
             raise KeyboardInterrupt from error
 
+    @property
+    def pending(self) -> bool:
+        """Whether a SIGINT has come that was not raised yet."""
+        return self._pending
+
     def check(self) -> None:
-        """Raise KeyboardInterrupt if a SIGINT is pending."""
-        if self._pending:
+        """Raise KeyboardInterrupt if a SIGINT is pending; of ranks that train together, if they agreed to stop."""
+        if self.agreed if self.shared else self._pending:
             raise KeyboardInterrupt
 
     def _handle(self, signum: int, frame: Any) -> None:
         again, self._pending = self._pending, True
         if again:
             raise KeyboardInterrupt
+        if self.shared:  # the others would wait for this rank
+            return
         # Not threading.Timer: this thread may hold a lock that it needs when the signal arrives.
         _thread.start_new_thread(self._insist, (self._trainings,))
 

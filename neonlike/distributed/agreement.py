@@ -1,0 +1,36 @@
+"""Agreement of the ranks: what has to be the same on all of them, compared before it matters."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+from neonlike.checks import brief
+from neonlike.distributed.ranks import Ranks
+from neonlike.errors import RankError
+
+
+def agree(ranks: Ranks, who: str, facts: dict[str, Any]) -> None:
+    """Raise on all ranks unless all have the same ``facts``, by name.
+
+    Raises
+    ------
+    RankError
+        The message begins with ``who``, and says which rank differs from rank 0 in what.
+    """
+    first, *others = ranks.tell(facts)
+    for rank, other in enumerate(others, 1):
+        for name in first:
+            if other.get(name) != first[name]:
+                raise RankError(
+                    f"{who}: rank {rank} has another {name} than rank 0: {_difference(other.get(name), first[name])}; "
+                    "all ranks must run the same script with the same arguments, on the same data"
+                )
+
+
+def _difference(other: Any, first: Any) -> str:
+    """The two values, or of texts of several lines the first lines that differ."""
+    if not isinstance(other, str) or not isinstance(first, str) or "\n" not in first + other:
+        return f"{brief(other)}, not {brief(first)}"
+    lines = difflib.unified_diff(first.splitlines(), other.splitlines(), "rank 0", "the other", lineterm="", n=0)
+    return " | ".join(line.strip() for line in list(lines)[3:9])

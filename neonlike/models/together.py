@@ -1,0 +1,117 @@
+"""Training of one model by several ranks: they start from the same, take the same steps, and stop together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from neonlike.checks import brief
+from neonlike.distributed.agreement import agree
+from neonlike.distributed.gradients import RankSum
+from neonlike.models.progress import data_id
+from neonlike.optimizers.base import Optimizer, get_param_list
+from neonlike.optimizers.loss_scaling import LossScaling
+from neonlike.optimizers.multi import MultiOptimizer
+from neonlike.optree.values import values
+from neonlike.version import __version__
+
+SUMMING = (Optimizer.optimize, MultiOptimizer.optimize, LossScaling.optimize)
+"""Methods that sum gradients over the ranks; those of user-defined optimizers take what they are given."""
+
+
+class Together:
+    """The ranks that train ``model``, from the start of ``fit`` to its end.
+
+    Parameters
+    ----------
+    model : Model
+    guard : InterruptGuard
+        Interrupts of one rank are those of all.
+    """
+
+    def __init__(self, model: Any, guard: Any) -> None:
+        self._model, self._guard, self._ranks = model, guard, model.be.ranks
+        self._numbers = np.zeros(3)
+        self._mean: tuple[Any, RankSum] | None = None
+        self._averages = not _sums(model.optimizer)
+        guard.shared, guard.agreed = True, False
+
+    @classmethod
+    def of(cls, model: Any, guard: Any) -> Together | None:
+        """The ranks that train ``model``; None if this process is alone."""
+        return cls(model, guard) if model.be.ranks.size > 1 else None
+
+    def check(self, dataset: Any, num_epochs: int) -> None:
+        """Raise RankError on all ranks unless they are about to train the same model on the same data."""
+        model, be = self._model, self._model.be
+        agree(self._ranks, f"{model.name}.fit", {
+            "version of neonlike": __version__,
+            "model": str(model),
+            "parameters": [(p.shape, p.dtype.name) for (p, _), _ in get_param_list(model.layers_to_optimize)],
+            "cost": type(model.cost).__name__,
+            "optimizer": brief(model.optimizer.get_description() if isinstance(model.optimizer, Optimizer) else None),
+            "number of epochs": num_epochs,
+            "epochs done": model.epoch_index,
+            "number of samples": dataset.ndata,
+            "number of batches": int(dataset.nbatches),
+            "data": data_id(dataset),
+            "batch size": be.bsz,
+            "backend": be.backend_name,
+            "state of be.rng (a seed, or draws that not all ranks make)": _state(be),
+        })  # fmt: skip
+
+    def start(self) -> None:
+        """Give all ranks the weights, running statistics and optimizer states of rank 0."""
+        be = self._model.be
+        for layer in self._model.layers.layers_fprop():
+            for tensor in _tensors_of(layer):
+                be.broadcast(tensor)
+
+    def agreed(self, cost: Any) -> Any:
+        """The mean of the ``cost`` of a minibatch, (1, 1), over all ranks; all learn whether one is interrupted."""
+        numbers = self._numbers
+        numbers[:] = float(np.asarray(cost).reshape(-1)[0]), self._guard.pending, self._model.finished
+        self._ranks.reduce(numbers)
+        self._guard.agreed = bool(numbers[1])
+        self._model.finished = bool(numbers[2])
+        return values(np.full_like(np.asarray(cost), numbers[0] / self._ranks.size))
+
+    def settle(self) -> None:
+        """Stop all ranks if a callback of one has stopped it, or it was interrupted."""
+        self.agreed(self._model.total_cost)
+
+    def average_for(self, layers: list[Any]) -> None:
+        """Average the gradients over the ranks, if the optimizer is a user's own, which does not sum them."""
+        if not self._averages:
+            return
+        gradients = [grad for (_, grad), _ in get_param_list(layers)]
+        known = self._mean
+        if known is None or len(known[0]) != len(gradients) or any(a is not b for a, b in zip(known[0], gradients)):
+            self._mean = known = gradients, RankSum(self._ranks, gradients, mean=True)
+        known[1]()
+
+
+def _sums(optimizer: Any) -> bool:
+    """Whether an optimizer sums gradients over the ranks."""
+    if type(optimizer).optimize not in SUMMING:
+        return False
+    if isinstance(optimizer, MultiOptimizer):
+        return all(map(_sums, optimizer.optimizer_mapping.values()))
+    return not isinstance(optimizer, LossScaling) or _sums(optimizer.optimizer)
+
+
+def _state(be: Any) -> str:
+    """The state of ``be.rng``, shortened."""
+    _, words, place, *_ = be.rng.get_state()
+    return f"{int(words[0]):08x}-{int(words[-1]):08x}-{place}"
+
+
+def _tensors_of(layer: Any) -> list[Any]:
+    """Parameters, running statistics and optimizer states of a layer, in an order that all ranks share."""
+    found: dict[int, Any] = {}
+    entries = get_param_list([layer]) if layer.has_params else []
+    for (param, _), states in entries:
+        found.update((id(tensor), tensor) for tensor in (param, *states))
+    found.update((id(tensor), tensor) for tensor in getattr(layer, "inf_params", []))
+    return list(found.values())
