@@ -5,5 +5,6 @@ of an optimizer, so that all have the same weights.
 """
 
 from neonlike.distributed.ranks import ALONE, Ranks
+from neonlike.distributed.variables import Synchronised, average_gradients
 
-__all__ = ["ALONE", "Ranks"]
+__all__ = ["ALONE", "Ranks", "Synchronised", "average_gradients"]

@@ -43,6 +43,8 @@ class BatchNormAutodiff(BatchNorm):
 
     def fprop(self, inputs: Tensor, inference: bool = False, beta: float = 0.0) -> Tensor:
         """outputs = normalized inputs + beta · outputs; inference accepts partial batches."""
+        if self.be.sync_batchnorm and self.be.num_ranks > 1:
+            raise ArgumentError(f"{self.name}: its statistics cannot be those of all ranks; use BatchNorm")
         inputs, outputs = require_input(self, inputs, self._rows, inference)
         self.inputs = inputs
         be, target = self.be, self._by_map(outputs)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from neonlike.backends.family import Family
+from neonlike.backends.primitives.batchnorm import synchronised
 from neonlike.backends.primitives.batchnorm.definition import (
     BatchNormBackward,
     BatchNormForward,
@@ -46,6 +47,18 @@ class BatchNormFamily(Family):
     row, (nfm, 1), and are float32 for float16 data; another float dtype is converted on entry and exit. The number of
     gammas defines a row: a feature map, or one position of it, see the module.
     """
+
+    _sync_batchnorm = False
+
+    @property
+    def sync_batchnorm(self) -> bool:
+        """Whether the statistics in training are those of all ranks, not of a rank's own samples; settable."""
+        return self._sync_batchnorm
+
+    @sync_batchnorm.setter
+    def sync_batchnorm(self, wanted: bool) -> None:
+        self._sync_batchnorm = bool(wanted)
+        self.executor.replay.clear()  # calls normalise as was set when they were made
 
     @repeatable()
     def compound_fprop_bn(
@@ -174,6 +187,8 @@ class BatchNormFamily(Family):
         request = BatchNormForward(dims, *settings)
 
         def run() -> KernelCall | None:
+            if self._is_synchronised and not inference:
+                return synchronised.forward(self, request, operands.tensors)
             return self._fprop_bn(request, *operands.tensors) if x.size else None
 
         flops = x.size * (_FLOPS_NORMALISE + (0 if inference else _FLOPS_STATISTICS))
@@ -192,6 +207,8 @@ class BatchNormFamily(Family):
         request = BatchNormBackward(dims, *settings)
 
         def run() -> KernelCall | None:
+            if self._is_synchronised:
+                return synchronised.backward(self, request, operands.tensors)
             return self._bprop_bn(request, *operands.tensors) if x.size else None
 
         read = x.nbytes + sum(tensor.nbytes for tensor in others.values())
@@ -219,6 +236,10 @@ class BatchNormFamily(Family):
             if not is_regrouped(tensor.shape, x.shape):  # rows of x may be parts of rows of gamma
                 check_size(operation, name, tensor, dims, "x with one row for each of gamma")
         return dims
+
+    @property
+    def _is_synchronised(self) -> bool:
+        return self._sync_batchnorm and self.ranks.size > 1
 
     # Hooks, with the definitions
 

@@ -1,0 +1,156 @@
+"""Trainings that tests run on one process and on several ranks, and compare: ``python -m tests.distributed.training``.
+
+Each writes the weights that rank 0 has in the end, and the costs, to the file that is its last argument.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from neonlike import autograd as ag
+from neonlike import distributed
+from neonlike.backends import gen_backend
+from neonlike.callbacks.callbacks import Callbacks
+from neonlike.data import ArrayIterator
+from neonlike.initializers import Constant, GlorotUniform, Uniform
+from neonlike.layers import LSTM, Affine, Conv, GeneralizedCost, Pooling, RecurrentSum
+from neonlike.models import Model
+from neonlike.optimizers import Adam, GradientDescentMomentum, MultiOptimizer, Optimizer, RMSProp
+from neonlike.transforms import CrossEntropyMulti, Logistic, Rectlin, Softmax, Tanh
+
+BATCH, EPOCHS, SAMPLES = 12, 4, 58
+CLASSES = 5
+
+be = gen_backend("cpu", batch_size=BATCH, rng_seed=3)
+rng = np.random.default_rng(7)
+
+
+def _data(shape: tuple[int, ...]) -> ArrayIterator:
+    """Samples and labels: not a whole number of batches."""
+    x = rng.standard_normal((SAMPLES, int(np.prod(shape)))).astype("f4")
+    return ArrayIterator(x, rng.integers(0, CLASSES, SAMPLES), nclass=CLASSES, lshape=shape)
+
+
+def _trained(network: list[Any], shape: tuple[int, ...], optimizer: Any) -> dict[str, np.ndarray]:
+    """Weights and running statistics after some epochs, and the costs."""
+    model = Model(network)
+    data = _data(shape)
+    callbacks = Callbacks(model, progress_bar=False)
+    model.fit(data, GeneralizedCost(CrossEntropyMulti()), optimizer, EPOCHS, callbacks)
+    found = {"cost": np.asarray(model.total_cost), "costs": np.asarray(callbacks.callback_data["cost/train"])}
+    for place, layer in enumerate(model.layers.layers_fprop()):
+        for name in layer.parameter_names() if layer.has_params else ():
+            found[f"{place}.{name}"] = getattr(layer, name).get()
+    return found
+
+
+def _output() -> Affine:
+    return Affine(CLASSES, init=GlorotUniform(), bias=Constant(0), activation=Softmax())
+
+
+def mlp() -> dict[str, np.ndarray]:
+    """A multilayer perceptron with gradient descent, whose weights are messages of both sizes."""
+    hidden = Affine(200, init=GlorotUniform(), bias=Constant(0), activation=Rectlin())
+    return _trained([hidden, _output()], (100,), GradientDescentMomentum(0.1, 0.9))
+
+
+def clipped() -> dict[str, np.ndarray]:
+    """Adam with the norm of the gradients clipped, and another optimizer for biases."""
+    hidden = Affine(30, init=GlorotUniform(), bias=Constant(0), activation=Logistic())
+    adam = Adam(0.01, gradient_clip_norm=0.1)
+    optimizer = MultiOptimizer({"default": adam, "Bias": RMSProp(0.01, gradient_clip_value=0.05)})
+    return _trained([hidden, _output()], (20,), optimizer)
+
+
+def convnet() -> dict[str, np.ndarray]:
+    """A convolutional network with batch normalization by the statistics of all ranks."""
+    be.sync_batchnorm = True
+    conv = [
+        Conv((3, 3, maps), init=GlorotUniform(), batch_norm=True, activation=Rectlin(), padding=1) for maps in (6, 8)
+    ]
+    return _trained([conv[0], Pooling(2), conv[1], _output()], (3, 8, 8), GradientDescentMomentum(0.05, 0.9))
+
+
+def lstm() -> dict[str, np.ndarray]:
+    """A recurrent network on samples of different lengths."""
+    steps, features = 6, 4
+    network = [
+        LSTM(8, init=Uniform(-0.3, 0.3), activation=Tanh(), gate_activation=Logistic(), reset_cells=True),
+        RecurrentSum(),
+        _output(),
+    ]
+    model = Model(network)
+    cost, optimizer = GeneralizedCost(CrossEntropyMulti()), GradientDescentMomentum(0.1, 0.9)
+    model.initialize((features, steps), cost)
+    share = slice(be.rank * be.bsz, (be.rank + 1) * be.bsz)
+    for _ in range(20):
+        x = rng.standard_normal((features, steps, BATCH)).astype("f4")[:, :, share].reshape(features, -1)
+        t = np.eye(CLASSES, dtype="f4")[:, rng.integers(0, CLASSES, BATCH)][:, share]
+        lengths = rng.integers(1, steps + 1, BATCH)[share]
+        model.set_lengths(lengths)
+        errors = cost.get_errors(model.fprop(be.array(x.copy())), be.array(t.copy()))
+        model.bprop(errors)
+        optimizer.optimize(model.layers_to_optimize, 0)
+    return {name: getattr(model.layers.layers[0], name).get() for name in ("W_input", "W_recur", "b")}
+
+
+def variables() -> dict[str, np.ndarray]:
+    """A program's own loop over variables."""
+    weights = [ag.param(be.rank + 0.3 * rng.standard_normal(shape)) for shape in ((5, 16), (1, 16), (16, 1))]
+    together = distributed.Synchronised(weights)
+    share = slice(be.rank * be.bsz, (be.rank + 1) * be.bsz)
+    losses = []
+    for _ in range(20):
+        x, t = rng.standard_normal((BATCH, 5))[share], rng.standard_normal((BATCH, 1))[share]
+        ag.zero_grad(weights)
+        with together:
+            difference = ag.tanh(ag.const(x) @ weights[0] + weights[1]) @ weights[2] - ag.const(t)
+            loss = (difference * difference).sum() / be.bsz
+            loss.backprop()
+        losses.append(together.mean(loss.item()))
+        for weight in weights:
+            weight.value[:] -= 0.1 * weight.partial_derivative
+    return {"losses": np.array(losses), **{str(place): weight.get() for place, weight in enumerate(weights)}}
+
+
+class Plain(Optimizer):
+    """An optimizer of a user's own, which knows nothing of ranks."""
+
+    def optimize(self, layer_list: Any, epoch: int) -> None:
+        """Descend."""
+        for layer in layer_list:
+            entries = layer.get_params()
+            for (param, grad), _ in entries if isinstance(entries, list) else [entries]:
+                param[:] = param - 0.1 * (grad / self.be.bsz)
+
+
+def foreign() -> dict[str, np.ndarray]:
+    """An optimizer of a user's own."""
+    return _trained([_output()], (20,), Plain())
+
+
+TRAININGS: dict[str, Callable[[], dict[str, np.ndarray]]] = {
+    one.__name__: one for one in (mlp, clipped, convnet, lstm, variables, foreign)
+}
+
+
+def _named(names: list[str]) -> Iterator[tuple[str, np.ndarray]]:
+    global rng
+    for name in names:
+        rng = np.random.default_rng(7)
+        be.rng_reset()
+        be.sync_batchnorm = False
+        yield from ((f"{name}.{key}", values) for key, values in TRAININGS[name]().items())
+
+
+if __name__ == "__main__":
+    *chosen, path = sys.argv[1:]
+    results = dict(_named(chosen or list(TRAININGS)))
+    same = be.ranks.tell({key: values.tobytes() for key, values in results.items()})
+    different = [key for key in results if any(other[key] != same[0][key] for other in same)]
+    if be.rank == 0:
+        np.savez(path, different=np.array(different), **results)
