@@ -148,4 +148,14 @@ class MissingExtra(NeonlikeError, ImportError):
 
 
 class RankError(NeonlikeError, RuntimeError):
-    """The ranks of a program disagree on what they compute together; the message names the ranks."""
+    """The ranks of a program disagree on what they compute together; the message names the ranks.
+
+    Attributes
+    ----------
+    on_all : bool
+        Whether all ranks raise it: then rank 0 alone reports it.
+    """
+
+    def __init__(self, message: str = "", on_all: bool = False) -> None:
+        super().__init__(message)
+        self.on_all = on_all

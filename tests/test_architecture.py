@@ -36,7 +36,8 @@ GROUND_FLOOR = (
 
 STOREYS: tuple[tuple[str, ...], ...] = (
     ("optree",),
-    ("kernels", "distributed"),
+    ("kernels",),
+    ("distributed",),
     ("backends",),
     ("autograd",),
     ("initializers", "transforms", "optimizers", "util"),

@@ -24,7 +24,8 @@ def agree(ranks: Ranks, who: str, facts: dict[str, Any]) -> None:
             if other.get(name) != first[name]:
                 raise RankError(
                     f"{who}: rank {rank} has another {name} than rank 0: {_difference(other.get(name), first[name])}; "
-                    "all ranks must run the same script with the same arguments, on the same data"
+                    "all ranks must run the same script with the same arguments, on the same data",
+                    on_all=True,
                 )
 
 
@@ -32,5 +33,6 @@ def _difference(other: Any, first: Any) -> str:
     """The two values, or of texts of several lines the first lines that differ."""
     if not isinstance(other, str) or not isinstance(first, str) or "\n" not in first + other:
         return f"{brief(other)}, not {brief(first)}"
-    lines = difflib.unified_diff(first.splitlines(), other.splitlines(), "rank 0", "the other", lineterm="", n=0)
-    return " | ".join(line.strip() for line in list(lines)[3:9])
+    lines = list(difflib.ndiff(first.splitlines(), other.splitlines()))
+    its, ours = (" | ".join(line[2:].strip() for line in lines if line[0] == sign) for sign in "+-")
+    return f"{brief(its)}, not {brief(ours)}"

@@ -6,12 +6,17 @@ import atexit
 import io
 import sys
 import threading
+import time
 import traceback
 from types import TracebackType
 from typing import Any
 
+from neonlike.errors import RankError
+
 POLL_S = 0.5
 """Seconds between two looks for ranks that have left."""
+REPORT_S = 5.0
+"""Seconds that rank 0 has to report an error of all ranks."""
 LEFT = 32001
 """Tag of the message of a rank that leaves."""
 
@@ -51,6 +56,9 @@ class Watch:
         if issubclass(kind, KeyboardInterrupt):
             self._before(kind, error, trace)
             return
+        if ranks.rank and isinstance(error, RankError) and error.on_all:
+            time.sleep(REPORT_S)  # rank 0 reports it, and ends all
+            ranks.abort(1)
         text = "".join(traceback.format_exception(kind, error, trace))
         sys.stderr.write(f"rank {ranks.rank} of {ranks.size} failed, and all ranks end:\n{text}")
         sys.stderr.flush()

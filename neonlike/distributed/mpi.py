@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from neonlike.distributed.ranks import Ranks, check_operation
 from neonlike.errors import RankError
+from neonlike.kernels.run import threads
 
 NATIVE = frozenset("float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64".split())
 """Dtypes that MPI computes with; others are converted."""
@@ -39,6 +40,7 @@ class MpiRanks(Ranks):
         self.rank, self.size = self._comm.rank, self._comm.size
         machine = self._comm.Split_type(mpi.COMM_TYPE_SHARED)
         self.local_rank = machine.rank
+        threads.share_cores(_share_of_cores(threads.cores(), machine.allgather(threads.cores())))
         machine.Free()
         self._operations = {"sum": mpi.SUM, "mean": mpi.SUM, "min": mpi.MIN, "max": mpi.MAX, "prod": mpi.PROD}
         self._checked = checked
@@ -94,11 +96,16 @@ class MpiRanks(Ranks):
         everyone = self._comm.allgather((self.calls, what))
         if any(one != everyone[0] for one in everyone):
             said = "; ".join(f"rank {rank}: number {count}, {call}" for rank, (count, call) in enumerate(everyone))
-            raise RankError(f"the ranks make different calls, but all have to make the same in one order. {said}")
+            raise RankError(f"the ranks make different calls, but all have to make the same in one order. {said}", True)
 
     def abort(self, status: int) -> None:
         """End all ranks at once."""
         self._mpi.COMM_WORLD.Abort(status)
+
+
+def _share_of_cores(own: set[int], everyone: list[set[int]]) -> int:
+    """Cores for this process, if each of its machine has such ``own``: a launcher may have given each its own."""
+    return max(1, min(len(own), len(set().union(*everyone)) // len(everyone)))
 
 
 def _wide(dtype: np.dtype[Any]) -> type:

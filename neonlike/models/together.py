@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from neonlike.checks import brief
 from neonlike.distributed.agreement import agree
 from neonlike.distributed.gradients import RankSum
 from neonlike.models.progress import data_id
@@ -50,7 +49,7 @@ class Together:
             "model": str(model),
             "parameters": [(p.shape, p.dtype.name) for (p, _), _ in get_param_list(model.layers_to_optimize)],
             "cost": type(model.cost).__name__,
-            "optimizer": brief(model.optimizer.get_description() if isinstance(model.optimizer, Optimizer) else None),
+            "optimizer": _text(model.optimizer),
             "number of epochs": num_epochs,
             "epochs done": model.epoch_index,
             "number of samples": dataset.ndata,
@@ -99,6 +98,14 @@ def _sums(optimizer: Any) -> bool:
     if isinstance(optimizer, MultiOptimizer):
         return all(map(_sums, optimizer.optimizer_mapping.values()))
     return not isinstance(optimizer, LossScaling) or _sums(optimizer.optimizer)
+
+
+def _text(optimizer: Any) -> str:
+    """The class of an optimizer with its arguments, a line each; of a user's own the class."""
+    if not isinstance(optimizer, Optimizer):
+        return type(optimizer).__name__
+    config = optimizer.get_description(skip=("name",))["config"]
+    return "\n".join([type(optimizer).__name__, *(f"{name} = {value}" for name, value in sorted(config.items()))])
 
 
 def _state(be: Any) -> str:

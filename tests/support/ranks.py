@@ -21,6 +21,11 @@ class OneOf(Ranks):
         self.rank, self.size, self.local_rank = rank, size, rank
 
 
+def rank_environment(**variables: str) -> dict[str, str]:
+    """The environment of ranks: one thread each, the package from here."""
+    return {**os.environ, "PYTHONPATH": str(ROOT), "NEONLIKE_NUM_THREADS": "1", **variables}
+
+
 def run_ranks(
     count: int, program: str, *arguments: Any, folder: Path | None = None, timeout: float = 240, **variables: str
 ) -> subprocess.CompletedProcess[str]:
@@ -31,11 +36,8 @@ def run_ranks(
     subprocess.TimeoutExpired
         If it takes longer than ``timeout`` seconds.
     """
-
-
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "NEONLIKE_NUM_THREADS": "1", **variables}
     command = [MPIEXEC, "-n", count, sys.executable, "-c", program, *arguments]
     return subprocess.run(
-        [str(part) for part in command], cwd=folder, env=environment, timeout=timeout, capture_output=True, text=True,
-        check=False,
+        [str(part) for part in command], cwd=folder, env=rank_environment(**variables), timeout=timeout,
+        capture_output=True, text=True, check=False,
     )  # fmt: skip

@@ -1,7 +1,7 @@
 """How many threads there are, and the worker threads of NumPy blocks: NumPy releases the interpreter lock in its loops.
 
 The number is the process's: the one chosen by code (``be.num_threads = 4``), else ``NEONLIKE_NUM_THREADS``, else
-``OMP_NUM_THREADS``, else the number of cores. The environment is read when a backend is made; kernels ask many thousand
+``OMP_NUM_THREADS``, else the number of cores, of which ranks of one machine have equal shares. The environment is read when a backend is made; kernels ask many thousand
 times a second. How work is cut into groups does not depend on it, so neither do results.
 """
 
@@ -23,6 +23,8 @@ _count = 0
 """The number in force; 0 until it is first asked for."""
 _chosen: int | None = None
 """The one that code chose."""
+_share: int | None = None
+"""Cores of this process, where several share a machine; None: all."""
 
 
 def thread_count() -> int:
@@ -37,6 +39,13 @@ def choose(count: int | None) -> None:
     refresh()
 
 
+def share_cores(count: int | None) -> None:
+    """Take ``count`` for the number of cores, as other processes have the rest; None: all are this process's."""
+    global _share
+    _share = count
+    refresh()
+
+
 def refresh() -> int:
     """The number of threads, after a new look at the environment.
 
@@ -47,18 +56,19 @@ def refresh() -> int:
     """
     global _count
     before = _count
-    _count = _chosen or settings.NUM_THREADS.get() or settings.OMP_NUM_THREADS.get() or _cores()
+    _count = _chosen or settings.NUM_THREADS.get() or settings.OMP_NUM_THREADS.get() or _share or len(cores())
     if before not in (0, _count):
         for forget in when_changed:
             forget()
     return _count
 
 
-def _cores() -> int:
+def cores() -> set[int]:
+    """The cores that this process may run on."""
     try:
-        return len(os.sched_getaffinity(0))
+        return os.sched_getaffinity(0)
     except AttributeError:  # not on this system
-        return os.cpu_count() or 1
+        return set(range(os.cpu_count() or 1))
 
 
 def parallel(function: Callable[[Any], None], items: Sequence[Any]) -> None:
