@@ -23,6 +23,7 @@ Step = Callable[[], object]
 def ours(net: Net) -> tuple[Step, Callable[[], None], bool]:
     """A step as ``Model.fit`` makes it; what waits for all ranks; whether this one is the first."""
     from _nets_ours import Training
+
     from neonlike.backends import gen_backend
     from neonlike.models.together import Together
 

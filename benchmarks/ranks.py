@@ -61,7 +61,8 @@ def measure(contender: str, name: str) -> float:
         return _by_hand(command, environment)
     if contender in (SEVERAL, LAUNCHED):
         command = [str(MPIEXEC), "-n", str(RANKS if contender == SEVERAL else 1), *command]
-    return _figure(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+    pipe = subprocess.PIPE
+    return _figure(subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True))
 
 
 def _by_hand(command: list[str], environment: dict[str, str]) -> float:
@@ -91,7 +92,7 @@ def _figure(process: subprocess.Popen[str]) -> float:
 
 
 def verdicts(name: str, found: dict[str, list[float]]) -> list[str]:
-    """Which targets were met."""
+    """A line for each target, with what was measured."""
     ratio = _ratios(found)
     lines = [f"{name}: one rank under mpiexec takes {ratio[LAUNCHED, ONE]:.3f} times as long (target {LAUNCH_TARGET})"]
     target = f" (target {SPEEDUPS[name]})" if name in SPEEDUPS else ""

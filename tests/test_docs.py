@@ -83,7 +83,8 @@ def test_what_the_page_calls_internal_is_no_method() -> None:
         name for name, (made_by, *_) in cells(docs.page(OPS.values())).items() if made_by == "(internal)"
     ]
     assert "untake" in internal
-    assert [name for name in internal if hasattr(Backend, name)] == []
+    of_ranks = {"broadcast"}  # the method sends a tensor to other processes
+    assert [name for name in internal if hasattr(Backend, name) and name not in of_ranks] == []
 
 
 def test_composed_functions_are_shown_as_they_are() -> None:

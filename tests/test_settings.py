@@ -54,6 +54,8 @@ WRONG = {
     "NEONLIKE_CONTRACT": ("fast",),
     "NEONLIKE_BACKEND": ("cuda", "1"),
     "NEONLIKE_COMPAT_FORCE": ("true",),
+    "NEONLIKE_MPI_OUTPUT": ("none",),
+    "NEONLIKE_MPI_CHECK": ("yes",),
 }
 
 

@@ -61,8 +61,8 @@ def gen_backend(
     deterministic_update, deterministic
         Deprecated and ignored, as in neon.
     distributed : bool or None
-        Train with the other ranks of the program (docs/distributed.md). None: if an MPI launcher such as ``mpiexec`` has
-        started several; False: alone; True: by MPI in any case.
+        Train with the other ranks of the program (docs/distributed.md). None: if an MPI launcher such as ``mpiexec``
+        has started several; False: alone; True: by MPI in any case.
     **options
         Further arguments of the backend, such as ``bench=True`` (see :class:`~neonlike.backends.backend.Backend`).
 

@@ -70,7 +70,7 @@ class MpiRanks(Ranks):
         return found
 
     def tell(self, thing: Any) -> list[Any]:
-        """What each rank has given, by rank: any object that can be pickled."""
+        """Exchange objects that can be pickled; returns those of all ranks, by rank."""
         with self._call("tell"):
             found: list[Any] = self._comm.allgather(thing)
         return found

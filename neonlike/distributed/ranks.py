@@ -43,7 +43,7 @@ class Ranks:
         return array[np.newaxis].copy()
 
     def tell(self, thing: Any) -> list[Any]:
-        """What each rank has given, by rank: any object that can be pickled."""
+        """Exchange objects that can be pickled; returns those of all ranks, by rank."""
         return [thing]
 
     def barrier(self) -> None:

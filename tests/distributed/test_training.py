@@ -17,7 +17,7 @@ TOLERANCE = 2e-5
 
 
 def trained(ranks: int, path: Path, *names: str, **variables: str) -> dict[str, np.ndarray]:
-    """What the trainings write on so many ranks."""
+    """Run trainings on so many ranks; returns the arrays that they write."""
     launcher = [str(MPIEXEC), "-n", str(ranks)] if ranks > 1 else []
     command = [*launcher, sys.executable, "-m", "tests.distributed.training", *names, str(path)]
     done = subprocess.run(

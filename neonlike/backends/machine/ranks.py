@@ -1,4 +1,4 @@
-"""What the ranks of a program do together: sums, copies and barriers; see :mod:`neonlike.distributed`."""
+"""Collective operations of the ranks of a program: sums, copies and barriers; see :mod:`neonlike.distributed`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """How many threads there are, and the worker threads of NumPy blocks: NumPy releases the interpreter lock in its loops.
 
 The number is the process's: the one chosen by code (``be.num_threads = 4``), else ``NEONLIKE_NUM_THREADS``, else
-``OMP_NUM_THREADS``, else the number of cores, of which ranks of one machine have equal shares. The environment is read when a backend is made; kernels ask many thousand
-times a second. How work is cut into groups does not depend on it, so neither do results.
+``OMP_NUM_THREADS``, else the number of cores, of which ranks on one machine have equal shares. The environment is read
+when a backend is made; kernels ask many thousand times a second. How work is cut into groups does not depend on it, so
+neither do results.
 """
 
 from __future__ import annotations

@@ -188,7 +188,8 @@ class BatchNormFamily(Family):
 
         def run() -> KernelCall | None:
             if self._is_synchronised and not inference:
-                return synchronised.forward(self, request, operands.tensors)
+                synchronised.forward(self, request, operands.tensors)
+                return None
             return self._fprop_bn(request, *operands.tensors) if x.size else None
 
         flops = x.size * (_FLOPS_NORMALISE + (0 if inference else _FLOPS_STATISTICS))
@@ -208,7 +209,8 @@ class BatchNormFamily(Family):
 
         def run() -> KernelCall | None:
             if self._is_synchronised:
-                return synchronised.backward(self, request, operands.tensors)
+                synchronised.backward(self, request, operands.tensors)
+                return None
             return self._bprop_bn(request, *operands.tensors) if x.size else None
 
         read = x.nbytes + sum(tensor.nbytes for tensor in others.values())

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from neonlike.backends.primitives.batchnorm.definition import BatchNormBackward, BatchNormForward
 from neonlike.errors import ArgumentError
 from neonlike.optree.arrange import reshape
