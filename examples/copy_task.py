@@ -36,15 +36,16 @@ STEPS = 5
 class Sequences(NervanaDataIterator):
     """Random sequences of letters, as the inputs of both networks and as their targets.
 
-    Column t*N + n of a batch is letter t of sequence n, with a 1 in its row.
+    Column t*N + n of a batch is letter t of sequence n, with a 1 in its row. Ranks that mpiexec starts draw the same
+    letters, and each yields its columns of a batch.
     """
 
-    shape = (len(LETTERS), STEPS)
+    shape, shares = (len(LETTERS), STEPS), True
 
     def __init__(self, nbatches: int) -> None:
         super().__init__()
-        self.nbatches, self.ndata = nbatches, nbatches * self.be.bsz
-        self.letters = self.be.rng.randint(len(LETTERS), size=(nbatches, STEPS, self.be.bsz))
+        self.nbatches, self.ndata = nbatches, nbatches * self.be.batch_size
+        self.letters = self.be.rng.randint(len(LETTERS), size=(nbatches, STEPS, self.be.batch_size))
         self.sequences = self.be.iobuf(self.shape)
         self.before = self.be.zeros_like(self.sequences)
 
@@ -52,7 +53,7 @@ class Sequences(NervanaDataIterator):
         """Do nothing: every epoch begins with the first batch."""
 
     def __iter__(self) -> Iterator[Any]:
-        for letters in self.letters:
+        for letters in self.letters[:, :, self.be.own_columns]:
             indices = self.be.array(letters.reshape(1, -1), dtype=np.int32)
             self.sequences[:] = self.be.onehot(indices, axis=0)
             self.before[:, self.be.bsz :] = self.sequences[:, : -self.be.bsz]  # the first step reads zeros

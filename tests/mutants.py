@@ -149,6 +149,7 @@ TESTS = {
         "tasks": "data: tasks",
         "images": "data: images image_folder captions",
         "downloads": "data: fetch",
+        "ranks": "data: ranks sharing models: few_samples",
         "conv": "backends/primitives/conv: few conv_calls backends/geometry: conv_geometry backends/primitives/conv: "
         "depthwise maps shapes winograd conv kernels",
         "conv_cuda": "backends/gpu/primitives/conv: conv",

@@ -41,7 +41,8 @@ def checksum(arrays: Sequence[np.ndarray]) -> int:
 class ArrayIterator(CyclicIterator):
     """Batches from arrays kept entirely on the backend; they move when another backend becomes current.
 
-    The last batch of an epoch is completed with the first samples, and the next epoch starts after them.
+    The last batch of an epoch is completed with the first samples, and the next epoch starts after them. Each of
+    several ranks keeps all data, and copies its columns of a batch.
 
     Parameters
     ----------
@@ -66,6 +67,8 @@ class ArrayIterator(CyclicIterator):
     MissingArgument
         If labels are given without ``nclass``.
     """
+
+    shares = True
 
     def __init__(
         self,
@@ -155,10 +158,10 @@ class ArrayIterator(CyclicIterator):
         self._allocate_buffers()
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
-        bsz = self._batch_size()
+        self._batch_size()
         if self.Xbuf[0].backend is not self.be:
             self._move()
-        if self.Xbuf[0].shape[1] != bsz:  # the batch size was changed
+        if self.Xbuf[0].shape[1] != self.be.bsz:  # the batch size was changed
             self._check_size(self.ndata)
             self._allocate_buffers()
         for first in self._firsts():

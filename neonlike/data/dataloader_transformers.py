@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from neonlike.data.protocol import NervanaDataIterator
+from neonlike.data.sharing import shares_batches
 from neonlike.errors import ArgumentError, NotDefined
 from neonlike.util.atomic import replacing
 from neonlike.util.persist import expand
@@ -52,6 +53,11 @@ class DataLoaderTransformer(NervanaDataIterator):
         if name == "dataloader":  # not constructed yet
             raise AttributeError(name)
         return getattr(self.dataloader, name)
+
+    @property
+    def shares(self) -> bool:  # type: ignore[override]
+        """Whether several ranks share the loader's batches."""
+        return shares_batches(self.dataloader)
 
     def reset(self) -> None:
         """Restart at the first sample."""
@@ -222,11 +228,11 @@ class DumpImage(DataLoaderTransformer):
     Parameters
     ----------
     image_index : int
-        Which image of the batch.
+        Which image of the batch; of several ranks, the one that has it saves it.
     outshape : tuple
         Its shape ``(C, H, W)``, C = 1 or 3; values go from 0 to 255.
     output_directory : path, optional
-        Folder, created if missing; a new temporary one by default. The attribute holds its path.
+        Folder, created if missing; a new temporary one by default, of each rank. The attribute holds its path.
         """
 
     def __init__(
@@ -240,15 +246,28 @@ class DumpImage(DataLoaderTransformer):
 
     def transform(self, t: Any) -> Any:
         """Return ``t`` itself."""
-        pixels = t[:, self.image_index].get()
+        column = self._own_column(t.shape[1])
+        if column is not None:
+            self._save(t[:, column].get())
+        self._count += 1
+        return t
+
+    def _own_column(self, columns: int) -> int | None:
+        """Column of the image on this rank; None if another rank has it."""
+        ranks = self.be.ranks
+        total = columns * ranks.size
+        if not -total <= self.image_index < total:
+            raise ArgumentError(f"DumpImage: image_index={self.image_index}, but a batch has {total} images")
+        rank, column = divmod(self.image_index % total, columns)
+        return column if rank == ranks.rank else None
+
+    def _save(self, pixels: np.ndarray) -> None:
         if pixels.size != math.prod(self.outshape):
             raise ArgumentError(f"DumpImage: outshape={self.outshape}, but an image has {pixels.size} values")
         image = np.clip(np.rint(pixels), 0, 255).astype(np.uint8).reshape(self.outshape).transpose(1, 2, 0)
         os.makedirs(self.output_directory, exist_ok=True)
         with replacing(os.path.join(self.output_directory, f"{self._count}.png")) as file:
             file.write(encode_png(image[:, :, 0] if image.shape[2] == 1 else np.ascontiguousarray(image)))
-        self._count += 1
-        return t
 
 
 def _is_floating(t: Any) -> bool:

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from neonlike.data.protocol import NervanaDataIterator, columns
+from neonlike.data.protocol import ArrayShapeError, NervanaDataIterator, columns
+from neonlike.data.sharing import shares_batches
 from neonlike.errors import ArgumentTypeError
 
 __all__ = ["DataLoaderAdapter"]
@@ -15,6 +16,10 @@ __all__ = ["DataLoaderAdapter"]
 
 class DataLoaderAdapter(NervanaDataIterator):
     """Yields a tensor ``(features, N)``, in the array's dtype, for each array ``(N, ...)`` of a batch.
+
+    Each of several ranks copies its rows of a batch of ``be.batch_size`` samples. The loader has to yield the same
+    batches on all ranks: in the order of its files, or shuffled by a fixed seed. One that yields the rank's rows alone
+    has the class attribute ``shares = True``.
 
     Parameters
     ----------
@@ -27,9 +32,15 @@ class DataLoaderAdapter(NervanaDataIterator):
     ----------
     shape : tuple
         Shape of a sample of the first array.
+
+    Raises
+    ------
+    ArrayShapeError
+        If there are several ranks, and a batch of the loader is not of all of them.
     """
 
     from_description = False
+    shares = True
 
     def __init__(self, dataloader: Any) -> None:
         super().__init__()
@@ -58,8 +69,20 @@ class DataLoaderAdapter(NervanaDataIterator):
         self.dataloader.reset()
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        whole = self.be.num_ranks == 1 or shares_batches(self.dataloader)
         for batch in self.dataloader:
-            yield tuple(self._to_device(i, array) for i, array in enumerate(_arrays(batch)))
+            arrays = _arrays(batch) if whole else map(self._own_rows, _arrays(batch))
+            yield tuple(self._to_device(i, array) for i, array in enumerate(arrays))
+
+    def _own_rows(self, array: np.ndarray) -> np.ndarray:
+        """This rank's rows of an array of all ranks."""
+        if len(array) != self.be.batch_size:
+            raise ArrayShapeError(
+                f"DataLoaderAdapter: a batch has {len(array)} samples, but {self.be.num_ranks} ranks share "
+                f"be.batch_size={self.be.batch_size}; let the loader yield so many, the same on all ranks, or this "
+                "rank's be.bsz alone, with shares = True in its class"
+            )
+        return array[self.be.own_columns]
 
     def _to_device(self, position: int, array: np.ndarray) -> Any:
         host = columns(array, array.dtype)

@@ -33,7 +33,8 @@ __all__ = ["HDF5Iterator", "HDF5IteratorAutoencoder", "HDF5IteratorOneHot"]
 class HDF5Iterator(HostIterator, CyclicIterator):
     """Batches from an HDF5 file: inputs, with the dataset ``output`` as targets (None if it is missing).
 
-    The last batch of an epoch is completed with the first samples, and the next epoch starts after them.
+    The last batch of an epoch is completed with the first samples, and the next epoch starts after them. Each of
+    several ranks reads its rows of the file alone.
 
     Parameters
     ----------
@@ -55,6 +56,7 @@ class HDF5Iterator(HostIterator, CyclicIterator):
     """
 
     from_description = False  # construction opens a file
+    shares = True
 
     def __init__(self, hdf_filename: str | os.PathLike[str], name: str | None = None) -> None:
         super().__init__(name=name)

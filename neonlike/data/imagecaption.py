@@ -128,7 +128,7 @@ class _Captions(HostIterator):
 
     def prob_to_word(self, prob: np.ndarray) -> list[str]:
         """Convert probabilities ``(vocab_size, T*N)`` to sentences: the likeliest words up to the end token."""
-        best = np.asarray(prob).argmax(axis=0).reshape(-1, self._batch_size())
+        best = np.asarray(prob).argmax(axis=0).reshape(-1, self.be.bsz)
         return [self._sentence(column) for column in best.T]
 
     def _sentence(self, numbers: Sequence[int]) -> str:
@@ -173,6 +173,8 @@ class ImageCaption(DrawsEachEpoch, _Captions):
         ``[(4096, 1), (vocab_size, max_sentence_length)]``.
     """
 
+    shares = True
+
     def __init__(self, path: str | os.PathLike[str], max_images: int = -1) -> None:
         super().__init__(path, max_images)
         self._samples = [(image["row"], words) for image in self.images for words in image["sentences"]]
@@ -199,11 +201,11 @@ class ImageCaption(DrawsEachEpoch, _Captions):
     def host_batches(self) -> Iterator[Any]:
         """Features, and word numbers of inputs and targets ``(T, N)``, −1 for no word."""
         order = np.random.RandomState(self.epoch_seed).permutation(self.ndata)
-        bsz, longest = self._batch_size(), self.max_sentence_length
+        size, own, longest = self._batch_size(), self.be.own_columns, self.max_sentence_length
         for batch in range(self.nbatches):
-            chosen = [self._samples[i] for i in order[batch * bsz : (batch + 1) * bsz]]
-            inputs = np.full((longest, bsz), -1, np.int32)
-            targets = np.full((longest + 1, bsz), -1, np.int32)
+            chosen = [self._samples[i] for i in order[batch * size :][own]]
+            inputs = np.full((longest, len(chosen)), -1, np.int32)
+            targets = np.full((longest + 1, len(chosen)), -1, np.int32)
             for column, (_, words) in enumerate(chosen):
                 numbers = self._numbers(words)
                 inputs[: len(numbers), column] = targets[: len(numbers), column] = numbers
@@ -233,6 +235,8 @@ class ImageCaptionTest(_Captions):
         Maximum number of images; −1: all.
     """
 
+    shares = True
+
     def __init__(self, path: str | os.PathLike[str], max_images: int = -1) -> None:
         super().__init__(path, max_images)
         self.ndata = len(self.images)
@@ -249,10 +253,10 @@ class ImageCaptionTest(_Captions):
 
     def host_batches(self) -> Iterator[Any]:
         """Features, and the reference sentences of each image."""
-        bsz = self._batch_size()
-        for first in range(0, self.ndata, bsz):
-            chosen = self.images[first : first + bsz]
-            features = np.zeros((bsz, self.image_size), np.float32)
+        own = self.be.own_columns
+        for first in range(0, self.ndata, self._batch_size()):
+            chosen = self.images[first + own.start : first + own.stop]
+            features = np.zeros((own.stop - own.start, self.image_size), np.float32)
             features[: len(chosen)] = self.features[[image["row"] for image in chosen]]
             yield features, [[" ".join(words) for words in image["sentences"]] for image in chosen]
 
@@ -264,23 +268,24 @@ class ImageCaptionTest(_Captions):
         return (self.dev_image, self.dev_sentence), sentences
 
     def predict(self, model: Any) -> tuple[list[str], list[list[str]]]:
-        """Describe each image with the likeliest word at each step.
+        """Describe each image with the likeliest word at each step; several ranks tell each other their sentences.
 
         Returns
         -------
         sents, targets
             A generated sentence for each image, and its reference sentences.
         """
-        sents: list[str] = []
-        targets: list[list[str]] = []
+        batches: list[list[tuple[str, list[str]]]] = []
         for inputs, sentences in self:
-            sents += [self._sentence(numbers) for numbers in self._describe(model, inputs)[: len(sentences)]]
-            targets += sentences
-        return sents, targets
+            sents = map(self._sentence, self._describe(model, inputs))
+            batches.append(list(zip(sents, sentences)))
+        by_rank = self.be.ranks.tell(batches)
+        found = [pair for parts in zip(*by_rank, strict=True) for part in parts for pair in part]
+        return [sentence for sentence, _ in found], [references for _, references in found]
 
     def _describe(self, model: Any, inputs: Any) -> np.ndarray:
         """Word numbers ``(N, T)`` for a batch."""
-        bsz = self._batch_size()
+        bsz = self.be.bsz
         numbers = np.full((self.max_sentence_length, bsz), -1, np.int32)
         for step in range(self.max_sentence_length):
             self._set_words(self.dev_sentence, self.dev_numbers, numbers)

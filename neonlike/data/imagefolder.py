@@ -21,7 +21,8 @@ class ImageFolder(DrawsEachEpoch, HostIterator, CyclicIterator):
 
     Files are ``path/<class>/<image>``; classes are numbered in alphabetical order. Needs Pillow. A thread reads ahead
     if wrapped in :class:`neonlike.data.Prefetch`. Values are 0 to 255; the wrappers of
-    :mod:`neonlike.data.dataloader_transformers` convert them. Random draws follow the backend's seed.
+    :mod:`neonlike.data.dataloader_transformers` convert them. Random draws follow the backend's seed. Each of several
+    ranks reads its images alone, augmented as a process alone augments them.
 
     Parameters
     ----------
@@ -50,6 +51,7 @@ class ImageFolder(DrawsEachEpoch, HostIterator, CyclicIterator):
     """
 
     from_description = False  # construction reads a folder
+    shares = True
 
     def __init__(
         self,
@@ -94,9 +96,12 @@ class ImageFolder(DrawsEachEpoch, HostIterator, CyclicIterator):
         """Images ``(C*H*W, N)`` and labels ``(1, N)``."""
         rng = np.random.RandomState(self.epoch_seed)
         order = rng.permutation(self.ndata) if self.shuffle else np.arange(self.ndata)
+        own = self.be.own_columns
         for first in self._firsts():
             chosen = np.concatenate([order[samples] for _, samples in self._pieces(first)])
+            self.augmentation.skip(own.start, rng)
             images = np.stack([self.augmentation.read(self._files[i], rng) for i in chosen])
+            self.augmentation.skip(self._batch_size() - own.stop, rng)
             yield columns(images, self._dtype), self._labels[chosen].reshape(1, -1)
 
     def send_ahead(self, batch: Any, send: Callable[[Any], Any]) -> Any:

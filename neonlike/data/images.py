@@ -123,6 +123,16 @@ class Augmentation:
             raise ArgumentError(f"height={self.height}, width={self.width}; expected at least one pixel")
 
     @property
+    def draws(self) -> int:
+        """Numbers that :meth:`read` draws for an image, whatever that has."""
+        factors = sum(span != (1.0, 1.0) for span in (self.brightness, self.contrast, self.saturation))
+        return 2 + (not self.center) * 2 + bool(self.flip_enable) + factors
+
+    def skip(self, images: int, rng: np.random.RandomState) -> None:
+        """Draw the numbers of so many images that another rank reads."""
+        rng.uniform(size=images * self.draws)
+
+    @property
     def shape(self) -> tuple[int, int, int]:
         """Shape of the resulting images."""
         return self.channels, self.height, self.width

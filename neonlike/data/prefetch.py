@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from neonlike.data.protocol import HostIterator, NervanaDataIterator
+from neonlike.data.sharing import shares_batches
 from neonlike.errors import ArgumentError, ArgumentTypeError
 
 _END = object()
@@ -59,6 +60,11 @@ class Prefetch(NervanaDataIterator):
         if name in ("iterator", "__setstate__"):  # not constructed yet
             raise AttributeError(name)
         return getattr(self.iterator, name)
+
+    @property
+    def shares(self) -> bool:  # type: ignore[override]
+        """Whether several ranks share the iterator's batches."""
+        return shares_batches(self.iterator)
 
     def reset(self) -> None:
         """Restart at the first sample."""

@@ -1,6 +1,9 @@
 """The protocol of data iterators, and base classes for cyclic and host-side iterators.
 
 An iterator yields ``(inputs, targets)`` as tensors ``(features, N)`` in buffers that the next batch **reuses**.
+
+Several ranks (docs/distributed.md) share each batch: samples, batches and positions are counted over all ranks, and
+each rank reads and yields its columns alone, ``be.own_columns``.
 """
 
 from __future__ import annotations
@@ -44,10 +47,15 @@ class NervanaDataIterator(NervanaObject):
     shape : int, tuple or list of these
         Shape of the input(s) without the batch, for configuring a network.
     ndata : int
-        Samples.
+        Samples, of all ranks together.
     nbatches : int
-        Batches of the coming epoch.
+        Batches of the coming epoch, the same on all ranks.
+    shares : bool
+        Whether each of several ranks reads its columns of each batch alone. A class that defines ``__iter__`` or
+        ``host_batches`` has to say it again (:func:`neonlike.data.sharing.require_shares`).
     """
+
+    shares: bool = False
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__(name=name)
@@ -71,11 +79,13 @@ class NervanaDataIterator(NervanaObject):
         return 0
 
     def _batch_size(self) -> int:
-        if not (bsz := self.require_backend().bsz):
+        """Samples in a batch of all ranks together."""
+        be = self.require_backend()
+        if not (size := be.batch_size):
             raise ArgumentError(
-                f"{self.classnm}: the backend's batch size is {bsz}; give gen_backend(batch_size=...) or set be.bsz"
+                f"{self.classnm}: the backend's batch size is {be.bsz}; give gen_backend(batch_size=...) or set be.bsz"
             )
-        return int(bsz)
+        return size
 
     def _check_size(self, ndata: int) -> None:
         """Raise unless there are enough samples for a batch."""
@@ -138,10 +148,12 @@ class CyclicIterator(NervanaDataIterator):
         return range(self.start, self.ndata, self._batch_size())
 
     def _pieces(self, first: int) -> list[tuple[slice, slice]]:
-        """Pieces of the batch that starts at sample ``first``: columns and their samples."""
-        bsz, pieces, column, sample = self._batch_size(), [], 0, first
+        """Pieces of this rank's part of the batch that starts at sample ``first``: columns and their samples."""
+        be, ndata, pieces, column = self.be, self.ndata, [], 0
+        bsz = be.bsz
+        sample = (first + be.ranks.rank * bsz) % ndata
         while column < bsz:
-            count = min(bsz - column, self.ndata - sample)
+            count = min(bsz - column, ndata - sample)
             pieces.append((slice(column, column + count), slice(sample, sample + count)))
             column, sample = column + count, 0
         return pieces
@@ -161,7 +173,7 @@ class HostIterator(NervanaDataIterator):
     changed.
     """
 
-    _made_for: tuple[Any, int] | None = None
+    _made_for: tuple[Any, int, int] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_made_for": None}  # backends cannot be copied
@@ -198,10 +210,10 @@ class HostIterator(NervanaDataIterator):
 
     def allocate(self) -> None:
         """Allocate the buffers, unless they exist for the current backend and batch size."""
-        be, bsz = self.require_backend(), self._batch_size()
-        if self._made_for is None or self._made_for[0] is not be or self._made_for[1] != bsz:
+        be, bsz, total = self.require_backend(), int(self.be.bsz or 0), self._batch_size()
+        if self._made_for is None or self._made_for[0] is not be or self._made_for[1:] != (bsz, total):
             self.allocate_buffers()
-            self._made_for = (be, bsz)
+            self._made_for = be, bsz, total
 
     def prepare_epoch(self) -> None:
         """Called in the training thread before an epoch."""

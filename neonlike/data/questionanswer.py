@@ -41,6 +41,8 @@ class QA(DrawsEachEpoch):
         ``[(words of a story, 1), (words of a question, 1)]``.
     """
 
+    shares = True
+
     def __init__(self, story: np.ndarray, query: np.ndarray, answer: np.ndarray) -> None:
         super().__init__()
         self.story, self.query, self.answer = (np.asarray(part) for part in (story, query, answer))
@@ -74,9 +76,9 @@ class QA(DrawsEachEpoch):
     def host_batches(self) -> Iterator[Any]:
         """Stories, questions and answers, ``(N, ...)`` each."""
         order = np.random.RandomState(self.epoch_seed).permutation(self.ndata)
-        bsz = self._batch_size()
+        size, own = self._batch_size(), self.be.own_columns
         for batch in range(self.nbatches):
-            chosen = order[batch * bsz : (batch + 1) * bsz]
+            chosen = order[batch * size :][own]
             yield self.story[chosen], self.query[chosen], self.answer[chosen]
 
     def load(self, batch: Any) -> tuple[tuple[Any, Any], Any]:

@@ -39,7 +39,7 @@ def read_text(who: str, path: str | os.PathLike[str]) -> str:
 
 
 class TokenSequences(HostIterator):
-    """Base of iterators over sequences of token numbers, stored on the host as ``(N, nbatches, T)``.
+    """Base of iterators over sequences of token numbers, stored on the host as ``(N, nbatches, T)``, N of all ranks.
 
     Attributes
     ----------
@@ -57,6 +57,7 @@ class TokenSequences(HostIterator):
     """
 
     reverse_target = False
+    shares = True
 
     from_description = False  # construction reads files
 
@@ -82,7 +83,7 @@ class TokenSequences(HostIterator):
         self._arrange(self._batch_size())
 
     def arranged(self, bsz: int) -> tuple[np.ndarray, np.ndarray]:
-        """Inputs and targets, ``(bsz, nbatches, T)``, the latter before reversal."""
+        """Inputs and targets, ``(bsz, nbatches, T)``, the latter before reversal; ``bsz`` is that of all ranks."""
         raise NotImplementedError
 
     def _arrange(self, bsz: int) -> None:
@@ -111,8 +112,9 @@ class TokenSequences(HostIterator):
     def host_batches(self) -> Iterator[Any]:
         """Numbers of inputs and targets, ``(T, N)`` each."""
         targets = self.y[:, :, ::-1] if self.reverse_target else self.y
+        own = self.be.own_columns
         for batch in range(self.nbatches):
-            yield tuple(np.ascontiguousarray(part[:, batch].T, dtype=np.int32) for part in (self.X, targets))
+            yield tuple(np.ascontiguousarray(part[own, batch].T, dtype=np.int32) for part in (self.X, targets))
 
     def load(self, batch: Any) -> tuple[Any, Any]:
         """Load inputs, or pairs of inputs and previous targets, and one-hot targets to the backend."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from neonlike.checks import shown
 from neonlike.data.protocol import NervanaDataIterator
+from neonlike.data.sharing import shares_batches
 from neonlike.errors import ArgumentError, ArgumentTypeError, NotDefined
 from neonlike.nervanaobject import NervanaObject
 
@@ -21,16 +22,20 @@ BATCHES = 100
 class Task(NervanaObject):
     """Base of tasks: generates minibatches of sequences with equal lengths within each minibatch.
 
-    Random draws come from ``be.rng``.
+    Random draws come from ``be.rng``, which is in one state on all ranks. Each rank draws the numbers of the whole
+    batch and keeps its columns, as a task of yours has to do that says ``shares = True``.
 
     Attributes
     ----------
+    shares : bool
+        Whether :meth:`synthesize` makes the columns of this rank; a subclass that defines it has to say so again.
     nin, nout : int
         Number of values of an input and of an output per step.
     time_steps_max : int
         Number of steps of the longest sequence.
     """
 
+    shares: bool = False
     nin: int
     nout: int
     time_steps_max: int
@@ -61,7 +66,8 @@ class Task(NervanaObject):
 
     def _bits(self, length: int, size: int) -> np.ndarray:
         """Draw random bits, ``(length, size, N)``."""
-        return self.be.rng.randint(0, 2, (length, size, self.be.bsz)).astype(np.float32)
+        drawn = self.be.rng.randint(0, 2, (length, size, self.be.batch_size))
+        return drawn[:, :, self.be.own_columns].astype(np.float32)
 
 
 def _positive(task: Task, **sizes: int) -> None:
@@ -87,6 +93,8 @@ class CopyTask(Task):
     vec_size : int
         Bits per step.
     """
+
+    shares = True
 
     def __init__(self, seq_len_max: int, vec_size: int) -> None:
         super().__init__()
@@ -126,6 +134,8 @@ class RepeatCopyTask(Task):
         Bits per step.
     """
 
+    shares = True
+
     def __init__(self, seq_len_max: int, repeat_count_max: int, vec_size: int) -> None:
         super().__init__()
         _positive(self, seq_len_max=seq_len_max, repeat_count_max=repeat_count_max, vec_size=vec_size)
@@ -162,6 +172,8 @@ class PrioritySortTask(Task):
         Bits per step.
     """
 
+    shares = True
+
     def __init__(self, seq_len_max: int, vec_size: int) -> None:
         super().__init__()
         _positive(self, seq_len_max=seq_len_max, vec_size=vec_size)
@@ -176,7 +188,7 @@ class PrioritySortTask(Task):
         inputs, outputs = self.fetch_io(steps)
         shown, wanted = _by_steps(inputs, steps), _by_steps(outputs, steps)
         bits = self._bits(length, size)
-        priorities = self.be.rng.uniform(-1, 1, (length, self.be.bsz))
+        priorities = self.be.rng.uniform(-1, 1, (length, self.be.batch_size))[:, self.be.own_columns]
         shown[0, size + 1] = 1
         shown[1 : length + 1, :size] = bits
         shown[1 : length + 1, size] = priorities
@@ -217,11 +229,17 @@ class Ticker(NervanaDataIterator):
 
     @property
     def ndata(self) -> int:
-        """Number of sequences per epoch."""
+        """Number of sequences per epoch, of all ranks together."""
         return self.nbatches * self._batch_size()
 
+    @property
+    def shares(self) -> bool:  # type: ignore[override]
+        """Whether the task makes the columns of this rank alone."""
+        return shares_batches(self.task)
+
     def _allocate(self) -> None:
-        self._made_for = (self.be, self._batch_size())
+        self._batch_size()
+        self._made_for = self.be, self.be.bsz
         steps = self.task.time_steps_max
         self.dev_X = self.be.iobuf((self.task.nin, steps))
         self.dev_y = self.be.iobuf((self.task.nout, steps))
@@ -231,7 +249,7 @@ class Ticker(NervanaDataIterator):
         """Do nothing: there is no first sequence."""
 
     def __iter__(self) -> Iterator[tuple[Any, tuple[Any, Any]]]:
-        if self._made_for[0] is not self.be or self._made_for[1] != self._batch_size():
+        if self._made_for[0] is not self.be or self._made_for[1] != self.be.bsz:
             self._allocate()
         for batch in range(self.nbatches):
             self.batch_index = batch + 1

@@ -13,6 +13,7 @@ from neonlike.data import ArrayIterator
 from neonlike.initializers import Constant, GlorotUniform
 from neonlike.layers import LSTM, Affine, GeneralizedCost
 from neonlike.models import Model
+from neonlike.nervanaobject import NervanaObject
 from neonlike.optimizers import GradientDescentMomentum
 from neonlike.transforms import (
     CrossEntropyMulti,
@@ -25,6 +26,7 @@ from neonlike.transforms import (
     Tanh,
 )  # fmt: skip
 from tests.support.clusters import NCLASS, NIN, samples
+from tests.support.ranks import OneOf
 
 pytestmark = pytest.mark.backend
 
@@ -75,6 +77,33 @@ def test_columns_of_sequences(be: Any) -> None:
     expected = (y - t) * 4 / count
     expected[:, :, count:] = 0
     np.testing.assert_allclose(cost.get_errors(*flat).get().reshape(2, steps, 4), expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_columns_of_ranks(be: Any, size: int) -> None:
+    """Columns count by their place in the batch of all ranks; the last rank has none that count."""
+    steps, count = 3, 4
+    y, t = (np.random.default_rng(seed).normal(size=(2, steps, 6)) for seed in (1, 2))
+
+    def passed(columns: slice) -> tuple[float, np.ndarray]:
+        cost, here = GeneralizedCost(SumSquared()), NervanaObject.be
+        init = GlorotUniform()
+        cost.initialize(LSTM(2, init, init, activation=Tanh(), gate_activation=Logistic()).configure((2, steps)))
+        cost.count_samples(count)
+        flat = [here.array(x[:, :, columns].reshape(2, -1)) for x in (y, t)]
+        return cost.get_cost(*flat).item(), cost.get_errors(*flat).get().reshape(2, steps, -1)
+
+    gen_backend(be.backend_name, rng_seed=0, batch_size=6)
+    value, expected = passed(slice(0, 6))
+    values, errors = [], []
+    for rank in range(size):
+        here = gen_backend(be.backend_name, rng_seed=0, batch_size=6 // size)
+        here.ranks = OneOf(rank, size)
+        for results, result in zip((values, errors), passed(here.own_columns)):
+            results.append(result)
+    np.testing.assert_allclose(np.mean(values), value, rtol=1e-5)
+    np.testing.assert_allclose(np.concatenate(errors, axis=2), expected, rtol=1e-5, atol=1e-6)
+    assert not expected[:, :, count:].any() and (size == 2 or values[-1] == 0)
 
 
 def test_the_next_training_counts_all_columns_again(be: Any) -> None:

@@ -31,13 +31,17 @@ def download(name: str, module: str, old: str, new: str) -> Mutant:
     return data("downloads", name, module, old, new)
 
 
+def ranks(name: str, module: str, old: str, new: str) -> Mutant:
+    return data("ranks", name, module, old, new)
+
+
 MUTANTS = (
     batch("defect 32: an epoch that ends exactly does not start over", "protocol", ">= self.ndata:", "> self.ndata:"),
     batch("wrapped samples are the last ones", "protocol", "column, sample = column + count, 0", "column, sample = column + count, self.ndata - (bsz - column - count)"),
     batch("an abandoned epoch counts", "protocol", "self.start = after - self.ndata", "self.start = 1"),
     batch("a position beyond the data", "protocol", "0 <= start < self.ndata:", "0 <= start:"),
     batch("one-hot labels taken for labels", "dataiterator", "bool(nclass > 1) and", "False and"),
-    batch("buffers of the batch size before", "protocol", "or self._made_for[1] != bsz", ""),
+    batch("buffers of the batch size before", "protocol", "or self._made_for[1:] != (bsz, total)", ""),
     batch("mean added", "hdf5iterator", "self._centred - self.mean", "self._centred + self.mean"),
     batch("samples of another number of outputs", "hdf5iterator", "len(self.out) != self.ndata", "False"),
     batch("labels out of range", "protocol", " and labels.max() < nclass)", ")"),
@@ -84,4 +88,21 @@ MUTANTS = (
     download("a file that was cut off is taken", "fetch", "if total and _length(part) < total:", "if False:"),
     download("checksums are not compared", "fetch", "if summer.hexdigest() != expected.lower():", "if False:"),
     download("archives write anywhere", "datasets", "if os.path.commonpath([folder, target]) != folder:", "if False:"),
+    ranks("samples of the first rank for all", "protocol", "(first + be.ranks.rank * bsz) % ndata", "first % ndata"),
+    ranks("batches of one rank", "protocol", "if not (size := be.batch_size):", "if not (size := be.bsz):"),
+    ranks("numbers of images of the ranks before not drawn", "imagefolder", "            self.augmentation.skip(own.start, rng)\n", ""),
+    ranks("numbers of images of the ranks behind not drawn", "imagefolder", "            self.augmentation.skip(self._batch_size() - own.stop, rng)\n", ""),
+    ranks("numbers of the box not counted", "images", "(not self.center) * 2", "(not self.center)"),
+    ranks("sequences of the first rank for all", "sequences", "part[own, batch]", "part[: self.be.bsz, batch]"),
+    ranks("questions of the first rank for all", "questionanswer", "order[batch * size :][own]", "order[batch * size :][: self.be.bsz]"),
+    ranks("captions of the first rank for all", "imagecaption", "order[batch * size :][own]", "order[batch * size :][: self.be.bsz]"),
+    ranks("images to describe of the next rank, too", "imagecaption", "first + own.start : first + own.stop", "first + own.start : first + own.stop + 1"),
+    ranks("sentences of this rank alone", "imagecaption", "by_rank = self.be.ranks.tell(batches)", "by_rank = [batches]"),
+    ranks("each rank draws its bits alone", "ticker", "drawn[:, :, self.be.own_columns]", "drawn[:, :, : self.be.bsz]"),
+    ranks("rows of the first rank for all", "dataloaderadapter", "array[self.be.own_columns]", "array[: self.be.bsz]"),
+    ranks("rows of this rank are cut again", "dataloaderadapter", "self.be.num_ranks == 1 or shares_batches(self.dataloader)", "self.be.num_ranks == 1"),
+    ranks("each rank saves an image", "dataloader_transformers", "return column if rank == ranks.rank else None", "return column"),
+    ranks("a subclass with batches of its own inherits that they are shared", "sharing", "if not MAKERS.isdisjoint(vars(kind)):", "if False:"),
+    ranks("a wrapper shares what its iterator does not", "prefetch", "return shares_batches(self.iterator)", "return True"),
+    Mutant("ranks", "each rank counts the samples of the first", "neonlike/layers/core/cost.py", "weights[:, :, self.be.own_columns]", "weights[:, :, : self.be.bsz]"),
 )

@@ -39,6 +39,12 @@ class RanksFamily(Family):
         """Samples in a batch of all ranks together: ``be.bsz`` of each of them."""
         return int(self.bsz or 0) * self.ranks.size
 
+    @property
+    def own_columns(self) -> slice:
+        """Columns of a batch of all ranks together that this one has: ``be.bsz`` of ``be.batch_size``."""
+        size, rank = int(self.bsz or 0), self.ranks.rank
+        return slice(rank * size, (rank + 1) * size)
+
     def allreduce(self, tensor: Any, op: str = "sum") -> Any:
         """Replace ``tensor`` by its sum over all ranks, on every rank.
 
