@@ -193,8 +193,8 @@ class EarlyStopCallback(_OnLoss):
 class BatchNormTuneCallback(Callback):
     """Replace the running statistics of batch normalization by statistics of a data set under the current weights.
 
-    Statistics are means over minibatches; the variance is corrected by n / (n − 1) for n minibatches. Each rank's share
-    of a minibatch counts as one.
+    Statistics are means over minibatches; the variance is corrected by n / (n − 1) for n minibatches. With several
+    ranks they are means over all shares of minibatches.
 
     Parameters
     ----------
@@ -225,7 +225,6 @@ class BatchNormTuneCallback(Callback):
             for layer, rho in zip(layers, rates, strict=True):
                 layer.rho = rho
         average_statistics(model)
-        batches *= self.be.num_ranks
         if batches > 1:
             for layer in layers:
                 layer.gvar[:] = layer.gvar * (batches / (batches - 1))
