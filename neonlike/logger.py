@@ -96,6 +96,29 @@ logger = _make_logger()
 display = logger.display
 
 
+class ErrorsOfRank(logging.Filter):
+    """Lets errors of a rank pass, with its number before them; rank 0 logs what else they have in common."""
+
+    def __init__(self, rank: int) -> None:
+        super().__init__()
+        self.rank = rank
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether ``record`` is an error."""
+        is_error = record.levelno >= logging.ERROR and record.levelno != DISPLAY_LEVEL_NUM
+        if is_error:
+            record.msg = f"rank {self.rank}: {record.msg}"
+        return is_error
+
+
+def log_errors_of(rank: int) -> None:
+    """Log nothing but errors from now on, with the number of this process; rank 0 logs everything."""
+    for other in [one for one in logger.filters if isinstance(one, ErrorsOfRank)]:
+        logger.removeFilter(other)
+    if rank:
+        logger.addFilter(ErrorsOfRank(rank))
+
+
 def log_to(file: logging.Handler | None, console_level: int = logging.NOTSET) -> None:
     """Replace the library's handlers by ``file``, if given, and a console handler from ``console_level`` up.
 

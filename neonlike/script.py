@@ -14,7 +14,7 @@ from neonlike.checks import shown
 from neonlike.errors import ArgumentError, NeonlikeError
 from neonlike.models import Model
 from neonlike.nervanaobject import get_args
-from neonlike.util.argparser import NeonArgparser, bench_mode, check_rounding
+from neonlike.util.argparser import NeonArgparser, bench_mode, check_rounding, mpi_mode
 from neonlike.util.display_information import (
     display_cpu_information,
     display_model_params,
@@ -91,6 +91,7 @@ def train(args: Namespace, root: dict[str, Any]) -> Model:
         max_devices=args.max_devices,
         compat_mode=args.compat_mode,
         stochastic_round=args.rounding,
+        distributed=mpi_mode(args),
         **bench_mode(args),
     )
     if args.verbose >= TALKATIVE:

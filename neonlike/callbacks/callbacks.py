@@ -30,6 +30,7 @@ from neonlike.callbacks.recording import (
 from neonlike.callbacks.showing import MultiLabelStatsCallback, WatchTickerCallback
 from neonlike.callbacks.store import MARKERS, MemoryStore, new_dataset, open_store, records, restore
 from neonlike.checks import brief, shown
+from neonlike.distributed.first import by_first
 from neonlike.errors import ArgumentError, DTypeError
 from neonlike.logger import logger
 from neonlike.models.progress import Progress, check_epochs
@@ -73,7 +74,7 @@ class Callbacks(NervanaObject):
     train_set
         Not used; kept for compatibility.
     output_file : str, optional
-        HDF5 file for the records, overwritten; without it they stay in memory.
+        HDF5 file for the records, overwritten; without it they stay in memory, as on all ranks but the first.
     eval_freq : int, optional
         Interval in epochs between evaluations of the loss (and metric) on ``eval_set``.
     progress_bar : bool
@@ -130,7 +131,8 @@ class Callbacks(NervanaObject):
         self._model = _reference(model)
         self.stop_on_nan, self.output_file = stop_on_nan, output_file
         self.model_file, self.save_path = model_file, save_path
-        self.callback_data = open_store(output_file)
+        opened = by_first(lambda: open_store(output_file))
+        self.callback_data = MemoryStore() if opened is None else opened
         self.callbacks: list[Callback] = []
         self._at_begin: list[Callback] = []
         self._at_end: list[Callback] = []
@@ -211,7 +213,7 @@ class Callbacks(NervanaObject):
         done = int(markers[model.epoch_index - 1]) if 0 < model.epoch_index else 0
         markers.attrs["epochs_complete"] = model.epoch_index
         markers.attrs["minibatches_complete"] = done
-        per_epoch = max(-(-model.ndata // model.be.bsz), getattr(model, "nbatches", 0))
+        per_epoch = max(-(-model.ndata // model.be.batch_size), getattr(model, "nbatches", 0))
         config = data.require_group("config")
         config.attrs["total_minibatches"] = max(per_epoch * epochs, done + per_epoch * (epochs - model.epoch_index))
         config.attrs["total_epochs"] = epochs
@@ -231,8 +233,13 @@ class Callbacks(NervanaObject):
 
     def _open(self) -> Any:
         """Open the store; a file closed by an earlier training is opened again."""
-        if not self.callback_data and self.output_file is not None:
-            self.callback_data = open_store(self.output_file, "r+")
+
+        def reopen() -> None:
+            if not self.callback_data:
+                self.callback_data = open_store(self.output_file, "r+")
+
+        if self.output_file is not None:
+            by_first(reopen)
         return self.callback_data
 
     def _is_open(self) -> bool:
@@ -245,8 +252,9 @@ class Callbacks(NervanaObject):
         self._close()
 
     def _close(self) -> None:
-        self._progress = self.progress()
-        self.callback_data.close()
+        if self._is_open():
+            self._progress = self.progress()
+        by_first(self.callback_data.close)
 
     def on_epoch_begin(self, epoch: int) -> None:
         """Call the callbacks that are due."""
@@ -271,7 +279,7 @@ class Callbacks(NervanaObject):
         for callback in self.callbacks:
             if callback.should_fire(data, model, epoch, callback.epoch_freq):
                 callback.on_epoch_end(data, model, epoch)
-        data.flush()  # keeps the file readable if this process is killed
+        by_first(data.flush)  # keeps the file readable if this process is killed
 
     def on_minibatch_begin(self, epoch: int, minibatch: int) -> None:
         """Call the callbacks that are due."""
@@ -293,8 +301,7 @@ class Callbacks(NervanaObject):
         if self.save_path:
             logger.display("Training was interrupted; the model is saved to %s", self.save_path)
             self.model.save_params(os.fspath(self.save_path))
-        if self._is_open():
-            self._close()
+        self._close()
 
     # -- saving --------------------------------------------------------------------------------------------
 

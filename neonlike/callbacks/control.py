@@ -11,9 +11,11 @@ from typing import Any
 
 from neonlike.callbacks.callback import Callback, Frequency, recorded_at
 from neonlike.checks import brief
+from neonlike.distributed.first import by_first
 from neonlike.errors import ArgumentError, DTypeError
 from neonlike.layers.layer import BatchNorm
 from neonlike.logger import logger
+from neonlike.models.statistics import average_statistics
 from neonlike.util.persist import expand, is_plain, require_writable
 
 __public_module__ = "neonlike.callbacks.callbacks"
@@ -42,6 +44,9 @@ class SerializeModelCallback(Callback):
 
     def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
         """Check that the file can be written, before an epoch is lost."""
+        by_first(self._check_path)
+
+    def _check_path(self) -> None:
         require_writable(f"{self.classnm}: save_path", self.save_path)
         path = expand(self.save_path)
         if self.history > 1 and os.path.exists(path) and not os.path.isfile(path):
@@ -60,6 +65,13 @@ class SerializeModelCallback(Callback):
         if file not in self.checkpoint_files:
             self.checkpoint_files.append(file)  # before saving: the saved model must know its own file
         model.save_params(file)
+        kept = len(self.checkpoint_files) - self.history
+        old = [self.checkpoint_files.popleft() for _ in range(kept)]
+        by_first(lambda: self._rotate(path, file, old))
+
+    @staticmethod
+    def _rotate(path: str, file: str, old: list[str]) -> None:
+        """Let ``path`` be a link to the newest ``file``, and remove ``old`` ones."""
         link = f"{path}.new"
         try:
             if os.path.lexists(link):
@@ -69,8 +81,7 @@ class SerializeModelCallback(Callback):
         finally:
             if os.path.islink(link):
                 os.remove(link)
-        while len(self.checkpoint_files) > self.history:
-            oldest = self.checkpoint_files.popleft()
+        for oldest in old:
             if os.path.exists(oldest):
                 os.remove(oldest)
 
@@ -119,7 +130,7 @@ class SaveBestStateCallback(_OnLoss):
     def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
         """Check that a loss will be evaluated, and that the file can be written."""
         super().on_train_begin(callback_data, model, epochs)
-        require_writable(f"{self.classnm}: path", self.path)
+        by_first(lambda: require_writable(f"{self.classnm}: path", self.path))
 
     def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
         """Save the model if its loss is the lowest."""
@@ -182,7 +193,8 @@ class EarlyStopCallback(_OnLoss):
 class BatchNormTuneCallback(Callback):
     """Replace the running statistics of batch normalization by statistics of a data set under the current weights.
 
-    Statistics are means over minibatches; the variance is corrected by n / (n − 1) for n minibatches.
+    Statistics are means over minibatches; the variance is corrected by n / (n − 1) for n minibatches. With several
+    ranks they are means over all shares of minibatches.
 
     Parameters
     ----------
@@ -212,6 +224,7 @@ class BatchNormTuneCallback(Callback):
         finally:
             for layer, rho in zip(layers, rates, strict=True):
                 layer.rho = rho
+        average_statistics(model)
         if batches > 1:
             for layer in layers:
                 layer.gvar[:] = layer.gvar * (batches / (batches - 1))

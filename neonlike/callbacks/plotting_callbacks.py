@@ -9,6 +9,7 @@ import numpy as np
 
 from neonlike.callbacks.adversarial import require_gan
 from neonlike.callbacks.callback import Callback, Frequency
+from neonlike.distributed.first import by_first
 from neonlike.errors import ArgumentError, ShapeError
 from neonlike.util.atomic import replacing
 from neonlike.util.persist import ensure_dirs_exist, expand
@@ -82,7 +83,7 @@ class GANPlotCallback(Callback):
                 f"GANPlotCallback: hw={self.hw} and nchan={self.nchan} make images of {size} values, but the "
                 f"generator's have shape {shape}"
             )
-        ensure_dirs_exist(expand(self.filename))
+        by_first(lambda: ensure_dirs_exist(expand(self.filename)))
         self._course: list[tuple[int, float]] = []
 
     def on_minibatch_end(self, callback_data: Any, model: Any, epoch: int, minibatch: int) -> None:
@@ -90,7 +91,10 @@ class GANPlotCallback(Callback):
         self._course.append((model.gen_iter, -model.cost_dis.item()))
 
     def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
-        """Write all files."""
+        """Write all files, of what rank 0 has."""
+        by_first(lambda: self._write_all(model, epoch))
+
+    def _write_all(self, model: Any, epoch: int) -> None:
         self._write("training", self.training_picture())
         for name, batch in (("data", model.data_batch), ("noise", model.noise_batch)):
             self._write(f"{name}_{epoch:03d}", self.picture(batch.get()))

@@ -30,7 +30,7 @@ class RankSum:
     def __init__(self, ranks: Ranks, tensors: Iterable[Any], mean: bool = False) -> None:
         self._ranks, self._tensors, self._op = ranks, list(tensors), "mean" if mean else "sum"
         self._packs = {dtype: _Pack(tensors, dtype) for dtype, tensors in _by_dtype(self._tensors).items()}
-        if not all(tensor.live_host for tensor in self._tensors):
+        if not mean and not all(tensor.live_host for tensor in self._tensors):
             _warn_of_copies()
 
     def __call__(self) -> None:

@@ -9,6 +9,7 @@ from neonlike.distributed import faults
 from neonlike.distributed.mpi import MpiRanks
 from neonlike.distributed.ranks import ALONE, Ranks
 from neonlike.errors import MissingExtra
+from neonlike.logger import log_errors_of
 
 
 def ranks_of(distributed: bool | None) -> Ranks:
@@ -60,6 +61,8 @@ def _warn_if_apart(started: int) -> None:
 
 
 def silence(ranks: Ranks) -> None:
-    """Let rank 0 alone print, unless ``NEONLIKE_MPI_OUTPUT`` says that all may."""
-    if ranks.rank and settings.MPI_OUTPUT.get() == "first":
+    """Let rank 0 alone print and log, unless ``NEONLIKE_MPI_OUTPUT`` says that all may; all log their errors."""
+    others_too = settings.MPI_OUTPUT.get() == "all"
+    log_errors_of(0 if others_too else ranks.rank)
+    if ranks.rank and not others_too:
         faults.mute()

@@ -1,8 +1,13 @@
-"""Inference over a whole data set, for ``eval``, ``get_outputs`` and the evaluation loss."""
+"""Inference over a whole data set, for ``eval``, ``get_outputs`` and the evaluation loss.
+
+Several ranks evaluate a share of each batch each. Then they tell each other what they found, so that all return what a
+process alone would.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -11,12 +16,37 @@ from neonlike.backends.tensor import Tensor
 from neonlike.errors import ArgumentError
 from neonlike.models.arguments import DATASET_EXAMPLE, require
 from neonlike.models.beam import BeamSearch
+from neonlike.models.statistics import average_statistics
 from neonlike.optree import dialect
 from neonlike.optree.values import values
 
 
+def shares(model: Any, dataset: Any) -> Iterator[tuple[Any, Any, int, int]]:
+    """Yield this rank's share of each batch of a data set, from its start; all ranks have to go through it.
+
+    The last batch may be padded, by samples from the start of the data. A share of padding alone is left out.
+
+    Yields
+    ------
+    tuple
+        Inputs, targets, number of samples in them, and number of samples without padding.
+    """
+    average_statistics(model)
+    ranks, start = model.be.ranks, 0
+    dataset.reset()
+    for x, t in dataset:
+        if start >= dataset.ndata:  # all following samples were counted already
+            return
+        batch = model.layers.samples_in(x)
+        share = batch if ranks.size == 1 else model.be.bsz
+        valid = min(dataset.ndata - start - ranks.rank * share, batch)
+        if valid > 0:
+            yield x, t, batch, valid
+        start += ranks.size * share
+
+
 def predictions(model: Any, dataset: Any) -> Iterator[tuple[Any, Any, int, int]]:
-    """Yield inference outputs of ``model`` for each batch of a data set, from its start.
+    """Yield inference outputs of ``model`` for this rank's share of each batch of a data set, from its start.
 
     A batch may have fewer columns than the backend's batch size: the last batch of an iterator without padding.
     (ArrayIterator pads with samples from the start.) For sequences the missing columns are left out of each step;
@@ -28,19 +58,12 @@ def predictions(model: Any, dataset: Any) -> Iterator[tuple[Any, Any, int, int]]
         Outputs (in buffers that the next batch overwrites), targets, number of samples without padding, and number
         of time steps of the outputs.
     """
-    dataset.reset()
-    samples = 0
-    for x, t in dataset:
-        if samples >= dataset.ndata:  # all following samples were counted already
-            return
+    for x, t, batch, valid in shares(model, dataset):
         y = model.fprop(x, inference=True)
-        batch = model.layers.samples_in(x)
-        valid = min(dataset.ndata - samples, batch)
         steps = max(1, _first(y).shape[1] // batch)
         if valid < batch and steps > 1:
             y, t = _of_samples(y, batch, valid), _of_samples(t, batch, valid)
         yield y, t, valid, steps
-        samples += valid
 
 
 def _of_samples(tensors: Any, batch: int, valid: int) -> Any:
@@ -57,7 +80,7 @@ def _of_samples(tensors: Any, batch: int, valid: int) -> Any:
 
 
 def summed(who: str, model: Any, dataset: Any, measured: Callable[[Any, Any, int, int], Any]) -> tuple[Any, int]:
-    """Sum ``measured`` over the batches of a data set; return the sum and the number of samples.
+    """Sum ``measured`` over the batches of a data set and all ranks; return the sum and the number of samples.
 
     Raises
     ------
@@ -69,6 +92,7 @@ def summed(who: str, model: Any, dataset: Any, measured: Callable[[Any, Any, int
     for y, t, valid, steps in predictions(model, dataset):
         total = total + measured(y, t, valid, steps)
         samples += valid
+    total, samples = (sum(parts) for parts in zip(*model.be.ranks.tell((total, samples)), strict=True))
     if not samples:
         raise ArgumentError(f"{who}: the data iterator {dataset!r} yielded no batch")
     return total, samples
@@ -105,9 +129,7 @@ def outputs(model: Any, dataset: Any) -> np.ndarray:
             raise ArgumentError(f"{model.name}.get_outputs: the network has {len(y)} outputs; use fprop")
         by_sample = y.get().reshape(y.shape[0], steps, -1)[:, :, :valid].transpose(2, 1, 0)
         batches.append(by_sample[:, 0] if steps == 1 else by_sample)
-    if not batches:
-        raise ArgumentError(f"{model.name}.get_outputs: the data iterator {dataset!r} yielded no batch")
-    return np.concatenate(batches)
+    return _of_all_ranks(f"{model.name}.get_outputs", model, dataset, batches)
 
 
 def outputs_beam(model: Any, dataset: Any, num_beams: int, steps: int | None) -> np.ndarray:
@@ -118,12 +140,24 @@ def outputs_beam(model: Any, dataset: Any, num_beams: int, steps: int | None) ->
         return found if steps is None else found.reshape(len(found), -1, found.shape[-1])[:, :steps]
     require(dataset, ("reset", "ndata", "__iter__"), "dataset", DATASET_EXAMPLE)
     model.initialize(dataset)
-    dataset.reset()
-    batches = [search.beamsearch(x, num_beams, steps).get().T for x, _ in dataset]
-    if not batches:
-        raise ArgumentError(f"{model.name}.get_outputs_beam: the data iterator {dataset!r} yielded no batch")
-    words = np.concatenate(batches)[: dataset.ndata]
+    batches = [search.beamsearch(x, num_beams, steps).get().T[:valid] for x, _, _, valid in shares(model, dataset)]
+    words = _of_all_ranks(f"{model.name}.get_outputs_beam", model, dataset, batches)
     return words[:, :, np.newaxis] if dialect.is_neon() else words
+
+
+def _of_all_ranks(who: str, model: Any, dataset: Any, batches: list[np.ndarray]) -> np.ndarray:
+    """The samples of all ranks in the order of the data set, from each rank's shares of the batches.
+
+    Raises
+    ------
+    ArgumentError
+        If no rank has a sample; the message names ``who``.
+    """
+    everyone = model.be.ranks.tell(batches)
+    found = [part for batch in zip_longest(*everyone) for part in batch if part is not None]
+    if not found:
+        raise ArgumentError(f"{who}: the data iterator {dataset!r} yielded no batch")
+    return np.concatenate(found)
 
 
 def _first(tensors: Any) -> Any:

@@ -2,7 +2,7 @@
 
 A saved model stores it in the entry ``progress``::
 
-    ndata, batch_size     of the training data, and
+    ndata, batch_size     of the training data, of all ranks together, and
     data_id               a checksum of some of it: with other data a new training starts, and the rest is void
     data                  position of the data iterator at the start of the current epoch
     minibatches           number of minibatches done in this epoch, and
@@ -115,7 +115,7 @@ class Progress:
         return {
             "epoch": model.completed_epochs,
             "ndata": int(self._dataset.ndata),
-            "batch_size": int(model.be.bsz),
+            "batch_size": model.be.batch_size,
             "data_id": data_id(self._dataset),
             "data": self._epoch_began if self.minibatches else _of(self._dataset),
             "minibatches": self.minibatches,
@@ -172,7 +172,7 @@ def data_id(dataset: Any) -> int:
 
 def _same_data(saved: dict[str, Any], model: Any, dataset: Any) -> bool:
     """Whether a saved training used ``dataset``."""
-    if (saved.get("ndata"), saved.get("batch_size")) != (dataset.ndata, model.be.bsz):
+    if (saved.get("ndata"), saved.get("batch_size")) != (dataset.ndata, model.be.batch_size):
         return False
     before, now = saved.get("data_id", 0), data_id(dataset)
     return before == now or not before or not now

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from neonlike.distributed.first import by_first
 from neonlike.layers.core.parts import copied
 from neonlike.logger import logger
 from neonlike.models import saving
+from neonlike.models.statistics import average_statistics
 from neonlike.nervanaobject import Description, NervanaObject
 
 __all__ = ["Saved"]
@@ -25,15 +27,25 @@ class Saved(NervanaObject):
         return saving.describe(self, get_weights, keep_states)
 
     def serialize(self, fn: Any = None, keep_states: bool = True) -> Description | None:
-        """Return a dictionary of the model with its weights, or save it to the file ``fn`` and return None."""
-        described = self.get_description(get_weights=True, keep_states=keep_states)
+        """Return a dictionary of the model with its weights, or save it to the file ``fn`` and return None.
+
+        All ranks have to call this; rank 0 writes the file.
+        """
+        average_statistics(self)
+
+        def described() -> Description:
+            return self.get_description(get_weights=True, keep_states=keep_states)
+
         if fn is None:
-            return described
-        saving.save_model(described, fn)
+            return described()
+        by_first(lambda: saving.save_model(described(), fn))
         return None
 
     def save_params(self, param_path: Any, keep_states: bool = True) -> None:
         """Save the model to a file; an existing file is replaced only after the new one is complete.
+
+        All ranks have to call this. Rank 0 writes, and the others return when the file is there; if it cannot be
+        written, all raise the error.
 
         Parameters
         ----------

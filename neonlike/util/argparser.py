@@ -20,6 +20,9 @@ from neonlike.backends import gen_backend
 from neonlike.backends.backend import Backend
 from neonlike.backends.util.check_gpu import get_compute_capability
 from neonlike.callbacks.callbacks import Callbacks
+from neonlike.distributed.first import by_first
+from neonlike.distributed.launch import ranks_of, silence
+from neonlike.distributed.ranks import Ranks
 from neonlike.errors import ArgumentError, NeonlikeError
 from neonlike.logger import log_to, logger
 from neonlike.models.timing import Profile, instead_of_training
@@ -137,6 +140,10 @@ class NeonArgparser(configargparse.ArgumentParser):  # type: ignore[misc]
         add("-b", "--backend", choices=sorted({*Backend.backends, *Backend.loaders}), help="where to compute")
         add("-i", "--device_id", type=int, default=0, help="number of the GPU")
         add("-m", "--max_devices", type=int, default=1, help="how many devices to use")
+        add(
+            "--mpi", dest="distributed", action="store_true", default=None,
+            help="train with all processes that mpiexec started, which is the default, or fail if there is no MPI",
+        )  # fmt: skip
         add("-r", "--rng_seed", type=int, default=None, help="seed for random numbers")
         add(
             "-u", "--rounding", type=int, nargs="?", const=True, default=False,
@@ -206,9 +213,12 @@ class NeonArgparser(configargparse.ArgumentParser):  # type: ignore[misc]
         parsed.compat_mode = "caffe" if parsed.caffe else None
         parsed.datatype = DATATYPES.get(parsed.datatype, parsed.datatype)
         parsed.manifest = _parse_manifest(parsed.manifest)
-        _set_up_log(parsed)
+        ranks = ranks_of(mpi_mode(parsed))
+        if ranks.size > 1:
+            silence(ranks)
+        _set_up_log(parsed, ranks)
         check_rounding(parsed)
-        _check_files(parsed)
+        _check_files(parsed, ranks)
         parsed.callback_args = extract_valid_args(parsed, Callbacks.__init__, startidx=1)
         asked = Profile(parsed.profile_inference, parsed.profile_iterations, parsed.profile_iter_skip)
         instead_of_training(asked if parsed.profile else None)
@@ -222,6 +232,7 @@ class NeonArgparser(configargparse.ArgumentParser):  # type: ignore[misc]
                 datatype=parsed.datatype,
                 max_devices=parsed.max_devices,
                 compat_mode=parsed.compat_mode,
+                distributed=mpi_mode(parsed),
                 **bench_mode(parsed),
             )
         return parsed
@@ -241,6 +252,12 @@ def bench_mode(parsed: Namespace) -> dict[str, Any]:
     return {"bench": report} if report else {}
 
 
+def mpi_mode(parsed: Namespace) -> bool | None:
+    """Argument ``distributed`` of ``gen_backend`` for ``--mpi``."""
+    asked = getattr(parsed, "distributed", None)  # a script's own --mpi replaces ours
+    return asked if isinstance(asked, bool) else None
+
+
 def _count(least: int) -> Callable[[str], int]:
     def count(text: str) -> int:
         value = int(text)
@@ -251,19 +268,23 @@ def _count(least: int) -> Callable[[str], int]:
     return count
 
 
-def _set_up_log(args: Namespace) -> None:
+def _set_up_log(args: Namespace, ranks: Ranks) -> None:
     args.log_thresh = max(logging.DEBUG, logging.ERROR - 10 * args.verbose)
     logger.setLevel(args.log_thresh)
-    file = None
-    if args.logfile:
-        file = RotatingFileHandler(
-            ensure_dirs_exist(args.logfile), maxBytes=LOG_FILE_BYTES, backupCount=LOG_FILES_KEPT, encoding="utf-8"
-        )
-        file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    file = by_first(lambda: _log_file(args.logfile), ranks) if args.logfile else None
     tears_the_bar = file is not None and args.progress_bar
     log_to(file, logging.ERROR if tears_the_bar else logging.NOTSET)
     if args.deterministic:
         logger.warning("--deterministic is deprecated and has no effect: equal seeds give equal results")
+
+
+def _log_file(path: str) -> RotatingFileHandler:
+    """Open the file for log messages, in a folder that is created if missing."""
+    file = RotatingFileHandler(
+        ensure_dirs_exist(path), maxBytes=LOG_FILE_BYTES, backupCount=LOG_FILES_KEPT, encoding="utf-8"
+    )
+    file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    return file
 
 
 def check_rounding(args: Namespace) -> None:
@@ -272,7 +293,7 @@ def check_rounding(args: Namespace) -> None:
         raise RoundingUnavailable("--rounding: the cpu backend has no stochastic rounding; leave it off or use a GPU")
 
 
-def _check_files(args: Namespace) -> None:
+def _check_files(args: Namespace, ranks: Ranks) -> None:
     if args.model_file and not os.access(args.model_file, os.R_OK):
         raise OSError(f"--model_file {args.model_file}: the file does not exist or cannot be read")
     if args.serialize and not args.save_path:
@@ -280,7 +301,7 @@ def _check_files(args: Namespace) -> None:
     if not args.save_path:
         return
     args.serialize = args.serialize or 1
-    require_writable("--save_path", args.save_path)
+    by_first(lambda: require_writable("--save_path", args.save_path), ranks)
 
 
 def _parse_manifest(entries: Any) -> dict[str, str] | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from neonlike.distributed.first import by_first
 from neonlike.errors import MissingExtra
 from neonlike.util.atomic import replacing
 from neonlike.util.persist import expand
@@ -49,8 +50,13 @@ def deconv_summary_page(filename: str, cost_data: Sequence[Curve], deconv_data: 
         The path.
     """
     sections = [curves(cost_data, x_label(True)), *(responses(*layer) for layer in deconv_data)]
-    with replacing(path := expand(filename)) as file:
-        file.write(page("What feature maps respond to", sections).encode())
+    path = expand(filename)
+
+    def write() -> None:
+        with replacing(path) as file:
+            file.write(page("What feature maps respond to", sections).encode())
+
+    by_first(write)
     return path
 
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from neonlike import console
+from neonlike.distributed.first import by_first
 from neonlike.errors import NeonlikeError
 from neonlike.util.persist import expand
 from neonlike.visualizations.data import h5_cost_data, h5_deconv_data, h5_hist_data
@@ -24,17 +25,21 @@ def write_page(metrics: str, folder: str, axis: str = "epoch") -> str:
     axis : str
         ``"epoch"`` or ``"minibatch"``: unit of the x axis.
     """
+    path = os.path.join(folder, "index.html")
+    by_first(lambda: _write(path, metrics, axis))
+    return path
+
+
+def _write(path: str, metrics: str, axis: str) -> None:
     by_epoch = axis == "epoch"
     sections = [curves(h5_cost_data(metrics, by_epoch), axis)]
     if histograms := h5_hist_data(metrics, by_epoch):
         sections += ["<h2>Histograms</h2>", *map(histogram, histograms)]
     if layers := h5_deconv_data(metrics):
         sections += ["<h2>What feature maps respond to</h2>", *(responses(*layer) for layer in layers)]
-    os.makedirs(folder, exist_ok=True)
-    path = os.path.join(folder, "index.html")
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     with open(path, "w", encoding="utf-8") as file:
         file.write(page(os.path.basename(metrics), sections))
-    return path
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 from neonlike.backends.family import Family
 from neonlike.errors import ArgumentError
 from neonlike.kernels.bench.recorder import Bench, Meter, make_bench
+from neonlike.kernels.bench.report import format_of
 from neonlike.kernels.run.calls import KernelCall, Unrolled
 from neonlike.kernels.run.trace import Operands, Pinned, current
 from neonlike.logger import logger
@@ -91,7 +92,7 @@ class TimingFamily(Family):
         format : "text", "json" or "csv"
             Default: format of the suffix of ``path``, else "text".
         path : path, optional
-            File for a copy of the report.
+            File for a copy of the report; rank 0 writes it.
 
         Returns
         -------
@@ -109,7 +110,7 @@ class TimingFamily(Family):
                 "bench_report: bench mode is off, so nothing was timed; make the backend with gen_backend(bench=True), "
                 "or set NEONLIKE_BENCH=1"
             )
-        return recorder.report(format, path)
+        return recorder.report(format_of(format, path), path if self.ranks.rank == 0 else None)
 
     def bench_measure(
         self,

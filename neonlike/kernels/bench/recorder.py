@@ -20,6 +20,7 @@ from typing import Any, Protocol
 
 from neonlike import settings
 from neonlike.checks import brief
+from neonlike.distributed.first import present_ranks
 from neonlike.errors import ArgumentError, NeonlikeError
 from neonlike.kernels.bench.machine_rates import MachineRates, machine_rates
 from neonlike.kernels.bench.report import FORMATS, format_of, render
@@ -307,12 +308,15 @@ class Bench:
         return machine_rates(tuple(sorted({"float64" if name == "float64" else "float32" for name in products})))
 
     def finish(self) -> None:
-        """Write or show the report, once, if anything ran; called at the end of the backend and the process."""
+        """Write or show the report, once, if anything ran; called at the end of the backend and the process.
+
+        Of several ranks, the first one reports.
+        """
         atexit.unregister(self.finish)
         if self._finished or os.getpid() != self._process:  # a forked child leaves it to its parent
             return
         self._finished = True
-        if not self.rows():
+        if not self.rows() or present_ranks().rank:
             return
         if self.path is not None:
             try:

@@ -301,6 +301,11 @@ class Layer(OnVariables, NervanaObject):
     def check_weights(self, pdict: Description) -> None:
         """Raise if the parameters in a description do not fit this layer; changes nothing."""
 
+    @property
+    def inf_params(self) -> list[Any]:
+        """Running statistics, which training gathers for inference; this layer has none."""
+        return []
+
     # -- bookkeeping ---------------------------------------------------------------------------------------
 
     def takes_over(self, following: Layer) -> bool:

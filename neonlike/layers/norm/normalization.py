@@ -156,7 +156,7 @@ class BatchNorm(ScaleShiftLayer):
 
     @property
     def inf_params(self) -> list[Any]:
-        """The running mean and variance, used in inference."""
+        """The running mean and variance, used in inference; None before they exist."""
         return [self.gmean, self.gvar]
 
     @property

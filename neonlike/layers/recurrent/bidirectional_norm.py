@@ -110,6 +110,11 @@ class BiBNRNN(BiRNN):
         pairs = (self.W, self.dW), (self.beta, self.grad_beta), (self.gamma, self.grad_gamma)
         return list(zip(pairs, self.states, strict=True))
 
+    @property
+    def inf_params(self) -> list[Any]:
+        """The running mean and variance, used in inference; None before they exist."""
+        return [self.gmean, self.gvar]
+
     def parameter_names(self) -> tuple[str, ...]:
         """Attributes saved as parameters."""
         return "W", "beta", "gamma", "gmean", "gvar"

@@ -1,0 +1,24 @@
+"""Running statistics of batch normalization, which each rank of a distributed training has of its own samples."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from neonlike.distributed.gradients import RankSum
+from neonlike.layers.core.base import Layer
+
+__all__ = ["average_statistics"]
+
+
+def average_statistics(model: Any) -> None:
+    """Replace the running statistics of ``model`` by their means over all ranks, which all have to call this.
+
+    One message has those of all layers. A process alone has nothing to do.
+    """
+    ranks = model.be.ranks
+    if ranks.size == 1 or model.layers is None:
+        return
+    layers = [layer for layer in model.layers.layers_fprop() if isinstance(layer, Layer)]
+    found = [tensor for layer in layers for tensor in layer.inf_params if tensor is not None]
+    if found:
+        RankSum(ranks, found, mean=True)()
