@@ -11,6 +11,7 @@ import numpy as np
 from neonlike.backends.backend import Block
 from neonlike.backends.replays import Repeated
 from neonlike.checks import require_method
+from neonlike.data.sharing import require_shares
 from neonlike.errors import ArgumentError, OtherBackend
 from neonlike.layers.container import LayerContainer, Sequential
 from neonlike.layers.core.cost import GeneralizedCost
@@ -245,6 +246,7 @@ class Model(Saved):
         owner = getattr(callbacks, "model", None)
         if isinstance(owner, Model) and owner is not self:
             raise ArgumentError("fit: callbacks were made with another model; make them with this: Callbacks(model)")
+        require_shares(dataset)
         check_epochs(self, num_epochs, is_read=bool(getattr(callbacks, "model_file", None)))
 
     def _epochs(self, num_epochs: int, dataset: Any, callbacks: Any) -> None:
