@@ -8,11 +8,11 @@ import numpy as np
 
 from neonlike.distributed.agreement import agree
 from neonlike.distributed.gradients import RankSum
+from neonlike.layers.core.multicost import Multicost
 from neonlike.models.progress import data_id
 from neonlike.optimizers.base import Optimizer, get_param_list
 from neonlike.optimizers.loss_scaling import LossScaling
 from neonlike.optimizers.multi import MultiOptimizer
-from neonlike.optree.values import values
 from neonlike.version import __version__
 
 SUMMING = (Optimizer.optimize, MultiOptimizer.optimize, LossScaling.optimize)
@@ -31,7 +31,6 @@ class Together:
 
     def __init__(self, model: Any, guard: Any) -> None:
         self._model, self._guard, self._ranks = model, guard, model.be.ranks
-        self._numbers = np.zeros(3)
         self._mean: tuple[Any, RankSum] | None = None
         self._averages = not _sums(model.optimizer)
         guard.shared, guard.agreed = True, False
@@ -68,17 +67,23 @@ class Together:
                 be.broadcast(tensor)
 
     def agreed(self, cost: Any) -> Any:
-        """The mean of the ``cost`` of a minibatch, (1, 1), over all ranks; all learn whether one is interrupted."""
-        numbers = self._numbers
-        numbers[:] = float(np.asarray(cost).reshape(-1)[0]), self._guard.pending, self._model.finished
+        """The ``cost`` of a minibatch, (1, 1), and those of branches become their means over all ranks; returns it.
+
+        All ranks learn whether one was interrupted, or is to stop.
+        """
+        model, branches = self._model, [cost]
+        if isinstance(model.cost, Multicost):
+            branches += [one.cost for one in model.cost.costs]
+        numbers = np.array([self._guard.pending, model.finished, *(one.item() for one in branches)], np.float64)
         self._ranks.reduce(numbers)
-        self._guard.agreed = bool(numbers[1])
-        self._model.finished = bool(numbers[2])
-        return values(np.full_like(np.asarray(cost), numbers[0] / self._ranks.size))
+        self._guard.agreed, model.finished = bool(numbers[0]), bool(numbers[1])
+        for branch, total in zip(branches, numbers[2:]):
+            branch[...] = total / self._ranks.size
+        return cost
 
     def settle(self) -> None:
         """Stop all ranks if a callback of one has stopped it, or it was interrupted."""
-        self.agreed(self._model.total_cost)
+        self.agreed(self._model.total_cost.copy())
 
     def average_for(self, layers: list[Any]) -> None:
         """Average the gradients over the ranks, if the optimizer is a user's own, which does not sum them."""

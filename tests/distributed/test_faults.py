@@ -82,7 +82,7 @@ def test_other_calls_are_named() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("units += 1", "rank 2 has another model than rank 0: -Linear Layer"),
+        ("units += 1", "21 outputs | ..., not \"Linear Layer"),
         ("seed += 1", "rank 2 has another state of be.rng"),
         ("samples += 12", "rank 2 has another number of samples than rank 0: 60, not 48"),
         ("rate *= 2", "rank 2 has another optimizer than rank 0"),

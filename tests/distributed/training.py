@@ -61,8 +61,8 @@ def mlp() -> dict[str, np.ndarray]:
 def clipped() -> dict[str, np.ndarray]:
     """Adam with the norm of the gradients clipped, and another optimizer for biases."""
     hidden = Affine(30, init=GlorotUniform(), bias=Constant(0), activation=Logistic())
-    adam = Adam(0.01, gradient_clip_norm=0.1)
-    optimizer = MultiOptimizer({"default": adam, "Bias": RMSProp(0.01, gradient_clip_value=0.05)})
+    adam = Adam(learning_rate=0.01, gradient_clip_norm=0.1)
+    optimizer = MultiOptimizer({"default": adam, "Bias": RMSProp(learning_rate=0.01, gradient_clip_value=0.05)})
     return _trained([hidden, _output()], (20,), optimizer)
 
 
