@@ -169,6 +169,7 @@ TESTS = {
         "models": "models: model_mlp optree: eval models: model_storage partial_batches divergence",
         "recorded": "callbacks: progress_bar callbacks callbacks_control models: damaged_models model_mlp",
         "resumed": "models: resume",
+        "ranks": "distributed: first evaluation files",
         "gan": "models: gan",
         "seq2seq": "layers/container: seq2seq models: skipthought",
     }.items()

@@ -10,14 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from neonlike.logger import FallbackHandler, log_to, logger
+from neonlike.logger import FallbackHandler, log_errors_of, log_to, logger
 from tests.support.logs import nobody_configured_logging
 
 
 @pytest.fixture(autouse=True)
 def as_it_was() -> Iterator[None]:
-    handlers, level = logger.handlers[:], logger.level
+    handlers, level, filters = logger.handlers[:], logger.level, logger.filters[:]
     yield
+    logger.filters[:] = filters
     logger.handlers[:] = handlers
     logger.setLevel(level)
 
@@ -54,6 +55,20 @@ def test_handlers_of_the_application_get_each_line_once(place: str, capsys: pyte
             owner.removeHandler(handler)
     assert lines == ["one warning", "one display", "one error"]
     assert capsys.readouterr().err == ""
+
+
+def test_ranks_but_the_first_log_their_errors(capsys: pytest.CaptureFixture[str]) -> None:
+    with nobody_configured_logging():
+        log_errors_of(2)
+        log_errors_of(3)
+        say_all()
+        logger.error("%d%%", 100)
+        logger.critical("the end")
+        shown = capsys.readouterr().err
+        log_errors_of(0)
+        say_all()
+    assert shown == "ERROR: rank 3: one error\nERROR: rank 3: 100%\nCRITICAL: rank 3: the end\n"
+    assert capsys.readouterr().err == "WARNING: one warning\none display\nERROR: one error\n"
 
 
 def test_loggers_below_and_caplog_get_it(caplog: pytest.LogCaptureFixture) -> None:

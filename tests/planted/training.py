@@ -13,6 +13,8 @@ INITIALIZER = "neonlike/initializers/initializer.py"
 COST, METRIC, BLEU = (f"neonlike/transforms/{name}.py" for name in ("cost", "metric", "bleu"))
 ARCHIVE, PERSIST, ATOMIC = (f"neonlike/util/{name}.py" for name in ("archive", "persist", "atomic"))
 CONTROL, SHOWING, DECONV, PROGRESS = (f"neonlike/callbacks/{name}.py" for name in ("control", "showing", "deconv", "progress"))
+CALLBACKS, EVALUATION = "neonlike/callbacks/callbacks.py", "neonlike/models/evaluation.py"
+FIRST = "neonlike/distributed/first.py"
 VISUAL = "neonlike/visualizations/data.py"
 
 
@@ -30,6 +32,10 @@ def cost(name: str, file: str, old: str, new: str) -> Mutant:
 
 def saving(name: str, file: str, old: str, new: str) -> Mutant:
     return Mutant("saving", name, file, old, new)
+
+
+def ranks(name: str, file: str, old: str, new: str) -> Mutant:
+    return Mutant("ranks", name, file, old, new)
 
 
 def callback(name: str, file: str, old: str, new: str) -> Mutant:
@@ -57,6 +63,21 @@ MUTANTS = (
     scaling("a fixed scale changes", "        if interval is None:\n            return counted\n", "        interval = interval or 1\n"),
     scaling("the steps since the last change are forgotten", '"good": good, "skipped"', '"good": 0.0, "skipped"'),
     scaling("the gradient's norm is that of the scaled loss", "        self.optimizer.use_scale(scale)\n", "        self.optimizer.use_scale(scale)\n        self.optimizer.clip_gradient_norm = lambda layers, norm: 1.0\n"),
+    ranks("each rank's samples are those of the first", EVALUATION, "dataset.ndata - start - ranks.rank * share", "dataset.ndata - start"),
+    ranks("the next batch begins behind this rank's share", EVALUATION, "start += ranks.size * share", "start += share"),
+    ranks("sums are those of one rank", EVALUATION, "zip(*model.be.ranks.tell((total, samples)), strict=True)", "zip((total, samples), strict=True)"),
+    ranks("outputs are ordered by rank", EVALUATION, "for batch in zip_longest(*everyone) for part", "for batch in everyone for part"),
+    ranks("running statistics stay those of a rank", EVALUATION, "    average_statistics(model)\n", ""),
+    ranks("running statistics are summed", "neonlike/models/statistics.py", "mean=True", "mean=False"),
+    ranks("tuned statistics stay those of a rank", CONTROL, "        average_statistics(model)\n", ""),
+    ranks("a saved batch is that of a rank", "neonlike/models/progress.py", '"batch_size": model.be.batch_size', '"batch_size": model.be.bsz'),
+    ranks("every rank writes models", "neonlike/models/saved.py", "by_first(lambda: saving.save_model(described(), fn))", "saving.save_model(described(), fn)"),
+    ranks("every rank opens the records", CALLBACKS, "by_first(lambda: open_store(output_file))", "open_store(output_file)"),
+    ranks("records have room for batches of a rank", CALLBACKS, "-(-model.ndata // model.be.batch_size)", "-(-model.ndata // model.be.bsz)"),
+    ranks("the first rank meets its error alone", FIRST, "    if told is not None:\n", "    if False:\n"),
+    ranks("the others never hear of an error", FIRST, "except BaseException as error:", "except ArithmeticError as error:"),
+    ranks("errors travel as they are", FIRST, "pickle.dumps(copy.copy(error))", "pass"),
+    ranks("every rank works", FIRST, "    if ranks.rank == 0:\n", "    if True:\n"),
     optimizer("momentum sign", SGD, "self.momentum_coef * states[0] - lr * gradient", "self.momentum_coef * states[0] + lr * gradient"),
     optimizer("nesterov as momentum", SGD, "if self.nesterov else velocity", "if False else velocity"),
     optimizer("weight decay left out", SGD, "gradient = gradient + self.wdecay * param", "gradient = gradient + 0 * param"),

@@ -12,6 +12,7 @@ import pytest
 from neonlike.backends import gen_backend
 from neonlike.callbacks.callbacks import Callbacks
 from neonlike.data import ArrayIterator
+from neonlike.distributed.ranks import ALONE
 from neonlike.errors import ArgumentError, BackendUnavailable
 from neonlike.initializers import Gaussian
 from neonlike.layers import GeneralizedCost, Linear
@@ -23,6 +24,7 @@ from neonlike.transforms import SumSquared
 from neonlike.util import argparser
 from neonlike.util.argparser import NeonArgparser, extract_valid_args
 from tests.support.logs import nobody_configured_logging
+from tests.support.ranks import OneOf
 
 
 @pytest.fixture(autouse=True)
@@ -50,6 +52,7 @@ def test_defaults(tmp_path):
         "logfile": None, "output_file": None, "eval_freq": None, "history": 1, "log_token": "", "manifest": None,
         "manifest_root": None, "backend": "cpu", "device_id": 0, "max_devices": 1, "rng_seed": None,
         "rounding": False, "datatype": np.float32, "batch_size": 128, "compat_mode": None, "deterministic": None,
+        "distributed": None,
         "profile": False, "profiling_method": "time", "profile_inference": False, "profile_iterations": 50,
         "profile_iter_skip": 5, "data_dir": str(tmp_path / "home" / "nervana" / "data"), "log_thresh": 30,
     }  # fmt: skip
@@ -267,6 +270,34 @@ def test_options_added_after_parsing_come_too_late(caplog):
 def test_deterministic_is_deprecated(caplog):
     parse("--deterministic")
     assert "deprecated" in caplog.text
+
+
+class TestRanks:
+    """Options of programs that several ranks run."""
+
+    @pytest.mark.parametrize(("given", "asked"), [((), None), (("--mpi",), True)])
+    def test_mpi_is_asked_for(self, monkeypatch, given, asked):
+        """By the option alone, for a backend of the parser, or of the script."""
+        seen = []
+        monkeypatch.setattr(argparser, "ranks_of", lambda distributed: seen.append(distributed) or ALONE)
+        monkeypatch.setattr(argparser, "gen_backend", lambda distributed, **rest: seen.append(distributed))
+        args = parse(*given, gen_be=True)
+        assert seen == [asked, asked] and extract_valid_args(args, gen_backend)["distributed"] is asked
+
+    def test_a_scripts_own_option_stays_its_own(self):
+        parser = NeonArgparser()
+        parser.add_argument("--mpi", dest="distributed", default="no")
+        assert parser.parse_args(["--mpi", "yes"], gen_be=False).distributed == "yes"
+
+    def test_the_log_file_is_that_of_rank_0(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(argparser, "silence", lambda ranks: None)
+        for rank in (1, 0):
+            ranks = OneOf(rank, 2)
+            monkeypatch.setattr(ranks, "tell", lambda thing: [thing, None])
+            monkeypatch.setattr(argparser, "ranks_of", lambda distributed, ranks=ranks: ranks)
+            args = parse("-l", str(tmp_path / f"{rank}.txt"), "-s", str(tmp_path / f"{rank}" / "m.p"))
+            assert args.logfile == str(tmp_path / f"{rank}.txt") and args.log_thresh == 30 and args.serialize == 1
+        assert {path.name for path in tmp_path.iterdir()} == {"0.txt", "0"}
 
 
 def test_a_yaml_file_is_opened(tmp_path, capsys):
