@@ -21,6 +21,8 @@ class Shares(NervanaDataIterator):
         Complete the last batch by samples from the start; otherwise it is smaller, and a rank may have none of it.
     """
 
+    shares = True
+
     def __init__(self, x: Any, t: Any, padded: bool = True) -> None:
         super().__init__()
         self.x, self.t, self.padded = x, t, padded
