@@ -36,8 +36,8 @@ GROUND_FLOOR = (
 
 STOREYS: tuple[tuple[str, ...], ...] = (
     ("optree",),
-    ("kernels",),
     ("distributed",),
+    ("kernels",),
     ("backends",),
     ("autograd",),
     ("initializers", "transforms", "optimizers", "util"),

@@ -22,6 +22,7 @@ from neonlike.distributed.launch import ranks_of, silence
 from neonlike.distributed.ranks import Ranks
 from neonlike.errors import ArgumentError
 from neonlike.kernels.bench.recorder import bench_target
+from neonlike.kernels.run.threads import share_cores
 from neonlike.logger import logger
 from neonlike.nervanaobject import NervanaObject
 
@@ -86,6 +87,7 @@ def gen_backend(
     settings.check()
     ranks = ranks_of(distributed)
     share = _share_of(batch_size, ranks.size)
+    share_cores(ranks.cores)
     _replace_current()  # only now: an error above must leave the old backend alone
     be = kind(
         rng_seed=rng_seed, default_dtype=datatype, stochastic_round=stochastic_round,

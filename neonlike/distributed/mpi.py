@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,7 +12,6 @@ import numpy.typing as npt
 
 from neonlike.distributed.ranks import Ranks, check_operation
 from neonlike.errors import RankError
-from neonlike.kernels.run import threads
 
 NATIVE = frozenset("float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64".split())
 """Dtypes that MPI computes with; others are converted."""
@@ -40,7 +40,8 @@ class MpiRanks(Ranks):
         self.rank, self.size = self._comm.rank, self._comm.size
         machine = self._comm.Split_type(mpi.COMM_TYPE_SHARED)
         self.local_rank = machine.rank
-        threads.share_cores(_share_of_cores(threads.cores(), machine.allgather(threads.cores())))
+        cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
+        self.cores = _share_of_cores(cores, machine.allgather(cores))
         machine.Free()
         self._operations = {"sum": mpi.SUM, "mean": mpi.SUM, "min": mpi.MIN, "max": mpi.MAX, "prod": mpi.PROD}
         self._checked = checked

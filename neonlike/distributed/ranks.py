@@ -25,11 +25,14 @@ class Ranks:
         Number of this process, from 0, and of all.
     local_rank : int
         Number of this process among those of its machine.
+    cores : int or None
+        Cores of its machine that this process has; None: all.
     """
 
     rank = 0
     size = 1
     local_rank = 0
+    cores: int | None = None
 
     def reduce(self, array: npt.NDArray[Any], op: str = "sum") -> None:
         """Replace ``array`` on every rank by the sum, mean, min, max or product over all ranks."""

@@ -105,7 +105,7 @@ def statistics(found: dict[str, Any]) -> None:
 
 
 def training(found: dict[str, Any]) -> None:
-    """What callbacks evaluate, and the end that they decide on."""
+    """A training whose callbacks evaluate, and decide on its end."""
     model, data, valid = network(), Shares(*samples(48)), Shares(*samples(31))
     callbacks = Callbacks(model, eval_set=valid, eval_freq=1, metric=Accuracy(), progress_bar=False)
     callbacks.add_early_stop_callback(lambda state, loss: ((state or 0) + 1, state == 2))

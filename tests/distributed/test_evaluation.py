@@ -18,7 +18,7 @@ STATISTICS = ("own ", "all ", "tuned ", "mean", "variance")
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[str, Any]]]:
-    """What each rank found, by the number of ranks."""
+    """The values that each rank found, by the number of ranks."""
     by_count = {}
     for count in (1, 2, 3):
         folder = tmp_path_factory.mktemp(f"of{count}")

@@ -44,7 +44,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Run]:
 
 @pytest.mark.parametrize("count", [2, 3])
 class TestFiles:
-    """What is in the folder, and what the ranks read there."""
+    """The files in the folder, and what the ranks read there."""
 
     def test_the_files_are_those_of_a_process_alone(self, runs: Any, count: int) -> None:
         names = {path.name for path in runs[count].folder.iterdir()}
@@ -103,7 +103,7 @@ class TestErrors:
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 class TestOutput:
-    """What is printed and logged is that of a process alone; each rank logs its errors."""
+    """Output is that of a process alone; each rank logs its errors."""
 
     def test_rank_0_alone_prints(self, runs: Any, count: int) -> None:
         lines = [line for line in runs[count].stdout.splitlines() if line.startswith("Epoch")]

@@ -60,7 +60,10 @@ class Odd(ArgumentError):
         super().__init__(f"{one} is not {two}")
 
 
-@pytest.mark.parametrize("error", [Odd(1, 2), ValueError("1 is not 2"), MissingAttribute("1 is not 2", "x", lambda: "")])
+WITH_A_FUNCTION = MissingAttribute("1 is not 2", "x", lambda: "")
+
+
+@pytest.mark.parametrize("error", [Odd(1, 2), ValueError("1 is not 2"), WITH_A_FUNCTION])
 def test_an_error_that_does_not_travel_is_quoted(error: Exception) -> None:
     first = Answered(0)
 

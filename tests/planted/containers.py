@@ -59,7 +59,7 @@ MUTANTS = (
     merge("chain: alpha goes to all layers", CHAIN, "if node is None and (layer is not first or (alpha == 1 and not beta)):", "if not layer.owns_delta or (node is None and alpha == 1 and not beta):"),
     gan("gradients of made and real samples do not add up", GAN, "discriminator.set_acc_on(True)", "discriminator.set_acc_on(False)"),
     gan("gradients go on adding up", GAN, "            discriminator.set_acc_on(False)\n", "            pass\n"),
-    gan("the discriminator learns from the generator's update", GAN, "            self.optimizer.optimize(generator_layers, self.epoch_index)\n", "            self.optimizer.optimize(generator_layers + discriminator_layers, self.epoch_index)\n"),
+    gan("the discriminator learns from the generator's update", GAN, "            self._step(generator_layers)\n", "            self._step(generator_layers + discriminator_layers)\n"),
     gan("outputs on made samples read after they are overwritten", GAN, "cost.get_cost(y_data, self.ybuf,", "cost.get_cost(y_data, y_noise,"),
     gan("gradients of noise and data swapped", GAN, "cost.costfunc.bprop_noise(y_noise)", "cost.costfunc.bprop_data(y_noise)"),
     gan("generator one minibatch late", GAN, "self.current_batch >= self.last_gen_batch", "self.current_batch > self.last_gen_batch"),

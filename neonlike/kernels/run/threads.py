@@ -57,19 +57,18 @@ def refresh() -> int:
     """
     global _count
     before = _count
-    _count = _chosen or settings.NUM_THREADS.get() or settings.OMP_NUM_THREADS.get() or _share or len(cores())
+    _count = _chosen or settings.NUM_THREADS.get() or settings.OMP_NUM_THREADS.get() or _share or _cores()
     if before not in (0, _count):
         for forget in when_changed:
             forget()
     return _count
 
 
-def cores() -> set[int]:
-    """The cores that this process may run on."""
+def _cores() -> int:
     try:
-        return os.sched_getaffinity(0)
+        return len(os.sched_getaffinity(0))
     except AttributeError:  # not on this system
-        return set(range(os.cpu_count() or 1))
+        return os.cpu_count() or 1
 
 
 def parallel(function: Callable[[Any], None], items: Sequence[Any]) -> None:
