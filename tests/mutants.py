@@ -149,7 +149,7 @@ TESTS = {
         "tasks": "data: tasks",
         "images": "data: images image_folder captions",
         "downloads": "data: fetch",
-        "ranks": "data: ranks sharing models: few_samples",
+        "ranks": "data: ranks sharing models: few_samples distributed: first evaluation files",
         "conv": "backends/primitives/conv: few conv_calls backends/geometry: conv_geometry backends/primitives/conv: "
         "depthwise maps shapes winograd conv kernels",
         "conv_cuda": "backends/gpu/primitives/conv: conv",
@@ -169,7 +169,6 @@ TESTS = {
         "models": "models: model_mlp optree: eval models: model_storage partial_batches divergence",
         "recorded": "callbacks: progress_bar callbacks callbacks_control models: damaged_models model_mlp",
         "resumed": "models: resume",
-        "ranks": "distributed: first evaluation files",
         "gan": "models: gan",
         "seq2seq": "layers/container: seq2seq models: skipthought",
     }.items()
