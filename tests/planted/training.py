@@ -72,7 +72,6 @@ MUTANTS = (
     ranks("tuned statistics stay those of a rank", CONTROL, "        average_statistics(model)\n", ""),
     ranks("a saved batch is that of a rank", "neonlike/models/progress.py", '"batch_size": model.be.batch_size', '"batch_size": model.be.bsz'),
     ranks("every rank writes models", "neonlike/models/saved.py", "by_first(lambda: saving.save_model(described(), fn))", "saving.save_model(described(), fn)"),
-    ranks("every rank opens the records", CALLBACKS, "by_first(lambda: open_store(output_file))", "open_store(output_file)"),
     ranks("records have room for batches of a rank", CALLBACKS, "-(-model.ndata // model.be.batch_size)", "-(-model.ndata // model.be.bsz)"),
     ranks("the first rank meets its error alone", FIRST, "    if told is not None:\n", "    if False:\n"),
     ranks("the others never hear of an error", FIRST, "except BaseException as error:", "except ArithmeticError as error:"),
