@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from neonlike.backends.tensor import Tensor
+from neonlike.data.sharing import require_shares
 from neonlike.errors import ArgumentError
 from neonlike.models.arguments import DATASET_EXAMPLE, require
 from neonlike.models.beam import BeamSearch
@@ -31,6 +32,7 @@ def shares(model: Any, dataset: Any) -> Iterator[tuple[Any, Any, int, int]]:
     tuple
         Inputs, targets, number of samples in them, and number of samples without padding.
     """
+    require_shares(dataset, "evaluation")
     average_statistics(model)
     ranks, start = model.be.ranks, 0
     dataset.reset()
