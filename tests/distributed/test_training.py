@@ -57,3 +57,10 @@ def test_equals_one_process_on_numpy(alone: dict[str, np.ndarray], tmp_path: Pat
 def test_is_reproducible(tmp_path: Path) -> None:
     first, second = (trained(3, tmp_path / f"{run}.npz", "mlp", "convnet") for run in (1, 2))
     assert all(np.array_equal(first[name], second[name]) for name in first)
+
+
+@pytest.mark.gpu
+def test_equals_one_process_on_gpus(gpu_driver: object, tmp_path: Path) -> None:
+    names = "clipped", "convnet", "lstm", "variables"
+    expected = trained(1, tmp_path / "alone.npz", *names, RANKS_BACKEND="gpu")
+    check(trained(2, tmp_path / "results.npz", *names, RANKS_BACKEND="gpu"), expected)

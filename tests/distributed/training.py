@@ -1,10 +1,12 @@
 """Trainings that tests run on one process and on several ranks, and compare: ``python -m tests.distributed.training``.
 
-Each writes the weights that rank 0 has in the end, and the costs, to the file that is its last argument.
+Each writes the weights that rank 0 has in the end, and the costs, to the file that is its last argument. The variable
+RANKS_BACKEND names the backend.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -25,7 +27,7 @@ from neonlike.transforms import CrossEntropyMulti, Logistic, Rectlin, Softmax, T
 BATCH, EPOCHS, SAMPLES = 12, 4, 58
 CLASSES = 5
 
-be = gen_backend("cpu", batch_size=BATCH, rng_seed=3)
+be = gen_backend(os.environ.get("RANKS_BACKEND", "cpu"), batch_size=BATCH, rng_seed=3)
 rng = np.random.default_rng(7)
 
 
