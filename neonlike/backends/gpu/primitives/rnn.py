@@ -245,7 +245,7 @@ class BoundUnroll:
             try:
                 run()
                 return run
-            except (DeviceError, OutOfMemory) as error:  # the driver cannot run so many blocks at once
+            except (DeviceError, OutOfMemory) as error:
                 logger.info("recurrent unrolls are queued step by step: %s", error)
                 self._may_meet = False
         binder = Binder(self.layer, text, numbers)
