@@ -13,6 +13,8 @@ from neonlike.backends import gen_backend
 from neonlike.callbacks.callbacks import Callbacks
 from neonlike.data import ArrayIterator
 from neonlike.errors import ArgumentError, BackendUnavailable
+from neonlike.experiments import argparser
+from neonlike.experiments.argparser import NeonArgparser, extract_valid_args
 from neonlike.initializers import Gaussian
 from neonlike.layers import GeneralizedCost, Linear
 from neonlike.logger import logger
@@ -20,8 +22,6 @@ from neonlike.models import Model, timing
 from neonlike.nervanaobject import NervanaObject
 from neonlike.optimizers import GradientDescentMomentum
 from neonlike.transforms import SumSquared
-from neonlike.util import argparser
-from neonlike.util.argparser import NeonArgparser, extract_valid_args
 from tests.support.logs import nobody_configured_logging
 
 
