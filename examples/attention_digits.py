@@ -24,8 +24,8 @@ import numpy as np
 from neonlike import autograd as ag
 from neonlike import console
 from neonlike.data import Digits
+from neonlike.experiments.argparser import NeonArgparser
 from neonlike.nervanaobject import NervanaObject
-from neonlike.util.argparser import NeonArgparser
 
 ROWS, PIXELS = 8, 8
 WIDTH, HEADS, BLOCKS = 32, 4, 2

@@ -23,7 +23,7 @@ import numpy as np
 from neonlike import autograd as ag
 from neonlike import console
 from neonlike.errors import MissingExtra
-from neonlike.util.argparser import NeonArgparser
+from neonlike.experiments.argparser import NeonArgparser
 
 PENALTY = 0.01
 

@@ -21,12 +21,12 @@ import numpy as np
 from neonlike import console
 from neonlike.callbacks import Callbacks
 from neonlike.data import Text
+from neonlike.experiments.argparser import NeonArgparser
 from neonlike.initializers import Constant, GlorotUniform
 from neonlike.layers import LSTM, Affine, Dropout, GeneralizedCost
 from neonlike.models import Model
 from neonlike.optimizers import Adam
 from neonlike.transforms import CrossEntropyMulti, Logistic, Softmax, Tanh
-from neonlike.util.argparser import NeonArgparser
 
 DATA = Path(__file__).resolve().parent / "data"
 TRAIN, TEST = DATA / "sonnets.txt", DATA / "sonnets_test.txt"

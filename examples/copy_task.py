@@ -21,13 +21,13 @@ import numpy as np
 from neonlike import console
 from neonlike.callbacks import Callbacks
 from neonlike.data import NervanaDataIterator
+from neonlike.experiments.argparser import NeonArgparser
 from neonlike.initializers import Constant, GlorotUniform
 from neonlike.layers import GRU, Affine, GeneralizedCost, Seq2Seq
 from neonlike.layers.container import Decoder, Encoder
 from neonlike.models import Model
 from neonlike.optimizers import Adam
 from neonlike.transforms import CrossEntropyMulti, Logistic, Softmax, Tanh
-from neonlike.util.argparser import NeonArgparser
 
 LETTERS = "abcdefgh"
 STEPS = 5

@@ -23,6 +23,7 @@ from neonlike import console
 from neonlike.backends import Autodiff, Backend
 from neonlike.callbacks import Callbacks
 from neonlike.data import Digits
+from neonlike.experiments.argparser import NeonArgparser
 from neonlike.initializers import Constant, Kaiming
 from neonlike.layers import Affine, GeneralizedCost
 from neonlike.layers.layer import ParameterLayer
@@ -30,7 +31,6 @@ from neonlike.models import Model
 from neonlike.nervanaobject import NervanaObject
 from neonlike.optimizers import GradientDescentMomentum
 from neonlike.transforms import CrossEntropyMulti, Misclassification, Softmax
-from neonlike.util.argparser import NeonArgparser
 
 
 class LearnedSwish(ParameterLayer):

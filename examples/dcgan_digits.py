@@ -24,13 +24,13 @@ from neonlike import console
 from neonlike.callbacks import Callbacks
 from neonlike.callbacks.plotting_callbacks import GANPlotCallback
 from neonlike.data import Digits
+from neonlike.experiments.argparser import NeonArgparser
 from neonlike.initializers import Gaussian
 from neonlike.layers import Affine, Conv, Deconv, GeneralizedGANCost
 from neonlike.layers.container import GenerativeAdversarial
 from neonlike.models import GAN
 from neonlike.optimizers import Adam
 from neonlike.transforms import GANCost, Logistic, Rectlin, Tanh
-from neonlike.util.argparser import NeonArgparser
 
 NOISE = 32
 

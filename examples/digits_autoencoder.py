@@ -19,12 +19,12 @@ import numpy as np
 from neonlike import console
 from neonlike.callbacks import Callbacks
 from neonlike.data import ArrayIterator, Digits
+from neonlike.experiments.argparser import NeonArgparser
 from neonlike.initializers import Constant, Kaiming
 from neonlike.layers import Conv, Deconv, GeneralizedCost
 from neonlike.models import Model
 from neonlike.optimizers import Adam
 from neonlike.transforms import MeanSquared, Rectlin, Tanh
-from neonlike.util.argparser import NeonArgparser
 from neonlike.util.png import encode_png, grid
 
 CODE = 8

@@ -19,12 +19,12 @@ import numpy as np
 from neonlike import console
 from neonlike.callbacks import Callbacks
 from neonlike.data import Digits
+from neonlike.experiments.argparser import NeonArgparser
 from neonlike.initializers import Kaiming
 from neonlike.layers import Affine, Conv, Dropout, GeneralizedCost, Pooling
 from neonlike.models import Model
 from neonlike.optimizers import GradientDescentMomentum, Schedule
 from neonlike.transforms import CrossEntropyMulti, Misclassification, Rectlin, Softmax
-from neonlike.util.argparser import NeonArgparser
 
 
 def build_model() -> Model:

@@ -19,12 +19,12 @@ from neonlike import console
 from neonlike.callbacks.callbacks import Callbacks
 from neonlike.callbacks.store import open_store
 from neonlike.data import Digits
+from neonlike.experiments.argparser import NeonArgparser
 from neonlike.initializers import Constant, GlorotUniform
 from neonlike.layers import Affine, Dropout, GeneralizedCost
 from neonlike.models import Model
 from neonlike.optimizers import GradientDescentMomentum
 from neonlike.transforms import CrossEntropyMulti, Misclassification, Rectlin, Softmax
-from neonlike.util.argparser import NeonArgparser
 
 
 def build_model() -> Model:

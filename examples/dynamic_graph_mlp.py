@@ -19,9 +19,9 @@ import numpy as np
 from neonlike import console
 from neonlike.autograd.dynamic import DynamicGraph, TensorVariable, commands
 from neonlike.data import Digits
+from neonlike.experiments.argparser import NeonArgparser
 from neonlike.nervanaobject import NervanaObject
 from neonlike.optimizers import GradientDescentMomentum
-from neonlike.util.argparser import NeonArgparser
 
 RELU, GEMM = commands.ewise("relu"), commands.gemm()
 

@@ -21,12 +21,12 @@ import numpy as np
 from neonlike import console
 from neonlike.callbacks import Callbacks
 from neonlike.data import ArrayIterator, Digits
+from neonlike.experiments.argparser import NeonArgparser
 from neonlike.initializers import Kaiming
 from neonlike.layers import Affine, Conv, GeneralizedCost, Pooling
 from neonlike.models import Model
 from neonlike.optimizers import GradientDescentMomentum, MultiOptimizer, Optimizer
 from neonlike.transforms import CrossEntropyMulti, Misclassification, Rectlin, Softmax
-from neonlike.util.argparser import NeonArgparser
 from neonlike.util.modeldesc import ModelDescription
 
 HEAD = "head"

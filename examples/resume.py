@@ -28,13 +28,13 @@ from neonlike import console
 from neonlike.callbacks import Callbacks
 from neonlike.callbacks.callbacks import Callback
 from neonlike.data import Digits
+from neonlike.experiments.argparser import NeonArgparser
 from neonlike.initializers import Constant, GlorotUniform
 from neonlike.layers import Affine, Dropout, GeneralizedCost
 from neonlike.models import Model
 from neonlike.nervanaobject import NervanaObject
 from neonlike.optimizers import GradientDescentMomentum, StepSchedule
 from neonlike.transforms import CrossEntropyMulti, Rectlin, Softmax
-from neonlike.util.argparser import NeonArgparser
 
 
 class PressCtrlC(Callback):

@@ -18,6 +18,7 @@ from typing import Any
 from neonlike import console
 from neonlike.callbacks import Callbacks
 from neonlike.data import Digits
+from neonlike.experiments.argparser import NeonArgparser
 from neonlike.initializers import Kaiming
 from neonlike.layers import (
     Activation,
@@ -35,7 +36,6 @@ from neonlike.layers import (
 from neonlike.models import Model
 from neonlike.optimizers import GradientDescentMomentum
 from neonlike.transforms import CrossEntropyMulti, Misclassification, Rectlin, Softmax
-from neonlike.util.argparser import NeonArgparser
 
 
 def conv(size: int, maps: int, stride: int = 1, activation: Any = None) -> Conv:

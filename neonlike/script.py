@@ -12,15 +12,15 @@ from neonlike.backends import gen_backend
 from neonlike.callbacks import Callbacks
 from neonlike.checks import shown
 from neonlike.errors import ArgumentError, NeonlikeError
+from neonlike.experiments.argparser import NeonArgparser, bench_mode, check_rounding, mpi_mode
+from neonlike.experiments.yaml_parse import create_objects, load_yaml
 from neonlike.models import Model
 from neonlike.nervanaobject import get_args
-from neonlike.util.argparser import NeonArgparser, bench_mode, check_rounding, mpi_mode
 from neonlike.util.display_information import (
     display_cpu_information,
     display_model_params,
     display_platform_information,
 )
-from neonlike.util.yaml_parse import create_objects, load_yaml
 
 __all__ = ["main", "program"]
 

@@ -67,7 +67,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--backend") == "gpu":
         os.environ["NEONLIKE_TEST_BACKEND"] = "gpu"
     else:  # scripts too, which take a GPU that is there, as the emulated one is for some tests
-        argparser: Any = import_module("neonlike.util.argparser")
+        argparser: Any = import_module("neonlike.experiments.argparser")
         argparser.get_compute_capability = lambda: 0.0
     if config.getoption("--dialect") == "neon":
         import_module("neonlike.compat.neon")

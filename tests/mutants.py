@@ -120,7 +120,7 @@ TESTS = {
         "pool": "backends/primitives/pooling: memory backends/geometry: pool_sizes backends/primitives/pooling: calls "
         "few pool",
         "rnn": "backends/primitives/rnn: errors rnn unroll kernels gated kernels/c: gemm",
-        "cuda_rnn": "backends/gpu/primitives: rnn",
+        "cuda_rnn": "backends/gpu/primitives: rnn kernels/cuda: step",
         "persistent_cuda": "backends/gpu/primitives: rnn_persistent kernels/cuda: rnn_sass",
         "cuda_dispatch": "backends/gpu: fastpath backends/gpu/products: blas",
         "repeating": "kernels/run: program autograd: passes pass_keys kernels/c: fastpath_checked fastpath_stages "

@@ -110,6 +110,7 @@ def test_load_class_takes_both_prefixes_and_bare_names():
 @pytest.mark.parametrize(
     "name",
     ["os.system", "subprocess.Popen", "builtins.dict", "antigravity.fly", "this.C", "neonlike.util.persist.Path",
+     "neonlike.experiments.argparser.NeonArgparser", "neonlike.experiments.argparser.RotatingFileHandler",
      "neonlike.util.argparser.NeonArgparser", "neonlike.util.argparser.RotatingFileHandler", "neonlike.__main__.main",
      "neonlike.models.model.Model", "neonlike.callbacks.callbacks.Callbacks", "neonlike.layers.layer.np.ndarray",
      "neonlike.layers.core.base.NeonlikeError", f"{__name__}.Path", "..", "", None, 3],

@@ -334,6 +334,11 @@ class Backend(Expressions, Products, Images, Sequences, Differentiable, Tensors,
         """
         return Backend.backend_class(name)(**arguments)
 
+    @classmethod
+    def device_of(cls, local_rank: int) -> int:
+        """Number of the device for a rank, by its number among the ranks of its machine; there is one device."""
+        return 0
+
     @staticmethod
     def backend_class(name: str) -> type[Backend]:
         """The class registered as ``name``; "gpu" is loaded when it is first asked for.

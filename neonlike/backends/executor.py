@@ -113,7 +113,7 @@ class Executor:
             if not target.writeable:
                 target.check_writeable("assignment")
         plan = self.plans.find(graph)
-        if self.replay.wanted and plan.engine:
+        if self.replay.wanted and plan.executable:
             self.replay.request()
         return plan
 

@@ -57,7 +57,8 @@ def gen_backend(
     batch_size : int
         Samples in a batch. Several ranks share them: ``be.bsz`` of each are so many over their number.
     stochastic_round, device_id, max_devices
-        Mantissa bits of stochastic rounding, number of the GPU, and maximum number of GPUs; ignored on the CPU.
+        Mantissa bits of stochastic rounding, number of the GPU, and maximum number of GPUs; ignored on the CPU. With 0
+        each rank of a machine takes a GPU of its own.
     compat_mode : None or "caffe"
     deterministic_update, deterministic
         Deprecated and ignored, as in neon.
@@ -91,7 +92,7 @@ def gen_backend(
     _replace_current()  # only now: an error above must leave the old backend alone
     be = kind(
         rng_seed=rng_seed, default_dtype=datatype, stochastic_round=stochastic_round,
-        device_id=device_id or ranks.local_rank, num_devices=max_devices, compat_mode=compat_mode, **options,
+        device_id=device_id or kind.device_of(ranks.local_rank), num_devices=max_devices, compat_mode=compat_mode, **options,
     )  # fmt: skip
     be.bsz = share
     if ranks.size > 1:

@@ -37,9 +37,9 @@ MOST = 4096
 """Objects that are watched at most."""
 
 
-_ours: dict[type, bool] = {}
-"""Which classes were found to have their own methods during a look."""
-_own: dict[type, tuple[Any, ...]] = {}
+_as_defined: dict[type, bool] = {}
+"""Whether classes have the methods that they were defined with, as one look found it."""
+_unchanged: dict[type, tuple[Any, ...]] = {}
 """The attributes of classes of the library, as they were when all of them were found to be its own."""
 
 
@@ -54,7 +54,7 @@ def watches(roots: Iterable[Any]) -> list[Watch] | None:
     """Watches of everything that ``roots`` depend on; None if something in it may change unseen."""
     found: dict[int, Watch] = {}
     stack = list(roots)
-    _ours.clear()  # methods may have been replaced
+    _as_defined.clear()  # methods may have been replaced
     try:
         while stack:
             thing = stack.pop()
@@ -88,7 +88,7 @@ def _held(thing: Any) -> tuple[tuple[Any, ...], Iterable[Any]]:
     """The items of one object that are watched, and the values among them to look into."""
     kind = type(thing)
     if isinstance(thing, list | dict):
-        if kind not in (list, dict) and (not _is_ours(kind) or vars(thing)):
+        if kind not in (list, dict) and (not _is_as_defined(kind) or vars(thing)):
             raise NotWatched(thing)
         return (tuple(thing), thing) if isinstance(thing, list) else (_items(thing), thing.values())
     if _is_fixed(thing):
@@ -116,29 +116,29 @@ def _speaks(kind: type) -> bool:
     """Whether objects of this class say what they depend on: a class of a user's must do so itself."""
     for cls in kind.__mro__:
         if "depends_on" in vars(cls):
-            return _is_ours(kind)
+            return _is_as_defined(kind)
         if not _is_in_package(cls.__module__):
             return False
     return False
 
 
-def _is_ours(kind: type) -> bool:
+def _is_as_defined(kind: type) -> bool:
     """Whether a class has the methods that it was defined with."""
-    found = _ours.get(kind)
+    found = _as_defined.get(kind)
     if found is None:
-        found = _ours[kind] = all(_has_its_own(cls) for cls in kind.__mro__ if cls is not object)
+        found = _as_defined[kind] = all(_has_its_own(cls) for cls in kind.__mro__ if cls is not object)
     return found
 
 
 def _has_its_own(cls: type) -> bool:
     """Whether each function of a class is the library's or the module's that has the class."""
-    values, known = tuple(vars(cls).values()), _own.get(cls)
+    values, known = tuple(vars(cls).values()), _unchanged.get(cls)
     if known is not None and len(known) == len(values) and all(map(is_, known, values)):
         return True
     if any(_is_foreign(value, cls.__module__) for value in values):
         return False
     if _is_in_package(cls.__module__):  # a user's class may go, and is not to be held
-        _own[cls] = values
+        _unchanged[cls] = values
     return True
 
 
@@ -166,7 +166,7 @@ def _is_fixed(thing: Any) -> bool:
     """Whether it is an object of the library's whose attributes are never set again."""
     kind = type(thing)
     parameters = getattr(kind, "__dataclass_params__", None)
-    return parameters is not None and parameters.frozen and _is_in_package(kind.__module__) and _is_ours(kind)
+    return parameters is not None and parameters.frozen and _is_in_package(kind.__module__) and _is_as_defined(kind)
 
 
 def _items(attributes: dict[Any, Any]) -> tuple[Any, ...]:

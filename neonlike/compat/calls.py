@@ -197,7 +197,8 @@ def replace_in(module: ModuleType, key: str) -> None:
 
 
 def _replace(owner: Any, name: str, text: str) -> None:
-    found = inspect.getattr_static(owner, name)
+    # A module without a file has its names from elsewhere.
+    found = inspect.getattr_static(owner, name) if inspect.isclass(owner) else getattr(owner, name)
     if any(place is owner and known == name for place, known, _ in _replaced):
         return
     inner = getattr(found, "__func__", found)

@@ -115,16 +115,16 @@ CONTRACT: dict[str, Row] = {
     "data.indexer": _row("Indexer"),
     "data.convert_manifest": _row("convert_manifest"),
     "util": _row(),
-    "util.argparser": _row("NeonArgparser extract_valid_args"),
+    "util.argparser": _row("NeonArgparser extract_valid_args", "experiments.argparser"),
     "util.persist": _row(
         "save_obj load_obj load_class serialize ensure_dirs_exist get_cache_dir get_data_cache_dir "
         "get_data_cache_or_nothing"
     ),
-    "util.beamsearch": _row("BeamSearch"),
+    "util.beamsearch": _row("BeamSearch", "models.beam"),
     "util.compat": _row("PY3 xrange pickle pickle_load"),
     "util.modeldesc": _row("ModelDescription"),
-    "util.yaml_parse": _row("create_objects format_yaml_dict"),
-    "util.load_experiment": _row("deserialize"),
+    "util.yaml_parse": _row("create_objects format_yaml_dict", "experiments.yaml_parse"),
+    "util.load_experiment": _row("deserialize", "experiments.load_experiment"),
     "util.shelver": _row("atomic_shelve"),
     "util.display_information": _row("display_model_params display_cpu_information display_platform_information"),
     "util.update_dataset_cache": _row(),

@@ -1,1 +1,1 @@
-"""Utilities: saved files, the command line, model descriptions."""
+"""Utilities: saved files, model descriptions, plots."""

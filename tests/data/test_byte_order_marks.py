@@ -11,8 +11,8 @@ import pytest
 from neonlike.data.convert_manifest import convert_manifest
 from neonlike.data.imagecaption import _read_sentences
 from neonlike.data.sequences import read_text
-from neonlike.util.argparser import NeonArgparser
-from neonlike.util.yaml_parse import load_yaml
+from neonlike.experiments.argparser import NeonArgparser
+from neonlike.experiments.yaml_parse import load_yaml
 
 pytestmark = pytest.mark.engines("any")
 

@@ -11,6 +11,7 @@ from neonlike.callbacks import Callbacks
 from neonlike.callbacks.callbacks import Callback, SaveBestStateCallback, SerializeModelCallback
 from neonlike.data import ArrayIterator, Text
 from neonlike.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
+from neonlike.experiments.load_experiment import deserialize
 from neonlike.initializers import Constant, Gaussian, GlorotUniform
 from neonlike.layers import (
     Activation,
@@ -30,7 +31,6 @@ from neonlike.models import Model
 from neonlike.optimizers import Adadelta, Adam, GradientDescentMomentum, MultiOptimizer, RMSProp, ShiftAdaMax
 from neonlike.optree.dialect import neon_dialect
 from neonlike.transforms import Accuracy, CrossEntropyMulti, Misclassification, MultiMetric, Rectlin, Softmax, Tanh
-from neonlike.util.load_experiment import deserialize
 from neonlike.util.persist import UnreadableFile, load_obj, serialize
 
 N, NIN, NCLASS = 8, 4, 3

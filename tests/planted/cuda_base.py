@@ -1,4 +1,4 @@
-"""Faults in the base of all GPU code: recorded graphs, streams and contexts of others, the choice of compilers."""
+"""Faults in the base of all GPU code: captured graphs, streams and contexts of others, the choice of compilers."""
 
 # ruff: noqa: E501  (one fault, one line: the tables read across)
 
@@ -21,9 +21,9 @@ def foreign(name: str, old: str, new: str) -> Mutant:
 
 
 MUTANTS = (
-    fault("what is recorded runs at once", GRAPHS, "        here.stream = self.stream\n", ""),
+    fault("what is captured runs at once", GRAPHS, "        here.stream = self.stream\n", ""),
     fault("a graph lets go of its memory", GRAPHS, "device, nodes, calls\n", "device, nodes, ()\n"),
-    fault("copies and waits while a graph is recorded", DEVICE, "if here.stream is not self.stream:\n            raise", "if False:\n            raise"),
+    fault("copies and waits while a graph is captured", DEVICE, "if here.stream is not self.stream:\n            raise", "if False:\n            raise"),
     fault("a context that another library made current goes unnoticed", DEVICE, "if current != self._handle:", "if False:"),
     fault("wait_for: the other stream does not wait for ours", BACKEND, "        interop.follow(self.device, ours, theirs)\n", ""),
     fault("wait_for: ours does not wait for the other stream", BACKEND, "        interop.follow(self.device, theirs, ours)\n", ""),
@@ -35,5 +35,5 @@ MUTANTS = (
     foreign("foreign memory is let go at once", "            if not event.query():\n", "            if False:\n"),
     foreign("foreign memory is never let go", "            gone.append(owners)\n", "            gone.append(owners)\n            self.kept = [*getattr(self, 'kept', []), owners]\n"),
     foreign("any amount of foreign memory waits", "if self._bytes <= MOST_BYTES:", "if True:"),
-    foreign("foreign memory is let go while a graph is recorded", "if self.device.recorder.is_busy:", "if False:"),
+    foreign("foreign memory is let go while a graph is captured", "if self.device.capture.is_active:", "if False:"),
 )

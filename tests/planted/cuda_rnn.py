@@ -1,4 +1,4 @@
-"""Faults in recurrent unrolls on the GPU: the CUDA templates, and how the steps are bound, kept and recorded."""
+"""Faults in recurrent unrolls on the GPU: the CUDA templates, and how the steps are bound, kept and captured."""
 
 # ruff: noqa: E501  (one fault, one line: the tables read across)
 
@@ -11,7 +11,7 @@ CELL, STEP, FORWARD, LSTM, GRU, WHOLE = (
     KERNELS + f"templates/cuda/rnn/{name}" for name in ("cell.j2", "step.j2", "forward.j2", "lstm.cu.j2", "gru.cu.j2", "persistent.cu.j2")
 )
 FORM, STEPS = "neonlike/backends/gpu/primitives/rnn_persistent.py", PRIMITIVES + "rnn/steps.py"
-GRAPHS = "neonlike/backends/gpu/device/graphs.py"
+GRAPHS, RUNNER = "neonlike/backends/gpu/device/graphs.py", KERNELS + "cuda/step.py"
 
 
 def fault(name: str, file: str, old: str, new: str) -> Mutant:
@@ -38,9 +38,11 @@ MUTANTS = (
     fault("GRU: the candidate's product of the gates' weight", HOST, "to.multiply(layer.weight[2 * n :], reset", "to.multiply(layer.weight[:n], reset"),
     fault("numbers of the first call kept", HOST, "wanted = (*formulas, backend", "wanted = (formulas[0], backend"),
     fault("precision of the first call kept", HOST, "wanted = (*formulas, backend.product_precision)", "wanted = formulas"),
-    fault("the graph of the old activation kept", HOST, "wanted, calls, None", "wanted, calls, self._graph"),
-    fault("a graph is recorded within another", HOST, "if self.layer.device.recorder.is_busy:", "if False:"),
-    fault("recorded at the first pass", HOST, "if known and self._graph is None", "if self._graph is None"),
+    fault("the program of the old activation kept", HOST, "if self._run is None or wanted != self._made_for:", "if self._run is None:"),
+    fault("a graph is captured within another", RUNNER, "if not self._capture.is_active:", "if True:"),
+    fault("captured at the first pass", RUNNER, "self._graph is None and self._has_run and", "self._graph is None and"),
+    fault("a graph of few steps", RUNNER, " and len(steps) >= GRAPH_FROM", ""),
+    fault("a driver without graphs asked again and again", RUNNER, "            self._may_capture = False\n", ""),
     fault("partly overlapping projection computed in place", HOST, '_simple_forward, (("h_s", "h_ff_s"),), whole', "_simple_forward, whole"),
     fault("an error passed to itself by one product", HOST, ', apart=("delta_prev_s", "delta_s"))', ")"),
     fault("activations that work in place taken for others", FORMULA, "look = x.live_host or not _only_reads(function)", "look = x.live_host"),
@@ -92,7 +94,7 @@ MUTANTS = (
             ("float16 as well", HOST, "not self._may_meet or not precise:", "not self._may_meet:"),
             ("more blocks than the GPU runs", FORM, "most = device.multiprocessors // groups", "most = device.multiprocessors"),
             ("more shared memory than there is", FORM, "shared <= device.shared_bytes_optin", "True"),
-            ("a refused launch is an error", HOST, "except (DeviceError, OutOfMemory) as error:\n            logger.info(\"recurrent unrolls are queued step", "except ArgumentError as error:\n            logger.info(\"recurrent unrolls are queued step"),
+            ("a refused launch is an error", HOST, "except (DeviceError, OutOfMemory) as error:", "except ArgumentError as error:"),
             ("counters cleared by the graph", GRAPHS, "            tickets_of(self.device)", "            # tickets_of(self.device)"),
         )
     ),

@@ -67,7 +67,7 @@ MUTANTS = (
     fault("what stands before a user's function is none", WATCHED, "    return inner is not None and _is_foreign(inner, home)\n", "    return False\n"),
     fault("users' properties are methods", WATCHED, "    if isinstance(value, property):\n", "    if False:\n"),
     fault("the backend may have users' functions", WATCHED, "if said.opened is not None and any(map(_is_foreign, attributes.values())):", "if False:"),
-    fault("methods are looked at once", WATCHED, "    _ours.clear()  # methods may have been replaced\n", ""),
+    fault("methods are looked at once", WATCHED, "    _as_defined.clear()  # methods may have been replaced\n", ""),
     fault("methods of the library's are looked at once", WATCHED, "if known is not None and len(known) == len(values) and all(map(is_, known, values)):", "if known is not None:"),
     fault("methods are counted only", WATCHED, " and all(map(is_, known, values)):", ":"),
     fault("the backend is not watched", REPLAYS, "everything = *roots, be\n", "everything = *roots, be.executor.replay\n"),

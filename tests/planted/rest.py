@@ -36,7 +36,7 @@ MUTANTS = (
     Mutant("linalg", "BLAS blocks: rows of the last one wrong", BLAS, "? p->m - top : p->high,", "? p->m - top - (top > 0) : p->high,"),
     Mutant("linalg", "BLAS blocks: columns of all begin at the first", BLAS, "p->b.at + left * p->b.column", "p->b.at"),
     Mutant("linalg", "BLAS blocks: beta ignored", BLAS, "pitch(b, p->k, columns), p->beta, c,", "pitch(b, p->k, columns), 0, c,"),
-    Mutant("linalg", "BLAS blocks: number of threads not put back", C + "pool.c", "limited.set_threads(threads);", "(void)0;"),
+    Mutant("linalg", "BLAS blocks: number of threads not put back", C + "workers.c", "limited.set_threads(threads);", "(void)0;"),
     Mutant("linalg", "thread partition off by one", LINALG, "for part in range(parts + 1)]", "for part in range(parts)]"),
     Mutant("linalg", "definition: xnor: sign of zero", LINALG, "t.asnumpyarray() >= 0, 1, -1", "t.asnumpyarray() > 0, 1, -1"),
     Mutant("linalg", "C: xnor: sign of zero", XNOR, "signs[i] = from[i] >= 0;", "signs[i] = from[i] > 0;"),

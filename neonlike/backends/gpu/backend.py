@@ -15,7 +15,7 @@ from neonlike.backends.backend import Backend
 from neonlike.backends.expressions.random import RngState, make_state, pool_of
 from neonlike.backends.gpu import selftest
 from neonlike.backends.gpu.device.contexts import leave
-from neonlike.backends.gpu.device.device import GpuDevice, open_device
+from neonlike.backends.gpu.device.device import GpuDevice, device_count, open_device
 from neonlike.backends.gpu.device.meter import EventMeter
 from neonlike.backends.gpu.host_stage import HostStage
 from neonlike.backends.gpu.memory.ahead import UploadAhead
@@ -143,6 +143,11 @@ class NervanaGPU(
         self.context_rand_state_alive[self.ctx] = True
         if not self.device.tested:
             self._test_device()
+
+    @classmethod
+    def device_of(cls, local_rank: int) -> int:
+        """Number of the GPU for a rank of this machine: each its own, while there are as many."""
+        return local_rank % max(1, device_count())
 
     def _test_device(self) -> None:
         """Compare the GPU with NumPy, on a private backend."""

@@ -167,7 +167,7 @@ class TimingFamily(Family):
                 if (trace := current()) is not None:
                     trace.primitive(launch, operands, outputs)
                 if (replay := self.executor.replay).wanted:
-                    replay.called()
+                    replay.note_call()
                 return None
             start, end = self.init_mark(), self.init_mark()
             self.record_mark(start)

@@ -277,7 +277,7 @@ class LinalgFamily(Family):
                 dense = operands is not None and operands.alone and all(map(_is_dense, tensors))
                 trace.primitive(launch, Operands(tensors, alone=dense), tensors[2:])
             if (replay := self.executor.replay).wanted:
-                replay.called()
+                replay.note_call()
             return None
         A, _, C = tensors
         nbytes = sum(t.nbytes for t in tensors) + (C.nbytes if request.beta else 0)

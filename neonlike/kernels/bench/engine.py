@@ -47,10 +47,10 @@ class TimedEngine(Engine):
     def compile(self, plan: Plan, graph: Graph) -> list[ExecutableStage]:
         """Make the stages and keep them on the plan."""
         with self._lock:
-            if _LAYOUTS not in plan.engine:  # else another thread did it
+            if _LAYOUTS not in plan.executable:  # else another thread did it
                 super().compile(plan, graph)
-                plan.engine[_LAYOUTS] = set()
-        return list(plan.engine[self.name])
+                plan.executable[_LAYOUTS] = set()
+        return list(plan.executable[self.name])
 
     def execute(self, plan: Plan, graph: Graph) -> None:
         """Compute every assignment of ``graph``."""
@@ -77,9 +77,9 @@ class TimedEngine(Engine):
 
     def _make_ready(self, plan: Plan, graph: Graph) -> None:
         """Time the stages of ``plan``, after compiling the kernels for these layouts."""
-        if _LAYOUTS not in plan.engine:
+        if _LAYOUTS not in plan.executable:
             self.compile(plan, graph)
-        layouts: set[Any] = plan.engine[_LAYOUTS]
+        layouts: set[Any] = plan.executable[_LAYOUTS]
         if (layout := graph.layout()) in layouts:
             return
         if kernels := self.engine.sources(plan, graph):

@@ -1,1 +1,1 @@
-"""Stages as compiled C, and what hand-written C kernels need: compiler, pool of threads, matrix products."""
+"""Stages as compiled C, and what hand-written C kernels need: compiler, worker threads, matrix products."""

@@ -15,7 +15,7 @@ from neonlike.errors import KernelCompileError
 from neonlike.kernels.build.cache import key_of
 from neonlike.kernels.build.driver import Driver
 from neonlike.kernels.build.source import Headers, KernelSource, LazySource, file_name
-from neonlike.kernels.c import pool
+from neonlike.kernels.c import workers
 from neonlike.kernels.c.toolchain import (
     LIBRARIES,
     SUFFIX,
@@ -41,7 +41,7 @@ ABI_VERSION = "1"
 
 
 class CDriver(Driver[Compiler, ctypes.CDLL]):
-    """C kernels: shared libraries that stay loaded, and are handed the pool of threads before their first use."""
+    """C kernels: shared libraries that stay loaded, and are handed the worker threads before their first use."""
 
     suffix, source_suffix = SUFFIX, ".c"
     advice = "\nNEONLIKE_CPU_JIT=0 runs everything on the NumPy engine"
@@ -77,8 +77,8 @@ class CDriver(Driver[Compiler, ctypes.CDLL]):
         return store_and_load(key, data)
 
     def adopt(self, key: str, built: ctypes.CDLL, compiler: Compiler) -> None:
-        """Give the library the pool of threads, and keep it loaded."""
-        pool.give(built, compiler)
+        """Give the library the worker threads, and keep it loaded."""
+        workers.give(built, compiler)
         self.loaded[key] = built
 
 

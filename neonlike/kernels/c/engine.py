@@ -96,7 +96,7 @@ class CEngine(CompilesAhead, NumpyEngine):
 
     def execute(self, plan: Plan, graph: Graph) -> None:
         """Compute every assignment of ``graph``."""
-        run_stages(plan.engine.get(self.name) or self.start(plan, graph), plan, Run(graph))
+        run_stages(plan.executable.get(self.name) or self.start(plan, graph), plan, Run(graph))
 
     def program(self, plan: Plan, graph: Graph) -> Program | None:
         """The program of ``plan`` on tensors like those of ``graph``; None where not all of it is C."""

@@ -1,4 +1,4 @@
-"""Matrix products on our thread pool, by our own packed kernel where it is faster than NumPy's BLAS library.
+"""Matrix products on our worker threads, by our own packed kernel where it is faster than NumPy's BLAS library.
 
 That is so with AVX-512. OpenBLAS chooses its kernels by the processor's name; on a processor it does not know yet it
 falls back to AVX2 kernels. Where it uses AVX-512, it packs both factors before it multiplies, while our kernel packs

@@ -1,8 +1,8 @@
-"""Matrix products by the kernels of NumPy's OpenBLAS on our thread pool, where our kernel is not faster.
+"""Matrix products by the kernels of NumPy's OpenBLAS on our worker threads, where our kernel is not faster.
 
-OpenBLAS has its own threads. After a product they spin on the cores that our pool's threads need for the next kernel,
+OpenBLAS has its own threads. After a product they spin on the cores that our worker threads need for the next kernel,
 and our threads spin on theirs: a training step of a perceptron took four times as long as its parts. So the product is
-split into blocks, and one thread of our pool computes each with single-threaded OpenBLAS. Small products, and those of
+split into blocks, and one worker thread computes each with single-threaded OpenBLAS. Small products, and those of
 other BLAS libraries or of an OpenBLAS built on OpenMP, are left to NumPy.
 """
 

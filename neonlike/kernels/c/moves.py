@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from neonlike.kernels.build.source import KernelSource
-from neonlike.kernels.c import pool
+from neonlike.kernels.c import workers
 from neonlike.kernels.c.forms import HEADERS
 from neonlike.kernels.c.stage import PARALLEL_WORK, load_function
 from neonlike.kernels.codegen.emit import STORAGE, Array, Kernel, Writer, convert_store
@@ -279,7 +279,7 @@ class MoveStage(WholeOperandStage):
             context |= {"chunk": PICK_CHUNK, "offset_type": "int32_t" if short else "int64_t", "converts": not copies}
             context |= self._copied(read, place) if copies else self._types(read, place, "x")
         source = TemplateSource(template, context)
-        headers = (pool.HEADER,) if copies else HEADERS
+        headers = (workers.HEADER,) if copies else HEADERS
         return KernelSource(source, source.name, self.comment, header_texts(headers))
 
     def _copied(self, dtype: DType, place: str) -> dict[str, Any]:

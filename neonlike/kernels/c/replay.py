@@ -46,7 +46,7 @@ class Replay:
         self.epoch = object()
         self.wanted = False
         """Whether to ask for the extension when a plan is met again, or a primitive called a second time."""
-        self._called = False
+        self._was_called = False
         self.is_paused = False
         self._extension: Any = None
         self._on = False
@@ -62,11 +62,11 @@ class Replay:
         self._forget()
         self.table = None
 
-    def called(self) -> None:
-        """A primitive was called: ask for the extension the second time, while it is wanted."""
-        if self._called:
+    def note_call(self) -> None:
+        """Note that a primitive was called: ask for the extension the second time, while it is wanted."""
+        if self._was_called:
             self.request()
-        self._called = True
+        self._was_called = True
 
     def request(self) -> None:
         """Ask for the extension, which is compiled in the background if need be."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from neonlike.kernels.bench.recorder import compiling
 from neonlike.kernels.build.source import KernelSource
-from neonlike.kernels.c import pool
+from neonlike.kernels.c import workers
 from neonlike.kernels.c.stage import load_function
 from neonlike.kernels.c.toolchain import Compiler
 from neonlike.kernels.codegen.render import TemplateSource, header_texts
@@ -51,7 +51,7 @@ class Routine:
     title : str
         What it computes, for messages and the comment in kept sources.
     headers : sequence of str
-        Files below ``kernels/templates/c`` that it includes, besides that of the thread pool.
+        Files below ``kernels/templates/c`` that it includes, besides that of the worker threads.
     result : ctypes type, optional
         Default: the function returns nothing.
     """
@@ -60,7 +60,7 @@ class Routine:
         self, template: str, arguments: Sequence[Any], title: str, headers: Sequence[str] = (), result: Any = None
     ) -> None:
         self.template, self.arguments, self.title = template, tuple(arguments), title
-        self.headers, self.result = (pool.HEADER, "packed.h", *headers), result
+        self.headers, self.result = (workers.HEADER, "packed.h", *headers), result
         self._words = ", ".join(f"w[{place}].{_MEMBERS[kind]}" for place, kind in enumerate(self.arguments))
         self.variants: dict[Any, Any] = {}
 

@@ -32,7 +32,7 @@ from neonlike.kernels.planning.plan import Plan
 from neonlike.kernels.run.threads import thread_count
 
 _MET = "warm"
-"""Key in ``plan.engine`` of the layouts whose kernels were asked for."""
+"""Key in ``plan.executable`` of the layouts whose kernels were asked for."""
 
 
 class ScriptStopped(SystemExit):
@@ -114,7 +114,7 @@ class WarmUp:
         """
         if not self._open:
             return
-        met: Any = plan.engine.setdefault(_MET, set())
+        met: Any = plan.executable.setdefault(_MET, set())
         if (layout := graph.layout()) not in met:
             met.add(layout)
             for kernel in self._engine.sources(plan, graph):

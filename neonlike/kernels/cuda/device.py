@@ -87,6 +87,29 @@ class Starts(Protocol):
         ...
 
 
+class Capture(Protocol):
+    """Captures of graphs, one at a time."""
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this thread captures a graph: what it queues becomes a part of that, and runs with the graph only."""
+        ...
+
+    def graph(self, calls: Sequence[Callable[[], object]]) -> Callable[[], None]:
+        """Return a callable that replays everything that ``calls`` queue: kernels and products on fixed memory.
+
+        The calls are made once now, without executing their work. The result keeps them and their memory alive, and may
+        be called any number of times. It pays off from about ten launches: all together cost as much as one.
+
+        Raises
+        ------
+        DeviceError
+            If the driver has no graphs; if one of the calls does more than queue: it copies from or to the host, or
+            waits.
+        """
+        ...
+
+
 class Device(Protocol):
     """A GPU with a current stream, on which all work is queued."""
 
@@ -95,6 +118,9 @@ class Device(Protocol):
 
     @property
     def starts(self) -> Starts: ...
+
+    @property
+    def capture(self) -> Capture: ...
 
     def allocate(self, nbytes: int) -> Memory:
         """Memory for ``nbytes`` (at least 1), aligned to 256 bytes.
@@ -127,19 +153,6 @@ class Device(Protocol):
             Bytes of dynamic shared memory, requested by the device.
         arguments : bytes-like
             All arguments in sequence, each aligned to its size, as in a C struct. Read before it returns.
-        """
-        ...
-
-    def record(self, calls: Sequence[Callable[[], object]]) -> Callable[[], None]:
-        """Return a callable that replays everything that ``calls`` queue: kernels and products on fixed memory.
-
-        The calls are made once now, without executing their work. The result keeps them and their memory alive, and may
-        be called any number of times. It pays off from about ten launches: all together cost as much as one.
-
-        Raises
-        ------
-        DeviceError
-            If one of the calls does more than queue: it copies from or to the host, or waits.
         """
         ...
 

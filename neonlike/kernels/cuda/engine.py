@@ -63,7 +63,7 @@ class CudaEngine(CompilesAhead):
 
     def execute(self, plan: Plan, graph: Graph) -> None:
         """Compute every assignment of ``graph``; returns when all work is queued."""
-        stages: list[ExecutableStage] = plan.engine.get(self.name) or self.start(plan, graph)
+        stages: list[ExecutableStage] = plan.executable.get(self.name) or self.start(plan, graph)
         if len(stages) == 1:
             stages[0].run(self.new_run(graph))
         else:
@@ -71,13 +71,13 @@ class CudaEngine(CompilesAhead):
 
     def ready(self, plan: Plan, graph: Graph) -> Callable[[], None]:
         """Return a callable that queues every assignment of ``graph``; everything that may fail happens now."""
-        stages: list[ExecutableStage] = plan.engine.get(self.name) or self.start(plan, graph)
+        stages: list[ExecutableStage] = plan.executable.get(self.name) or self.start(plan, graph)
         run = self.new_run(graph)
         return partial(in_turn, [stage.ready(run) for stage in stages])
 
     def program(self, plan: Plan, graph: Graph) -> Program | None:
         """See ``Engine.program``: of plans of one stage, which has queued its kernels."""
-        stages: list[ExecutableStage] = plan.engine[self.name]
+        stages: list[ExecutableStage] = plan.executable[self.name]
         return stages[0].program(graph) if len(stages) == 1 and isinstance(stages[0], CudaStage) else None
 
     def prepare(self, plan: Plan, graph: Graph) -> Callable[[], None]:

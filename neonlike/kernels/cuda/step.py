@@ -1,7 +1,7 @@
-"""Steps of programs on a GPU: launches of kernels; and their runner.
+"""Steps of programs on a GPU: launches of kernels; and their runners.
 
-A step of a program names the places of its arguments, whose values are known when the program runs. Launches whose
-arguments are all known are called as they are.
+A step of a program names the places of its arguments, whose values are known when the program runs. The steps of a
+program whose arguments are all known are called as they are, or all at once as a graph of the driver.
 """
 
 from __future__ import annotations
@@ -11,11 +11,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
+from neonlike import settings
+from neonlike.errors import DeviceError, OutOfMemory
 from neonlike.kernels.cuda.device import Device, Function, Size3
 from neonlike.kernels.run.program import Program
+from neonlike.logger import logger
 
 Call: TypeAlias = Callable[[], None]
 """Queues work when it is called: a step whose arguments are known, or several."""
+GRAPH_FROM = 10
+"""Steps from which on a graph of them pays."""
 
 
 class Place(NamedTuple):
@@ -116,6 +121,45 @@ class Runner:
         for step in self._steps:
             bound.append(step.bound(at if step.places is None else _values(at, step.places), keep))
         return bound[0] if len(bound) == 1 else partial(in_turn, bound)
+
+
+class FixedRunner:
+    """Queues a program whose arguments are all known: each of its steps is a callable that queues it.
+
+    From its second run on, a program of many steps is one graph of the driver, if the driver has graphs. While a graph
+    is captured, the program's steps become a part of that.
+    """
+
+    __slots__ = ("_capture", "_graph", "_has_run", "_may_capture", "program")
+
+    def __init__(self, device: Device, program: Program) -> None:
+        self.program, self._capture = program, device.capture
+        self._graph: Call | None = None
+        self._has_run, self._may_capture = False, True
+
+    def __call__(self) -> None:
+        """Queue the steps, or their graph."""
+        if not self._capture.is_active:
+            if self._graph is None and self._has_run and self._may_capture:
+                self._graph = self._captured()
+            if self._graph is not None:
+                self._graph()
+                return
+        in_turn(self.program.steps)
+        self._has_run = True
+
+    def _captured(self) -> Call | None:
+        """The graph of all steps; None if it does not pay, or the driver has no graphs: that is asked once."""
+        steps = self.program.steps
+        self._may_capture = settings.GPU_GRAPHS.get() and len(steps) >= GRAPH_FROM
+        if not self._may_capture:
+            return None
+        try:
+            return self._capture.graph(steps)
+        except (DeviceError, OutOfMemory) as error:
+            logger.info("a program of %d steps is queued step by step, not as a graph: %s", len(steps), error)
+            self._may_capture = False
+            return None
 
 
 def in_turn(calls: Sequence[Callable[[], object]], keep: Any = None) -> None:

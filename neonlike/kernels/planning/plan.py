@@ -102,8 +102,8 @@ class Plan:
 
     values: list[Value]
     stages: list[Stage]
-    engine: dict[str, Any] = field(default_factory=dict)
-    """Executable stages by engine name, and other cached facts about the plan."""
+    executable: dict[str, Any] = field(default_factory=dict)
+    """Executable stages, each engine's under its name, and other facts that are found once for the plan."""
     spent: list[tuple[int, ...]] = field(default_factory=list)
     """For each stage, and each final copy of a run, the values in memory that are not read afterwards."""
 

@@ -42,12 +42,12 @@ class Engine:
 
     def compile(self, plan: Plan, graph: Graph) -> list[ExecutableStage]:
         """As :meth:`make_stages`; they are kept on the plan, once all are made, for other threads to find."""
-        made = plan.engine[self.name] = self.make_stages(plan, graph)
+        made = plan.executable[self.name] = self.make_stages(plan, graph)
         return made
 
     def stages(self, plan: Plan, graph: Graph) -> list[ExecutableStage]:
         """The stages that are kept on ``plan``, made now if there are none."""
-        return plan.engine.get(self.name) or self.compile(plan, graph)
+        return plan.executable.get(self.name) or self.compile(plan, graph)
 
     def new_run(self, graph: Graph) -> Run:
         """A run on the tensors of ``graph``."""

@@ -6,7 +6,8 @@ is a constant, or says where the argument is found: the address of an operand, a
 On a GPU steps are launches of kernels and products (``kernels/cuda/step.py``).
 
 A program is data. The extension (``kernels/c/fastpath.py``) keeps programs by the key of what they do and runs them;
-:func:`runner` does the same in Python, on a GPU ``Runner``. :func:`join` makes one program of several.
+:func:`runner` does the same in Python, on a GPU ``Runner`` and ``FixedRunner``. :func:`join` makes one program of
+several.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class Program(NamedTuple):
     Attributes
     ----------
     steps : tuple of Step
-        Or of launches on a GPU.
+        On a GPU: of launches and products, or of callables where all arguments are known.
     operands, numbers : int
         How many addresses and numbers a run takes.
     memory : int

@@ -147,7 +147,7 @@ def test_stochastic_rounding_is_left_to_python(be: Any) -> None:
     assert hits(be) == before + 1 and (out.get() == np.float32(1 + 2.0**-9)).all()
 
 
-def test_what_is_recorded_is_not_run_at_once(be: Any) -> None:
+def test_what_is_captured_is_not_run_at_once(be: Any) -> None:
     a, out = be.ones((3, 5)), be.zeros((3, 5))
 
     def step() -> None:
@@ -158,7 +158,7 @@ def test_what_is_recorded_is_not_run_at_once(be: Any) -> None:
     before = hits(be)
     step()
     assert hits(be) == before + 1
-    graph = be.device.record([step])
+    graph = be.device.capture.graph([step])
     assert (out.get() == 4).all()
     graph()
     graph()

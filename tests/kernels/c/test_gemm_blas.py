@@ -1,4 +1,4 @@
-"""Products by blocks of NumPy's BLAS library on the pool's threads (kernels/c/gemm_blas.py)."""
+"""Products by blocks of NumPy's BLAS library on worker threads (kernels/c/gemm_blas.py)."""
 
 from __future__ import annotations
 
@@ -255,15 +255,15 @@ def test_nan_times_an_alpha_of_0(be: Backend, met: list[Any], alpha: float) -> N
     assert np.isnan(out.get()[3]).all() and (out.get()[[2, 4]] == 1).all()
 
 
-def test_without_a_pool_on_the_librarys_threads() -> None:
+def test_without_workers_on_the_librarys_threads() -> None:
     shown = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(
             """
             import numpy as np
             from neonlike.kernels.c import gemm_blas
-            from neonlike.kernels.c import pool
+            from neonlike.kernels.c import workers
             from neonlike.kernels.c.routine import address
-            pool._asked = True  # and none was found
+            workers._asked = True  # and none was found
             a, c = np.ones((500, 500)), np.empty((500, 500))
             gemm_blas.find_blas_launch(a, a, c)(address(a), address(a), address(c))
             print(set(c.ravel().tolist()))
@@ -281,14 +281,14 @@ def test_a_fork_made_during_a_product_has_the_librarys_threads() -> None:
     warnings.simplefilter("ignore", DeprecationWarning)
     import numpy as np
     from neonlike.kernels.c import gemm_blas
-    from neonlike.kernels.c import pool
+    from neonlike.kernels.c import workers
     from neonlike.kernels.c.numpy_blas import openblas
     from neonlike.kernels.c.routine import address
     a, c = np.ones((500, 500)), np.empty((500, 500))
     launch = gemm_blas.find_blas_launch(a, a, c)
     threads = ctypes.CFUNCTYPE(ctypes.c_int)(openblas().functions["get_num_threads"])
     ctypes.CFUNCTYPE(None, ctypes.c_int)(openblas().functions["set_num_threads"])(2)
-    share, limit, lift = (ctypes.c_void_p * 3).in_dll(pool._library, "nl_the_pool")
+    share, limit, lift = (ctypes.c_void_p * 3).in_dll(workers._library, "nl_the_workers")
     ctypes.CFUNCTYPE(None, ctypes.c_void_p)(limit)(ctypes.addressof(launch.library) + 16)
     assert threads() == 1
     child = os.fork()

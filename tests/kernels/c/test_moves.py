@@ -249,7 +249,7 @@ def test_kernels_are_shown(be: Backend) -> None:
         out = be.empty(e.shape)
         out[:] = e
         graph = linearize([(out, e)])
-        (stage,) = be.plans.find(graph).engine["c"]
+        (stage,) = be.plans.find(graph).executable["c"]
         assert isinstance(stage, MoveStage)
         assert all(stage.variants.values())
         assert e.spec.name.replace("untake", "scatter").replace("take", "gather") + "(" in be.explain(e)

@@ -320,7 +320,7 @@ def test_the_cache_is_shown_and_cleared(place: Place) -> None:
     assert cache().splitlines()[0] == str(place.cache)
     assert cache().splitlines()[1].startswith("1 kernel, 0.") and "of 512 MB" in cache()
     (place.cache / "notes.txt").write_text("mine")
-    # a kernel, the pool of threads that it shares, and what is known of the compiler
+    # a kernel, the worker threads that it uses, and what is known of the compiler
     assert cache("--clear") == f"{place.cache}\n3 files removed\n"
     assert "0 kernels, 0.0 of" in cache()
     assert (place.cache / "notes.txt").read_text() == "mine" and not place.kernels()

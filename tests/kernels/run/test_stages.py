@@ -73,7 +73,7 @@ def planned(be: Any, name: str, shape: tuple[int, int] = SHAPE) -> tuple[Any, Gr
 def test_a_plan_keeps_stages_of_one_protocol(be: Any, name: str) -> None:
     plan, graph = planned(be, name)
     be.engine.execute(plan, graph)
-    stages = plan.engine[be.engine.name]
+    stages = plan.executable[be.engine.name]
     assert len(stages) >= len(plan.stages)
     assert all(ExecutableStage in type(stage).__mro__ for stage in stages)
 

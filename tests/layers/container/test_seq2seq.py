@@ -14,11 +14,11 @@ from neonlike.initializers import Constant, Gaussian, GlorotUniform
 from neonlike.layers import GRU, Affine, GeneralizedCost, Linear, LookupTable, Seq2Seq, Sequential
 from neonlike.layers.container import Decoder, Encoder
 from neonlike.models import Model
+from neonlike.models.beam import BeamSearch
 from neonlike.nervanaobject import build
 from neonlike.optimizers import Adam
 from neonlike.optree.dialect import neon_dialect
 from neonlike.transforms import Accuracy, CrossEntropyMulti, Logistic, Softmax, Tanh
-from neonlike.util.beamsearch import BeamSearch
 from tests.support.differences import slope
 from tests.support.float64.recurrent_loops import KINDS, Loop, make
 

@@ -51,7 +51,7 @@ class _Entry:
 
 here = _Here()
 """``here.device`` is the device whose context is current in this thread, or None: read before each call of a driver.
-``here.stream`` is where this thread queues then: the device's stream, or the one that records a graph."""
+``here.stream`` is where this thread queues then: the device's stream, or the one that captures a graph."""
 
 _devices: list[Any] = []
 """Every device and cuBLAS handle that was opened; told of forks and of the interpreter's exit."""

@@ -12,7 +12,7 @@ import ctypes
 import functools
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -22,7 +22,7 @@ from neonlike import settings
 from neonlike.backends.gpu.device import contexts, driver_calls
 from neonlike.backends.gpu.device.contexts import here
 from neonlike.backends.gpu.device.faults import Faults, is_fatal
-from neonlike.backends.gpu.device.graphs import Graph, Recorder
+from neonlike.backends.gpu.device.graphs import Capture
 from neonlike.backends.gpu.device.starts import Starts
 from neonlike.backends.gpu.memory.array import DeviceArray, contiguous_array
 from neonlike.backends.gpu.memory.foreign import Parting
@@ -57,6 +57,7 @@ class GpuDevice:
     memory_size : int
         Bytes of the device.
     context, stream : pycuda.driver.Context, pycuda.driver.Stream
+    capture : Capture
     pool : Pool
     identity : tuple of str
         Which GPU of which kind it is, with which driver.
@@ -84,7 +85,7 @@ class GpuDevice:
             contexts.enter(self, self.context)
             self.stream = here.stream = driver.Stream()
             self.starts = Starts(self)
-            self.recorder = Recorder(self)
+            self.capture = Capture(self)
         except driver.Error as error:
             contexts.leave()
             raise BackendUnavailable(f"GPU {number}, {self.name}, cannot be used: {error}") from error
@@ -151,19 +152,6 @@ class GpuDevice:
         except driver.Error as error:
             self.fail(f"kernel {function.name} (grid {grid}, block {block}, {shared} bytes shared)", error)
 
-    def record(self, calls: Sequence[Callable[[], object]]) -> Graph:
-        """A graph of what ``calls`` queue; see :class:`neonlike.kernels.cuda.device.Device`.
-
-        Raises
-        ------
-        DeviceError
-            If the driver cannot record one of them.
-        """
-        try:
-            return self.recorder.record(calls)
-        except driver.Error as error:
-            self.fail("recording of a graph", error)
-
     def view(
         self, memory: Memory | None, address: int, shape: Shape, strides: Sequence[int], dtype: DType
     ) -> DeviceArray:
@@ -179,7 +167,7 @@ class GpuDevice:
         """A contiguous NumPy copy of ``array``, complete when it returns."""
         host = np.empty(array.shape, array.dtype)
         if host.size:
-            self.attend_unrecorded("copy to the host")
+            self.attend_uncaptured("copy to the host")
             try:
                 self.transfer.down(array, host)
             except driver.Error as error:
@@ -191,7 +179,7 @@ class GpuDevice:
         """Copy ``host``, a NumPy array of the shape and dtype of ``array``, into it; ``host`` may change afterwards."""
         assert host.shape == array.shape and host.dtype == array.dtype
         if host.size:
-            self.attend_unrecorded("copy to the device")
+            self.attend_uncaptured("copy to the device")
             try:
                 self.transfer.up(np.ascontiguousarray(host), array)
             except driver.Error as error:
@@ -205,7 +193,7 @@ class GpuDevice:
         DeviceLost, IndexRangeError
             If a kernel failed meanwhile, or met an index out of range.
         """
-        self.attend_unrecorded("synchronize")
+        self.attend_uncaptured("synchronize")
         try:
             self.stream.synchronize()
         except driver.Error as error:
@@ -244,11 +232,11 @@ class GpuDevice:
             return
         contexts.enter(self, self.context, self.stream)
 
-    def attend_unrecorded(self, doing: str) -> None:
+    def attend_uncaptured(self, doing: str) -> None:
         """As ``attend``, for what cannot be part of a graph."""
         self.attend()
         if here.stream is not self.stream:
-            raise DeviceError(f"GPU {self.number}, {doing}: a graph is being recorded, which holds kernels only")
+            raise DeviceError(f"GPU {self.number}, {doing}: a graph is being captured, which holds kernels only")
 
     def fail(self, doing: str, error: driver.Error) -> NoReturn:
         """Raise the error of this library for one of the driver's."""
@@ -284,7 +272,7 @@ class GpuDevice:
         if self._fault is None:
             self._fault = (kind, reason)
             loaded = self._modules, self._kernels
-            for thing in (self.context, self.stream, self.recorder, *loaded, self.transfer, self.faults, self.pool):
+            for thing in (self.context, self.stream, self.capture, *loaded, self.transfer, self.faults, self.pool):
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))  # PyCUDA would warn as each one is freed
         if here.device is self:
             here.device = None

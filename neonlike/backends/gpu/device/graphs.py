@@ -1,7 +1,7 @@
-"""Graphs: launches that the driver recorded once and queues again by one call.
+"""Graphs: launches that the driver captured once and queues again by one call.
 
-While a graph is recorded, what this thread queues goes to a stream of its own, which runs nothing; other threads go on
-queueing on the device's stream. The recorded work has fixed arguments: the graph keeps the calls that it was made of,
+While a graph is captured, what this thread queues goes to a stream of its own, which runs nothing; other threads go on
+queueing on the device's stream. The captured work has fixed arguments: the graph keeps the calls that it was made of,
 and with them their memory. A launch of the graph is ordered with other work as a kernel is.
 """
 
@@ -21,16 +21,16 @@ from neonlike.kernels.cuda.step import in_turn
 from neonlike.kernels.cuda.tickets import tickets_of
 
 RELAXED = 2
-"""CU_STREAM_CAPTURE_MODE_RELAXED: other calls of the driver, such as loading a module, do not spoil the recording."""
+"""CU_STREAM_CAPTURE_MODE_RELAXED: other calls of the driver, such as loading a module, do not spoil the capture."""
 
 
-class Recorder:
-    """Records graphs on ``device``, one at a time.
+class Capture:
+    """Captures graphs on ``device``, one at a time; see :class:`neonlike.kernels.cuda.device.Capture`.
 
     Attributes
     ----------
     prepares : list of callable
-        Called before each recording: libraries make there what they may not make meanwhile.
+        Called before each capture: libraries make there what they may not make meanwhile.
     """
 
     def __init__(self, device: Any) -> None:
@@ -39,18 +39,26 @@ class Recorder:
         self.prepares: list[Callable[[Any], None]] = []
 
     @property
-    def is_busy(self) -> bool:
+    def is_active(self) -> bool:
         """Whether what this thread queues becomes part of a graph."""
         return here.device is self.device and here.stream is self.stream
 
-    def record(self, calls: Sequence[Callable[[], object]]) -> Graph:
+    def graph(self, calls: Sequence[Callable[[], object]]) -> Graph:
         """The graph of what ``calls`` queue; they are called once, and what they queue runs with the graph only.
 
         Raises
         ------
-        pycuda.driver.Error
+        DeviceError
             If the driver has no graphs, or one of the calls does what a graph cannot hold. Nothing was run then.
         """
+        try:
+            return self._instance(calls)
+        except driver.Error as error:
+            self.device.fail("capture of a graph", error)
+            raise  # not reached: the line before raises
+
+    def _instance(self, calls: Sequence[Callable[[], object]]) -> Graph:
+        """The graph, made ready to be launched."""
         with self.device.pool.held():  # which may have to wait for the whole GPU: the driver refuses that meanwhile
             self.device.attend()
             tickets_of(self.device)  # which are cleared once, by a kernel that is to run now
@@ -87,7 +95,7 @@ class Recorder:
 
 
 class Graph:
-    """Queues recorded work when it is called.
+    """Queues captured work when it is called.
 
     Attributes
     ----------

@@ -30,7 +30,7 @@ class Starts:
     Attributes
     ----------
     paused : ctypes.c_int32
-        Not 0 while a graph is recorded: nothing is started then.
+        Not 0 while a graph is captured: nothing is started then.
     """
 
     def __init__(self, device: Any) -> None:

@@ -56,8 +56,8 @@ class Parting:
         self.collect()
 
     def collect(self) -> None:
-        """Release owners that no queued work needs any more, unless this thread is recording a graph."""
-        if self.device.recorder.is_busy:
+        """Release owners that no queued work needs any more, unless this thread is capturing a graph."""
+        if self.device.capture.is_active:
             return
         gone: list[Any] = []  # freed after the lock is released
         with self._lock:

@@ -94,7 +94,7 @@ def load_module(cubin: bytes, device: Any) -> Any:
     try:
         return driver.module_from_buffer(cubin)
     except driver.MemoryError:
-        if device.recorder.is_busy or not device.release():
+        if device.capture.is_active or not device.release():
             raise
     return driver.module_from_buffer(cubin)
 

@@ -1,10 +1,10 @@
 """Recurrent unrolls on a GPU: a matrix product of cuBLAS and a kernel for the whole cell for each step (a GRU has two).
 
-Forward, all steps are one launch instead if that is asked for and fits: see ``rnn_persistent.py``. The steps of an
-unroll are bound once to the tensors they work on, and only queued when the layer calls again. What the kernels do not
-take (activations that are not elementwise, samples that are not neighbours) runs step by step as the families define
-it, on the GPU as well. Sums are those of the products, or of the one kernel: results depend on nothing but sizes and
-the GPU.
+Forward, all steps are one launch instead if that is asked for and fits: see ``rnn_persistent.py``. An unroll is a
+program whose arguments are all known, bound once to the tensors it works on; it runs again when the layer calls again.
+What the kernels do not take (activations that are not elementwise, samples that are not neighbours) runs step by step
+as the families define it, on the GPU as well. Sums are those of the products, or of the one kernel: results depend on
+nothing but sizes and the GPU.
 """
 
 from __future__ import annotations
@@ -24,15 +24,14 @@ from neonlike.backends.primitives.rnn.steps import Steps, Unroll, elements_apart
 from neonlike.errors import ArgumentError, DeviceError, OutOfMemory, ShapeError
 from neonlike.kernels.cuda.fit import NARROW, divisors
 from neonlike.kernels.cuda.routine import CudaRoutine
-from neonlike.kernels.cuda.step import Call, in_turn
+from neonlike.kernels.cuda.step import Call, FixedRunner
 from neonlike.kernels.run import calls
+from neonlike.kernels.run.program import Program
 from neonlike.logger import logger
 from neonlike.optree.dtypes import F32, F64, DType, compute_dtype
 
 VECTOR_BYTES, VECTORS_FROM = 16, 1 << 18
 """Bytes of sums that a thread reads at once, and from how many elements of a state on: fewer need all the threads."""
-GRAPH_FROM = 10
-"""Kernels and products from which on a graph of them pays."""
 
 
 def _routine(cell: str, operands: int, title: str) -> CudaRoutine:
@@ -56,13 +55,7 @@ GRU_GATES_BACK = Cell(_routine("gru", 5, "GRU cell, gates back"), "gates back")
 
 
 class Binder:
-    """Turns the steps of a layer into calls that queue them; working memory is taken from the pool now.
-
-    Attributes
-    ----------
-    calls : list of callable
-        In the order in which they are to be made.
-    """
+    """Binds the time steps of a layer as steps of a program; working memory is taken from the pool now."""
 
     def __init__(self, layer: Layer, text: str, numbers: tuple[float, ...]) -> None:
         self.layer, self.text = layer, text
@@ -73,16 +66,18 @@ class Binder:
         self.vector = _vector(request, self.dtype, arrays)
         vectors = request.samples // self.vector
         self.size = (request.units * vectors, *divisors([vectors], False), request.units, request.samples)
-        self.calls: list[Call] = []
+        self._steps: list[Call] = []
+        self._working: list[DeviceArray] = []
 
     def fresh(self, blocks: int, dtype: DType) -> DeviceArray:
         """Working memory for ``blocks`` states."""
         request = self.layer.request
-        return self.layer.device.empty((blocks * request.units, request.samples), dtype)
+        self._working.append(self.layer.device.empty((blocks * request.units, request.samples), dtype))
+        return self._working[-1]
 
     def multiply(self, a: DeviceArray, b: DeviceArray, out: DeviceArray, beta: float = 0.0) -> None:
         """out = a.b + beta out."""
-        self.calls.append(self.layer.products.ready(a, b, out, self.dtype, 1.0, beta))
+        self._steps.append(self.layer.products.ready(a, b, out, self.dtype, 1.0, beta))
 
     def compute(self, cell: Cell, sums: DeviceArray | None, *operands: DeviceArray | None) -> None:
         """The kernel ``cell``; ``sums`` is the product that it finishes."""
@@ -90,11 +85,15 @@ class Binder:
         given = [number for operand in (layer.bias, *operands) for number in rows_of(operand)]
         values = (*self.size, *self.numbers, 0 if sums is None else sums.address, *given)
         grid = -(-self.size[0] // THREADS), 1, 1
-        call = cell.routine.bind(
+        launch = cell.routine.bind(
             layer.device, grid, (THREADS, 1, 1), values, part=cell.part, activation=self.text, vector=self.vector,
             **variant(dtype),
         )  # fmt: skip
-        self.calls.append(call)
+        self._steps.append(launch)
+
+    def program(self) -> Program:
+        """The program of what was bound."""
+        return Program(tuple(self._steps), 0, 0, on_device=True, keep=(self.layer, self._working))
 
 
 def _vector(request: Unroll, dtype: DType, arrays: Sequence[DeviceArray]) -> int:
@@ -209,10 +208,10 @@ class Unrolled(NamedTuple):
 
 
 class BoundUnroll:
-    """An unroll on fixed arrays: the calls that queue it, made anew when its activations or precision change.
+    """An unroll on fixed arrays: chooses the program that fits its activations and precision, and has it run.
 
-    From the second time on, long ones are queued at once, as a graph of the driver. ``method``: how it is unrolled,
-    for another one it has to be replaced; ``may_meet``: whether a kernel of all steps may compute it.
+    ``method``: how it is unrolled, for another one it has to be replaced; ``may_meet``: whether a kernel of all steps
+    may compute it.
     """
 
     lasts = True
@@ -220,9 +219,7 @@ class BoundUnroll:
     def __init__(self, kind: Unrolled, layer: Layer, method: str, may_meet: bool) -> None:
         self.kind, self.layer, self._method, self._may_meet = kind, layer, method, may_meet
         self._made_for: Any = None
-        self._calls: list[Call] = []
-        self._graph: Call | None = None
-        self._may_record = True
+        self._run: FixedRunner | None = None
 
     def again(self, backend: Any, functions: tuple[Any, ...]) -> bool:
         """Queue it with these activations; False, and nothing is queued, if there are no kernels, or a new method."""
@@ -233,57 +230,37 @@ class BoundUnroll:
         if formulas is None or len(formulas[1]) > NUMBERS:
             return False
         wanted = (*formulas, backend.product_precision)
-        known = wanted == self._made_for
-        if not known:
-            whole = self._whole(backend, *formulas)
-            calls = [whole] if whole else self._steps(*formulas)
-            self._made_for, self._calls, self._graph = wanted, calls, None
-            if whole and not self._is_taken(whole):
-                self._may_meet, self._calls = False, self._steps(*formulas)
-            elif whole:
-                return True
-        if self.layer.device.recorder.is_busy:  # it becomes a part of the graph that somebody records
-            in_turn(self._calls)
-            return True
-        if known and self._graph is None and self._may_record:
-            self._graph = self._recorded()
-        in_turn(self._calls if self._graph is None else (self._graph,))
+        if self._run is None or wanted != self._made_for:
+            self._run = self._started(backend, *formulas)
+            self._made_for = wanted
+        else:
+            self._run()
         return True
 
-    def _steps(self, text: str, numbers: tuple[float, ...]) -> list[Call]:
-        """Calls that queue each step."""
+    def _started(self, backend: Any, text: str, numbers: tuple[float, ...]) -> FixedRunner:
+        """The runner of the program that fits, after its first run: one kernel for all steps, or kernels for each."""
+        device = self.layer.device
+        if (whole := self._whole(backend, text, numbers)) is not None:
+            run = FixedRunner(device, whole)
+            try:
+                run()
+                return run
+            except (DeviceError, OutOfMemory) as error:
+                logger.info("recurrent unrolls are queued step by step: %s", error)
+                self._may_meet = False
         binder = Binder(self.layer, text, numbers)
         self.kind.bind(self.layer, binder)
-        return binder.calls
+        run = FixedRunner(device, binder.program())
+        run()
+        return run
 
-    def _whole(self, backend: Any, text: str, numbers: tuple[float, ...]) -> Call | None:
-        """The call that queues all steps as one kernel; None if that does not fit, or tensor cores may multiply."""
+    def _whole(self, backend: Any, text: str, numbers: tuple[float, ...]) -> Program | None:
+        """The program of one kernel for all steps; None if that does not fit, or tensor cores may multiply."""
         kind, dtype = self.kind.whole, self.layer.request.dtype
         precise = dtype == F64 or (dtype == F32 and backend.product_precision == "float32")
         if kind is None or not self._may_meet or not precise:
             return None
-        return persistent.bind(self.layer, kind, text, numbers)
-
-    def _is_taken(self, whole: Call) -> bool:
-        """Queue it; False, and nothing is queued, if the driver cannot run so many blocks at once."""
-        try:
-            whole()
-        except (DeviceError, OutOfMemory) as error:
-            logger.info("recurrent unrolls are queued step by step: %s", error)
-            return False
-        return True
-
-    def _recorded(self) -> Call | None:
-        """The graph of all calls; None if it does not pay, or the driver has no graphs."""
-        self._may_record = settings.GPU_GRAPHS.get() and len(self._calls) >= GRAPH_FROM
-        if not self._may_record:
-            return None
-        try:
-            return self.layer.device.record(self._calls)
-        except (DeviceError, OutOfMemory) as error:
-            logger.info("recurrent unrolls are queued kernel by kernel: %s", error)
-            self._may_record = False
-            return None
+        return persistent.program(self.layer, kind, text, numbers)
 
 
 class RecurrentKernels(RecurrentFamily):

@@ -9,7 +9,6 @@ No GPU has run it yet: it is computed on the emulated one, and nothing is known 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 from neonlike.backends.geometry.counts import ceil_div, power_of_two, round_up
@@ -18,8 +17,8 @@ from neonlike.backends.gpu.primitives.conv.program import has_copies
 from neonlike.backends.gpu.primitives.rnn_layer import NUMBERS, Layer, padded, rows_of, variant
 from neonlike.kernels.cuda.device import Capabilities
 from neonlike.kernels.cuda.routine import CudaRoutine
-from neonlike.kernels.cuda.step import Call, in_turn
 from neonlike.kernels.cuda.tickets import tickets_of
+from neonlike.kernels.run.program import Program
 
 WARPS, AHEAD = 8, 8
 """Of a block; elements of the state that a thread has on their way at once."""
@@ -148,8 +147,8 @@ def _phase(gates: int, own: int, column_groups: int, whole: int) -> Phase:
     return Phase(gates, lane_rows, row_groups, tiles, line if line < LANE_ROWS else line + whole)
 
 
-def bind(layer: Layer, kind: Kind, text: str, numbers: tuple[float, ...]) -> Call | None:
-    """A callable that queues all steps; None if there is no form for them, or their tensors lie in another way.
+def program(layer: Layer, kind: Kind, text: str, numbers: tuple[float, ...]) -> Program | None:
+    """The program of all steps; None if there is no form for them, or their tensors lie in another way.
 
     Parameters
     ----------
@@ -178,7 +177,7 @@ def bind(layer: Layer, kind: Kind, text: str, numbers: tuple[float, ...]) -> Cal
         device, (cut.blocks, cut.groups, 1), (32 * WARPS, 1, 1), values, cut.shared,
         **context(kind, cut, text, request.dtype),
     )  # fmt: skip
-    return partial(in_turn, (call,), exchange)
+    return Program((call,), 0, 0, on_device=True, keep=(layer, exchange))
 
 
 def context(kind: Kind, cut: Form, text: str, dtype: Any) -> dict[str, Any]:

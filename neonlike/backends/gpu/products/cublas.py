@@ -203,29 +203,29 @@ class Handle:
         self.device, self.binding = device, binding
         self.value = _create(binding, device.stream)
         self.version = binding.version(self.value)
-        self.recording = 0
+        self.capturing = 0
         self._workspace: Any = None
         self.gemm = binding.function("cublasGemmEx", *GEMM_EX)
         self.gemms = binding.function("cublasGemmStridedBatchedEx", *GEMM_STRIDED_BATCHED_EX)
         contexts.remember(self)
-        device.recorder.prepares.append(self._prepare)
+        device.capture.prepares.append(self._prepare)
 
     def _prepare(self, stream: Any) -> None:
-        """Create the handle for the stream that records graphs, with a separate workspace.
+        """Create the handle for the stream that captures graphs, with a separate workspace.
 
         Otherwise the library would allocate memory within each graph. One is enough, because graphs run one after the
         other.
         """
-        if self.recording or not self.value:
+        if self.capturing or not self.value:
             return
         try:
-            self.recording = self._made_for(stream)
+            self.capturing = self._made_for(stream)
         except Refused as error:
             doing = "matrix products in a graph"
             raise DeviceError(f"GPU {self.device.number}, {doing}: {self.binding.name}: {error}") from error
 
     def _made_for(self, stream: Any) -> int:
-        """A handle for the recording stream, with its workspace."""
+        """A handle for the capturing stream, with its workspace."""
         made = _create(self.binding, stream)
         try:
             nbytes = WORKSPACE_BYTES[self.device.compute_capability >= (9, 0)]
@@ -251,8 +251,8 @@ class Handle:
             self.device.attend()
         value = self.value
         if here.stream is not self.device.stream:
-            self._prepare(here.stream)  # the library may have been opened by a call that is being recorded
-            value = self.recording
+            self._prepare(here.stream)  # the library may have been opened by a call that is being captured
+            value = self.capturing
         status = function(value, *arguments)
         if status == ALLOC_FAILED and self.device.pool.release():
             status = function(value, *arguments)
@@ -267,11 +267,11 @@ class Handle:
 
     def forked(self) -> None:
         """Forget the handle in a forked child: it is the parent's."""
-        self.value = self.recording = 0
+        self.value = self.capturing = 0
 
     def close(self) -> None:
         """Destroy the handle at the interpreter's exit, before the device; a lost context destroyed it already."""
-        values, self.value, self.recording = (self.value, self.recording), 0, 0
+        values, self.value, self.capturing = (self.value, self.capturing), 0, 0
         for value in filter(None, values):
             with contextlib.suppress(Refused, BackendUnavailable):
                 self.device.attend()
@@ -302,7 +302,7 @@ def open_handle(device: Any) -> Handle | None:
     DeviceMemoryError
         If there is not enough memory.
     """
-    with device.pool.held(), _opening:  # in this order, as while a graph is recorded
+    with device.pool.held(), _opening:  # in this order, as while a graph is captured
         if device not in _handles:
             device.attend()
             _handles[device] = _open(device)

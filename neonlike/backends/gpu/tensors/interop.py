@@ -96,7 +96,7 @@ def follow(device: GpuDevice, first: int, then: int) -> None:
     first, then : int
         Driver handles of streams of the device, ours or another library's (0: the default stream).
     """
-    device.attend_unrecorded("wait for a stream")
+    device.attend_uncaptured("wait for a stream")
     event = driver_calls.HANDLE()
     try:
         driver_calls.call("cuEventCreate", ctypes.addressof(event), DISABLE_TIMING)

@@ -89,7 +89,7 @@ NL_FN void move_lines(const struct stage *s, struct lines *l, int64_t roles, con
 NL_FN int64_t part_taken(const struct stage *s, int64_t p) {
     const int64_t parts = parts_of(s->u, s->gates), unit = parts_at_a_time(s->u, parts);
     const int64_t units = (parts + unit - 1) / unit, shares = smaller(s->u->threads, units);
-    const int64_t mine = ((p / unit + 1) * shares - 1) / units; /* as the pool splits units */
+    const int64_t mine = ((p / unit + 1) * shares - 1) / units; /* as workers split units */
     const int64_t first = units * mine / shares * unit, end = smaller(parts, units * (mine + 1) / shares * unit);
     return s->step % 2 ? first + end - 1 - p : p;
 }

@@ -1,4 +1,4 @@
-/* Sharing of a kernel's work among the threads of the pool (see pool.c).
+/* Sharing of a kernel's work among worker threads (see workers.c).
  *
  * The work is a loop over `size` elements, split into units that threads take one after another. Which thread takes
  * which unit, and the number of threads, depend on the machine's load; so results must not depend on them.
@@ -19,31 +19,31 @@ struct nl_library {
     void (*set_threads)(int);
 };
 
-struct nl_pool {
+struct nl_workers {
     void (*share)(nl_range *range, const void *context, int64_t size, int64_t unit, int64_t threads, int64_t parts);
     void (*limit)(const struct nl_library *library); /* to one thread, until every caller has called lift */
     void (*lift)(void);
 };
 
-static const struct nl_pool *nl_pool; /* 0: there is none, and kernels run on the caller's thread */
+static const struct nl_workers *nl_workers; /* 0: there is none, and kernels run on the caller's thread */
 
-void nl_use_pool(const struct nl_pool *pool) {
-    nl_pool = pool;
+void nl_use_workers(const struct nl_workers *workers) {
+    nl_workers = workers;
 }
 
 /* Call range for all elements, unit by unit on up to `threads` threads, and wait until all are done. Each thread begins
  * with its own part, the same in consecutive kernels, whose data may still be in its cache. */
 static inline void nl_share(nl_range *range, const void *context, int64_t size, int64_t unit, int64_t threads) {
-    if (threads > 1 && size > unit && nl_pool)
-        nl_pool->share(range, context, size, unit, threads, threads);
+    if (threads > 1 && size > unit && nl_workers)
+        nl_workers->share(range, context, size, unit, threads, threads);
     else
         range(context, 0, size, 0);
 }
 
 /* As nl_share, but all threads take units in sequence, so that they work on adjacent units, which share data. */
 static inline void nl_share_in_order(nl_range *range, const void *context, int64_t size, int64_t unit, int64_t threads) {
-    if (threads > 1 && size > unit && nl_pool)
-        nl_pool->share(range, context, size, unit, threads, 1);
+    if (threads > 1 && size > unit && nl_workers)
+        nl_workers->share(range, context, size, unit, threads, 1);
     else
         range(context, 0, size, 0);
 }

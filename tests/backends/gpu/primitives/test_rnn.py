@@ -18,6 +18,7 @@ from neonlike import transforms
 from neonlike.backends.primitives.rnn import formula as rnn_formula
 from neonlike.backends.primitives.rnn.formula import trace
 from neonlike.errors import DeviceError
+from neonlike.kernels.cuda import step
 from tests.backends.primitives.rnn.test_kernels import (
     test_a_single_step_that_passes_its_error_to_itself,
     test_inputs_that_partly_overlap_the_state,
@@ -134,23 +135,23 @@ def test_a_step_is_a_product_and_a_kernel(gpu: Any, kernels: Any, kind: str, mon
 
 @pytest.mark.parametrize("kind", GATES)
 def test_a_repeated_unroll_is_one_graph(gpu: Any, kernels: Any, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Recorded at the second pass, queued by one call from then on, on whatever the tensors hold then."""
-    recorded: list[Any] = []
-    record = gpu.device.record
-    monkeypatch.setattr(kernels, "GRAPH_FROM", 8)
-    monkeypatch.setattr(gpu.device, "record", lambda calls: recorded.append(record(calls)) or recorded[-1])
+    """Captured at the second pass, queued by one call from then on, on whatever the tensors hold then."""
+    captured: list[Any] = []
+    graph = gpu.device.capture.graph
+    monkeypatch.setattr(step, "GRAPH_FROM", 8)
+    monkeypatch.setattr(gpu.device.capture, "graph", lambda calls: captured.append(graph(calls)) or captured[-1])
     layer, views = made_layer(gpu, kind, 6, 3, 4), dict[Any, Any]()
     monkeypatch.setattr(layer, "cut", lambda t, first=None: kept_cut(views, layer, t, first))
     start, found, counts = layer.ff.get(), [], []
     for turn in range(4):
         layer.ff[:], layer.w[:] = start * (1 + turn % 2), -layer.w
         found.append(layer.forward())
-        counts.append(len(recorded))
+        counts.append(len(captured))
     assert counts == [0, 1, 1, 1]
-    assert recorded[0].nodes >= 4 * sum(PER_STEP[kind])
+    assert captured[0].nodes >= 4 * sum(PER_STEP[kind])
     np.testing.assert_array_equal(found[0], found[2])
     np.testing.assert_array_equal(found[1], found[3])
-    monkeypatch.setattr(kernels, "GRAPH_FROM", 1000)
+    monkeypatch.setattr(step, "GRAPH_FROM", 1000)
     gpu.executor.replay.clear()
     layer.ff[:], layer.w[:] = start, -layer.w
     np.testing.assert_array_equal(layer.forward(), found[0])
@@ -160,19 +161,19 @@ def test_a_repeated_unroll_is_one_graph(gpu: Any, kernels: Any, kind: str, monke
 def test_a_driver_without_graphs_and_unrolls_within_graphs(
     gpu: Any, kernels: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kernels, "GRAPH_FROM", 2)
+    monkeypatch.setattr(step, "GRAPH_FROM", 2)
     layer, views = made_layer(gpu, "simple", 6, 3, 4), dict[Any, Any]()
     monkeypatch.setattr(layer, "cut", lambda t, first=None: kept_cut(views, layer, t, first))
     start, get = layer.ff.get(), layer.h.get
     wanted = layer.forward()
     with monkeypatch.context() as broken:
-        broken.setattr(gpu.device, "record", refuse)
+        broken.setattr(gpu.device.capture, "graph", refuse)
         for _ in range(2):
             layer.ff[:], layer.h[:] = start, 0
             np.testing.assert_array_equal(layer.forward(), wanted)
     layer.h[:] = 0
     monkeypatch.setattr(layer.h, "get", lambda: None)
-    graph = gpu.device.record([layer.forward])
+    graph = gpu.device.capture.graph([layer.forward])
     assert not get().any()
     graph()
     np.testing.assert_array_equal(get(), wanted)
@@ -181,18 +182,18 @@ def test_a_driver_without_graphs_and_unrolls_within_graphs(
 def test_what_another_graph_took_in_gets_a_graph_of_its_own_later(
     gpu: Any, kernels: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kernels, "GRAPH_FROM", 2)
+    monkeypatch.setattr(step, "GRAPH_FROM", 2)
     layer, views = made_layer(gpu, "simple", 6, 3, 4), dict[Any, Any]()
     monkeypatch.setattr(layer, "cut", lambda t, first=None: kept_cut(views, layer, t, first))
     layer.forward()
     with monkeypatch.context() as unread:
         unread.setattr(layer.h, "get", lambda: None)
-        outer = gpu.device.record([layer.forward])
-    recorded: list[Any] = []
-    record = gpu.device.record
-    monkeypatch.setattr(gpu.device, "record", lambda calls: recorded.append(record(calls)) or recorded[-1])
+        outer = gpu.device.capture.graph([layer.forward])
+    captured: list[Any] = []
+    graph = gpu.device.capture.graph
+    monkeypatch.setattr(gpu.device.capture, "graph", lambda calls: captured.append(graph(calls)) or captured[-1])
     layer.forward()
-    assert [graph.nodes for graph in recorded] == [outer.nodes]
+    assert [graph.nodes for graph in captured] == [outer.nodes]
 
 
 def test_no_product_is_added_to_its_own_factor(gpu: Any, kernels: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,7 +214,7 @@ def test_no_product_is_added_to_its_own_factor(gpu: Any, kernels: Any, monkeypat
 def test_another_activation_is_not_the_last_ones_graph(
     gpu: Any, kernels: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kernels, "GRAPH_FROM", 2)
+    monkeypatch.setattr(step, "GRAPH_FROM", 2)
     w, h, ff = gpu.zeros((3, 3)), [gpu.zeros((3, 4)), gpu.empty((3, 4))], [gpu.ones((3, 4))]
     found = []
     for function in (TANH, TANH, TANH, transforms.Logistic(), TANH):

@@ -61,14 +61,14 @@ def limit(be: Any, multiprocessors: int, monkeypatch: pytest.MonkeyPatch) -> Non
 def bound(module: Any, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """For each unroll forward that might be one launch, whether it became one."""
     seen: list[bool] = []
-    bind = module.bind
+    program = module.program
 
     def noted(*arguments: Any) -> Any:
-        call = bind(*arguments)
-        seen.append(call is not None)
-        return call
+        made = program(*arguments)
+        seen.append(made is not None)
+        return made
 
-    monkeypatch.setattr(module, "bind", noted)
+    monkeypatch.setattr(module, "program", noted)
     return seen
 
 
@@ -205,7 +205,7 @@ def test_it_is_one_launch_again_and_again(
     monkeypatch.setattr(layer.h, "get", lambda: None)
     for turn in range(3):
         layer.ff[:], layer.h[:] = start, 0
-        graph = few.device.record([layer.forward]) if turn == 2 else None
+        graph = few.device.capture.graph([layer.forward]) if turn == 2 else None
         seen.clear()
         requests = few.memory_stats().requests
         if graph is not None:
@@ -219,14 +219,14 @@ def test_it_is_one_launch_again_and_again(
 
 
 def test_a_graph_takes_it_in_at_first(few: Any, bound: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bound within a recording, with the counters that blocks wait at not there yet."""
+    """Bound within a capture, with the counters that blocks wait at not there yet."""
     unroll(few, "steps")  # which looks at what the activation does, and waits for that
     few.recurrent_method = "persistent"
     tickets._held.pop(few.device, None)
     layer = made_layer(few, "simple", 13, 5, 4)
     start, get, wanted = layer.ff.get(), layer.h.get, reference(layer)["h"]
     monkeypatch.setattr(layer.h, "get", lambda: None)
-    graph = few.device.record([layer.forward])
+    graph = few.device.capture.graph([layer.forward])
     assert bound == [True] and graph.nodes == 1 and not get().any()
     for _ in range(2):
         layer.ff[:], layer.h[:] = start, 0

@@ -38,8 +38,8 @@ def other_library(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     yield make
     cleanup_backend()
-    for device in devices:  # recordings of other tests are to prepare handles that last
-        prepares = device.recorder.prepares
+    for device in devices:  # captures of other tests are to prepare handles that last
+        prepares = device.capture.prepares
         prepares[:] = [prepare for prepare in prepares if prepare.__self__ in lasting.values()]
     module._say_once.cache_clear()
 
@@ -236,7 +236,7 @@ def test_a_workspace_that_is_refused_leaves_graphs_out(be: Any, monkeypatch: pyt
     a, c = be.ones((4, 4)), be.empty((4, 4))
     be.compound_dot(a, a, c)
     handle = be.products.blas.handle
-    monkeypatch.setattr(handle, "recording", 0)
+    monkeypatch.setattr(handle, "capturing", 0)
     function = handle.binding.function
 
     def refusing(name: str, *types: Any) -> Any:
@@ -244,7 +244,7 @@ def test_a_workspace_that_is_refused_leaves_graphs_out(be: Any, monkeypatch: pyt
 
     monkeypatch.setattr(handle.binding, "function", refusing)
     with pytest.raises(DeviceError, match=r"matrix products in a graph: .*CUBLAS_STATUS_INVALID_VALUE"):
-        be.device.record([be.prepare(c, be.dot(a, a))])
+        be.device.capture.graph([be.prepare(c, be.dot(a, a))])
     be.compound_dot(a, a, c)
     assert (c.get() == 4).all()
 

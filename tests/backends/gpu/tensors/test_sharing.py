@@ -290,12 +290,12 @@ def test_foreign_memory_is_let_go_in_its_order_and_waited_for_where_it_is_much(
     del kept
 
 
-def test_foreign_memory_that_goes_while_a_graph_is_recorded_is_no_part_of_it(be: Any) -> None:
+def test_foreign_memory_that_goes_while_a_graph_is_captured_is_no_part_of_it(be: Any) -> None:
     freed: list[Any] = []
     held, meanwhile = [be.wrap(Owner(be.ones((4, 4)), freed.append))], []
     out = be.zeros((4, 4))
     step = be.prepare(out, out + 1)
     step()
-    graph = be.device.record([step, held.clear, lambda: meanwhile.extend(freed)])
+    graph = be.device.capture.graph([step, held.clear, lambda: meanwhile.extend(freed)])
     be.synchronize()
     assert (graph.nodes, len(meanwhile), len(freed)) == (1, 0, 1)

@@ -1,6 +1,6 @@
-/* Has several threads share work on the pool at once, some from within others' units, and forks; for ThreadSanitizer.
- * Compiled together with pool.c, and run with the number of calls of each thread. Exits with 0 if every element was worked on once. */
-#include "pool.c"
+/* Has several threads share work at once, some from within others' units, and forks; for ThreadSanitizer.
+ * Compiled together with workers.c, and run with the number of calls of each thread. Exits with 0 if every element was worked on once. */
+#include "workers.c"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,10 +49,10 @@ static int limiting_too; /* not at first: its mutex keeps callers apart, too, an
 /* 1 if an element was left out or worked on twice. */
 static int run(struct call *call, unsigned seed) {
     if (limiting_too)
-        nl_the_pool.limit(&library);
-    nl_the_pool.share(unit, call, SIZE, 1 + seed % 7, call->threads, seed % 2 ? call->threads : 1);
+        nl_the_workers.limit(&library);
+    nl_the_workers.share(unit, call, SIZE, 1 + seed % 7, call->threads, seed % 2 ? call->threads : 1);
     if (limiting_too)
-        nl_the_pool.lift();
+        nl_the_workers.lift();
     for (int i = 0; i < SIZE; i++)
         if (call->counts[i] != 1)
             return 1;

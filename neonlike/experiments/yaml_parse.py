@@ -134,7 +134,7 @@ def create_objects(
     Parameters
     ----------
     root_yaml : path, open file or dict
-        See :mod:`neonlike.util.yaml_parse`. Types are class names of this library, or their dotted paths.
+        See :mod:`neonlike.experiments.yaml_parse`. Types are class names of this library, or their dotted paths.
     be_type, batch_size, rng_seed, device_id, default_dtype, stochastic_rounding
         Settings for a new backend if there is none; an existing one is kept.
 

@@ -14,6 +14,8 @@ from neonlike.callbacks.callbacks import Callbacks
 from neonlike.data import ArrayIterator
 from neonlike.distributed.ranks import ALONE
 from neonlike.errors import ArgumentError, BackendUnavailable
+from neonlike.experiments import argparser
+from neonlike.experiments.argparser import NeonArgparser, extract_valid_args
 from neonlike.initializers import Gaussian
 from neonlike.layers import GeneralizedCost, Linear
 from neonlike.logger import logger
@@ -21,8 +23,6 @@ from neonlike.models import Model, timing
 from neonlike.nervanaobject import NervanaObject
 from neonlike.optimizers import GradientDescentMomentum
 from neonlike.transforms import SumSquared
-from neonlike.util import argparser
-from neonlike.util.argparser import NeonArgparser, extract_valid_args
 from tests.support.logs import nobody_configured_logging
 from tests.support.ranks import OneOf
 

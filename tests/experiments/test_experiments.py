@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 from argparse import Namespace
+from importlib import import_module
+from inspect import unwrap
 
 import numpy as np
 import pytest
@@ -12,17 +14,30 @@ from neonlike.callbacks import Callbacks
 from neonlike.callbacks.callbacks import LossCallback
 from neonlike.data import ArrayIterator
 from neonlike.errors import ArgumentError, DTypeError
+from neonlike.experiments.load_experiment import deserialize
 from neonlike.initializers import GlorotUniform
 from neonlike.layers import Affine, GeneralizedCost
 from neonlike.models import Model
 from neonlike.optimizers import GradientDescentMomentum
 from neonlike.transforms import CrossEntropyMulti, Softmax
 from neonlike.util import display_information, update_dataset_cache
-from neonlike.util.load_experiment import deserialize
 from neonlike.util.persist import save_model, save_obj, serialize
 from neonlike.util.shelver import atomic_shelve
 
 N = 8
+PATHS = {
+    "argparser": ("neonlike.experiments.argparser", "NeonArgparser extract_valid_args"),
+    "yaml_parse": ("neonlike.experiments.yaml_parse", "create_objects format_yaml_dict"),
+    "load_experiment": ("neonlike.experiments.load_experiment", "deserialize"),
+    "beamsearch": ("neonlike.models.beam", "BeamSearch"),
+}
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_neons_paths_among_the_utilities_have_these_names(path: str) -> None:
+    home, names = PATHS[path]
+    for name in names.split():  # unwrapped: in neon's dialect they may take neon's arguments there
+        assert unwrap(getattr(import_module(f"neonlike.util.{path}"), name)) is getattr(import_module(home), name)
 
 
 @pytest.fixture

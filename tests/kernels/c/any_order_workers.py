@@ -1,4 +1,4 @@
-"""A pool whose units are run by whoever, in any order; for processes of their own, as it stays with kernels."""
+"""Workers that run units in any order; for processes of their own, as they stay with kernels."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ctypes
 import random
 from typing import Any
 
-from neonlike.kernels.c import pool
+from neonlike.kernels.c import workers
 
 INT = ctypes.c_int64
 RANGE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, INT, INT, INT)
@@ -34,6 +34,6 @@ _made = (ctypes.c_void_p * 3)(*(ctypes.cast(function, ctypes.c_void_p) for funct
 
 
 def install() -> list[int]:
-    """Give this pool to all kernels that are loaded from now on; returns ``units``."""
-    pool._pool = lambda compiler: ctypes.addressof(_made)
+    """Give these workers to all kernels that are loaded from now on; returns ``units``."""
+    workers._address = lambda compiler: ctypes.addressof(_made)
     return units

@@ -10,6 +10,7 @@ import pytest
 from neonlike import __main__, data, script
 from neonlike.data import ArrayIterator
 from neonlike.errors import ArgumentError, MissingExtra
+from neonlike.experiments.yaml_parse import create_objects, format_yaml_dict, load_yaml
 from neonlike.layers import Multicost
 from neonlike.logger import logger
 from neonlike.models import timing
@@ -17,7 +18,6 @@ from neonlike.nervanaobject import NervanaObject
 from neonlike.optimizers import GradientDescentMomentum, MultiOptimizer
 from neonlike.transforms import CrossEntropyMulti
 from neonlike.util.persist import load_obj
-from neonlike.util.yaml_parse import create_objects, format_yaml_dict, load_yaml
 
 MODEL = """
 epochs: 2

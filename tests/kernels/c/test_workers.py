@@ -1,4 +1,4 @@
-"""The pool of threads that kernels share (templates/c/pool.c), by a kernel of these tests' own."""
+"""The worker threads that kernels share (templates/c/workers.c), by a kernel of these tests' own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from neonlike.kernels.c import pool
+from neonlike.kernels.c import workers
 from neonlike.kernels.c.compile import build
 from neonlike.kernels.c.toolchain import Compiler
 from neonlike.kernels.codegen.render import template_text
@@ -26,7 +26,7 @@ from tests import ROOT
 from tests.support.compiling import compiler, fresh, messages, python  # noqa: F401
 
 pytestmark = [
-    pytest.mark.skipif(os.name != "posix", reason="the pool runs on POSIX threads"),
+    pytest.mark.skipif(os.name != "posix", reason="the workers are POSIX threads"),
     pytest.mark.cpu_only("threads of C kernels"),
 ]
 
@@ -49,7 +49,7 @@ int64_t unit_of(int64_t size, int64_t threads, int64_t least, int64_t step) {
     return nl_unit(size, threads, least, step);
 }
 """
-HEADERS = {pool.HEADER: template_text(f"c/{pool.HEADER}")}
+HEADERS = {workers.HEADER: template_text(f"c/{workers.HEADER}")}
 MOST = 8
 
 
@@ -151,7 +151,7 @@ def test_a_fork_starts_threads_of_its_own(compiler: Compiler) -> None:
     import os, signal, sys, warnings
     warnings.simplefilter("ignore", DeprecationWarning)
     sys.path.insert(0, {str(ROOT)!r})
-    from tests.kernels.c.test_thread_pool import counted
+    from tests.kernels.c.test_workers import counted
     assert (counted(100, 1, 3, spin=1000)[0] == 1).all()
     child = os.fork()
     if child == 0:
@@ -172,7 +172,7 @@ def test_signals_are_the_programs(compiler: Compiler) -> None:
     code = f"""
     import os, signal, sys, time
     sys.path.insert(0, {str(ROOT)!r})
-    from tests.kernels.c.test_thread_pool import MOST, counted, kernel
+    from tests.kernels.c.test_workers import MOST, counted, kernel
     kernel()
     before = set(os.listdir("/proc/self/task"))
     counted(100, 1, MOST, spin=1000)
@@ -196,7 +196,7 @@ def test_workers_sleep_soon(compiler: Compiler) -> None:
     code = f"""
     import sys, time
     sys.path.insert(0, {str(ROOT)!r})
-    from tests.kernels.c.test_thread_pool import counted
+    from tests.kernels.c.test_workers import counted
     counted(1000, 1, 4, spin=1000)
     time.sleep(0.2)
     before = time.process_time()
@@ -208,41 +208,41 @@ def test_workers_sleep_soon(compiler: Compiler) -> None:
     assert float(done.stdout) < 0.1
 
 
-def test_without_a_pool_kernels_run_on_the_caller(
+def test_without_workers_kernels_run_on_the_caller(
     compiler: Compiler, monkeypatch: pytest.MonkeyPatch, messages: list[str]
 ) -> None:
-    """The pool does not compile: one warning, right results."""
-    monkeypatch.setattr(pool, "_asked", False)
-    monkeypatch.setattr(pool, "_library", None)
-    real = pool.template_text
-    broken = {"c/pool.c": "#error no threads here"}
-    monkeypatch.setattr(pool, "template_text", lambda name: broken.get(name) or real(name))
-    counts, members = counted(100, 1, 4, library=loaded(SOURCE + "/* without a pool */"))
+    """The code of the workers does not compile: one warning, right results."""
+    monkeypatch.setattr(workers, "_asked", False)
+    monkeypatch.setattr(workers, "_library", None)
+    real = workers.template_text
+    broken = {"c/workers.c": "#error no threads here"}
+    monkeypatch.setattr(workers, "template_text", lambda name: broken.get(name) or real(name))
+    counts, members = counted(100, 1, 4, library=loaded(SOURCE + "/* without workers */"))
     assert (counts == 1).all() and members.tolist() == [1] + [0] * (MOST - 1)
     found = [text for text in messages if "no threads here" in text]
     assert len(found) == 1
 
 
-def test_a_pool_that_does_not_load_is_compiled_again(compiler: Compiler, fresh: Path) -> None:
+def test_workers_that_do_not_load_are_compiled_again(compiler: Compiler, fresh: Path) -> None:
     code = f"""
     import sys
     sys.path.insert(0, {str(ROOT)!r})
-    from tests.kernels.c.test_thread_pool import counted
+    from tests.kernels.c.test_workers import counted
     assert (counted(100, 1, 4)[0] == 1).all()
     """
     environment = {**os.environ, "NEONLIKE_CACHE_DIR": str(fresh)}
     for spoil in (False, True, False):
         if spoil:
-            for path in fresh.rglob(f"*{pool.SUFFIX}"):
+            for path in fresh.rglob(f"*{workers.SUFFIX}"):
                 path.write_bytes(b"no library")
         done = subprocess.run(
             [sys.executable, "-c", textwrap.dedent(code)], env=environment, capture_output=True, text=True, check=False
         )
         assert (done.returncode, done.stderr) == (0, "")
-        assert len(list(fresh.rglob(f"*{pool.SUFFIX}"))) >= 1
+        assert len(list(fresh.rglob(f"*{workers.SUFFIX}"))) >= 1
 
 
-STRESS = Path(__file__).with_name("pool_stress.c")
+STRESS = Path(__file__).with_name("workers_stress.c")
 REFUSING = """
 #include <pthread.h>
 static int asked;
@@ -252,22 +252,22 @@ static int refuse(pthread_t *thread, const pthread_attr_t *detached, void *(*run
     return 11;
 }
 #define pthread_create refuse
-#include "pool.c"
+#include "workers.c"
 static void add(const void *context, int64_t lo, int64_t hi, int64_t me) {
     *(int64_t *)context += (hi - lo) * (1 + 1000 * me);
 }
 int main(void) {
     int64_t sum = 0;
     for (int i = 0; i < 100; i++)
-        nl_the_pool.share(add, &sum, 10, 1, 4, 4);
+        nl_the_workers.share(add, &sum, 10, 1, 4, 4);
     return sum == 1000 ? asked : 100;
 }
 """
 
 
 def program(compiler: Compiler, folder: Path, source: str, *flags: str) -> Path | None:
-    """A program that includes pool.c; None if the compiler does not know a flag, or its program does not run."""
-    for name in ("pool.c", pool.HEADER):
+    """A program that includes workers.c; None if the compiler does not know a flag, or its program does not run."""
+    for name in ("workers.c", workers.HEADER):
         (folder / name).write_text(template_text(f"c/{name}"))
     (folder / "program.c").write_text(source)
     command = [*shlex.split(" ".join(compiler.command)), "-O1", "-g", "-pthread", *flags, "program.c", "-o", "program"]
@@ -307,7 +307,7 @@ ANY_ORDER = f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})
 import numpy as np
-from tests.kernels.c.any_order_pool import install
+from tests.kernels.c.any_order_workers import install
 from neonlike.backends import gen_backend
 units = install()
 be = gen_backend("cpu")

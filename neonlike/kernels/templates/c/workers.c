@@ -1,4 +1,4 @@
-/* The thread pool of the process, on which all kernels run: see team.h for its use.
+/* The worker threads of the process, on which all kernels run: see team.h for its use.
  *
  * A call of share makes a team: it posts its work to idle workers, takes units of work itself, and when none is left
  * withdraws the posts of workers that have not begun. So it never waits for a thread to wake up, and a worker whose
@@ -327,4 +327,4 @@ static void share(nl_range *range, const void *context, int64_t size, int64_t un
     atomic_store_explicit(&team->taken, 0, memory_order_release);
 }
 
-const struct nl_pool nl_the_pool = {share, limit, lift};
+const struct nl_workers nl_the_workers = {share, limit, lift};
