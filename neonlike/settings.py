@@ -180,6 +180,10 @@ CUBLAS: Setting[str] = Setting(
     "NEONLIKE_CUBLAS", "none, direct, or the path of a library", "scikit-cuda, else the library itself",
     "none: GPU products on neonlike's own kernels; direct: cuBLAS without scikit-cuda", str, "",
 )  # fmt: skip
+NCCL: Setting[str] = Setting(
+    "NEONLIKE_NCCL", "none, or the path of a library", "the library that PyTorch, the system or a package has",
+    "none: ranks exchange tensors of GPUs through the host; see docs/distributed.md", str, "",
+)  # fmt: skip
 PRODUCT_PRECISION = Setting(
     "NEONLIKE_PRODUCT_PRECISION", "float32, tf32 or bfloat16", "float32",
     "type to which the GPU may round factors of float32 products; see docs/gpu.md", _one_of(*PRECISIONS), "float32",

@@ -52,6 +52,7 @@ from tests.planted import (
     layers,
     lazy,
     lrn,
+    nccl,
     pool,
     recurrent,
     repeating,
@@ -72,7 +73,7 @@ MUTANTS = tuple(
         roi, lrn, batchnorm, pool, rnn, recurrent, rest, lazy, layers, conv, containers, training, data, described,
         cuda_base, cuda_rest, cuda_dispatch, cuda_engine, cuda_folds, cuda_rnn, cuda_conv, cuda_images, blueprints,
         repeating, attention, autograd, replays, basics, short_rows, contraction,
-        far_from_zero, unsigned,
+        far_from_zero, unsigned, nccl,
     )
     for row in table.MUTANTS
 )
@@ -97,6 +98,7 @@ TESTS = {
         "attention": "backends/primitives/attention: attention calls",
         "attention_cuda": "backends/gpu/primitives: attention",
         "base_cuda": "backends/gpu/device: graphs streams kernels/cuda: compilers",
+        "nccl": "backends/gpu/ranks: nccl communicator",
         "ahead_cuda": "backends/gpu/memory: ahead",
         "batchnorm_cuda": "backends/gpu/primitives: batchnorm",
         "described": "backends/tensors: offset descriptors backends: factories backends/objects: movers mapped "

@@ -51,7 +51,7 @@ INNER: dict[str, tuple[tuple[str, ...], ...]] = {
     "kernels": (("planning",), ("codegen",), ("build",), ("run",), ("bench",), ("numpy_engine",), ("c",), ("cuda",)),
     "layers": (("core",), ("norm",), ("dense",), ("images",), ("recurrent",), ("container",), ("blueprint",)),
     "backends.cpu": (("primitives",),),
-    "backends.gpu": (("memory",), ("device",), ("tensors",), ("products",), ("primitives",)),
+    "backends.gpu": (("memory",), ("device",), ("ranks",), ("tensors",), ("products",), ("primitives",)),
     "backends": (
         ("geometry",), ("tensors",), ("expressions",), ("primitives",), ("objects",), ("machine",), ("cpu", "gpu"),
         ("util",),

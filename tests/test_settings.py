@@ -74,7 +74,8 @@ def test_nonsense_is_an_error_that_names_it(name: str, text: str, monkeypatch: p
 
 
 def test_every_variable_of_ours_that_can_be_wrong_is_tested() -> None:
-    anything = {"NEONLIKE_CACHE_DIR", "NEONLIKE_NVCC", "NEONLIKE_CUBLAS"}  # paths: whether they are good is seen later
+    # paths: whether they are good is seen later
+    anything = {"NEONLIKE_CACHE_DIR", "NEONLIKE_NVCC", "NEONLIKE_CUBLAS", "NEONLIKE_NCCL"}
     assert {setting.name for setting in SETTINGS if setting.ours} == WRONG.keys() | anything
 
 

@@ -1,4 +1,7 @@
-"""Sums of tensors over all ranks: large ones where they are, small ones together in one message."""
+"""Sums of tensors over all ranks: on their devices, where these are linked, else by messages of the hosts.
+
+Of such messages, large tensors are each one, where they are; small ones are together in one.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from neonlike.distributed.ranks import Ranks
-from neonlike.logger import logger
 
 LARGE_BYTES = 64 << 10
 """Bytes from which a tensor is a message of its own: to copy it would take longer than another message."""
@@ -18,23 +20,29 @@ LARGE_BYTES = 64 << 10
 class RankSum:
     """The sum of each of some tensors over all ranks, in place; call it after each backward pass.
 
+    All ranks make it together.
+
     Parameters
     ----------
     ranks : Ranks
     tensors : sequence of Tensor
-        The same on all ranks, in one order. Those of 16 bits are summed in float32.
+        Of one backend, the same on all ranks, in one order. Those of 16 bits are summed in float32 on the host.
     mean : bool
         Divide the sums by the number of ranks.
     """
 
     def __init__(self, ranks: Ranks, tensors: Iterable[Any], mean: bool = False) -> None:
-        self._ranks, self._tensors, self._op = ranks, list(tensors), "mean" if mean else "sum"
-        self._packs = {dtype: _Pack(tensors, dtype) for dtype, tensors in _by_dtype(self._tensors).items()}
-        if not mean and not all(tensor.live_host for tensor in self._tensors):
-            _warn_of_copies()
+        tensors = list({id(tensor): tensor for tensor in tensors}.values())  # each once: sums are in place
+        self._ranks, self._op = ranks, "mean" if mean else "sum"
+        self._links = links = tensors[0].backend.links() if tensors else None
+        self._linked = [one for one in tensors if links is not None and links.reduces(one.dtype)]
+        others = [one for one in tensors if links is None or not links.reduces(one.dtype)]
+        self._packs = {dtype: _Pack(found, dtype) for dtype, found in _by_dtype(others).items()}
 
     def __call__(self) -> None:
         """Sum the tensors."""
+        if self._linked and self._links is not None:
+            self._links.reduce(self._linked, self._op)
         large: list[tuple[Any, npt.NDArray[Any]]] = []
         for pack in self._packs.values():
             large += pack.read()
@@ -94,7 +102,3 @@ def _host(tensor: Any) -> npt.NDArray[Any]:
     """The memory of a tensor, or a copy where that is not on the host."""
     found: npt.NDArray[Any] = np.asarray(tensor) if tensor.live_host else tensor.get()
     return found
-
-
-def _warn_of_copies() -> None:
-    logger.warning("gradients on a GPU are summed over the ranks on the host, which takes two copies of them a step")

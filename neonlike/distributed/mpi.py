@@ -32,7 +32,7 @@ class MpiRanks(Ranks):
     calls : int
         Calls that were begun.
     pending : str
-        The call that is being made; empty between calls.
+        The call that is being made, or that a device was given last; else empty.
     """
 
     def __init__(self, mpi: Any, checked: bool = False) -> None:
@@ -85,12 +85,22 @@ class MpiRanks(Ranks):
     def _call(self, name: str, array: Any = None, detail: str = "") -> Iterator[None]:
         """Count a call, so that one that cannot end is named (``faults.py``)."""
         what = name if array is None else f"{name} of {array.dtype.name} {array.shape} {detail}".rstrip()
+        self._begin(what)
+        yield
+        self.pending = ""
+
+    def queueing(self, what: str) -> None:
+        """Count ``what``, a call of all ranks that their devices are about to carry out (``links.py``).
+
+        It is pending until the next call: when a device has done it is seen elsewhere.
+        """
+        self._begin(what)
+
+    def _begin(self, what: str) -> None:
         self.calls += 1
         self.pending = what
         if self._checked:
             self._compare(what)
-        yield
-        self.pending = ""
 
     def _compare(self, what: str) -> None:
         """Raise RankError unless all ranks make the same call."""

@@ -52,6 +52,9 @@ class Ranks:
     def barrier(self) -> None:
         """Wait until all ranks are here."""
 
+    def queueing(self, what: str) -> None:
+        """Count ``what``, a call of all ranks that their devices are about to carry out (``links.py``)."""
+
 
 ALONE: Final = Ranks()
 

@@ -1,6 +1,6 @@
 """Builds the emulator's libraries and precompiled headers, once for each version of the sources and the compiler.
 
-lib/                the emulated driver and cuBLAS, under the names that programs load
+lib/                the emulated driver, cuBLAS and NCCL, under the names that programs load
 link/               the driver, for linkers
 precompiled/*.h     the CUDA language for the host, with and without the checker's hooks
 bin/nvcc            the stand-in for the compiler
@@ -26,7 +26,7 @@ from .toolkit import EmulatorBroken, cache_folder, compiler_identity, cuda_inclu
 
 HERE = Path(__file__).resolve().parent
 SOURCES = HERE / "src"
-LIBRARIES = ("libcuda.so.1", "libcuda.so", "libcublas.so.13", "libcublas.so", "libcudart.so")
+LIBRARIES = ("libcuda.so.1", "libcuda.so", "libcublas.so.13", "libcublas.so", "libcudart.so", "libnccl.so.2")
 STAND_IN = ("nvcc.py", "cuda_source.py")
 DRIVER_FLAGS = ["-O2", "-std=c++17", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra"]
 CUBLAS_FLAGS = ["-O3", "-march=native", "-std=c++17", "-fPIC", "-Wall", "-Wextra"]
@@ -141,8 +141,10 @@ def _build_into(folder: Path, compiler: str, include: Path) -> None:
 def _link(folder: Path, compiler: str) -> None:
     lib = folder / "lib"
     objects = sorted((folder / "objects").glob("*.o"))
-    cublas, cudart = ([str(path) for path in objects if name in path.name] for name in ("cublas", "cudart"))
-    driver = [str(path) for path in objects if str(path) not in (*cublas, *cudart)]
+    cublas, cudart, nccl = (
+        [str(path) for path in objects if name in path.name] for name in ("cublas", "cudart", "nccl")
+    )
+    driver = [str(path) for path in objects if str(path) not in (*cublas, *cudart, *nccl)]
 
     def link(name: str, *inputs: str) -> None:
         # -lm: kernels find the functions of the C library through the driver.
@@ -152,6 +154,7 @@ def _link(folder: Path, compiler: str) -> None:
     link("libcuda.so.1", *driver)
     (folder / "link" / "libcuda.so").symlink_to("../lib/libcuda.so.1")
     link("libcublas.so.13", *cublas, "-l:libcuda.so.1")
+    link("libnccl.so.2", *nccl, "-l:libcuda.so.1", "-lrt")
     # Bindings ask for either name, and the loader knows a library by one: the other is a library that needs it.
     link("libcuda.so", "-l:libcuda.so.1")
     link("libcublas.so", "-l:libcublas.so.13")

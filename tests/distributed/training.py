@@ -6,6 +6,7 @@ RANKS_BACKEND names the backend.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -149,10 +150,18 @@ def _named(names: list[str]) -> Iterator[tuple[str, np.ndarray]]:
         yield from ((f"{name}.{key}", values) for key, values in TRAININGS[name]().items())
 
 
+def _collectives() -> int:
+    """Sums and copies by the emulated NCCL; -1 where there is another, or none."""
+    try:
+        return int(ctypes.CDLL("libnccl.so.2").cuemu_nccl_count())
+    except (OSError, AttributeError):
+        return -1
+
+
 if __name__ == "__main__":
     *chosen, path = sys.argv[1:]
     results = dict(_named(chosen or list(TRAININGS)))
     same = be.ranks.tell({key: values.tobytes() for key, values in results.items()})
     different = [key for key in results if any(other[key] != same[0][key] for other in same)]
     if be.rank == 0:
-        np.savez(path, different=np.array(different), **results)
+        np.savez(path, different=np.array(different), collectives=_collectives(), **results)

@@ -34,6 +34,7 @@ from neonlike.backends.gpu.primitives.roi import RoiCuda
 from neonlike.backends.gpu.primitives.stats import StatsCuda
 from neonlike.backends.gpu.products.blas import Kernels, Products
 from neonlike.backends.gpu.products.linalg import ProductKernels
+from neonlike.backends.gpu.ranks.communicator import Communicator, connect
 from neonlike.backends.gpu.tensors import interop
 from neonlike.backends.gpu.tensors.tensor import GPUTensor
 from neonlike.backends.hostdata import array_to_wrap
@@ -41,6 +42,7 @@ from neonlike.backends.memory import MemoryStats
 from neonlike.backends.objects.protected import class_for
 from neonlike.backends.tensor import Tensor
 from neonlike.checks import brief
+from neonlike.distributed.ranks import Ranks
 from neonlike.errors import BackendUnavailable, DTypeError
 from neonlike.kernels.cuda.compile import NEEDED, find_cuda_compiler, too_new
 from neonlike.kernels.cuda.engine import CudaEngine
@@ -132,6 +134,7 @@ class NervanaGPU(
         self.compute_capability = self.device.compute_capability
         self.gpu_memory_size = self.device.memory_size
         self.products = Products(self.device)
+        self._links: dict[Ranks, Communicator | None] = {}
         self.enable_winograd = enable_winograd
         self.round_mode = 10 if stochastic_round is True else int(stochastic_round or 0)
         super().__init__(
@@ -148,6 +151,15 @@ class NervanaGPU(
     def device_of(cls, local_rank: int) -> int:
         """Number of the GPU for a rank of this machine: each its own, while there are as many."""
         return local_rank % max(1, device_count())
+
+    def links(self) -> Communicator | None:
+        """NCCL between the GPUs of all ranks, started by the first call; see :meth:`RanksFamily.links`."""
+        ranks = self.ranks
+        if ranks.size == 1:
+            return None
+        if ranks not in self._links:
+            self._links[ranks] = connect(self.device, ranks)
+        return self._links[ranks]
 
     def _test_device(self) -> None:
         """Compare the GPU with NumPy, on a private backend."""
@@ -362,4 +374,6 @@ class NervanaGPU(
         if already:
             return
         self._scratch, self._scratch_outgrown = None, ()
+        for links in filter(None, self._links.values()):
+            links.close()
         self.device.relax()

@@ -18,13 +18,17 @@ from typing import Any
 
 from neonlike import settings
 from neonlike.backends.gpu.device.libraries import cublas_libraries, loads
+from neonlike.backends.gpu.ranks import nccl
 from neonlike.kernels.c import fastpath
 from neonlike.kernels.c.toolchain import find_compiler
 from neonlike.kernels.cuda.compile import NEEDED, expect_driver, find_cuda_compiler, too_new
 from neonlike.version import __version__
 
 BASE = ("numpy", "jinja2", "ConfigArgParse")
-EXTRAS = {"matplotlib": "viz", "h5py": "data", "PyYAML": "data", "scikit-learn": "demo", "ml_dtypes": "bfloat16"}
+EXTRAS = {
+    "matplotlib": "viz", "h5py": "data", "PyYAML": "data", "scikit-learn": "demo", "ml_dtypes": "bfloat16",
+    "mpi4py": "mpi",
+}  # fmt: skip
 OLDEST_PYTHON = (3, 10)
 
 
@@ -142,6 +146,7 @@ def _gpu() -> Iterator[Finding]:
         expect_driver(importlib.import_module("pycuda.driver").get_driver_version())
     yield _cuda_compiler()
     yield from _products()
+    yield _nccl()
     version = _version("pycuda")
     if not version:
         yield Finding("gpu", "PyCUDA", False, "not installed", "pip install neonlike[gpu]")
@@ -175,6 +180,13 @@ def _products() -> Iterator[Finding]:
     found, _ = next(cublas_libraries(), ("", None))
     text = found or "not found: matrix products run on kernels of our own, which are slower"
     yield Finding("extra", "cuBLAS", bool(found), text, "pip install nvidia-cublas, or install the CUDA toolkit")
+
+
+def _nccl() -> Finding:
+    """Look for NCCL, which sums gradients from GPU to GPU; without it they go through the host."""
+    library, reason = nccl.find()
+    text = reason if library is None else f"{nccl.text_of(library.version)}, {library.name}"
+    return Finding("extra", "NCCL", library is not None, text, nccl.ADVICE)
 
 
 def _devices(driver: Any) -> Iterator[Finding]:

@@ -9,6 +9,7 @@ import numpy as np
 from neonlike.backends.family import Family
 from neonlike.backends.tensors.operands import require_tensors
 from neonlike.checks import brief
+from neonlike.distributed.links import Links
 from neonlike.distributed.ranks import ALONE, Ranks, check_operation
 from neonlike.errors import ArgumentError
 
@@ -45,6 +46,10 @@ class RanksFamily(Family):
         size, rank = int(self.bsz or 0), self.ranks.rank
         return slice(rank * size, (rank + 1) * size)
 
+    def links(self) -> Links | None:
+        """Links between the devices of all ranks, which call this together; None where tensors go through the host."""
+        return None
+
     def allreduce(self, tensor: Any, op: str = "sum") -> Any:
         """Replace ``tensor`` by its sum over all ranks, on every rank.
 
@@ -53,7 +58,8 @@ class RanksFamily(Family):
         tensor : Tensor
             Of one shape and dtype on all ranks.
         op : str
-            "sum", "mean", "min", "max" or "prod". Tensors of 16 bits are reduced in float32.
+            "sum", "mean", "min", "max" or "prod". Tensors of 16 bits are reduced in float32, but
+            NCCL between GPUs rounds each partial result to 16 bits.
 
         Returns
         -------
@@ -67,6 +73,10 @@ class RanksFamily(Family):
         """
         check_operation("allreduce", op)
         require_tensors(self, "allreduce", tensor=tensor)
+        links = self.links()
+        if links is not None and links.reduces(tensor.dtype):
+            links.reduce([tensor], op)
+            return tensor
         host = tensor.get()
         self.ranks.reduce(host, op)
         return tensor.set(host)
@@ -82,6 +92,10 @@ class RanksFamily(Family):
         require_tensors(self, "broadcast", tensor=tensor)
         if isinstance(root, bool) or not isinstance(root, int | np.integer) or not 0 <= root < self.ranks.size:
             raise ArgumentError(f"broadcast: root={brief(root)}; expected a rank, from 0 to {self.ranks.size - 1}")
+        links = self.links()
+        if links is not None:
+            links.broadcast(tensor, int(root))
+            return tensor
         host = tensor.get()
         self.ranks.broadcast(host, int(root))
         return tensor.set(host)

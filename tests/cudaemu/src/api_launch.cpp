@@ -188,13 +188,10 @@ API cuLaunch(CUfunction function) { return cuLaunchGridAsync(function, 1, 1, 0);
 // ---- for the emulated cuBLAS ----
 
 // `release` frees the data once the work cannot run any more: that of a graph runs again and again.
-EXPORT int cuemu_submit(void *stream, void (*work)(void *), void (*release)(void *), void *data) {
+EXPORT int cuemu_submit(void *stream, int (*work)(void *), void (*release)(void *), void *data) {
     std::shared_ptr<void> kept(data, release);
     IN_CONTEXT;
-    return submit((CUstream)stream, [=] {
-        work(kept.get());
-        return CUDA_SUCCESS;
-    });
+    return submit((CUstream)stream, [=] { return (CUresult)work(kept.get()); });
 }
 
 EXPORT int cuemu_check_range(const void *address, size_t bytes, int written, const char *function) {

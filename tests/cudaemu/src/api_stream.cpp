@@ -114,6 +114,9 @@ API cuStreamDestroy_v2(CUstream handle) {
     return CUDA_SUCCESS;
 }
 
+// What a wait answers: work of another stream that it let happen may have ended the context.
+static CUresult lost_meanwhile(const Context *context, CUresult found) { return found ? found : context->lost; }
+
 API cuStreamSynchronize(CUstream handle) {
     IN_CONTEXT;
     if (CUresult failed = check_stream(handle)) return failed;
@@ -125,7 +128,7 @@ API cuStreamSynchronize(CUstream handle) {
     if (CUresult failed = refuse_while_recording((Stream *)handle, __func__)) return failed;
     ++synchronisations;
     finish_stream((Stream *)handle);
-    return take_error((Stream *)handle);
+    return lost_meanwhile(context, take_error((Stream *)handle));
 }
 
 // Asking lets one piece of work happen, so that loops which poll come to an end.
@@ -138,6 +141,15 @@ API cuStreamQuery(CUstream handle) {
     if (stream->queue.empty()) return CUDA_SUCCESS;
     run_first(stream);
     return stream->queue.empty() ? take_error(stream) : CUDA_ERROR_NOT_READY;
+}
+
+// For libraries that others wait for: lets the next piece of a stream's work happen; 0 if there is none.
+EXPORT int cuemu_run_next(void *handle) {
+    Lock lock(driver_lock());
+    Stream *stream = (Stream *)handle;
+    if (!stream || stream->queue.empty()) return 0;
+    run_first(stream);
+    return 1;
 }
 
 API cuStreamGetFlags(CUstream handle, unsigned *flags) {
@@ -209,7 +221,8 @@ API cuEventSynchronize(CUevent handle) {
     if (CUresult failed = refuse_recorded(event, __func__)) return failed;
     ++synchronisations;
     wait_for(event);
-    return event->stream && context->streams.count(event->stream) ? take_error(event->stream) : CUDA_SUCCESS;
+    bool known = event->stream && context->streams.count(event->stream);
+    return lost_meanwhile(context, known ? take_error(event->stream) : CUDA_SUCCESS);
 }
 
 API cuEventQuery(CUevent handle) {

@@ -10,7 +10,9 @@
 #include <functional>
 #include <vector>
 
-extern "C" int cuemu_submit(void *stream, void (*work)(void *), void (*release)(void *), void *data);
+#include "sixteen.h"
+
+extern "C" int cuemu_submit(void *stream, int (*work)(void *), void (*release)(void *), void *data);
 extern "C" int cuemu_check_range(const void *address, size_t bytes, int written, const char *function);
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
@@ -20,25 +22,6 @@ enum Status { kSuccess = 0, kNotInitialised = 1, kInvalidValue = 7, kExecutionFa
 enum DataType { kFloat32 = 0, kFloat64 = 1, kFloat16 = 2, kBFloat16 = 14 };  // cudaDataType_t
 enum ComputeType { k16F = 64, k32F = 68, k32FPedantic = 69, k64F = 70, k32F16F = 74, k32F16BF = 75, k32FTF32 = 77 };
 enum MathMode { kDefaultMath = 0, kTensorOp = 1, kPedantic = 2, kTF32 = 3 };
-
-typedef _Float16 Half;
-
-struct BFloat {
-    uint16_t bits;
-    BFloat() = default;
-    BFloat(float value) {
-        uint32_t word;
-        memcpy(&word, &value, 4);
-        bool nan = value != value;
-        bits = nan ? 0x7fff : (word + 0x7fff + (word >> 16 & 1)) >> 16;  // to nearest, ties to even
-    }
-    operator float() const {
-        uint32_t word = (uint32_t)bits << 16;
-        float value;
-        memcpy(&value, &word, 4);
-        return value;
-    }
-};
 
 static constexpr uint64_t kMagic = 0xC0B1A5;
 
@@ -172,7 +155,7 @@ static int gemm(void *handle, int op_a, int op_b, int m, int n, int k, Sum alpha
             multiply<T, Out, Sum>(s, alpha, a.data + i * a.stride, a.ld, b.data + i * b.stride, b.ld, beta,
                                   c.data + i * c.stride, c.ld);
     });
-    auto run = [](void *data) { (*(std::function<void()> *)data)(); };
+    auto run = [](void *data) { return (*(std::function<void()> *)data)(), 0; };
     auto release = [](void *data) { delete (std::function<void()> *)data; };
     return cuemu_submit(((Handle *)handle)->stream, run, release, work) ? kExecutionFailed : kSuccess;
 }

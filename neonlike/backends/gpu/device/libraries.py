@@ -13,6 +13,7 @@ from neonlike.kernels.cuda.toolkits import library_folders
 CUBLAS = ("libcublas.so.13", "libcublas.so.12", "libcublas.so.11", "cublas64_13.dll", "cublas64_12.dll")
 """Versions whose ``cublasGemmEx`` takes a cublasComputeType_t (CUDA 11 and later), the newest first."""
 
+NCCL = ("libnccl.so.2",)
 MAPS = "/proc/self/maps"
 """Where Linux lists what a process has loaded."""
 
@@ -43,8 +44,7 @@ def cublas_libraries() -> Iterator[tuple[str, ctypes.CDLL]]:
     and of packages.
     """
     loaded = loaded_libraries(CUBLAS)
-    folders = (str(path) for folder in library_folders() for name in CUBLAS if (path := folder / name).exists())
-    for name in itertools.chain(loaded, CUBLAS, ["libcublas.so"], folders):
+    for name in _places(loaded, CUBLAS, "libcublas.so"):
         try:
             # It needs libcublasLt of the same folder, which the loader would not find.
             if os.path.isabs(name) and name not in loaded:
@@ -52,3 +52,18 @@ def cublas_libraries() -> Iterator[tuple[str, ctypes.CDLL]]:
             yield name, ctypes.CDLL(name)
         except OSError:
             continue
+
+
+def nccl_libraries() -> Iterator[tuple[str, ctypes.CDLL]]:
+    """Names or paths of every NCCL that can be loaded, and the library; what is loaded already comes first."""
+    for name in _places(loaded_libraries(NCCL), NCCL):
+        try:
+            yield name, ctypes.CDLL(name)
+        except OSError:
+            continue
+
+
+def _places(loaded: list[str], names: tuple[str, ...], *more: str) -> Iterator[str]:
+    """Names and paths by which libraries may be found: loaded ones, of the system, of toolkits and packages."""
+    folders = (str(path) for folder in library_folders() for name in names if (path := folder / name).exists())
+    return itertools.chain(loaded, names, more, folders)

@@ -1,0 +1,1 @@
+"""Tests of NCCL between the GPUs of several ranks."""
