@@ -226,6 +226,8 @@ class Model(Saved):
                     self.together.start()
                 warn_if_done(self, num_epochs)
                 self._epochs(num_epochs, dataset, callbacks)
+                if self.together:
+                    self.together.end()
                 callbacks.on_train_end()
         except KeyboardInterrupt:
             if hasattr(callbacks, "on_interrupt"):

@@ -10,6 +10,7 @@ from neonlike.distributed.agreement import agree
 from neonlike.distributed.gradients import RankSum
 from neonlike.layers.core.multicost import Multicost
 from neonlike.models.progress import data_id
+from neonlike.models.statistics import complete
 from neonlike.optimizers.base import Optimizer, get_param_list
 from neonlike.optimizers.loss_scaling import LossScaling
 from neonlike.optimizers.multi import MultiOptimizer
@@ -84,6 +85,10 @@ class Together:
     def settle(self) -> None:
         """Stop all ranks if a callback of one has stopped it, or it was interrupted."""
         self.agreed(self._model.total_cost.copy())
+
+    def end(self) -> None:
+        """Let each rank have the running statistics and optimizer states of all."""
+        complete(self._model)
 
     def average_for(self, layers: list[Any]) -> None:
         """Average the gradients over the ranks, if the optimizer is a user's own, which does not sum them."""

@@ -20,9 +20,12 @@ class RanksFamily(Family):
     ----------
     ranks : Ranks
         Those of the program; a process alone is rank 0 of 1.
+    shard_optimizer : bool
+        Whether each rank updates a part of the rows of large parameters, and sends them to the others. Settable.
     """
 
     ranks: Ranks = ALONE
+    shard_optimizer: bool = True
 
     @property
     def rank(self) -> int:
