@@ -14,6 +14,7 @@ from neonlike.models.statistics import complete
 from neonlike.optimizers.base import Optimizer, get_param_list
 from neonlike.optimizers.loss_scaling import LossScaling
 from neonlike.optimizers.multi import MultiOptimizer
+from neonlike.optimizers.shards import can_be_shared
 from neonlike.version import __version__
 
 SUMMING = (Optimizer.optimize, MultiOptimizer.optimize, LossScaling.optimize)
@@ -99,6 +100,20 @@ class Together:
         if known is None or len(known[0]) != len(gradients) or any(a is not b for a, b in zip(known[0], gradients)):
             self._mean = known = gradients, RankSum(self._ranks, gradients, mean=True)
         known[1]()
+
+
+def explain(model: Any) -> list[str]:
+    """Describe in a line where gradients of several ranks are summed; no line for a process alone."""
+    be = model.be
+    if be is None or be.num_ranks == 1 or not model.initialized:
+        return []
+    pairs = [pair for pair, _ in get_param_list(model.layers_to_optimize)]
+    nbytes = sum(grad.nbytes for _, grad in pairs)
+    shared = sum(be.shard_optimizer and can_be_shared(*pair, be.num_ranks) for pair in pairs)
+    return [
+        f"Gradients of {len(pairs)} parameters, {nbytes / 1e6:.1f} MB, are summed over {be.num_ranks} ranks before each "
+        f"optimizer step; {shared} of the parameters are updated by rows, a part on each rank"
+    ]
 
 
 def _sums(optimizer: Any) -> bool:

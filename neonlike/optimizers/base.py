@@ -168,13 +168,25 @@ class Optimizer(NervanaObject):
         """
         if not isinstance(group, Group):
             raise DTypeError(f"{self.classnm}.update_group: got {shown(group)}; expected what known_group returned")
-        ranks = self.be.ranks
-        if ranks.size > 1 and self._scale is None:  # of a scaled loss they have been summed
-            group.sum_over_ranks(ranks, self.be.shard_optimizer and self._may_share())
+        if self.be.ranks.size > 1:
+            self._update_by_ranks(group, epoch, known)
+        else:
+            self._update(group, epoch, known)
+
+    def _update_by_ranks(self, group: Group, epoch: int, known: bool) -> None:
+        """Update parameters together with the other ranks."""
+        be = self.be
+        shapes = [grad.shape for (_, grad), _ in group]
+        if self._scale is None:  # of a scaled loss they have been summed
+            with be.bench_measure("gradients summed over ranks", shapes, sum(grad.nbytes for (_, grad), _ in group)):
+                group.sum_over_ranks(be.ranks, be.shard_optimizer and self._may_share())
         self._shards = group.shards
         self._update(group, epoch, known)
-        for shard in group.shards.values():
-            shard.gather()
+        if shards := list(group.shards.values()):
+            nbytes = sum(shard.param.nbytes for shard in shards)
+            with be.bench_measure("updated rows sent to ranks", [shard.param.shape for shard in shards], nbytes):
+                for shard in shards:
+                    shard.gather()
 
     def _update(self, group: Group, epoch: int, known: bool) -> None:
         """Update parameters whose gradients are those of all ranks."""
