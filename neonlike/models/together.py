@@ -110,9 +110,10 @@ def explain(model: Any) -> list[str]:
     pairs = [pair for pair, _ in get_param_list(model.layers_to_optimize)]
     nbytes = sum(grad.nbytes for _, grad in pairs)
     shared = sum(be.shard_optimizer and can_be_shared(*pair, be.num_ranks) for pair in pairs)
+    size = f"{len(pairs)} parameters, {nbytes / 1e6:.1f} MB"
     return [
-        f"Gradients of {len(pairs)} parameters, {nbytes / 1e6:.1f} MB, are summed over {be.num_ranks} ranks before each "
-        f"optimizer step; {shared} of the parameters are updated by rows, a part on each rank"
+        f"Gradients of {size}, are summed over {be.num_ranks} ranks before each optimizer step; {shared} of the "
+        "parameters are updated by rows, a part on each rank"
     ]
 
 

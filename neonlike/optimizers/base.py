@@ -136,7 +136,7 @@ class Optimizer(NervanaObject):
         Parameters
         ----------
         layer_list : list
-            Objects with ``get_params()``; gradients are sums over the batch and are divided by ``be.batch_size`` here.
+            Objects with ``get_params()``; gradients are sums over the batch and are divided by ``be.global_bsz`` here.
             Several ranks sum them first.
         epoch : int
             Number of the epoch, from 0, for the learning rate.
@@ -293,7 +293,7 @@ class Optimizer(NervanaObject):
 
     def _mean_gradient(self, grad: Any) -> Any:
         """Gradient divided by the batch size and clipped by value."""
-        return self.clip_value(grad / self.be.batch_size, self.gradient_clip_value)
+        return self.clip_value(grad / self.be.global_bsz, self.gradient_clip_value)
 
     def clip_gradient_norm(self, param_list: Sequence[Parameter], clip_norm: float | None) -> float:
         """Factor that brings the norm of the mean gradient of all parameters down to at most ``clip_norm``.

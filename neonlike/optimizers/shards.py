@@ -2,8 +2,9 @@
 
 Then it sends the rows to all others. That is as much to send as sums for all of them, and each rank does its part of
 the update only, whose time is that of its memory. Optimizer states of a rank are up to date in its rows; before they
-are saved, :func:`gather_states` completes them. S. Rajbhandari et al., "ZeRO: memory optimizations toward training trillion
-parameter models", 2020, stage 1.
+are saved, :func:`gather_states` completes them.
+
+Source: Rajbhandari et al., "ZeRO: memory optimizations toward training trillion parameter models" (2020), stage 1.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ MUTANTS = (
     together("small gradients are not written back", GRADIENTS, "            pack.write()\n", ""),
     together("means are sums", MPI, 'if op == "mean":', "if False:"),
     together("gradients stay those of a rank", BASE, "        if self._scale is None:  # of", "        if False:  # of"),
-    together("gradients over a rank's share of the batch", BASE, "grad / self.be.batch_size", "grad / self.be.bsz"),
+    together("gradients over a rank's share of the batch", BASE, "grad / self.be.global_bsz", "grad / self.be.bsz"),
     together("rows that are not sent", BASE, "                    shard.gather()\n", "                    pass\n"),
     together("the norm of a rank's rows", BASE, "            self.be.ranks.reduce(squares)\n", ""),
     together("rows of the first rank for all", SHARDS, "self.bounds[ranks.rank : ranks.rank + 2]", "self.bounds[:2]"),

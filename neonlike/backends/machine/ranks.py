@@ -38,13 +38,13 @@ class RanksFamily(Family):
         return self.ranks.size
 
     @property
-    def batch_size(self) -> int:
+    def global_bsz(self) -> int:
         """Samples in a batch of all ranks together: ``be.bsz`` of each of them."""
         return int(self.bsz or 0) * self.ranks.size
 
     @property
     def own_columns(self) -> slice:
-        """Columns of a batch of all ranks together that this one has: ``be.bsz`` of ``be.batch_size``."""
+        """Columns of a batch of all ranks together that this one has: ``be.bsz`` of ``be.global_bsz``."""
         size, rank = int(self.bsz or 0), self.ranks.rank
         return slice(rank * size, (rank + 1) * size)
 
