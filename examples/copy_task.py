@@ -44,8 +44,8 @@ class Sequences(NervanaDataIterator):
 
     def __init__(self, nbatches: int) -> None:
         super().__init__()
-        self.nbatches, self.ndata = nbatches, nbatches * self.be.batch_size
-        self.letters = self.be.rng.randint(len(LETTERS), size=(nbatches, STEPS, self.be.batch_size))
+        self.nbatches, self.ndata = nbatches, nbatches * self.be.global_bsz
+        self.letters = self.be.rng.randint(len(LETTERS), size=(nbatches, STEPS, self.be.global_bsz))
         self.sequences = self.be.iobuf(self.shape)
         self.before = self.be.zeros_like(self.sequences)
 

@@ -54,6 +54,7 @@ from tests.planted import (
     lrn,
     nccl,
     pool,
+    ranks,
     recurrent,
     repeating,
     replays,
@@ -72,7 +73,7 @@ MUTANTS = tuple(
     for table in (
         roi, lrn, batchnorm, pool, rnn, recurrent, rest, lazy, layers, conv, containers, training, data, described,
         cuda_base, cuda_rest, cuda_dispatch, cuda_engine, cuda_folds, cuda_rnn, cuda_conv, cuda_images, blueprints,
-        repeating, attention, autograd, replays, basics, short_rows, contraction,
+        repeating, attention, autograd, replays, basics, short_rows, contraction, ranks,
         far_from_zero, unsigned, nccl,
     )
     for row in table.MUTANTS
@@ -151,6 +152,7 @@ TESTS = {
         "tasks": "data: tasks",
         "images": "data: images image_folder captions",
         "downloads": "data: fetch",
+        "together": "distributed: random training faults",
         "ranks": "data: ranks sharing models: few_samples distributed: first evaluation files",
         "conv": "backends/primitives/conv: few conv_calls backends/geometry: conv_geometry backends/primitives/conv: "
         "depthwise maps shapes winograd conv kernels",

@@ -33,9 +33,9 @@ GROUND_FLOOR = ("attached", "checks", "console", "errors", "logger", "settings",
 
 STOREYS: tuple[tuple[str, ...], ...] = (
     ("optree",),
+    ("nervanaobject",),
     ("distributed",),
     ("kernels",),
-    ("nervanaobject",),
     ("backends",),
     ("autograd",),
     ("initializers", "transforms", "optimizers", "util"),

@@ -91,8 +91,8 @@ def gen_backend(
     share_cores(ranks.cores)
     _replace_current()  # only now: an error above must leave the old backend alone
     be = kind(
-        rng_seed=rng_seed, default_dtype=datatype, stochastic_round=stochastic_round,
-        device_id=device_id or kind.device_of(ranks.local_rank), num_devices=max_devices, compat_mode=compat_mode, **options,
+        rng_seed=rng_seed, default_dtype=datatype, stochastic_round=stochastic_round, num_devices=max_devices,
+        device_id=device_id or kind.device_of(ranks.local_rank), compat_mode=compat_mode, **options,
     )  # fmt: skip
     be.bsz = share
     if ranks.size > 1:

@@ -213,7 +213,7 @@ class Callbacks(NervanaObject):
         done = int(markers[model.epoch_index - 1]) if 0 < model.epoch_index else 0
         markers.attrs["epochs_complete"] = model.epoch_index
         markers.attrs["minibatches_complete"] = done
-        per_epoch = max(-(-model.ndata // model.be.batch_size), getattr(model, "nbatches", 0))
+        per_epoch = max(-(-model.ndata // model.be.global_bsz), getattr(model, "nbatches", 0))
         config = data.require_group("config")
         config.attrs["total_minibatches"] = max(per_epoch * epochs, done + per_epoch * (epochs - model.epoch_index))
         config.attrs["total_epochs"] = epochs

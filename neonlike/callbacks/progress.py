@@ -121,7 +121,7 @@ class ProgressBarCallback(Callback):
         """Format samples per second and the estimated time for ``left`` more minibatches; empty at the end."""
         if done < 1 or left < 1 or not seconds:
             return ""
-        return f" {_amount(done * self.be.batch_size / seconds)} samples/s, {_duration(seconds / done * left)} left"
+        return f" {_amount(done * self.be.global_bsz / seconds)} samples/s, {_duration(seconds / done * left)} left"
 
     def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
         """Write the finished line, with the loss if it was evaluated in this epoch."""

@@ -16,7 +16,7 @@ def AeonDataLoader(config: dict[str, Any], adapter: bool = True) -> Any:  # noqa
     Parameters
     ----------
     config : dict
-        aeon's configuration. Several ranks need the ``batch_size`` of all, ``be.batch_size``, and if it shuffles, the
+        aeon's configuration. Several ranks need the ``batch_size`` of all, ``be.global_bsz``, and if it shuffles, the
         same ``random_seed``: each takes its rows of a batch.
     adapter : bool
         Copy its batches to the backend (:class:`DataLoaderAdapter`); otherwise the loader itself is returned.

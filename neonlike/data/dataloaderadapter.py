@@ -17,7 +17,7 @@ __all__ = ["DataLoaderAdapter"]
 class DataLoaderAdapter(NervanaDataIterator):
     """Yields a tensor ``(features, N)``, in the array's dtype, for each array ``(N, ...)`` of a batch.
 
-    Each of several ranks copies its rows of a batch of ``be.batch_size`` samples. The loader has to yield the same
+    Each of several ranks copies its rows of a batch of ``be.global_bsz`` samples. The loader has to yield the same
     batches on all ranks: in the order of its files, or shuffled by a fixed seed. One that yields the rank's rows alone
     has the class attribute ``shares = True``.
 
@@ -76,10 +76,10 @@ class DataLoaderAdapter(NervanaDataIterator):
 
     def _own_rows(self, array: np.ndarray) -> np.ndarray:
         """This rank's rows of an array of all ranks."""
-        if len(array) != self.be.batch_size:
+        if len(array) != self.be.global_bsz:
             raise ArrayShapeError(
                 f"DataLoaderAdapter: a batch has {len(array)} samples, but {self.be.num_ranks} ranks share "
-                f"be.batch_size={self.be.batch_size}; let the loader yield so many, the same on all ranks, or this "
+                f"be.global_bsz={self.be.global_bsz}; let the loader yield so many, the same on all ranks, or this "
                 "rank's be.bsz alone, with shares = True in its class"
             )
         return array[self.be.own_columns]

@@ -81,7 +81,7 @@ class NervanaDataIterator(NervanaObject):
     def _batch_size(self) -> int:
         """Samples in a batch of all ranks together."""
         be = self.require_backend()
-        if not (size := be.batch_size):
+        if not (size := be.global_bsz):
             raise ArgumentError(
                 f"{self.classnm}: the backend's batch size is {be.bsz}; give gen_backend(batch_size=...) or set be.bsz"
             )

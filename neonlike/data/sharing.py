@@ -39,8 +39,8 @@ def require_shares(dataset: Any, who: str = "Model.fit") -> None:
         return
     raise ArgumentError(
         f"{who}: {be.num_ranks} ranks share each batch, but {type(dataset).__name__} does not say that its batches are "
-        "shared; all ranks would train on the same samples. Let it yield, of each batch of be.batch_size="
-        f"{be.batch_size} samples, the columns of its rank alone: [be.rank * be.bsz, (be.rank + 1) * be.bsz), which is "
+        "shared; all ranks would train on the same samples. Let it yield, of each batch of be.global_bsz="
+        f"{be.global_bsz} samples, the columns of its rank alone: [be.rank * be.bsz, (be.rank + 1) * be.bsz), which is "
         "be.own_columns, with ndata and nbatches of all ranks together; then set the class attribute shares = True, in "
         "the class that defines __iter__ or host_batches"
     )

@@ -66,7 +66,7 @@ class Task(NervanaObject):
 
     def _bits(self, length: int, size: int) -> np.ndarray:
         """Draw random bits, ``(length, size, N)``."""
-        drawn = self.be.rng.randint(0, 2, (length, size, self.be.batch_size))
+        drawn = self.be.rng.randint(0, 2, (length, size, self.be.global_bsz))
         return drawn[:, :, self.be.own_columns].astype(np.float32)
 
 
@@ -188,7 +188,7 @@ class PrioritySortTask(Task):
         inputs, outputs = self.fetch_io(steps)
         shown, wanted = _by_steps(inputs, steps), _by_steps(outputs, steps)
         bits = self._bits(length, size)
-        priorities = self.be.rng.uniform(-1, 1, (length, self.be.batch_size))[:, self.be.own_columns]
+        priorities = self.be.rng.uniform(-1, 1, (length, self.be.global_bsz))[:, self.be.own_columns]
         shown[0, size + 1] = 1
         shown[1 : length + 1, :size] = bits
         shown[1 : length + 1, size] = priorities

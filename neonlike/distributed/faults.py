@@ -17,6 +17,8 @@ POLL_S = 0.5
 """Seconds between two looks for ranks that have left."""
 REPORT_S = 5.0
 """Seconds that rank 0 has to report an error of all ranks."""
+SHOW_S = 0.3
+"""Seconds that the launcher has to pass on what a rank has written last."""
 LEFT = 32001
 """Tag of the message of a rank that leaves."""
 
@@ -62,6 +64,7 @@ class Watch:
         text = "".join(traceback.format_exception(kind, error, trace))
         sys.stderr.write(f"rank {ranks.rank} of {ranks.size} failed, and all ranks end:\n{text}")
         sys.stderr.flush()
+        time.sleep(SHOW_S)
         ranks.abort(1)
 
     def _leave(self) -> None:
@@ -91,6 +94,7 @@ class Watch:
             "a training. All ranks end\n"
         )
         sys.stderr.flush()
+        time.sleep(SHOW_S)
         ranks.abort(1)
 
 

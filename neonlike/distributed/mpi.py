@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -69,6 +70,22 @@ class MpiRanks(Ranks):
         with self._call("gather", array):
             self._comm.Allgather(_bytes(array), _bytes(found))
         return found
+
+    def reduce_rows(self, array: npt.NDArray[Any], own: npt.NDArray[Any], bounds: list[int]) -> None:
+        """Write the sums over all ranks of this rank's rows of ``array`` to ``own``."""
+        with self._call("reduce_rows", array):
+            self._comm.Reduce_scatter(array, own, self._counts(array, bounds), self._mpi.SUM)
+
+    def gather_rows(self, array: npt.NDArray[Any], bounds: list[int]) -> None:
+        """Replace the rows of each rank in ``array`` by what that rank has there."""
+        with self._call("gather_rows", array):
+            self._comm.Allgatherv(self._mpi.IN_PLACE, [array, self._counts(array, bounds)])
+
+    @staticmethod
+    def _counts(array: npt.NDArray[Any], bounds: list[int]) -> list[int]:
+        """Elements of each rank's rows."""
+        row = array.size // max(1, len(array))
+        return [(end - start) * row for start, end in pairwise(bounds)]
 
     def tell(self, thing: Any) -> list[Any]:
         """Exchange objects that can be pickled; returns those of all ranks, by rank."""

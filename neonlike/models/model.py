@@ -15,7 +15,7 @@ from neonlike.data.sharing import require_shares
 from neonlike.errors import ArgumentError, OtherBackend
 from neonlike.layers.container import LayerContainer, Sequential
 from neonlike.layers.core.cost import GeneralizedCost
-from neonlike.models import arguments, divergence, evaluation, saving, timing
+from neonlike.models import arguments, divergence, evaluation, saving, timing, together
 from neonlike.models.arguments import DATASET_EXAMPLE, NoCallbacks, as_list, check_input_shape, require
 from neonlike.models.explain import explain
 from neonlike.models.progress import Progress, check_epochs, warn_if_done
@@ -110,7 +110,7 @@ class Model(Saved):
 
     def explain(self) -> str:
         """Tell which layers are computed together in one call of the backend, a line for each layer."""
-        return explain(self.layers)
+        return "\n".join([explain(self.layers), *together.explain(self)])
 
     # -- setting up ----------------------------------------------------------------------------------------
 
@@ -226,6 +226,8 @@ class Model(Saved):
                     self.together.start()
                 warn_if_done(self, num_epochs)
                 self._epochs(num_epochs, dataset, callbacks)
+                if self.together:
+                    self.together.end()
                 callbacks.on_train_end()
         except KeyboardInterrupt:
             if hasattr(callbacks, "on_interrupt"):

@@ -115,7 +115,7 @@ class Progress:
         return {
             "epoch": model.completed_epochs,
             "ndata": int(self._dataset.ndata),
-            "batch_size": model.be.batch_size,
+            "batch_size": model.be.global_bsz,
             "data_id": data_id(self._dataset),
             "data": self._epoch_began if self.minibatches else _of(self._dataset),
             "minibatches": self.minibatches,
@@ -172,7 +172,7 @@ def data_id(dataset: Any) -> int:
 
 def _same_data(saved: dict[str, Any], model: Any, dataset: Any) -> bool:
     """Whether a saved training used ``dataset``."""
-    if (saved.get("ndata"), saved.get("batch_size")) != (dataset.ndata, model.be.batch_size):
+    if (saved.get("ndata"), saved.get("batch_size")) != (dataset.ndata, model.be.global_bsz):
         return False
     before, now = saved.get("data_id", 0), data_id(dataset)
     return before == now or not before or not now

@@ -8,7 +8,7 @@ from neonlike.distributed.first import by_first
 from neonlike.layers.core.parts import copied
 from neonlike.logger import logger
 from neonlike.models import saving
-from neonlike.models.statistics import average_statistics
+from neonlike.models.statistics import complete
 from neonlike.nervanaobject import Description, NervanaObject
 
 __all__ = ["Saved"]
@@ -31,7 +31,7 @@ class Saved(NervanaObject):
 
         All ranks have to call this; rank 0 writes the file.
         """
-        average_statistics(self)
+        complete(self)
 
         def described() -> Description:
             return self.get_description(get_weights=True, keep_states=keep_states)

@@ -6,8 +6,10 @@ from typing import Any
 
 from neonlike.distributed.gradients import RankSum
 from neonlike.layers.core.base import Layer
+from neonlike.optimizers.base import get_param_list
+from neonlike.optimizers.shards import gather_states
 
-__all__ = ["average_statistics"]
+__all__ = ["average_statistics", "complete"]
 
 
 def average_statistics(model: Any) -> None:
@@ -22,3 +24,10 @@ def average_statistics(model: Any) -> None:
     found = [tensor for layer in layers for tensor in layer.inf_params if tensor is not None]
     if found:
         RankSum(ranks, found, mean=True)()
+
+
+def complete(model: Any) -> None:
+    """Let each rank have the running statistics and optimizer states of all, before they are saved."""
+    average_statistics(model)
+    if model.be.ranks.size > 1 and model.layers is not None:
+        gather_states(model.be.ranks, get_param_list(model.layers_to_optimize))

@@ -10,9 +10,11 @@ from neonlike.distributed.agreement import agree
 from neonlike.distributed.gradients import RankSum
 from neonlike.layers.core.multicost import Multicost
 from neonlike.models.progress import data_id
+from neonlike.models.statistics import complete
 from neonlike.optimizers.base import Optimizer, get_param_list
 from neonlike.optimizers.loss_scaling import LossScaling
 from neonlike.optimizers.multi import MultiOptimizer
+from neonlike.optimizers.shards import can_be_shared
 from neonlike.version import __version__
 
 SUMMING = (Optimizer.optimize, MultiOptimizer.optimize, LossScaling.optimize)
@@ -85,6 +87,10 @@ class Together:
         """Stop all ranks if a callback of one has stopped it, or it was interrupted."""
         self.agreed(self._model.total_cost.copy())
 
+    def end(self) -> None:
+        """Let each rank have the running statistics and optimizer states of all."""
+        complete(self._model)
+
     def average_for(self, layers: list[Any]) -> None:
         """Average the gradients over the ranks, if the optimizer is a user's own, which does not sum them."""
         if not self._averages:
@@ -94,6 +100,21 @@ class Together:
         if known is None or len(known[0]) != len(gradients) or any(a is not b for a, b in zip(known[0], gradients)):
             self._mean = known = gradients, RankSum(self._ranks, gradients, mean=True)
         known[1]()
+
+
+def explain(model: Any) -> list[str]:
+    """Describe in a line where gradients of several ranks are summed; no line for a process alone."""
+    be = model.be
+    if be is None or be.num_ranks == 1 or not model.initialized:
+        return []
+    pairs = [pair for pair, _ in get_param_list(model.layers_to_optimize)]
+    nbytes = sum(grad.nbytes for _, grad in pairs)
+    shared = sum(be.shard_optimizer and can_be_shared(*pair, be.num_ranks) for pair in pairs)
+    size = f"{len(pairs)} parameters, {nbytes / 1e6:.1f} MB"
+    return [
+        f"Gradients of {size}, are summed over {be.num_ranks} ranks before each optimizer step; {shared} of the "
+        "parameters are updated by rows, a part on each rank"
+    ]
 
 
 def _sums(optimizer: Any) -> bool:

@@ -27,6 +27,7 @@ class RMSProp(Optimizer):
 
     number_of_states = 1
     hyperparameters = ("decay_rate", "epsilon")
+    by_elements = True
 
     def __init__(
         self,
@@ -68,6 +69,7 @@ class Adagrad(Optimizer):
 
     number_of_states = 1
     hyperparameters = ("epsilon",)
+    by_elements = True
 
     def __init__(
         self,
@@ -108,6 +110,7 @@ class Adadelta(Optimizer):
 
     number_of_states = 3
     hyperparameters = ("decay", "epsilon")
+    by_elements = True
 
     def __init__(
         self,
@@ -160,6 +163,7 @@ class Adam(Optimizer):
     number_of_states = 2
     hyperparameters: ClassVar[tuple[str, ...]] = ("beta_1", "beta_2", "epsilon")
     advancing = frozenset(("t", "t_left"))
+    by_elements = True
 
     def __init__(
         self,
@@ -271,6 +275,7 @@ class AdamW(Adam):
     """
 
     hyperparameters = ("beta_1", "beta_2", "epsilon", "wdecay")
+    by_elements = True
 
     def __init__(
         self,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,7 +16,8 @@ from neonlike.distributed.ranks import Ranks
 from neonlike.errors import ArgumentError, DTypeError, NotDefined
 from neonlike.kernels.run.depends import Depends
 from neonlike.nervanaobject import NervanaObject
-from neonlike.optimizers.states import complete_states
+from neonlike.optimizers.shards import Shard, can_be_shared
+from neonlike.optimizers.states import complete_states, keeper
 from neonlike.optimizers.step import Norm, Parameter, Step, identity
 from neonlike.optree import dialect
 
@@ -61,17 +63,27 @@ class Group(list[Parameter]):
         Of a part: what all its parameters share.
     rank_sum : RankSum or None
         What sums the gradients over all ranks.
+    shards : dict
+        Id of a gradient -> :class:`Shard` of its parameter, of which each rank updates rows.
     """
 
     step: Any = None
     parts: list[Group] | None = None
     count: Any = None
     rank_sum: RankSum | None = None
+    shards: Mapping[int, Shard] = MappingProxyType({})
 
-    def sum_over_ranks(self, ranks: Ranks) -> None:
-        """Replace the gradients by their sums over all ranks."""
-        if self.rank_sum is None:
-            self.rank_sum = RankSum(ranks, [grad for (_, grad), _ in self])
+    def sum_over_ranks(self, ranks: Ranks, shared: bool = False) -> None:
+        """Replace the gradients by their sums over all ranks.
+
+        If large parameters may be ``shared``, those of a rank's rows are summed in its ``shards``.
+        """
+        if self.rank_sum is None or bool(self.shards) > shared:
+            large = [pair for pair, _ in self if shared and can_be_shared(*pair, ranks.size)]
+            self.shards = {id(grad): Shard(ranks, param, grad) for param, grad in large}
+            self.rank_sum = RankSum(ranks, [grad for (_, grad), _ in self if id(grad) not in self.shards])
+        for shard in self.shards.values():
+            shard.sum()
         self.rank_sum()
 
 
@@ -88,11 +100,14 @@ class Optimizer(NervanaObject):
         Attributes that expressions are built from: a prepared step holds for their present values.
     advancing : frozenset of str
         Attributes that each step sets.
+    by_elements : bool
+        Set in a class beside its ``_updates``, if each element of a parameter is updated by itself alone.
     """
 
     number_of_states: ClassVar[int] = 0
     hyperparameters: ClassVar[tuple[str, ...]] = ()
     advancing: ClassVar[frozenset[str]] = frozenset()
+    by_elements: ClassVar[bool] = False
     stochastic_round: bool | int = False
     gradient_clip_norm: float | None = None
     gradient_clip_value: float | None = None
@@ -104,15 +119,16 @@ class Optimizer(NervanaObject):
         self._found = Repeated()
         self._norms: dict[Any, Norm] = {}
         self._scale: Any = None
+        self._shards: Mapping[int, Shard] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         # of tensors that a copy does not have
-        here: dict[str, Any] = {"_steps": {}, "_norms": {}, "_scale": None, "_found": Repeated()}
+        here: dict[str, Any] = {"_steps": {}, "_norms": {}, "_scale": None, "_found": Repeated(), "_shards": {}}
         return {**self.__dict__, **here}
 
     def depends_on(self) -> Depends | None:
         """The parameters found last depend on all attributes but those that each step reads or sets."""
-        return Depends(opened=frozenset(), free=self.advancing | frozenset(("learning_rate",)))
+        return Depends(opened=frozenset(), free=self.advancing | frozenset(("learning_rate", "_shards")))
 
     def optimize(self, layer_list: Sequence[Any], epoch: int) -> None:
         """Update the parameters of the layers in place.
@@ -120,7 +136,7 @@ class Optimizer(NervanaObject):
         Parameters
         ----------
         layer_list : list
-            Objects with ``get_params()``; gradients are sums over the batch and are divided by ``be.batch_size`` here.
+            Objects with ``get_params()``; gradients are sums over the batch and are divided by ``be.global_bsz`` here.
             Several ranks sum them first.
         epoch : int
             Number of the epoch, from 0, for the learning rate.
@@ -152,9 +168,28 @@ class Optimizer(NervanaObject):
         """
         if not isinstance(group, Group):
             raise DTypeError(f"{self.classnm}.update_group: got {shown(group)}; expected what known_group returned")
-        ranks = self.be.ranks
-        if ranks.size > 1 and self._scale is None:  # of a scaled loss they have been summed
-            group.sum_over_ranks(ranks)
+        if self.be.ranks.size > 1:
+            self._update_by_ranks(group, epoch, known)
+        else:
+            self._update(group, epoch, known)
+
+    def _update_by_ranks(self, group: Group, epoch: int, known: bool) -> None:
+        """Update parameters together with the other ranks."""
+        be = self.be
+        shapes = [grad.shape for (_, grad), _ in group]
+        if self._scale is None:  # of a scaled loss they have been summed
+            with be.bench_measure("gradients summed over ranks", shapes, sum(grad.nbytes for (_, grad), _ in group)):
+                group.sum_over_ranks(be.ranks, be.shard_optimizer and self._may_share())
+        self._shards = group.shards
+        self._update(group, epoch, known)
+        if shards := list(group.shards.values()):
+            nbytes = sum(shard.param.nbytes for shard in shards)
+            with be.bench_measure("updated rows sent to ranks", [shard.param.shape for shard in shards], nbytes):
+                for shard in shards:
+                    shard.gather()
+
+    def _update(self, group: Group, epoch: int, known: bool) -> None:
+        """Update parameters whose gradients are those of all ranks."""
         clips = self.gradient_clip_norm or type(self).clip_gradient_norm is not Optimizer.clip_gradient_norm
         scale = self.clip_gradient_norm(group, self.gradient_clip_norm) if clips else 1.0
         if group.parts is not None:
@@ -196,17 +231,32 @@ class Optimizer(NervanaObject):
 
     def _apply(self, param_list: Sequence[Parameter], numbers: tuple[float, ...]) -> None:
         """Update the parameters by a prepared step, made now if there is none for these tensors."""
-        key = (*self._situation(), *map(_hashable, self._settings()), self._scale, identity(param_list))
+        own = tuple([id(self._shards[id(grad)].own_grad) for (_, grad), _ in param_list if id(grad) in self._shards])
+        key = (*self._situation(), *map(_hashable, self._settings()), self._scale, identity(param_list), own)
         step = self._steps.get(key)
         if step is None:
             for (param, _), _ in param_list:
                 param.rounding = self.stochastic_round
             updates = self._updates if self._scale is None else self._masked_updates
-            step = Step(self.be, param_list, updates, len(numbers))
+            step = Step(self.be, self._own(param_list), updates, len(numbers))
             keep(self._steps, key, step)
         step(numbers)
         if isinstance(param_list, Group):
             param_list.step = step
+
+    def _may_share(self) -> bool:
+        """Whether a step on some rows of a parameter is that of the whole: of the library's own updates, each is."""
+        own = type(self)
+        plain = own._apply is Optimizer._apply and own.clip_gradient_norm is Optimizer.clip_gradient_norm
+        return plain and "by_elements" in vars(keeper(own))
+
+    def _own(self, param_list: Sequence[Parameter]) -> list[Parameter]:
+        """The parameters as this rank updates them: of those that ranks share its rows alone."""
+        shards = self._shards
+        return [
+            shards[id(grad)].entry(states) if id(grad) in shards else ((param, grad), states)
+            for (param, grad), states in param_list
+        ]
 
     def _settings(self) -> list[Any]:
         """The present values of what expressions are built from."""
@@ -243,7 +293,7 @@ class Optimizer(NervanaObject):
 
     def _mean_gradient(self, grad: Any) -> Any:
         """Gradient divided by the batch size and clipped by value."""
-        return self.clip_value(grad / self.be.batch_size, self.gradient_clip_value)
+        return self.clip_value(grad / self.be.global_bsz, self.gradient_clip_value)
 
     def clip_gradient_norm(self, param_list: Sequence[Parameter], clip_norm: float | None) -> float:
         """Factor that brings the norm of the mean gradient of all parameters down to at most ``clip_norm``.
@@ -264,12 +314,26 @@ class Optimizer(NervanaObject):
             return 1.0
         if clip_norm < 0:  # the factor would be negative: steps uphill
             raise ArgumentError(f"{self.classnm}: gradient_clip_norm={clip_norm}; expected a positive number, or None")
-        key = (*self._situation(), self._scale, tuple(id(grad) for (_, grad), _ in param_list))
+        own = [entry for entry in param_list if id(entry[0][1]) in self._shards]
+        norm = self._norm(own) if own else 0.0
+        if own:
+            squares = np.array([norm**2])
+            self.be.ranks.reduce(squares)
+            norm = math.sqrt(squares[0])
+            param_list = [entry for entry in param_list if id(entry[0][1]) not in self._shards]
+        if param_list:
+            norm = math.hypot(norm, self._norm(param_list))
+        return float(clip_norm / max(norm, clip_norm))
+
+    def _norm(self, param_list: Sequence[Parameter]) -> float:
+        """The norm of the mean gradient of parameters; of shared ones, of this rank's rows."""
+        entries = self._own(param_list)
+        key = (*self._situation(), self._scale, tuple(id(grad) for (_, grad), _ in entries))
         norm = self._norms.get(key)
         if norm is None:
-            norm = Norm(self.be, param_list, self._scale)
+            norm = Norm(self.be, entries, self._scale)
             keep(self._norms, key, norm)
-        return float(clip_norm / max(norm(), clip_norm))
+        return norm()
 
     def clip_value(self, v: Any, abs_bound: float | None = None) -> Any:
         """Expression of ``v`` clipped to ±|abs_bound|; ``v`` itself if the bound is None or 0."""

@@ -40,6 +40,7 @@ class GradientDescentMomentum(Optimizer):
     """
 
     hyperparameters = ("momentum_coef", "wdecay", "nesterov")
+    by_elements = True
 
     def __init__(
         self,

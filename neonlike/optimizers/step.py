@@ -89,7 +89,7 @@ class Norm:
         for grad in self._grads:
             total = total + be.sum(be.square(grad))
         self._norm = be.empty((1, 1), dtype=compute_dtype(be.default_np_dtype))  # float16 overflows
-        self._run = be.prepare(self._norm, be.sqrt(total) / be.batch_size)
+        self._run = be.prepare(self._norm, be.sqrt(total) / be.global_bsz)
         self._wide: Any = None
 
     def __call__(self) -> float:
@@ -101,7 +101,7 @@ class Norm:
         if self._wide is None:
             norms = [self._be.norm2(grad) for grad in self._grads]
             target = self._be.empty((1, 1), dtype=np.float64)
-            self._wide = target, self._be.prepare(target, functools.reduce(self._be.hypot, norms) / self._be.batch_size)
+            self._wide = target, self._be.prepare(target, functools.reduce(self._be.hypot, norms) / self._be.global_bsz)
         target, run = self._wide
         run()
         return float(target.get()[0, 0])

@@ -238,7 +238,7 @@ def test_a_loader_may_share_by_itself_or_has_batches_of_all_ranks(be: Any) -> No
 
     with rank_of(be, 1, 2):
         assert equal(epoch(be, DataLoaderAdapter(Own())), epoch(be, rank_cases.adapter()))
-        with pytest.raises(ShapeError, match=r"has 3 samples, but 2 ranks share be.batch_size=6.*shares = True"):
+        with pytest.raises(ShapeError, match=r"has 3 samples, but 2 ranks share be.global_bsz=6.*shares = True"):
             next(iter(DataLoaderAdapter(Short())))
 
 

@@ -135,4 +135,4 @@ def test_what_knows_nothing_of_ranks_is_refused(be: Any, tmp_path: Any, make: An
         require_shares(data, "Model.eval")
     message = str(refused.value)
     assert message.startswith(f"Model.eval: 2 ranks share each batch, but {type(data).__name__} does not say")
-    assert "be.batch_size=6" in message and "be.own_columns" in message and "shares = True" in message
+    assert "be.global_bsz=6" in message and "be.own_columns" in message and "shares = True" in message

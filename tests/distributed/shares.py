@@ -33,14 +33,14 @@ class Shares(NervanaDataIterator):
     @property
     def nbatches(self) -> int:
         """Batches of all ranks."""
-        return -(-self.ndata // self.be.batch_size)
+        return -(-self.ndata // self.be.global_bsz)
 
     def reset(self) -> None:
         """Nothing is kept from one pass to the next."""
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
         be = self.be
-        for start in range(0, self.ndata, be.batch_size):
+        for start in range(0, self.ndata, be.global_bsz):
             share = start + be.rank * be.bsz + np.arange(be.bsz)
             chosen = share % self.ndata if self.padded else share[share < self.ndata]
             if len(chosen):

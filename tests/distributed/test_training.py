@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.distributed.test_faults import training
 from tests.distributed.training import TRAININGS
-from tests.support.ranks import MPIEXEC, rank_environment
+from tests.support.ranks import MPIEXEC, rank_environment, run_ranks
 
 TOLERANCE = 2e-5
 """Of float32 after some 20 steps: sums over samples are taken in another order."""
@@ -72,3 +73,11 @@ def test_equals_one_process_on_gpus(gpu_driver: Any, tmp_path: Path) -> None:
         check(found, {name: expected[name] for name in expected if name.partition(".")[0] in {*names.split(), *FACTS}})
         if gpu_driver.emulator is not None:
             assert (found["collectives"] > 100) == (nccl == "")
+
+
+def test_reports_show_what_ranks_send() -> None:
+    done = run_ranks(2, training(after="print(model.explain())"), NEONLIKE_BENCH="1")
+    assert done.returncode == 0, done.stderr
+    assert "Gradients of 2 parameters" in done.stdout and "are summed over 2 ranks" in done.stdout
+    assert "gradients summed over ranks" in done.stdout + done.stderr
+    assert "updated rows sent to ranks" not in done.stdout, "no parameter is large"

@@ -22,7 +22,7 @@ from neonlike.data import ArrayIterator
 from neonlike.initializers import Constant, GlorotUniform, Uniform
 from neonlike.layers import LSTM, Affine, Conv, GeneralizedCost, Pooling, RecurrentSum
 from neonlike.models import Model
-from neonlike.optimizers import Adam, GradientDescentMomentum, MultiOptimizer, Optimizer, RMSProp
+from neonlike.optimizers import Adam, GradientDescentMomentum, LossScaling, MultiOptimizer, Optimizer, RMSProp
 from neonlike.transforms import CrossEntropyMulti, Logistic, Rectlin, Softmax, Tanh
 
 BATCH, EPOCHS, SAMPLES = 12, 4, 58
@@ -44,7 +44,13 @@ def _trained(network: list[Any], shape: tuple[int, ...], optimizer: Any) -> dict
     data = _data(shape)
     callbacks = Callbacks(model, progress_bar=False)
     model.fit(data, GeneralizedCost(CrossEntropyMulti()), optimizer, EPOCHS, callbacks)
-    found = {"cost": np.asarray(model.total_cost), "costs": np.asarray(callbacks.callback_data["cost/train"])}
+    costs = {"cost": np.asarray(model.total_cost), "costs": np.asarray(callbacks.callback_data["cost/train"])}
+    return costs | _weights(model)
+
+
+def _weights(model: Model) -> dict[str, np.ndarray]:
+    """Parameters and running statistics."""
+    found = {}
     for place, layer in enumerate(model.layers.layers_fprop()):
         for name in layer.parameter_names() if layer.has_params else ():
             found[f"{place}.{name}"] = getattr(layer, name).get()
@@ -57,16 +63,35 @@ def _output() -> Affine:
 
 def mlp() -> dict[str, np.ndarray]:
     """A multilayer perceptron with gradient descent, whose weights are messages of both sizes."""
+    return _trained(_mlp().layers.layers, (100,), GradientDescentMomentum(0.1, 0.9))
+
+
+def _mlp() -> Model:
     hidden = Affine(200, init=GlorotUniform(), bias=Constant(0), activation=Rectlin())
-    return _trained([hidden, _output()], (100,), GradientDescentMomentum(0.1, 0.9))
+    return Model([hidden, _output()])
 
 
 def clipped() -> dict[str, np.ndarray]:
-    """Adam with the norm of the gradients clipped, and another optimizer for biases."""
-    hidden = Affine(30, init=GlorotUniform(), bias=Constant(0), activation=Logistic())
+    """Adam with the norm of the gradients clipped, on rows of a large weight, and another optimizer for biases."""
+    hidden = Affine(901, init=GlorotUniform(), bias=Constant(0), activation=Logistic())
     adam = Adam(learning_rate=0.01, gradient_clip_norm=0.1)
     optimizer = MultiOptimizer({"default": adam, "Bias": RMSProp(learning_rate=0.01, gradient_clip_value=0.05)})
     return _trained([hidden, _output()], (20,), optimizer)
+
+
+def whole() -> dict[str, np.ndarray]:
+    """The same as :func:`mlp` with every rank updating all parameters, then resumed by ranks that share them."""
+    be.shard_optimizer = False
+    model, data, cost = _mlp(), _data((100,)), GeneralizedCost(CrossEntropyMulti())
+    optimizer = GradientDescentMomentum(0.1, 0.9)
+    model.fit(data, cost, optimizer, 2, Callbacks(model, progress_bar=False))
+    be.shard_optimizer = True
+    model.fit(data, cost, optimizer, 3, Callbacks(model, progress_bar=False))
+    saved = model.serialize()
+    again = Model(saved)
+    again.fit(data, cost, GradientDescentMomentum(0.1, 0.9), EPOCHS, Callbacks(again, progress_bar=False))
+    velocity = saved["model"]["config"]["layers"][0]["states"]
+    return {**_weights(again), "velocity": np.asarray(velocity[0])}
 
 
 def convnet() -> dict[str, np.ndarray]:
@@ -76,6 +101,18 @@ def convnet() -> dict[str, np.ndarray]:
         Conv((3, 3, maps), init=GlorotUniform(), batch_norm=True, activation=Rectlin(), padding=1) for maps in (6, 8)
     ]
     return _trained([conv[0], Pooling(2), conv[1], _output()], (3, 8, 8), GradientDescentMomentum(0.05, 0.9))
+
+
+def scaled() -> dict[str, np.ndarray]:
+    """Loss scaling around an optimizer, whose step is skipped on all ranks or on none: one sample is infinite."""
+    model, optimizer = _mlp(), LossScaling(GradientDescentMomentum(0.1, 0.9), scale=2.0**10, interval=3)
+    x = rng.standard_normal((SAMPLES, 100)).astype("f4")
+    x[BATCH + 1] = np.inf  # a sample of the first rank, in the second minibatch
+    data = ArrayIterator(x, rng.integers(0, CLASSES, SAMPLES), nclass=CLASSES)
+    model.fit(data, GeneralizedCost(CrossEntropyMulti()), optimizer, 2, Callbacks(model, progress_bar=False))
+    skipped = np.array([optimizer.skipped_steps, optimizer.current_scale])
+    assert optimizer.skipped_steps == 2
+    return {"skipped": skipped, **_weights(model)}
 
 
 def lstm() -> dict[str, np.ndarray]:
@@ -137,7 +174,7 @@ def foreign() -> dict[str, np.ndarray]:
 
 
 TRAININGS: dict[str, Callable[[], dict[str, np.ndarray]]] = {
-    one.__name__: one for one in (mlp, clipped, convnet, lstm, variables, foreign)
+    one.__name__: one for one in (mlp, whole, clipped, scaled, convnet, lstm, variables, foreign)
 }
 
 

@@ -89,7 +89,7 @@ MUTANTS = (
     download("checksums are not compared", "fetch", "if summer.hexdigest() != expected.lower():", "if False:"),
     download("archives write anywhere", "datasets", "if os.path.commonpath([folder, target]) != folder:", "if False:"),
     ranks("samples of the first rank for all", "protocol", "(first + be.ranks.rank * bsz) % ndata", "first % ndata"),
-    ranks("batches of one rank", "protocol", "if not (size := be.batch_size):", "if not (size := be.bsz):"),
+    ranks("batches of one rank", "protocol", "if not (size := be.global_bsz):", "if not (size := be.bsz):"),
     ranks("numbers of images of the ranks before not drawn", "imagefolder", "            self.augmentation.skip(own.start, rng)\n", ""),
     ranks("numbers of images of the ranks behind not drawn", "imagefolder", "            self.augmentation.skip(self._batch_size() - own.stop, rng)\n", ""),
     ranks("numbers of the box not counted", "images", "(not self.center) * 2", "(not self.center)"),

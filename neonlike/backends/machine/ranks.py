@@ -21,9 +21,12 @@ class RanksFamily(Family):
     ----------
     ranks : Ranks
         Those of the program; a process alone is rank 0 of 1.
+    shard_optimizer : bool
+        Whether each rank updates a part of the rows of large parameters, and sends them to the others. Settable.
     """
 
     ranks: Ranks = ALONE
+    shard_optimizer: bool = True
 
     @property
     def rank(self) -> int:
@@ -36,13 +39,13 @@ class RanksFamily(Family):
         return self.ranks.size
 
     @property
-    def batch_size(self) -> int:
+    def global_bsz(self) -> int:
         """Samples in a batch of all ranks together: ``be.bsz`` of each of them."""
         return int(self.bsz or 0) * self.ranks.size
 
     @property
     def own_columns(self) -> slice:
-        """Columns of a batch of all ranks together that this one has: ``be.bsz`` of ``be.batch_size``."""
+        """Columns of a batch of all ranks together that this one has: ``be.bsz`` of ``be.global_bsz``."""
         size, rank = int(self.bsz or 0), self.ranks.rank
         return slice(rank * size, (rank + 1) * size)
 

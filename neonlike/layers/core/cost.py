@@ -104,13 +104,13 @@ class GeneralizedCost(NervanaObject):
         """Restrict costs and gradients to the first ``samples`` of each batch; None: all.
 
         Their weights grow accordingly, so that the gradient over the batch size is the gradient of their mean. Several
-        ranks share a batch: ``samples`` are those of ``be.batch_size``, in the order of the ranks.
+        ranks share a batch: ``samples`` are those of ``be.global_bsz``, in the order of the ranks.
         """
         if samples is None:
             self.column_weights = None
             return
-        weights = np.zeros((1, self.nstep, self.be.batch_size))
-        weights[:, :, :samples] = self.be.batch_size / samples
+        weights = np.zeros((1, self.nstep, self.be.global_bsz))
+        weights[:, :, :samples] = self.be.global_bsz / samples
         weights = weights[:, :, self.be.own_columns]
         self.column_weights = self.be.array(weights.reshape(1, -1), dtype=self.cost_buffer.dtype)
 
@@ -315,7 +315,7 @@ class GeneralizedGANCost(GeneralizedCost):
         """Refuse partial batches: noise always fills a batch, and all of it counts."""
         if samples is not None:
             raise ArgumentError(
-                f"{self.name}: {samples} samples do not fill a batch of {self.be.batch_size}, which generative "
+                f"{self.name}: {samples} samples do not fill a batch of {self.be.global_bsz}, which generative "
                 "adversarial networks need; use a smaller batch size"
             )
 

@@ -1,0 +1,48 @@
+"""Faults in trainings by several ranks: sums, shared updates, agreement, random numbers, batch normalization."""
+
+# ruff: noqa: E501  (one fault, one line: the tables read across)
+
+from __future__ import annotations
+
+from tests.planted.table import Mutant
+
+GRADIENTS, MPI, FAULTS, AGREEMENT, VARIABLES = (f"neonlike/distributed/{name}.py" for name in ("gradients", "mpi", "faults", "agreement", "variables"))
+BASE, SHARDS, SCALING = (f"neonlike/optimizers/{name}.py" for name in ("base", "shards", "loss_scaling"))
+TOGETHER, STATISTICS, MODEL = (f"neonlike/models/{name}.py" for name in ("together", "statistics", "model"))
+RANDOM, SYNCHRONISED = "neonlike/backends/expressions/random.py", "neonlike/backends/primitives/batchnorm/synchronised.py"
+INTERRUPTS = "neonlike/util/interrupts.py"
+
+
+def together(name: str, file: str, old: str, new: str) -> Mutant:
+    return Mutant("together", name, file, old, new)
+
+
+MUTANTS = (
+    together("large gradients are not summed", GRADIENTS, "        for _, array in large:\n            self._ranks.reduce(array, self._op)\n", ""),
+    together("small gradients are not written back", GRADIENTS, "            pack.write()\n", ""),
+    together("means are sums", MPI, 'if op == "mean":', "if False:"),
+    together("gradients stay those of a rank", BASE, "        if self._scale is None:  # of", "        if False:  # of"),
+    together("gradients over a rank's share of the batch", BASE, "grad / self.be.global_bsz", "grad / self.be.bsz"),
+    together("rows that are not sent", BASE, "                    shard.gather()\n", "                    pass\n"),
+    together("the norm of a rank's rows", BASE, "            self.be.ranks.reduce(squares)\n", ""),
+    together("rows of the first rank for all", SHARDS, "self.bounds[ranks.rank : ranks.rank + 2]", "self.bounds[:2]"),
+    together("states of a rank's rows are saved", STATISTICS, "        gather_states(model.be.ranks,", "        (lambda *_: None)(model.be.ranks,"),
+    together("costs stay those of a rank", TOGETHER, "            branch[...] = total / self._ranks.size\n", "            pass\n"),
+    together("a callback stops its rank alone", TOGETHER, "bool(numbers[0]), bool(numbers[1])", "bool(numbers[0]), model.finished"),
+    together("an interrupt stops its rank alone", INTERRUPTS, "if self.agreed if self.shared else self._pending:", "if self._pending:"),
+    together("optimizers of a user get no means", TOGETHER, "        if not self._averages:\n            return\n", "        return\n"),
+    together("ranks start from weights of their own", MODEL, "                    self.together.start()\n", ""),
+    together("ranks that differ go on", AGREEMENT, "if other.get(name) != first[name]:", "if False:"),
+    together("an error ends its rank alone", FAULTS, "        sys.excepthook = self._failed\n", ""),
+    together("nobody looks for ranks that have left", FAULTS, "            self._thread.start()\n", "            pass\n"),
+    together("all ranks have one dropout mask", RANDOM, "np.random.RandomState([int(self.rng.randint(1 << 31)), self.ranks.rank])", "np.random.RandomState([int(self.rng.randint(1 << 31)), 0])"),
+    together("masks leave the ranks' generators apart", RANDOM, "[int(self.rng.randint(1 << 31)), self.ranks.rank]", "[int(self.rng.randint(1 << 31, size=1 + self.ranks.rank)[0]), self.ranks.rank]"),
+    together("all ranks have one stream of rand", RANDOM, "        if self.ranks.rank:\n", "        if False:\n"),
+    together("the mean is a rank's", SYNCHRONISED, '    be.allreduce(xsum, "mean")\n', ""),
+    together("the variance is a rank's", SYNCHRONISED, '    be.allreduce(xvar, "mean")\n', ""),
+    together("the slope is by a rank's sums", SYNCHRONISED, '        be.allreduce(found, "mean")\n', "        pass\n"),
+    together("gradients of parameters are means", SYNCHRONISED, "    for gradient, found in zip((grad_gamma, grad_beta), sums):", "    for found in sums:\n        be.allreduce(found, \"mean\")\n    for gradient, found in zip((grad_gamma, grad_beta), sums):"),
+    together("variables start apart", VARIABLES, "            backend.broadcast(one.value)\n", "            pass\n"),
+    together("derivatives are not averaged", VARIABLES, "            average_gradients(self.parameters)\n", "            pass\n"),
+    together("gradients of a scaled loss are a rank's", SCALING, "            Group(parameters).sum_over_ranks(self.be.ranks)\n", "            pass\n"),
+)
