@@ -3,12 +3,15 @@
 //
 // What a real library answers by a hang or by wrong numbers is an error here: other sizes or types on another rank, and
 // a rank that does not come within CUEMU_NCCL_TIMEOUT seconds.
+#include <dirent.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -278,7 +281,20 @@ API ncclGroupEnd() {
     return --depth ? (int)kSuccess : launch();
 }
 
+// Memory whose process ended before all ranks had met stays behind under its name.
+static void remove_left_behind() {
+    DIR *folder = opendir("/dev/shm");
+    if (!folder) return;
+    while (const dirent *entry = readdir(folder)) {
+        int process = 0;
+        if (sscanf(entry->d_name, "cuemu-nccl-%d-", &process) == 1 && kill(process, 0) && errno == ESRCH)
+            shm_unlink((std::string("/") + entry->d_name).c_str());
+    }
+    closedir(folder);
+}
+
 API ncclGetUniqueId(UniqueId *id) {
+    remove_left_behind();
     static std::atomic<int> number{0};
     memset(id, 0, sizeof *id);
     snprintf(id->internal, sizeof id->internal, "/cuemu-nccl-%d-%d", getpid(), ++number);
