@@ -45,15 +45,14 @@ class Ranks:
         """The arrays of all ranks, which have one shape: ``(size, *shape)``."""
         return array[np.newaxis].copy()
 
-    def reduce_rows(self, array: npt.NDArray[Any], own: npt.NDArray[Any], bounds: list[int]) -> None:
-        """Write the sums over all ranks of some rows of ``array`` to ``own``: those from ``bounds[rank]`` on.
+    def exchange_rows(self, array: npt.NDArray[Any], received: npt.NDArray[Any], bounds: list[int]) -> None:
+        """Send each other rank its rows of ``array``; write this rank's rows of the others to ``received``, by rank.
 
         ``bounds`` has the first row of each rank, and the number of rows.
         """
-        own[...] = array
 
     def gather_rows(self, array: npt.NDArray[Any], bounds: list[int]) -> None:
-        """Replace the rows of each rank in ``array``, see :meth:`reduce_rows`, by what that rank has there."""
+        """Replace the rows of each rank in ``array``, see :meth:`exchange_rows`, by what that rank has there."""
 
     def tell(self, thing: Any) -> list[Any]:
         """Exchange objects that can be pickled; returns those of all ranks, by rank."""

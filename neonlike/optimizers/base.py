@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
 
 from neonlike.backends.replays import Repeated
 from neonlike.checks import brief, checked, require_method, shown
-from neonlike.distributed.gradients import RankSum
-from neonlike.distributed.ranks import Ranks
 from neonlike.errors import ArgumentError, DTypeError, NotDefined
 from neonlike.kernels.run.depends import Depends
 from neonlike.nervanaobject import NervanaObject
-from neonlike.optimizers.shards import Shard, can_be_shared
+from neonlike.optimizers.shards import Exchange, Shard
 from neonlike.optimizers.states import complete_states, keeper
 from neonlike.optimizers.step import Norm, Parameter, Step, identity
 from neonlike.optree import dialect
@@ -61,30 +58,14 @@ class Group(list[Parameter]):
         The parameters by how many steps they have had, for optimizers that count them.
     count : Count or None
         Of a part: what all its parameters share.
-    rank_sum : RankSum or None
-        What sums the gradients over all ranks.
-    shards : dict
-        Id of a gradient -> :class:`Shard` of its parameter, of which each rank updates rows.
+    exchange : Exchange or None
+        What sends gradients and updates to other ranks.
     """
 
     step: Any = None
     parts: list[Group] | None = None
     count: Any = None
-    rank_sum: RankSum | None = None
-    shards: Mapping[int, Shard] = MappingProxyType({})
-
-    def sum_over_ranks(self, ranks: Ranks, shared: bool = False) -> None:
-        """Replace the gradients by their sums over all ranks.
-
-        If large parameters may be ``shared``, those of a rank's rows are summed in its ``shards``.
-        """
-        if self.rank_sum is None or bool(self.shards) > shared:
-            large = [pair for pair, _ in self if shared and can_be_shared(*pair, ranks.size)]
-            self.shards = {id(grad): Shard(ranks, param, grad) for param, grad in large}
-            self.rank_sum = RankSum(ranks, [grad for (_, grad), _ in self if id(grad) not in self.shards])
-        for shard in self.shards.values():
-            shard.sum()
-        self.rank_sum()
+    exchange: Exchange | None = None
 
 
 class Optimizer(NervanaObject):
@@ -120,11 +101,12 @@ class Optimizer(NervanaObject):
         self._norms: dict[Any, Norm] = {}
         self._scale: Any = None
         self._shards: Mapping[int, Shard] = {}
+        self._exchanges: dict[Any, Exchange] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         # of tensors that a copy does not have
-        here: dict[str, Any] = {"_steps": {}, "_norms": {}, "_scale": None, "_found": Repeated(), "_shards": {}}
-        return {**self.__dict__, **here}
+        here: dict[str, Any] = {"_steps": {}, "_norms": {}, "_scale": None, "_found": Repeated()}
+        return {**self.__dict__, **here, "_shards": {}, "_exchanges": {}}
 
     def depends_on(self) -> Depends | None:
         """The parameters found last depend on all attributes but those that each step reads or sets."""
@@ -176,17 +158,32 @@ class Optimizer(NervanaObject):
     def _update_by_ranks(self, group: Group, epoch: int, known: bool) -> None:
         """Update parameters together with the other ranks."""
         be = self.be
-        shapes = [grad.shape for (_, grad), _ in group]
-        if self._scale is None:  # of a scaled loss they have been summed
-            with be.bench_measure("gradients summed over ranks", shapes, sum(grad.nbytes for (_, grad), _ in group)):
-                group.sum_over_ranks(be.ranks, be.shard_optimizer and self._may_share())
-        self._shards = group.shards
+        if self._scale is not None:  # gradients of a scaled loss have been summed
+            self._shards = {}
+            self._update(group, epoch, known)
+            return
+        exchange = self._exchange_of(group)
+        grads = [grad for (_, grad), _ in group]
+        with be.bench_measure("gradients summed over ranks", [g.shape for g in grads], sum(g.nbytes for g in grads)):
+            exchange.before()
+        self._shards = exchange.shards
         self._update(group, epoch, known)
-        if shards := list(group.shards.values()):
-            nbytes = sum(shard.param.nbytes for shard in shards)
-            with be.bench_measure("updated rows sent to ranks", [shard.param.shape for shard in shards], nbytes):
-                for shard in shards:
-                    shard.gather()
+        if params := [shard.param for shard in exchange.shards.values()]:
+            nbytes = sum(param.nbytes for param in params)
+            with be.bench_measure("updated rows sent to ranks", [param.shape for param in params], nbytes):
+                exchange.after()
+
+    def _exchange_of(self, group: Group) -> Exchange:
+        """The exchange of the group's gradients, which is kept with prepared steps: these read what it receives."""
+        if group.exchange is None:
+            be, pairs = self.be, [pair for pair, _ in group]
+            shared = be.shard_optimizer and self._may_share()
+            key = be, shared, tuple([id(tensor) for pair in pairs for tensor in pair])
+            group.exchange = self._exchanges.get(key)
+            if group.exchange is None:
+                group.exchange = Exchange(be.ranks, pairs, shared)
+                keep(self._exchanges, key, group.exchange)
+        return group.exchange
 
     def _update(self, group: Group, epoch: int, known: bool) -> None:
         """Update parameters whose gradients are those of all ranks."""

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from neonlike.checks import brief, number
+from neonlike.distributed.gradients import RankSum
 from neonlike.errors import ArgumentError, DTypeError
-from neonlike.optimizers.base import Group, Optimizer, get_param_list, keep
+from neonlike.optimizers.base import Optimizer, get_param_list, keep
 from neonlike.optimizers.multi import MultiOptimizer
 from neonlike.optimizers.step import Parameter
 
@@ -117,7 +118,7 @@ class LossScaling(Optimizer):
             )
         scale, parameters = self._present(), get_param_list(layer_list)
         if self.be.ranks.size > 1:
-            Group(parameters).sum_over_ranks(self.be.ranks)
+            RankSum(self.be.ranks, [grad for (_, grad), _ in parameters])()
         scale.check(parameters)
         self.optimizer.use_scale(scale)
         try:

@@ -1,45 +1,54 @@
-"""Updates of large parameters that the ranks share: each sums the gradients of its rows, and updates these alone.
+"""Updates of large parameters that the ranks share: each gets all gradients of its rows, and updates these alone.
 
-Then it sends the rows to all others. That is as much to send as sums for all of them, and each rank does its part of
-the update only, whose time is that of its memory. Optimizer states of a rank are up to date in its rows; before they
-are saved, :func:`gather_states` completes them.
+Then it sends the rows to all others. That is as much to send as sums for all of them; the update adds the gradients on
+the way, and each rank does its part only, as an update takes the time of its memory. Optimizer states of a rank are up
+to date in its rows; before they are saved, :func:`gather_states` completes them.
 
 Source: Rajbhandari et al., "ZeRO: memory optimizations toward training trillion parameter models" (2020), stage 1.
 """
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from neonlike.distributed.gradients import LARGE_BYTES
+from neonlike.distributed.gradients import LARGE_BYTES, RankSum
 from neonlike.distributed.ranks import Ranks
 from neonlike.optimizers.step import Parameter
 
 
 class Shard:
-    """The rows of a parameter that this rank updates, and the sum of their gradients over all ranks.
+    """The rows of a parameter that this rank updates, and their gradients by the samples of all ranks.
 
     Attributes
     ----------
     param, grad : Tensor
         The whole parameter, and the gradient by this rank's samples.
-    own_param, own_grad : Tensor
-        The rows, a view; and the sum for them.
+    own_param : Tensor
+        The rows, a view.
+    own_grad : OpTreeNode
+        The sum of their gradients over the ranks, in the order of these, which the update computes.
     """
 
     def __init__(self, ranks: Ranks, param: Any, grad: Any) -> None:
         self._ranks, self.param, self.grad = ranks, param, grad
         self.bounds = row_bounds(param, ranks.size)
-        self.rows = slice(*self.bounds[ranks.rank : ranks.rank + 2])
+        start, end = self.bounds[ranks.rank : ranks.rank + 2]
+        self.rows = slice(start, end)
         self.own_param = param[self.rows]
-        self.own_grad = param.backend.empty(self.own_param.shape, dtype=grad.dtype)
+        count = end - start
+        self._received = param.backend.empty(((ranks.size - 1) * count, *param.shape[1:]), dtype=grad.dtype)
+        parts = [self._received[place * count : (place + 1) * count] for place in range(ranks.size - 1)]
+        parts.insert(ranks.rank, grad[self.rows])
+        self.own_grad = functools.reduce(operator.add, parts)
 
-    def sum(self) -> None:
-        """Sum the gradients of the rows."""
-        self._ranks.reduce_rows(np.asarray(self.grad), np.asarray(self.own_grad), self.bounds)
+    def exchange(self) -> None:
+        """Send each rank the gradients of its rows, and receive those of one's own."""
+        self._ranks.exchange_rows(np.asarray(self.grad), np.asarray(self._received), self.bounds)
 
     def gather(self) -> None:
         """Send the updated rows to all ranks, and receive theirs."""
@@ -49,6 +58,38 @@ class Shard:
         """The parameter as a step of this rank takes it."""
         self.own_param.rounding = self.param.rounding
         return (self.own_param, self.own_grad), [state[self.rows] for state in states]
+
+
+class Exchange:
+    """Exchange of the gradients and updates of some parameters between the ranks.
+
+    Parameters
+    ----------
+    pairs : sequence of (param, grad)
+    shared : bool
+        Whether the ranks may update rows of large parameters each; else all gradients are summed.
+
+    Attributes
+    ----------
+    shards : dict
+        Id of a gradient -> :class:`Shard`.
+    """
+
+    def __init__(self, ranks: Ranks, pairs: Sequence[tuple[Any, Any]], shared: bool) -> None:
+        large = [pair for pair in pairs if shared and can_be_shared(*pair, ranks.size)]
+        self.shards = {id(grad): Shard(ranks, param, grad) for param, grad in large}
+        self._sum = RankSum(ranks, [grad for _, grad in pairs if id(grad) not in self.shards])
+
+    def before(self) -> None:
+        """Sum the gradients, those of shards as far as this rank needs them."""
+        for shard in self.shards.values():
+            shard.exchange()
+        self._sum()
+
+    def after(self) -> None:
+        """Give all ranks the updated rows."""
+        for shard in self.shards.values():
+            shard.gather()
 
 
 def row_bounds(tensor: Any, ranks: int) -> list[int]:

@@ -48,7 +48,7 @@ MUTANTS = (
     fault("passes of another dialect go on", BACKENDS + "executor.py", "dialect.when_changed.append(forget_all)\n", ""),
     fault("sums of the layer before are not watched", LAYERS + "norm/normalization.py", 'CLOSED - {"prev_layer"}', "CLOSED"),
     fault("a step is known before its parameters", OPTIMIZERS + "base.py", "        if known and group.step is not None:\n            group.step(numbers)", "        if known:\n            group.step(numbers)"),
-    fault("a copy has the steps that were found", OPTIMIZERS + "base.py", ', "_found": Repeated(), "_shards": {}}', ', "_shards": {}}'),
+    fault("a copy has the steps that were found", OPTIMIZERS + "base.py", ', "_found": Repeated()}', "}"),
     fault("products of views with gaps are kept", PRIMITIVES + "linalg.py", "return bool(last == tensor.size - 1)", "return True"),
     fault("unrolls of copies are parts of passes", TRACE, "return bool(launch.lasts)", "return True"),
     fault("a part of a pass is enough", REPLAYS, "if trace.is_whole and is_repeatable", "if is_repeatable"),
