@@ -45,7 +45,7 @@ def end_before_joining() -> None:
     def failed(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         before(kind, error, trace)
         if _before_joining and not issubclass(kind, KeyboardInterrupt):
-            sys.stderr.write("this rank ended before gen_backend, where the others would wait for it: all end\n")
+            sys.stderr.write("a rank failed before it had joined the others, which would wait for it: all end\n")
             sys.stderr.flush()
             time.sleep(SHOW_S)
             os.kill(os.getpid(), signal.SIGTERM)
@@ -117,7 +117,10 @@ class Watch:
             self._thread.join()
         others = [rank for rank in range(self._ranks.size) if rank != self._ranks.rank]
         left = Left(self._ranks.calls, "was interrupted" if self._interrupted else "ended its program")
-        self._sent = [self._comm.isend(left, rank, LEFT) for rank in others]
+        self._sent += [self._comm.isend(left, rank, LEFT) for rank in others]
+        until = time.monotonic() + SHOW_S
+        while not all(one.Test() for one in self._sent) and time.monotonic() < until:
+            time.sleep(0.01)  # MPI ends after Python, which would free what is still being sent
 
     def _look(self) -> None:
         """Look for ranks that have left before a call that this rank waits in, and for ranks that all wait."""

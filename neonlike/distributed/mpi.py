@@ -110,7 +110,7 @@ class MpiRanks(Ranks):
     def _call(self, kind: str, array: Any = None, detail: str = "") -> Iterator[Any]:
         """Count a call, so that one that cannot end is named (``faults.py``), and yield its communicator."""
         if os.getpid() != self._process:
-            raise RankError(f"{kind}: this process was forked from rank {self.rank}, and is none; it can call gen_backend")
+            raise RankError(f"{kind}: this process is a copy of rank {self.rank}, not a rank; call gen_backend in it")
         what = f"{kind} {detail}" if array is None else f"{kind} of {array.dtype.name} {array.shape} {detail}"
         self.calls += 1
         self.current = call = Call(self.calls, what.rstrip())

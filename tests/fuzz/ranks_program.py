@@ -188,7 +188,7 @@ class Places(Callback):
 
 PLACES = {
     "epoch begin": EPOCHS, "epoch end": EPOCHS, "minibatch begin": 20, "minibatch end": 20, "prefetch": 15,
-    "evaluation": 15, "optimizer": 20, "forward": 2, "backward": 2, "collective": 60, "save": 4, "start": 1,
+    "evaluation": 15, "optimizer": 20, "forward": 2, "backward": 2, "collective": 45, "save": 4, "start": 1,
 }  # fmt: skip
 """Places of a fault, and how often a training is there on each rank, or on the first; at least so often."""
 OF_RANK_0 = ("save",)
