@@ -270,7 +270,10 @@ def of_the_system(name: str) -> str:
 
 
 LAUNCHERS = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
-"""Variables in which MPI launchers (MPICH, Open MPI, MVAPICH, srun) say how many processes they have started."""
+"""Variables in which MPI launchers (MPICH, Open MPI, MVAPICH, srun) say how many processes they have started.
+
+The first that is set counts: an mpiexec inside of an allocation of Slurm starts others than srun did.
+"""
 OF_A_RANK = ("PMI", "OMPI_", "MV2_COMM", "SLURM_STEP_NUM")
 """Beginnings of the variables by which a process finds the launcher: a child must not take itself for a rank."""
 
@@ -283,9 +286,8 @@ PMI_SOCKET = "PMI_FD"
 
 def launched() -> int:
     """Processes that an MPI launcher has started this one with, itself included; 0: it was started otherwise."""
-    found = [os.environ.get(name, "") for name in LAUNCHERS]
-    count = max([int(count) for count in found if count.isdigit()], default=0)
-    return 0 if child_of_rank() else count
+    found = [int(count) for name in LAUNCHERS if (count := os.environ.get(name, "")).isdigit()]
+    return 0 if child_of_rank() or not found else found[0]
 
 
 def child_of_rank() -> bool:

@@ -68,10 +68,12 @@ class Watch:
     ranks : MpiRanks
     mpi : module
         ``mpi4py.MPI``.
+    ends : bool
+        Whether this ends MPI when the program of this rank has ended.
     """
 
-    def __init__(self, ranks: Any, mpi: Any) -> None:
-        self._ranks, self._mpi = ranks, mpi
+    def __init__(self, ranks: Any, mpi: Any, ends: bool) -> None:
+        self._ranks, self._mpi, self._ends = ranks, mpi, ends
         self._comm = mpi.COMM_WORLD.Dup()
         self._process = os.getpid()
         self._left: dict[int, Left] = {}
@@ -118,9 +120,8 @@ class Watch:
         others = [rank for rank in range(self._ranks.size) if rank != self._ranks.rank]
         left = Left(self._ranks.calls, "was interrupted" if self._interrupted else "ended its program")
         self._sent += [self._comm.isend(left, rank, LEFT) for rank in others]
-        until = time.monotonic() + SHOW_S
-        while not all(one.Test() for one in self._sent) and time.monotonic() < until:
-            time.sleep(0.01)  # MPI ends after Python, which would free what is still being sent
+        if self._ends:
+            self._mpi.Finalize()
 
     def _look(self) -> None:
         """Look for ranks that have left before a call that this rank waits in, and for ranks that all wait."""
@@ -172,9 +173,9 @@ class Watch:
         self._ranks.abort(1)
 
 
-def watch(ranks: Any, mpi: Any) -> None:
-    """Watch ``ranks`` to the end of the process."""
-    Watch(ranks, mpi).start()
+def watch(ranks: Any, mpi: Any, ends: bool) -> None:
+    """Watch ``ranks`` to the end of the process, which ``ends`` MPI or leaves that to others."""
+    Watch(ranks, mpi, ends).start()
 
 
 class _Nowhere(io.TextIOBase):

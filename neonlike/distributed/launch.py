@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from functools import lru_cache
 
 from neonlike import settings
@@ -45,7 +46,12 @@ def _warn_of_child() -> None:
 @lru_cache(maxsize=1)
 def _joined(started: int) -> Ranks:
     """The ranks by MPI, which is started once in a process."""
+    ours = "mpi4py.MPI" not in sys.modules
     try:
+        import mpi4py
+
+        if ours:
+            mpi4py.rc.finalize = False  # which a process that is forked from a rank would do at its end, too
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         began = f"an MPI launcher started {started} processes, but" if started > 1 else "distributed=True, but"
@@ -57,7 +63,7 @@ def _joined(started: int) -> Ranks:
     ranks = MpiRanks(MPI)
     if ranks.size < 2:
         _warn_if_apart(started)
-    faults.watch(ranks, MPI)
+    faults.watch(ranks, MPI, ends=ours)
     agree(ranks, "gen_backend", {"version of neonlike": __version__})
     ranks.checked = any(ranks.tell(settings.MPI_CHECK.get(), "settings"))
     return ranks

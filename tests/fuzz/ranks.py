@@ -8,6 +8,8 @@ another number of ranks, ends with the weights of one that did not fail. A seed 
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -24,14 +26,16 @@ from tests.fuzz.ranks_program import FAULTS, OF_RANK_0, PLACES, Fault
 from tests.fuzz.workers import Findings, spread
 from tests.support.ranks import MPIEXEC, rank_environment
 
+CTRL_C = "Ctrl-C"
+"""The fault that comes from outside: an interrupt of mpiexec, ``seconds`` after its start."""
 MOST_S = 10.0
 """Seconds from the fault to the end of all ranks."""
 GIVE_UP_S = 60.0
 TOLERANCE = 1e-4
 """Of float32 weights: sums over samples are taken in another order."""
 SAID = {
-    "SIGKILL": "Killed (signal 9)", "SIGTERM": "Terminated (signal 15)", "sys.exit(0)": "ended its program",
-    "sys.exit(3)": "ended its program", "os._exit(0)": "", "os._exit(4)": "",
+    "SIGKILL": "signal 9", "SIGTERM": "signal 15", "sys.exit(0)": "ended its program",
+    "sys.exit(3)": "ended its program", "os._exit(0)": "", "os._exit(4)": "", "Ctrl-C": "Ctrl-C",
 }  # fmt: skip
 """What standard error or mpiexec must say; of an exception its name."""
 ANY_STATUS = ("os._exit(0)",)
@@ -45,24 +49,37 @@ def fault_of(seed: int) -> Fault:
     rng = np.random.default_rng(seed)
     ranks = int(rng.integers(2, 5))
     where = str(rng.choice([*PLACES, "anywhere"]))
-    how = str(rng.choice(list(FAULTS)))
+    how = str(rng.choice([*FAULTS, CTRL_C]))
     if where == "start" and "exit" in how:  # MPI's start waits for that rank: docs/distributed.md
         how = "ValueError"
+    seconds = float(rng.uniform(0.001, 0.7))
+    if how == CTRL_C:
+        where, seconds = "launcher", 5 * seconds
     return Fault(
         ranks=ranks, who=0 if where in OF_RANK_0 else int(rng.integers(ranks)), how=how, where=where,
-        count=int(rng.integers(1, PLACES.get(where, 1) + 1)), seconds=float(rng.uniform(0.001, 0.7)),
-        caught=where != "start" and bool(rng.random() < 0.3), history=int(rng.integers(1, 3)),
+        count=int(rng.integers(1, PLACES.get(where, 1) + 1)), seconds=seconds,
+        caught=where not in ("start", "launcher") and bool(rng.random() < 0.3), history=int(rng.integers(1, 3)),
     )  # fmt: skip
 
 
 def run(fault: Fault, folder: Path, file: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run the program; it ends in any case."""
+    """Run the program, and interrupt it if that is its fault; it ends in any case."""
     launcher = [str(MPIEXEC), "-n", str(fault.ranks)] if fault.ranks > 1 else []
     program = [sys.executable, "-m", "tests.fuzz.ranks_program", json.dumps(asdict(fault)), str(folder)]
-    return subprocess.run(
-        [*launcher, *program, *([str(file)] if file else [])], cwd=ROOT, env=rank_environment(), capture_output=True,
-        text=True, check=False, timeout=GIVE_UP_S,
-    )  # fmt: skip
+    with subprocess.Popen(
+        [*launcher, *program, *([str(file)] if file else [])], cwd=ROOT, text=True, start_new_session=True,
+        env=rank_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        try:
+            if fault.how == CTRL_C:
+                time.sleep(fault.seconds)
+                (folder / "fault").write_text(str(time.time()))
+                process.send_signal(signal.SIGINT)
+            said, errors = process.communicate(timeout=GIVE_UP_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return subprocess.CompletedProcess(process.args, process.returncode, said, errors)
 
 
 @lru_cache(maxsize=1)
@@ -88,8 +105,11 @@ def check_end(fault: Fault, folder: Path) -> float:
     assert (folder / "fault").exists(), f"there was no fault; {done.stderr}"
     took = time.time() - float((folder / "fault").read_text())
     text = done.stderr + done.stdout
-    assert done.returncode != 0 or fault.how in ANY_STATUS, f"the status is 0; {text}"
+    assert done.returncode != 0 or fault.how in (CTRL_C, *ANY_STATUS), f"the status is 0; {text}"
     assert took < MOST_S, f"it took {took:.1f} s; {text}"
+    if fault.how == CTRL_C and done.returncode == 0:
+        assert (folder / "weights.json").exists(), f"the status is 0; {text}"
+        return took
     said = SAID.get(fault.how, fault.how)
     assert said in text or (fault.caught and APART in text), f"nothing is said of {said}; {text}"
     return took

@@ -45,7 +45,7 @@ class Fault:
     how : str
         A row of :data:`FAULTS`.
     where : str
-        A row of :data:`PLACES`, or "anywhere": ``seconds`` after the training has begun.
+        A row of :data:`PLACES`, "anywhere", ``seconds`` after the training has begun, or "launcher", which is outside.
     caught : bool
         Whether the program of that rank goes on after an exception.
     """

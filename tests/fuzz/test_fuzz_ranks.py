@@ -18,6 +18,6 @@ def test_random_faults(seed: int) -> None:
 
 def test_seeds_meet_every_fault_and_place() -> None:
     faults = [ranks.fault_of(seed) for seed in range(500)]
-    assert {fault.how for fault in faults} == set(FAULTS)
-    assert {fault.where for fault in faults} == {*PLACES, "anywhere"}
+    assert {fault.how for fault in faults} == {*FAULTS, ranks.CTRL_C}
+    assert {fault.where for fault in faults} == {*PLACES, "anywhere", "launcher"}
     assert any(fault.caught for fault in faults) and {fault.ranks for fault in faults} == {2, 3, 4}
