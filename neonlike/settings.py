@@ -10,6 +10,7 @@ microsecond, so frequent readers keep the value, see ``kernels/run/threads.py``.
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -273,15 +274,43 @@ def of_the_system(name: str) -> str:
 
 
 LAUNCHERS = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
-"""Variables in which MPI launchers (MPICH, Open MPI, MVAPICH, srun) say how many processes they have started."""
+"""Variables in which MPI launchers (MPICH, Open MPI, MVAPICH, srun) say how many processes they have started.
+
+The first that is set counts: an mpiexec inside of an allocation of Slurm starts others than srun did.
+"""
 OF_A_RANK = ("PMI", "OMPI_", "MV2_COMM", "SLURM_STEP_NUM")
 """Beginnings of the variables by which a process finds the launcher: a child must not take itself for a rank."""
 
 
+RANK_PROCESS = "_NEONLIKE_RANK_PROCESS"
+"""Variable with the number of the process of a rank, set by it: its children inherit it."""
+PMI_SOCKET = "PMI_FD"
+"""Variable with the number of the socket by which MPICH's ranks talk to their launcher; children have it closed."""
+
+
 def launched() -> int:
-    """Processes that an MPI launcher has started this one with, itself included; 0: there is no launcher."""
-    found = [os.environ.get(name, "") for name in LAUNCHERS]
-    return max([int(count) for count in found if count.isdigit()], default=0)
+    """Processes that an MPI launcher has started this one with, itself included; 0: it was started otherwise."""
+    found = [int(count) for name in LAUNCHERS if (count := os.environ.get(name, "")).isdigit()]
+    return 0 if child_of_rank() or not found else found[0]
+
+
+def child_of_rank() -> bool:
+    """Whether this process was started by a rank, and not by the launcher whose variables it has."""
+    socket = os.environ.get(PMI_SOCKET, "")
+    closed = socket.isdigit() and not _is_socket(int(socket))
+    return closed or os.environ.get(RANK_PROCESS, str(os.getpid())) != str(os.getpid())
+
+
+def note_rank() -> None:
+    """Tell the processes that this one starts that it is a rank, and they are none."""
+    os.environ[RANK_PROCESS] = str(os.getpid())
+
+
+def _is_socket(number: int) -> bool:
+    try:
+        return stat.S_ISSOCK(os.fstat(number).st_mode)
+    except OSError:
+        return False
 
 
 def for_a_child(*without: Setting[str], **values: str) -> dict[str, str]:

@@ -279,7 +279,7 @@ class ImageCaptionTest(_Captions):
         for inputs, sentences in self:
             sents = map(self._sentence, self._describe(model, inputs))
             batches.append(list(zip(sents, sentences)))
-        by_rank = self.be.ranks.tell(batches)
+        by_rank = self.be.ranks.tell(batches, "captions")
         found = [pair for parts in zip(*by_rank, strict=True) for part in parts for pair in part]
         return [sentence for sentence, _ in found], [references for _, references in found]
 

@@ -18,7 +18,7 @@ def agree(ranks: Ranks, who: str, facts: dict[str, Any]) -> None:
     RankError
         The message begins with ``who``, and says which rank differs from rank 0 in what.
     """
-    first, *others = ranks.tell(facts)
+    first, *others = ranks.tell(facts, "facts")
     for rank, other in enumerate(others, 1):
         for name in first:
             if other.get(name) != first[name]:

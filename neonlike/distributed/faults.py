@@ -1,9 +1,14 @@
-"""The end of a rank is the end of all: errors, exits and interrupts of one rank must not leave the others waiting."""
+"""The end of a rank is the end of all: errors, exits and interrupts of one rank must not leave the others waiting.
+
+Before a rank has joined the others, :func:`end_before_joining` sees its errors; from then on a :class:`Watch` does.
+"""
 
 from __future__ import annotations
 
 import atexit
 import io
+import os
+import signal
 import sys
 import threading
 import time
@@ -11,32 +16,69 @@ import traceback
 from types import TracebackType
 from typing import Any
 
+from neonlike.distributed.waiting import RULE, Call, Left, Standstill, place_of
 from neonlike.errors import RankError
 
 POLL_S = 0.5
-"""Seconds between two looks for ranks that have left."""
+"""Seconds between two looks for ranks that have left, or wait for each other."""
 REPORT_S = 5.0
 """Seconds that rank 0 has to report an error of all ranks."""
+FIRST_S = 0.7
+"""Seconds that rank 0 has to report an error that it has, too: one of the script."""
 SHOW_S = 0.3
 """Seconds that the launcher has to pass on what a rank has written last."""
-LEFT = 32001
-"""Tag of the message of a rank that leaves."""
+LEFT, WAITS = 32001, 32002
+"""Tags of the messages of a rank that leaves, and of one that has waited for long."""
+
+
+_before_joining: list[Any] = []
+"""The hook for exceptions that was there before :func:`end_before_joining`, while its own is."""
+
+
+def end_before_joining() -> None:
+    """End all ranks if an exception ends the program of this one before it has joined them.
+
+    The others wait for it in the start of MPI, for ever. They end when a signal ends this process, on which every
+    launcher ends the rest.
+    """
+
+    def failed(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        before(kind, error, trace)
+        if _before_joining and not issubclass(kind, KeyboardInterrupt):
+            sys.stderr.write("a rank failed before it had joined the others, which would wait for it: all end\n")
+            sys.stderr.flush()
+            time.sleep(SHOW_S)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    before = sys.excepthook
+    _before_joining.append(before)
+    sys.excepthook = failed
+
+
+def stay_alone() -> None:
+    """Leave exceptions alone from now on: no other rank waits for this process."""
+    _before_joining.clear()
 
 
 class Watch:
-    """Ends all ranks when one fails, and when one waits for a rank that has ended its program.
+    """Ends all ranks when one fails, when one waits for a rank that has ended its program, and when all wait for ever.
 
     Parameters
     ----------
     ranks : MpiRanks
     mpi : module
         ``mpi4py.MPI``.
+    ends : bool
+        Whether this ends MPI when the program of this rank has ended.
     """
 
-    def __init__(self, ranks: Any, mpi: Any) -> None:
-        self._ranks, self._mpi = ranks, mpi
+    def __init__(self, ranks: Any, mpi: Any, ends: bool) -> None:
+        self._ranks, self._mpi, self._ends = ranks, mpi, ends
         self._comm = mpi.COMM_WORLD.Dup()
-        self._left: dict[int, int] = {}
+        self._process = os.getpid()
+        self._left: dict[int, Left] = {}
+        self._interrupted = False
+        self._standstill = Standstill(ranks.size)
         self._stop = threading.Event()
         self._sent: list[Any] = []
         self._thread = threading.Thread(target=self._look, name="neonlike-ranks", daemon=True)
@@ -44,6 +86,7 @@ class Watch:
 
     def start(self) -> None:
         """Watch from now to the end of the process."""
+        stay_alone()
         sys.excepthook = self._failed
         atexit.register(self._leave)
         if self._mpi.Query_thread() == self._mpi.THREAD_MULTIPLE:
@@ -55,52 +98,84 @@ class Watch:
         An interrupt came to all ranks: each ends its program, in which one may still be saving.
         """
         ranks = self._ranks
-        if issubclass(kind, KeyboardInterrupt):
+        self._interrupted = issubclass(kind, KeyboardInterrupt)
+        if self._interrupted or os.getpid() != self._process:
             self._before(kind, error, trace)
             return
         if ranks.rank and isinstance(error, RankError) and error.on_all:
             time.sleep(REPORT_S)  # rank 0 reports it, and ends all
             ranks.abort(1)
+        if ranks.rank:
+            time.sleep(FIRST_S)
         text = "".join(traceback.format_exception(kind, error, trace))
-        sys.stderr.write(f"rank {ranks.rank} of {ranks.size} failed, and all ranks end:\n{text}")
-        sys.stderr.flush()
-        time.sleep(SHOW_S)
-        ranks.abort(1)
+        self._end(f"rank {ranks.rank} of {ranks.size} failed, and all ranks end:\n{text}")
 
     def _leave(self) -> None:
         """The program of this rank has ended: tell the others after how many calls."""
+        if os.getpid() != self._process:  # a child that was forked from a rank
+            return
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
         others = [rank for rank in range(self._ranks.size) if rank != self._ranks.rank]
-        self._sent = [self._comm.isend(self._ranks.calls, rank, LEFT) for rank in others]
+        left = Left(self._ranks.calls, "was interrupted" if self._interrupted else "ended its program")
+        self._sent += [self._comm.isend(left, rank, LEFT) for rank in others]
+        if self._ends:
+            self._mpi.Finalize()
 
     def _look(self) -> None:
-        """Look for ranks that have left before a call that this rank waits in."""
+        """Look for ranks that have left before a call that this rank waits in, and for ranks that all wait."""
         while not self._stop.wait(POLL_S):
-            status = self._mpi.Status()
-            while self._comm.Iprobe(self._mpi.ANY_SOURCE, LEFT, status):
-                self._left[status.source] = self._comm.recv(source=status.source, tag=LEFT)
-            waiting, number = self._ranks.pending, self._ranks.calls
-            gone = [rank for rank, calls in self._left.items() if calls < number]
-            if waiting and gone and waiting == self._ranks.pending and number == self._ranks.calls:
-                self._give_up(waiting, number, gone[0])
+            self._left.update(self._received(LEFT))
+            call = self._ranks.current
+            gone = [rank for rank, left in self._left.items() if call and left.calls < call.number]
+            if call and gone and call is self._ranks.current:
+                self._give_up(call, gone[0])
+            self._look_for_standstill(call)
 
-    def _give_up(self, waiting: str, number: int, gone: int) -> None:
+    def _look_for_standstill(self, call: Call | None) -> None:
+        """Tell rank 0 that this rank has waited for long in ``call``; rank 0 ends all if none can go on."""
+        waits = call.told() if call is not None and call.is_long() else None
+        if self._ranks.rank:
+            if waits is not None:
+                self._sent = [one for one in self._sent if not one.Test()]
+                self._sent.append(self._comm.isend(waits, 0, WAITS))
+            return
+        for source, other in self._received(WAITS):
+            self._standstill.hear(source, other)
+        if waits is None:
+            self._standstill.forget()
+            return
+        self._standstill.hear(0, waits)
+        said = self._standstill.found(self._left)
+        if said and call is self._ranks.current:
+            self._end(f"the ranks wait for each other in different calls, and all end:\n{said}\n{RULE}\n")
+
+    def _received(self, tag: int) -> list[tuple[int, Any]]:
+        """The messages that have come with ``tag``, with the ranks that sent them."""
+        status, found = self._mpi.Status(), []
+        while self._comm.Iprobe(self._mpi.ANY_SOURCE, tag, status):
+            found.append((status.source, self._comm.recv(source=status.source, tag=tag)))
+        return found
+
+    def _give_up(self, call: Call, gone: int) -> None:
         ranks = self._ranks
-        sys.stderr.write(
-            f"rank {ranks.rank} of {ranks.size} waits in call {number} of the ranks, {waiting}, but rank {gone} ended "
-            f"its program after call {self._left[gone]}; all ranks have to make the same calls, such as the steps of "
-            "a training. All ranks end\n"
+        self._end(
+            f"rank {ranks.rank} of {ranks.size} waits in call {call.number} of the ranks, {call.what}{place_of()}, but "
+            f"rank {gone} {self._left[gone]}. {RULE}. All ranks end\n"
         )
+
+    def _end(self, text: str) -> None:
+        """Say ``text``, and end all ranks."""
+        sys.stderr.write(text)
         sys.stderr.flush()
         time.sleep(SHOW_S)
-        ranks.abort(1)
+        self._ranks.abort(1)
 
 
-def watch(ranks: Any, mpi: Any) -> None:
-    """Watch ``ranks`` to the end of the process."""
-    Watch(ranks, mpi).start()
+def watch(ranks: Any, mpi: Any, ends: bool) -> None:
+    """Watch ``ranks`` to the end of the process, which ``ends`` MPI or leaves that to others."""
+    Watch(ranks, mpi, ends).start()
 
 
 class _Nowhere(io.TextIOBase):

@@ -51,7 +51,7 @@ def by_first(work: Callable[[], T], ranks: Ranks | None = None) -> T | None:
             result = work()
         except BaseException as error:  # told first, because the others wait
             fault = error
-    told = ranks.tell(_portable(fault))[0]
+    told = ranks.tell(_portable(fault), "work of rank 0")[0]
     if fault is not None:
         raise fault
     if told is not None:

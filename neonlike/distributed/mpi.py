@@ -12,10 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from neonlike.distributed.ranks import Ranks, check_operation
+from neonlike.distributed.waiting import Call
 from neonlike.errors import RankError
 
 NATIVE = frozenset("float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64".split())
 """Dtypes that MPI computes with; others are converted."""
+KINDS = ("reduce", "broadcast", "gather", "exchange_rows", "gather_rows", "tell", "barrier", "compare")
+"""Kinds of calls, each with a communicator: calls that differ wait for each other, and do not mix their messages."""
 
 
 class MpiRanks(Ranks):
@@ -25,35 +28,38 @@ class MpiRanks(Ranks):
     ----------
     mpi : module
         ``mpi4py.MPI``.
-    checked : bool
-        Compare each call with the other ranks' before it is made, which names a difference in place of a deadlock.
 
     Attributes
     ----------
+    checked : bool
+        Compare each call with the other ranks' before it is made, which names a difference in place of a deadlock.
     calls : int
         Calls that were begun.
-    pending : str
-        The call that is being made, or that a device was given last; else empty.
+    current : Call or None
+        The call that is being made, or that a device was given last.
     """
 
-    def __init__(self, mpi: Any, checked: bool = False) -> None:
-        self._mpi, self._comm = mpi, mpi.COMM_WORLD.Dup()
-        self.rank, self.size = self._comm.rank, self._comm.size
-        machine = self._comm.Split_type(mpi.COMM_TYPE_SHARED)
+    def __init__(self, mpi: Any) -> None:
+        everyone = mpi.COMM_WORLD
+        self._mpi, self._process = mpi, os.getpid()
+        self._comms = {kind: everyone.Dup() for kind in KINDS}
+        self.rank, self.size = everyone.rank, everyone.size
+        machine = everyone.Split_type(mpi.COMM_TYPE_SHARED)
         self.local_rank = machine.rank
         cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
         self.cores = _share_of_cores(cores, machine.allgather(cores))
         machine.Free()
         self._operations = {"sum": mpi.SUM, "mean": mpi.SUM, "min": mpi.MIN, "max": mpi.MAX, "prod": mpi.PROD}
-        self._checked = checked
-        self.calls, self.pending = 0, ""
+        self.checked = False
+        self.calls = 0
+        self.current: Call | None = None
 
     def reduce(self, array: npt.NDArray[Any], op: str = "sum") -> None:
         """Replace ``array`` on every rank by the sum, mean, min, max or product over all ranks."""
         check_operation("reduce", op)
         native = array if array.dtype.name in NATIVE else array.astype(_wide(array.dtype))
-        with self._call("reduce", array, op):
-            self._comm.Allreduce(self._mpi.IN_PLACE, native, self._operations[op])
+        with self._call("reduce", array, op) as comm:
+            comm.Allreduce(self._mpi.IN_PLACE, native, self._operations[op])
         if op == "mean":
             np.divide(native, self.size, out=array, casting="unsafe")
         elif native is not array:
@@ -61,14 +67,14 @@ class MpiRanks(Ranks):
 
     def broadcast(self, array: npt.NDArray[Any], root: int = 0) -> None:
         """Replace ``array`` on every rank by that of rank ``root``."""
-        with self._call("broadcast", array, f"from {root}"):
-            self._comm.Bcast(_bytes(array), root)
+        with self._call("broadcast", array, f"from {root}") as comm:
+            comm.Bcast(_bytes(array), root)
 
     def gather(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The arrays of all ranks, which have one shape: ``(size, *shape)``."""
         found = np.empty((self.size, *array.shape), array.dtype)
-        with self._call("gather", array):
-            self._comm.Allgather(_bytes(array), _bytes(found))
+        with self._call("gather", array) as comm:
+            comm.Allgather(_bytes(array), _bytes(found))
         return found
 
     def exchange_rows(self, array: npt.NDArray[Any], received: npt.NDArray[Any], bounds: list[int]) -> None:
@@ -76,8 +82,8 @@ class MpiRanks(Ranks):
         starts, counts = _elements(array, bounds)
         own = counts[self.rank]
         places = [own * (rank - (rank > self.rank)) for rank in range(self.size)]
-        with self._call("exchange_rows", array):
-            self._comm.Alltoallv(
+        with self._call("exchange_rows", array) as comm:
+            comm.Alltoallv(
                 [array, (self._but_own(counts), starts)], [received, (self._but_own([own] * self.size), places)]
             )
 
@@ -85,55 +91,61 @@ class MpiRanks(Ranks):
         """Replace the rows of each rank in ``array`` by what that rank has there."""
         starts, counts = _elements(array, bounds)  # MPICH's Allgatherv takes twice as long
         sent = self._but_own([counts[self.rank]] * self.size), [starts[self.rank]] * self.size
-        with self._call("gather_rows", array):
-            self._comm.Alltoallv([array, sent], [array, (self._but_own(counts), starts)])
+        with self._call("gather_rows", array) as comm:
+            comm.Alltoallv([array, sent], [array, (self._but_own(counts), starts)])
 
     def _but_own(self, counts: list[int]) -> list[int]:
         """The counts, with 0 for this rank."""
         return [count if rank != self.rank else 0 for rank, count in enumerate(counts)]
 
-    def tell(self, thing: Any) -> list[Any]:
+    def tell(self, thing: Any, what: str = "") -> list[Any]:
         """Exchange objects that can be pickled; returns those of all ranks, by rank."""
-        with self._call("tell"):
-            found: list[Any] = self._comm.allgather(thing)
-        return found
+        with self._call("tell", detail=what) as comm:
+            call = self.calls, f"tell {what}".rstrip()
+            told = comm.allgather((call, thing))
+        _require_equal([call for call, _ in told])
+        return [thing for _, thing in told]
 
     def barrier(self) -> None:
         """Wait until all ranks are here."""
-        with self._call("barrier"):
-            self._comm.Barrier()
+        with self._call("barrier") as comm:
+            comm.Barrier()
 
     @contextmanager
-    def _call(self, name: str, array: Any = None, detail: str = "") -> Iterator[None]:
-        """Count a call, so that one that cannot end is named (``faults.py``)."""
-        what = name if array is None else f"{name} of {array.dtype.name} {array.shape} {detail}".rstrip()
-        self._begin(what)
-        yield
-        self.pending = ""
+    def _call(self, kind: str, array: Any = None, detail: str = "") -> Iterator[Any]:
+        """Count a call, so that one that cannot end is named (``faults.py``), and yield its communicator."""
+        what = f"{kind} {detail}" if array is None else f"{kind} of {array.dtype.name} {array.shape} {detail}"
+        try:
+            self._begin(kind, what.rstrip())
+            yield self._comms[kind]
+        finally:
+            self.current = None
 
     def queueing(self, what: str) -> None:
         """Count ``what``, a call of all ranks that their devices are about to carry out (``links.py``).
 
-        It is pending until the next call: when a device has done it is seen elsewhere.
+        It is current until the next call: when a device has done it is seen elsewhere.
         """
-        self._begin(what)
+        self._begin("device", what, on_device=True)
 
-    def _begin(self, what: str) -> None:
+    def _begin(self, kind: str, what: str, on_device: bool = False) -> None:
+        if os.getpid() != self._process:
+            raise RankError(f"{kind}: this process is a copy of rank {self.rank}, not a rank; call gen_backend in it")
         self.calls += 1
-        self.pending = what
-        if self._checked:
-            self._compare(what)
-
-    def _compare(self, what: str) -> None:
-        """Raise RankError unless all ranks make the same call."""
-        everyone = self._comm.allgather((self.calls, what))
-        if any(one != everyone[0] for one in everyone):
-            said = "; ".join(f"rank {rank}: number {count}, {call}" for rank, (count, call) in enumerate(everyone))
-            raise RankError(f"the ranks make different calls, but all have to make the same in one order. {said}", True)
+        self.current = call = Call(self.calls, what, on_device)
+        if self.checked:
+            _require_equal(self._comms["compare"].allgather((call.number, call.what)))
 
     def abort(self, status: int) -> None:
         """End all ranks at once."""
         self._mpi.COMM_WORLD.Abort(status)
+
+
+def _require_equal(calls: list[tuple[int, str]]) -> None:
+    """Raise RankError unless all ranks make the same call."""
+    if any(one != calls[0] for one in calls):
+        said = "; ".join(f"rank {rank}: number {number}, {what}" for rank, (number, what) in enumerate(calls))
+        raise RankError(f"the ranks make different calls, but all have to make the same in one order. {said}", True)
 
 
 def _share_of_cores(own: set[int], everyone: list[set[int]]) -> int:

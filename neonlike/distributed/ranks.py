@@ -54,8 +54,11 @@ class Ranks:
     def gather_rows(self, array: npt.NDArray[Any], bounds: list[int]) -> None:
         """Replace the rows of each rank in ``array``, see :meth:`exchange_rows`, by what that rank has there."""
 
-    def tell(self, thing: Any) -> list[Any]:
-        """Exchange objects that can be pickled; returns those of all ranks, by rank."""
+    def tell(self, thing: Any, what: str = "") -> list[Any]:
+        """Exchange objects that can be pickled; returns those of all ranks, by rank.
+
+        ``what`` names them, and is compared: a rank that tells something else than the others is an error.
+        """
         return [thing]
 
     def barrier(self) -> None:

@@ -94,7 +94,8 @@ def summed(who: str, model: Any, dataset: Any, measured: Callable[[Any, Any, int
     for y, t, valid, steps in predictions(model, dataset):
         total = total + measured(y, t, valid, steps)
         samples += valid
-    total, samples = (sum(parts) for parts in zip(*model.be.ranks.tell((total, samples)), strict=True))
+    everyone = model.be.ranks.tell((total, samples), "evaluation")
+    total, samples = (sum(parts) for parts in zip(*everyone, strict=True))
     if not samples:
         raise ArgumentError(f"{who}: the data iterator {dataset!r} yielded no batch")
     return total, samples
@@ -155,7 +156,7 @@ def _of_all_ranks(who: str, model: Any, dataset: Any, batches: list[np.ndarray])
     ArgumentError
         If no rank has a sample; the message names ``who``.
     """
-    everyone = model.be.ranks.tell(batches)
+    everyone = model.be.ranks.tell(batches, "outputs")
     found = [part for batch in zip_longest(*everyone) for part in batch if part is not None]
     if not found:
         raise ArgumentError(f"{who}: the data iterator {dataset!r} yielded no batch")

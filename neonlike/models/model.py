@@ -229,9 +229,10 @@ class Model(Saved):
                 if self.together:
                     self.together.end()
                 callbacks.on_train_end()
+                self._settle()
         except KeyboardInterrupt:
-            if hasattr(callbacks, "on_interrupt"):
-                callbacks.on_interrupt()
+            if hasattr(callbacks, "on_interrupt") and (self.together is None or self._guard.agreed):
+                callbacks.on_interrupt()  # all ranks save together, if all were interrupted here
             raise
         finally:
             self._guard.shared, self.together = False, None
@@ -263,9 +264,13 @@ class Model(Saved):
             callbacks.on_epoch_end(self.epoch_index)
             self.epoch_index += 1
             self._epoch_is_done = False
-            if self.together:
-                self.together.settle()
-            self._guard.check()
+            self._settle()
+
+    def _settle(self) -> None:
+        """Stop here if this training, or another rank's, was interrupted."""
+        if self.together:
+            self.together.settle()
+        self._guard.check()
 
     def _epoch_fit(self, dataset: Any, callbacks: Any) -> None:
         be, epoch, total, progress, train = self.be, self.epoch_index, self.total_cost, self.progress, self._train_batch

@@ -15,10 +15,9 @@ from neonlike.optimizers.base import Optimizer, get_param_list
 from neonlike.optimizers.loss_scaling import LossScaling
 from neonlike.optimizers.multi import MultiOptimizer
 from neonlike.optimizers.shards import can_be_shared
-from neonlike.version import __version__
 
-SUMMING = (Optimizer.optimize, MultiOptimizer.optimize, LossScaling.optimize)
-"""Methods that sum gradients over the ranks; those of user-defined optimizers take what they are given."""
+SUMMING = (Optimizer, MultiOptimizer, LossScaling)
+"""Classes whose ``optimize`` sums gradients over the ranks; that of a user's own takes what it is given."""
 
 
 class Together:
@@ -46,7 +45,6 @@ class Together:
         """Raise RankError on all ranks unless they are about to train the same model on the same data."""
         model, be = self._model, self._model.be
         agree(self._ranks, f"{model.name}.fit", {
-            "version of neonlike": __version__,
             "model": str(model),
             "parameters": [(p.shape, p.dtype.name) for (p, _), _ in get_param_list(model.layers_to_optimize)],
             "cost": type(model.cost).__name__,
@@ -119,7 +117,7 @@ def explain(model: Any) -> list[str]:
 
 def _sums(optimizer: Any) -> bool:
     """Whether an optimizer sums gradients over the ranks."""
-    if type(optimizer).optimize not in SUMMING:
+    if next(kind for kind in type(optimizer).__mro__ if "optimize" in vars(kind)) not in SUMMING:
         return False
     if isinstance(optimizer, MultiOptimizer):
         return all(map(_sums, optimizer.optimizer_mapping.values()))

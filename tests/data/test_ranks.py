@@ -263,7 +263,7 @@ def test_ranks_tell_each_other_their_sentences(be: Any, tmp_path: Path) -> None:
     class Told(OneOf):
         """Has heard before what each rank tells."""
 
-        def tell(self, thing: Any) -> list[Any]:
+        def tell(self, thing: Any, what: str = "") -> list[Any]:
             told[self.rank] = thing
             return [told.get(rank, thing) for rank in range(self.size)]
 

@@ -24,7 +24,7 @@ class Answered(OneOf):
         super().__init__(rank, 2)
         self.told, self.said = told, []
 
-    def tell(self, thing: Any) -> list[Any]:
+    def tell(self, thing: Any, what: str = "") -> list[Any]:
         self.said.append(thing)
         return [self.told if self.rank else thing, None]
 

@@ -2,7 +2,8 @@
 
 As many random calls of compound primitives follow, twice as many calls with wrong arguments, and as many graphs of
 variables and a tenth as many networks and trainings: see ``primitives.py``, ``arguments.py``, ``graphs.py``,
-``networks.py`` and ``trainings.py``. A tenth as many of each of some small kinds end it: see ``kinds.py``.
+``networks.py`` and ``trainings.py``. A rank fails in one training for 200 trees: see ``ranks.py``. A tenth as many of
+each of some small kinds end it: see ``kinds.py``.
 
 Every worker process grows programs (a few trees that are assigned together), compiles them once and runs them in
 several sizes. What fails is printed with its seed, cut down, and as a script. The number of a program's seed is all
@@ -28,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from neonlike.optree.ops import OPS
-from tests.fuzz import arguments, graphs, kinds, networks, primitives, trainings
+from tests.fuzz import arguments, graphs, kinds, networks, primitives, ranks, trainings
 from tests.fuzz.check import Bench, Failure, make_backend
 from tests.fuzz.growth import Grower, other_spaces
 from tests.fuzz.minimise import minimised, verdict
@@ -180,6 +181,7 @@ WORKERS: dict[str, Callable[[int, int, int], int]] = {
     "work_repeated": graphs.work_repeated,
     "work_networks": networks.work,
     "work_trainings": trainings.work,
+    "work_ranks": ranks.work,
     **kinds.WORKERS,
 }
 """What a worker does, by the option that it is started with."""
@@ -200,6 +202,7 @@ def options() -> Any:
     parser.add_argument("--graphs", type=int, help="graphs of variables (default: as many as trees)")
     parser.add_argument("--networks", type=int, help="networks (default: one for ten trees)")
     parser.add_argument("--trainings", type=int, help="programs of trainings (default: one for ten trees)")
+    parser.add_argument("--ranks", type=int, help="faults of ranks (default: one for 200 trees)")
     for name, kind in kinds.KINDS.items():
         parser.add_argument(f"--{name}", type=int, help=f"{kind.words} (default: one for ten trees)")
     parser.add_argument("--sanitize", action="store_true", help="compile kernels with AddressSanitizer and UBSan")
@@ -247,6 +250,8 @@ def main() -> int:
     status |= networks.fuzz(nets, args.first, args.workers, variables) if nets else 0
     runs = args.count // 10 if args.trainings is None else args.trainings
     status |= trainings.fuzz(runs, args.first, args.workers, variables) if runs else 0
+    faults = args.count // 200 * (not args.sanitize) if args.ranks is None else args.ranks
+    status |= ranks.fuzz(faults, args.first, args.workers, variables) if faults else 0
     for name in kinds.KINDS:
         cases = args.count // 10 if vars(args)[name] is None else vars(args)[name]
         status |= kinds.fuzz(name, cases, args.first, args.workers, variables) if cases else 0

@@ -97,7 +97,7 @@ MUTANTS = (
     ranks("questions of the first rank for all", "questionanswer", "order[batch * size :][own]", "order[batch * size :][: self.be.bsz]"),
     ranks("captions of the first rank for all", "imagecaption", "order[batch * size :][own]", "order[batch * size :][: self.be.bsz]"),
     ranks("images to describe of the next rank, too", "imagecaption", "first + own.start : first + own.stop", "first + own.start : first + own.stop + 1"),
-    ranks("sentences of this rank alone", "imagecaption", "by_rank = self.be.ranks.tell(batches)", "by_rank = [batches]"),
+    ranks("sentences of this rank alone", "imagecaption", "by_rank = self.be.ranks.tell(batches, \"captions\")", "by_rank = [batches]"),
     ranks("each rank draws its bits alone", "ticker", "drawn[:, :, self.be.own_columns]", "drawn[:, :, : self.be.bsz]"),
     ranks("rows of the first rank for all", "dataloaderadapter", "array[self.be.own_columns]", "array[: self.be.bsz]"),
     ranks("rows of this rank are cut again", "dataloaderadapter", "self.be.num_ranks == 1 or shares_batches(self.dataloader)", "self.be.num_ranks == 1"),

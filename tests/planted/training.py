@@ -65,7 +65,7 @@ MUTANTS = (
     scaling("the gradient's norm is that of the scaled loss", "        self.optimizer.use_scale(scale)\n", "        self.optimizer.use_scale(scale)\n        self.optimizer.clip_gradient_norm = lambda layers, norm: 1.0\n"),
     ranks("each rank's samples are those of the first", EVALUATION, "dataset.ndata - start - ranks.rank * share", "dataset.ndata - start"),
     ranks("the next batch begins behind this rank's share", EVALUATION, "start += ranks.size * share", "start += share"),
-    ranks("sums are those of one rank", EVALUATION, "zip(*model.be.ranks.tell((total, samples)), strict=True)", "zip(model.be.ranks.tell((total, samples))[0], strict=True)"),
+    ranks("sums are those of one rank", EVALUATION, "zip(*everyone, strict=True)", "zip(everyone[0], strict=True)"),
     ranks("outputs are ordered by rank", EVALUATION, "for batch in zip_longest(*everyone) for part", "for batch in everyone for part"),
     ranks("running statistics stay those of a rank", EVALUATION, "    average_statistics(model)\n", ""),
     ranks("running statistics are summed", "neonlike/models/statistics.py", "mean=True", "mean=False"),
