@@ -15,12 +15,12 @@ LONG_S = 4.0
 AGAIN = 3
 """Times that each rank has to tell that it waits in the same call, before none is thought to go on."""
 RULE = "All ranks have to make the same calls in one order, such as the steps of a training"
-"""What ranks have not done that wait for ever."""
+"""The rule that ranks have broken that wait for ever."""
 PACKAGE = str(Path(__file__).parents[1]) + os.sep
 
 
 class Told(NamedTuple):
-    """What a rank tells of the call that it waits in: its number, its name, and where the program is."""
+    """Message of a rank about the call that it waits in: its number, its name, and where the program is."""
 
     number: int
     what: str
@@ -28,7 +28,7 @@ class Told(NamedTuple):
 
 
 class Left(NamedTuple):
-    """What a rank tells when its program ends: the calls that it has made, and what became of it."""
+    """Message of a rank whose program ends: the calls that it has made, and what became of it."""
 
     calls: int
     fate: str
@@ -62,7 +62,7 @@ class Call:
         return not self.on_device and time.monotonic() - self.began > LONG_S
 
     def told(self) -> Told:
-        """What other ranks are told of it."""
+        """The message about it for other ranks."""
         return Told(self.number, self.what, place_of())
 
 
