@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from neonlike.distributed.gradients import RankSum
 from neonlike.layers.core.multicost import Multicost
 from neonlike.models.progress import data_id
 from neonlike.models.statistics import complete
+from neonlike.nervanaobject import NervanaObject
 from neonlike.optimizers.base import Optimizer, get_param_list
 from neonlike.optimizers.loss_scaling import LossScaling
 from neonlike.optimizers.multi import MultiOptimizer
@@ -18,6 +20,7 @@ from neonlike.optimizers.shards import can_be_shared
 
 SUMMING = (Optimizer, MultiOptimizer, LossScaling)
 """Classes whose ``optimize`` sums gradients over the ranks; that of a user's own takes what it is given."""
+ADDRESS = re.compile(" at 0x[0-9a-f]+")
 
 
 class Together:
@@ -47,7 +50,7 @@ class Together:
         agree(self._ranks, f"{model.name}.fit", {
             "model": str(model),
             "parameters": [(p.shape, p.dtype.name) for (p, _), _ in get_param_list(model.layers_to_optimize)],
-            "cost": type(model.cost).__name__,
+            "cost": _text(model.cost),
             "optimizer": _text(model.optimizer),
             "number of epochs": num_epochs,
             "epochs done": model.epoch_index,
@@ -124,12 +127,21 @@ def _sums(optimizer: Any) -> bool:
     return not isinstance(optimizer, LossScaling) or _sums(optimizer.optimizer)
 
 
-def _text(optimizer: Any) -> str:
-    """The class of an optimizer with its arguments, a line each; of a user's own the class."""
-    if not isinstance(optimizer, Optimizer):
-        return type(optimizer).__name__
-    config = optimizer.get_description(skip=("name",))["config"]
-    return "\n".join([type(optimizer).__name__, *(f"{name} = {value}" for name, value in sorted(config.items()))])
+def _text(thing: Any) -> str:
+    """The class of an optimizer or a cost with its arguments, a line each; of one that describes nothing the class."""
+    if not isinstance(thing, NervanaObject):
+        return type(thing).__name__
+    return "\n".join([type(thing).__name__, *_lines(thing.get_description()["config"])])
+
+
+def _lines(value: Any, name: str = "") -> list[str]:
+    """A line for each argument in a description: without addresses, and names of objects, which may differ by rank."""
+    if isinstance(value, list | tuple):
+        value = dict(enumerate(value))
+    if not isinstance(value, dict):
+        return [f"{name} = {ADDRESS.sub('', str(value))}"]
+    inner = ((f"{name}.{key}".lstrip("."), entry) for key, entry in value.items() if key != "name")
+    return sorted(line for path, entry in inner for line in _lines(entry, path))
 
 
 def _state(be: Any) -> str:

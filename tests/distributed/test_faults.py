@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,20 +17,24 @@ from tests.support.ranks import MPIEXEC, rank_environment, run_ranks
 TRAINING = """
 import os, sys
 import numpy as np
+import neonlike.distributed.launch
 from neonlike.backends import gen_backend
-seed, samples, units, rate, at = 3, 48, 20, 0.1, 7
+seed, samples, units, rate, at, epochs, scale, labels, dtype, bsz = 3, 48, 20, 0.1, 7, {epochs}, 1, 0, "f4", None
+schedule = lambda: Schedule()
 rank = int(os.environ.get("PMI_RANK", 0))
 {before}
-be = gen_backend("cpu", batch_size=12, rng_seed=seed)
+be = gen_backend("cpu", batch_size=12, rng_seed=seed, datatype=dtype)
+be.bsz = bsz or be.bsz
 from neonlike.callbacks.callbacks import Callback, Callbacks
 from neonlike.data import ArrayIterator
 from neonlike.initializers import GlorotUniform
 from neonlike.layers import Affine, GeneralizedCost
 from neonlike.models import Model
-from neonlike.optimizers import GradientDescentMomentum
-from neonlike.transforms import CrossEntropyMulti, Rectlin, Softmax
+from neonlike.optimizers import GradientDescentMomentum, Schedule
+from neonlike.transforms import CrossEntropyMulti, Misclassification, Rectlin, Softmax
 rng = np.random.default_rng(0)
-data = ArrayIterator(rng.standard_normal((samples, 30)).astype("f4"), rng.integers(0, 5, samples), nclass=5)
+x, t = rng.standard_normal((samples, 30)).astype("f4"), rng.integers(0, 5, samples)
+data = ArrayIterator(x, (t + labels) % 5, nclass=5)
 hidden = Affine(units, init=GlorotUniform(), activation=Rectlin())
 model = Model([hidden, Affine(5, init=GlorotUniform(), activation=Softmax())])
 class Fault(Callback):
@@ -42,15 +47,18 @@ class Fault(Callback):
         {fault}
 callbacks = Callbacks(model, progress_bar=False)
 callbacks.add_callback(Fault())
-model.fit(data, GeneralizedCost(CrossEntropyMulti()), GradientDescentMomentum(rate, 0.9), {epochs}, callbacks)
+cost = GeneralizedCost(CrossEntropyMulti(scale=scale))
+def fit():
+    model.fit(data, cost, GradientDescentMomentum(rate, 0.9, schedule=schedule()), epochs, callbacks)
+{fit}
 {after}
 print("trained", model.epoch_index)
 """
 
 
-def training(fault: str = "pass", before: str = "", after: str = "", epochs: int = 3) -> str:
+def training(fault: str = "pass", before: str = "", after: str = "", epochs: int = 3, fit: str = "fit()") -> str:
     """A program whose rank 1 does ``fault`` after some minibatches, and others do too, before and after."""
-    return TRAINING.format(fault=fault, before=before, after=after, epochs=epochs)
+    return TRAINING.format(fault=fault, before=before, after=after, epochs=epochs, fit=fit)
 
 
 @pytest.mark.parametrize(
@@ -86,6 +94,12 @@ def test_other_calls_are_named() -> None:
         ("seed += 1", "rank 2 has another state of be.rng"),
         ("samples += 12", "rank 2 has another number of samples than rank 0: 60, not 48"),
         ("rate *= 2", "rank 2 has another optimizer than rank 0"),
+        ("scale = 3", "another cost than rank 0: 'costfunc.config.scale = 3', not ''"),
+        ("labels += 1", "rank 2 has another data than rank 0"),
+        ("epochs += 1", "rank 2 has another number of epochs than rank 0: 4, not 3"),
+        ("dtype = 'f8'", "rank 2 has another parameters than rank 0"),
+        ("bsz = 8", "rank 2 has another number of batches than rank 0: 2, not 4"),
+        ("neonlike.distributed.launch.__version__ = '0'", "rank 2 has another version of neonlike than rank 0: '0'"),
     ],
 )
 def test_ranks_that_differ_are_told(change: str, said: str) -> None:
@@ -93,6 +107,84 @@ def test_ranks_that_differ_are_told(change: str, said: str) -> None:
     assert done.returncode != 0
     assert said in done.stderr
     assert "all ranks must run the same script" in done.stderr
+
+
+SCHEDULE = """class Own(Schedule):
+    def __init__(self, f):
+        super().__init__()
+        self.f = f
+    def get_learning_rate(self, rate, epoch):
+        return self.f(rate)
+schedule = lambda: Own(lambda rate: rate / 2)"""
+
+
+@pytest.mark.parametrize(
+    ("before", "fit"),
+    [
+        ("if rank == 1: os.environ['NEONLIKE_CPU_JIT'] = '0'", "fit()"),
+        ("if rank == 1: os.environ['NEONLIKE_MPI_CHECK'] = '1'", "fit()"),
+        ("", f"{SCHEDULE}\nfit()"),
+        ("", "if rank == 1: GeneralizedCost(CrossEntropyMulti())\nfit()"),
+    ],
+)
+def test_ranks_may_differ(before: str, fit: str) -> None:
+    done = run_ranks(2, training(before=before, fit=fit), timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "trained 3\n"
+
+
+EVALUATES = "if be.rank == 0: model.eval(data, Misclassification())\n"
+CATCHES = "try:\n    fit()\nexcept ValueError:\n    pass\n"
+LASTLY = "try:\n    fit()\nfinally:\n    be.barrier()"
+FULL = "raise ValueError('full')"
+
+
+@pytest.mark.parametrize(
+    ("fault", "fit", "after", "said"),
+    [
+        ("pass", "fit()", EVALUATES, "call N of the ranks, tell evaluation, in <string>:N, but rank 1 ended"),
+        ("pass", "fit()", EVALUATES + "model.save_params('m.prm')", "number N, tell evaluation; rank 1: number N, tell"),
+        ("pass", "fit()", EVALUATES + "be.barrier()", "rank 0 waits in call N, tell evaluation, in <string>:N\n"
+         "rank 1 waits in call N, barrier, in <string>:N"),
+        (FULL, CATCHES, "be.barrier()", "rank 1 waits in call N, barrier, in <string>:N\n"),
+        (FULL, LASTLY, "", "rank 1 waits in call N, barrier, in <string>:N, after ValueError: full"),
+    ],
+)  # fmt: skip
+def test_ranks_that_wait_for_each_other_are_named(fault: str, fit: str, after: str, said: str, tmp_path: Path) -> None:
+    started = time.monotonic()
+    done = run_ranks(2, training(fault, fit=fit, after=after), folder=tmp_path, timeout=60)
+    assert done.returncode != 0
+    assert said in re.sub(r"(call |number |>:)\d+", r"\1N", done.stderr)
+    assert time.monotonic() - started < 30
+
+
+def test_error_before_joining_ends_all() -> None:
+    started = time.monotonic()
+    program = (
+        "import os\nfrom neonlike.backends import gen_backend\n"
+        "if os.environ['PMI_RANK'] == '1': raise ValueError('no such disk')\ngen_backend('cpu', batch_size=4)"
+    )
+    done = run_ranks(2, program, timeout=60)
+    assert done.returncode != 0
+    assert "ValueError: no such disk" in done.stderr and "failed before it had joined the others" in done.stderr
+    assert time.monotonic() - started < 30
+
+
+def test_error_of_a_process_alone_is_its_own() -> None:
+    program = (
+        "import os, time\nfrom neonlike.backends import gen_backend\nbe = gen_backend('cpu', distributed=False)\n"
+        "if os.environ['PMI_RANK'] == '1': raise ValueError('no such disk')\ntime.sleep(2)\nprint('done')"
+    )
+    done = run_ranks(2, program, timeout=60)
+    assert done.stdout == "done\n" and "ValueError: no such disk" in done.stderr
+    assert "failed" not in done.stderr
+
+
+def test_error_of_the_script_is_shown_once() -> None:
+    program = "from neonlike.backends import gen_backend\ngen_backend('cpu', batch_size=4).barrier()\n1 / 0"
+    done = run_ranks(4, program, timeout=60)
+    assert done.returncode != 0
+    assert done.stderr.count("ZeroDivisionError") == 1 and "rank 0 of 4 failed" in done.stderr
 
 
 def test_batch_that_cannot_be_shared() -> None:
@@ -120,15 +212,10 @@ def test_callback_of_one_stops_all() -> None:
 
 def test_interrupt_stops_all_at_one_minibatch(tmp_path: Path) -> None:
     slow = "import time; time.sleep(0)"
-    program = training(slow, epochs=100000).replace(
-        "model.fit(",
-        "callbacks.add_save_best_state_callback\nopen(f'ready{be.rank}', 'w').close()\ntry:\n    model.fit(",
-    )
-    program = program.replace(
-        "print(\"trained\"",
-        "except KeyboardInterrupt:\n    open(f'stopped{be.rank}', 'w').write(f'{model.epoch_index} "
-        "{model.progress.minibatches}')\nif False: print(\"trained\"",
-    )
+    program = training(slow, epochs=100000, fit=(
+        "open(f'ready{be.rank}', 'w').close()\ntry:\n    fit()\nexcept KeyboardInterrupt:\n"
+        "    open(f'stopped{be.rank}', 'w').write(f'{model.epoch_index} {model.progress.minibatches}')"
+    ))  # fmt: skip
     process = subprocess.Popen(
         [str(MPIEXEC), "-n", "3", sys.executable, "-c", program], cwd=tmp_path, env=rank_environment(),
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
