@@ -56,6 +56,8 @@ class Model(Saved):
         Set by a callback to end the training.
     made_on : Backend or None
         The backend of the model's tensors, once it has some.
+    ended_early : bool
+        Whether an error or an interrupt ended the last training, of several ranks: each has states of its own then.
     diverged : bool
         Whether a cost of the last training was nan or infinite.
     total_cost : ndarray
@@ -82,7 +84,7 @@ class Model(Saved):
         self.made_on: Any = None
         self.nbatches = 0
         self.ndata = 0
-        self.diverged = False
+        self.diverged = self.ended_early = False
         self.total_cost = values(np.zeros((1, 1), dtype=np.float32))
         self.optimizer_progress: dict[str, Any] = {}
         self.progress = Progress()

@@ -54,6 +54,7 @@ class Together:
             "optimizer": _text(model.optimizer),
             "number of epochs": num_epochs,
             "epochs done": model.epoch_index,
+            "end of the training before": model.ended_early,
             "number of samples": dataset.ndata,
             "number of batches": int(dataset.nbatches),
             "data": data_id(dataset),
@@ -65,6 +66,9 @@ class Together:
     def start(self) -> None:
         """Give all ranks the weights, running statistics and optimizer states of rank 0."""
         be = self._model.be
+        if self._model.ended_early:
+            complete(self._model)
+        self._model.ended_early = True
         for layer in self._model.layers.layers_fprop():
             for tensor in _tensors_of(layer):
                 be.broadcast(tensor)
@@ -91,6 +95,7 @@ class Together:
     def end(self) -> None:
         """Let each rank have the running statistics and optimizer states of all."""
         complete(self._model)
+        self._model.ended_early = False
 
     def average_for(self, layers: list[Any]) -> None:
         """Average the gradients over the ranks, if the optimizer is a user's own, which does not sum them."""

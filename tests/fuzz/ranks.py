@@ -36,6 +36,7 @@ TOLERANCE = 1e-4
 SAID = {
     "SIGKILL": "signal 9", "SIGTERM": "signal 15", "sys.exit(0)": "ended its program",
     "sys.exit(3)": "ended its program", "os._exit(0)": "", "os._exit(4)": "", "Ctrl-C": "Ctrl-C",
+    "SIGINT": "KeyboardInterrupt",
 }  # fmt: skip
 """What standard error or mpiexec must say; of an exception its name."""
 ANY_STATUS = ("os._exit(0)",)

@@ -70,6 +70,7 @@ def _raise(kind: type[BaseException]) -> Callable[[], None]:
 FAULTS: dict[str, Callable[[], None]] = {
     "SIGKILL": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "SIGTERM": lambda: os.kill(os.getpid(), signal.SIGTERM),
+    "SIGINT": lambda: os.kill(os.getpid(), signal.SIGINT),
     "os._exit(0)": lambda: os._exit(0),
     "os._exit(4)": lambda: os._exit(4),
     "sys.exit(0)": lambda: sys.exit(0),
