@@ -64,7 +64,7 @@ def test_ranks_that_have_left_do_not_come(clock: list[float]) -> None:
 
 
 def test_calls_are_told_after_some_seconds(clock: list[float]) -> None:
-    call = Call(3, "barrier", clock[0])
+    call = Call(3, "barrier", began=clock[0])
     assert not call.is_long()
     clock[0] += waiting.LONG_S + 0.1
     assert call.is_long()
