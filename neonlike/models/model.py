@@ -233,8 +233,10 @@ class Model(Saved):
                 callbacks.on_train_end()
                 self._settle()
         except KeyboardInterrupt:
-            if hasattr(callbacks, "on_interrupt") and (self.together is None or self._guard.agreed):
-                callbacks.on_interrupt()  # all ranks save together, if all were interrupted here
+            if self.together:
+                self.together.require_all()
+            if hasattr(callbacks, "on_interrupt"):
+                callbacks.on_interrupt()
             raise
         finally:
             self._guard.shared, self.together = False, None

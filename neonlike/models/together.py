@@ -92,6 +92,11 @@ class Together:
         """Stop all ranks if a callback of one has stopped it, or it was interrupted."""
         self.agreed(self._model.total_cost.copy())
 
+    def require_all(self) -> None:
+        """Wait until all ranks are interrupted, since they save together; a rank that is alone is found to wait."""
+        if not self._guard.agreed:
+            self._ranks.tell(None, "interrupt of a training")
+
     def end(self) -> None:
         """Let each rank have the running statistics and optimizer states of all."""
         complete(self._model)

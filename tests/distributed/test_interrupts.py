@@ -37,6 +37,7 @@ def test_interrupted_training_goes_on(count: int, tmp_path: Path) -> None:
 
 
 AGAIN = """
+import os
 import numpy as np
 from neonlike.backends import gen_backend
 be = gen_backend("cpu", batch_size=12, rng_seed=3)
@@ -64,13 +65,13 @@ def trained(error):
     data = ArrayIterator(rng.standard_normal((48, 100)).astype("f4"), rng.integers(0, 5, 48), nclass=5)
     hidden = Affine(400, GlorotUniform(), batch_norm=True, activation=Rectlin())
     model = Model([hidden, Affine(5, GlorotUniform(), activation=Softmax())])
-    callbacks = Callbacks(model, progress_bar=False)
+    callbacks = Callbacks(model, progress_bar=False, save_path="m.prm", serialize=10)
     callbacks.add_callback(Stops(error))
     for _ in range(1 + bool(error)):
         try:
             model.fit(data, GeneralizedCost(CrossEntropyMulti()), GradientDescentMomentum(0.1, 0.9), 4, callbacks)
         except (ValueError, KeyboardInterrupt) as caught:
-            assert caught is error
+            assert caught is error and os.path.exists("m.prm") == isinstance(error, KeyboardInterrupt)
     assert be.shard_optimizer and model.layers.layers[0].W.nbytes > 1 << 16
     return [model.layers.layers[0].W.get(), model.layers.layers[1].gmean.get()]
 
@@ -83,8 +84,8 @@ print("equal")
 """
 
 
-def test_training_goes_on_after_an_error_that_all_ranks_catch() -> None:
-    done = run_ranks(2, AGAIN, timeout=120)
+def test_training_goes_on_after_an_error_that_all_ranks_catch(tmp_path: Path) -> None:
+    done = run_ranks(2, AGAIN, folder=tmp_path, timeout=120)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "equal\n"
 
