@@ -83,6 +83,7 @@ def main(arguments: list[str] | None = None) -> bool:
 
     whole = train(args.epochs, **shown)
     with tempfile.TemporaryDirectory() as folder:
+        folder = NervanaObject.be.ranks.tell(folder)[0]  # of several ranks that of the first, which writes
         file = args.save_path or str(Path(folder) / "digits.prm")
         train(args.epochs, PressCtrlC(epoch=args.epochs // 2, minibatch=7), save_path=file, serialize=1, **shown)
         resumed = train(args.epochs, model_file=file, **shown)

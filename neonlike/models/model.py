@@ -233,10 +233,7 @@ class Model(Saved):
                 callbacks.on_train_end()
                 self._settle()
         except KeyboardInterrupt:
-            if self.together:
-                self.together.require_all()
-            if hasattr(callbacks, "on_interrupt"):
-                callbacks.on_interrupt()
+            self._save_interrupted(callbacks)
             raise
         finally:
             self._guard.shared, self.together = False, None
@@ -244,6 +241,12 @@ class Model(Saved):
                 self.epoch_index += 1
                 self._epoch_is_done = False
             self.progress.end(self)
+
+    def _save_interrupted(self, callbacks: Any) -> None:
+        if self.together:
+            self.together.require_all()
+        if hasattr(callbacks, "on_interrupt"):
+            callbacks.on_interrupt()
 
     def _check_fit(self, dataset: Any, cost: Any, optimizer: Any, num_epochs: Any, callbacks: Any) -> None:
         require(cost, ("initialize", "get_cost", "get_errors"), "cost", "GeneralizedCost(CrossEntropyMulti())")
