@@ -28,7 +28,7 @@ STEPS = {"mlp": 200, "digits": 200, "vgg": 12}
 RANKS = 2
 SPEEDUPS = {"vgg": 1.9, "mlp": 1.5}
 """Time of one rank divided by that of two, at least."""
-ROUNDS, QUICK_ROUNDS = 5, 2
+ROUNDS, QUICK_ROUNDS = 3, 1
 ONE, SEVERAL, THREADS, LAUNCHED = "1 rank", f"{RANKS} ranks", f"1 rank, {RANKS} threads", "mpiexec -n 1"
 TORCH, DDP = "torch, 1 thread", f"torch DDP, {RANKS} ranks"
 LAUNCH_TARGET = 1.02

@@ -293,7 +293,7 @@ class TestRanks:
         monkeypatch.setattr(argparser, "silence", lambda ranks: None)
         for rank in (1, 0):
             ranks = OneOf(rank, 2)
-            monkeypatch.setattr(ranks, "tell", lambda thing: [thing, None])
+            monkeypatch.setattr(ranks, "tell", lambda thing, what="": [thing, None])
             monkeypatch.setattr(argparser, "ranks_of", lambda distributed, ranks=ranks: ranks)
             args = parse("-l", str(tmp_path / f"{rank}.txt"), "-s", str(tmp_path / f"{rank}" / "m.p"))
             assert args.logfile == str(tmp_path / f"{rank}.txt") and args.log_thresh == 30 and args.serialize == 1
