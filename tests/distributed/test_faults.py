@@ -144,7 +144,7 @@ FULL = "raise ValueError('full')"
     [
         ("pass", "fit()", EVALUATES,
          "call N of the ranks, tell evaluation, in <string>:N, but rank 1 ended its program after call N"),
-        ("pass", "fit()", EVALUATES + "model.save_params('m.prm')", "number N, tell evaluation; rank 1: number N, tell"),
+        ("pass", "fit()", EVALUATES + "model.save_params('m.prm')", "number N, tell evaluation; rank 1: number N, te"),
         ("pass", "fit()", EVALUATES + "be.barrier()", "rank 0 waits in call N, tell evaluation, in <string>:N\n"
          "rank 1 waits in call N, barrier, in <string>:N"),
         (FULL, CATCHES, "be.barrier()", "rank 1 waits in call N, barrier, in <string>:N\n"),
