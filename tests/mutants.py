@@ -152,7 +152,8 @@ TESTS = {
         "tasks": "data: tasks",
         "images": "data: images image_folder captions",
         "downloads": "data: fetch",
-        "together": "distributed: random training faults waiting children interrupts models: together",
+        "together": "distributed: random training faults",
+        "waits": "distributed: waiting children faults interrupts models: together",
         "ranks": "data: ranks sharing models: few_samples distributed: first evaluation files",
         "conv": "backends/primitives/conv: few conv_calls backends/geometry: conv_geometry backends/primitives/conv: "
         "depthwise maps shapes winograd conv kernels",

@@ -18,6 +18,10 @@ def together(name: str, file: str, old: str, new: str) -> Mutant:
     return Mutant("together", name, file, old, new)
 
 
+def waits(name: str, file: str, old: str, new: str) -> Mutant:
+    return Mutant("waits", name, file, old, new)
+
+
 MUTANTS = (
     together("large gradients are not summed", GRADIENTS, "        for _, array in large:\n            self._ranks.reduce(array, self._op)\n", ""),
     together("small gradients are not written back", GRADIENTS, "            pack.write()\n", ""),
@@ -37,14 +41,14 @@ MUTANTS = (
     together("ranks that differ go on", AGREEMENT, "if other.get(name) != first[name]:", "if False:"),
     together("an error ends its rank alone", FAULTS, "        sys.excepthook = self._failed\n", ""),
     together("nobody looks for ranks that have left", FAULTS, "            self._thread.start()\n", "            pass\n"),
-    together("a rank that computes is taken to wait", WAITING, " or now - at > LONG_S / 2", ""),
-    together("equal calls are a standstill", WAITING, "+ len(left) < 2", "+ len(left) < 1"),
-    together("ranks that have left are waited for", WAITING, "self._heard.keys() | left.keys()", "self._heard.keys()"),
-    together("what ranks tell has no name", MPI, 'call = self.calls, f"tell {what}".rstrip()', 'call = self.calls, "tell"'),
-    together("gradients are sent twice", TOGETHER, 'if next(kind for kind in type(optimizer).__mro__ if "optimize" in vars(kind)) not in SUMMING:', "if True:"),
-    together("states of other ranks are lost after an error", TOGETHER, "        if self._model.ended_early:\n            complete(self._model)\n", ""),
-    together("a child takes itself for a rank", SETTINGS, "return 0 if child_of_rank() or not found else found[0]", "return found[0] if found else 0"),
-    together("an error before the start ends its rank alone", LAUNCH, "    faults.end_before_joining()\n", "    pass\n"),
+    waits("a rank that computes is taken to wait", WAITING, " or now - at > LONG_S / 2", ""),
+    waits("equal calls are a standstill", WAITING, "+ len(left) < 2", "+ len(left) < 1"),
+    waits("ranks that have left are waited for", WAITING, "self._heard.keys() | left.keys()", "self._heard.keys()"),
+    waits("what ranks tell has no name", MPI, 'call = self.calls, f"tell {what}".rstrip()', 'call = self.calls, "tell"'),
+    waits("gradients are sent twice", TOGETHER, 'if next(kind for kind in type(optimizer).__mro__ if "optimize" in vars(kind)) not in SUMMING:', "if True:"),
+    waits("states of other ranks are lost after an error", TOGETHER, "        if self._model.ended_early:\n            complete(self._model)\n", ""),
+    waits("a child takes itself for a rank", SETTINGS, "return 0 if child_of_rank() or not found else found[0]", "return found[0] if found else 0"),
+    waits("an error before the start ends its rank alone", LAUNCH, "    faults.end_before_joining()\n", "    pass\n"),
     together("all ranks have one dropout mask", RANDOM, "np.random.RandomState([int(self.rng.randint(1 << 31)), self.ranks.rank])", "np.random.RandomState([int(self.rng.randint(1 << 31)), 0])"),
     together("masks leave the ranks' generators apart", RANDOM, "[int(self.rng.randint(1 << 31)), self.ranks.rank]", "[int(self.rng.randint(1 << 31, size=1 + self.ranks.rank)[0]), self.ranks.rank]"),
     together("all ranks have one stream of rand", RANDOM, "        if self.ranks.rank:\n", "        if False:\n"),
