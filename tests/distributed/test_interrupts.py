@@ -118,7 +118,7 @@ READY = "open('ready', 'w').close()"
 def test_a_second_interrupt_ends_at_once(waits: tuple[float, ...], tmp_path: Path) -> None:
     slow = f"{READY}; import time; time.sleep(5)"  # on rank 1, which rank 0 waits for
     status, errors, took = interrupted(training(slow), tmp_path, waits)
-    assert status != 0
+    assert status != 0 or len(waits) == 2  # that of an mpiexec which ends itself, MPICH's may be 0
     assert took > 3 if len(waits) == 1 else took < 3, errors
 
 
