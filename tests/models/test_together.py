@@ -15,7 +15,10 @@ from neonlike.optimizers import Adam, GradientDescentMomentum, LossScaling, Mult
 from neonlike.transforms import SumSquared
 from tests.support.ranks import OneOf
 
-pytestmark = pytest.mark.engines("numpy", "c", batch_size=4)
+pytestmark = [
+    pytest.mark.engines("numpy", "c", batch_size=4),
+    pytest.mark.cpu_only("no other rank is there for NCCL"),
+]
 
 
 class Counted(OneOf):
