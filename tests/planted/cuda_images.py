@@ -52,8 +52,6 @@ MUTANTS = (
     pool("backward: gradient of l2 without the input", BACKWARD, "read ? result[l] * LOAD(x.v[l]) : (real)0;", "result[l];"),
     pool("backward: gradient of l2 in no window", BACKWARD, "read ? result[l] * LOAD(x.v[l]) : (real)0;", "result[l] * LOAD(x.v[l]);"),
     pool("vectors over the end of the images", GPU + "primitives/elements.py", "while innermost % length:", "while innermost % length > 2:"),
-    pool("a draft of other factors", GPU + "primitives/pool.py", "request.backward, request.alpha, request.beta,", "request.backward, request.beta,"),
-    pool("a draft of the other pass", GPU + "primitives/pool.py", "self.device, request.backward,", "self.device,"),
     pool("windows taken as whole", GPU + "primitives/pool.py", '"clipped"] = bool((layer.counts != layer.window).any())', '"clipped"] = False'),
     lrn("forward: window starts a channel late", LRN_FORWARD, "mine.first - HALF + j - 1,", "mine.first - HALF + j,"),
     lrn("forward: a row is read twice", LRN_FORWARD, "next = row_of(input, c + HALF + 1,", "next = row_of(input, c + HALF,"),

@@ -65,8 +65,6 @@ class PoolGeometry(MklSwitches):
     seen: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
     """``"input"``: the last input of ``fprop_pool``, for the backward pass of l2."""
     batches: dict[int, PoolGeometry] = field(default_factory=dict, compare=False, repr=False)
-    drafts: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
-    """Drafts of the programs of passes on a GPU."""
 
     flops: ClassVar[int] = 0
     dimF2: ClassVar[None] = None
@@ -87,8 +85,8 @@ class PoolGeometry(MklSwitches):
                 raise ShapeError(f"pool_layer: the window is larger than the padded input along the {axis}: {self}")
 
     def __getstate__(self) -> dict[str, Any]:
-        """Exclude the recorded tensor and drafts: copies and pickles of a model contain nothing of its backend."""
-        return {**self.__dict__, "seen": {}, "batches": {}, "drafts": {}}
+        """Exclude the recorded tensor: copies and pickles of a model do not contain those of its backend."""
+        return {**self.__dict__, "seen": {}, "batches": {}}
 
     def __str__(self) -> str:
         return self._words
@@ -105,7 +103,7 @@ class PoolGeometry(MklSwitches):
         if N == self.N:
             return self
         if N not in self.batches:
-            self.batches[N] = replace(self, N=N, seen={}, batches={}, drafts={})
+            self.batches[N] = replace(self, N=N, seen={}, batches={})
         return self.batches[N]
 
     # Sizes

@@ -22,7 +22,6 @@ from neonlike.kernels.codegen.emit import STORAGE
 from neonlike.kernels.cuda.fit import ALIGNMENT, divisors
 from neonlike.kernels.cuda.routine import CudaRoutine
 from neonlike.kernels.cuda.step import Place
-from neonlike.kernels.run.arrays import remember
 from neonlike.kernels.run.calls import KernelCall
 from neonlike.optree.dtypes import DType, compute_dtype
 
@@ -47,7 +46,7 @@ class PoolCuda(PoolFamily):
             return None
         with stored(O, request.beta != 0) as out, _numbers_to_write(request.geometry, argmax) as where:
             make = _Maker(self.device, request, I.dtype, None if where is None else where.dtype)
-            return device_call(make, (plain(I), out, where))
+            return device_call(make.forward, (plain(I), out, where))
 
     def _bprop_pool(self, request: PoolPass, I: Any, O: Any, argmax: Any, inputs: Any) -> KernelCall | None:
         if not request.geometry.sizeO:
@@ -56,7 +55,7 @@ class PoolCuda(PoolFamily):
         values = None if inputs is None else plain(inputs)
         with stored(O, request.beta != 0) as delta:
             make = _Maker(self.device, request, I.dtype, None if where is None else where.dtype)
-            return device_call(make, (plain(I), delta, where, values))
+            return device_call(make.backward, (plain(I), delta, where, values))
 
     def _pool_workspace(self, request: PoolPass) -> int:
         """Bytes of l2's gradient, for the error over the norm of each window; 0 for others."""
@@ -69,15 +68,6 @@ class _Maker:
     def __init__(self, device: Any, request: PoolPass, dtype: DType, number: DType | None) -> None:
         self.device, self.request, self.dtype, self.number = device, request, dtype, number
         self.layer = request.geometry
-
-    def __call__(self, aligned: bool) -> Draft:
-        """The draft of the pass; its geometry keeps it for later calls."""
-        request, drafts = self.request, self.layer.drafts
-        key = self.device, request.backward, request.alpha, request.beta, self.dtype, self.number, aligned
-        found: Draft | None = drafts.get(key)
-        if found is None:
-            found = remember(drafts, key, self.backward(aligned) if request.backward else self.forward(aligned))
-        return found
 
     def forward(self, aligned: bool) -> Draft:
         """The forward pass on tensors (input, output, positions)."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import numpy as np
 import pytest
 
-from neonlike.backends.gpu.primitives import elements, pool
-from neonlike.backends.gpu.primitives.calls import Draft
+from neonlike.backends.gpu.primitives import elements
 from neonlike.backends.primitives.pooling.family import PoolFamily, PoolPass
 from tests.support.engines import have_programs
 from tests.support.gpu.cuda_backends import gpu  # noqa: F401  (a fixture)
@@ -98,30 +96,3 @@ def test_a_call_like_one_before_is_repeated(gpu: Any, monkeypatch: pytest.Monkey
         patched.setattr(gpu, "_run_primitive", None)
         for start in (0, 1, 2):
             np.testing.assert_array_equal(*run(start))
-
-
-@pytest.mark.parametrize("op", OPS)
-def test_a_pass_is_drafted_once(gpu: Any, op: str, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
-    """Also where no extension repeats calls; other factors and copies of a layer have their own drafts."""
-    made: list[Draft] = []
-    monkeypatch.setattr(pool, "Draft", lambda device: made.append(Draft(device)) or made[-1])
-    layer = gpu.pool_layer(np.float32, op, 4, **STRIDED)
-    x = gpu.array(np.arange(1.0, 1 + layer.sizeI).reshape(layer.dimI))
-    y, where, delta = gpu.empty(layer.dimO), gpu.empty(layer.dimO, dtype=np.uint8), gpu.empty(layer.dimI)
-
-    def passes(layer: Any, alpha: float) -> tuple[Any, Any]:
-        gpu.executor.replay.clear()
-        gpu.fprop_pool(layer, x, y, where, alpha=alpha)
-        gpu.bprop_pool(layer, y, delta, where, inputs=x if op == "l2" else None)
-        return y.get(), delta.get()
-
-    first = passes(layer, 1.0)
-    for got, wanted in zip(passes(layer, 1.0), first):
-        np.testing.assert_array_equal(got, wanted)
-    assert len(made) == 2
-    np.testing.assert_allclose(passes(layer, 0.5)[0], first[0] / 2)
-    assert len(made) == 3
-    copied = copy.deepcopy(layer)
-    assert layer.drafts and not copied.drafts
-    passes(copied, 1.0)
-    assert len(made) == 5
