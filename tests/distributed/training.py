@@ -28,7 +28,8 @@ from neonlike.transforms import CrossEntropyMulti, Logistic, Rectlin, Softmax, T
 BATCH, EPOCHS, SAMPLES = 12, 4, 58
 CLASSES = 5
 
-be = gen_backend(os.environ.get("RANKS_BACKEND", "cpu"), batch_size=BATCH, rng_seed=3)
+be: Any = None
+"""The backend; there is none in a test that imports this."""
 rng = np.random.default_rng(7)
 
 
@@ -126,7 +127,7 @@ def lstm() -> dict[str, np.ndarray]:
     model = Model(network)
     cost, optimizer = GeneralizedCost(CrossEntropyMulti()), GradientDescentMomentum(0.1, 0.9)
     model.initialize((features, steps), cost)
-    share = slice(be.rank * be.bsz, (be.rank + 1) * be.bsz)
+    share = be.own_columns
     for _ in range(20):
         x = rng.standard_normal((features, steps, BATCH)).astype("f4")[:, :, share].reshape(features, -1)
         t = np.eye(CLASSES, dtype="f4")[:, rng.integers(0, CLASSES, BATCH)][:, share]
@@ -142,7 +143,7 @@ def variables() -> dict[str, np.ndarray]:
     """A program's own loop over variables."""
     weights = [ag.param(be.rank + 0.3 * rng.standard_normal(shape)) for shape in ((5, 16), (1, 16), (16, 1))]
     together = distributed.Synchronised(weights)
-    share = slice(be.rank * be.bsz, (be.rank + 1) * be.bsz)
+    share = be.own_columns
     losses = []
     for _ in range(20):
         x, t = rng.standard_normal((BATCH, 5))[share], rng.standard_normal((BATCH, 1))[share]
@@ -196,6 +197,7 @@ def _collectives() -> int:
 
 
 if __name__ == "__main__":
+    be = gen_backend(os.environ.get("RANKS_BACKEND", "cpu"), batch_size=BATCH, rng_seed=3)
     *chosen, path = sys.argv[1:]
     results = dict(_named(chosen or list(TRAININGS)))
     same = be.ranks.tell({key: values.tobytes() for key, values in results.items()})
