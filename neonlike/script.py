@@ -12,7 +12,7 @@ from neonlike.backends import gen_backend
 from neonlike.callbacks import Callbacks
 from neonlike.checks import shown
 from neonlike.errors import ArgumentError, NeonlikeError
-from neonlike.experiments.argparser import NeonArgparser, bench_mode, check_rounding, mpi_mode
+from neonlike.experiments.argparser import NeonArgparser, backend_options, check_rounding
 from neonlike.experiments.yaml_parse import create_objects, load_yaml
 from neonlike.models import Model
 from neonlike.nervanaobject import get_args
@@ -82,18 +82,7 @@ def _is_data_set(thing: Any) -> bool:
 
 def train(args: Namespace, root: dict[str, Any]) -> Model:
     """Build and train the model that the file describes."""
-    gen_backend(
-        backend=args.backend,
-        rng_seed=args.rng_seed,
-        device_id=args.device_id,
-        batch_size=args.batch_size,
-        datatype=args.datatype,
-        max_devices=args.max_devices,
-        compat_mode=args.compat_mode,
-        stochastic_round=args.rounding,
-        distributed=mpi_mode(args),
-        **bench_mode(args),
-    )
+    gen_backend(stochastic_round=args.rounding, **backend_options(args))
     if args.verbose >= TALKATIVE:
         display_platform_information()
         display_cpu_information()

@@ -6,7 +6,6 @@ Before a rank has joined the others, :func:`end_before_joining` sees its errors;
 from __future__ import annotations
 
 import atexit
-import io
 import os
 import signal
 import sys
@@ -178,18 +177,6 @@ def watch(ranks: Any, mpi: Any, ends: bool) -> None:
     Watch(ranks, mpi, ends).start()
 
 
-class _Nowhere(io.TextIOBase):
-    """A text stream that drops what is written to it."""
-
-    def write(self, text: str) -> int:
-        """Drop ``text``."""
-        return len(text)
-
-    def writable(self) -> bool:
-        """Text is taken."""
-        return True
-
-
 def mute() -> None:
     """Drop what this process prints from now on; its errors are still shown."""
-    sys.stdout = _Nowhere()
+    sys.stdout = open(os.devnull, "w", encoding="utf-8")

@@ -94,8 +94,8 @@ def _by_dtype(tensors: Sequence[Any]) -> dict[np.dtype[Any], list[Any]]:
 
 
 def _is_message(tensor: Any, dtype: np.dtype[Any]) -> bool:
-    fits = tensor.dtype == dtype and (not tensor.live_host or np.asarray(tensor).flags.c_contiguous)
-    return fits and tensor.nbytes >= LARGE_BYTES
+    fits = tensor.dtype == dtype and (tensor.is_contiguous or not tensor.live_host)  # a copy is contiguous
+    return bool(fits and tensor.nbytes >= LARGE_BYTES)
 
 
 def _host(tensor: Any) -> npt.NDArray[Any]:

@@ -213,7 +213,7 @@ class NeonArgparser(configargparse.ArgumentParser):  # type: ignore[misc]
         parsed.compat_mode = "caffe" if parsed.caffe else None
         parsed.datatype = DATATYPES.get(parsed.datatype, parsed.datatype)
         parsed.manifest = _parse_manifest(parsed.manifest)
-        ranks = ranks_of(mpi_mode(parsed))
+        ranks = ranks_of(_mpi_mode(parsed))
         if ranks.size > 1:
             silence(ranks)
         _set_up_log(parsed, ranks)
@@ -224,17 +224,7 @@ class NeonArgparser(configargparse.ArgumentParser):  # type: ignore[misc]
         instead_of_training(asked if parsed.profile else None)
         self.args = parsed
         if gen_be:
-            gen_backend(
-                backend=parsed.backend,
-                rng_seed=parsed.rng_seed,
-                device_id=parsed.device_id,
-                batch_size=parsed.batch_size,
-                datatype=parsed.datatype,
-                max_devices=parsed.max_devices,
-                compat_mode=parsed.compat_mode,
-                distributed=mpi_mode(parsed),
-                **bench_mode(parsed),
-            )
+            gen_backend(**backend_options(parsed))
         return parsed
 
 
@@ -246,13 +236,15 @@ def _opened(path: str) -> IO[str]:
         raise ArgumentTypeError(f"cannot open {path!r}: {error.strerror}") from error
 
 
-def bench_mode(parsed: Namespace) -> dict[str, Any]:
-    """Arguments of ``gen_backend`` for ``--bench``."""
+def backend_options(parsed: Namespace) -> dict[str, Any]:
+    """The arguments of ``gen_backend`` that options of the command line stand for, but stochastic rounding."""
+    names = ("backend", "rng_seed", "device_id", "batch_size", "datatype", "max_devices", "compat_mode")
     report = getattr(parsed, "bench_report", None)  # a script's own --bench replaces ours
-    return {"bench": report} if report else {}
+    bench = {"bench": report} if report else {}
+    return {**{name: getattr(parsed, name) for name in names}, "distributed": _mpi_mode(parsed), **bench}
 
 
-def mpi_mode(parsed: Namespace) -> bool | None:
+def _mpi_mode(parsed: Namespace) -> bool | None:
     """Argument ``distributed`` of ``gen_backend`` for ``--mpi``."""
     asked = getattr(parsed, "distributed", None)  # a script's own --mpi replaces ours
     return asked if isinstance(asked, bool) else None

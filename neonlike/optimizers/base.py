@@ -163,14 +163,12 @@ class Optimizer(NervanaObject):
             self._update(group, epoch, known)
             return
         exchange = self._exchange_of(group)
-        grads = [grad for (_, grad), _ in group]
-        with be.bench_measure("gradients summed over ranks", [g.shape for g in grads], sum(g.nbytes for g in grads)):
+        with be.bench_measure("gradients summed over ranks", *exchange.summed):
             exchange.before()
         self._shards = exchange.shards
         self._update(group, epoch, known)
-        if params := [shard.param for shard in exchange.shards.values()]:
-            nbytes = sum(param.nbytes for param in params)
-            with be.bench_measure("updated rows sent to ranks", [param.shape for param in params], nbytes):
+        if exchange.shards:
+            with be.bench_measure("updated rows sent to ranks", *exchange.sent):
                 exchange.after()
 
     def _exchange_of(self, group: Group) -> Exchange:
@@ -311,20 +309,25 @@ class Optimizer(NervanaObject):
             return 1.0
         if clip_norm < 0:  # the factor would be negative: steps uphill
             raise ArgumentError(f"{self.classnm}: gradient_clip_norm={clip_norm}; expected a positive number, or None")
-        own = [entry for entry in param_list if id(entry[0][1]) in self._shards]
-        norm = self._norm(own) if own else 0.0
-        if own:
-            squares = np.array([norm**2])
-            self.be.ranks.reduce(squares)
-            norm = math.sqrt(squares[0])
-            param_list = [entry for entry in param_list if id(entry[0][1]) not in self._shards]
-        if param_list:
-            norm = math.hypot(norm, self._norm(param_list))
+        norm = self._norm_over_ranks(param_list) if self._shards else self._norm(param_list)
         return float(clip_norm / max(norm, clip_norm))
+
+    def _norm_over_ranks(self, param_list: Sequence[Parameter]) -> float:
+        """As :meth:`_norm`, of parameters of which the ranks update rows each, and others."""
+        by_rows: list[Parameter] = []
+        whole: list[Parameter] = []
+        for entry in param_list:
+            (by_rows if id(entry[0][1]) in self._shards else whole).append(entry)
+        if not by_rows:
+            return self._norm(whole)
+        squares = np.array([self._norm(by_rows) ** 2])
+        self.be.ranks.reduce(squares)
+        norm = math.sqrt(squares[0])
+        return math.hypot(norm, self._norm(whole)) if whole else norm
 
     def _norm(self, param_list: Sequence[Parameter]) -> float:
         """The norm of the mean gradient of parameters; of shared ones, of this rank's rows."""
-        entries = self._own(param_list)
+        entries = self._own(param_list) if self._shards else param_list
         key = (*self._situation(), self._scale, tuple(id(grad) for (_, grad), _ in entries))
         norm = self._norms.get(key)
         if norm is None:

@@ -73,12 +73,15 @@ class Exchange:
     ----------
     shards : dict
         Id of a gradient -> :class:`Shard`.
+    summed, sent : tuple
+        Shapes and bytes of all gradients, and of the parameters of shards.
     """
 
     def __init__(self, ranks: Ranks, pairs: Sequence[tuple[Any, Any]], shared: bool) -> None:
         large = [pair for pair in pairs if shared and can_be_shared(*pair, ranks.size)]
         self.shards = {id(grad): Shard(ranks, param, grad) for param, grad in large}
         self._sum = RankSum(ranks, [grad for _, grad in pairs if id(grad) not in self.shards])
+        self.summed, self.sent = _extent([grad for _, grad in pairs]), _extent([param for param, _ in large])
 
     def before(self) -> None:
         """Sum the gradients, those of shards as far as this rank needs them."""
@@ -90,6 +93,11 @@ class Exchange:
         """Give all ranks the updated rows."""
         for shard in self.shards.values():
             shard.gather()
+
+
+def _extent(tensors: Sequence[Any]) -> tuple[list[Any], int]:
+    """Shapes of tensors, and their bytes together."""
+    return [tensor.shape for tensor in tensors], sum(tensor.nbytes for tensor in tensors)
 
 
 def row_bounds(tensor: Any, ranks: int) -> list[int]:

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -39,7 +38,7 @@ from neonlike.models import Model
 from neonlike.optimizers import Adam, GradientDescentMomentum, RMSProp
 from neonlike.transforms import CrossEntropyMulti, Explin, Logistic, Rectlin, Softmax, Swish, Tanh
 from tests.fuzz.graphs import cannot_repeat
-from tests.fuzz.workers import Findings, spread
+from tests.fuzz.workers import Findings, named, report, spread
 
 N, CLASSES, STEPS = 4, 3, 32
 OPTIMIZERS: tuple[Callable[[], Any], ...] = (
@@ -315,13 +314,7 @@ def work(first: int, step: int, last: int) -> int:
     be = gen_backend("cpu", batch_size=N, rng_seed=1)
     fastpath.build()
     fastpath.request(be.executor.replay.adopt)
-    for seed in range(first, last, step):
-        print(json.dumps({"begin": seed}), flush=True)
-        try:
-            print(json.dumps({"repeated": check(be, seed)}), flush=True)
-        except Exception as error:
-            print(json.dumps({"failure": f"{type(error).__name__}: {error}"}), flush=True)
-    return 0
+    return report(range(first, last, step), lambda seed: {"repeated": check(be, seed)}, named)
 
 
 def fuzz(count: int, first: int, workers: int, variables: dict[str, str]) -> int:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import json
 import os
 import sys
 import weakref
@@ -31,7 +30,7 @@ from neonlike.optree.dtypes import BFLOAT16, bfloat16
 from neonlike.transforms import Logistic, Rectlin, Tanh
 from tests.fuzz.bounds_axes import NARROW_SUMS
 from tests.fuzz.check import ENGINES, Complaints, environment, make_backend, threads_chosen
-from tests.fuzz.workers import spread
+from tests.fuzz.workers import named, report, spread
 from tests.support.engines import ON_GPU
 from tests.support.float64.conv_loops import random_sizes
 
@@ -347,13 +346,7 @@ def three_maps() -> None:
 def work(first: int, step: int, last: int) -> int:
     """A worker: seeds first, first + step, ... below last; one line of JSON for each."""
     calls = Calls()
-    for seed in range(first, last, step):
-        print(json.dumps({"begin": seed}), flush=True)
-        try:
-            print(json.dumps({"name": calls.check(seed)}), flush=True)
-        except Exception as error:
-            print(json.dumps({"failure": f"{type(error).__name__}: {error}"}), flush=True)
-    return 0
+    return report(range(first, last, step), lambda seed: {"name": calls.check(seed)}, named)
 
 
 def seeds(count: int, first: int, case: str | None = None) -> range:

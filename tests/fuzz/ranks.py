@@ -17,13 +17,14 @@ import time
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from neonlike.util.persist import load_obj
 from tests import ROOT
 from tests.fuzz.ranks_program import FAULTS, OF_RANK_0, PLACES, Fault
-from tests.fuzz.workers import Findings, spread
+from tests.fuzz.workers import Findings, report, spread
 from tests.support.ranks import MPIEXEC, rank_environment
 
 CTRL_C = "Ctrl-C"
@@ -147,14 +148,12 @@ def check(seed: int) -> tuple[float, bool]:
 
 def work(first: int, step: int, last: int) -> int:
     """A worker: faults first, first + step, ... below last; one line of JSON for each."""
-    for seed in range(first, last, step):
-        print(json.dumps({"begin": seed}), flush=True)
-        try:
-            took, resumed = check(seed)
-            print(json.dumps({"seconds": round(took, 1), "resumed": resumed}), flush=True)
-        except Exception as error:
-            print(json.dumps({"failure": str(error)}), flush=True)
-    return 0
+
+    def found(seed: int) -> dict[str, Any]:
+        took, resumed = check(seed)
+        return {"seconds": round(took, 1), "resumed": resumed}
+
+    return report(range(first, last, step), found)
 
 
 def fuzz(count: int, first: int, workers: int, variables: dict[str, str]) -> int:

@@ -7,7 +7,6 @@ and have recorded, and where both random streams are. A seed is all that a progr
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Callable
 from copy import deepcopy
@@ -25,7 +24,7 @@ from neonlike.layers import GeneralizedCost, Linear
 from neonlike.models import Model
 from neonlike.optimizers import GradientDescentMomentum
 from neonlike.transforms import SumSquared
-from tests.fuzz.workers import Findings, spread
+from tests.fuzz.workers import Findings, report, spread
 
 NIN, NOUT, RATE, MOMENTUM = 3, 2, 0.05, 0.5
 BATCHES = (2, 3, 4, 6)
@@ -346,13 +345,7 @@ def check(seed: int) -> int:
 
 def work(first: int, step: int, last: int) -> int:
     """A worker: programs first, first + step, ... below last; one line of JSON for each."""
-    for seed in range(first, last, step):
-        print(json.dumps({"begin": seed}), flush=True)
-        try:
-            print(json.dumps({"steps": check(seed)}), flush=True)
-        except Exception as error:
-            print(json.dumps({"failure": str(error)}), flush=True)
-    return 0
+    return report(range(first, last, step), lambda seed: {"steps": check(seed)})
 
 
 def fuzz(count: int, first: int, workers: int, variables: dict[str, str]) -> int:

@@ -19,6 +19,25 @@ MOST_FAILURES = 10
 """After which no more is asked for."""
 
 
+def report(seeds: range, check: Callable[[int], dict[str, Any]], text: Callable[[Exception], str] = str) -> int:
+    """Go through ``seeds`` as a worker: a line of JSON that a seed begins, then what ``check`` found, or its failure.
+
+    ``text`` says what is told of an exception. Returns the exit status.
+    """
+    for seed in seeds:
+        print(json.dumps({"begin": seed}), flush=True)
+        try:
+            print(json.dumps(check(seed)), flush=True)
+        except Exception as error:
+            print(json.dumps({"failure": text(error)}), flush=True)
+    return 0
+
+
+def named(error: Exception) -> str:
+    """The class of an exception, and its message."""
+    return f"{type(error).__name__}: {error}"
+
+
 class Findings:
     """Findings of workers for seeds of one kind: failures, printed at once, and numbers, which are added.
 

@@ -1,7 +1,7 @@
 """Batch normalisation by the statistics of all ranks: what ``family.py`` computes while ``be.sync_batchnorm`` is set.
 
 Each rank has rows of M elements; those of all ranks together have M times the number of ranks. Rows of one value, sums
-and means, are exchanged, twice forward and once backward.
+and means, are exchanged by two messages forward and one backward.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from neonlike.backends.primitives.batchnorm.definition import BatchNormBackward, BatchNormForward
+from neonlike.distributed.gradients import RankSum
 from neonlike.errors import ArgumentError
 from neonlike.optree.arrange import reshape
 
@@ -51,8 +52,7 @@ def backward(be: Any, request: BatchNormBackward, tensors: tuple[Any, ...]) -> N
     for gradient, found in zip((grad_gamma, grad_beta), sums):
         new = request.alpha_param * reshape(found, gradient.shape)
         gradient[:] = new + request.beta_param * gradient if request.beta_param else new
-    for found in sums:
-        be.allreduce(found, "mean")
+    RankSum(be.ranks, sums, mean=True)()
     slope = reshape(gamma, (rows, 1)) / deviation * (error - (normal * sums[0] + sums[1]) / count)
     slope = reshape(request.alpha_data * slope, out.shape)
     out[:] = slope + request.beta_data * out if request.beta_data else slope
