@@ -27,11 +27,13 @@ class Conv:
     stride: int = 1
     norm: bool = False
     relu: bool = True
+    padding: int | None = None
+    """Another padding than that."""
 
     @property
     def pad(self) -> int:
         """Rows and columns of zeros on each side."""
-        return self.window // 2
+        return self.window // 2 if self.padding is None else self.padding
 
 
 @dataclass(frozen=True)

@@ -171,3 +171,45 @@ def draw_bars(names: Sequence[str], bars: Iterable[list[tuple[str, float]]], pee
         axes.barh(0, 0, color=COLORS[who], label=name)
     axes.legend(fontsize="x-small", frameon=False)
     save(made, path)
+
+
+# Efficiency -----------------------------------------------------------------------------------------------------
+
+
+def draw_efficiency(curves: Sequence[Any], record: Record, path: Path) -> None:
+    """Draw efficiency over ranks, a column of panels for each network and a row for each speed of the machines.
+
+    Parameters
+    ----------
+    curves : sequence of scaling.Curve
+    record : Record
+        The run, for the heading.
+    path : Path
+    """
+    networks, speeds, titles = (
+        list(dict.fromkeys(getattr(curve, name) for curve in curves)) for name in ("network", "faster", "interconnect")
+    )
+    made = figure(1.2 + 2.9 * len(networks), 1.5 + 2.5 * len(speeds))
+    grid = made.subplots(len(speeds), len(networks), sharex=True, sharey=True, squeeze=False)
+    colors = dict(zip(titles, cycle(MARKS)))
+    for curve in curves:
+        axes = grid[speeds.index(curve.faster)][networks.index(curve.network)]
+        color, label = colors[curve.interconnect], curve.interconnect
+        axes.plot(*zip(*curve.overlapped.items()), color=color, marker="o", markersize=2.5, linewidth=1.4, label=label)
+        axes.plot(*zip(*curve.without.items()), color=color, linestyle="--", linewidth=1.0)
+        machines = "as this one" if curve.faster == 1 else f"{curve.faster} times as fast"
+        axes.set_title(f"{curve.network}, N = {curve.batch}, machines {machines}", fontsize="small")
+    for axes in grid.flat:
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
+        axes.set_ylim(0, 1.05)
+        axes.tick_params(labelsize="x-small")
+        axes.grid(alpha=0.25, linewidth=0.6)
+    for axes in grid[-1]:
+        axes.set_xlabel("machines", fontsize="small")
+    _common_legend(made)
+    made.supylabel("predicted efficiency: gradients summed during backward (dashed: after it)", fontsize="small")
+    processor = record.machine.get("processor", "")
+    made.suptitle(f"{record.subject}: weak scaling by a model; {processor}", fontsize="medium")
+    save(made, path)

@@ -1,7 +1,8 @@
-"""Training steps of one network on one of several ranks, for ``ranks.py``; rank 0 prints the median time as JSON.
+"""Training steps of one network on one of several ranks, for ``scaling.py``; rank 0 prints the median time as JSON.
 
-``_rank_steps.py WAY NETWORK STEPS``, with the way ``ours``, started by mpiexec or alone, or ``torch``, which finds the
-other ranks by the variables RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT.
+``_rank_steps.py WAY NETWORK BATCH STEPS WARM``, with the ways ``ours``, started by mpiexec or alone; ``apart``, ours
+where no rank knows of another; and ``torch``, which finds the other ranks by the variables RANK, WORLD_SIZE,
+MASTER_ADDR and MASTER_PORT. BATCH is that of all ranks together that know of each other.
 """
 
 from __future__ import annotations
@@ -16,18 +17,19 @@ from dataclasses import replace
 from typing import Any
 
 from _nets import NETS, Net
+from _scaling_nets import LARGE
 
 Step = Callable[[], object]
 
 
-def ours(net: Net) -> tuple[Step, Callable[[], None], bool]:
+def ours(net: Net, distributed: bool | None = None) -> tuple[Step, Callable[[], None], bool]:
     """A step as ``Model.fit`` makes it; what waits for all ranks; whether this one is the first."""
     from _nets_ours import Training
 
     from neonlike.backends import gen_backend
     from neonlike.models.together import Together
 
-    be = gen_backend("cpu", rng_seed=0, batch_size=net.N)
+    be = gen_backend("cpu", rng_seed=0, batch_size=net.N, distributed=distributed)
     training = Training(be, replace(net, N=be.bsz))
     model = training.model
     together = Together.of(model, model._guard)
@@ -39,6 +41,11 @@ def ours(net: Net) -> tuple[Step, Callable[[], None], bool]:
             together.agreed(cost)
 
     return step, be.barrier, be.rank == 0
+
+
+def apart(net: Net) -> tuple[Step, Callable[[], None], bool]:
+    """Our step in a process that shares the machine with others, and nothing else."""
+    return ours(net, distributed=False)
 
 
 def theirs(net: Net) -> tuple[Step, Callable[[], None], bool]:
@@ -58,10 +65,11 @@ def theirs(net: Net) -> tuple[Step, Callable[[], None], bool]:
     return training.step, dist.barrier if ranks > 1 else lambda: None, os.environ.get("RANK", "0") == "0"
 
 
-def main(way: str, name: str, steps: int) -> None:
+def main(way: str, name: str, batch: int, steps: int, warm: int) -> None:
     """Measure and print."""
-    step, wait, is_first = {"ours": ours, "torch": theirs}[way](NETS[name])
-    for _ in range(max(5, steps // 4)):
+    net = replace((NETS | LARGE)[name], N=batch)
+    step, wait, is_first = {"ours": ours, "apart": apart, "torch": theirs}[way](net)
+    for _ in range(warm):
         step()
     took = []
     for _ in range(steps):
@@ -74,4 +82,4 @@ def main(way: str, name: str, steps: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    main(sys.argv[1], sys.argv[2], *map(int, sys.argv[3:]))

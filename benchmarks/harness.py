@@ -369,10 +369,10 @@ class Session(Record):
             )
         if self.options.json:
             _report.write_json(self, self.options.json)
-        if self.options.picture:
-            self.form.draw(self, self.options.picture)
         if self.options.results:
             self.write_results()
+        if self.options.picture:  # last: without matplotlib it ends the program
+            self.form.draw(self, self.options.picture)
         wrong = [f"{r.case} at {r.size}, {r.contender}: {r.note}" for r in [*self.results, *self.beside] if r.wrong]
         for line in wrong:
             print(line, file=sys.stderr)

@@ -61,6 +61,7 @@ from tests.planted import (
     rest,
     rnn,
     roi,
+    scaling,
     short_rows,
     training,
     unsigned,
@@ -74,7 +75,7 @@ MUTANTS = tuple(
         roi, lrn, batchnorm, pool, rnn, recurrent, rest, lazy, layers, conv, containers, training, data, described,
         cuda_base, cuda_rest, cuda_dispatch, cuda_engine, cuda_folds, cuda_rnn, cuda_conv, cuda_images, blueprints,
         repeating, attention, autograd, replays, basics, short_rows, contraction, ranks,
-        far_from_zero, unsigned, nccl,
+        far_from_zero, unsigned, nccl, scaling,
     )
     for row in table.MUTANTS
 )
@@ -155,6 +156,7 @@ TESTS = {
         "together": "distributed: random training faults",
         "waits": "distributed: waiting children faults interrupts models: together",
         "ranks": "data: ranks sharing models: few_samples distributed: first evaluation files",
+        "scaling": "benchmarks: scaling",
         "conv": "backends/primitives/conv: few conv_calls backends/geometry: conv_geometry backends/primitives/conv: "
         "depthwise maps shapes winograd conv kernels",
         "conv_cuda": "backends/gpu/primitives/conv: conv",
@@ -201,10 +203,10 @@ def title(mutant: Mutant) -> str:
 
 @contextmanager
 def private_copy() -> Iterator[Path]:
-    """A folder with the package, its tests and, unless NEONLIKE_CACHE_DIR is set, a cache of kernels of its own."""
+    """A folder with package, tests, benchmarks and, unless NEONLIKE_CACHE_DIR is set, a cache of kernels of its own."""
     with tempfile.TemporaryDirectory(prefix="neonlike-mutants-") as name:
         folder, skipped = Path(name), shutil.ignore_patterns("__pycache__", ".hypothesis")
-        for part in ("neonlike", "tests"):
+        for part in ("neonlike", "tests", "benchmarks"):
             shutil.copytree(ROOT / part, folder / part, ignore=skipped)
         shutil.copy2(ROOT / "pyproject.toml", folder)
         yield folder

@@ -179,4 +179,5 @@ def watch(ranks: Any, mpi: Any, ends: bool) -> None:
 
 def mute() -> None:
     """Drop what this process prints from now on; its errors are still shown."""
-    sys.stdout = open(os.devnull, "w", encoding="utf-8")
+    nowhere = os.open(os.devnull, os.O_WRONLY)  # open to the end, as stdout is: Python would warn of a file left open
+    sys.stdout = open(nowhere, "w", encoding="utf-8", closefd=False)

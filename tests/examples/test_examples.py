@@ -22,17 +22,18 @@ from neonlike.transforms import Misclassification
 from tests import ROOT
 from tests.support.engines import ON_GPU, ready
 from tests.support.example_scripts import example_script
+from tests.support.ranks import MPIEXEC, rank_environment
 
 
-def run_example(name: str, *arguments: str) -> str:
+def run_example(name: str, *arguments: str, ranks: int = 1) -> str:
     """Output of an example, which must not complain."""
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error"}
+    launcher = [str(MPIEXEC), "-n", str(ranks)] if ranks > 1 else []
     result = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / name), *arguments],
+        [*launcher, sys.executable, str(ROOT / "examples" / name), *arguments],
         capture_output=True,
         text=True,
         encoding="utf-8",
-        env=environment,
+        env=(rank_environment() if ranks > 1 else os.environ | {"PYTHONPATH": str(ROOT)}) | {"PYTHONWARNINGS": "error"},
         timeout=120,
     )
     assert result.returncode == 0, result.stderr
@@ -168,6 +169,23 @@ def test_a_character_lstm_learns_and_its_kernels_are_reported(tmp_path: Path) ->
     cost, guess = map(float, found.groups())
     assert cost < 2.4 and 2.1 < guess < 2.2, result
     assert len(result.split("\n\n")[-1].rstrip("\n")) >= 40, result
+
+
+def test_ranks_share_digits_and_read_them_as_one_process() -> None:
+    """Rank 0 alone prints, and counts all images once: 359, in six batches, of which the last has 39."""
+    alone, together = (
+        run_example("distributed_digits.py", "-b", "cpu", "--no_progress_bar", ranks=ranks) for ranks in (1, 2)
+    )
+    share, by_hand, accuracy = together.splitlines()
+    assert share == "2 ranks; of each batch of 64, rank 0 has images 0 to 31, rank 1 has images 32 to 63"
+    found = re.fullmatch(r"Counted by hand: (\d+) \+ (\d+) = (\d+) of 359 test images right", by_hand)
+    assert found is not None, by_hand
+    first, second, right = map(int, found.groups())
+    assert first + second == right and 150 < first <= 5 * 32 + 32 and 120 < second <= 5 * 32 + 7
+    assert accuracy == f"Accuracy on the 359 test images: {right / 359:.1%}"
+    of_one = re.search(r"Counted by hand: (\d+) = \1 of 359 test images right", alone)
+    assert alone.startswith("1 rank; of each batch of 64, rank 0 has images 0 to 63\n") and of_one is not None
+    assert right > 0.93 * 359 and abs(right - int(of_one[1])) <= 4, (alone, together)
 
 
 @pytest.fixture
