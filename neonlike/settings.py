@@ -187,7 +187,8 @@ NCCL: Setting[str] = Setting(
 )  # fmt: skip
 PRODUCT_PRECISION = Setting(
     "NEONLIKE_PRODUCT_PRECISION", "float32, tf32 or bfloat16", "float32",
-    "type to which the GPU may round factors of float32 products; see docs/gpu.md", _one_of(*PRECISIONS), "float32",
+    "type to which factors of float32 products may be rounded; tf32 on a GPU alone; see docs/precision.md",
+    _one_of(*PRECISIONS), "float32",
 )  # fmt: skip
 GPU_CONV = Setting(
     "NEONLIKE_GPU_CONV", "auto, columns, implicit or winograd", "auto",

@@ -53,6 +53,7 @@ from tests.planted import (
     lazy,
     lrn,
     nccl,
+    pairs,
     pool,
     ranks,
     recurrent,
@@ -74,7 +75,7 @@ MUTANTS = tuple(
     for table in (
         roi, lrn, batchnorm, pool, rnn, recurrent, rest, lazy, layers, conv, containers, training, data, described,
         cuda_base, cuda_rest, cuda_dispatch, cuda_engine, cuda_folds, cuda_rnn, cuda_conv, cuda_images, blueprints,
-        repeating, attention, autograd, replays, basics, short_rows, contraction, ranks,
+        repeating, attention, autograd, replays, basics, short_rows, contraction, ranks, pairs,
         far_from_zero, unsigned, nccl, scaling,
     )
     for row in table.MUTANTS
@@ -165,6 +166,7 @@ TESTS = {
         "blueprints": "layers/blueprint: blueprints errors networks recurrent",
         "containers": "layers/container: tree merge merge_streams sequential",
         "short_rows": "kernels/c: short_rows",
+        "pairs": "kernels/c: pairs backends/primitives/conv: pairs",
         "contraction": "optree: contraction",
         "kinds": "fuzz: fuzz_kinds optree: narrow_stores",
         "far_from_zero": "optree: far_from_zero moments norms_in_range",

@@ -65,14 +65,17 @@ class Backend(Expressions, Products, Images, Sequences, Differentiable, Tensors,
     bench : bool, path or None
         Time every kernel and report it at the end, see :meth:`bench_report`: to the log, or to a file that ends in
         .txt, .json or .csv. None: what the environment variable ``NEONLIKE_BENCH`` says, 0, 1 or a file.
+    product_precision : {"float32", "tf32", "bfloat16"}, optional
+        Precision of factors in float32 products, convolutions and recurrent layers (docs/precision.md); "tf32" on a GPU
+        alone. None: what the environment variable ``NEONLIKE_PRODUCT_PRECISION`` says, else "float32".
 
     Raises
     ------
     BadDefaultDType
         If ``default_dtype`` is no float.
     ArgumentError
-        On another ``compat_mode`` or ``bench``, on numbers that are none, or if an environment variable makes no sense
-        (docs/environment.md).
+        On another ``compat_mode``, ``bench`` or ``product_precision``, on numbers that are none, or if an environment
+        variable makes no sense (docs/environment.md).
     """
 
     __slots__ = ("_replay",)  # which every assignment asks first, and the extension reads faster than other attributes
@@ -82,6 +85,7 @@ class Backend(Expressions, Products, Images, Sequences, Differentiable, Tensors,
     backend_name: ClassVar[str] = ""
     tensor_cls: ClassVar[type[Tensor]] = Tensor
     bsz: int | None = None
+    product_precision: str
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -101,6 +105,7 @@ class Backend(Expressions, Products, Images, Sequences, Differentiable, Tensors,
         deterministic: bool | None = None,
         *,
         bench: bool | int | str | os.PathLike[str] | None = None,
+        product_precision: str | None = None,
         **unknown: Any,
     ) -> None:
         name = type(self).__name__
@@ -114,6 +119,7 @@ class Backend(Expressions, Products, Images, Sequences, Differentiable, Tensors,
         recorder = make_bench(bench)
         self.executor = Executor(self._make_engine(), self.tensor_cls)
         self._replay = self.executor.replay
+        self.product_precision = product_precision or settings.PRODUCT_PRECISION.get()
         self._switch_bench(recorder)
         self._init_random(rng_seed)
         self.set_hist_buffers(hist_bins, hist_offset)

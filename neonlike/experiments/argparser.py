@@ -28,6 +28,7 @@ from neonlike.logger import log_to, logger
 from neonlike.models.timing import Profile, instead_of_training
 from neonlike.nervanaobject import get_args
 from neonlike.optree.dtypes import BFLOAT16
+from neonlike.settings import PRECISIONS
 from neonlike.util.persist import TEXT, ensure_dirs_exist, require_writable
 from neonlike.version import __version__
 
@@ -150,6 +151,10 @@ class NeonArgparser(configargparse.ArgumentParser):  # type: ignore[misc]
             help="stochastic rounding to so many bits",
         )  # fmt: skip
         add("-d", "--datatype", choices=list(DATATYPES), default="f32", help="type of numbers")
+        add(
+            "--product_precision", choices=PRECISIONS, default=None,
+            help="type to which factors of float32 products may be rounded; default: NEONLIKE_PRODUCT_PRECISION",
+        )  # fmt: skip
         add("--caffe", action="store_true", help="sizes and scalings as in Caffe")
         add(
             "--bench", dest="bench_report", nargs="?", const=True, default=None, metavar="FILE",
@@ -239,9 +244,11 @@ def _opened(path: str) -> IO[str]:
 def backend_options(parsed: Namespace) -> dict[str, Any]:
     """The arguments of ``gen_backend`` that options of the command line stand for, but stochastic rounding."""
     names = ("backend", "rng_seed", "device_id", "batch_size", "datatype", "max_devices", "compat_mode")
+    precision = getattr(parsed, "product_precision", None)
     report = getattr(parsed, "bench_report", None)  # a script's own --bench replaces ours
     bench = {"bench": report} if report else {}
-    return {**{name: getattr(parsed, name) for name in names}, "distributed": _mpi_mode(parsed), **bench}
+    rounded = {"product_precision": precision} if precision else {}
+    return {**{name: getattr(parsed, name) for name in names}, "distributed": _mpi_mode(parsed), **bench, **rounded}
 
 
 def _mpi_mode(parsed: Namespace) -> bool | None:

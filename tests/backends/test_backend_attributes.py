@@ -7,9 +7,8 @@ import pytest
 
 from neonlike.backends import Backend
 from neonlike.backends.nervanacpu import NervanaCPU
-from neonlike.errors import ArgumentError, FixedAttribute, MissingAttribute
+from neonlike.errors import FixedAttribute, MissingAttribute
 from neonlike.optree.dialect import neon_dialect
-from tests.support.engines import new_backend
 
 pytestmark = [pytest.mark.backend]
 
@@ -54,15 +53,6 @@ def test_what_may_be_set(be: Backend) -> None:
     be.rng = np.random.RandomState(3)
     assert (be.bsz, be.enable_winograd, be.compat_mode) == (7, 4, "caffe") and be.check_caffe_compat()
     be.bsz, be.enable_winograd, be.rng, be.compat_mode = kept
-
-
-@pytest.mark.cpu_only("the GPU rounds factors where it is asked to")
-def test_factors_are_not_rounded_on_a_cpu() -> None:
-    be = new_backend()
-    assert be.product_precision == "float32"
-    be.product_precision = "float32"
-    with pytest.raises(ArgumentError, match="got 'bfloat16'; on a CPU factors are not rounded"):
-        be.product_precision = "bfloat16"
 
 
 @pytest.mark.cpu_only("a class of the CPU's")

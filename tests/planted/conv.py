@@ -150,7 +150,7 @@ MUTANTS = (
     fault("maps: filters of the first block of channels for all", MAPS, "first * m[FILTER_MAP] + c * m[FILTER_CHANNEL]", "first * m[FILTER_MAP]"),
     fault("maps: filters of the first part of the maps for all", MAPS, "+ first * m[FILTER_MAP] + c *", "+ c *"),
     fault("maps: filters of the first group for all", MAPS, "a->group * m[FILTER_GROUP] + first", "first"),
-    fault("maps: step of a single image ignored", MAPS, "at[j * STEP] * w[v]", "at[j] * w[v]"),
+    fault("maps: step of a single image ignored", MAPS, "at[j * STEP], w[v]", "at[j], w[v]"),
     fault("maps: tiles of a row start too early", MAPS, "x + lane * STEP", "x + lane"),
     fault("maps: first row of the unit for all", MAPS, "(p - a->p0) * ph[STEP_H] * b->strip->size", "0"),
     fault("maps: rows of the filter in the padding are not left out", MAPS, "b->list + lo * row_taps, (hi - lo) * row_taps", "b->list, ph[TAPS_H] * row_taps"),

@@ -34,7 +34,7 @@ from neonlike.kernels.run.engine import Engine
 from neonlike.kernels.run.memory import aligned_empty, aligned_zeros
 from neonlike.kernels.run.trace import lose
 from neonlike.kernels.run.workspace import release_workspace
-from neonlike.optree.dtypes import DType
+from neonlike.optree.dtypes import F32, DType
 from neonlike.optree.shapes import Shape
 
 _compiled_engine: list[Callable[[], Engine]] = [CEngine]
@@ -72,23 +72,30 @@ class NervanaCPU(
     def _make_engine(self) -> Engine:
         """Compiled C where there is a compiler and ``NEONLIKE_CPU_JIT`` is not 0, else NumPy in blocks."""
         self.compiler = find_compiler()
-        return NumpyEngine() if self.compiler is None else _compiled_engine[-1]()
+        self._engine_made: Any = NumpyEngine() if self.compiler is None else _compiled_engine[-1]()
+        return self._engine_made  # type: ignore[no-any-return]
 
     @property
     def product_precision(self) -> str:
-        """The precision of factors of float32 products: "float32", which they are; a GPU has others.
+        """Precision of factors in float32 products: "float32", the default, or "bfloat16".
 
-        Setting another one raises ArgumentError.
+        Sums are always float32. Settable; backends start from the variable ``NEONLIKE_PRODUCT_PRECISION``. A prepared
+        assignment keeps the setting of its preparation.
         """
-        return "float32"
+        return self._product_precision
 
     @product_precision.setter
     def product_precision(self, precision: str) -> None:
-        if precision != self.product_precision:
+        if precision not in ("float32", "bfloat16"):
             raise ArgumentError(
-                f"product_precision: got {brief(precision)}; on a CPU factors are not rounded, and only 'float32' is "
-                "taken"
+                f"product_precision: got {brief(precision)}; 'float32' or 'bfloat16' is expected on a CPU"
             )
+        self._product_precision, self._engine_made.pairs = precision, int(precision == "bfloat16")
+        self.executor.clear()  # plans and calls multiply as was set when they were made
+
+    def _pairs_of(self, dtype: DType) -> int:
+        """The form of pairs that factors of ``dtype`` are rounded to, see ``kernels/templates/c/pairs.h``; 0: none."""
+        return self._engine_made.pairs if dtype == F32 else 0
 
     def cleanup_backend(self) -> None:
         """Drop plans and the memory that is kept to be used again; tensors and the backend can still be used.

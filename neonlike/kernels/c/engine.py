@@ -72,6 +72,8 @@ class CEngine(CompilesAhead, NumpyEngine):
 
     name = "c"
     repeats = True
+    pairs = 0
+    """The form of pairs of bfloat16 that factors of float32 are rounded to, see ``pairs.h``; 0: they are not."""
 
     def stage(self, plan: Plan, position: int, graph: Graph) -> ExecutableStage:
         """The stage at ``position`` as compiled C where there is a form for it; see ``Engine.stage``."""
@@ -87,7 +89,7 @@ class CEngine(CompilesAhead, NumpyEngine):
         if stage.kind is StageKind.MOVE and (found := _COPIES.get(plan.values[stage.values[0]].spec.name)):
             return found(plan, stage, graph)
         if stage.kind is StageKind.CONTRACTION and plan.values[stage.values[0]].spec.name == "dot":
-            return DotStage(plan, stage, graph)
+            return DotStage(plan, stage, graph, self.pairs)
         return super().stage(plan, position, graph)
 
     def copy_back(self, target: int) -> ExecutableStage:

@@ -13,6 +13,7 @@ import ctypes
 import math
 import struct
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,8 @@ import numpy.typing as npt
 
 from neonlike.kernels.c.gemm_blas import FEWEST_OF_VECTOR, BlasLaunch, find_blas_launch
 from neonlike.kernels.c.numpy_blas import half_vectors, whole_vectors
-from neonlike.kernels.c.routine import POINTER, REAL, REAL_TYPES, VECMATH, Routine, address, threads_for
+from neonlike.kernels.c.pairs import Pairing, factor_pairings, half
+from neonlike.kernels.c.routine import POINTER, REAL, REAL_TYPES, TILE, Routine, address, threads_for
 from neonlike.kernels.c.toolchain import Compiler, find_compiler
 from neonlike.kernels.run import forks
 from neonlike.kernels.run.calls import packed
@@ -32,7 +34,7 @@ GEMM = Routine(
     "c/gemm_packed.c.j2",
     (*(POINTER,) * 4, REAL, REAL, POINTER),
     "matrix product",
-    ("gemm_tile.h", *VECMATH),
+    TILE,
 )
 DEPTH, LANES, TILE_ROWS, TILE_COLUMNS = 512, 16, 12, 32
 """Upper bounds of the kernel's block sizes (k, lanes, rows and columns of a register tile): they size its workspace."""
@@ -54,6 +56,9 @@ NARROWEST, FEWEST_RESULTS = 10, 1 << 9
 """Least number of rows or columns of C, and of its elements, for which packing A and B pays."""
 FEWEST_OF_WHOLE, NARROWEST_OF_WHOLE = 1 << 23, 32
 """Multiplications, and rows or columns of C, from which our kernel is faster than an OpenBLAS that uses AVX-512."""
+
+FEWEST_OF_PAIRS, NARROWEST_OF_PAIRS = 1 << 18, 8
+"""Multiplications, and numbers along each dimension, from which making pairs of bfloat16 pays."""
 
 Array = npt.NDArray[Any]
 
@@ -80,7 +85,13 @@ def pays(m: int, k: int, n: int, compiler: Compiler | None = None) -> bool:
 
 
 def multiply(
-    a: Array, b: Array, c: Array, alpha: float = 1.0, beta: float = 0.0, compiler: Compiler | None = None
+    a: Array,
+    b: Array,
+    c: Array,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    compiler: Compiler | None = None,
+    pairs: int = 0,
 ) -> bool:
     """c = alpha * a . b + beta * c on our threads, if that pays; otherwise False, and ``c`` is unchanged.
 
@@ -90,6 +101,8 @@ def multiply(
         Matrices; or stacks of them if ``c`` is 3-D, where ``a`` or ``b`` may be one matrix for all. ``a`` and ``b`` are
         converted to the dtype of ``c``: float32 or float64, others are not taken. Nothing is done if ``c`` shares
         memory with them.
+    pairs : int
+        As of :func:`find_launch`.
     """
     if c.dtype not in REAL_TYPES or not (c.size and c.shape[-2] * c.shape[-1] * a.shape[-1] >= FEWEST_OF_ALL):
         return False
@@ -99,7 +112,7 @@ def multiply(
     left, right = (x if x.ndim == c.ndim else np.broadcast_to(x, (len(c), *x.shape)) for x in (a, b))
     products = [(left, right, c)] if c.ndim == 2 else list(zip(left, right, c))
     first, second, into = products[0]
-    launch = best_launch(first, second, into, compiler)
+    launch = best_launch(first, second, into, compiler, pairs)
     if launch is None or (isinstance(launch, BlasLaunch) and c.dtype.type(alpha) == 0):
         return False  # with alpha 0 BLAS libraries skip the product, and with it nan and inf in its factors
     for one, other, result in products:
@@ -107,20 +120,22 @@ def multiply(
     return True
 
 
-def product(a: Array, b: Array, c: Array, alpha: float, compiler: Compiler) -> GemmLaunch | BlasLaunch | None:
+def product(
+    a: Array, b: Array, c: Array, alpha: float, compiler: Compiler, pairs: int = 0
+) -> GemmLaunch | BlasLaunch | None:
     """The function that :func:`multiply` would multiply matrices of one dtype with; None where it would not."""
     if c.dtype not in REAL_TYPES or not c.size or c.size * a.shape[1] < FEWEST_OF_ALL:
         return None
     if np.may_share_memory(a, c) or np.may_share_memory(b, c):
         return None
-    launch = best_launch(a, b, c, compiler)
+    launch = best_launch(a, b, c, compiler, pairs)
     return None if isinstance(launch, BlasLaunch) and c.dtype.type(alpha) == 0 else launch
 
 
-def dot(a: Array, b: Array, out: Array, compiler: Compiler | None = None) -> None:
+def dot(a: Array, b: Array, out: Array, compiler: Compiler | None = None, pairs: int = 0) -> None:
     """out = a . b of matrices: what the C engine runs for ``npfuncs.dot``."""
     large = out.size * a.shape[1] >= FEWEST_OF_ALL  # smaller ones take about a microsecond
-    if not large or not multiply(a, b, out, compiler=compiler):
+    if not large or not multiply(a, b, out, compiler=compiler, pairs=pairs):
         npfuncs.dot(a, b, out)
 
 
@@ -144,11 +159,26 @@ def gemm(a: Array, b: Array, c: Array, alpha: float = 1.0, beta: float = 0.0, co
     return True
 
 
-def best_launch(a: Array, b: Array, c: Array, compiler: Compiler | None = None) -> GemmLaunch | BlasLaunch | None:
-    """The fastest kernel on our threads for arrays of these layouts; None where NumPy is faster."""
+def best_launch(
+    a: Array, b: Array, c: Array, compiler: Compiler | None = None, pairs: int = 0
+) -> GemmLaunch | BlasLaunch | None:
+    """The fastest kernel on our threads for arrays of these layouts; None where NumPy is faster.
+
+    ``pairs``: as of :func:`find_launch`; float32 factors of products from FEWEST_OF_PAIRS on are rounded.
+    """
+    if (rounded := pairs_of(a, b, c, pairs)) and (found := find_launch(a, b, c, compiler, rounded)):
+        return found
     if pays(a.shape[0], a.shape[1], b.shape[1], compiler):
         return find_launch(a, b, c, compiler)
     return find_blas_launch(a, b, c, compiler)
+
+
+def pairs_of(a: Array, b: Array, c: Array, pairs: int) -> int:
+    """The form of pairs that the factors of a product are rounded to; 0 where float32 is faster, or they are none."""
+    m, k, n = *a.shape, b.shape[1]
+    if not pairs or c.dtype != np.float32 or m * k * n < FEWEST_OF_PAIRS or min(m, k, n) < NARROWEST_OF_PAIRS:
+        return 0
+    return pairs if factor_pairings(a, b) else 0
 
 
 def depth_of_parts(sizes: Sequence[int], itemsize: int) -> int:
@@ -173,19 +203,28 @@ class GemmLaunch:
 
     __slots__ = ("bytes", "function", "meta", "serial", "swapped")
 
-    def __init__(self, function: Any, sizes: Sequence[int], threads: int, swapped: bool, itemsize: int) -> None:
+    def __init__(
+        self,
+        function: Any,
+        sizes: Sequence[int],
+        threads: int,
+        swapped: bool,
+        itemsize: int,
+        pairings: Sequence[Pairing] = (),
+    ) -> None:
         m, k, n = sizes[-3:]
         by_rows = m >= n or m * DEPTH * itemsize > SHARED_BYTES
         columns = min(n, SHARED_BYTES // (DEPTH * itemsize)) + LANES
         depth = depth_of_parts(sizes, itemsize)
         self.function, self.swapped = function, swapped
-        self.meta, self.serial = ((ctypes.c_int64 * 11)(*sizes, by_rows, count, depth) for count in (threads, 1))
+        fields = [(*chain.from_iterable(pairings), *sizes, by_rows, count, depth) for count in (threads, 1)]
+        self.meta, self.serial = ((ctypes.c_int64 * len(numbers))(*numbers) for numbers in fields)
         if depth:
             parts = math.ceil(k / depth)
             elements = parts * m * (n + LANES) + min(threads, parts) * DEPTH * (TILE_COLUMNS + columns)
         else:
             elements = DEPTH * ((columns if by_rows else m + TILE_ROWS) + threads * TILE_COLUMNS)
-        self.bytes = elements * itemsize
+        self.bytes = (elements + sum(pairing.words for pairing in pairings)) * itemsize
 
     def __call__(self, a: Any, b: Any, c: Any, alpha: float = 1.0, beta: float = 0.0) -> None:
         """Multiply the matrices at these addresses."""
@@ -202,8 +241,11 @@ class GemmLaunch:
         return packed(self.function.packed, given, places, 6, self.bytes)._replace(keep=self)
 
 
-def find_launch(a: Array, b: Array, c: Array, compiler: Compiler | None = None) -> GemmLaunch | None:
-    """Our kernel for arrays of these layouts, see :func:`gemm`; None if there is none."""
+def find_launch(a: Array, b: Array, c: Array, compiler: Compiler | None = None, pairs: int = 0) -> GemmLaunch | None:
+    """Our kernel for arrays of these layouts, see :func:`gemm`; None if there is none.
+
+    ``pairs``: factors of float32 are rounded to bfloat16 in this form, see ``simd.pair_form``; 0: they are not.
+    """
     real, size = REAL_TYPES.get(c.dtype), c.itemsize
     if real is None or a.dtype != c.dtype or b.dtype != c.dtype or not (a.size and b.size):
         return None
@@ -211,8 +253,14 @@ def find_launch(a: Array, b: Array, c: Array, compiler: Compiler | None = None) 
     if swapped:
         a, b, c = b.T, a.T, c.T
     (m, k), n = a.shape, b.shape[1]
-    function = GEMM.variant(compiler or find_compiler(), real=real) if c.strides[1] == size or n == 1 else None
+    if c.strides[1] != size and n != 1:
+        return None
+    pairings = factor_pairings(a, b) if pairs and real == "float" else ()
+    function = GEMM.variant(compiler or find_compiler(), real=real, **({"pairs": pairs} if pairings else {}))
     if function is None:
         return None
-    steps = [step // size for step in (*a.strides, *b.strides, c.strides[0])]
-    return GemmLaunch(function, (*steps, m, k, n), threads_for(m * k * n, PARALLEL_PRODUCTS), swapped, size)
+    threads = threads_for(m * k * n, PARALLEL_PRODUCTS)
+    steps = [step // size for step in (*a.strides, *b.strides)]
+    if pairings:
+        k, steps = half(k), [*pairings[0].steps, *reversed(pairings[1].steps)]
+    return GemmLaunch(function, (*steps, c.strides[0] // size, m, k, n), threads, swapped, size, pairings)

@@ -26,8 +26,9 @@ _UNKNOWN: Any = object()
 class DotStage(NumpyCallStage):
     """One matrix product; without a kernel for its layouts it runs as :class:`NumpyCallStage` does."""
 
-    def __init__(self, plan: Plan, stage: Stage, graph: Graph) -> None:
+    def __init__(self, plan: Plan, stage: Stage, graph: Graph, pairs: int = 0) -> None:
         super().__init__(plan, stage, graph)
+        self.pairs = pairs
         self.compiler = find_compiler()
         self.launches: dict[Any, gemm.GemmLaunch | BlasLaunch | None] = {}
 
@@ -35,6 +36,8 @@ class DotStage(NumpyCallStage):
         """Our kernel where it pays, or what calls NumPy's library, block by block; none where only NumPy has one."""
         self._allocate(layouts)
         a, b, out = self._operands(layouts)
+        if pairs := gemm.pairs_of(a, b, out, self.pairs):
+            return [gemm.GEMM.source(real=REAL_TYPES[out.dtype], pairs=pairs)]
         if gemm.pays(a.shape[0], a.shape[1], b.shape[1], self.compiler):
             real = REAL_TYPES.get(out.dtype)
             return [] if real is None else [gemm.GEMM.source(real=real)]
@@ -57,7 +60,7 @@ class DotStage(NumpyCallStage):
             launch(*self._addresses(run))
         else:
             with np.errstate(all="ignore"):
-                gemm.dot(a, b, out, self.compiler)
+                gemm.dot(a, b, out, self.compiler, self.pairs)
         if self.others:
             with np.errstate(all="ignore"):
                 store_result(run, out, self.others)
@@ -77,7 +80,7 @@ class DotStage(NumpyCallStage):
 
     def _find_launch(self, a: Array, b: Array, out: Array) -> gemm.GemmLaunch | BlasLaunch | None:
         large = out.size * a.shape[1] >= gemm.FEWEST_OF_ALL
-        found = gemm.best_launch(a, b, out, self.compiler) if large else None
+        found = gemm.best_launch(a, b, out, self.compiler, self.pairs) if large else None
         return found or find_small_launch(a, b, out, self.compiler, vectors=True)
 
     def _addresses(self, run: Run) -> tuple[Any, Any, Any]:

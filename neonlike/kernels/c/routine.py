@@ -29,6 +29,9 @@ POINTER, INT, REAL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 VECMATH = ("vecmath/vecmath.h", "vecmath/vecmath_f32.h", "vecmath/vecmath_f64.h", "vecmath/vecmath_small.h")
 """Headers of the elementary functions: ``vecmath.h`` and what it includes."""
 
+TILE = ("gemm_tile.h", "pairs.h", *VECMATH)
+"""Headers of the register tile of matrix products, and what it includes."""
+
 _MEMBERS = {POINTER: "pointer", INT: "integer", REAL: "real", ctypes.c_int: "integer"}
 """Members of a ``union nl_word`` (``packed.h``) by the types of arguments."""
 
@@ -77,7 +80,8 @@ class Routine:
     def source(self, **context: Any) -> KernelSource:
         """The kernel for ``context``: see ``compile.build_kernel``."""
         source = _WithEntry(self.template, context, "NL_PACKED" if self.result else "NL_PACKED_VOID", self._words)
-        return KernelSource(source, source.name, self.title, header_texts(self.headers), contracts=True)
+        title = f"{self.title}, factors rounded to bfloat16" if context.get("pairs") else self.title
+        return KernelSource(source, source.name, title, header_texts(self.headers), contracts=True)
 
 
 class _WithEntry(TemplateSource):

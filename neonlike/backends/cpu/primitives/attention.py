@@ -12,12 +12,12 @@ from neonlike.backends.geometry.counts import ceil_div, round_up
 from neonlike.backends.primitives.attention.definition import AttentionPass
 from neonlike.backends.primitives.attention.family import AttentionFamily
 from neonlike.backends.tensors.operands import Array, written
-from neonlike.kernels.c.routine import POINTER, REAL, REAL_TYPES, VECMATH, Routine, address, threads_for
+from neonlike.kernels.c.routine import POINTER, REAL, REAL_TYPES, TILE, Routine, address, threads_for
 from neonlike.kernels.run.calls import KernelCall
 from neonlike.optree.dtypes import compute_dtype
 from neonlike.optree.shapes import contiguous_strides
 
-_HEADERS = ("gemm_tile.h", *VECMATH)
+_HEADERS = TILE
 FORWARD = Routine("c/attention/forward.c.j2", [POINTER] * 7 + [REAL], "attention", _HEADERS)
 BACKWARD = Routine("c/attention/backward.c.j2", [POINTER] * 11 + [REAL], "gradients of attention", _HEADERS)
 

@@ -11,7 +11,7 @@ from neonlike.backends.tensors.operands import Array, host, written
 from neonlike.kernels.c.routine import address
 from neonlike.kernels.c.toolchain import Compiler
 from neonlike.kernels.run.memory import LINE
-from neonlike.optree.dtypes import compute_dtype
+from neonlike.optree.dtypes import DType, compute_dtype
 
 STREAMED_RESULT_BYTES = 32 << 20
 """Bytes above which results of convolution and pooling use streaming stores: caches could not hold them until read."""
@@ -28,6 +28,10 @@ class CompiledFamily(Family):
     """
 
     compiler: Compiler | None
+
+    def _pairs_of(self, dtype: DType) -> int:
+        """The form of pairs of bfloat16 that factors of ``dtype`` are rounded to, see ``pairs.h``; 0: none."""
+        raise NotImplementedError
 
 
 def in_lines(out: Array) -> bool:

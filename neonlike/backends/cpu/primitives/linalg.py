@@ -47,7 +47,7 @@ class BinaryKernels(CompiledFamily, LinalgFamily):
         """Launch that also applies alpha and beta; None if that is left to NumPy, or relu comes between them."""
         if self.compiler is None or (request.beta != 0.0 and request.relu):
             return None
-        found = gemm.product(a, b, c, request.alpha, self.compiler)
+        found = gemm.product(a, b, c, request.alpha, self.compiler, self._pairs_of(c.dtype))
         if found is not None or c.size * a.shape[1] >= gemm.FEWEST_PRODUCTS:
             return found
         apart = not any(np.may_share_memory(*pair) for pair in ((a, b), (a, c), (b, c)))
@@ -60,7 +60,7 @@ class BinaryKernels(CompiledFamily, LinalgFamily):
         alpha, beta, relu = request
         a, b, c = *matrices(A.asnumpyarray(), B.asnumpyarray(), C), C.array
         fits = self.compiler is not None and c.ndim == 3 and (beta == 0.0 or not relu)
-        if fits and gemm.multiply(a, b, c, alpha, beta, self.compiler):
+        if fits and gemm.multiply(a, b, c, alpha, beta, self.compiler, self._pairs_of(c.dtype)):
             self._epilogue(C, C, None, Product(relu=relu))
             return
         self._finish_product(C, None, request, lambda out: self._multiply(a, b, out))
@@ -76,7 +76,7 @@ class BinaryKernels(CompiledFamily, LinalgFamily):
 
     def _product(self, a: Array, b: Array, out: Array) -> None:
         fits = self.compiler is not None and out.size * a.shape[-1] >= gemm.FEWEST_OF_ALL
-        if not fits or not gemm.multiply(a, b, out, compiler=self.compiler):
+        if not fits or not gemm.multiply(a, b, out, compiler=self.compiler, pairs=self._pairs_of(out.dtype)):
             matrix_product(a, b, out)
 
     def _xnor_dot(self, request: Product, A: Any, B: Any, C: Any, bsum: Any) -> None:

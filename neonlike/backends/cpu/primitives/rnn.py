@@ -17,12 +17,12 @@ from neonlike.backends.primitives.rnn.family import RecurrentFamily
 from neonlike.backends.primitives.rnn.formula import Trace, activation, activations, joined, slope, slopes
 from neonlike.backends.primitives.rnn.steps import Steps, Unroll, row_strides, same_or_apart, samples_apart
 from neonlike.backends.tensors.operands import host
-from neonlike.kernels.c.routine import INT, POINTER, REAL_TYPES, VECMATH, Routine, address, threads_for
+from neonlike.kernels.c.routine import INT, POINTER, REAL_TYPES, TILE, Routine, address, threads_for
 from neonlike.kernels.run import calls
 from neonlike.kernels.run.calls import KernelCall
 
 ARGUMENTS = (POINTER, POINTER, *(INT,) * 4, POINTER, INT, INT, *(POINTER,) * 3, INT)
-HEADERS = ("rnn_steps.h", "rnn_one.h", "rnn_unroll.h", "gemm_tile.h", *VECMATH)
+HEADERS = ("rnn_steps.h", "rnn_one.h", "rnn_unroll.h", *TILE)
 SIMPLE, LSTM, GRU = (
     Routine(f"c/rnn_{kind}.c.j2", ARGUMENTS, f"{kind} unroll", HEADERS) for kind in ("simple", "lstm", "gru")
 )

@@ -1,6 +1,6 @@
 /* The inner part of a matrix product: packed panels of A times packed panels of B, a tile of C in vector registers.
  *
- * Before this is included, REAL is float or double.
+ * Before this is included, REAL is float or double, and PAIRS as in pairs.h.
  *
  * A panel of A is TILE_ROWS rows, column after column. A panel of B is up to TILE_COLUMNS columns, row after row; the
  * last one is one vector wide where that is enough. So the panel that begins at column q of B lies at q * depth.
@@ -14,6 +14,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "pairs.h"
 #include "vecmath.h"
 
 #if defined(__AVX512F__)
@@ -93,7 +94,7 @@ NL_FN void add_rows(struct factors f, simd sum[TILE_ROWS][2], const int rows, co
         }
         for (int r = 0; r < rows; r++)
             for (int j = 0; j < vectors; j++)
-                sum[r][j] += from[r / 3][r % 3 * f.row] * line[j];
+                ADD_PRODUCT(sum[r][j], from[r / 3][r % 3 * f.row], line[j]);
         for (int i = 0; i < (rows + 2) / 3; i++)
             from[i] += f.column;
         f.b += f.line;
@@ -126,10 +127,10 @@ NL_FN void sum_column(const REAL *a, const REAL *b, int64_t depth, int64_t width
     for (; k + 4 <= depth; k += 4)
         for (int j = 0; j < 4; j++)
             for (int r = 0; r < TILE_ROWS; r++)
-                sum[j][r] += a[(k + j) * TILE_ROWS + r] * b[(k + j) * width];
+                ADD_NUMBER(sum[j][r], a[(k + j) * TILE_ROWS + r], b[(k + j) * width]);
     for (; k < depth; k++)
         for (int r = 0; r < TILE_ROWS; r++)
-            sum[0][r] += a[k * TILE_ROWS + r] * b[k * width];
+            ADD_NUMBER(sum[0][r], a[k * TILE_ROWS + r], b[k * width]);
     for (int r = 0; r < TILE_ROWS; r++)
         tile[r * TILE_COLUMNS] = sum[0][r] + sum[1][r] + (sum[2][r] + sum[3][r]);
 }

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -96,15 +96,18 @@ class Operands:
             same(self.dF, update)
 
 
-def compare(be: Any, s: Sizes, kind: str, rng: np.random.Generator, simple: str = "") -> None:
+def compare(
+    be: Any, s: Sizes, kind: str, rng: np.random.Generator, simple: str = "", exact: Callable[[Any], Any] = np.asarray
+) -> None:
     """The hooks of the kernels and of the definition, one after the other on the same tensors.
 
     simple: "bias" for nothing else, "relu" for what sums in registers can do too; else anything, by chance.
+    exact: makes operands of random numbers, such as the kernels do not round.
     """
     layer, dtype = s.layer(be, kind), np.dtype(kind)
 
     def made(shape: Any) -> Any:
-        return tensor(be, rng.normal(size=shape), dtype)
+        return tensor(be, exact(rng.normal(size=shape)), dtype)
 
     def close(found: Array, wanted: Array) -> None:
         np.testing.assert_allclose(found, wanted, rtol=0, atol=CLOSE[kind] * (1 + np.abs(wanted).max()))

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from neonlike.backends import Backend
+from neonlike.backends.cpu.primitives.conv import choice
 from neonlike.backends.cpu.primitives.conv import hooks as kernels
 from neonlike.backends.cpu.primitives.conv.depthwise import across
 from tests.backends.primitives.conv.conv_compiled import VECTORS, Guarded, Operands, compare, guarded, with_vectors
@@ -50,8 +51,8 @@ def test_values(
     with_vectors(monkeypatch, nbytes)
     rng, dtype, layer = np.random.default_rng(nbytes), np.dtype(kind), s.layer(be, kind)
     vector = kernels.vector_bytes(be.compiler)
-    plans = [kernels._data_plan(layer, back, vector, dtype.itemsize, 2, True) for back in (False, True)]
-    plans.append(kernels._update_plan(layer, vector, dtype.itemsize))
+    plans = [choice.choose_data_plan(layer, back, vector, dtype.itemsize, 2, True) for back in (False, True)]
+    plans.append(choice.choose_update_plan(layer, vector, dtype.itemsize))
     assert {dict(plan.variant)["across"] for plan in plans} == {across(layer, vector // dtype.itemsize)[0]} != {""}
     for simple in ("", "", "relu", "bias"):
         compare(be, s, kind, rng, simple)
@@ -154,7 +155,7 @@ def test_bands_of_an_image_are_units_of_their_own(be: Backend, guarded: Guarded)
     """Bands let few channels occupy several threads, and keep the transposed part in a cache."""
     for s, units in ((Sizes(1, 32, 32, (1, 112, 60), (1, 3, 3), groups=32), 8), (SIZES[1], 2), (SIZES[6], 8)):
         for back in (False, True):
-            plan = kernels._data_plan(s.layer(be, "f4"), back, 64, 4, 2, True)
+            plan = choice.choose_data_plan(s.layer(be, "f4"), back, 64, 4, 2, True)
             assert plan.units >= units
             assert plan.private * 4 <= 1 << 20
     banded = Sizes(6, 16, 16, (1, 40, 40), (1, 3, 3), (0, 1, 1), (1, 2, 2), groups=16)

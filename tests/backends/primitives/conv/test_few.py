@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from neonlike.backends import Backend
+from neonlike.backends.cpu.primitives.conv import choice
 from neonlike.backends.cpu.primitives.conv import few as conv_few
 from neonlike.backends.cpu.primitives.conv import hooks as kernels
 from neonlike.backends.cpu.primitives.conv.kind import Kind
@@ -31,9 +32,9 @@ SHAPES = [
 
 def always(monkeypatch: pytest.MonkeyPatch, **limits: int) -> None:
     """Have all forward passes done here; ``limits`` of the plan instead of its own."""
-    monkeypatch.setattr(kernels, "winograd_edge", lambda *_: 0)
-    monkeypatch.setattr(kernels, "pointwise", lambda _: False)
-    monkeypatch.setattr(kernels, "few_positions", lambda g, backward, *_: not backward)
+    monkeypatch.setattr(choice, "winograd_edge", lambda *_: 0)
+    monkeypatch.setattr(choice, "pointwise", lambda _: False)
+    monkeypatch.setattr(choice, "few_positions", lambda g, backward, *_: not backward)
     for name, value in limits.items():
         monkeypatch.setattr(conv_few, name, value)
     conv_few.few_plan.cache_clear()
@@ -120,5 +121,5 @@ def test_a_nan_reaches_the_results_that_read_it(be: Backend, guarded: Guarded, m
 )
 def test_where_filters_are_read_once(be: Backend, s: Sizes, here: bool) -> None:
     """With vectors of 64 bytes; data gradients never are."""
-    plans = [kernels._data_plan(s.layer(be), back, 64, 4, 2, False) for back in (False, True)]
+    plans = [choice.choose_data_plan(s.layer(be), back, 64, 4, 2, False) for back in (False, True)]
     assert [plan.kind is Kind.FEW for plan in plans] == [here, False]

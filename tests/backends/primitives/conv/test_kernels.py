@@ -12,6 +12,7 @@ import pytest
 
 from neonlike.backends import Backend
 from neonlike.backends.cpu.backend import NervanaCPU
+from neonlike.backends.cpu.primitives.conv import choice
 from neonlike.backends.cpu.primitives.conv import hooks as kernels
 from neonlike.backends.cpu.primitives.conv import plan as conv_plan
 from neonlike.backends.cpu.primitives.conv import pointwise as conv_pointwise
@@ -145,7 +146,7 @@ def test_pointwise(
             results.append(O.get())
         np.testing.assert_allclose(*results, rtol=0, atol=CLOSE[kind] * (1 + np.abs(results[1]).max()))
     vector = kernels.vector_bytes(be.compiler)
-    assert kernels._data_plan(layer, False, vector, np.dtype(kind).itemsize, 2, True).kind is Kind.POINTWISE
+    assert choice.choose_data_plan(layer, False, vector, np.dtype(kind).itemsize, 2, True).kind is Kind.POINTWISE
     conv_pointwise.pointwise_plan.cache_clear()
 
 
@@ -298,7 +299,7 @@ def test_gradients_of_filters_of_few_lanes_are_work_for_several_threads(
 ) -> None:
     """Parts of one area, each with sums of its own, are added up exactly, whatever takes them."""
     layer, rng, results = s.layer(be), np.random.default_rng(s.C), set()
-    fields = dict(zip(conv_plan.META, kernels._update_plan(layer, 64, 4).fields))
+    fields = dict(zip(conv_plan.META, choice.choose_update_plan(layer, 64, 4).fields))
     assert fields["UNIT_BLOCKS"] * fields["UNIT_PARTS"] >= 4
     image, error, old = quarters(rng, s.shape_i), quarters(rng, s.shape_o), quarters(rng, s.shape_f)
     monkeypatch.setattr(kernels, "PARALLEL_WORK", 1)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from neonlike.backends import Backend
+from neonlike.backends.cpu.primitives.conv import choice
 from neonlike.backends.cpu.primitives.conv import hooks as kernels
 from neonlike.backends.cpu.primitives.conv import maps as conv_maps
 from neonlike.backends.cpu.primitives.conv import plan as conv_plan
@@ -37,8 +38,8 @@ SHAPES = [
 
 def always(monkeypatch: pytest.MonkeyPatch, **limits: int) -> None:
     """Have all that other kernels are not made for done here; ``limits`` of the plan instead of its own."""
-    monkeypatch.setattr(kernels, "few_positions", lambda *_: False)
-    monkeypatch.setattr(kernels, "map_lanes", lambda *_: True)
+    monkeypatch.setattr(choice, "few_positions", lambda *_: False)
+    monkeypatch.setattr(choice, "map_lanes", lambda *_: True)
     for name, value in limits.items():
         monkeypatch.setattr(conv_maps, name, value)
     conv_maps.maps_plan.cache_clear()
@@ -127,7 +128,7 @@ def test_a_nan_reaches_the_results_that_read_it(be: Backend, guarded: Guarded, m
 def test_where_it_makes_fewer_products(be: Backend, s: Sizes, forward_here: bool, backward_here: bool) -> None:
     """With vectors of 64 bytes; elsewhere lanes are positions."""
     for back, here in ((False, forward_here), (True, backward_here)):
-        plan = kernels._data_plan(s.layer(be), back, 64, 4, 2, False)
+        plan = choice.choose_data_plan(s.layer(be), back, 64, 4, 2, False)
         assert (plan.kind is Kind.MAPS) == here
         fields = dict(zip(conv_plan.META, plan.fields))
         assert (fields["PANEL_SIZE"] > 0) == here

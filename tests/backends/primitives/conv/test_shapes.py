@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from neonlike.backends import Backend
+from neonlike.backends.cpu.primitives.conv import choice
 from neonlike.backends.cpu.primitives.conv import hooks as kernels
 from neonlike.backends.cpu.primitives.conv import plan as conv_plan
 from neonlike.backends.cpu.primitives.conv import thin as conv_thin
@@ -44,9 +45,9 @@ def test_few_channels_and_maps_a_group(
     with_vectors(monkeypatch, nbytes)
     rng, dtype, layer = np.random.default_rng(nbytes), np.dtype(kind), s.layer(be, kind)
     vector = kernels.vector_bytes(be.compiler)
-    for plan in (kernels._data_plan(layer, back, vector, dtype.itemsize, 2, True) for back in (False, True)):
+    for plan in (choice.choose_data_plan(layer, back, vector, dtype.itemsize, 2, True) for back in (False, True)):
         assert plan.kind in (Kind.THIN, Kind.DEPTHWISE)
-    plan = kernels._update_plan(layer, vector, dtype.itemsize)
+    plan = choice.choose_update_plan(layer, vector, dtype.itemsize)
     assert plan.kind in (Kind.THIN, Kind.DEPTHWISE)
     for _ in range(3):
         compare(be, s, kind, rng)
@@ -59,7 +60,7 @@ def test_areas_of_few_rows(be: Backend, guarded: Guarded, monkeypatch: pytest.Mo
     monkeypatch.setattr(conv_thin, "AREA_LANES", 40)
     s = Sizes(3, 1, 4, (1, 9, 8), (1, 3, 3), (0, 1, 1), (1, 2, 1))
     rng, layer = np.random.default_rng(0), s.layer(be, "f4")
-    plan = kernels._data_plan(layer, False, kernels.vector_bytes(be.compiler), 4, 2, True)
+    plan = choice.choose_data_plan(layer, False, kernels.vector_bytes(be.compiler), 4, 2, True)
     assert plan.kind is Kind.THIN
     x = Operands(be, s, "f4", rng)
     x.check(forward(s, x.image, x.filters), backward(s, x.error, x.filters), update(s, x.image, x.error))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from neonlike.backends import Backend
+from neonlike.backends.cpu.primitives.conv import choice
 from neonlike.backends.cpu.primitives.conv import hooks as kernels
 from neonlike.backends.cpu.primitives.conv import winograd as plans
 from neonlike.backends.cpu.primitives.conv.kind import Kind
@@ -40,7 +41,7 @@ def guarded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Guarded]:
 
 def force(monkeypatch: pytest.MonkeyPatch, edge: int, **limits: Any) -> None:
     """Tiles of ``edge`` for all sizes; limits: of the plan, such as M_BYTES."""
-    monkeypatch.setattr(kernels, "winograd_edge", lambda *_: edge)
+    monkeypatch.setattr(choice, "winograd_edge", lambda *_: edge)
     for name, value in limits.items():
         monkeypatch.setattr(plans, name, value)
     plans.winograd_plan.cache_clear()
@@ -302,7 +303,7 @@ def test_where_it_is_used(be: Backend, back: bool) -> None:
 
 
 def test_enable_winograd_chooses_the_plan(be: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    s, rng, plan = square(16, 16, 16, 8, 8), np.random.default_rng(0), kernels._data_plan
+    s, rng, plan = square(16, 16, 16, 8, 8), np.random.default_rng(0), choice.choose_data_plan
     image, filters = rng.normal(size=s.shape_i).astype(np.float32), rng.normal(size=s.shape_f).astype(np.float32)
     edges: list[int] = []
 
@@ -311,7 +312,7 @@ def test_enable_winograd_chooses_the_plan(be: Backend, monkeypatch: pytest.Monke
         edges.append(dict(found.variant)["outputs"] if found.kind is Kind.WINOGRAD else 0)
         return found
 
-    monkeypatch.setattr(kernels, "_data_plan", spy)
+    monkeypatch.setattr(kernels, "choose_data_plan", spy)
     results = []
     for allowed in (True, False, 4, 2):
         be.enable_winograd = allowed

@@ -14,19 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from neonlike.backends.cpu.primitives.compiled import STREAMED_RESULT_BYTES, CompiledFamily, in_lines
+from neonlike.backends.cpu.primitives.conv.choice import choose_data_plan, choose_update_plan
 from neonlike.backends.cpu.primitives.conv.depthwise import META as DEPTHWISE_META
-from neonlike.backends.cpu.primitives.conv.depthwise import depthwise_plan, depthwise_update_plan
 from neonlike.backends.cpu.primitives.conv.few import META as FEW_META
-from neonlike.backends.cpu.primitives.conv.few import few_plan, few_positions
 from neonlike.backends.cpu.primitives.conv.kind import ConvPlan, Kind
-from neonlike.backends.cpu.primitives.conv.maps import map_lanes, maps_plan
-from neonlike.backends.cpu.primitives.conv.plan import META, PHASE, data_plan
+from neonlike.backends.cpu.primitives.conv.plan import META, PHASE
 from neonlike.backends.cpu.primitives.conv.pointwise import META as POINTWISE_META
-from neonlike.backends.cpu.primitives.conv.pointwise import pointwise, pointwise_plan
-from neonlike.backends.cpu.primitives.conv.thin import thin, thin_plan, thin_update, thin_update_plan
-from neonlike.backends.cpu.primitives.conv.update import update_plan
 from neonlike.backends.cpu.primitives.conv.winograd import META as WINOGRAD_META
-from neonlike.backends.cpu.primitives.conv.winograd import winograd_edge, winograd_plan
 from neonlike.backends.geometry.conv import ConvGeometry
 from neonlike.backends.primitives.conv.family import ConvFamily
 from neonlike.backends.primitives.conv.request import ConvPass, ConvUpdate, Epilogue
@@ -45,6 +39,7 @@ def _headers(names: str) -> tuple[str, ...]:
 
 FINISH, STRIPS = (*_headers("finish"), "stream.h"), _headers("strips rows")
 STORE, TILE = (*_headers("store runs"), *STRIPS, *FINISH), _headers("tile filters")
+PAIRS = ("pairs.h",)
 DEPTHWISE_HEADERS = _headers("depthwise rows")
 WINOGRAD_HEADERS = (*_headers("winograd_filters winograd_many winograd_few points runs rows"), *FINISH)
 PARALLEL_WORK = 1 << 18
@@ -75,7 +70,7 @@ class Kernels(NamedTuple):
 
 DATA = {
     Kind.DIRECT: Kernels(
-        Routine("c/conv/direct.c.j2", _TYPES, "direct convolution", (*_headers("area"), *STORE, *TILE)),
+        Routine("c/conv/direct.c.j2", _TYPES, "direct convolution", (*_headers("area"), *STORE, *TILE, *PAIRS)),
         ("lanes", "maps", "vectors"),
         _FIELDS,
     ),
@@ -85,7 +80,7 @@ DATA = {
         {"meta": WINOGRAD_META},
     ),
     Kind.POINTWISE: Kernels(
-        Routine("c/conv/pointwise.c.j2", _TYPES, "pointwise convolution", FINISH + TILE),
+        Routine("c/conv/pointwise.c.j2", _TYPES, "pointwise convolution", FINISH + TILE + PAIRS),
         ("lanes", "maps", "vectors"),
         {"meta": POINTWISE_META},
     ),
@@ -95,7 +90,7 @@ DATA = {
         {"meta": DEPTHWISE_META},
     ),
     Kind.MAPS: Kernels(
-        Routine("c/conv/maps.c.j2", _TYPES, "convolution with maps side by side", (*_headers("area"), *STORE)),
+        Routine("c/conv/maps.c.j2", _TYPES, "convolution with maps side by side", (*_headers("area"), *STORE, *PAIRS)),
         ("lanes", "maps", "positions"),
         _FIELDS,
     ),
@@ -105,7 +100,7 @@ DATA = {
         _FIELDS,
     ),
     Kind.FEW: Kernels(
-        Routine("c/conv/few.c.j2", _TYPES, "convolution of few positions", FINISH),
+        Routine("c/conv/few.c.j2", _TYPES, "convolution of few positions", FINISH + PAIRS),
         ("lanes", "maps", "positions"),
         {"meta": FEW_META},
     ),
@@ -113,7 +108,9 @@ DATA = {
 """Forward pass and data gradient."""
 UPDATE = {
     Kind.DIRECT: Kernels(
-        Routine("c/conv/update.c.j2", _GRADIENT, "gradient of filters", STRIPS), ("lanes", "width", "taps"), _FIELDS
+        Routine("c/conv/update.c.j2", _GRADIENT, "gradient of filters", STRIPS + PAIRS),
+        ("lanes", "width", "taps"),
+        _FIELDS,
     ),
     Kind.DEPTHWISE: Kernels(
         Routine("c/conv/depthwise_update.c.j2", _GRADIENT, "gradient of depthwise filters", DEPTHWISE_HEADERS),
@@ -146,7 +143,8 @@ class ConvKernels(CompiledFamily, ConvFamily):
         read, weights = host(source, request.source_dims), host(filters, g.dimF)
         threads = _threads(g)
         vector = vector_bytes(self.compiler)
-        plan = _data_plan(g, request.backward, vector, read.itemsize, threads, self.enable_winograd)
+        pairs, allowed = self._pairs_of(read.dtype), self.enable_winograd
+        plan = choose_data_plan(g, request.backward, vector, read.itemsize, threads, allowed, pairs)
         kernel = DATA[plan.kind].variant(self.compiler, plan, read.dtype)
         if kernel is None:
             return super()._conv(request, source, filters, target, bias, X, bsum)
@@ -172,7 +170,8 @@ class ConvKernels(CompiledFamily, ConvFamily):
         g, alpha, beta = request.geometry, request.alpha, request.beta
         images, errors = host(I, g.dimI), host(E, g.dimO)
         threads = _threads(g)
-        plan = _update_plan(g, vector_bytes(self.compiler), images.itemsize)
+        vector, pairs = vector_bytes(self.compiler), self._pairs_of(images.dtype)
+        plan = choose_update_plan(g, vector, images.itemsize, pairs)
         kernel = UPDATE[plan.kind].variant(self.compiler, plan, images.dtype)
         if kernel is None:
             return super()._update_conv(request, I, E, grad_F)
@@ -182,16 +181,17 @@ class ConvKernels(CompiledFamily, ConvFamily):
             return KernelCall(kernel, addresses, tail, _work_bytes(plan, threads, images.itemsize), plan).run()
 
     def _conv_workspace(self, request: ConvPass | ConvUpdate) -> int:
-        """Workspace for any choice allowed by ``enable_winograd``, at the current number of threads."""
+        """Workspace for any ``enable_winograd`` and ``product_precision``, at the current number of threads."""
         if self.compiler is None:
             return super()._conv_workspace(request)
         g, itemsize = request.geometry, compute_dtype(request.geometry.dtype).itemsize
         threads, vector = _threads(g), vector_bytes(self.compiler)
         copies = g.sizeI + g.sizeF + g.sizeO
         if isinstance(request, ConvUpdate):
-            plans = [_update_plan(g, vector, itemsize)]
+            plans = [choose_update_plan(g, vector, itemsize, pairs) for pairs in (0, 1)]
         else:
-            plans = [_data_plan(g, request.backward, vector, itemsize, threads, winograd) for winograd in (0, 2, 4)]
+            choices = ((0, 0), (2, 0), (4, 0), (0, 1))
+            plans = [choose_data_plan(g, request.backward, vector, itemsize, threads, *choice) for choice in choices]
             copies += math.prod(request.target_dims)  # X
         needed = max(plan.work(threads) * itemsize + plan.units * max(g.C, g.K) * 8 for plan in plans)
         return needed + (copies * itemsize if itemsize != g.dtype.itemsize else 0)
@@ -211,28 +211,3 @@ def _bits(epilogue: Epilogue, out: np.ndarray[Any, Any], moved: int, reads_old: 
 
 def _threads(g: ConvGeometry) -> int:
     return threads_for(g.flops // 2, PARALLEL_WORK)
-
-
-def _data_plan(g: ConvGeometry, backward: bool, vector: int, itemsize: int, threads: int, winograd: Any) -> ConvPlan:
-    """Plan of the forward pass or data gradient for vectors of ``vector`` bytes; winograd: as ``enable_winograd``."""
-    if depthwise := depthwise_plan(g, backward, vector, itemsize):
-        return depthwise
-    if thin(g):
-        return thin_plan(g, backward, vector, itemsize)
-    edge = winograd_edge(g, backward, vector, itemsize, winograd)
-    if edge:
-        return winograd_plan(g, backward, vector, itemsize, edge, threads)
-    if pointwise(g):
-        return pointwise_plan(g, backward, vector, itemsize, threads)
-    if few_positions(g, backward, vector, itemsize):
-        return few_plan(g, vector, itemsize, threads)
-    if map_lanes(g, backward, vector, itemsize):
-        return maps_plan(g, backward, vector, itemsize, threads)
-    return data_plan(g, backward, vector, itemsize, threads)
-
-
-def _update_plan(g: ConvGeometry, vector: int, itemsize: int) -> ConvPlan:
-    """Plan of the weight gradient for vectors of ``vector`` bytes."""
-    if depthwise := depthwise_update_plan(g, vector, itemsize):
-        return depthwise
-    return (thin_update_plan if thin_update(g) else update_plan)(g, vector, itemsize)

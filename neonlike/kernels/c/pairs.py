@@ -1,0 +1,66 @@
+"""Factors in bfloat16: kernels round float32 operands to pairs of bfloat16 before they multiply them (``pairs.h``).
+
+Two numbers that follow each other along the inner dimension become one word of 32 bits. Kernels for float32 multiply
+arrays of such words as they multiply floats, with half the inner dimension, and add products in float32.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from neonlike.optree.npfuncs import Array
+
+FLOAT_BYTES = 4
+PIECE = 1024
+"""Words of which an operand's working memory is a multiple, see ``nl_pair_up``."""
+
+
+def half(count: int) -> int:
+    """Pairs of ``count`` numbers; the last one of an odd count is paired with zero."""
+    return (count + 1) // 2
+
+
+class Pairing(NamedTuple):
+    """Pairs of an operand that has ``rows`` rows of ``length`` floats, ``step`` apart.
+
+    Attributes
+    ----------
+    rows, length, step : int
+    neighbours : int
+        1: each two neighbours in a row are a pair; 0: each two rows become a row of pairs.
+    """
+
+    rows: int
+    length: int
+    step: int
+    neighbours: int
+
+    @property
+    def line(self) -> int:
+        """Words of a line of pairs."""
+        return half(self.length) if self.neighbours else self.length
+
+    @property
+    def words(self) -> int:
+        """Words of working memory."""
+        lines = self.rows if self.neighbours else half(self.rows)
+        return -(-lines * self.line // PIECE) * PIECE
+
+    @property
+    def steps(self) -> tuple[int, int]:
+        """Words between pairs along the outer and the inner dimension of a matrix."""
+        return (self.line, 1) if self.neighbours else (1, self.line)
+
+
+def factor_pairings(a: Array, b: Array) -> tuple[Pairing, ...]:
+    """The pairs of factors (m, k) and (k, n) along k; none if a factor has neither contiguous rows nor columns."""
+    one, other = _pairing_of(a), _pairing_of(b.T)
+    return () if one is None or other is None else (one, other)
+
+
+def _pairing_of(x: Array) -> Pairing | None:
+    """The pairs of a factor (outer, inner) along its inner dimension; None if neither dimension is contiguous."""
+    (outer, inner), (across, along) = x.shape, (step // FLOAT_BYTES for step in x.strides)
+    if along == 1 or inner == 1:
+        return Pairing(outer, inner, across, 1)
+    return Pairing(inner, outer, along, 0) if across == 1 or outer == 1 else None

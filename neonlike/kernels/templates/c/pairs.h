@@ -1,0 +1,168 @@
+/* Products of bfloat16 by pairs: two numbers that are multiplied and added one after the other lie in one word of 32
+ * bits, the first in the lower half. So kernels for float read factors of pairs as they read floats, with half as many
+ * along the inner dimension; they only move them, and add products by ADD_PRODUCT. Sums are float.
+ *
+ * The file that includes this may define PAIRS: 0, the default, for factors of float or double, 1 for pairs by the processor's
+ * instruction (AVX512-BF16) where it has one, 2 for pairs without it: its twin in plain arithmetic. */
+#ifndef NL_PAIRS_H
+#define NL_PAIRS_H
+#include <stdint.h>
+#include <string.h>
+
+#include "team.h"
+
+#ifndef PAIRS
+#define PAIRS 0
+#endif
+#if PAIRS == 1 && defined(__AVX512BF16__)
+#define NL_PAIR_INSTRUCTION
+#endif
+
+typedef int32_t nl_word_anywhere __attribute__((may_alias));
+
+#if !PAIRS
+#define SPLAT(type, factor) ((factor) - (type){ 0 })
+#define ADD_SPLAT(sum, splat, v) ((sum) += (splat) * (v))
+#define ADD_PRODUCT(sum, factor, v) ((sum) += (factor) * (v))
+#define ADD_NUMBER(sum, one, other) ((sum) += (one) * (other))
+#else
+#define SPLAT(type, factor)                                                                                            \
+    __extension__({                                                                                                    \
+        typedef int32_t nl_ints __attribute__((vector_size(sizeof(type))));                                            \
+        (type)(*(const nl_word_anywhere *)&(factor) - (nl_ints){ 0 });                                                 \
+    })
+#define ADD_NUMBER(sum, one, other) ((sum) = nl_add_pair(sum, &(one), &(other)))
+#define ADD_PRODUCT(sum, factor, v) ADD_SPLAT(sum, SPLAT(__typeof__(sum), factor), v)
+#if defined(NL_PAIR_INSTRUCTION)
+/* By a variable of its own: compilers keep an array in memory whose elements an asm statement changes. */
+#define ADD_SPLAT(sum, splat, v)                                                                                       \
+    do {                                                                                                               \
+        __typeof__(sum) sum_ = (sum);                                                                                  \
+        __asm__("vdpbf16ps %2, %1, %0" : "+v"(sum_) : "v"(v), "v"(splat));                                             \
+        (sum) = sum_;                                                                                                  \
+    } while (0)
+#else
+#define ADD_SPLAT(sum, splat, v)                                                                                       \
+    do {                                                                                                               \
+        typedef int32_t nl_ints __attribute__((vector_size(sizeof(sum))));                                             \
+        typedef __typeof__(sum) nl_sums;                                                                               \
+        const nl_ints one_ = (nl_ints)(splat), other_ = (nl_ints)(v), upper_ = (nl_ints){ 0 } - 65536;                 \
+        (sum) += (nl_sums)(one_ << 16) * (nl_sums)(other_ << 16);                                                      \
+        (sum) += (nl_sums)(one_ & upper_) * (nl_sums)(other_ & upper_);                                                \
+    } while (0)
+#endif
+
+/* Add the products of two pairs to a sum. */
+static inline float nl_add_pair(float sum, const float *one, const float *other)
+{
+    const uint32_t a = (uint32_t)*(const nl_word_anywhere *)one, b = (uint32_t)*(const nl_word_anywhere *)other;
+    const uint32_t halves[4] = { a << 16, b << 16, a & 0xffff0000u, b & 0xffff0000u };
+    float x[4];
+    memcpy(x, halves, sizeof x);
+    return sum + x[0] * x[1] + x[2] * x[3];
+}
+
+enum { NL_PAIRED = 16, NL_PAIRS_OF_UNIT = 4096 }; /* words of a vector, and of a unit of work */
+typedef uint32_t nl_words __attribute__((vector_size(4 * NL_PAIRED)));
+typedef uint32_t nl_words_anywhere __attribute__((vector_size(4 * NL_PAIRED), aligned(4), may_alias));
+typedef uint16_t nl_upper __attribute__((vector_size(2 * NL_PAIRED)));
+typedef uint16_t nl_upper_anywhere __attribute__((vector_size(2 * NL_PAIRED), aligned(2), may_alias));
+
+/* The nearest bfloat16 of each float, ties to even; subnormal numbers become 0, nan stays nan. */
+static inline nl_upper nl_rounded(nl_words x)
+{
+#if defined(NL_PAIR_INSTRUCTION)
+    nl_upper rounded;
+    __asm__("vcvtneps2bf16 %1, %0" : "=v"(rounded) : "v"(x));
+    return rounded;
+#else
+    const nl_words size = x & 0x7fffffffu, sign = x & 0x80000000u;
+    const nl_words nearest = x + 0x7fffu + (x >> 16 & 1u), quiet = x | 0x400000u;
+    const nl_words nan = (nl_words)(size > 0x7f800000u), tiny = (nl_words)(size < 0x800000u);
+    const nl_words found = (nearest & ~nan & ~tiny) | (quiet & nan) | (sign & tiny);
+    return __builtin_convertvector(found >> 16, nl_upper);
+#endif
+}
+
+static inline nl_words nl_pairs_of(nl_words first, nl_words second)
+{
+    return __builtin_convertvector(nl_rounded(first), nl_words) | __builtin_convertvector(nl_rounded(second), nl_words) << 16;
+}
+
+/* Pair each float of a line with that of another one; with zero if there is none. */
+static inline void nl_pair_lines(float *to, const float *first, const float *second, int64_t count)
+{
+    int64_t i = 0;
+    for (; i + NL_PAIRED <= count; i += NL_PAIRED) {
+        nl_words other = { 0 };
+        if (second)
+            other = *(const nl_words_anywhere *)(second + i);
+        *(nl_words_anywhere *)(to + i) = nl_pairs_of(*(const nl_words_anywhere *)(first + i), other);
+    }
+    if (i < count) {
+        const size_t bytes = (size_t)(count - i) * sizeof *to;
+        nl_words one = { 0 }, other = { 0 };
+        memcpy(&one, first + i, bytes);
+        if (second)
+            memcpy(&other, second + i, bytes);
+        one = nl_pairs_of(one, other);
+        memcpy(to + i, &one, bytes);
+    }
+}
+
+/* Pair the floats of a line with their neighbours; the last one of an odd number with zero. */
+static inline void nl_pair_neighbours(float *to, const float *from, int64_t count)
+{
+    nl_upper_anywhere *at = (nl_upper_anywhere *)to;
+    int64_t i = 0;
+    for (; i + NL_PAIRED <= count; i += NL_PAIRED)
+        *at++ = nl_rounded(*(const nl_words_anywhere *)(from + i));
+    if (i < count) {
+        nl_words rest = { 0 };
+        memcpy(&rest, from + i, (size_t)(count - i) * sizeof *from);
+        const nl_upper rounded = nl_rounded(rest);
+        memcpy(at, &rounded, (size_t)((count - i + 1) / 2) * sizeof *to);
+    }
+}
+
+/* Rows of floats, `step` apart, whose pairs are made: of neighbours in a row, or of each two rows. */
+struct nl_pairing {
+    const float *from;
+    float *to;
+    int64_t rows, length, step, neighbours;
+    int64_t units; /* of a line of pairs */
+};
+
+static void nl_pair_units(const void *context, int64_t lo, int64_t hi, int64_t me)
+{
+    const struct nl_pairing *p = context;
+    const int64_t words = p->neighbours ? (p->length + 1) / 2 : p->length;
+    (void)me;
+    for (int64_t unit = lo; unit < hi; unit++) {
+        const int64_t line = unit / p->units, first = unit % p->units * NL_PAIRS_OF_UNIT, left = words - first;
+        const int64_t count = left < NL_PAIRS_OF_UNIT ? left : NL_PAIRS_OF_UNIT;
+        float *const to = p->to + line * words + first;
+        if (p->neighbours) {
+            const int64_t floats = p->length - 2 * first;
+            nl_pair_neighbours(to, p->from + line * p->step + 2 * first, floats < 2 * count ? floats : 2 * count);
+        } else {
+            const float *const from = p->from + 2 * line * p->step + first;
+            nl_pair_lines(to, from, 2 * line + 1 < p->rows ? from + p->step : 0, count);
+        }
+    }
+}
+
+enum { NL_PAIRING = 4 }; /* numbers that describe a pairing: rows, length, step, whether of neighbours */
+
+/* Pair an operand in working memory, which goes on behind it; returns where the pairs lie, line after line. */
+static inline const float *nl_pair_up(const float *from, const int64_t *how, float **work, int64_t threads)
+{
+    struct nl_pairing p = { from, *work, how[0], how[1], how[2], how[3], 0 };
+    const int64_t words = p.neighbours ? (p.length + 1) / 2 : p.length, lines = p.neighbours ? p.rows : (p.rows + 1) / 2;
+    p.units = (words + NL_PAIRS_OF_UNIT - 1) / NL_PAIRS_OF_UNIT;
+    nl_share(nl_pair_units, &p, lines * p.units, nl_unit(lines * p.units, threads, 1 + NL_PAIRS_OF_UNIT / (words + 1), 1), threads);
+    *work += (lines * words + 1023) / 1024 * 1024;
+    return p.to;
+}
+#endif
+#endif

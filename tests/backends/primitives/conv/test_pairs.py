@@ -1,0 +1,115 @@
+"""Convolutions that multiply in bfloat16, against exact loops, and against the definition on rounded operands."""
+
+# ruff: noqa: E741 - I and O are what neon calls them
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from neonlike.backends import Backend
+from neonlike.backends.cpu.primitives.conv.choice import choose_data_plan, choose_update_plan
+from neonlike.backends.cpu.primitives.conv.kind import Kind
+from tests.backends.primitives.conv.conv_compiled import Guarded, Operands, compare, guarded, with_vectors
+from tests.support.engines import backend, needs_compiler, use_threads
+from tests.support.float64.conv_loops import Sizes, backward, finish, forward, random_sizes, tensor, update
+from tests.support.rounded import FORMS, multiply_in, rounded
+
+pytestmark = [pytest.mark.engines("c"), pytest.mark.cpu_only("the compiled kernels of the CPU")]
+__all__ = ["guarded"]
+
+
+@pytest.fixture(params=FORMS)
+def be(request: Any) -> Any:
+    needs_compiler()
+    for made in backend("c"):
+        multiply_in(made, request.param)
+        yield made
+
+
+CASES = {
+    "direct": Sizes(32, 40, 33, (1, 14, 13), (1, 3, 3), (0, 1, 1), (1, 2, 2)),
+    "direct, odd channels": Sizes(48, 7, 25, (1, 9, 11), (1, 3, 5), (0, 1, 2)),
+    "direct, odd maps": Sizes(16, 12, 21, (3, 5, 6), (2, 3, 3), (1, 1, 1), dil=(1, 2, 1)),
+    "in place": Sizes(64, 26, 34, (4, 3, 6), (2, 1, 3), (1, 0, 1), dil=(2, 1, 2), groups=1),
+    "groups": Sizes(32, 24, 40, (1, 8, 8), (1, 3, 3), (0, 1, 1), groups=2),
+    "pointwise": Sizes(32, 30, 20, (1, 7, 11)),
+    "pointwise, odd, groups": Sizes(96, 48, 140, (1, 5, 9), groups=2),
+    "maps": Sizes(3, 21, 44, (1, 9, 9), (1, 2, 3), (0, 2, 2), (1, 1, 1), (1, 2, 2)),
+    "maps, a stride": Sizes(1, 20, 33, (1, 18, 22), (1, 3, 3), (0, 1, 1), (1, 2, 2)),
+    "few": Sizes(1, 130, 150, (1, 4, 4), (1, 3, 3), (0, 1, 1)),
+    "windows of 11": Sizes(32, 3, 24, (1, 38, 35), (1, 11, 11), (0, 2, 2), (1, 4, 4)),
+}
+"""Convolutions of each kernel, with odd numbers of channels and maps, which end with half a pair."""
+
+
+@pytest.mark.parametrize("nbytes", [0, 32])
+@pytest.mark.parametrize("case", CASES)
+def test_exact_sums(be: Backend, guarded: Guarded, case: str, nbytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Operands of eight bits are not rounded, and their sums are exact: results are equal to loops in float64."""
+    with_vectors(monkeypatch, nbytes)
+    s, rng = CASES[case], np.random.default_rng(nbytes)
+    x = Operands(be, s, "f4", rng)
+    wanted = finish(forward(s, x.image, x.filters), bias=x.shift, relu=True)
+    gradients = backward(s, x.error, x.filters), update(s, x.image, x.error)
+    for threads in (1, 3):
+        use_threads(monkeypatch, threads)
+        x.check(wanted, *gradients, bsum_i=True, bias=x.bias, relu=True)
+
+
+def test_each_kernel_is_among_the_cases(be: Backend) -> None:
+    kinds = set()
+    for s in CASES.values():
+        layer = s.layer(be)
+        plans = [choose_data_plan(layer, back, 64, 4, 2, True, 1) for back in (False, True)]
+        for plan in [*plans, *([choose_update_plan(layer, 64, 4, 1)] if s.N % 2 == 0 else [])]:
+            assert ("pairs", 1) in plan.variant, s
+            kinds.add(plan.kind)
+    assert kinds == {Kind.DIRECT, Kind.POINTWISE, Kind.MAPS, Kind.FEW}
+
+
+def test_factors_are_rounded_once_to_nearest(be: Backend) -> None:
+    s, rng = CASES["direct, odd channels"], np.random.default_rng(3)
+    image, filters, error = (rng.normal(size=shape).astype(np.float32) for shape in (s.shape_i, s.shape_f, s.shape_o))
+    layer, (I, F, E) = s.layer(be), (tensor(be, values) for values in (image, filters, error))
+    O, dI, dF = (be.empty(shape) for shape in (s.shape_o, s.shape_i, s.shape_f))
+    be.fprop_conv(layer, I, F, O)
+    be.bprop_conv(layer, F, E, dI)
+    be.update_conv(layer, I, E, dF)
+    for found, passed, one, other in (
+        (O, forward, image, filters), (dI, backward, error, filters), (dF, update, image, error)
+    ):  # fmt: skip
+        wanted = passed(s, rounded(one), rounded(other))
+        size = passed(s, np.abs(rounded(one)), np.abs(rounded(other)))
+        terms = s.N * int(np.prod(s.out)) + s.C * s.K * int(np.prod(s.window))  # at least those of a sum
+        assert (np.abs(found.get() - wanted) <= terms * 2.0**-24 * size + 1e-30).all()
+
+
+@pytest.mark.optimized
+def test_random_convolutions(be: Backend, guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With any epilogue; operands are rounded before, so that the definition in float32 gives the same."""
+    rng = np.random.default_rng(be._engine_made.pairs)
+    for s in [random_sizes(rng) for _ in range(25)]:
+        use_threads(monkeypatch, rng.choice([1, 1, 2]))
+        try:
+            compare(be, s, "f4", rng, exact=rounded)
+            guarded.check()
+        except AssertionError as error:
+            raise AssertionError(f"{s}") from error
+
+
+def test_calls_follow_the_precision(be: Backend) -> None:
+    """A call that is repeated multiplies as is set then."""
+    s, rng = CASES["direct"], np.random.default_rng(0)
+    image, filters = (rng.normal(size=shape).astype(np.float32) for shape in (s.shape_i, s.shape_f))
+    layer, I, F = s.layer(be), tensor(be, image), tensor(be, filters)
+    O, found = be.empty(s.shape_o), dict[str, list[Any]]()
+    for precision in ("bfloat16", "float32", "bfloat16"):
+        be.product_precision = precision
+        for _ in range(4):
+            be.fprop_conv(layer, I, F, O)
+        found.setdefault(precision, []).append(O.get())
+    np.testing.assert_allclose(found["float32"][0].reshape(s.shape_o), forward(s, image, filters), atol=1e-3)
+    assert np.abs(found["bfloat16"][1] - found["float32"][0]).max() > 1e-2

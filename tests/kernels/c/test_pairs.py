@@ -1,0 +1,173 @@
+"""Matrix products of factors rounded to bfloat16, against float64 on the rounded factors."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+from neonlike.backends import Backend
+from neonlike.errors import ArgumentError
+from neonlike.kernels.c import gemm, simd
+from neonlike.kernels.c.gemm import find_launch, pairs_of
+from neonlike.kernels.c.routine import address
+from neonlike.kernels.c.toolchain import find_compiler
+from tests.support.engines import backend, needs_compiler, new_backend, use_threads
+from tests.support.rounded import FORMS, multiply_in, rounded
+
+pytestmark = [pytest.mark.engines("c"), pytest.mark.cpu_only("the compiled kernels of the CPU")]
+
+SIZES = [
+    (1, 1, 1), (3, 5, 7), (13, 801, 33), (30, 20, 100), (12, 768, 32), (5, 2001, 49), (50, 41, 17), (37, 1061, 10),
+    (300, 2060, 70), (300, 19, 290), (200, 771, 2100), (100, 2060, 70), (12, 1031, 240), (21, 18001, 14), (64, 99, 1),
+]  # fmt: skip
+"""As the sizes of ``test_gemm.py`` with twice the inner dimension, some of them odd."""
+
+
+@pytest.fixture(autouse=True)
+def compiler() -> None:
+    needs_compiler()
+
+
+def matrix(rng: Any, rows: int, columns: int, turned: bool, wide: int = 0) -> Any:
+    """A matrix whose rows, or columns if ``turned``, are contiguous and ``wide`` elements longer than needed."""
+    shape = (columns, rows) if turned else (rows, columns)
+    made = rng.standard_normal((shape[0], shape[1] + wide)).astype(np.float32)[:, : shape[1]]
+    return made.T if turned else made
+
+
+def bound(a: Any, b: Any) -> Any:
+    """The error of float32 sums of these products, in any order: each addition rounds once."""
+    return (a.shape[1] + 4) * 2.0**-24 * (np.abs(a) @ np.abs(b)) + 1e-30
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("size", SIZES)
+def test_product_of_any_layout(rng: Any, size: tuple[int, int, int], form: int) -> None:
+    m, k, n = size
+    for *turned, wide in itertools.product([False, True], [False, True], [False, True], [0, 3]):
+        a, b, c = (matrix(rng, *s, flag, wide) for s, flag in zip(((m, k), (k, n), (m, n)), turned))
+        one, other = rounded(a), rounded(b)
+        wanted = 0.5 * (one @ other) - 0.25 * c.astype(float)
+        slack = bound(one, other) + 1e-6 * np.abs(c)
+        launch = find_launch(a, b, c, None, form)
+        assert launch is not None
+        launch(address(a), address(b), address(c), 0.5, -0.25)
+        assert (np.abs(c - wanted) <= slack).all(), (turned, wide)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_factor_without_contiguous_rows_or_columns_is_not_rounded(rng: Any, form: int) -> None:
+    a, b, c = (matrix(rng, *s, False) for s in ((80, 200), (100, 50), (80, 50)))
+    assert pairs_of(a[:, ::2], b, c, form) == 0
+    assert pairs_of(a[:, :100], b, c, form) == form
+    launch = find_launch(a[:, ::2], b, c, None, form)
+    assert launch is not None
+    launch(address(a), address(b), address(c))
+    np.testing.assert_allclose(c, a[:, ::2].astype(float) @ b, atol=1e-4)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_rounding_is_to_nearest_ties_to_even(form: int) -> None:
+    """Numbers are half way between two bfloat16, close to that, beyond the largest, below the smallest normal one."""
+    ulp = 2.0**-7
+    cases = {
+        1 + ulp / 2: 1, 1 + 3 * ulp / 2: 1 + 2 * ulp, 1 + ulp / 2 + 2.0**-20: 1 + ulp, -1 - ulp / 2: -1,
+        3.4e38: np.inf, -3.4e38: -np.inf, np.inf: np.inf, 1e-39: 0, -1e-39: 0, np.nan: np.nan,
+    }  # fmt: skip
+    one = np.zeros((2, 32), np.float32)
+    one[0] = 1
+    for value, wanted in cases.items():
+        a, out = np.zeros((16, 2), np.float32), np.empty((16, 32), np.float32)
+        a[:, 0] = value
+        launch = find_launch(a, one, out, None, form)
+        assert launch is not None
+        launch(address(a), address(one), address(out))
+        np.testing.assert_array_equal(out, np.float32(wanted), str(value))
+
+
+@pytest.fixture(params=FORMS)
+def be(request: Any) -> Any:
+    for made in backend("c"):
+        multiply_in(made, request.param)
+        yield made
+
+
+def test_expressions_and_products_of_a_backend(be: Backend, rng: Any) -> None:
+    a, b = matrix(rng, 70, 300, False), matrix(rng, 300, 90, False)
+    exact = rounded(a) @ rounded(b)
+    slack = bound(rounded(a), rounded(b)) * 2
+    A, B, C = be.array(a), be.array(b), be.empty((70, 90))
+    for _ in range(4):  # planned, planned again, replayed
+        C[:] = be.dot(A, B)
+        assert (np.abs(C.get() - exact) <= slack).all()
+        C[:] = be.dot(A, B) * 2 + 1
+        assert (np.abs(C.get() - 2 * exact - 1) <= 2 * slack + 1e-5).all()
+        be.compound_dot(A, B, C, relu=True)
+        assert (np.abs(C.get() - np.maximum(exact, 0)) <= slack).all()
+        be.compound_dot(be.array(a.T.copy()).T, B, C, alpha=0.5)
+        assert (np.abs(C.get() - exact / 2) <= slack).all()
+    many = be.array(rng.standard_normal((3, 300, 90)))
+    out = be.empty((3, 70, 90))
+    be.batched_dot(A, many, out)
+    for one, found in zip(many.get(), out.get()):
+        assert (np.abs(found - rounded(a) @ rounded(one)) <= bound(rounded(a), rounded(one))).all()
+
+
+def test_what_was_learned_follows_the_precision(be: Backend, rng: Any) -> None:
+    """Assignments and calls that are replayed multiply as is set, not as was set when they were learned."""
+    a, b = matrix(rng, 64, 512, False), matrix(rng, 512, 64, False)
+    A, B, C, D = be.array(a), be.array(b), be.empty((64, 64)), be.empty((64, 64))
+
+    def results() -> Any:
+        for _ in range(4):
+            C[:] = be.dot(A, B)
+            be.compound_dot(A, B, D)
+        return C.get(), D.get()
+
+    in_pairs = results()
+    be.product_precision = "float32"
+    plain = results()
+    for x, y in zip(in_pairs, plain):
+        np.testing.assert_allclose(y, a.astype(float) @ b, atol=1e-4)
+        assert np.abs(x - y).max() > 1e-3
+
+
+def test_results_do_not_depend_on_threads(be: Backend, rng: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for m, k, n in ((130, 2050, 70), (20, 5000, 20), (700, 300, 40)):
+        a, b, found = matrix(rng, m, k, False), matrix(rng, k, n, False), []
+        for threads in (1, 2, 5):
+            use_threads(monkeypatch, threads)
+            c = np.empty((m, n), np.float32)
+            assert gemm.multiply(a, b, c, pairs=be._engine_made.pairs)
+            found.append(c)
+        assert found[0].tobytes() == found[1].tobytes() == found[2].tobytes()
+
+
+def test_other_dtypes_and_small_products_are_not_rounded(rng: Any) -> None:
+    be = new_backend(product_precision="bfloat16")
+    for dtype, size in ((np.float64, 100), (np.float32, 5)):
+        a, b = (rng.standard_normal((size, size)).astype(dtype) for _ in range(2))
+        out = be.empty((size, size), dtype=dtype)
+        out[:] = be.dot(be.array(a, dtype=dtype), be.array(b, dtype=dtype))
+        np.testing.assert_allclose(out.get(), a.astype(float) @ b, atol=1e-5)
+
+
+def test_the_instruction_is_used_where_there_is_one() -> None:
+    """The form that is asked for is that of ``pairs.h``: by the instruction if the compiler may use it."""
+    compiler = find_compiler()
+    assert compiler is not None
+    flags = {flag for line in open("/proc/cpuinfo") if line.startswith("flags") for flag in line.split()}
+    assert simd.pair_form(compiler) == int(compiler.native and "avx512_bf16" in flags)
+
+
+def test_a_precision_that_the_cpu_does_not_have() -> None:
+    be = new_backend()
+    assert be.product_precision == "float32"
+    with pytest.raises(ArgumentError, match="got 'tf32'; 'float32' or 'bfloat16' is expected on a CPU"):
+        be.product_precision = "tf32"
+    assert be.product_precision == "float32"
+    with pytest.raises(ArgumentError, match="product_precision: got 'half'"):
+        new_backend(product_precision="half")

@@ -1,0 +1,32 @@
+"""Faults in products and convolutions of factors rounded to pairs of bfloat16."""
+
+# ruff: noqa: E501  (one fault, one line: the tables read across)
+
+from __future__ import annotations
+
+from tests.planted.table import CPU, KERNELS, C, Mutant
+
+HEADER, CONV, GEMM = C + "pairs.h", CPU + "primitives/conv/pairs.py", KERNELS + "c/gemm.py"
+
+MUTANTS = tuple(
+    Mutant("pairs", name, file, old, new)
+    for name, file, old, new in (
+        ("ties are rounded up", HEADER, "x + 0x7fffu + (x >> 16 & 1u)", "x + 0x8000u"),
+        ("factors are cut off", HEADER, "(nearest & ~nan & ~tiny)", "(x & ~nan & ~tiny)"),
+        ("a nan may become an infinity", HEADER, "(nearest & ~nan & ~tiny) | (quiet & nan)", "(nearest & ~tiny)"),
+        ("subnormal numbers stay", HEADER, "(nearest & ~nan & ~tiny)", "(nearest & ~nan)"),
+        ("only the first products of pairs in plain arithmetic", HEADER, "        (sum) += (nl_sums)(one_ & upper_) * (nl_sums)(other_ & upper_);", "        (void)upper_;"),
+        ("one column: both products by the first factor", HEADER, "x[0] * x[1] + x[2] * x[3]", "x[0] * x[1] + x[0] * x[3]"),
+        ("rows of a pair change places", HEADER, "nl_words) | __builtin_convertvector(nl_rounded(second), nl_words) << 16", "nl_words) << 16 | __builtin_convertvector(nl_rounded(second), nl_words)"),
+        ("the end of a row is not paired with the next one", HEADER, "            memcpy(&other, second + i, bytes);", "            memset(&other, 0, bytes);"),
+        ("an odd row is paired with what follows it", HEADER, "2 * line + 1 < p->rows ? from", "2 * line < p->rows ? from"),
+        ("an odd number is paired with what follows it", HEADER, "floats < 2 * count ? floats : 2 * count", "2 * count"),
+        ("units of a line begin one late", HEADER, "unit % p->units * NL_PAIRS_OF_UNIT, left", "unit % p->units * (NL_PAIRS_OF_UNIT + 1), left"),
+        ("the second operand overwrites the first", HEADER, "    *work += (lines * words + 1023) / 1024 * 1024;", "    *work += lines;"),
+        ("rows of the data gradient's filters", CONV, "Pairing(each * taps, g.K, g.K, 1)", "Pairing(each * taps - 1, g.K, g.K, 1)"),
+        ("groups share a pair", CONV, " or (g.groups > 1 and channels // g.groups % 2)", ""),
+        ("images without a partner", CONV, "g.N % 2 or min(g.C", "min(g.C"),
+        ("steps of a second factor change places", GEMM, "*reversed(pairings[1].steps)", "*pairings[1].steps"),
+        ("plans outlive the precision", CPU + "backend.py", "        self.executor.clear()  # plans and calls", "        self.executor.replay.clear()  # plans and calls"),
+    )
+)  # fmt: skip

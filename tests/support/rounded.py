@@ -1,0 +1,26 @@
+"""Factors rounded to bfloat16, and the forms in which kernels of the CPU multiply them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+FORMS = (1, 2)
+"""Pairs by the processor's instruction where it has one, and by its twin (``PAIRS`` of ``pairs.h``)."""
+
+
+def rounded(x: Any) -> np.ndarray[Any, Any]:
+    """The bfloat16 nearest to each float32, ties to even, as float64; subnormal numbers become 0, nan stays nan."""
+    values = np.ascontiguousarray(x, np.float32)
+    bits = values.view(np.uint32)
+    nearest = (bits + 0x7FFF + (bits >> 16 & 1)) & np.uint32(0xFFFF0000)
+    found = np.where(np.isnan(values), values, nearest.view(np.float32))
+    return np.where(np.abs(values) < 2.0**-126, np.copysign(0, values), found).astype(np.float64)
+
+
+def multiply_in(be: Any, form: int) -> None:
+    """Have a backend of the CPU round factors of float32 to pairs of this form; 0: not at all."""
+    be.product_precision = "bfloat16" if form else "float32"
+    be._engine_made.pairs = form
+    be.executor.clear()
