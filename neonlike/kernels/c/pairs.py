@@ -6,6 +6,7 @@ arrays of such words as they multiply floats, with half the inner dimension, and
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import NamedTuple
 
 from neonlike.optree.npfuncs import Array
@@ -20,36 +21,48 @@ def half(count: int) -> int:
     return (count + 1) // 2
 
 
+class Pairs(IntEnum):
+    """Numbers that form a pair, in the numbering of ``pairs.h``."""
+
+    ROWS = 0
+    NEIGHBOURS = 1
+    APART = 2
+
+
 class Pairing(NamedTuple):
     """Pairs of an operand that has ``rows`` rows of ``length`` floats, ``step`` apart.
 
     Attributes
     ----------
     rows, length, step : int
-    neighbours : int
-        1: each two neighbours in a row are a pair; 0: each two rows become a row of pairs.
+    kind : Pairs
+        Each two rows become a row of pairs; or each two neighbours in a row a pair; or each number and the one ``apart``
+        numbers behind it, from ``before`` numbers in front of the row on. What is missing is zero.
+    before, apart : int
     """
 
     rows: int
     length: int
     step: int
-    neighbours: int
+    kind: Pairs
+    before: int = 0
+    apart: int = 0
 
     @property
     def line(self) -> int:
         """Words of a line of pairs."""
-        return half(self.length) if self.neighbours else self.length
+        return half(self.length) if self.kind is Pairs.NEIGHBOURS else self.length + self.before
 
     @property
     def words(self) -> int:
         """Words of working memory."""
-        lines = self.rows if self.neighbours else half(self.rows)
+        lines = half(self.rows) if self.kind is Pairs.ROWS else self.rows
         return -(-lines * self.line // PIECE) * PIECE
 
     @property
     def steps(self) -> tuple[int, int]:
         """Words between pairs along the outer and the inner dimension of a matrix."""
-        return (self.line, 1) if self.neighbours else (1, self.line)
+        return (1, self.line) if self.kind is Pairs.ROWS else (self.line, 1)
 
 
 def factor_pairings(a: Array, b: Array) -> tuple[Pairing, ...]:
@@ -62,5 +75,5 @@ def _pairing_of(x: Array) -> Pairing | None:
     """The pairs of a factor (outer, inner) along its inner dimension; None if neither dimension is contiguous."""
     (outer, inner), (across, along) = x.shape, (step // FLOAT_BYTES for step in x.strides)
     if along == 1 or inner == 1:
-        return Pairing(outer, inner, across, 1)
-    return Pairing(inner, outer, along, 0) if across == 1 or outer == 1 else None
+        return Pairing(outer, inner, across, Pairs.NEIGHBOURS)
+    return Pairing(inner, outer, along, Pairs.ROWS) if across == 1 or outer == 1 else None

@@ -89,6 +89,19 @@ static inline nl_words nl_pairs_of(nl_words first, nl_words second)
     return __builtin_convertvector(nl_rounded(first), nl_words) | __builtin_convertvector(nl_rounded(second), nl_words) << 16;
 }
 
+/* memcpy of fewer than 16 floats or words, inline: a call would take longer than the copy. */
+static inline void nl_copy_words(void *to, const void *from, int64_t count)
+{
+    char *there = to;
+    const char *here = from;
+#pragma GCC unroll 4
+    for (int some = 8; some > 0; some /= 2)
+        if (count & some) {
+            memcpy(there, here, (size_t)some * 4);
+            there += 4 * some, here += 4 * some;
+        }
+}
+
 /* Pair each float of a line with that of another one; with zero if there is none. */
 static inline void nl_pair_lines(float *to, const float *first, const float *second, int64_t count)
 {
@@ -100,13 +113,12 @@ static inline void nl_pair_lines(float *to, const float *first, const float *sec
         *(nl_words_anywhere *)(to + i) = nl_pairs_of(*(const nl_words_anywhere *)(first + i), other);
     }
     if (i < count) {
-        const size_t bytes = (size_t)(count - i) * sizeof *to;
         nl_words one = { 0 }, other = { 0 };
-        memcpy(&one, first + i, bytes);
+        nl_copy_words(&one, first + i, count - i);
         if (second)
-            memcpy(&other, second + i, bytes);
+            nl_copy_words(&other, second + i, count - i);
         one = nl_pairs_of(one, other);
-        memcpy(to + i, &one, bytes);
+        nl_copy_words(to + i, &one, count - i);
     }
 }
 
@@ -119,30 +131,50 @@ static inline void nl_pair_neighbours(float *to, const float *from, int64_t coun
         *at++ = nl_rounded(*(const nl_words_anywhere *)(from + i));
     if (i < count) {
         nl_words rest = { 0 };
-        memcpy(&rest, from + i, (size_t)(count - i) * sizeof *from);
+        nl_copy_words(&rest, from + i, count - i);
         const nl_upper rounded = nl_rounded(rest);
-        memcpy(at, &rounded, (size_t)((count - i + 1) / 2) * sizeof *to);
+        nl_copy_words(at, &rounded, (count - i + 1) / 2);
     }
 }
 
-/* Rows of floats, `step` apart, whose pairs are made: of neighbours in a row, or of each two rows. */
+/* Pair floats of a row that are `apart`, from `before` floats in front of it on: `count` pairs, the first of which is number
+ * `first`. Outside of the row there are zeros. */
+static inline void nl_pair_apart(float *to, const float *row, int64_t length, int64_t before, int64_t apart, int64_t first, int64_t count)
+{
+    const int64_t end = first + count, inside = length + before - apart; /* where the second of a pair leaves the row */
+    int64_t lo = before > first ? before : first, hi = inside < end ? inside : end;
+    lo = lo < end ? lo : end;
+    hi = hi > lo ? hi : lo;
+    nl_pair_lines(to + lo - first, row + lo - before, row + lo - before + apart, hi - lo);
+    for (int64_t i = first; i < end; i++) {
+        const int64_t one = i - before, other = one + apart;
+        const float first_of = one >= 0 && one < length ? row[one] : 0, second = other >= 0 && other < length ? row[other] : 0;
+        if (i < lo || i >= hi)
+            nl_pair_lines(to + i - first, &first_of, &second, 1);
+    }
+}
+
+enum { NL_ROWS, NL_NEIGHBOURS, NL_APART }; /* what pairs are of: each two rows, neighbours in a row, floats apart in it */
+
+/* Rows of floats, `step` apart, whose pairs are made. */
 struct nl_pairing {
     const float *from;
     float *to;
-    int64_t rows, length, step, neighbours;
-    int64_t units; /* of a line of pairs */
+    int64_t rows, length, step, kind, before, apart;
+    int64_t lines, words, units; /* lines of pairs; words and units of each */
 };
 
 static void nl_pair_units(const void *context, int64_t lo, int64_t hi, int64_t me)
 {
     const struct nl_pairing *p = context;
-    const int64_t words = p->neighbours ? (p->length + 1) / 2 : p->length;
     (void)me;
     for (int64_t unit = lo; unit < hi; unit++) {
-        const int64_t line = unit / p->units, first = unit % p->units * NL_PAIRS_OF_UNIT, left = words - first;
+        const int64_t line = unit / p->units, first = unit % p->units * NL_PAIRS_OF_UNIT, left = p->words - first;
         const int64_t count = left < NL_PAIRS_OF_UNIT ? left : NL_PAIRS_OF_UNIT;
-        float *const to = p->to + line * words + first;
-        if (p->neighbours) {
+        float *const to = p->to + line * p->words + first;
+        if (p->kind == NL_APART)
+            nl_pair_apart(to, p->from + line * p->step, p->length, p->before, p->apart, first, count);
+        else if (p->kind == NL_NEIGHBOURS) {
             const int64_t floats = p->length - 2 * first;
             nl_pair_neighbours(to, p->from + line * p->step + 2 * first, floats < 2 * count ? floats : 2 * count);
         } else {
@@ -152,16 +184,19 @@ static void nl_pair_units(const void *context, int64_t lo, int64_t hi, int64_t m
     }
 }
 
-enum { NL_PAIRING = 4 }; /* numbers that describe a pairing: rows, length, step, whether of neighbours */
+enum { NL_PAIRING = 6 }; /* numbers that describe a pairing: rows, length, step, kind, before, apart */
 
 /* Pair an operand in working memory, which goes on behind it; returns where the pairs lie, line after line. */
 static inline const float *nl_pair_up(const float *from, const int64_t *how, float **work, int64_t threads)
 {
-    struct nl_pairing p = { from, *work, how[0], how[1], how[2], how[3], 0 };
-    const int64_t words = p.neighbours ? (p.length + 1) / 2 : p.length, lines = p.neighbours ? p.rows : (p.rows + 1) / 2;
-    p.units = (words + NL_PAIRS_OF_UNIT - 1) / NL_PAIRS_OF_UNIT;
-    nl_share(nl_pair_units, &p, lines * p.units, nl_unit(lines * p.units, threads, 1 + NL_PAIRS_OF_UNIT / (words + 1), 1), threads);
-    *work += (lines * words + 1023) / 1024 * 1024;
+    struct nl_pairing p = { from, *work, how[0], how[1], how[2], how[3], how[4], how[5], how[0], how[1] + how[4], 0 };
+    if (p.kind == NL_ROWS)
+        p.lines = (p.rows + 1) / 2;
+    else if (p.kind == NL_NEIGHBOURS)
+        p.words = (p.length + 1) / 2;
+    p.units = (p.words + NL_PAIRS_OF_UNIT - 1) / NL_PAIRS_OF_UNIT;
+    nl_share(nl_pair_units, &p, p.lines * p.units, nl_unit(p.lines * p.units, threads, 1 + NL_PAIRS_OF_UNIT / (p.words + 1), 1), threads);
+    *work += (p.lines * p.words + 1023) / 1024 * 1024;
     return p.to;
 }
 #endif

@@ -1,6 +1,6 @@
 """Convolutions that multiply in bfloat16: those of float32 on arrays of pairs, with half the inner dimension.
 
-Forward, two channels are a pair, in the data gradient two output maps, in the weight gradient two images. The kernels
+Forward, two channels are a pair, in the data gradient two output maps, in the weight gradient two images, or two columns of a single one. The kernels
 make the pairs first (``pairs.h``): the meta array begins with the two operands' ``Pairing``.
 """
 
@@ -11,13 +11,15 @@ from dataclasses import replace
 from functools import lru_cache
 
 from neonlike.backends.cpu.primitives.conv.kind import ConvPlan, Kind
+from neonlike.backends.cpu.primitives.conv.pointwise import pointwise
 from neonlike.backends.geometry.conv import ConvGeometry
-from neonlike.kernels.c.pairs import Pairing, half
+from neonlike.kernels.c.pairs import Pairing, Pairs, half
 
 PAIRED = (Kind.DIRECT, Kind.POINTWISE, Kind.MAPS, Kind.FEW)
 """Kernels that multiply pairs."""
-FEWEST = 3
-"""Least channels and maps of a group for which making pairs pays."""
+FEWEST, FEWEST_COLUMNS, FEWEST_OF_ODD = 3, 6, 32
+"""Least channels and maps of a group for which making pairs pays; in weight gradients also least columns of the output
+of a single image, and least channels and maps of an odd number of images."""
 
 
 def pairs_of_channels(g: ConvGeometry, backward: bool) -> ConvGeometry | None:
@@ -33,19 +35,46 @@ def data_pairings(g: ConvGeometry, backward: bool) -> tuple[Pairing, Pairing]:
     each, taps = g.C // g.groups, math.prod(g.TRS)
     if backward:
         errors = g.sizeO // g.K
-        return Pairing(g.K, errors, errors, 0), Pairing(each * taps, g.K, g.K, 1)
+        return Pairing(g.K, errors, errors, Pairs.ROWS), Pairing(each * taps, g.K, g.K, Pairs.NEIGHBOURS)
     images, filters = g.sizeI // g.C, taps * g.K
-    return Pairing(g.C, images, images, 0), Pairing(each, filters, filters, 0)
+    return Pairing(g.C, images, images, Pairs.ROWS), Pairing(each, filters, filters, Pairs.ROWS)
 
 
 def pairs_of_images(g: ConvGeometry) -> ConvGeometry | None:
-    """The geometry of a weight gradient on pairs of images; None where there are none, or they do not pay."""
-    return None if g.N % 2 or min(g.C, g.K) // g.groups < FEWEST else replace(g, N=g.N // 2)
+    """The geometry of a weight gradient on pairs of images, or of a single image's columns; None where they do not pay.
+
+    All positions of a pointwise convolution form one row. Of a single image, outputs 2 j and 2 j + 1 of a row are a pair; they read columns a stride apart, and the padding on
+    the left belongs to the rows of pairs.
+    """
+    if min(g.C, g.K) // g.groups < FEWEST:
+        return None
+    if pointwise(g):
+        row = 1, 1, half(math.prod(g.DHW) * g.N)
+        return replace(g, N=1, DHW=row, MPQ=row)
+    if g.N > 1:
+        fewest = FEWEST_OF_ODD if g.N % 2 else FEWEST
+        return replace(g, N=half(g.N)) if min(g.C, g.K) // g.groups >= fewest else None
+    (*deep, width), (*outputs, columns), (*pads, pad), (*steps, step) = g.DHW, g.MPQ, g.padding, g.strides
+    if columns < FEWEST_COLUMNS:
+        return None
+    return replace(
+        g, DHW=(*deep, width + pad), MPQ=(*outputs, half(columns)), padding=(*pads, 0), strides=(*steps, 2 * step)
+    )
 
 
 def update_pairings(g: ConvGeometry) -> tuple[Pairing, Pairing]:
-    """Pairs of images of the input, and of the errors."""
-    return Pairing(1, g.sizeI, g.sizeI, 1), Pairing(1, g.sizeO, g.sizeO, 1)
+    """Pairs of images, or of columns, of the input and of the errors."""
+    if pointwise(g):
+        row = g.sizeI // g.C
+        return Pairing(g.C, row, row, Pairs.NEIGHBOURS), Pairing(g.K, row, row, Pairs.NEIGHBOURS)
+    if g.N == 1:
+        (*_, width), (*_, columns), pad, step = g.DHW, g.MPQ, g.padding[2], g.strides[2]
+        images = Pairing(g.sizeI // width, width, width, Pairs.APART, pad, step)
+        return images, Pairing(g.sizeO // columns, columns, columns, Pairs.NEIGHBOURS)
+    rows = (g.sizeI // g.N, g.sizeO // g.N) if g.N % 2 else (1, 1)  # all images of a position, or all in one row
+    sizes = (g.N, g.N) if g.N % 2 else (g.sizeI, g.sizeO)
+    images, errors = (Pairing(count, size, size, Pairs.NEIGHBOURS) for count, size in zip(rows, sizes))
+    return images, errors
 
 
 @lru_cache(maxsize=1024)
