@@ -36,8 +36,8 @@ class Pairing(NamedTuple):
     ----------
     rows, length, step : int
     kind : Pairs
-        Each two rows become a row of pairs; or each two neighbours in a row a pair; or each number and the one ``apart``
-        numbers behind it, from ``before`` numbers in front of the row on. What is missing is zero.
+        Each two rows become a row of pairs; or each two neighbours in a row a pair; or each number and the one
+        ``apart`` numbers behind it, from ``before`` numbers in front of the row on. What is missing is zero.
     before, apart : int
     """
 

@@ -1,7 +1,7 @@
 """Convolutions that multiply in bfloat16: those of float32 on arrays of pairs, with half the inner dimension.
 
-Forward, two channels are a pair, in the data gradient two output maps, in the weight gradient two images, or two columns of a single one. The kernels
-make the pairs first (``pairs.h``): the meta array begins with the two operands' ``Pairing``.
+Forward, two channels are a pair, in the data gradient two output maps, in the weight gradient two images, or two columns
+of a single one. The kernels make the pairs first (``pairs.h``): the meta array begins with the operands' ``Pairing``.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def data_pairings(g: ConvGeometry, backward: bool) -> tuple[Pairing, Pairing]:
 def pairs_of_images(g: ConvGeometry) -> ConvGeometry | None:
     """The geometry of a weight gradient on pairs of images, or of a single image's columns; None where they do not pay.
 
-    All positions of a pointwise convolution form one row. Of a single image, outputs 2 j and 2 j + 1 of a row are a pair; they read columns a stride apart, and the padding on
-    the left belongs to the rows of pairs.
+    All positions of a pointwise convolution form one row. Of a single image, outputs 2 j and 2 j + 1 of a row are a pair;
+    they read columns a stride apart, and the padding on the left belongs to the rows of pairs.
     """
     if min(g.C, g.K) // g.groups < FEWEST:
         return None
@@ -54,12 +54,12 @@ def pairs_of_images(g: ConvGeometry) -> ConvGeometry | None:
     if g.N > 1:
         fewest = FEWEST_OF_ODD if g.N % 2 else FEWEST
         return replace(g, N=half(g.N)) if min(g.C, g.K) // g.groups >= fewest else None
-    (*deep, width), (*outputs, columns), (*pads, pad), (*steps, step) = g.DHW, g.MPQ, g.padding, g.strides
+    (depth, height, width), (planes, rows, columns), (*_, pad), (*_, step) = g.DHW, g.MPQ, g.padding, g.strides
     if columns < FEWEST_COLUMNS:
         return None
-    return replace(
-        g, DHW=(*deep, width + pad), MPQ=(*outputs, half(columns)), padding=(*pads, 0), strides=(*steps, 2 * step)
-    )
+    sizes = (depth, height, width + pad), (planes, rows, half(columns))
+    padding, strides = (*g.padding[:2], 0), (*g.strides[:2], 2 * step)
+    return replace(g, DHW=sizes[0], MPQ=sizes[1], padding=padding, strides=strides)
 
 
 def update_pairings(g: ConvGeometry) -> tuple[Pairing, Pairing]:
