@@ -153,6 +153,7 @@ TESTS = {
         "images": "data: images image_folder captions",
         "downloads": "data: fetch",
         "together": "distributed: random training faults",
+        "sent": "distributed: compression",
         "waits": "distributed: waiting children faults interrupts models: together",
         "ranks": "data: ranks sharing models: few_samples distributed: first evaluation files",
         "conv": "backends/primitives/conv: few conv_calls backends/geometry: conv_geometry backends/primitives/conv: "

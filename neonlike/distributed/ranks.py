@@ -71,6 +71,11 @@ class Ranks:
 ALONE: Final = Ranks()
 
 
+def row_bounds(rows: int, ranks: int) -> list[int]:
+    """The first row of each rank's share of ``rows``, and their number."""
+    return [rank * rows // ranks for rank in range(ranks + 1)]
+
+
 def check_operation(who: str, op: Any) -> None:
     """Raise ArgumentError unless ``op`` is one of :data:`OPERATIONS`."""
     if op not in OPERATIONS:

@@ -60,6 +60,7 @@ class Together:
             "data": data_id(dataset),
             "batch size": be.bsz,
             "backend": be.backend_name,
+            "gradient compression": be.gradient_compression,
             "state of be.rng (a seed, or draws that not all ranks make)": _state(be),
         })  # fmt: skip
 
@@ -109,7 +110,8 @@ class Together:
         gradients = [grad for (_, grad), _ in get_param_list(layers)]
         known = self._mean
         if known is None or len(known[0]) != len(gradients) or any(a is not b for a, b in zip(known[0], gradients)):
-            self._mean = known = gradients, RankSum(self._ranks, gradients, mean=True)
+            compression = self._model.be.gradient_compression
+            self._mean = known = gradients, RankSum(self._ranks, gradients, mean=True, compression=compression)
         known[1]()
 
 
@@ -120,10 +122,11 @@ def explain(model: Any) -> list[str]:
         return []
     pairs = [pair for pair, _ in get_param_list(model.layers_to_optimize)]
     nbytes = sum(grad.nbytes for _, grad in pairs)
+    sent = f", sent in {be.gradient_compression}," if be.gradient_compression else ","
     shared = sum(be.shard_optimizer and can_be_shared(*pair, be.num_ranks) for pair in pairs)
-    size = f"{len(pairs)} parameters, {nbytes / 1e6:.1f} MB"
+    size = f"{len(pairs)} parameters, {nbytes / 1e6:.1f} MB{sent}"
     return [
-        f"Gradients of {size}, are summed over {be.num_ranks} ranks before each optimizer step; {shared} of the "
+        f"Gradients of {size} are summed over {be.num_ranks} ranks before each optimizer step; {shared} of the "
         "parameters are updated by rows, a part on each rank"
     ]
 

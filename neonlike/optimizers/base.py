@@ -176,10 +176,11 @@ class Optimizer(NervanaObject):
         if group.exchange is None:
             be, pairs = self.be, [pair for pair, _ in group]
             shared = be.shard_optimizer and self._may_share()
-            key = be, shared, tuple([id(tensor) for pair in pairs for tensor in pair])
+            compression = be.gradient_compression
+            key = be, shared, compression, tuple([id(tensor) for pair in pairs for tensor in pair])
             group.exchange = self._exchanges.get(key)
             if group.exchange is None:
-                group.exchange = Exchange(be.ranks, pairs, shared)
+                group.exchange = Exchange(be.ranks, pairs, shared, compression)
                 keep(self._exchanges, key, group.exchange)
         return group.exchange
 

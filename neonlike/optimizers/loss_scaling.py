@@ -70,10 +70,11 @@ class LossScaling(Optimizer):
         self.optimizer, self.scale, self.interval = optimizer, scale, interval
         self._saved = (scale, 0.0, 0.0)
         self._held: Scale | None = None
+        self._sums: dict[Any, RankSum] = {}
         self._is_scaled = False
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_saved": self._values(), "_held": None}
+        return {**super().__getstate__(), "_saved": self._values(), "_held": None, "_sums": {}}
 
     @property
     def current_scale(self) -> float:
@@ -118,7 +119,7 @@ class LossScaling(Optimizer):
             )
         scale, parameters = self._present(), get_param_list(layer_list)
         if self.be.ranks.size > 1:
-            RankSum(self.be.ranks, [grad for (_, grad), _ in parameters])()
+            self._sum_over_ranks([grad for (_, grad), _ in parameters])
         scale.check(parameters)
         self.optimizer.use_scale(scale)
         try:
@@ -127,6 +128,14 @@ class LossScaling(Optimizer):
             self.optimizer.use_scale(None)
         scale.advance()
         self._is_scaled = False
+
+    def _sum_over_ranks(self, gradients: list[Any]) -> None:
+        """Sum gradients over the ranks, so that all find the same overflows."""
+        be = self.be
+        key = be, be.gradient_compression, tuple(map(id, gradients))
+        if key not in self._sums:
+            keep(self._sums, key, RankSum(be.ranks, gradients, compression=be.gradient_compression))
+        self._sums[key]()
 
     def progress(self) -> dict[str, Any]:
         """The scale, steps since its last change, skipped steps, and the wrapped optimizer's progress."""
