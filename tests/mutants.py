@@ -142,6 +142,7 @@ TESTS = {
         "autograd": "autograd: autograd memory graphs ops joining optree: sweep",
         "optimizers": "optimizers: schedules optimizers optimizer_states adam_counts",
         "loss_scaling": "optimizers: loss_scaling",
+        "accumulation": "optimizers: accumulation",
         "initializers": "initializers: initializers",
         "costs": "transforms: costs metrics",
         "saving": "models: model_files util: persist",
@@ -153,7 +154,7 @@ TESTS = {
         "images": "data: images image_folder captions",
         "downloads": "data: fetch",
         "together": "distributed: random training faults",
-        "sent": "distributed: compression",
+        "sent": "distributed: compression gradients",
         "waits": "distributed: waiting children faults interrupts models: together",
         "ranks": "data: ranks sharing models: few_samples distributed: first evaluation files",
         "conv": "backends/primitives/conv: few conv_calls backends/geometry: conv_geometry backends/primitives/conv: "

@@ -13,12 +13,13 @@ from neonlike.layers.core.multicost import Multicost
 from neonlike.models.progress import data_id
 from neonlike.models.statistics import complete
 from neonlike.nervanaobject import NervanaObject
+from neonlike.optimizers.accumulation import GradientAccumulation
 from neonlike.optimizers.base import Optimizer, get_param_list
 from neonlike.optimizers.loss_scaling import LossScaling
 from neonlike.optimizers.multi import MultiOptimizer
 from neonlike.optimizers.shards import can_be_shared
 
-SUMMING = (Optimizer, MultiOptimizer, LossScaling)
+SUMMING = (Optimizer, MultiOptimizer, LossScaling, GradientAccumulation)
 """Classes whose ``optimize`` sums gradients over the ranks; that of a user's own takes what it is given."""
 ADDRESS = re.compile(" at 0x[0-9a-f]+")
 
@@ -137,7 +138,7 @@ def _sums(optimizer: Any) -> bool:
         return False
     if isinstance(optimizer, MultiOptimizer):
         return all(map(_sums, optimizer.optimizer_mapping.values()))
-    return not isinstance(optimizer, LossScaling) or _sums(optimizer.optimizer)
+    return not isinstance(optimizer, LossScaling | GradientAccumulation) or _sums(optimizer.optimizer)
 
 
 def _text(thing: Any) -> str:

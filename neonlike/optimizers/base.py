@@ -83,6 +83,8 @@ class Optimizer(NervanaObject):
         Attributes that each step sets.
     by_elements : bool
         Set in a class beside its ``_updates``, if each element of a parameter is updated by itself alone.
+    scales_errors : bool
+        Whether :meth:`scale_errors` is to be called on the errors of each minibatch.
     """
 
     number_of_states: ClassVar[int] = 0
@@ -93,6 +95,7 @@ class Optimizer(NervanaObject):
     gradient_clip_norm: float | None = None
     gradient_clip_value: float | None = None
     param_clip_value: float | None = None
+    scales_errors: bool = False
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__(name=name)
@@ -262,6 +265,10 @@ class Optimizer(NervanaObject):
         """Dependencies of a prepared step beside tensors and hyperparameters; the key holds the backend."""
         be = self.be
         return be, be.engine, be.num_threads, be.bsz
+
+    def scale_errors(self, errors: Any) -> Any:
+        """Scale the ``errors`` of a cost, a tensor or a list, in place if the optimizer uses loss scaling."""
+        return errors
 
     def use_scale(self, scale: Any) -> None:
         """Take gradients as those of a scaled loss (``loss_scaling.Scale``) until it is None again."""

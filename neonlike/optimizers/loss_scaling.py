@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from neonlike.autograd.parameters import store_gradients
 from neonlike.checks import brief, number
 from neonlike.distributed.gradients import RankSum
 from neonlike.errors import ArgumentError, DTypeError
+from neonlike.optimizers.accumulation import GradientAccumulation
 from neonlike.optimizers.base import Optimizer, get_param_list, keep
 from neonlike.optimizers.multi import MultiOptimizer
 from neonlike.optimizers.step import Parameter
@@ -55,6 +57,8 @@ class LossScaling(Optimizer):
     >>> LossScaling(GradientDescentMomentum(0.1, 0.9), interval=None).scale
     32768.0
     """
+
+    scales_errors = True
 
     def __init__(
         self, optimizer: Any, scale: float = 2.0**15, interval: int | None = 2000, name: str | None = None
@@ -120,6 +124,7 @@ class LossScaling(Optimizer):
         scale, parameters = self._present(), get_param_list(layer_list)
         if self.be.ranks.size > 1:
             self._sum_over_ranks([grad for (_, grad), _ in parameters])
+            store_gradients(layer_list)
         scale.check(parameters)
         self.optimizer.use_scale(scale)
         try:
@@ -220,13 +225,17 @@ class Scale:
 
 def scaled_errors(optimizer: Any, errors: Any) -> Any:
     """Scale the ``errors`` of a cost if ``optimizer`` uses loss scaling."""
-    return optimizer.scale_errors(errors) if isinstance(optimizer, LossScaling) else errors
+    return optimizer.scale_errors(errors) if isinstance(optimizer, Optimizer) else errors
 
 
 def _require_masked(optimizer: Any) -> None:
     """Raise unless ``optimizer`` updates parameters by a step that can be skipped."""
     if not isinstance(optimizer, Optimizer):
         raise DTypeError(f"LossScaling: optimizer is a {type(optimizer).__name__}; expected an optimizer")
+    if isinstance(optimizer, GradientAccumulation):
+        raise ArgumentError(
+            "LossScaling: a GradientAccumulation goes around it: GradientAccumulation(LossScaling(...), minibatches)"
+        )
     own = type(optimizer)
     if own.optimize is not Optimizer.optimize or own._apply is not Optimizer._apply:
         raise ArgumentError(

@@ -7,7 +7,7 @@ from __future__ import annotations
 from tests.planted.table import Mutant
 
 GRADIENTS, MPI, FAULTS, AGREEMENT, VARIABLES, COMPRESSION = (f"neonlike/distributed/{name}.py" for name in ("gradients", "mpi", "faults", "agreement", "variables", "compression"))
-BASE, SHARDS, SCALING = (f"neonlike/optimizers/{name}.py" for name in ("base", "shards", "loss_scaling"))
+BASE, SHARDS, SCALING, ACCUMULATION = (f"neonlike/optimizers/{name}.py" for name in ("base", "shards", "loss_scaling", "accumulation"))
 TOGETHER, STATISTICS, MODEL = (f"neonlike/models/{name}.py" for name in ("together", "statistics", "model"))
 RANDOM, SYNCHRONISED = "neonlike/backends/expressions/random.py", "neonlike/backends/primitives/batchnorm/synchronised.py"
 INTERRUPTS, SETTINGS = "neonlike/util/interrupts.py", "neonlike/settings.py"
@@ -63,6 +63,10 @@ MUTANTS = (
     together("variables start apart", VARIABLES, "            backend.broadcast(one.value)\n", "            pass\n"),
     together("derivatives are not averaged", VARIABLES, "            average_gradients(self.parameters)\n", "            pass\n"),
     together("gradients of a scaled loss are a rank's", SCALING, "            self._sum_over_ranks([grad for (_, grad), _ in parameters])\n", "            pass\n"),
+    together("a saved group has the gradients of the first rank", STATISTICS, "        model.optimizer.sum_over_ranks()\n", "        pass\n"),
+    together("every rank goes on from the gradients of all", ACCUMULATION, "first = self.be is None or not self.be.rank", "first = True"),
+    together("optimizers of a user that accumulate get no means", TOGETHER, "    return not isinstance(optimizer, LossScaling | GradientAccumulation) or _sums(optimizer.optimizer)\n", "    return not isinstance(optimizer, LossScaling) or _sums(optimizer.optimizer)\n"),
+    sent("variables of a scaled loss have the gradient of a rank", SCALING, "            store_gradients(layer_list)\n", ""),
     sent("sums are rounded to 16 bits", COMPRESSION, "np.empty(size, total)", "np.empty(size, message)"),
     sent("gradients are added in another order", COMPRESSION, "parts.insert(self._ranks.rank, self._sent[self._own])", "parts.insert(0, self._sent[self._own])"),
     sent("means of what is compressed are sums", COMPRESSION, 'if op == "mean":', "if False:"),

@@ -38,7 +38,7 @@ MUTANTS = (
     fault("a cost does not depend on its cost function", LAYERS + "core/cost.py", 'frozenset(("costfunc", "activation"))', "frozenset()"),
     fault("optimizers depend on their count of steps", OPTIMIZERS + "adaptive.py", 'frozenset(("t", "t_left"))', "frozenset()"),
     fault("a repeated step has the cost of the recorded one", MODELS + "model.py", "                value = cost.read_cost()\n", "                value = cost.cost\n"),
-    fault("a scaled loss is not scaled", MODELS + "model.py", "if not known_value or isinstance(optimizer, LossScaling):", "if not known_value:"),
+    fault("a scaled loss is not scaled", MODELS + "model.py", 'if not known_value or getattr(optimizer, "scales_errors", False):', "if not known_value:"),
     fault("parameters are known after passes that were played", MODELS + "model.py", "            if self._passes.again(roots):\n                value = cost.read_cost()\n                if known is not None:", "            again = self._passes.again(roots)\n            value = cost.read_cost() if again else self._play(x, t)\n            if True:\n                if known is not None:"),
     fault("a repeated cost is not read", LAYERS + "core/cost.py", "        return self.read_cost()\n\n    def _compute", "        return self.cost\n\n    def _compute"),
     fault("the backward pass of a cost is its value's", LAYERS + "core/cost.py", "self.replays.backward.run(self.be, (self, inputs, targets)", "self.replays.forward.run(self.be, (self, inputs, targets)"),
