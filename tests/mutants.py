@@ -154,6 +154,7 @@ TESTS = {
         "images": "data: images image_folder captions",
         "downloads": "data: fetch",
         "together": "distributed: random training faults",
+        "overlap": "distributed: overlap",
         "sent": "distributed: compression gradients",
         "waits": "distributed: waiting children faults interrupts models: together",
         "ranks": "data: ranks sharing models: few_samples distributed: first evaluation files",

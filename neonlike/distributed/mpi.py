@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -80,12 +82,37 @@ class MpiRanks(Ranks):
 
     def exchange_rows(self, array: npt.NDArray[Any], received: npt.NDArray[Any], bounds: list[int]) -> None:
         """Send each other rank its rows of ``array``; write this rank's rows of the others to ``received``, by rank."""
+        messages = self._rows_of_ranks(array, received, bounds)
+        with self._call("exchange_rows", array) as comm:
+            comm.Alltoallv(*messages)
+
+    def begin_exchange_rows(
+        self, array: npt.NDArray[Any], received: npt.NDArray[Any], bounds: list[int]
+    ) -> Callable[[], None]:
+        """Begin :meth:`exchange_rows`, and return a function that waits for its end; both arrays are in use until then.
+
+        All ranks begin these in the same order; other calls may be made before one is waited for.
+        """
+        messages = self._rows_of_ranks(array, received, bounds)
+        with self._call("exchange_rows", array) as comm:
+            begun, request = self.current, comm.Ialltoallv(*messages)
+
+        def wait() -> None:
+            self.current = begun and replace(begun, began=time.monotonic())
+            try:
+                request.Wait()
+            finally:
+                self.current = None
+
+        return wait
+
+    def _rows_of_ranks(self, array: npt.NDArray[Any], received: npt.NDArray[Any], bounds: list[int]) -> list[Any]:
+        """The rows of ``array`` that go to each rank, and the places of those that come, as MPI describes them."""
         starts, counts = _elements(array, bounds)
         own = counts[self.rank]
         places = [own * (rank - (rank > self.rank)) for rank in range(self.size)]
         sent, parts = _movable(array), _movable(received)
-        with self._call("exchange_rows", array) as comm:
-            comm.Alltoallv([sent, (self._but_own(counts), starts)], [parts, (self._but_own([own] * self.size), places)])
+        return [[sent, (self._but_own(counts), starts)], [parts, (self._but_own([own] * self.size), places)]]
 
     def gather_rows(self, array: npt.NDArray[Any], bounds: list[int]) -> None:
         """Replace the rows of each rank in ``array`` by what that rank has there."""

@@ -292,8 +292,8 @@ class Model(Saved):
             callbacks.on_minibatch_begin(epoch, batch)
             guard.check()
             be.begin(Block.minibatch, batch)
-            cost = train(x, t, to_optimize)
-            total += self.together.agreed(cost) if self.together else cost
+            given = x, t, to_optimize
+            total += self.together.trained(train, *given) if self.together else train(*given)
             be.end(Block.minibatch, batch)
             if not math.isfinite(total.item()) and divergence.met(self, epoch, batch, x, callbacks):
                 return

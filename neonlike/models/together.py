@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from neonlike.distributed.agreement import agree
 from neonlike.distributed.gradients import RankSum
 from neonlike.layers.core.multicost import Multicost
+from neonlike.models.overlap import Handover
 from neonlike.models.progress import data_id
 from neonlike.models.statistics import complete
 from neonlike.nervanaobject import NervanaObject
@@ -38,6 +40,7 @@ class Together:
         self._model, self._guard, self._ranks = model, guard, model.be.ranks
         self._mean: tuple[Any, RankSum] | None = None
         self._averages = not _sums(model.optimizer)
+        self._handover = Handover.of(model)
         guard.shared, guard.agreed = True, False
 
     @classmethod
@@ -62,6 +65,7 @@ class Together:
             "batch size": be.bsz,
             "backend": be.backend_name,
             "gradient compression": be.gradient_compression,
+            "overlap of gradients": be.overlap_gradients,
             "state of be.rng (a seed, or draws that not all ranks make)": _state(be),
         })  # fmt: skip
 
@@ -74,6 +78,19 @@ class Together:
         for layer in self._model.layers.layers_fprop():
             for tensor in _tensors_of(layer):
                 be.broadcast(tensor)
+
+    def trained(self, train: Callable[..., Any], *given: Any) -> Any:
+        """The cost, over all ranks, of a minibatch that ``train(*given)`` trains."""
+        handover, chain = self._handover, self._model.layers
+        if handover is None:
+            return self.agreed(train(*given))
+        chain.handover = handover  # not for a backward pass of a callback
+        try:
+            cost = train(*given)
+        finally:
+            chain.handover = None
+        handover.follow()
+        return self.agreed(cost)
 
     def agreed(self, cost: Any) -> Any:
         """The ``cost`` of a minibatch, (1, 1), and those of branches become their means over all ranks; returns it.

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NoReturn
 
 import numpy as np
 
 from neonlike.distributed.gradients import LARGE_BYTES, RankSum
 from neonlike.distributed.ranks import Ranks, row_bounds
+from neonlike.kernels.run.trace import call_again
 from neonlike.optimizers.step import Parameter
 from neonlike.optree.builders import cast
 
@@ -42,6 +43,7 @@ class Shard:
         self._ranks, self.param, self.grad = ranks, param, grad
         self._sent = grad if compression is None else be.empty(grad.shape, dtype=compression)
         self._compress = None if compression is None else be.prepare(self._sent, grad)
+        self._wait: Callable[[], None] | None = None
         self.nbytes = self._sent.nbytes
         self.bounds = row_bounds(len(param), ranks.size)
         start, end = self.bounds[ranks.rank : ranks.rank + 2]
@@ -53,8 +55,29 @@ class Shard:
         parts.insert(ranks.rank, self._sent[self.rows])  # as the others would receive it
         self.own_grad = functools.reduce(operator.add, [cast(part, dtype) for part in parts])
 
+    def begin(self) -> None:
+        """Begin :meth:`exchange` in a backward pass that has computed the gradient; if it is repeated, each time."""
+        if self._sent is not self.grad:
+            self._sent[...] = self.grad
+        call_again(self._send)
+
+    def _send(self) -> None:
+        """Begin to send; an error is raised where the end is waited for."""
+        try:
+            if self._wait is not None:  # an error of all ranks has ended the step before
+                self._wait()
+            self._wait = self._ranks.begin_exchange_rows(
+                np.asarray(self._sent), np.asarray(self._received), self.bounds
+            )
+        except BaseException as error:
+            self._wait = functools.partial(_fail, error)
+
     def exchange(self) -> None:
-        """Send each rank the gradients of its rows, and receive those of one's own."""
+        """Send each rank the gradients of its rows, and receive those of one's own; if that has begun, end it."""
+        if self._wait is not None:
+            wait, self._wait = self._wait, None
+            wait()
+            return
         if self._compress is not None:
             self._compress()
         self._ranks.exchange_rows(np.asarray(self._sent), np.asarray(self._received), self.bounds)
@@ -67,6 +90,10 @@ class Shard:
         """The parameter as a step of this rank takes it."""
         self.own_param.rounding = self.param.rounding
         return (self.own_param, self.own_grad), [state[self.rows] for state in states]
+
+
+def _fail(error: BaseException) -> NoReturn:
+    raise error
 
 
 class Exchange:

@@ -22,6 +22,10 @@ def waits(name: str, file: str, old: str, new: str) -> Mutant:
     return Mutant("waits", name, file, old, new)
 
 
+def overlap(name: str, file: str, old: str, new: str) -> Mutant:
+    return Mutant("overlap", name, file, old, new)
+
+
 def sent(name: str, file: str, old: str, new: str) -> Mutant:
     return Mutant("sent", name, file, old, new)
 
@@ -67,6 +71,15 @@ MUTANTS = (
     together("every rank goes on from the gradients of all", ACCUMULATION, "first = self.be is None or not self.be.rank", "first = True"),
     together("optimizers of a user that accumulate get no means", TOGETHER, "    return not isinstance(optimizer, LossScaling | GradientAccumulation) or _sums(optimizer.optimizer)\n", "    return not isinstance(optimizer, LossScaling) or _sums(optimizer.optimizer)\n"),
     sent("variables of a scaled loss have the gradient of a rank", SCALING, "            store_gradients(layer_list)\n", ""),
+    overlap("a repeated pass sends nothing", "neonlike/kernels/run/trace.py", "        self.runs.append(Made(calling(function), ()))\n", ""),
+    overlap("a pass with messages is not repeated", "neonlike/kernels/run/trace.py", "    function()\n    trace.called(function, before)\n", "    function()\n    trace.called(function, before)\n    lose()\n"),
+    overlap("the update does not wait", SHARDS, "            wait()\n", "            pass\n"),
+    overlap("gradients are sent twice", SHARDS, "            wait()\n            return\n", "            wait()\n"),
+    overlap("gradients that are not rounded are sent", SHARDS, "            self._sent[...] = self.grad\n", "            pass\n"),
+    overlap("an error in a message is lost", SHARDS, "            self._wait = functools.partial(_fail, error)\n", "            del error\n"),
+    overlap("backward passes of callbacks send gradients", TOGETHER, "            chain.handover = None\n", "            pass\n"),
+    overlap("tied weights go with the last layer", "neonlike/models/overlap.py", "for layer in reversed(self._chain.layers):", "for layer in self._chain.layers:"),
+    overlap("messages of another optimizer are used", "neonlike/models/overlap.py", "if len(present) == len(self._known) and all(map(is_, present, self._known)):", "if self._known:"),
     sent("sums are rounded to 16 bits", COMPRESSION, "np.empty(size, total)", "np.empty(size, message)"),
     sent("gradients are added in another order", COMPRESSION, "parts.insert(self._ranks.rank, self._sent[self._own])", "parts.insert(0, self._sent[self._own])"),
     sent("means of what is compressed are sums", COMPRESSION, 'if op == "mean":', "if False:"),

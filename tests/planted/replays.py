@@ -44,7 +44,7 @@ MUTANTS = (
     fault("the backward pass of a cost is its value's", LAYERS + "core/cost.py", "self.replays.backward.run(self.be, (self, inputs, targets)", "self.replays.forward.run(self.be, (self, inputs, targets)"),
     fault("the value of a user's cost is read", MODELS + "model.py", " and type(cost).get_cost is GeneralizedCost.get_cost", ""),
     fault("numbers in arrays stay", WATCHED, "    if isinstance(value, np.ndarray) and not value.ndim:", "    if False:"),
-    fault("a rate is watched", OPTIMIZERS + "base.py", 'frozenset(("learning_rate", "_shards"))', 'frozenset(("_shards",))'),
+    fault("a rate is watched", OPTIMIZERS + "base.py", 'frozenset(("learning_rate", "shards"))', 'frozenset(("shards",))'),
     fault("passes of another dialect go on", BACKENDS + "executor.py", "dialect.when_changed.append(forget_all)\n", ""),
     fault("sums of the layer before are not watched", LAYERS + "norm/normalization.py", 'CLOSED - {"prev_layer"}', "CLOSED"),
     fault("a step is known before its parameters", OPTIMIZERS + "base.py", "        if known and group.step is not None:\n            group.step(numbers)", "        if known:\n            group.step(numbers)"),

@@ -24,10 +24,13 @@ class RanksFamily(Family):
         Those of the program; a process alone is rank 0 of 1.
     shard_optimizer : bool
         Whether each rank updates a part of the rows of large parameters, and sends them to the others. Settable.
+    overlap_gradients : bool
+        Whether ``fit`` sends gradients of these parameters while the backward pass goes on, on the CPU. Settable.
     """
 
     ranks: Ranks = ALONE
     shard_optimizer: bool = True
+    overlap_gradients: bool = False
     _gradient_compression: Any = None
 
     @property
