@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -85,4 +86,11 @@ def get_params(self: Variable) -> Entry:
     _, gradient, states = found
     gradient[:] = 0 if self._derivative is None else self._derivative
     return (self.value, gradient), states
+
+
+def store_gradients(layers: Iterable[Any]) -> None:
+    """Copy the gradients that an optimizer changed to the variables among ``layers``, which had given it copies."""
+    for one in layers:
+        if isinstance(one, Variable) and (found := _states.get(id(one))) is not None:
+            one.partial_derivative[:] = found[1]
 

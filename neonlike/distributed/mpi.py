@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -60,10 +62,11 @@ class MpiRanks(Ranks):
         native = array if array.dtype.name in NATIVE else array.astype(_wide(array.dtype))
         with self._call("reduce", array, op) as comm:
             comm.Allreduce(self._mpi.IN_PLACE, native, self._operations[op])
-        if op == "mean":
-            np.divide(native, self.size, out=array, casting="unsafe")
-        elif native is not array:
-            array[...] = native
+        with np.errstate(over="ignore"):  # infinite in 16 bits, as loss scaling expects
+            if op == "mean":
+                np.divide(native, self.size, out=array, casting="unsafe")
+            elif native is not array:
+                array[...] = native
 
     def broadcast(self, array: npt.NDArray[Any], root: int = 0) -> None:
         """Replace ``array`` on every rank by that of rank ``root``."""
@@ -79,13 +82,37 @@ class MpiRanks(Ranks):
 
     def exchange_rows(self, array: npt.NDArray[Any], received: npt.NDArray[Any], bounds: list[int]) -> None:
         """Send each other rank its rows of ``array``; write this rank's rows of the others to ``received``, by rank."""
+        messages = self._rows_of_ranks(array, received, bounds)
+        with self._call("exchange_rows", array) as comm:
+            comm.Alltoallv(*messages)
+
+    def begin_exchange_rows(
+        self, array: npt.NDArray[Any], received: npt.NDArray[Any], bounds: list[int]
+    ) -> Callable[[], None]:
+        """Begin :meth:`exchange_rows`, and return a function that waits for its end; both arrays are in use until then.
+
+        All ranks begin these in the same order; other calls may be made before one is waited for.
+        """
+        messages = self._rows_of_ranks(array, received, bounds)
+        with self._call("exchange_rows", array) as comm:
+            begun, request = self.current, comm.Ialltoallv(*messages)
+
+        def wait() -> None:
+            self.current = begun and replace(begun, began=time.monotonic())
+            try:
+                request.Wait()
+            finally:
+                self.current = None
+
+        return wait
+
+    def _rows_of_ranks(self, array: npt.NDArray[Any], received: npt.NDArray[Any], bounds: list[int]) -> list[Any]:
+        """The rows of ``array`` that go to each rank, and the places of those that come, as MPI describes them."""
         starts, counts = _elements(array, bounds)
         own = counts[self.rank]
         places = [own * (rank - (rank > self.rank)) for rank in range(self.size)]
-        with self._call("exchange_rows", array) as comm:
-            comm.Alltoallv(
-                [array, (self._but_own(counts), starts)], [received, (self._but_own([own] * self.size), places)]
-            )
+        sent, parts = _movable(array), _movable(received)
+        return [[sent, (self._but_own(counts), starts)], [parts, (self._but_own([own] * self.size), places)]]
 
     def gather_rows(self, array: npt.NDArray[Any], bounds: list[int]) -> None:
         """Replace the rows of each rank in ``array`` by what that rank has there."""
@@ -162,6 +189,11 @@ def _elements(array: npt.NDArray[Any], bounds: list[int]) -> tuple[list[int], li
 def _wide(dtype: np.dtype[Any]) -> type:
     """The dtype that MPI computes in for another one."""
     return np.uint8 if dtype.kind == "b" else np.float32
+
+
+def _movable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The memory of an array of 16-bit floats as integers, which MPI has; another array as it is."""
+    return array.view(np.uint16) if array.dtype.itemsize == 2 else array
 
 
 def _bytes(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -51,6 +52,16 @@ class Ranks:
         ``bounds`` has the first row of each rank, and the number of rows.
         """
 
+    def begin_exchange_rows(
+        self, array: npt.NDArray[Any], received: npt.NDArray[Any], bounds: list[int]
+    ) -> Callable[[], None]:
+        """Begin :meth:`exchange_rows`, and return a function that waits for its end; both arrays are in use until then.
+
+        All ranks begin these in the same order; other calls may be made before one is waited for.
+        """
+        self.exchange_rows(array, received, bounds)
+        return _nothing
+
     def gather_rows(self, array: npt.NDArray[Any], bounds: list[int]) -> None:
         """Replace the rows of each rank in ``array``, see :meth:`exchange_rows`, by what that rank has there."""
 
@@ -68,7 +79,16 @@ class Ranks:
         """Count ``what``, a call of all ranks that their devices are about to carry out (``links.py``)."""
 
 
+def _nothing() -> None:
+    """Wait for what is done."""
+
+
 ALONE: Final = Ranks()
+
+
+def row_bounds(rows: int, ranks: int) -> list[int]:
+    """The first row of each rank's share of ``rows``, and their number."""
+    return [rank * rows // ranks for rank in range(ranks + 1)]
 
 
 def check_operation(who: str, op: Any) -> None:

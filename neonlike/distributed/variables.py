@@ -39,9 +39,10 @@ def average_gradients(parameters: Sequence[Any]) -> None:
             )
     if not parameters:
         return
-    ranks = parameters[0].partial_derivative.backend.ranks
-    if ranks.size > 1:
-        RankSum(ranks, [parameter.partial_derivative for parameter in parameters], mean=True)()
+    be = parameters[0].partial_derivative.backend
+    if be.ranks.size > 1:
+        derivatives = [parameter.partial_derivative for parameter in parameters]
+        RankSum(be.ranks, derivatives, mean=True, compression=be.gradient_compression)()
 
 
 class Synchronised:

@@ -12,6 +12,7 @@ from neonlike.errors import ArgumentError, DTypeError, ShapeError, did_you_mean
 from neonlike.layers.core.base import Layer, plain_shape
 from neonlike.layers.dense.compound import CompoundLayer
 from neonlike.logger import logger
+from neonlike.optimizers.accumulation import GradientAccumulation
 from neonlike.optimizers.multi import MultiOptimizer
 from neonlike.optree.dialect import is_neon
 
@@ -63,6 +64,8 @@ def check_layers(model: Any) -> None:
 
 def warn_of_unused_keys(model: Any, optimizer: Any) -> None:
     """Warn about keys of a MultiOptimizer that match neither a layer's name nor a trained layer's class."""
+    if isinstance(optimizer, GradientAccumulation):
+        optimizer = optimizer.optimizer
     if not isinstance(optimizer, MultiOptimizer):
         return
     names = {name for layer in model.layers.layers_fprop() for name in (layer.name, layer.classnm)}

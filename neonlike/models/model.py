@@ -21,8 +21,9 @@ from neonlike.models.explain import explain
 from neonlike.models.progress import Progress, check_epochs, warn_if_done
 from neonlike.models.saved import Saved
 from neonlike.models.together import Together
+from neonlike.optimizers.accumulation import GradientAccumulation
 from neonlike.optimizers.base import Optimizer
-from neonlike.optimizers.loss_scaling import LossScaling, scaled_errors
+from neonlike.optimizers.loss_scaling import scaled_errors
 from neonlike.optree import dialect
 from neonlike.optree.values import values
 from neonlike.util.interrupts import InterruptGuard
@@ -284,13 +285,15 @@ class Model(Saved):
         to_optimize, guard = self.layers_to_optimize, self._guard
         if not progress.minibatches:
             total[:] = 0
+            if isinstance(self.optimizer, GradientAccumulation):
+                self.optimizer.forget()
         for x, t in progress.batches(self):
             batch = progress.minibatches
             callbacks.on_minibatch_begin(epoch, batch)
             guard.check()
             be.begin(Block.minibatch, batch)
-            cost = train(x, t, to_optimize)
-            total += self.together.agreed(cost) if self.together else cost
+            given = x, t, to_optimize
+            total += self.together.trained(train, *given) if self.together else train(*given)
             be.end(Block.minibatch, batch)
             if not math.isfinite(total.item()) and divergence.met(self, epoch, batch, x, callbacks):
                 return
@@ -299,6 +302,7 @@ class Model(Saved):
             guard.check()
         if not progress.minibatches:
             raise ArgumentError(f"{self.name}.fit: the data iterator {dataset!r} yielded no batch")
+        self._end_group(to_optimize)
         total /= progress.minibatches
         progress.minibatches = 0
         self._epoch_is_done = True
@@ -307,7 +311,7 @@ class Model(Saved):
         """Train ``layers``, those with parameters, on one minibatch; returns its cost."""
         cost, optimizer = self.cost, self.optimizer
         known_value = isinstance(cost, GeneralizedCost) and type(cost).get_cost is GeneralizedCost.get_cost
-        if not known_value or isinstance(optimizer, LossScaling):
+        if not known_value or getattr(optimizer, "scales_errors", False):
             value = self._play(x, t)
         else:
             roots, known = (self.layers, cost, x, t), None
@@ -324,10 +328,23 @@ class Model(Saved):
         return value
 
     def _step(self, layers: list[Any]) -> None:
-        """Update the parameters of ``layers``."""
+        """Update the parameters of ``layers``, if this is no minibatch whose gradients are accumulated."""
+        optimizer = self.optimizer
+        if not isinstance(optimizer, GradientAccumulation):
+            self._update(optimizer, layers)
+        elif optimizer.add(layers):
+            self._update(optimizer.optimizer, layers)
+
+    def _end_group(self, layers: list[Any]) -> None:
+        """Update the parameters by the last minibatches of an epoch, if these are no whole group."""
+        optimizer = self.optimizer
+        if isinstance(optimizer, GradientAccumulation) and optimizer.end_group(layers):
+            self._update(optimizer.optimizer, layers)
+
+    def _update(self, optimizer: Any, layers: list[Any]) -> None:
         if self.together:
             self.together.average_for(layers)
-        self.optimizer.optimize(layers, self.epoch_index)
+        optimizer.optimize(layers, self.epoch_index)
 
     def _play(self, x: Any, t: Any) -> Any:
         """Both passes on one minibatch; returns its cost."""

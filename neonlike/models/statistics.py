@@ -6,6 +6,7 @@ from typing import Any
 
 from neonlike.distributed.gradients import RankSum
 from neonlike.layers.core.base import Layer
+from neonlike.optimizers.accumulation import GradientAccumulation
 from neonlike.optimizers.base import get_param_list
 from neonlike.optimizers.shards import gather_states
 
@@ -29,5 +30,7 @@ def average_statistics(model: Any) -> None:
 def complete(model: Any) -> None:
     """Let each rank have the running statistics and optimizer states of all, before they are saved."""
     average_statistics(model)
+    if isinstance(model.optimizer, GradientAccumulation):
+        model.optimizer.sum_over_ranks()
     if model.be.ranks.size > 1 and model.layers is not None:
         gather_states(model.be.ranks, get_param_list(model.layers_to_optimize))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,15 +11,17 @@ import numpy as np
 from neonlike.distributed.agreement import agree
 from neonlike.distributed.gradients import RankSum
 from neonlike.layers.core.multicost import Multicost
+from neonlike.models.overlap import Handover
 from neonlike.models.progress import data_id
 from neonlike.models.statistics import complete
 from neonlike.nervanaobject import NervanaObject
+from neonlike.optimizers.accumulation import GradientAccumulation
 from neonlike.optimizers.base import Optimizer, get_param_list
 from neonlike.optimizers.loss_scaling import LossScaling
 from neonlike.optimizers.multi import MultiOptimizer
 from neonlike.optimizers.shards import can_be_shared
 
-SUMMING = (Optimizer, MultiOptimizer, LossScaling)
+SUMMING = (Optimizer, MultiOptimizer, LossScaling, GradientAccumulation)
 """Classes whose ``optimize`` sums gradients over the ranks; that of a user's own takes what it is given."""
 ADDRESS = re.compile(" at 0x[0-9a-f]+")
 
@@ -37,6 +40,7 @@ class Together:
         self._model, self._guard, self._ranks = model, guard, model.be.ranks
         self._mean: tuple[Any, RankSum] | None = None
         self._averages = not _sums(model.optimizer)
+        self._handover = Handover.of(model)
         guard.shared, guard.agreed = True, False
 
     @classmethod
@@ -60,6 +64,8 @@ class Together:
             "data": data_id(dataset),
             "batch size": be.bsz,
             "backend": be.backend_name,
+            "gradient compression": be.gradient_compression,
+            "overlap of gradients": be.overlap_gradients,
             "state of be.rng (a seed, or draws that not all ranks make)": _state(be),
         })  # fmt: skip
 
@@ -72,6 +78,19 @@ class Together:
         for layer in self._model.layers.layers_fprop():
             for tensor in _tensors_of(layer):
                 be.broadcast(tensor)
+
+    def trained(self, train: Callable[..., Any], *given: Any) -> Any:
+        """The cost, over all ranks, of a minibatch that ``train(*given)`` trains."""
+        handover, chain = self._handover, self._model.layers
+        if handover is None:
+            return self.agreed(train(*given))
+        chain.handover = handover  # not for a backward pass of a callback
+        try:
+            cost = train(*given)
+        finally:
+            chain.handover = None
+        handover.follow()
+        return self.agreed(cost)
 
     def agreed(self, cost: Any) -> Any:
         """The ``cost`` of a minibatch, (1, 1), and those of branches become their means over all ranks; returns it.
@@ -109,7 +128,8 @@ class Together:
         gradients = [grad for (_, grad), _ in get_param_list(layers)]
         known = self._mean
         if known is None or len(known[0]) != len(gradients) or any(a is not b for a, b in zip(known[0], gradients)):
-            self._mean = known = gradients, RankSum(self._ranks, gradients, mean=True)
+            compression = self._model.be.gradient_compression
+            self._mean = known = gradients, RankSum(self._ranks, gradients, mean=True, compression=compression)
         known[1]()
 
 
@@ -120,10 +140,11 @@ def explain(model: Any) -> list[str]:
         return []
     pairs = [pair for pair, _ in get_param_list(model.layers_to_optimize)]
     nbytes = sum(grad.nbytes for _, grad in pairs)
+    sent = f", sent in {be.gradient_compression}," if be.gradient_compression else ","
     shared = sum(be.shard_optimizer and can_be_shared(*pair, be.num_ranks) for pair in pairs)
-    size = f"{len(pairs)} parameters, {nbytes / 1e6:.1f} MB"
+    size = f"{len(pairs)} parameters, {nbytes / 1e6:.1f} MB{sent}"
     return [
-        f"Gradients of {size}, are summed over {be.num_ranks} ranks before each optimizer step; {shared} of the "
+        f"Gradients of {size} are summed over {be.num_ranks} ranks before each optimizer step; {shared} of the "
         "parameters are updated by rows, a part on each rank"
     ]
 
@@ -134,7 +155,7 @@ def _sums(optimizer: Any) -> bool:
         return False
     if isinstance(optimizer, MultiOptimizer):
         return all(map(_sums, optimizer.optimizer_mapping.values()))
-    return not isinstance(optimizer, LossScaling) or _sums(optimizer.optimizer)
+    return not isinstance(optimizer, LossScaling | GradientAccumulation) or _sums(optimizer.optimizer)
 
 
 def _text(thing: Any) -> str:

@@ -83,6 +83,10 @@ class Optimizer(NervanaObject):
         Attributes that each step sets.
     by_elements : bool
         Set in a class beside its ``_updates``, if each element of a parameter is updated by itself alone.
+    shards : dict
+        Id of a gradient -> ``shards.Shard``, of the parameters whose rows ranks updated in the last step.
+    scales_errors : bool
+        Whether :meth:`scale_errors` is to be called on the errors of each minibatch.
     """
 
     number_of_states: ClassVar[int] = 0
@@ -93,6 +97,7 @@ class Optimizer(NervanaObject):
     gradient_clip_norm: float | None = None
     gradient_clip_value: float | None = None
     param_clip_value: float | None = None
+    scales_errors: bool = False
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__(name=name)
@@ -100,17 +105,17 @@ class Optimizer(NervanaObject):
         self._found = Repeated()
         self._norms: dict[Any, Norm] = {}
         self._scale: Any = None
-        self._shards: Mapping[int, Shard] = {}
+        self.shards: Mapping[int, Shard] = {}
         self._exchanges: dict[Any, Exchange] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         # of tensors that a copy does not have
         here: dict[str, Any] = {"_steps": {}, "_norms": {}, "_scale": None, "_found": Repeated()}
-        return {**self.__dict__, **here, "_shards": {}, "_exchanges": {}}
+        return {**self.__dict__, **here, "shards": {}, "_exchanges": {}}
 
     def depends_on(self) -> Depends | None:
         """The parameters found last depend on all attributes but those that each step reads or sets."""
-        return Depends(opened=frozenset(), free=self.advancing | frozenset(("learning_rate", "_shards")))
+        return Depends(opened=frozenset(), free=self.advancing | frozenset(("learning_rate", "shards")))
 
     def optimize(self, layer_list: Sequence[Any], epoch: int) -> None:
         """Update the parameters of the layers in place.
@@ -159,13 +164,13 @@ class Optimizer(NervanaObject):
         """Update parameters together with the other ranks."""
         be = self.be
         if self._scale is not None:  # gradients of a scaled loss have been summed
-            self._shards = {}
+            self.shards = {}
             self._update(group, epoch, known)
             return
         exchange = self._exchange_of(group)
         with be.bench_measure("gradients summed over ranks", *exchange.summed):
             exchange.before()
-        self._shards = exchange.shards
+        self.shards = exchange.shards
         self._update(group, epoch, known)
         if exchange.shards:
             with be.bench_measure("updated rows sent to ranks", *exchange.sent):
@@ -176,10 +181,11 @@ class Optimizer(NervanaObject):
         if group.exchange is None:
             be, pairs = self.be, [pair for pair, _ in group]
             shared = be.shard_optimizer and self._may_share()
-            key = be, shared, tuple([id(tensor) for pair in pairs for tensor in pair])
+            compression = be.gradient_compression
+            key = be, shared, compression, tuple([id(tensor) for pair in pairs for tensor in pair])
             group.exchange = self._exchanges.get(key)
             if group.exchange is None:
-                group.exchange = Exchange(be.ranks, pairs, shared)
+                group.exchange = Exchange(be.ranks, pairs, shared, compression)
                 keep(self._exchanges, key, group.exchange)
         return group.exchange
 
@@ -226,7 +232,7 @@ class Optimizer(NervanaObject):
 
     def _apply(self, param_list: Sequence[Parameter], numbers: tuple[float, ...]) -> None:
         """Update the parameters by a prepared step, made now if there is none for these tensors."""
-        own = tuple([id(self._shards[id(grad)].own_grad) for (_, grad), _ in param_list if id(grad) in self._shards])
+        own = tuple([id(self.shards[id(grad)].own_grad) for (_, grad), _ in param_list if id(grad) in self.shards])
         key = (*self._situation(), *map(_hashable, self._settings()), self._scale, identity(param_list), own)
         step = self._steps.get(key)
         if step is None:
@@ -247,7 +253,7 @@ class Optimizer(NervanaObject):
 
     def _own(self, param_list: Sequence[Parameter]) -> list[Parameter]:
         """The parameters as this rank updates them: of those that ranks share its rows alone."""
-        shards = self._shards
+        shards = self.shards
         return [
             shards[id(grad)].entry(states) if id(grad) in shards else ((param, grad), states)
             for (param, grad), states in param_list
@@ -261,6 +267,10 @@ class Optimizer(NervanaObject):
         """Dependencies of a prepared step beside tensors and hyperparameters; the key holds the backend."""
         be = self.be
         return be, be.engine, be.num_threads, be.bsz
+
+    def scale_errors(self, errors: Any) -> Any:
+        """Scale the ``errors`` of a cost, a tensor or a list, in place if the optimizer uses loss scaling."""
+        return errors
 
     def use_scale(self, scale: Any) -> None:
         """Take gradients as those of a scaled loss (``loss_scaling.Scale``) until it is None again."""
@@ -309,7 +319,7 @@ class Optimizer(NervanaObject):
             return 1.0
         if clip_norm < 0:  # the factor would be negative: steps uphill
             raise ArgumentError(f"{self.classnm}: gradient_clip_norm={clip_norm}; expected a positive number, or None")
-        norm = self._norm_over_ranks(param_list) if self._shards else self._norm(param_list)
+        norm = self._norm_over_ranks(param_list) if self.shards else self._norm(param_list)
         return float(clip_norm / max(norm, clip_norm))
 
     def _norm_over_ranks(self, param_list: Sequence[Parameter]) -> float:
@@ -317,7 +327,7 @@ class Optimizer(NervanaObject):
         by_rows: list[Parameter] = []
         whole: list[Parameter] = []
         for entry in param_list:
-            (by_rows if id(entry[0][1]) in self._shards else whole).append(entry)
+            (by_rows if id(entry[0][1]) in self.shards else whole).append(entry)
         if not by_rows:
             return self._norm(whole)
         squares = np.array([self._norm(by_rows) ** 2])
@@ -327,7 +337,7 @@ class Optimizer(NervanaObject):
 
     def _norm(self, param_list: Sequence[Parameter]) -> float:
         """The norm of the mean gradient of parameters; of shared ones, of this rank's rows."""
-        entries = self._own(param_list) if self._shards else param_list
+        entries = self._own(param_list) if self.shards else param_list
         key = (*self._situation(), self._scale, tuple(id(grad) for (_, grad), _ in entries))
         norm = self._norms.get(key)
         if norm is None:

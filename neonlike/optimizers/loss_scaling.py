@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from neonlike.autograd.parameters import store_gradients
 from neonlike.checks import brief, number
 from neonlike.distributed.gradients import RankSum
 from neonlike.errors import ArgumentError, DTypeError
+from neonlike.optimizers.accumulation import GradientAccumulation
 from neonlike.optimizers.base import Optimizer, get_param_list, keep
 from neonlike.optimizers.multi import MultiOptimizer
 from neonlike.optimizers.step import Parameter
@@ -56,6 +58,8 @@ class LossScaling(Optimizer):
     32768.0
     """
 
+    scales_errors = True
+
     def __init__(
         self, optimizer: Any, scale: float = 2.0**15, interval: int | None = 2000, name: str | None = None
     ) -> None:
@@ -70,10 +74,11 @@ class LossScaling(Optimizer):
         self.optimizer, self.scale, self.interval = optimizer, scale, interval
         self._saved = (scale, 0.0, 0.0)
         self._held: Scale | None = None
+        self._sums: dict[Any, RankSum] = {}
         self._is_scaled = False
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_saved": self._values(), "_held": None}
+        return {**super().__getstate__(), "_saved": self._values(), "_held": None, "_sums": {}}
 
     @property
     def current_scale(self) -> float:
@@ -118,7 +123,8 @@ class LossScaling(Optimizer):
             )
         scale, parameters = self._present(), get_param_list(layer_list)
         if self.be.ranks.size > 1:
-            RankSum(self.be.ranks, [grad for (_, grad), _ in parameters])()
+            self._sum_over_ranks([grad for (_, grad), _ in parameters])
+            store_gradients(layer_list)
         scale.check(parameters)
         self.optimizer.use_scale(scale)
         try:
@@ -127,6 +133,14 @@ class LossScaling(Optimizer):
             self.optimizer.use_scale(None)
         scale.advance()
         self._is_scaled = False
+
+    def _sum_over_ranks(self, gradients: list[Any]) -> None:
+        """Sum gradients over the ranks, so that all find the same overflows."""
+        be = self.be
+        key = be, be.gradient_compression, tuple(map(id, gradients))
+        if key not in self._sums:
+            keep(self._sums, key, RankSum(be.ranks, gradients, compression=be.gradient_compression))
+        self._sums[key]()
 
     def progress(self) -> dict[str, Any]:
         """The scale, steps since its last change, skipped steps, and the wrapped optimizer's progress."""
@@ -211,13 +225,17 @@ class Scale:
 
 def scaled_errors(optimizer: Any, errors: Any) -> Any:
     """Scale the ``errors`` of a cost if ``optimizer`` uses loss scaling."""
-    return optimizer.scale_errors(errors) if isinstance(optimizer, LossScaling) else errors
+    return optimizer.scale_errors(errors) if isinstance(optimizer, Optimizer) else errors
 
 
 def _require_masked(optimizer: Any) -> None:
     """Raise unless ``optimizer`` updates parameters by a step that can be skipped."""
     if not isinstance(optimizer, Optimizer):
         raise DTypeError(f"LossScaling: optimizer is a {type(optimizer).__name__}; expected an optimizer")
+    if isinstance(optimizer, GradientAccumulation):
+        raise ArgumentError(
+            "LossScaling: a GradientAccumulation goes around it: GradientAccumulation(LossScaling(...), minibatches)"
+        )
     own = type(optimizer)
     if own.optimize is not Optimizer.optimize or own._apply is not Optimizer._apply:
         raise ArgumentError(

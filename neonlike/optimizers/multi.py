@@ -8,6 +8,7 @@ from typing import Any
 from neonlike.checks import require_method
 from neonlike.errors import ArgumentError, DTypeError
 from neonlike.nervanaobject import Description, NervanaObject, build
+from neonlike.optimizers.accumulation import GradientAccumulation
 from neonlike.optimizers.base import Optimizer
 
 __public_module__ = "neonlike.optimizers.optimizer"
@@ -51,6 +52,11 @@ class MultiOptimizer(Optimizer):
             if not isinstance(optimizer, Optimizer):
                 raise DTypeError(
                     f"MultiOptimizer: the value for {key!r} is a {type(optimizer).__name__}; expected an optimizer"
+                )
+            if isinstance(optimizer, GradientAccumulation):
+                raise ArgumentError(
+                    f"MultiOptimizer: the value for {key!r} is a GradientAccumulation, which goes around all: "
+                    "GradientAccumulation(MultiOptimizer(...), minibatches)"
                 )
         self.optimizer_mapping = new_mapping
         self._map_cache.clear()

@@ -1,5 +1,6 @@
 """Optimizers and learning-rate schedules under one path."""
 
+from neonlike.optimizers.accumulation import GradientAccumulation
 from neonlike.optimizers.adaptive import Adadelta, Adagrad, Adam, AdamW, RMSProp, ShiftAdaMax
 from neonlike.optimizers.base import Optimizer, get_param_list
 from neonlike.optimizers.loss_scaling import LossScaling
@@ -23,6 +24,7 @@ __all__ = [
     "AdamW",
     "CosineSchedule",
     "ExpSchedule",
+    "GradientAccumulation",
     "GradientDescentMomentum",
     "LossScaling",
     "MultiOptimizer",

@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NoReturn
 
 import numpy as np
 
 from neonlike.distributed.gradients import LARGE_BYTES, RankSum
-from neonlike.distributed.ranks import Ranks
+from neonlike.distributed.ranks import Ranks, row_bounds
+from neonlike.kernels.run.trace import call_again
 from neonlike.optimizers.step import Parameter
+from neonlike.optree.builders import cast
 
 
 class Shard:
@@ -32,23 +34,53 @@ class Shard:
         The rows, a view.
     own_grad : OpTreeNode
         The sum of their gradients over the ranks, in the order of these, which the update computes.
+    nbytes : int
+        Bytes of the gradient as it is sent.
     """
 
-    def __init__(self, ranks: Ranks, param: Any, grad: Any) -> None:
+    def __init__(self, ranks: Ranks, param: Any, grad: Any, compression: Any) -> None:
+        be, dtype = param.backend, grad.dtype
         self._ranks, self.param, self.grad = ranks, param, grad
-        self.bounds = row_bounds(param, ranks.size)
+        self._sent = grad if compression is None else be.empty(grad.shape, dtype=compression)
+        self._compress = None if compression is None else be.prepare(self._sent, grad)
+        self._wait: Callable[[], None] | None = None
+        self.nbytes = self._sent.nbytes
+        self.bounds = row_bounds(len(param), ranks.size)
         start, end = self.bounds[ranks.rank : ranks.rank + 2]
         self.rows = slice(start, end)
         self.own_param = param[self.rows]
         count = end - start
-        self._received = param.backend.empty(((ranks.size - 1) * count, *param.shape[1:]), dtype=grad.dtype)
+        self._received = be.empty(((ranks.size - 1) * count, *param.shape[1:]), dtype=self._sent.dtype)
         parts = [self._received[place * count : (place + 1) * count] for place in range(ranks.size - 1)]
-        parts.insert(ranks.rank, grad[self.rows])
-        self.own_grad = functools.reduce(operator.add, parts)
+        parts.insert(ranks.rank, self._sent[self.rows])  # as the others would receive it
+        self.own_grad = functools.reduce(operator.add, [cast(part, dtype) for part in parts])
+
+    def begin(self) -> None:
+        """Begin :meth:`exchange` in a backward pass that has computed the gradient; if it is repeated, each time."""
+        if self._sent is not self.grad:
+            self._sent[...] = self.grad
+        call_again(self._send)
+
+    def _send(self) -> None:
+        """Begin to send; an error is raised where the end is waited for."""
+        try:
+            if self._wait is not None:  # an error of all ranks has ended the step before
+                self._wait()
+            self._wait = self._ranks.begin_exchange_rows(
+                np.asarray(self._sent), np.asarray(self._received), self.bounds
+            )
+        except BaseException as error:
+            self._wait = functools.partial(_fail, error)
 
     def exchange(self) -> None:
-        """Send each rank the gradients of its rows, and receive those of one's own."""
-        self._ranks.exchange_rows(np.asarray(self.grad), np.asarray(self._received), self.bounds)
+        """Send each rank the gradients of its rows, and receive those of one's own; if that has begun, end it."""
+        if self._wait is not None:
+            wait, self._wait = self._wait, None
+            wait()
+            return
+        if self._compress is not None:
+            self._compress()
+        self._ranks.exchange_rows(np.asarray(self._sent), np.asarray(self._received), self.bounds)
 
     def gather(self) -> None:
         """Send the updated rows to all ranks, and receive theirs."""
@@ -60,6 +92,10 @@ class Shard:
         return (self.own_param, self.own_grad), [state[self.rows] for state in states]
 
 
+def _fail(error: BaseException) -> NoReturn:
+    raise error
+
+
 class Exchange:
     """Exchange of the gradients and updates of some parameters between the ranks.
 
@@ -68,20 +104,25 @@ class Exchange:
     pairs : sequence of (param, grad)
     shared : bool
         Whether the ranks may update rows of large parameters each; else all gradients are summed.
+    compression : str or None
+        Name of a dtype of 16 bits in which large gradients are sent.
 
     Attributes
     ----------
     shards : dict
         Id of a gradient -> :class:`Shard`.
     summed, sent : tuple
-        Shapes and bytes of all gradients, and of the parameters of shards.
+        Shapes and bytes of all gradients as they are sent, and of the parameters of shards.
     """
 
-    def __init__(self, ranks: Ranks, pairs: Sequence[tuple[Any, Any]], shared: bool) -> None:
+    def __init__(self, ranks: Ranks, pairs: Sequence[tuple[Any, Any]], shared: bool, compression: Any) -> None:
         large = [pair for pair in pairs if shared and can_be_shared(*pair, ranks.size)]
-        self.shards = {id(grad): Shard(ranks, param, grad) for param, grad in large}
-        self._sum = RankSum(ranks, [grad for _, grad in pairs if id(grad) not in self.shards])
-        self.summed, self.sent = _extent([grad for _, grad in pairs]), _extent([param for param, _ in large])
+        self.shards = {id(grad): Shard(ranks, param, grad, compression) for param, grad in large}
+        whole = [grad for _, grad in pairs if id(grad) not in self.shards]
+        self._sum = RankSum(ranks, whole, compression=compression)
+        nbytes = self._sum.nbytes + sum(shard.nbytes for shard in self.shards.values())
+        self.summed = [grad.shape for _, grad in pairs], nbytes
+        self.sent = [param.shape for param, _ in large], sum(param.nbytes for param, _ in large)
 
     def before(self) -> None:
         """Sum the gradients, those of shards as far as this rank needs them."""
@@ -93,17 +134,6 @@ class Exchange:
         """Give all ranks the updated rows."""
         for shard in self.shards.values():
             shard.gather()
-
-
-def _extent(tensors: Sequence[Any]) -> tuple[list[Any], int]:
-    """Shapes of tensors, and their bytes together."""
-    return [tensor.shape for tensor in tensors], sum(tensor.nbytes for tensor in tensors)
-
-
-def row_bounds(tensor: Any, ranks: int) -> list[int]:
-    """The first row of each rank's, and the number of rows."""
-    rows = tensor.shape[0]
-    return [rank * rows // ranks for rank in range(ranks + 1)]
 
 
 def can_be_shared(param: Any, grad: Any, ranks: int) -> bool:
@@ -119,4 +149,4 @@ def gather_states(ranks: Ranks, param_list: Iterable[Parameter]) -> None:
     for (param, grad), states in param_list:
         for state in states if can_be_shared(param, grad, ranks.size) else ():
             if state.shape == param.shape and state.is_contiguous and state.live_host:
-                ranks.gather_rows(np.asarray(state), row_bounds(param, ranks.size))
+                ranks.gather_rows(np.asarray(state), row_bounds(len(param), ranks.size))

@@ -8,8 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from neonlike import autograd as ag
 from neonlike.backends import Backend
 from neonlike.distributed.gradients import LARGE_BYTES, RankSum
+from neonlike.optimizers import GradientDescentMomentum, LossScaling
 from tests.support.ranks import OneOf
 
 
@@ -49,6 +51,18 @@ def test_a_tensor_that_is_there_twice_is_summed_once(be: Backend) -> None:
     RankSum(ranks, [large, small, large, small])()
     assert (large.get() == 2).all() and (small.get() == 2).all()
     assert ranks.reduced == [large.size, 3]
+
+
+@pytest.mark.cpu_only("links are those of the test")
+def test_a_scaled_loss_of_variables(be: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An optimizer is given a copy of a variable's derivative each time that it asks."""
+    be.bsz = 4
+    monkeypatch.setattr(be, "ranks", Alike())
+    weight, optimizer = ag.param(np.zeros((2, 1))), LossScaling(GradientDescentMomentum(1.0, 0), scale=2.0)
+    (weight * 3).sum().backprop()
+    weight.partial_derivative[:] *= optimizer.scale_errors(be.ones((1, 1)))
+    optimizer.optimize([weight], 0)
+    assert weight.get().tolist() == [[-2 * 3 / 8]] * 2
 
 
 @pytest.mark.cpu_only("links are those of the test")

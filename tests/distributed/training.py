@@ -17,12 +17,20 @@ import numpy as np
 from neonlike import autograd as ag
 from neonlike import distributed
 from neonlike.backends import gen_backend
-from neonlike.callbacks.callbacks import Callbacks
+from neonlike.callbacks.callbacks import Callback, Callbacks
 from neonlike.data import ArrayIterator
 from neonlike.initializers import Constant, GlorotUniform, Uniform
 from neonlike.layers import LSTM, Affine, Conv, GeneralizedCost, Pooling, RecurrentSum
 from neonlike.models import Model
-from neonlike.optimizers import Adam, GradientDescentMomentum, LossScaling, MultiOptimizer, Optimizer, RMSProp
+from neonlike.optimizers import (
+    Adam,
+    GradientAccumulation,
+    GradientDescentMomentum,
+    LossScaling,
+    MultiOptimizer,
+    Optimizer,
+    RMSProp,
+)
 from neonlike.transforms import CrossEntropyMulti, Logistic, Rectlin, Softmax, Tanh
 
 BATCH, EPOCHS, SAMPLES = 12, 4, 58
@@ -116,6 +124,46 @@ def scaled() -> dict[str, np.ndarray]:
     return {"skipped": skipped, **_weights(model)}
 
 
+class Saves(Callback):
+    """Saves the model within the second group of the second epoch."""
+
+    saved: Any = None
+
+    def on_minibatch_end(self, callback_data: Any, model: Any, epoch: int, minibatch: int) -> None:
+        """Save it, of all ranks."""
+        if (epoch, minibatch) == (1, 2):
+            self.saved = model.serialize()
+
+
+def accumulated() -> dict[str, np.ndarray]:
+    """Gradients of two minibatches for each step, of one at the end of an epoch, saved between two and resumed."""
+    exchanges = _counted("exchange_rows")
+    model, data, saves = _mlp(), _data((100,)), Saves()
+    callbacks = Callbacks(model, progress_bar=False)
+    callbacks.add_callback(saves)
+
+    def fit(model: Model, callbacks: Any) -> dict[str, np.ndarray]:
+        optimizer = GradientAccumulation(GradientDescentMomentum(0.1, 0.9, gradient_clip_norm=0.5), 2)
+        model.fit(data, GeneralizedCost(CrossEntropyMulti()), optimizer, EPOCHS, callbacks)
+        return _weights(model)
+
+    whole = fit(model, callbacks)
+    assert len(exchanges) == (3 * EPOCHS if be.num_ranks > 1 else 0), "ranks exchange gradients for steps alone"
+    again = Model(saves.saved)
+    resumed = fit(again, Callbacks(again, progress_bar=False))
+    assert all(np.allclose(resumed[name], whole[name], 1e-4, 1e-6) for name in whole)
+    plain = _trained([_output()], (20,), GradientAccumulation(Plain(), 2))
+    return {**whole, **{f"plain.{name}": values for name, values in plain.items()}}
+
+
+def _counted(method: str) -> list[Any]:
+    """A list that grows with each call of a method of the ranks."""
+    calls, call = [], getattr(type(be.ranks), method)
+    if be.num_ranks > 1:
+        setattr(be.ranks, method, lambda *given: calls.append(method) or call(be.ranks, *given))
+    return calls
+
+
 def lstm() -> dict[str, np.ndarray]:
     """A recurrent network on samples of different lengths."""
     steps, features = 6, 4
@@ -175,7 +223,7 @@ def foreign() -> dict[str, np.ndarray]:
 
 
 TRAININGS: dict[str, Callable[[], dict[str, np.ndarray]]] = {
-    one.__name__: one for one in (mlp, whole, clipped, scaled, convnet, lstm, variables, foreign)
+    one.__name__: one for one in (mlp, whole, clipped, scaled, accumulated, convnet, lstm, variables, foreign)
 }
 
 

@@ -88,7 +88,7 @@ MUTANTS = (
     activation("softmax along the features whatever the axis", "self.be.fprop_softmax(x, self.axis)", "self.be.fprop_softmax(x, 0)"),
     activation("sign: derivative everywhere", "self.be.less_equal(self.be.absolute(self.inputs), 1)", "self.be.less_equal(self.be.absolute(self.inputs), 100)"),
     activation("swish: beta not in the derivative", "return s + scaled * s * (1 - s)", "return s + inputs * s * (1 - s)"),
-    model("schedules see epoch 0 only", MODEL, "        self.optimizer.optimize(layers, self.epoch_index)", "        self.optimizer.optimize(layers, 0)"),
+    model("schedules see epoch 0 only", MODEL, "        optimizer.optimize(layers, self.epoch_index)", "        optimizer.optimize(layers, 0)"),
     model("a training that diverged saves over the last good file", MODEL, "if self.finished and self.diverged and not self._epoch_is_done:", "if False:"),
     model("divergence: said again and again", DIVERGENCE, "    model.diverged = True\n", ""),
     model("divergence: the last layer is named", DIVERGENCE, "model.layers.layers_fprop():", "reversed(list(model.layers.layers_fprop())):"),

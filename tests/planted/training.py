@@ -42,11 +42,15 @@ def callback(name: str, file: str, old: str, new: str) -> Mutant:
     return Mutant("callbacks", name, file, old, new)
 
 
-SCALING = "neonlike/optimizers/loss_scaling.py"
+SCALING, ACCUMULATION = (f"neonlike/optimizers/{name}.py" for name in ("loss_scaling", "accumulation"))
 
 
 def scaling(name: str, old: str, new: str) -> Mutant:
     return Mutant("loss_scaling", name, SCALING, old, new)
+
+
+def accumulation(name: str, file: str, old: str, new: str) -> Mutant:
+    return Mutant("accumulation", name, file, old, new)
 
 
 MUTANTS = (
@@ -63,6 +67,16 @@ MUTANTS = (
     scaling("a fixed scale changes", "        if interval is None:\n            return counted\n", "        interval = interval or 1\n"),
     scaling("the steps since the last change are forgotten", '"good": good, "skipped"', '"good": 0.0, "skipped"'),
     scaling("the gradient's norm is that of the scaled loss", "        self.optimizer.use_scale(scale)\n", "        self.optimizer.use_scale(scale)\n        self.optimizer.clip_gradient_norm = lambda layers, norm: 1.0\n"),
+    accumulation("steps take sums", ACCUMULATION, "(grad, total / count)", "(grad, 1 * total)"),
+    accumulation("means are over whole groups", ACCUMULATION, 'self._count if what == "mean" else 0', 'self.minibatches if what == "mean" else 0'),
+    accumulation("a group goes on from the one before", ACCUMULATION, '"add" if self._count else "begin"', '"add"'),
+    accumulation("sums are of the dtype of gradients", ACCUMULATION, "dtype=compute_dtype(grad.dtype)", "dtype=grad.dtype"),
+    accumulation("variables keep the gradient of the last minibatch", ACCUMULATION, "        store_gradients(layer_list)\n", ""),
+    accumulation("the last minibatches of an epoch take no step", "neonlike/models/model.py", "        self._end_group(to_optimize)\n", ""),
+    accumulation("minibatches of another training count", "neonlike/models/model.py", "                self.optimizer.forget()\n", "                pass\n"),
+    accumulation("the sums of a saved group are lost", ACCUMULATION, '"sums": sums,', '"sums": [0 * one for one in sums],'),
+    accumulation("the minibatches of a saved group are lost", ACCUMULATION, "self._count, self._loaded = int(count), ", "self._count, self._loaded = 1, "),
+    accumulation("a restored group is not of a scaled loss", ACCUMULATION, "        self.scale_errors([])", "        self"),
     ranks("each rank's samples are those of the first", EVALUATION, "dataset.ndata - start - ranks.rank * share", "dataset.ndata - start"),
     ranks("the next batch begins behind this rank's share", EVALUATION, "start += ranks.size * share", "start += share"),
     ranks("sums are those of one rank", EVALUATION, "zip(*everyone, strict=True)", "zip(everyone[0], strict=True)"),

@@ -9,6 +9,7 @@ import numpy as np
 from neonlike.backends.family import Family
 from neonlike.backends.tensors.operands import require_tensors
 from neonlike.checks import brief
+from neonlike.distributed.compression import message_dtype
 from neonlike.distributed.links import Links
 from neonlike.distributed.ranks import ALONE, Ranks, check_operation
 from neonlike.errors import ArgumentError
@@ -23,10 +24,26 @@ class RanksFamily(Family):
         Those of the program; a process alone is rank 0 of 1.
     shard_optimizer : bool
         Whether each rank updates a part of the rows of large parameters, and sends them to the others. Settable.
+    overlap_gradients : bool
+        Whether ``fit`` sends gradients of these parameters while the backward pass goes on, on the CPU. Settable.
     """
 
     ranks: Ranks = ALONE
     shard_optimizer: bool = True
+    overlap_gradients: bool = False
+    _gradient_compression: Any = None
+
+    @property
+    def gradient_compression(self) -> str | None:
+        """The dtype in which large gradients are sent to other ranks: "float16", "bfloat16" or None, their own.
+
+        Settable, on all ranks alike; they are added in float32. A rank alone sends nothing.
+        """
+        return None if self._gradient_compression is None else str(self._gradient_compression.name)
+
+    @gradient_compression.setter
+    def gradient_compression(self, compression: Any) -> None:
+        self._gradient_compression = message_dtype(compression)
 
     @property
     def rank(self) -> int:

@@ -3,7 +3,8 @@
 Everything that runs a second time is a program: an assignment, a call of a primitive, a prepared assignment, a pass of
 a network or of variables. Its steps are kernels of compiled C, each with all its arguments as words of 8 bytes. A word
 is a constant, or says where the argument is found: the address of an operand, a number, or a place in working memory.
-On a GPU steps are launches of kernels and products (``kernels/cuda/step.py``).
+A step may also call a function of Python (:func:`calling`), which sends gradients to other ranks. On a GPU steps are
+launches of kernels and products (``kernels/cuda/step.py``).
 
 A program is data. The extension (``kernels/c/fastpath.py``) keeps programs by the key of what they do and runs them;
 :func:`runner` does the same in Python, on a GPU ``Runner`` and ``FixedRunner``. :func:`join` makes one program of
@@ -212,6 +213,18 @@ def _bits(source: Source, number: Any) -> int:
         (found,) = struct.unpack("=q", struct.pack("=d", number))
         return int(found)
     return (int(number) + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+def calling(function: Callable[[], None]) -> Program:
+    """A program whose one step calls a function of Python, which must not raise."""
+
+    def call(_: int | None) -> int:
+        function()
+        return 0
+
+    entry = _PACKED(call)  # takes the interpreter lock
+    address = ctypes.cast(entry, ctypes.c_void_p).value or 0
+    return Program((Step(address, ()),), 0, 0, release=False, keep=entry)
 
 
 def words_of(given: bytes) -> list[Word]:

@@ -7,12 +7,12 @@ random numbers) leaves the trace incomplete, and nothing is repeated then.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import get_ident
 from typing import Any, NamedTuple
 
-from neonlike.kernels.run.program import Made, Program
+from neonlike.kernels.run.program import Made, Program, calling
 
 at_work: dict[int, Trace] = {}
 """Traces by the threads whose work they write down; what is on a hot path looks whether it is empty first."""
@@ -135,13 +135,22 @@ class Trace:
         """Where the trace is when an assignment begins, for :meth:`assignment`."""
         return Mark(len(self.runs), len(self.calls), self._started, self.is_whole)
 
+    def called(self, function: Callable[[], None], before: Mark) -> None:
+        """A function of Python was called; what it did is not written down, but that it is to be called again."""
+        self._rewind(before)
+        self.runs.append(Made(calling(function), ()))
+
+    def _rewind(self, before: Mark) -> None:
+        """Forget what was written down since a mark."""
+        del self.runs[before.runs :], self.calls[before.calls :]
+        self._started, self.is_whole = before.started, before.is_whole
+
     def assignment(self, graph: Any, program: Program | None, before: Mark) -> None:
         """An assignment was made, of the leaves and targets of ``graph``, which ``program`` makes; None: no program.
 
         What was written down since it began, such as primitives in it, is in the program.
         """
-        del self.runs[before.runs :], self.calls[before.calls :]
-        self._started, self.is_whole = before.started, before.is_whole
+        self._rewind(before)
         if program is None or not program.is_whole:
             self.is_whole = False
             return
@@ -158,6 +167,17 @@ class Trace:
 def current() -> Trace | None:
     """The trace of this thread's work, None if there is none."""
     return at_work.get(get_ident()) if at_work else None
+
+
+def call_again(function: Callable[[], None]) -> None:
+    """Call a function, which must not raise; a pass that is being recorded will call it at this place each time."""
+    trace = current()
+    if trace is None:
+        function()
+        return
+    before = trace.mark()
+    function()
+    trace.called(function, before)
 
 
 def lose() -> None:

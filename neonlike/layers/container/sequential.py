@@ -267,6 +267,7 @@ class Sequential(LayerContainer):
         self.owns_output = any(layer.owns_output for layer in self._layers)
         self._after_node: dict[int, Any] = {}
         self.replays = Replays()
+        self.handover: Any = None  # called with each layer whose gradients a backward pass has computed
         self.owns_delta = first.owns_delta
 
     @property
@@ -374,15 +375,14 @@ class Sequential(LayerContainer):
         plain = alpha == 1 and not beta and not self._after_node
         with running:
             for layer in reversed(self._layers):
-                if plain:
-                    error = layer.bprop(error)
-                    continue
-                node = self._after_node.get(id(layer))
+                node = None if plain else self._after_node.get(id(layer))
                 if node is None and (layer is not first or (alpha == 1 and not beta)):
                     error = layer.bprop(error)
-                    continue
-                kept = 1.0 if node is not None and node.has_branches else beta
-                error = layer.bprop(error, alpha, kept) if alpha != 1 or kept else layer.bprop(error)
+                else:
+                    kept = 1.0 if node is not None and node.has_branches else beta
+                    error = layer.bprop(error, alpha, kept) if alpha != 1 or kept else layer.bprop(error)
+                if self.handover is not None:
+                    self.handover(layer)
         return first.deltas
 
     def set_deltas(self, delta_buffers: DeltasTree | list[Any]) -> None:

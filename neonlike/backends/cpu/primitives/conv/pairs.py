@@ -1,7 +1,7 @@
 """Convolutions that multiply in bfloat16: those of float32 on arrays of pairs, with half the inner dimension.
 
-Forward, two channels are a pair, in the data gradient two output maps, in the weight gradient two images, or two columns
-of a single one. The kernels make the pairs first (``pairs.h``): the meta array begins with the operands' ``Pairing``.
+Forward, two channels are a pair, in the data gradient two output maps, in the weight gradient two images, or columns of
+one image. The kernels make the pairs first (``pairs.h``): the meta array begins with the operands' ``Pairing``.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def data_pairings(g: ConvGeometry, backward: bool) -> tuple[Pairing, Pairing]:
 def pairs_of_images(g: ConvGeometry) -> ConvGeometry | None:
     """The geometry of a weight gradient on pairs of images, or of a single image's columns; None where they do not pay.
 
-    All positions of a pointwise convolution form one row. Of a single image, outputs 2 j and 2 j + 1 of a row are a pair;
+    Positions of a pointwise convolution form one row. Of a single image, outputs 2 j and 2 j + 1 of a row are a pair;
     they read columns a stride apart, and the padding on the left belongs to the rows of pairs.
     """
     if min(g.C, g.K) // g.groups < FEWEST:
