@@ -98,7 +98,7 @@ TESTS = {
         "roi": "backends/primitives/roi: nms roi",
         "lrn": "backends/primitives: lrn lrn_calls",
         "batchnorm": "backends/primitives/batchnorm: numerics batchnorm",
-        "attention": "backends/primitives/attention: attention calls",
+        "attention": "backends/primitives/attention: attention calls pairs",
         "attention_cuda": "backends/gpu/primitives: attention",
         "base_cuda": "backends/gpu/device: graphs streams kernels/cuda: compilers",
         "nccl": "backends/gpu/ranks: nccl communicator",
@@ -124,7 +124,7 @@ TESTS = {
         "detection_cuda": "backends/gpu/primitives: detection",
         "pool": "backends/primitives/pooling: memory backends/geometry: pool_sizes backends/primitives/pooling: calls "
         "few pool",
-        "rnn": "backends/primitives/rnn: errors rnn unroll kernels gated kernels/c: gemm",
+        "rnn": "backends/primitives/rnn: errors rnn unroll kernels gated pairs kernels/c: gemm",
         "cuda_rnn": "backends/gpu/primitives: rnn kernels/cuda: step",
         "persistent_cuda": "backends/gpu/primitives: rnn_persistent kernels/cuda: rnn_sass",
         "cuda_dispatch": "backends/gpu: fastpath backends/gpu/products: blas",

@@ -8,7 +8,7 @@ from tests.planted.table import CPU, PRIMITIVES, C, Mutant
 
 SIMPLE, GATED, STEPS = PRIMITIVES + "rnn/family.py", PRIMITIVES + "rnn/gated.py", PRIMITIVES + "rnn/steps.py"
 KERNELS = CPU + "primitives/rnn.py"
-C_STEPS, C_ONE = C + "rnn_steps.h", C + "rnn_one.h"
+C_STEPS, C_ONE, C_PAIRS = C + "rnn_steps.h", C + "rnn_one.h", C + "pair_panels.h"
 C_SIMPLE, C_LSTM, C_GRU = C + "rnn_simple.c.j2", C + "rnn_lstm.c.j2", C + "rnn_gru.c.j2"
 LAUNCH = "neonlike/kernels/c/gemm.py"
 TILE, GEMM, PACK = (C + name for name in ("gemm_tile.h", "gemm_packed.c.j2", "gemm_pack.j2"))
@@ -74,4 +74,11 @@ MUTANTS = (
     fault("C: samples that move are taken apart", STEPS, "return all(b - a >= width for", "return all(True for"),
     fault("C: rows of another pitch in the same memory", STEPS, "        elif here != pitch:\n            return False\n", ""),
     fault("repeated: activations of the first call", KERNELS, "request = replace(self.request, **dict(zip((\"activation\", \"gate_activation\"), functions)))", "request = self.request"),
+    fault("pairs: the last one of an odd number keeps its upper half (AVX512-BF16)", C_PAIRS, "alone ? 0xffffffffu : upper", "alone ? 0x55555555u : upper"),
+    fault("pairs: the same in plain arithmetic", C_PAIRS, "alone && j < some", "alone && 0 * some"),
+    fault("pairs: upper halves of lower ones (AVX512-BF16)", C_PAIRS, "upper ? halves << 16 : halves", "halves"),
+    fault("pairs: weights by column paired by row", C_STEPS, "neighbours ? by_row : by_column", "by_row"),
+    fault("pairs: a part of W begins where that of floats does", C_GRU, "lines_of(2 * u->units) * u->w_column", "2 * u->units * u->w_column"),
+    fault("pairs: a state packed for its step loses the last one", C_STEPS, "const int64_t lines = lines_of(u->units);", "const int64_t lines = u->units / 2;"),
+    fault("pairs: calls of the precision before repeated", CPU + "backend.py", "        self.executor.clear()  # plans", "        # plans"),
 )

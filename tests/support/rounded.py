@@ -6,11 +6,14 @@ from typing import Any
 
 import numpy as np
 
+Array = np.ndarray[Any, Any]
+UNIT = 2.0**-24
+"""Largest relative error of a number rounded to float32."""
 FORMS = (1, 2)
 """Pairs by the processor's instruction where it has one, and by its twin (``PAIRS`` of ``pairs.h``)."""
 
 
-def rounded(x: Any) -> np.ndarray[Any, Any]:
+def rounded(x: Any) -> Array:
     """The bfloat16 nearest to each float32, ties to even, as float64; subnormal numbers become 0, nan stays nan."""
     values = np.ascontiguousarray(x, np.float32)
     bits = values.view(np.uint32)
@@ -24,3 +27,17 @@ def multiply_in(be: Any, form: int) -> None:
     be.product_precision = "bfloat16" if form else "float32"
     be._engine_made.pairs = form
     be.executor.clear()
+
+
+def multiply(one: Any, other: Any, terms: int = 0) -> tuple[Array, Array]:
+    """The product of matrices rounded to bfloat16, and the largest error of float32 sums of it and ``terms`` more.
+
+    A sum of n numbers, added in any order, is wrong by at most n - 1 roundings of the sum of their magnitudes.
+    """
+    a, b = rounded(one), rounded(other)
+    return a @ b, gamma(a.shape[-1] + terms) * (np.abs(a) @ np.abs(b))
+
+
+def gamma(count: int) -> float:
+    """Bound of the relative error of ``count`` roundings to float32, one after the other."""
+    return count * UNIT / (1 - count * UNIT)

@@ -67,11 +67,11 @@ class Pairing(NamedTuple):
 
 def factor_pairings(a: Array, b: Array) -> tuple[Pairing, ...]:
     """The pairs of factors (m, k) and (k, n) along k; none if a factor has neither contiguous rows nor columns."""
-    one, other = _pairing_of(a), _pairing_of(b.T)
+    one, other = pairing_of(a), pairing_of(b.T)
     return () if one is None or other is None else (one, other)
 
 
-def _pairing_of(x: Array) -> Pairing | None:
+def pairing_of(x: Array) -> Pairing | None:
     """The pairs of a factor (outer, inner) along its inner dimension; None if neither dimension is contiguous."""
     (outer, inner), (across, along) = x.shape, (step // FLOAT_BYTES for step in x.strides)
     if along == 1 or inner == 1:

@@ -161,6 +161,26 @@ def test_sequences_are_repeated(fast: Backend, played: Any, kind: type, carries:
     assert run(made()) == wanted
 
 
+@pytest.mark.parametrize("kind", [Recurrent, LSTM, GRU])
+def test_repeated_sequences_follow_the_precision(
+    fast: Any, played: Any, kind: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rnn, "FEWEST_OF_PAIRS", 2)
+
+    def run(net: Recurring, *precisions: str) -> list[list[bytes]]:
+        found = []
+        for precision in precisions:
+            fast.product_precision = precision
+            found += steps(net, WARM)
+        return found
+
+    changing = "float32", "bfloat16", "float32"
+    wanted, net = played(lambda: run(Recurring(fast, kind), *changing)), Recurring(fast, kind)
+    assert run(net, *changing) == wanted and net.hits()
+    constant = run(Recurring(fast, kind), *["float32"] * 3)
+    assert [one == other for one, other in zip(wanted, constant)] == [True] * WARM + [False] * 2 * WARM
+
+
 def test_an_unroll_step_by_step_is_played(fast: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rnn.UnrollLaunch, "again", lambda *args: False)
     net = Recurring(fast, LSTM)

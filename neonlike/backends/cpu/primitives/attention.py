@@ -1,4 +1,8 @@
-"""Compiled kernels for the hooks of ``AttentionFamily``."""
+"""Compiled kernels for the hooks of ``AttentionFamily``.
+
+Where ``be.product_precision`` says so, factors are packed as pairs of bfloat16 (``templates/c/pair_panels.h``); sums
+and the softmax stay float32.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +18,10 @@ from neonlike.backends.primitives.attention.family import AttentionFamily
 from neonlike.backends.tensors.operands import Array, written
 from neonlike.kernels.c.routine import POINTER, REAL, REAL_TYPES, TILE, Routine, address, threads_for
 from neonlike.kernels.run.calls import KernelCall
-from neonlike.optree.dtypes import compute_dtype
+from neonlike.optree.dtypes import DType, compute_dtype
 from neonlike.optree.shapes import contiguous_strides
 
-_HEADERS = TILE
+_HEADERS = ("pair_panels.h", *TILE)
 FORWARD = Routine("c/attention/forward.c.j2", [POINTER] * 7 + [REAL], "attention", _HEADERS)
 BACKWARD = Routine("c/attention/backward.c.j2", [POINTER] * 11 + [REAL], "gradients of attention", _HEADERS)
 
@@ -32,6 +36,8 @@ UNITS = 16
 """Number of parts of the keys over all heads in the backward pass, if there are fewer heads."""
 PARALLEL_PRODUCTS = 1 << 17
 """Multiplications below which starting threads does not pay."""
+FEWEST_OF_PAIRS = 16
+"""Elements of a query and of a value, and keys, from which making pairs of bfloat16 pays."""
 
 
 class AttentionKernels(CompiledFamily, AttentionFamily):
@@ -40,14 +46,14 @@ class AttentionKernels(CompiledFamily, AttentionFamily):
     def _fprop_attention(
         self, request: AttentionPass, Q: Any, K: Any, V: Any, O: Any, lse: Any  # noqa: E741
     ) -> KernelCall | None:
-        kernel = self._attention_kernel(FORWARD, Q)
+        kernel, pairs = self._attention_kernel(FORWARD, request, Q)
         if kernel is None:
             return super()._fprop_attention(request, Q, K, V, O, lse)
         with ExitStack() as stack:
             sums = None if lse is None else stack.enter_context(written(lse))
             arrays = [*map(strided, (Q, K, V)), stack.enter_context(strided_written(O))]
             addresses = (*map(address, arrays), address(sums))
-            return _launch(kernel, request, addresses, arrays, (Q, K, V, O))
+            return _launch(kernel, request, addresses, arrays, (Q, K, V, O), pairs)
 
     def _bprop_attention(
         self,
@@ -62,7 +68,7 @@ class AttentionKernels(CompiledFamily, AttentionFamily):
         dK: Any,
         dV: Any,
     ) -> KernelCall | None:
-        kernel = self._attention_kernel(BACKWARD, Q)
+        kernel, pairs = self._attention_kernel(BACKWARD, request, Q)
         if kernel is None:
             return super()._bprop_attention(request, Q, K, V, O, lse, E, dQ, dK, dV)
         with ExitStack() as stack:
@@ -71,20 +77,27 @@ class AttentionKernels(CompiledFamily, AttentionFamily):
             arrays += [stack.enter_context(strided_written(tensor)) for tensor in (dQ, dK, dV)]
             places = [*map(address, arrays)]
             addresses = (*places[:4], address(sums), *places[4:])
-            return _launch(kernel, request, addresses, arrays, (Q, K, V, O, E, dQ, dK, dV))
+            return _launch(kernel, request, addresses, arrays, (Q, K, V, O, E, dQ, dK, dV), pairs)
 
     def _planned_attention(self, arrays: Sequence[Any], request: AttentionPass) -> KernelCall | None:
         kind = compute_dtype(request.layer.dtype)
         sums = arrays[4]
         plain = tuple(sums.strides) == contiguous_strides(sums.shape, sums.itemsize)
-        kernel = self._attention_kernel(BACKWARD if request.backward else FORWARD, arrays[0])
+        kernel, pairs = self._attention_kernel(BACKWARD if request.backward else FORWARD, request, arrays[0])
         if kernel is None or not plain or any(array.dtype != kind for array in arrays):
             return None
-        return _call(kernel, request, tuple(arrays), (*arrays[:4], *arrays[5:]))
+        return _call(kernel, request, tuple(arrays), (*arrays[:4], *arrays[5:]), pairs)
 
-    def _attention_kernel(self, routine: Routine, tensor: Any) -> Any:
-        real = REAL_TYPES[compute_dtype(tensor.dtype)]
-        return routine.variant(self.compiler, real=real, suffix="f32" if real == "float" else "f64")
+    def _attention_kernel(self, routine: Routine, request: AttentionPass, tensor: Any) -> tuple[Any, int]:
+        """The kernel, None if there is none, and the form of pairs that it rounds factors to."""
+        real, pairs = REAL_TYPES[compute_dtype(tensor.dtype)], self._attention_pairs(request, tensor.dtype)
+        form = {"pairs": pairs} if pairs else {}
+        return routine.variant(self.compiler, real=real, suffix="f32" if real == "float" else "f64", **form), pairs
+
+    def _attention_pairs(self, request: AttentionPass, dtype: DType) -> int:
+        """The form of pairs for tensors of ``dtype``; 0 where they would not pay."""
+        layer = request.layer
+        return self._pairs_of(dtype) if min(layer.size, layer.value_size, layer.keys) >= FEWEST_OF_PAIRS else 0
 
     def _attention_workspace(self, request: AttentionPass) -> int:
         """Workspace of the kernels, and of operand copies in the compute dtype."""
@@ -95,18 +108,26 @@ class AttentionKernels(CompiledFamily, AttentionFamily):
         count = 1 + request.backward
         elements = request.heads * (layer.queries + layer.keys) * (layer.size + layer.value_size)
         copies = 0 if kind == layer.dtype else count * elements + request.heads * layer.queries * layer.value_size
-        return (_elements(request, _threads(request))[-1] + copies) * kind.itemsize
+        pairs = self._attention_pairs(request, layer.dtype)
+        return (_elements(request, _threads(request), pairs)[-1] + copies) * kind.itemsize
 
 
 def _launch(
-    kernel: Any, request: AttentionPass, addresses: tuple[Any, ...], arrays: Sequence[Array], tensors: Sequence[Any]
+    kernel: Any,
+    request: AttentionPass,
+    addresses: tuple[Any, ...],
+    arrays: Sequence[Array],
+    tensors: Sequence[Any],
+    pairs: int,
 ) -> KernelCall | None:
     """Run the kernel; return its call if it may be kept, for tensors without gaps, whose byte size marks their end."""
-    call = _call(kernel, request, addresses, arrays).run()
+    call = _call(kernel, request, addresses, arrays, pairs).run()
     return call if all(tensor.is_contiguous for tensor in tensors) else None
 
 
-def _call(kernel: Any, request: AttentionPass, addresses: tuple[Any, ...], arrays: Sequence[Any]) -> KernelCall:
+def _call(
+    kernel: Any, request: AttentionPass, addresses: tuple[Any, ...], arrays: Sequence[Any], pairs: int
+) -> KernelCall:
     """The kernel call for arrays with the strides of ``arrays``, which are all except the sums."""
     layer, itemsize = request.layer, arrays[0].itemsize
     outer, inner = (1, 1, *request.leading)[-2:]
@@ -115,7 +136,7 @@ def _call(kernel: Any, request: AttentionPass, addresses: tuple[Any, ...], array
     for array in arrays:
         steps = [step // itemsize for step in array.strides]
         numbers += [0] * (4 - len(steps)) + steps
-    *sizes, total = _elements(request, threads)
+    *sizes, total = _elements(request, threads, pairs)
     numbers += [*sizes, threads]
     meta = (ctypes.c_int64 * len(numbers))(*numbers)
     return KernelCall(kernel, addresses, (ctypes.addressof(meta), layer.scale), total * itemsize, meta)
@@ -126,7 +147,7 @@ def _threads(request: AttentionPass) -> int:
     return threads_for(request.heads * layer.pairs * (layer.size + layer.value_size), PARALLEL_PRODUCTS)
 
 
-def _elements(request: AttentionPass, threads: int) -> tuple[int, ...]:
+def _elements(request: AttentionPass, threads: int, pairs: int) -> tuple[int, ...]:
     """Elements of each thread's working memory, and of the total as the last entry.
 
     Before them, forward: queries per block. Between them, backward: elements of a part's sums and of all such sums, and
@@ -140,6 +161,8 @@ def _elements(request: AttentionPass, threads: int) -> tuple[int, ...]:
         return rows, each, threads * each
     each = KEYS * (layer.size + layer.value_size + 2 * size + value_size)
     each += BACKWARD_ROWS * (size + value_size + 2 * pitch)
+    if pairs:
+        each += BACKWARD_ROWS * (size + value_size) + TILE_ROWS * pitch
     high = round_up(layer.queries, TILE_ROWS) * size
     parts = max(1, min(ceil_div(UNITS, request.heads), ceil_div(layer.keys, KEYS)))
     sums = high * (request.heads * parts if parts > 1 else threads)

@@ -1,6 +1,7 @@
 """Recurrent unrolls as one compiled call each: the hooks of ``RecurrentFamily`` and ``GatedFamily``.
 
-Each step is a product of packed matrices whose epilogue is the whole cell (see ``templates/c/rnn_steps.h``). Cases
+Each step is a product of packed matrices whose epilogue is the whole cell (see ``templates/c/rnn_steps.h``). Where
+``be.product_precision`` says so, the factors are packed as pairs of bfloat16 (``templates/c/pair_panels.h``). Cases
 without kernel support (float16, activations that are not elementwise, samples that are not contiguous) run step by step
 by the families' definitions.
 """
@@ -17,12 +18,13 @@ from neonlike.backends.primitives.rnn.family import RecurrentFamily
 from neonlike.backends.primitives.rnn.formula import Trace, activation, activations, joined, slope, slopes
 from neonlike.backends.primitives.rnn.steps import Steps, Unroll, row_strides, same_or_apart, samples_apart
 from neonlike.backends.tensors.operands import host
+from neonlike.kernels.c.pairs import Pairing, pairing_of
 from neonlike.kernels.c.routine import INT, POINTER, REAL_TYPES, TILE, Routine, address, threads_for
 from neonlike.kernels.run import calls
 from neonlike.kernels.run.calls import KernelCall
 
 ARGUMENTS = (POINTER, POINTER, *(INT,) * 4, POINTER, INT, INT, *(POINTER,) * 3, INT)
-HEADERS = ("rnn_steps.h", "rnn_one.h", "rnn_unroll.h", *TILE)
+HEADERS = ("rnn_steps.h", "rnn_one.h", "rnn_unroll.h", "pair_panels.h", *TILE)
 SIMPLE, LSTM, GRU = (
     Routine(f"c/rnn_{kind}.c.j2", ARGUMENTS, f"{kind} unroll", HEADERS) for kind in ("simple", "lstm", "gru")
 )
@@ -32,6 +34,8 @@ PARALLEL_OF_ONE = 1 << 17
 """The same for a single sample, where reading the weight limits a step."""
 MOST_LANES, MOST_ROWS = 16, 12
 """Largest tile of the kernels; packed matrices may be padded to multiples of it."""
+FEWEST_OF_PAIRS = 32
+"""Units from which making pairs of bfloat16 pays."""
 
 
 class UnrollLaunch(NamedTuple):
@@ -55,6 +59,8 @@ class UnrollLaunch(NamedTuple):
         Owners of memory in the arguments, apart from the tensors.
     lasts : bool
         See :class:`~neonlike.kernels.run.calls.Unrolled`.
+    pairs : int
+        The form of pairs of bfloat16 that factors are rounded to, see ``pairs.h``; 0: none.
     """
 
     routine: Routine
@@ -66,6 +72,7 @@ class UnrollLaunch(NamedTuple):
     products: tuple[int, int]
     keep: tuple[Any, ...]
     lasts: bool
+    pairs: int = 0
 
     def again(self, backend: Any, functions: tuple[Any, ...]) -> bool:
         """Run the kernel for these activations; return False, with nothing done, if there is none."""
@@ -75,7 +82,8 @@ class UnrollLaunch(NamedTuple):
             return False
         text, numbers = formulas
         real = REAL_TYPES[request.dtype]
-        function = self.routine.variant(backend.compiler, real=real, backward=self.backward, activation=text)
+        form = {"pairs": self.pairs} if self.pairs else {}
+        function = self.routine.variant(backend.compiler, real=real, backward=self.backward, activation=text, **form)
         if function is None:
             return False
         constants = (ctypes.c_double * max(1, len(numbers)))(*numbers)
@@ -157,9 +165,20 @@ class Unrolled(NamedTuple):
             weight.address, *weight.strides, address(bias_values),
         )  # fmt: skip
         least = PARALLEL_OF_ONE if samples == 1 else PARALLEL_PRODUCTS
+        elements = self.buffers * columns * units + weight.size + 4 * MOST_ROWS * units
+        if pairing := _pairing(backend, steps, weight):
+            elements += pairing.words
+        pairs = backend._pairs_of(steps.dtype) if pairing else 0
         launch = UnrollLaunch(
             self.routine, self.backward, self.trace, request, arguments,
-            self.buffers * columns * units + weight.size + 4 * MOST_ROWS * units, (weight.size * samples, least),
-            (table, row_steps, bias_values), bias is None or address(bias_values) == bias.address,
+            elements, (weight.size * samples, least),
+            (table, row_steps, bias_values), bias is None or address(bias_values) == bias.address, pairs,
         )  # fmt: skip
         return launch if launch.again(backend, (request.activation, request.gate_activation)) else None
+
+
+def _pairing(backend: Any, steps: Steps, weight: Any) -> Pairing | None:
+    """The pairs of an unroll's weight; None where they would not pay, as for one sample, or none can be made."""
+    if steps.samples == 1 or steps.units < FEWEST_OF_PAIRS or not backend._pairs_of(steps.dtype):
+        return None
+    return pairing_of(weight.asnumpyarray())

@@ -10,7 +10,7 @@
 #ifndef NL_RNN_STEPS_H
 #define NL_RNN_STEPS_H
 
-#include "gemm_tile.h"
+#include "pair_panels.h"
 #include "rnn_one.h"
 #include "rnn_unroll.h"
 #include "team.h"
@@ -36,7 +36,7 @@ __attribute__((unused)) static void pack_panels(const void *context, int64_t lo,
         pack_a(s->w, u->w_row, u->w_column, u->units, s->gates, p * (TILE_ROWS / s->gates), s->depth, s->packed + p * TILE_ROWS * s->depth);
 }
 
-/* Pack the panels of `gates` blocks of rows of W, from `w` on; for one sample `w` itself is multiplied. */
+/* Pack the panels of `gates` blocks of rows of W, from `w` on, `depth` lines; for one sample `w` itself is multiplied. */
 NL_FN void pack_weights(const struct unroll *u, const REAL *w, int64_t gates, int64_t depth, REAL *packed) {
     if (for_one(u))
         return;
@@ -175,21 +175,37 @@ __attribute__((unused)) static void pack_rows(const void *context, int64_t lo, i
     (void)me;
     const REAL *from = operand(u, s->role, s->step);
     const int64_t step = stride(u, s->role, s->step);
+#if PAIRS
+    pack_row_pairs(from, step, u->samples, u->units, lo, hi, s->out);
+#else
     if (!for_one(u))
         pack_b(from, step, u->samples, u->units, lo, hi, s->out);
     for (int64_t k = lo; for_one(u) && k < hi; k++)
         s->out[k] = from[k * step];
+#endif
 }
 
 /* Pack the tensor `role` of `step`. */
 NL_FN void pack_state(const struct unroll *u, int role, int64_t step, REAL *out) {
     const struct state s = {u, role, step, out};
-    nl_share(pack_rows, &s, u->units, nl_unit(u->units, u->threads, 16, 1), u->threads);
+    const int64_t lines = lines_of(u->units);
+    nl_share(pack_rows, &s, lines, nl_unit(lines, u->threads, 16, 1), u->threads);
 }
 
-/* Address of unit `unit` of a patch in a packed B of `depth` rows. */
-NL_FN REAL *packed_row(REAL *b, struct patch at, int64_t depth, int64_t row) {
-    return b + at.column * depth + row * at.width;
+/* Where an epilogue writes row `row` of the next product's B, which has `depth`: to its place in the packed B or, with
+ * pairs, to `line`. keep_row follows. */
+NL_FN REAL *packed_row(REAL *b, struct patch at, int64_t depth, int64_t row, REAL line[TILE_COLUMNS]) {
+    return PAIRS ? line : b + at.column * depth + row * at.width;
+}
+
+/* Store the `count` values that an epilogue wrote to `packed_row`, unless they are there. */
+NL_FN void keep_row(REAL *b, struct patch at, int64_t depth, int64_t row, const REAL *line, int64_t count) {
+#if PAIRS
+    REAL *const pairs = b + at.column * lines_of(depth) + row / 2 * at.width;
+    store_halves(pairs, line, count, row & 1, row % 2 == 0 && row + 1 == depth);
+#else
+    (void)b, (void)at, (void)depth, (void)row, (void)line, (void)count;
+#endif
 }
 
 NL_FN REAL *row_of(const struct unroll *u, int role, struct patch at, int64_t row) {
@@ -209,6 +225,21 @@ NL_FN void add_tile(const struct unroll *u, int role, struct patch at, int64_t c
         for (int64_t i = 0; i < count; i++)
             sum[i] += tile[i];
     }
+}
+
+/* With pairs: let W be its pairs along the inner dimension, which take the memory before the packed W. Its rows or its
+ * columns are contiguous. */
+NL_FN void pair_weights(struct unroll *u) {
+#if PAIRS
+    const int64_t rows = (FORWARD ? WEIGHTS : 1) * u->units, depth = (FORWARD ? 1 : WEIGHTS) * u->units;
+    const int neighbours = u->w_column == 1;
+    const int64_t by_row[NL_PAIRING] = {rows, depth, u->w_row, 1}, by_column[NL_PAIRING] = {depth, rows, u->w_column, 0};
+    u->w = nl_pair_up(u->w, neighbours ? by_row : by_column, &u->packed, u->threads);
+    u->w_row = neighbours ? lines_of(depth) : 1;
+    u->w_column = neighbours ? 1 : rows;
+#else
+    (void)u;
+#endif
 }
 
 /* Defined by the template: pack W, and all steps. */
@@ -255,9 +286,10 @@ NL_FN void run_all(const struct unroll *u) {
 #define UNROLL(name) \
     void name(REAL *const *table, const int64_t *strides, int64_t steps, int64_t units, int64_t samples, int64_t apart, \
               const REAL *w, int64_t w_row, int64_t w_column, const REAL *bias, const double *numbers, REAL *work, int64_t threads) { \
-        const struct unroll u = {table, strides, steps, units, 0, samples, w, w_row, w_column, bias, numbers, work, \
+        struct unroll u = {table, strides, steps, units, 0, samples, w, w_row, w_column, bias, numbers, work, \
                                  work + padded(samples) * units * BUFFERS, threads, \
-                                 FORWARD && samples == 1 && w_column == 1 && w_row > 0, (int)apart}; \
+                                 FORWARD && !PAIRS && samples == 1 && w_column == 1 && w_row > 0, (int)apart}; \
+        pair_weights(&u); \
         run_all(&u); \
     }
 

@@ -6,7 +6,7 @@
 #ifndef NL_RNN_UNROLL_H
 #define NL_RNN_UNROLL_H
 
-#include "gemm_tile.h"
+#include "pair_panels.h"
 #include "team.h"
 
 /* The operands of all steps: tensor `role` of step s begins at table[role * steps + s] (0: there is none), its rows
@@ -15,7 +15,7 @@ struct unroll {
     REAL *const *table;
     const int64_t *strides;
     int64_t steps, units, first, samples; /* `samples` columns of the operands, from `first` on */
-    const REAL *w; /* element (r, k) lies at w[r * w_row + k * w_column] */
+    const REAL *w; /* element (r, k), or pair, lies at w[r * w_row + k * w_column] */
     int64_t w_row, w_column;
     const REAL *bias; /* 0: none */
     const double *numbers; /* of the activations */
@@ -75,7 +75,7 @@ struct touched {
 
 enum { ROLES = 8, GATES_MOST = 4 };
 
-/* A step's product: packed W (panels of `gates` blocks of rows) times packed B. */
+/* A step's product: packed W (panels of `gates` blocks of rows) times packed B, both of `depth` lines. */
 struct stage {
     const struct unroll *u;
     int64_t step;
