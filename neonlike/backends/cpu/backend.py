@@ -34,7 +34,7 @@ from neonlike.kernels.run.engine import Engine
 from neonlike.kernels.run.memory import aligned_empty, aligned_zeros
 from neonlike.kernels.run.trace import lose
 from neonlike.kernels.run.workspace import release_workspace
-from neonlike.optree.dtypes import F32, DType
+from neonlike.optree.dtypes import BFLOAT16, F32, DType
 from neonlike.optree.shapes import Shape
 
 _compiled_engine: list[Callable[[], Engine]] = [CEngine]
@@ -94,7 +94,12 @@ class NervanaCPU(
         self.executor.clear()  # plans and calls multiply as was set when they were made
 
     def _pairs_of(self, dtype: DType) -> int:
-        """The form of pairs that factors of ``dtype`` are rounded to, see ``kernels/templates/c/pairs.h``; 0: none."""
+        """The form of pairs for factors of ``dtype``, see ``kernels/templates/c/pairs.h``; 0: none.
+
+        bfloat16 is multiplied as it is, whatever the precision.
+        """
+        if dtype.name == BFLOAT16:
+            return self._engine_made.pairs or 1
         return self._engine_made.pairs if dtype == F32 else 0
 
     def cleanup_backend(self) -> None:

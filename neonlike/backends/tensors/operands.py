@@ -16,6 +16,7 @@ import numpy.typing as npt
 from neonlike.backends.tensor import Tensor
 from neonlike.checks import number
 from neonlike.errors import AliasError, DTypeError, OtherBackend, ShapeError
+from neonlike.kernels.c.convert import as_contiguous, store_floats
 from neonlike.optree.dtypes import DType, compute_dtype, is_float
 from neonlike.optree.shapes import Shape, is_regrouped
 
@@ -99,7 +100,7 @@ def host(tensor: Any, dims: Sequence[int] | None = None, dtype: DType | None = N
 
     ``dims`` default to its shape, ``dtype`` to its compute dtype: float32 for float16.
     """
-    array: Array = np.ascontiguousarray(tensor.asnumpyarray(), dtype=dtype or compute_dtype(tensor.dtype))
+    array = as_contiguous(tensor.asnumpyarray(), dtype or compute_dtype(tensor.dtype))
     return array.reshape(tensor.shape if dims is None else tuple(dims))
 
 
@@ -119,6 +120,9 @@ def written(
     if tensor.live_host and tensor.dtype == dtype and tensor.is_contiguous:
         yield tensor.asnumpyarray().reshape(shape)
         return
-    stand_in = np.array(tensor.asnumpyarray(), dtype, order="C") if keep else np.empty(tensor.shape, dtype)
+    stand_in = np.empty(tensor.shape, dtype)
+    if keep:
+        stand_in[...] = as_contiguous(tensor.asnumpyarray(), dtype)
     yield stand_in.reshape(shape)
-    tensor.set(stand_in)
+    if not (tensor.live_host and store_floats(stand_in, tensor.asnumpyarray())):
+        tensor.set(stand_in)

@@ -150,7 +150,7 @@ def _stretches(
     def stretch(array: Array) -> dict[str, str]:
         start = f"{array.name} + {first}" if along[array.name] == "+" else f"{array.name} - ({last} - 1)"
         staged = f"staged_{array.name} + ({first} - strip)"
-        return {"name": array.name, "stretch": staged if array in streamed else start}
+        return {"name": array.name, "half": array.half, "stretch": staged if array in streamed else start}
 
     return {
         "chunk": chunk if wide else 0,

@@ -31,7 +31,7 @@ from neonlike.kernels.codegen.ranged import with_narrow
 from neonlike.kernels.codegen.reduce_values import reduce_values
 from neonlike.kernels.codegen.render import TemplateSource, header_texts
 from neonlike.kernels.planning.plan import pass_depths
-from neonlike.optree.dtypes import F16, compute_dtype
+from neonlike.optree.dtypes import compute_dtype
 from neonlike.optree.ops import Kind
 
 HEADERS = (
@@ -65,14 +65,14 @@ def access(step: int, index: str, name: str) -> str:
 
 
 def halves_along(kernel: Kernel, steps: Sequence[int], along: Collection[int], index: str) -> dict[str, str]:
-    """Texts of the elements of float16 arrays contiguous along the inner loop: those of blocks converted to float32."""
+    """Texts of the elements of 16-bit arrays contiguous along the inner loop: those of blocks converted to float32."""
     arrays = zip((*kernel.inputs, *kernel.outputs), steps)
-    return {a.name: f"wide_{a.name}[{index}]" for a, step in arrays if step in along and a.dtype == F16}
+    return {a.name: f"wide_{a.name}[{index}]" for a, step in arrays if step in along and a.half}
 
 
 def _narrowed(kernel: Kernel, wide: Collection[str], streamed: Collection[Array]) -> list[dict[str, Any]]:
     """Outputs that are converted from such blocks; streamed ones are collected in a buffer first."""
-    return [{"name": a.name, "streamed": a in streamed} for a in kernel.outputs if a.name in wide]
+    return [{"name": a.name, "half": a.half, "streamed": a in streamed} for a in kernel.outputs if a.name in wide]
 
 
 def streamed_outputs(kernel: Kernel, inner: Sequence[int]) -> list[Array]:
@@ -176,7 +176,7 @@ def _padded(form: ReduceForm, level: Level) -> tuple[Array, ...] | None:
         return None
     if any(a.name not in form.along for a in arrays):
         return None
-    return tuple([a for a in arrays if a.name not in level.widened])
+    return tuple([a for a in arrays if a not in level.widened])
 
 
 def _brief(passes: Passes) -> dict[str, list[Line]] | None:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from neonlike.kernels.c.convert import as_dtype
 from neonlike.kernels.c.gemm_blas import FEWEST_OF_VECTOR, BlasLaunch, find_blas_launch
 from neonlike.kernels.c.numpy_blas import half_vectors, whole_vectors
 from neonlike.kernels.c.pairs import Pairing, factor_pairings, half
@@ -29,6 +30,7 @@ from neonlike.kernels.run.calls import packed
 from neonlike.kernels.run.program import Program, words_of
 from neonlike.kernels.run.workspace import held_workspace
 from neonlike.optree import npfuncs
+from neonlike.optree.dtypes import BFLOAT16
 
 GEMM = Routine(
     "c/gemm_packed.c.j2",
@@ -108,7 +110,9 @@ def multiply(
         return False
     if np.may_share_memory(a, c) or np.may_share_memory(b, c):
         return False
-    a, b = a.astype(c.dtype, copy=False), b.astype(c.dtype, copy=False)
+    if c.dtype == np.float32 and a.dtype.name == b.dtype.name == BFLOAT16:
+        pairs = pairs or 1  # which they are without being rounded
+    a, b = as_dtype(a, c.dtype), as_dtype(b, c.dtype)
     left, right = (x if x.ndim == c.ndim else np.broadcast_to(x, (len(c), *x.shape)) for x in (a, b))
     products = [(left, right, c)] if c.ndim == 2 else list(zip(left, right, c))
     first, second, into = products[0]

@@ -43,7 +43,7 @@ class Level:
     ahead: tuple[str, ...] = ()  # arrays contiguous along the pass
     fetched: tuple[Any, ...] = ()  # of these, arrays with the next row prefetched
     share: tuple[int, int] = (0, 1)  # its share of their cache lines
-    widened: tuple[str, ...] = ()  # float16 arrays converted in stretches
+    widened: tuple[Array, ...] = ()  # 16-bit arrays converted in stretches
     padded: tuple[Array, ...] | None = None  # its inputs, if all of them but widened ones are contiguous along the pass
     cached: tuple[str, ...] = ()
     reads_cache: bool = False
@@ -323,7 +323,7 @@ class ReduceForm:
             lines=tuple(lines),
             light=sum(by_index[index].spec.flops for index in reached.computed) < LIGHT_COST,
             ahead=tuple(ahead),
-            widened=tuple([name for name in names if name in self.writer.wide]),
+            widened=tuple([a for a in self.kernel.inputs if a.name in names and a.name in self.writer.wide]),
             cached=tuple(cached),
             reads_cache=bool(reached.cached),
         )

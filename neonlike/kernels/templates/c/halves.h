@@ -1,5 +1,6 @@
-/* Conversion of blocks of float16 to and from float32. Compilers vectorize these conversions with about ten bit
- * operations instead of the one instruction for it: so kernels convert a block before and after they compute with it.
+/* Conversion of blocks of float16 to and from float32, and of bfloat16. Compilers vectorize these with
+ * about ten bit operations instead of the one instruction for it: so kernels convert a block before and after they compute
+ * with it.
  */
 #ifndef NL_HALVES_H
 #define NL_HALVES_H
@@ -78,5 +79,54 @@ static inline void nl_narrow_f16(uint16_t *restrict to, const float *restrict fr
 #endif
     for (; i < count; i++)
         to[i] = nl_f32_to_f16(from[i]);
+}
+
+static inline void nl_widen_bf16(float *restrict to, const uint16_t *restrict from, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        to[i] = nl_bf16_to_f32(from[i]);
+}
+
+/* As nl_widen_part_f16. */
+static inline void nl_widen_part_bf16(float *restrict to, const uint16_t *restrict from, int64_t count)
+{
+    for (int64_t i = 0; i < 16; i++) {
+        uint16_t upper = 0;
+        if (i < count)
+            upper = from[i];
+        to[i] = nl_bf16_to_f32(upper);
+    }
+}
+
+#if defined(__AVX512BF16__) && defined(__AVX512DQ__)
+typedef uint32_t nl_bits16 __attribute__((vector_size(64)));
+typedef uint32_t nl_bits16_anywhere __attribute__((vector_size(64), aligned(4), may_alias));
+typedef uint16_t nl_uppers __attribute__((vector_size(32)));
+typedef uint16_t nl_uppers_anywhere __attribute__((vector_size(32), aligned(2), may_alias));
+
+/* 16 of nl_f32_to_bf16; the instruction makes subnormal numbers 0. */
+static inline nl_uppers nl_uppers_of(nl_bits16 x)
+{
+    nl_uppers upper;
+    uint32_t tiny;
+    __asm__("vcvtneps2bf16 %1, %0" : "=v"(upper) : "v"(x));
+    __asm__("vfpclassps $0x20, %1, %%k1\n\tkmovw %%k1, %0" : "=r"(tiny) : "v"(x) : "k1");
+    if (__builtin_expect(tiny != 0, 0)) {
+        const nl_bits16 some = (nl_bits16)((x & 0x7f800000u) == 0), rounded = x + 0x7fffu + (x >> 16 & 1u);
+        upper = __builtin_convertvector((rounded >> 16 & some) | (__builtin_convertvector(upper, nl_bits16) & ~some), nl_uppers);
+    }
+    return upper;
+}
+#endif
+
+static inline void nl_narrow_bf16(uint16_t *restrict to, const float *restrict from, int64_t count)
+{
+    int64_t i = 0;
+#if defined(__AVX512BF16__) && defined(__AVX512DQ__)
+    for (; i + 16 <= count; i += 16)
+        *(nl_uppers_anywhere *)(to + i) = nl_uppers_of(*(const nl_bits16_anywhere *)(from + i));
+#endif
+    for (; i < count; i++)
+        to[i] = nl_f32_to_bf16(from[i]);
 }
 #endif

@@ -143,7 +143,7 @@ class ConvKernels(CompiledFamily, ConvFamily):
         read, weights = host(source, request.source_dims), host(filters, g.dimF)
         threads = _threads(g)
         vector = vector_bytes(self.compiler)
-        pairs, allowed = self._pairs_of(read.dtype), self.enable_winograd
+        pairs, allowed = self._pairs_of(source.dtype), self.enable_winograd
         plan = choose_data_plan(g, request.backward, vector, read.itemsize, threads, allowed, pairs)
         kernel = DATA[plan.kind].variant(self.compiler, plan, read.dtype)
         if kernel is None:
@@ -170,7 +170,7 @@ class ConvKernels(CompiledFamily, ConvFamily):
         g, alpha, beta = request.geometry, request.alpha, request.beta
         images, errors = host(I, g.dimI), host(E, g.dimO)
         threads = _threads(g)
-        vector, pairs = vector_bytes(self.compiler), self._pairs_of(images.dtype)
+        vector, pairs = vector_bytes(self.compiler), self._pairs_of(I.dtype)
         plan = choose_update_plan(g, vector, images.itemsize, pairs)
         kernel = UPDATE[plan.kind].variant(self.compiler, plan, images.dtype)
         if kernel is None:

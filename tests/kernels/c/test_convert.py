@@ -1,0 +1,69 @@
+"""Conversion of arrays of 16-bit floats, against NumPy's: every number of 16 bits, and float32 around each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from neonlike.kernels.c import convert
+from neonlike.optree.dtypes import bfloat16
+from tests.support.engines import needs_compiler, use_threads
+
+pytestmark = [pytest.mark.engines("c"), pytest.mark.cpu_only("the compiled kernels of the CPU")]
+
+DTYPES = {"float16": np.dtype(np.float16), "bfloat16": bfloat16()}
+
+
+@pytest.fixture(autouse=True)
+def compiler() -> None:
+    needs_compiler()
+
+
+def alike(found: Any, wanted: Any) -> None:
+    """The same bits, but any nan for a nan."""
+    kind = {2: np.uint16, 4: np.uint32}[found.itemsize]
+    nan = np.isnan(wanted.astype(np.float32))
+    np.testing.assert_array_equal(np.isnan(found.astype(np.float32)), nan)
+    np.testing.assert_array_equal(found.view(kind)[~nan], wanted.view(kind)[~nan])
+
+
+def around(dtype: Any) -> Any:
+    """float32 at every number of ``dtype``, half way to the next one, and next to both, in an odd number."""
+    exact = np.arange(1 << 16, dtype=np.uint16).view(dtype).astype(np.float32)
+    bits = exact.view(np.uint32)
+    half = bits + np.uint32(0x8000 if dtype != np.float16 else 0x1000)
+    every = [bits, bits + np.uint32(1), bits - np.uint32(1), half, half + np.uint32(1), half - np.uint32(1)]
+    return np.concatenate([*every, bits[:7]]).view(np.float32)
+
+
+@pytest.mark.parametrize("name", DTYPES)
+@pytest.mark.parametrize("threads", [1, 3])
+def test_conversions_are_those_of_numpy(name: str, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_threads(monkeypatch, threads)
+    dtype = DTYPES[name]
+    halves = np.arange((1 << 16) + 5, dtype=np.uint32).astype(np.uint16).view(dtype)
+    alike(convert.as_contiguous(halves, np.dtype(np.float32)), halves.astype(np.float32))
+    given = around(dtype)
+    with np.errstate(all="ignore"):
+        wanted = given.astype(dtype)
+    out = np.zeros(given.shape, dtype)
+    assert convert.store_floats(given, out)
+    alike(out, wanted)
+
+
+def test_arrays_that_are_left_to_numpy() -> None:
+    floats = np.dtype(np.float32)
+    for halves in (np.ones((100, 100), np.float16)[:, ::2], np.ones(10, np.float16), np.ones((100, 100))):
+        found = convert.as_contiguous(halves, floats)
+        assert found.dtype == floats and found.flags.c_contiguous and (found == 1).all()
+    turned = np.arange(10000, dtype=np.float16).reshape(100, 100).T
+    found = convert.as_dtype(turned, floats)
+    assert found.flags.f_contiguous
+    np.testing.assert_array_equal(found, turned)
+    out = np.zeros((100, 100), np.float16)
+    for source, target in ((np.ones((100, 100)), out), (np.ones((100, 100), "f4"), out.T), (np.ones(10, "f4"), out[0])):
+        assert not convert.store_floats(source, target)
+    assert not out.any()
+    assert convert.as_dtype(out, np.dtype(np.float16)) is out
