@@ -24,6 +24,9 @@ from _cases import NOT_INSTALLED, Contender, Refused
 Array = np.ndarray[Any, Any]
 Run = Callable[[], object]
 
+AUTOCAST, STORED = "autocast", "bfloat16"
+"""PyTorch's ways to products in bfloat16 on a CPU: autocast on float32 tensors, and tensors that are of bfloat16."""
+
 
 class Library:
     """One library on one processor; this one is NumPy.
@@ -123,15 +126,22 @@ class Neonlike(Library):
 
 
 class Torch(Library):
-    """PyTorch; on a GPU in inference mode, but where gradients are asked for."""
+    """PyTorch; on a GPU in inference mode, but where gradients are asked for.
+
+    Parameters
+    ----------
+    device : str
+    way : str
+        ``AUTOCAST`` or ``STORED`` for products in bfloat16 on a CPU.
+    """
 
     name = "torch"
 
-    def __init__(self, device: str = "cuda") -> None:
+    def __init__(self, device: str = "cuda", way: str = "") -> None:
         need("torch")
         import torch
 
-        self.torch, self.version, self.device = torch, str(torch.__version__), device
+        self.torch, self.version, self.device, self.way = torch, str(torch.__version__), device, way
         logging.getLogger("torch").setLevel(logging.ERROR)
         if device != "cpu":
             if not torch.cuda.is_available():
@@ -143,7 +153,21 @@ class Torch(Library):
         if rows.dtype.name == "bfloat16":  # which NumPy does not know, and PyTorch takes no other package's
             return self.torch.from_numpy(rows.view(np.int16)).view(self.torch.bfloat16).to(self.device)
         made = self.torch.from_numpy(rows)
+        if self.way == STORED and rows.dtype == np.float32:
+            return made.bfloat16()
         return made.clone() if self.device == "cpu" and rows is array else made.to(self.device)
+
+    def autocast(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """``function`` under autocast to bfloat16 if that is the way, else itself."""
+        return autocast(self.torch, self.way, function)
+
+    def kept(self, *tensors: Any) -> list[Any]:
+        """These as a forward pass keeps them for the gradients: under autocast, cast already."""
+        return [tensor.bfloat16() for tensor in tensors] if self.way == AUTOCAST else list(tensors)
+
+    def to_leaves(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """``function``, whose gradient of bfloat16 becomes one of float32 tensors where these were cast by autocast."""
+        return (lambda *given: function(*given).float()) if self.way == AUTOCAST else function
 
     def images(self, maps: Array, form: Any = None) -> Any:
         """Maps (C, H, W, N) or (C, D, H, W, N) as a tensor with N first, in a memory format."""
@@ -250,6 +274,11 @@ class Jax(Library):
 
     def synchronize(self) -> None:
         self.jax.block_until_ready(self.last)
+
+
+def autocast(torch: Any, way: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function`` under autocast to bfloat16 on a CPU if that is the way, else itself."""
+    return torch.autocast("cpu", torch.bfloat16)(function) if way == AUTOCAST else function  # type: ignore[no-any-return]
 
 
 def need(name: str) -> None:

@@ -51,6 +51,7 @@ def describe() -> dict[str, str]:
     facts = {
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         "processor": _processor(),
+        "bfloat16": _for_bfloat16(Path("/proc/cpuinfo")),
         "cores": str(cores()),
         "memory": _memory(),
         "system": f"{platform.system()} {platform.release()}",
@@ -102,12 +103,21 @@ def _processor() -> str:
     return platform.processor() or platform.machine()
 
 
+def _flags(table: Path) -> list[str]:
+    """Names that the kernel gives to abilities of the processor."""
+    return table.read_text(encoding="utf-8", errors="replace").split("flags", 1)[-1].split("\n", 1)[0].split()
+
+
 def _vectors(table: Path) -> str:
     """The widest vector instructions, which decide what a fused loop can reach."""
-    flags = (
-        table.read_text(encoding="utf-8", errors="replace").split("flags", 1)[-1].split("\n", 1)[0].split()
-    )
+    flags = _flags(table)
     return next((shown for flag, shown in (("avx512f", "AVX-512"), ("avx2", "AVX2")) if flag in flags), "")
+
+
+def _for_bfloat16(table: Path) -> str:
+    """The instructions that multiply bfloat16, which decide what a product of them can reach."""
+    flags = _flags(table) if table.exists() else []
+    return ", ".join(flag for flag in ("avx512_bf16", "amx_bf16") if flag in flags) or "no instructions"
 
 
 def _memory() -> str:

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from _libraries import Array
+from _libraries import STORED, Array, autocast
 from _nets import EPS, MOMENTUM, RHO, Builder, Conv, Dense, Lstm, Net, Pool, data, torch_gates
+from _precision import way_of
 
 COMPILED, CHANNELS_LAST = "torch.compile", "torch NHWC"
 
@@ -18,7 +19,7 @@ class Way:
     Parameters
     ----------
     name : str
-        ``torch``, ``torch NHWC`` or ``torch.compile``.
+        ``torch``, ``torch NHWC`` or ``torch.compile``; with the way to bfloat16 after it, if there is one.
     double : bool
         In float64, as a reference.
     device : str
@@ -27,8 +28,10 @@ class Way:
     def __init__(self, name: str, double: bool = False, device: str = "cpu") -> None:
         import torch
 
+        name, self.rounds = way_of(name)
         self.torch, self.compiled, self.channels_last = torch, name == COMPILED, name == CHANNELS_LAST
-        self.dtype, self.device = torch.float64 if double else torch.float32, device
+        single = torch.bfloat16 if self.rounds == STORED else torch.float32
+        self.dtype, self.device = torch.float64 if double else single, device
 
     def tensor(self, array: Array, trained: bool = False) -> Any:
         """A tensor of its own memory, rows contiguous."""
@@ -45,6 +48,10 @@ class Way:
         """Compiled where that is the way."""
         compiled: Callable[..., Any] = self.torch.compile(function, dynamic=False)
         return compiled if self.compiled else function
+
+    def run(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """:meth:`wrap`, under autocast where that is the way; of what goes forward."""
+        return autocast(self.torch, self.rounds, self.wrap(function))
 
 
 class TorchBuilder(Builder):
@@ -162,9 +169,11 @@ class Training:
         cross_entropy = torch.nn.functional.cross_entropy
 
         def loss_of() -> Any:
-            return cross_entropy(self.model(self.x), self.labels, reduction="sum") / net.N
+            made = self.model(self.x)
+            made = made.float() if way.rounds else made  # costs are of float32 wherever products are not
+            return cross_entropy(made, self.labels, reduction="sum") / net.N
 
-        self.loss_of, self.update = way.wrap(loss_of), way.wrap(self.optimizer.step)
+        self.loss_of, self.update = way.run(loss_of), way.wrap(self.optimizer.step)
         self.costs: list[float] = []
 
     def batch(self, x: Array) -> Any:
@@ -195,7 +204,7 @@ class Training:
         x, _ = data(net)
         one = self.batch(x.reshape(x.shape[0], net.steps, net.N)[:, :, 0])
         model = self.model.eval()
-        run = self.way.wrap(lambda: model(one))
+        run = self.way.run(lambda: model(one))
 
         def call() -> None:
             with torch.inference_mode():

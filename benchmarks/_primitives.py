@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import _pictures
+import _precision
 import numpy as np
 from _cases import (
     COPIES,
@@ -35,6 +36,7 @@ from _cases import (
 )  # fmt: skip
 from _layers import BATCHES
 from _libraries import Array, Library, Made, Neonlike, Torch, contender, set_torch_up
+from _precision import FLOAT32, IN_FLOAT32, PRECISIONS
 from _report import Form
 from _suite import Key, Suite, lacks_memory, numbers
 from harness import Session
@@ -82,11 +84,14 @@ class Problem:
         Largest error of ours.
     nbytes, flops : int
         Of the case.
+    rounds_within : bool
+        In bfloat16, what is computed on the way to the results is rounded too, not only the operands.
     """
 
     needs: Sequence[str] = ()
     tolerance = 1e-5
     flops = 0
+    rounds_within = False
 
     def __init__(self, layer: Any, N: int, direction: str) -> None:
         self.layer, self.N, self.direction = layer, N, direction
@@ -97,6 +102,14 @@ class Problem:
         for name, value in vars(self).items():
             if isinstance(value, np.ndarray) and value.dtype == np.float32:
                 setattr(self, name, value.astype(dtype))
+
+    def round(self) -> None:
+        """Make the operands numbers that bfloat16 has, so that rounding them changes nothing."""
+        for name, value in vars(self).items():
+            if isinstance(value, np.ndarray) and value.dtype == np.float32:
+                setattr(self, name, _precision.rounded(value))
+        if self.rounds_within:
+            self.tolerance = _precision.TOLERANCE
 
     def reference(self) -> list[Array]:
         """The results that are compared, in float64."""
@@ -135,8 +148,13 @@ class Row:
 
     @property
     def best(self) -> Result | None:
-        """The fastest of PyTorch's layouts; None if none was measured."""
+        """The fastest of PyTorch's layouts and ways; None if none was measured."""
         return fastest(r for name, r in self.results.items() if name.startswith("torch"))
+
+    @property
+    def gain(self) -> float | None:
+        """Time of ours in float32 divided by ours in a run's other precision; None where that was not measured."""
+        return times(self.ours, self.results.get(IN_FLOAT32))
 
     @property
     def ratio(self) -> float | None:
@@ -154,13 +172,18 @@ class Rates(Form):
         Direction -> least geometric mean of the ratios, or None.
     compute : bool
         Rates are GFLOP/s and shares are SGEMM's; otherwise GB/s and a memory copy's.
+    precision : str
+        Of products.
     """
 
     baseline = OURS
 
-    def __init__(self, layers: Sequence[Any], targets: dict[str, float | None], compute: bool = True) -> None:
+    def __init__(
+        self, layers: Sequence[Any], targets: dict[str, float | None], compute: bool = True, precision: str = FLOAT32
+    ) -> None:
         self.layers = {layer.title: layer for layer in layers}
         self.targets, self.compute, self.unit = targets, compute, "GFLOP/s" if compute else "GB/s"
+        self.precision = precision
         self.rows: list[Row] = []
         self.sgemm_samples: list[float] = []
 
@@ -194,7 +217,8 @@ class Rates(Form):
     def heading(self, size: int) -> str:
         """Heading of the lines of a minibatch, with the columns."""
         columns = f"{'ours':>10}{self.unit:>9}{'error':>8}{'of SGEMM' if self.compute else 'of copy':>10}"
-        return f"{self.title(size):<{TITLE}}{columns}{'torch/ours':>12}  torch's time and {self.unit} by layout"
+        others = "torch's time" if self.precision == FLOAT32 else "times of others"
+        return f"{self.title(size):<{TITLE}}{columns}{'torch/ours':>12}  {others} and {self.unit} by layout"
 
     def case(self, results: list[Result]) -> str:
         """One line, and another for each contender that could not be measured."""
@@ -221,7 +245,8 @@ class Rates(Form):
         for row in here:
             by_layer.setdefault(row.layer, {})[row.direction] = row
         share = "of SGEMM" if self.compute else "of a memory copy"
-        words = f"Ours and PyTorch's faster layout in {self.unit}; its time divided by ours; ours as a share {share}."
+        words = f"Ours and PyTorch's faster layout in {self.unit}; its time divided by ours; ours as a share {share}"
+        words += "; time of ours in float32 divided by ours." if self.precision != FLOAT32 else "."
         lines = [
             [layer.title, layer.text, str(layer.count), *(self._cell(rows.get(direction)) for direction in directions)]
             for layer, rows in by_layer.items()
@@ -234,7 +259,8 @@ class Rates(Form):
         if row.ours is None:
             return row.results[OURS].note.partition(":")[0] if OURS in row.results else "-"
         rates = f"{text(row.ours.rate, '.1f')} / {text(row.best.rate if row.best else None, '.1f')}"
-        return f"{rates}; {text(row.ratio, '.2f', 'x')}; {text(self.share(row), '.0%')}"
+        cell = f"{rates}; {text(row.ratio, '.2f', 'x')}; {text(self.share(row), '.0%')}"
+        return cell if self.precision == FLOAT32 else f"{cell}; {text(row.gain, '.2f', 'x')}"
 
     def draw(self, record: Record, path: Path) -> None:
         """Draw the ratios of all layers."""
@@ -251,6 +277,10 @@ class Rates(Form):
         lines = [f"SGEMM of NumPy at {SGEMM_SIZE}: {self.sgemm:.1f} GFLOP/s"] if self.sgemm_samples else []
         for direction, target in self.targets.items():
             lines += self._mean(direction, self.of(direction=direction), target)
+        for direction in self.targets:
+            if found := geometric_mean(row.gain for row in self.of(direction=direction)):
+                about = f"{direction}, geometric mean over {found[1]}"
+                lines.append(f"{about}: ours in float32 takes {found[0]:.2f} times as long")
         return lines + self._networks()
 
     def _mean(self, direction: str, rows: Sequence[Row], target: float | None) -> list[str]:
@@ -323,6 +353,8 @@ class Primitives(Suite):
         Directions of a layer, if not all.
     remarks : callable, optional
         More lines at the end of a run, from the rates.
+    precisions : sequence of str
+        Those of products that ``--precision`` chooses from.
     """
 
     needs_torch = True
@@ -333,12 +365,13 @@ class Primitives(Suite):
         directions: dict[str, float | None], quick: Sequence[str], batches: tuple[int, ...] = BATCHES,
         peers: Sequence[str] = LAYOUTS, compute: bool = True,
         directions_of: Callable[[Any], Iterable[str]] | None = None,
-        remarks: Callable[[Rates], list[str]] = lambda rates: [],
+        remarks: Callable[[Rates], list[str]] = lambda rates: [], precisions: Sequence[str] = PRECISIONS[:1],
     ) -> None:  # fmt: skip
         self.name, self.text, self.problem, self.layers, self.directions = name, doc or "", problem, layers, directions
         self.quick, self.batches, self.peers, self.compute = quick, batches, peers, compute
         self.directions_of, self.remarks = directions_of or (lambda layer: directions), remarks
         self.contenders = (OURS, *peers)
+        self.precisions, self.precision = precisions, FLOAT32
 
     def options(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--only", metavar="TEXT,TEXT", help="layers whose title has one of these in it")
@@ -346,12 +379,13 @@ class Primitives(Suite):
         parser.add_argument("--directions", metavar="NAME,NAME", help=f"some of {', '.join(self.directions)}")
         text = "PyTorch gets its results' memory anew from the system each time"
         parser.add_argument("--fresh-memory", action="store_true", help=text)
+        _precision.add_option(parser, self.precisions)
 
     def settle(self, options: argparse.Namespace) -> str:
         chosen = options.directions.split(",") if options.directions else list(self.directions)
         if unknown := [name for name in chosen if name not in self.directions]:
             return f"no direction {', '.join(unknown)}; there are {', '.join(self.directions)}"
-        options.directions = chosen
+        options.directions, self.precision = chosen, options.precision
         return super().settle(options)
 
     def plan(self, options: argparse.Namespace) -> list[Key]:
@@ -376,12 +410,20 @@ class Primitives(Suite):
     def fits(self, title: str, N: int, direction: str) -> str:
         return lacks_memory(f"{title} at N = {N}", NEED * self.layer(title).nbytes(N))
 
+    def taking(self, options: argparse.Namespace) -> Sequence[str]:
+        return _precision.contenders(self.contenders, options.precision)
+
+    def settings(self, who: str, options: argparse.Namespace) -> dict[str, Any]:
+        return _precision.settings(who, options.precision)
+
     def set_up(self, who: str, options: argparse.Namespace) -> None:
         if who.startswith("torch"):
             set_torch_up(thread_count(), keep_memory=not options.fresh_memory)
 
     def make(self, be: Any, who: str, title: str, N: int, direction: str) -> Case:
         problem = self.problem(self.layer(title), N, direction)
+        if self.precision != FLOAT32:
+            problem.round()
         found, refused = [], {}
         try:
             found = [self.contender(problem, be, who)]
@@ -396,21 +438,29 @@ class Primitives(Suite):
 
     def contender(self, problem: Problem, be: Any, who: str) -> Any:
         """One contender of a problem."""
-        if who == OURS:
+        if who.startswith(OURS):
             if missing := [name for name in problem.needs if not hasattr(be, name)]:
                 raise Refused(f"{NOT_BUILT}: {', '.join(missing)}")
             library = Neonlike(be)
             return contender(library, who, problem.ours(library), sample=problem.sample, ours=True)
-        peer: Library = Torch("cpu") if who.startswith("torch") else Library()
-        made = problem.peer(peer, who)
-        return contender(peer, who, made, sample=problem.sample, reference=problem.reference_of(who))
+        name, way = _precision.way_of(who)
+        peer: Library = Torch("cpu", way) if who.startswith("torch") else Library()
+        made, allowed = problem.peer(peer, name), _precision.TOLERANCE if way else None
+        found = problem.reference_of(name)
+        return contender(peer, who, made, sample=problem.sample, reference=found, tolerance=allowed)
 
     def form(self, options: argparse.Namespace) -> Rates:
-        return Rates(self.layers, self.directions, self.compute)
+        rounded = options.precision != FLOAT32
+        targets = dict.fromkeys(self.directions, _precision.LEAST) if rounded else self.directions
+        return Rates(self.layers, targets, self.compute, options.precision)
+
+    def subject(self, options: argparse.Namespace) -> str:
+        return _precision.subject(self.name, options.precision)
 
     def facts(self, options: argparse.Namespace) -> dict[str, str]:
         memory = "in fresh memory" if options.fresh_memory else "in memory used before"
-        return {"threads": f"{thread_count()} for everyone", "PyTorch's results": memory}
+        found = {"threads": f"{thread_count()} for everyone", "PyTorch's results": memory}
+        return found | _precision.facts(options.precision)
 
     def before(self, session: Session, index: int) -> None:
         if index % SGEMM_EVERY == 0:
@@ -421,3 +471,28 @@ class Primitives(Suite):
         session.machine["SGEMM 2048, NumPy"] = f"{rates.sgemm:.1f} GFLOP/s"
         session.more["sgemm_gflop_per_s"] = rates.sgemm_samples
         return [*rates.summary(), *self.remarks(rates)]
+
+
+class Lists(Primitives):
+    """Two lists of shapes, of which a run measures one or both.
+
+    Parameters
+    ----------
+    shapes, held_out : sequence of Layer
+        What kernels are tuned with, and what nothing was tuned with.
+    """
+
+    def __init__(
+        self, name: str, doc: str | None, problem: type[Problem], shapes: Sequence[Any], held_out: Sequence[Any],
+        directions: dict[str, float | None], quick: Sequence[str], **more: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(name, doc, problem, [*shapes, *held_out], directions, quick, batches=(1,), **more)
+        self.lists = {"shapes": shapes, "held-out": held_out, "all": [*shapes, *held_out]}
+
+    def options(self, parser: argparse.ArgumentParser) -> None:
+        super().options(parser)
+        parser.add_argument("--list", choices=tuple(self.lists), default="shapes")
+
+    def plan(self, options: argparse.Namespace) -> list[Key]:
+        titles = {layer.title for layer in self.lists[options.list]}
+        return [key for key in super().plan(options) if key[0] in titles]

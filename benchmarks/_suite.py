@@ -93,8 +93,16 @@ class Suite:
         """The case of a key with one contender; ``be`` is a backend for ours."""
         raise NotImplementedError
 
+    def taking(self, options: argparse.Namespace) -> Sequence[str]:
+        """The contenders of a run."""
+        return self.contenders
+
     def set_up(self, who: str, options: argparse.Namespace) -> None:
         """Set up a peer's library in its process."""
+
+    def settings(self, who: str, options: argparse.Namespace) -> dict[str, Any]:
+        """Settings of the backend of one of ours."""
+        return {}
 
     def fits(self, *key: Any) -> str:
         """Why a case is left out, such as for lack of memory; else empty."""
@@ -136,7 +144,7 @@ class Suite:
             return
         from neonlike.backends import gen_backend
 
-        with gen_backend("cpu", rng_seed=0) as be:
+        with gen_backend("cpu", rng_seed=0, **self.settings(who, options)) as be:
             yield Desk(partial(self.make, be, who), {"engine": be.engine.name})
 
     def start(self, argv: Sequence[str], who: str) -> Link:
@@ -146,7 +154,7 @@ class Suite:
     def measure(self, session: Session, argv: Sequence[str]) -> None:
         """Measure all that the options ask for, each contender in one process."""
         absent = {name: NOT_INSTALLED for name in self.libraries if not installed(name)}
-        able = [name for name in self.contenders if name not in absent]
+        able = [name for name in self.taking(session.options) if name not in absent]
         with Apart(able, partial(self.start, argv)) as apart:
             session.tell(apart.facts)
             for index, key in enumerate(self.plan(session.options)):

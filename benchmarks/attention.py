@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from _layers import Layer
 from _libraries import Array, Made, returns, writes
+from _precision import PRECISIONS
 from _primitives import Primitives, Problem, values
 
 BOTH = "fprop+bprop"
@@ -76,6 +77,7 @@ class Attention(Problem):
     """
 
     needs = ("fprop_attention", "bprop_attention")
+    rounds_within = True
 
     def __init__(self, layer: Heads, N: int, direction: str) -> None:
         super().__init__(layer, N, direction)
@@ -133,7 +135,7 @@ class Attention(Problem):
     def peer(self, library: Any, who: str) -> Made:
         """Backward by its graph, made anew each time."""
         torch, causal = library.torch, self.layer.causal
-        attention = torch.nn.functional.scaled_dot_product_attention
+        attention = library.autocast(torch.nn.functional.scaled_dot_product_attention)
         with library.gradients(self.backward):
             Q, K, V, E = (library.put(array) for array in (self.Q, self.K, self.V, self.E))
             for tensor in (Q, K, V):
@@ -150,7 +152,8 @@ class Attention(Problem):
 
 
 SUITE = Primitives(
-    "attention", __doc__, Attention, LAYERS, DIRECTIONS, QUICK, batches=(1, 8), peers=("torch",)
+    "attention", __doc__, Attention, LAYERS, DIRECTIONS, QUICK, batches=(1, 8), peers=("torch",),
+    precisions=PRECISIONS,
 )
 
 if __name__ == "__main__":

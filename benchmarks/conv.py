@@ -14,6 +14,7 @@ import numpy as np
 from _cases import met
 from _layers import CONVOLUTIONS, Conv
 from _libraries import Array, Made, from_images, returns, writes
+from _precision import FLOAT32, PRECISIONS
 from _primitives import Primitives, Problem, Rates, Row, some, values
 
 DIRECTIONS: dict[str, float | None] = {"fprop": 1.0, "bprop": 1.0, "update": 1.0}
@@ -127,10 +128,11 @@ class Convolution(Problem):
         if self.forward:
             names = torch.nn.functional
             if layer.transposed:
-                transpose = names.conv_transpose2d if flat else names.conv_transpose3d
+                transpose = library.autocast(names.conv_transpose2d if flat else names.conv_transpose3d)
                 return returns(lambda: transpose(g, W, None, stride, pad, 0, layer.groups, dilation), back)
-            conv = names.conv2d if flat else names.conv3d
+            conv = library.autocast(names.conv2d if flat else names.conv3d)
             return returns(lambda: conv(x, W, None, stride, pad, dilation, layer.groups), back)
+        x, W, g = library.kept(x, W, g)
         update, none = self.direction == "update", [0] * len(stride)
         source, errors = (g, x) if layer.transposed else (x, g)
 
@@ -140,12 +142,12 @@ class Convolution(Problem):
                 [not update, update, False],
             )[update]  # fmt: skip
 
-        return returns(backward, back)
+        return returns(library.to_leaves(backward), back)
 
 
 def of_sgemm(rates: Rates) -> list[str]:
-    """Whether 3x3 filters on many maps reach their share of SGEMM's rate."""
-    rows = [row for row in rates.rows if _counts(row)]
+    """Whether 3x3 filters on many maps reach their share of SGEMM's rate, which has the precision of float32."""
+    rows = [row for row in rates.rows if _counts(row) and rates.precision == FLOAT32]
     shares = sorted((share, row.layer.title, row.N, row.direction) for row in rows if (share := rates.share(row)))
     if not shares:
         return []
@@ -167,7 +169,9 @@ def remarks(rates: Rates) -> list[str]:
     return [*rates.means_by(lambda row: row.layer.window[1], "{0}x{0} filters", windows), *of_sgemm(rates)]
 
 
-SUITE = Primitives("conv", __doc__, Convolution, CONVOLUTIONS, DIRECTIONS, QUICK, remarks=remarks)
+SUITE = Primitives(
+    "conv", __doc__, Convolution, CONVOLUTIONS, DIRECTIONS, QUICK, remarks=remarks, precisions=PRECISIONS
+)
 
 if __name__ == "__main__":
     sys.exit(SUITE.main())

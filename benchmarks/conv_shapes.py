@@ -5,12 +5,11 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 
 from _conv_shapes import HELD_OUT, SHAPES
-from _primitives import Primitives, Rates
-from _suite import Key
+from _precision import PRECISIONS
+from _primitives import Lists, Rates
 from conv import DIRECTIONS, Convolution
 
 QUICK = (
@@ -28,20 +27,8 @@ def remarks(rates: Rates) -> list[str]:
     return [*rates.means_by(lambda row: row.layer.network, "{}"), *lines]
 
 
-class Shapes(Primitives):
-    """Two lists of shapes, of which a run measures one."""
-
-    def options(self, parser: argparse.ArgumentParser) -> None:
-        super().options(parser)
-        parser.add_argument("--list", choices=("shapes", "held-out"), default="shapes")
-
-    def plan(self, options: argparse.Namespace) -> list[Key]:
-        titles = {layer.title for layer in (SHAPES if options.list == "shapes" else HELD_OUT)}
-        return [key for key in super().plan(options) if key[0] in titles]
-
-
-SUITE = Shapes(
-    "conv_shapes", __doc__, Convolution, SHAPES + HELD_OUT, DIRECTIONS, QUICK, batches=(1,), remarks=remarks
+SUITE = Lists(
+    "conv_shapes", __doc__, Convolution, SHAPES, HELD_OUT, DIRECTIONS, QUICK, remarks=remarks, precisions=PRECISIONS
 )
 
 if __name__ == "__main__":

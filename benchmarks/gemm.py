@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 from _layers import FULLY_CONNECTED, SQUARES, Product
-from _libraries import Array, Made, writes
+from _libraries import AUTOCAST, Array, Made, returns, writes
+from _precision import PRECISIONS
 from _primitives import Primitives, Problem, some, values
 
 DIRECTIONS: dict[str, float | None] = {"fprop": None, "bprop": None, "update": None}
@@ -68,26 +69,33 @@ class Multiplication(Problem):
         return writes(lambda: library.be.compound_dot(A, B, C), C)
 
     def peer(self, library: Any, who: str) -> Made:
-        """Into an existing tensor: on our layout, and on PyTorch's own, in which each image is a row."""
+        """Into an existing tensor, but for autocast: on our layout, and on PyTorch's own, each image a row."""
         if who == "numpy":
             out = np.zeros(self.dims, np.float32)
             return writes(lambda: np.matmul(*self.factors, out), out)
-        torch, W = library.torch, library.put(self.W)
+        W, X, E = (library.put(array) for array in (self.W, self.X, self.E))
         if not who.endswith("(N, features)"):
-            A, B = self.of(W, library.put(self.X), library.put(self.E))
-            C = torch.zeros(self.dims, dtype=W.dtype, device=W.device)
-            return writes(lambda: torch.addmm(C, A, B, beta=0, out=C), C)
+            return self._product(library, *self.of(W, X, E))
         X, E = library.put(self.X.T), library.put(self.E.T)
-        A, B = {"fprop": (X, W.T), "bprop": (E, W), "update": (E.T, X)}[self.direction]
-        C = torch.zeros(len(A), B.shape[1])
+        made = self._product(library, *{"fprop": (X, W.T), "bprop": (E, W), "update": (E.T, X)}[self.direction])
         turned = self.direction != "update"  # of weights there is one layout
-        made = writes(lambda: torch.addmm(C, A, B, beta=0, out=C), C)
         return Made(made.run, made.results, lambda c: [c.T if turned else c])
+
+    def _product(self, library: Any, A: Any, B: Any) -> Made:
+        torch = library.torch
+        if library.way == AUTOCAST:
+            if self.direction == "fprop":
+                product = library.autocast(torch.mm)
+                return returns(lambda: product(A, B))
+            A, B = library.kept(A, B)
+            return returns(library.to_leaves(lambda: torch.mm(A, B)))
+        C = torch.zeros(len(A), B.shape[1], dtype=A.dtype, device=A.device)
+        return writes(lambda: torch.addmm(C, A, B, beta=0, out=C), C)
 
 
 SUITE = Primitives(
     "gemm", __doc__, Multiplication, [*FULLY_CONNECTED, *SQUARES], DIRECTIONS, QUICK, peers=PEERS,
-    directions_of=lambda layer: ["fprop"] if layer.n else DIRECTIONS,
+    directions_of=lambda layer: ["fprop"] if layer.n else DIRECTIONS, precisions=PRECISIONS,
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -261,6 +261,15 @@ def arguments(description: str, bench: bool = False) -> argparse.ArgumentParser:
     return parser
 
 
+def without_json(argv: Sequence[str]) -> list[str]:
+    """Arguments without where a file of what was measured goes, which does not change what is."""
+    found = list(argv)
+    while "--json" in found:
+        at = found.index("--json")
+        del found[at : at + 2]
+    return found
+
+
 def some_of(known: Iterable[str], kind: str = "") -> Callable[[str], list[str]]:
     """The type of an option that takes some of ``known``, with commas between them."""
 
@@ -300,7 +309,7 @@ class Session(Record):
     ) -> None:
         self.options, self.form = options, form or self.form
         effort = effort or (QUICK if options.quick else Effort())
-        command = shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
+        command = shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *without_json(sys.argv[1:])])
         super().__init__(subject, command, effort)
         self.tell(self.describe() | (facts or {}))
         self.others = _machine.Others()

@@ -5,6 +5,9 @@ written for neon build them, and of PyTorch's modules with the same weights. A s
 read), backward and the optimizer. PyTorch is eager, with channels last, and compiled. Every contender is a process of
 its own, which stands still while another is measured. Without PyTorch the exit status is 2.
 
+``--precision bfloat16`` has products in bfloat16 on a CPU, PyTorch's by autocast; its weights stay in float32, in
+inference as the faster of that and of bfloat16.
+
 With ``--backend gpu`` all of that runs on a GPU, twice: with products of float32, and with factors rounded to TF32.
 Ours alone, checked against the CPU, where no PyTorch sees the GPU. Then the exit status is 2 without a GPU.
 """
@@ -22,24 +25,26 @@ from typing import Any
 
 import _machine
 import _outside as outside
+import _precision
 import numpy as np
 from _apart import Apart, Desk
 from _cases import LEFT_OUT, NOT_INSTALLED, OURS, Case, Result, geometric_mean, met, takes, times
 from _contenders import SLOW_TO_COMPILE
-from _libraries import set_torch_up
+from _libraries import AUTOCAST, STORED, set_torch_up
 from _nets import NETS, ON_GPU_ALONE, TINY
 from _nets_torch import CHANNELS_LAST, COMPILED
+from _precision import BFLOAT16, FLOAT32, IN_FLOAT32, PRECISIONS
 from _report import Form
 from _steps import REFERENCE, STEPS, Step, Steps, StepSuite, best_peer, drop_wrong, groups, in_steps, ours, sample, some
 from _suite import Key, installed
 from harness import Session, some_of
 
-TOLERANCE, TIMES, MOST = 2e-3, 3, 0.05
-"""Largest relative error of costs and of what steps change; or so many times that of PyTorch in float32, if that is
-larger: in deep networks rectifiers close to 0 turn rounding into errors of some percent. But an error of PyTorch's of
-more than ``MOST`` explains nothing."""
-ROUNDED_TOLERANCE, ROUNDED_MOST = 2e-2, 0.3
-"""The same where factors are rounded to TF32, to 11 bits."""
+ALLOWED = {FLOAT32: (2e-3, 0.05), "tf32": (2e-2, 0.3), BFLOAT16: (1e-1, 0.5)}
+"""Largest relative error of costs and of what steps change, by the precision of factors; the second number bounds the
+error of PyTorch's that explains a larger one of ours."""
+TIMES = 3
+"""An error of ours may be so many times that of PyTorch in the same precision: in deep networks rectifiers close to 0
+turn rounding into errors of some percent."""
 
 PEERS = ("torch", CHANNELS_LAST, COMPILED)
 IMAGES = 3
@@ -53,17 +58,19 @@ LIMIT = 540.0
 
 QUICK = ("mlp", "digits", "char-lstm 256")
 
-TRAINING, INFERENCE, TF32 = "training", "inference", ", TF32"
-"""Modes; the last ends one in which factors of products are rounded."""
+TRAINING, INFERENCE, TF32, HALF = "training", "inference", ", TF32", f", {BFLOAT16}"
+"""Modes; the last two end one in which factors of products are rounded."""
 MODES = {
     TRAINING: "A training step", INFERENCE: "One sample forward",
     TRAINING + TF32: "A training step, factors of products in TF32",
     INFERENCE + TF32: "One sample forward, factors of products in TF32",
+    TRAINING + HALF: "A training step, factors of products in bfloat16",
+    INFERENCE + HALF: "One sample forward, factors of products in bfloat16",
 }  # fmt: skip
 
-EACH, ALL, FORWARD = 1.05, 1.25, 1.0
+EACH, ALL, ALL_HALF, FORWARD = 1.05, 1.25, 1.3, 1.0
 """Time of the fastest of PyTorch's ways divided by ours, at least: a network's step, all of them on the geometric
-mean, and one sample forward."""
+mean, the same in bfloat16, and one sample forward."""
 EAGER = {("resnet50", TRAINING): 0.8}
 """Time of eager PyTorch's step divided by ours, at least, by network and mode: a target on a GPU."""
 
@@ -85,9 +92,14 @@ def host_memory() -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) << 10
 
 
+def precision_of(mode: str) -> str:
+    """The backend's ``product_precision`` in a mode."""
+    return "tf32" if mode.endswith(TF32) else BFLOAT16 if mode.endswith(HALF) else FLOAT32
+
+
 def load(who: str, threads: int) -> None:
     """Import the contender's modules, whose size does not count."""
-    if who == OURS:
+    if who.startswith(OURS):
         import _nets_ours  # noqa: F401
 
         import neonlike.backends  # noqa: F401
@@ -103,9 +115,8 @@ def make_ours(net: str, threads: int, backend: str = "cpu", mode: str = "") -> A
     from neonlike.backends import gen_backend
 
     be = gen_backend(backend, rng_seed=0, batch_size=NETS[net].N)
-    if backend == "gpu":
-        be.product_precision = "tf32" if mode.endswith(TF32) else "float32"
-    elif threads:
+    be.product_precision = precision_of(mode)
+    if backend != "gpu" and threads:
         be.num_threads = threads
     return Training(be, NETS[net])
 
@@ -170,8 +181,9 @@ class ModelDesk(Desk):
         """Set the network up; its steps are made when it is checked."""
         load(self.who, threads)
         before = host_memory()
-        maker = make_ours if self.who == OURS else partial(make_torch, self.who)
-        made = self.made = maker(net, threads, self.backend, mode)
+        maker = make_ours if self.who.startswith(OURS) else partial(make_torch, self.who)
+        rounding = mode.removesuffix(HALF) if self.who == IN_FLOAT32 else mode
+        made = self.made = maker(net, threads, self.backend, rounding)
         on_gpu = self.backend == "gpu"
 
         def weigh() -> None:
@@ -213,10 +225,13 @@ class Models(StepSuite):
         parser.add_argument("--outside", action="store_true", help="only what part of our steps is outside of kernels")
         parser.add_argument("-b", "--backend", choices=("cpu", "gpu"), default="cpu", help="where all of them compute")
         parser.add_argument("--tiny", action="store_true", help="small networks instead, for an emulated GPU")
+        _precision.add_option(parser, PRECISIONS)
         parser.add_argument("--limit", type=float, metavar="SECONDS", help=text)
 
     def settle(self, options: argparse.Namespace) -> str:
-        on_gpu = options.backend == "gpu"
+        on_gpu, half = options.backend == "gpu", options.precision == BFLOAT16
+        if on_gpu and half:
+            return "--precision: a GPU is measured in float32 and TF32, got bfloat16; leave one of the two options out"
         if options.tiny:
             NETS.clear()
             NETS.update(TINY)
@@ -226,6 +241,8 @@ class Models(StepSuite):
         options.modes = options.modes or [TRAINING, INFERENCE]
         if on_gpu:
             options.modes = [mode + how for how in ("", TF32) for mode in options.modes]
+        elif half:
+            options.modes = [mode + HALF for mode in options.modes]
         if options.limit is None:
             options.limit = LIMIT if on_gpu else float("inf")
         return "--threads: at least one" if options.threads < 1 else super().settle(options)
@@ -254,18 +271,24 @@ class Models(StepSuite):
 
     def taking_part(self, key: Key, options: argparse.Namespace) -> tuple[list[str], dict[str, str]]:
         absent = {}
-        for who in PEERS:
+        ways = (AUTOCAST,) if is_training(key[1]) else (AUTOCAST, STORED)
+        everyone = _precision.contenders(self.contenders, options.precision, ways)
+        names = {who: _precision.way_of(who)[0] for who in everyone}
+        for who, peer in names.items():
+            if peer not in PEERS:
+                continue
             if why := why_absent() if options.backend == "gpu" else "":
                 absent[who] = why
-            elif options.quick and who in SLOW_TO_COMPILE:
+            elif options.quick and peer in SLOW_TO_COMPILE:
                 absent[who] = f"{LEFT_OUT}, compiling takes seconds"
-        able = [who for who in self.contenders if who != CHANNELS_LAST or len(NETS[key[0]].shape) == IMAGES]
+        able = [who for who, peer in names.items() if peer != CHANNELS_LAST or len(NETS[key[0]].shape) == IMAGES]
         return [who for who in able if who not in absent], {who: absent[who] for who in able if who in absent}
 
     def judge(self, case: Case) -> None:
         """Leave out who is wrong: by more than the tolerance, and by more than PyTorch's own float32 explains."""
-        least, most = (ROUNDED_TOLERANCE, ROUNDED_MOST) if case.text.endswith(TF32) else (TOLERANCE, MOST)
-        eager = next((r.error for r in case.checked or () if r.contender == PEERS[0] and r.error is not None), 0.0)
+        least, most = ALLOWED[precision_of(case.text)]
+        names = (PEERS[0], f"{PEERS[0]} {AUTOCAST}")
+        eager = next((r.error for r in case.checked or () if r.contender in names and r.error is not None), 0.0)
         drop_wrong(case, lambda result: max(least, TIMES * min(eager, most)))
 
     def afterwards(self, apart: Apart, session: Session, results: list[Result]) -> None:
@@ -299,7 +322,7 @@ class Models(StepSuite):
         found = {"threads": f"{options.threads}", "checked against": "PyTorch in float64"}
         if options.backend == "gpu" and not installed("torch"):
             found["checked against"] = "ours on the CPU"
-        return found | self.gpu
+        return found | self.gpu | _precision.facts(options.precision)
 
     def form(self, options: argparse.Namespace) -> Form:
         size = lambda r: NETS[r.case].N if is_training(r.text) else 1  # noqa: E731
@@ -317,7 +340,7 @@ class Models(StepSuite):
         return [*self.alone, *verdicts(session.beside)]
 
     def subject(self, options: argparse.Namespace) -> str:
-        return f"models{' gpu' * (options.backend == 'gpu')}"
+        return _precision.subject(f"models{' gpu' * (options.backend == 'gpu')}", options.precision)
 
     def ready(self, options: argparse.Namespace) -> bool:
         self.gpu, self.alone, self.needs_torch = {}, [], options.backend == "cpu" and not options.outside
@@ -377,11 +400,13 @@ def verdicts(results: Sequence[Result]) -> list[str]:
                 continue
             ratios.append(ratio)
             lines += [f"{network}, {mode}: {takes(best.contender, ratio, target)}", *_eager(network, mode, cells)]
+            if gain := times(first, next((cell for cell in cells if cell.contender == IN_FLOAT32), None)):
+                lines.append(f"{network}, {mode}: {takes(IN_FLOAT32, gain)}")
             if first is not None and is_training(mode):
                 lines += [*_memory(network, first, cells), *outside_lines(first)]
         if is_training(mode) and len(ratios) > 1:
-            mean, _ = geometric_mean(ratios) or (0.0, 0)
-            words = f"{mean:.2f} on the geometric mean (target >= {ALL:g}): {met(mean >= ALL)}"
+            mean, least = (geometric_mean(ratios) or (0.0, 0))[0], ALL_HALF if mode.endswith(HALF) else ALL
+            words = f"{mean:.2f} on the geometric mean (target >= {least:g}): {met(mean >= least)}"
             lines.append(f"{len(ratios)} networks, {mode}: {words}")
     return lines
 
@@ -404,7 +429,7 @@ def outside_lines(result: Result) -> list[str]:
 
 def _memory(network: str, first: Result, cells: Sequence[Result]) -> list[str]:
     """Whether ours takes no more memory than the most sparing of PyTorch's eager ways."""
-    peers = [cell.memory for cell in cells if cell.contender != OURS and cell.memory]
+    peers = [cell.memory for cell in cells if not cell.contender.startswith(OURS) and cell.memory]
     if not first.memory or not peers:
         return []
     share = first.memory / min(peers)

@@ -15,7 +15,8 @@ import _cell_references
 import numpy as np
 from _cells import CELLS as OWN_CELLS
 from _layers import CELL_BATCHES, CELLS, Cell
-from _libraries import Array, Made, Torch, returns
+from _libraries import STORED, Array, Made, Torch, returns
+from _precision import PRECISIONS, rounded
 from _primitives import Primitives, Problem, values
 
 FORWARD, BOTH = "fprop", "fprop+bprop"
@@ -45,6 +46,12 @@ class Unrolled(Problem):
             "x": values((layer.features, columns), 4),
             "E": values((layer.hidden, columns), 5),
         }
+
+    rounds_within = True
+
+    def round(self) -> None:
+        super().round()
+        self.arrays = {name: rounded(array) for name, array in self.arrays.items()}
 
     def sample(self, *made: Array) -> list[Array]:
         """All."""
@@ -82,17 +89,19 @@ class Unrolled(Problem):
         W_input, W_recur, b, x, E = (array.astype(dtype) for array in self.arrays.values())
         kind = {"rnn": torch.nn.RNN, "lstm": torch.nn.LSTM, "gru": torch.nn.GRU}[cell.kind]
         with torch.inference_mode(False):
-            layer = kind(cell.features, cell.hidden).to(library.device, getattr(torch, np.dtype(dtype).name))
+            precise = torch.bfloat16 if library.way == STORED else getattr(torch, np.dtype(dtype).name)
+            layer = kind(cell.features, cell.hidden).to(library.device, precise)
             for parameter, value in zip(layer.parameters(), (W_input, W_recur, b.ravel(), 0 * b.ravel())):
                 parameter.data.copy_(library.put(torch_order(cell.kind, value)))
             inputs, errors = (library.put(self._steps(array)) for array in (x, E))
             inputs.requires_grad_(self.backward)
+        forward = library.autocast(lambda: layer(inputs)[0])
         if not self.backward:
-            return returns(lambda: layer(inputs)[0], lambda made: [self._columns(made)])
+            return returns(forward, lambda made: [self._columns(made)])
 
         def both() -> Any:
             with library.gradients():
-                return torch.autograd.grad(layer(inputs)[0], (inputs, *layer.parameters()), errors)
+                return torch.autograd.grad(forward(), (inputs, *layer.parameters()), errors)
 
         def back(dx: Array, dW_input: Array, dW_recur: Array, db: Array, _: Array) -> list[Array]:
             gates = [torch_order(cell.kind, made) for made in (dW_input, dW_recur, db.reshape(-1, 1))]
@@ -118,7 +127,9 @@ def torch_order(kind: str, rows: Array) -> Array:
     return np.concatenate([i, f, g, o])
 
 
-SUITE = Primitives("rnn", __doc__, Unrolled, CELLS, DIRECTIONS, QUICK, batches=CELL_BATCHES, peers=("torch",))
+SUITE = Primitives(
+    "rnn", __doc__, Unrolled, CELLS, DIRECTIONS, QUICK, batches=CELL_BATCHES, peers=("torch",), precisions=PRECISIONS
+)
 
 if __name__ == "__main__":
     sys.exit(SUITE.main())

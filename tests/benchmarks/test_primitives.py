@@ -7,7 +7,6 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,74 +15,10 @@ import pytest
 from neonlike.backends import gen_backend
 from neonlike.backends.nervanacpu import NervanaCPU
 from tests.benchmarks.modules import FOLDER, bench, run  # noqa: F401
+from tests.benchmarks.primitives import SUBJECTS, script, tiny  # noqa: F401
 from tests.support.recording import known_rates, shown  # noqa: F401
 
-SUBJECTS = ("conv", "conv_shapes", "pool", "batchnorm", "lrn", "rnn", "gemm", "attention")
-
-
 # Runs, with a stand-in for PyTorch ------------------------------------------------------------------------------
-
-
-def tiny(bench: Any, name: str) -> list[Any]:
-    """A layer or two of every kind a script meets, of odd sizes."""
-    layers, shapes = bench._layers, bench._conv_shapes
-    return {
-        "conv": lambda: [
-            layers.conv2d("net", "a", 3, (7, 6), 5, 3, 2, 1, count=2), layers.conv2d("net", "b", 4, 5, 2, 1),
-        ],
-        "conv_shapes": lambda: [
-            shapes._flat("net", 2, 4, (5, 6), 6, 3, 2, 1, 2, 2), shapes._line("net", 3, 2, 9, 3, 3),
-            shapes._flat("net", 1, 3, 6, 2, 4, 2, 1, transposed=True), shapes._solid("net", 2, 2, (3, 4, 5), 3, 3, 2),
-        ],
-        "pool": lambda: [layers.Pool("net", op, 1, op, 3, 7, 6, 3, 2, 1) for op in ("max", "avg")],
-        "batchnorm": lambda: [layers.Maps("net", "a", 2, 5, 3, 4)],
-        "lrn": lambda: [layers.Maps("net", "a", 1, 7, 3, 2, 5)],
-        "rnn": lambda: [layers.Cell("net", kind, 1, kind, 5, 4, 3) for kind in ("rnn", "lstm", "gru")],
-        "gemm": lambda: [layers.Product("net", "fc", 1, 5, 7), layers.Product("square", "6", 1, 6, 6, 6)],
-        "attention": lambda: [bench.attention.Heads("net", f"a{n}", 1, 3, 4, 6, n, n > 6) for n in (5, 7)],
-    }[name]()  # fmt: skip
-
-
-class StandIn:
-    """A library that has the right result, times ``factor``."""
-
-    device = "cpu"
-
-    def __init__(self, bench: Any, factor: float = 1.0) -> None:
-        self.bench, self.factor = bench, factor
-
-    def contender(self, problem: Any, who: str) -> Any:
-        """A contender that computes nothing."""
-        made = lambda: [self.factor * array for array in problem.reference()]  # noqa: E731
-        return self.bench._cases.Contender(who, list, made)
-
-
-@pytest.fixture
-def script(bench: Any, run: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, Any]]:
-    """Runs a script on tiny layers beside a made-up PyTorch: (status, session)."""
-    primitives = bench._primitives
-    monkeypatch.setattr(bench._suite, "installed", lambda name: True)
-    monkeypatch.setattr(primitives, "set_torch_up", lambda threads, keep_memory: None)
-    monkeypatch.setattr(primitives, "SGEMM_SIZE", 16)
-    real = primitives.Primitives.contender
-
-    def runner(name: str, *argv: str, factors: dict[str, float] | None = None) -> tuple[int, Any]:
-        suite = getattr(bench, name).SUITE
-        suite.layers = tiny(bench, name)
-        suite.quick = [layer.title for layer in suite.layers]
-        suite.contenders = ("neonlike", "torch NCHW", "torch NHWC")
-        if name == "conv_shapes":
-            monkeypatch.setattr(bench.conv_shapes, "SHAPES", suite.layers)
-
-        def contender(problem: Any, be: Any, who: str) -> Any:
-            if who == "neonlike":
-                return real(suite, problem, be, who)
-            return StandIn(bench, (factors or {}).get(who, 1.0)).contender(problem, who)
-
-        suite.contender = contender
-        return run(suite, *argv)
-
-    return runner
 
 
 def test_titles_are_unique_and_those_of_quick_runs_are_known(bench: Any) -> None:
@@ -111,6 +46,14 @@ def test_shapes_cover_what_convolutions_can_be(bench: Any) -> None:
         assert {max(shape.window) for shape in shapes} >= {1, 2 if shapes is lists.HELD_OUT else 11, 3, 5, 7}
 
 
+def test_products_are_of_twenty_shapes_some_held_out(bench: Any) -> None:
+    lists = bench._product_shapes
+    texts = [shape.text for shape in (*lists.SHAPES, *lists.HELD_OUT)]
+    assert len(texts) == len(set(texts)) == 20
+    for shapes in (lists.SHAPES, lists.HELD_OUT):
+        assert {shape.network for shape in shapes} == {"square", "layer", "wide", "deep", "shallow", "odd"}
+
+
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_a_quick_run_checks_and_measures_everyone(
     script: Any, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -119,7 +62,7 @@ def test_a_quick_run_checks_and_measures_everyone(
     assert status == 0
     rows = session.form.rows
     assert {row.direction for row in rows} == set(session.form.targets)
-    assert {row.N for row in rows} == {"gemm": {0, 3}, "conv_shapes": {1, 2, 3}}.get(name, {3})
+    assert {row.N for row in rows} == {"gemm": {0, 3}, "gemm_shapes": {0}, "conv_shapes": {1, 2, 3}}.get(name, {3})
     for row in rows:
         mine = row.results["neonlike"]
         assert mine.median is not None, mine.note
@@ -137,10 +80,13 @@ def test_a_quick_run_checks_and_measures_everyone(
 
 
 def test_the_second_list_of_shapes_is_measured_if_asked_for(bench: Any) -> None:
-    suite, lists = bench.conv_shapes.SUITE, bench._conv_shapes
-    for argv, shapes in (([], lists.SHAPES), (["--list", "held-out"], lists.HELD_OUT)):
-        planned = suite.plan(suite.parse([*argv, "--directions", "fprop"]))
-        assert {title for title, _, _ in planned} == {shape.title for shape in shapes}
+    for suite, lists in (
+        (bench.conv_shapes.SUITE, bench._conv_shapes), (bench.gemm_shapes.SUITE, bench._product_shapes),
+    ):  # fmt: skip
+        both = [*lists.SHAPES, *lists.HELD_OUT]
+        for argv, shapes in (([], lists.SHAPES), (["--list", "held-out"], lists.HELD_OUT), (["--list", "all"], both)):
+            planned = suite.plan(suite.parse([*argv, "--directions", "fprop"]))
+            assert {title for title, _, _ in planned} == {shape.title for shape in shapes}
 
 
 def test_a_wrong_result_of_ours_is_not_timed_and_fails(
