@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -26,6 +27,8 @@ from neonlike.backends.objects.protected import class_for
 from neonlike.backends.tensor import Tensor
 from neonlike.checks import brief
 from neonlike.errors import ArgumentError
+from neonlike.kernels.bench.recorder import Bench
+from neonlike.kernels.c import gemm
 from neonlike.kernels.c.compile import find_compiler
 from neonlike.kernels.c.engine import CEngine
 from neonlike.kernels.numpy_engine.engine import NumpyEngine
@@ -92,6 +95,17 @@ class NervanaCPU(
             )
         self._product_precision, self._engine_made.pairs = precision, int(precision == "bfloat16")
         self.executor.clear()  # plans and calls multiply as was set when they were made
+        self._tell_rounding(self.executor.bench)
+
+    def _switch_bench(self, recorder: Bench | None) -> None:
+        self._tell_rounding(recorder)
+        super()._switch_bench(recorder)
+
+    def _tell_rounding(self, recorder: Bench | None) -> None:
+        """Have reports compare products with those of rounded factors, where factors are rounded."""
+        pairs = self._engine_made.pairs
+        if recorder is not None:
+            recorder.rounded = partial(gemm.square_of_pairs, pairs) if pairs else None
 
     def _pairs_of(self, dtype: DType) -> int:
         """The form of pairs for factors of ``dtype``, see ``kernels/templates/c/pairs.h``; 0: none.

@@ -51,12 +51,19 @@ class MachineRates:
         GFLOP/s of a matrix product, by dtype name; a multiplication and an addition count as two.
     device : str
         Name of the measured GPU (``threads`` is 0 then); "" for the host.
+    rounded : str
+        Dtype to which the host rounds factors of float32 products; "": they are not rounded.
     """
 
     threads: int
     copy: float
     gemm: dict[str, float] = field(default_factory=dict)
     device: str = ""
+    rounded: str = ""
+
+    def product(self, dtype: str) -> float | None:
+        """GFLOP/s that products with results of ``dtype`` can reach; None if it was not measured."""
+        return self.gemm.get(self.rounded if dtype == "float32" and self.rounded else dtype, self.gemm.get("float32"))
 
 
 def machine_rates(dtypes: tuple[str, ...] = ()) -> MachineRates:

@@ -14,6 +14,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,10 +23,11 @@ from neonlike import settings
 from neonlike.checks import brief
 from neonlike.distributed.first import present_ranks
 from neonlike.errors import ArgumentError, NeonlikeError
-from neonlike.kernels.bench.machine_rates import MachineRates, machine_rates
+from neonlike.kernels.bench.machine_rates import GEMM_SIZES, MachineRates, best_square_rate, machine_rates
 from neonlike.kernels.bench.report import FORMATS, format_of, render
 from neonlike.kernels.bench.row import Row
 from neonlike.logger import logger
+from neonlike.optree.dtypes import BFLOAT16
 from neonlike.optree.shapes import Shape
 
 KINDS = ("loop", "product")
@@ -102,6 +104,8 @@ class Bench:
     ----------
     meter : Meter or None
         Clock for asynchronous work of a device; None: the host's clock measures everything.
+    rounded : callable or None
+        A square product of float32, given its size, whose factors the host rounds to bfloat16; None: it rounds none.
     """
 
     def __init__(self, path: str | None = None, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -109,6 +113,7 @@ class Bench:
             format_of(None, path)  # reject a bad format now, not at the end
         self.path, self.clock = path, clock
         self.meter: Meter | None = None
+        self.rounded: Callable[[int], Callable[[], Any]] | None = None
         self._pending: deque[tuple[Row, Span, Sequence[Span], int, int]] = deque()
         self._settling = threading.Lock()
         self.engine = ""
@@ -305,7 +310,11 @@ class Bench:
         if self.meter is not None:
             return self.meter.rates(tuple(sorted(name if "float" in name else "float32" for name in products)))
         # the host computes float16 products in float32
-        return machine_rates(tuple(sorted({"float64" if name == "float64" else "float32" for name in products})))
+        rates = machine_rates(tuple(sorted({"float64" if name == "float64" else "float32" for name in products})))
+        if self.rounded is None or "float32" not in products:
+            return rates
+        gemm = rates.gemm | {BFLOAT16: best_square_rate(self.rounded, GEMM_SIZES)}
+        return replace(rates, gemm=gemm, rounded=BFLOAT16)
 
     def finish(self) -> None:
         """Write or show the report, once, if anything ran; called at the end of the backend and the process.

@@ -61,7 +61,7 @@ def _record(row: Row, rates: MachineRates) -> dict[str, Any]:
     """One row with its rates; None where bytes, flops, or the machine's rate are unknown."""
     bandwidth, speed = row.rate(row.nbytes), row.rate(row.flops)
     product = row.kind == "product"
-    best = rates.gemm.get(row.dtype, rates.gemm.get("float32")) if product else rates.copy
+    best = rates.product(row.dtype) if product else rates.copy
     reached = speed if product else bandwidth
     values = (
         row.name, row.inside, row.kind, row.dtype, row.shapes, row.calls, row.seconds * 1e3, row.median * 1e3,

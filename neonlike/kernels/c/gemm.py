@@ -12,7 +12,8 @@ from __future__ import annotations
 import ctypes
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -268,3 +269,9 @@ def find_launch(a: Array, b: Array, c: Array, compiler: Compiler | None = None, 
     if pairings:
         k, steps = half(k), [*pairings[0].steps, *reversed(pairings[1].steps)]
     return GemmLaunch(function, (*steps, c.strides[0] // size, m, k, n), threads, swapped, size, pairings)
+
+
+def square_of_pairs(pairs: int, size: int) -> Callable[[], Any]:
+    """A product of matrices of ``size`` rows and columns, whose factors are rounded to ``pairs``, to measure its rate."""
+    a, b, out = (np.ones((size, size), np.float32) for _ in range(3))
+    return partial(multiply, a, b, out, pairs=pairs)

@@ -21,6 +21,7 @@ from neonlike.kernels.bench import report as bench_report
 from neonlike.kernels.bench.machine_rates import MachineRates
 from neonlike.kernels.bench.recorder import Bench, make_bench
 from tests import ROOT
+from tests.support.engines import needs_compiler, new_backend
 from tests.support.recording import RATES, bench, known_rates, shown  # noqa: F401
 
 # Reports --------------------------------------------------------------------------------------------------------
@@ -137,6 +138,25 @@ def test_only_the_products_that_ran_are_measured(bench: Bench, monkeypatch: pyte
     bench.record("dot", [], 1.0, kind="product", dtype="float64")
     bench.report()
     assert asked == [(), ("float32",), ("float32", "float64")]
+
+
+@pytest.mark.engines("c")
+@pytest.mark.cpu_only("the CPU's products in bfloat16")
+def test_rounded_products_are_compared_with_rounded_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rate is measured once factors are rounded, and again not when they are not."""
+    needs_compiler()
+    monkeypatch.setattr(recorder, "best_square_rate", lambda product, sizes: 400.0 if product(64)() else 0.0)
+    be = new_backend(bench=True, product_precision="bfloat16")
+    assert be.bench is not None
+    be.bench.record("dot", [], 1.0, flops=10**11, kind="product", dtype="float32")
+    be.bench.record("dot64", [], 1.0, flops=10**10, kind="product", dtype="float64")
+    for precision, percent in (("bfloat16", 25), ("float32", 100), ("bfloat16", 25)):
+        be.product_precision = precision
+        report = json.loads(be.bench_report("json"))
+        found = {row["name"]: row["percent"] for row in report["rows"]}
+        assert found == {"dot": pytest.approx(percent), "dot64": pytest.approx(20)}
+        assert ("bfloat16" in report["machine"]["gemm_gflop_per_s"]) == (precision == "bfloat16")
+    be.bench.clear()
 
 
 # Turning it on, and the end -------------------------------------------------------------------------------------
