@@ -272,6 +272,6 @@ def find_launch(a: Array, b: Array, c: Array, compiler: Compiler | None = None, 
 
 
 def square_of_pairs(pairs: int, size: int) -> Callable[[], Any]:
-    """A product of matrices of ``size`` rows and columns, whose factors are rounded to ``pairs``, to measure its rate."""
+    """A product of square matrices of ``size`` rows, whose factors are rounded to ``pairs``, to measure its rate."""
     a, b, out = (np.ones((size, size), np.float32) for _ in range(3))
     return partial(multiply, a, b, out, pairs=pairs)
