@@ -66,6 +66,7 @@ from tests.planted import (
     short_rows,
     training,
     unsigned,
+    winograd_pairs,
 )  # fmt: skip
 from tests.planted.table import Mutant
 from tests.planted.watch import REFUSED
@@ -76,7 +77,7 @@ MUTANTS = tuple(
         roi, lrn, batchnorm, pool, rnn, recurrent, rest, lazy, layers, conv, containers, training, data, described,
         cuda_base, cuda_rest, cuda_dispatch, cuda_engine, cuda_folds, cuda_rnn, cuda_conv, cuda_images, blueprints,
         repeating, attention, autograd, replays, basics, short_rows, contraction, ranks, pairs,
-        far_from_zero, unsigned, nccl, scaling,
+        far_from_zero, unsigned, nccl, scaling, winograd_pairs,
     )
     for row in table.MUTANTS
 )
@@ -163,6 +164,7 @@ TESTS = {
         "scaling": "benchmarks: scaling",
         "conv": "backends/primitives/conv: few conv_calls backends/geometry: conv_geometry backends/primitives/conv: "
         "depthwise maps shapes winograd conv kernels",
+        "winograd_pairs": "backends/primitives/conv: winograd_pairs",
         "conv_cuda": "backends/gpu/primitives/conv: conv",
         "implicit_cuda": "backends/gpu/primitives/conv: implicit",
         "winograd_cuda": "backends/gpu/primitives/conv: winograd",

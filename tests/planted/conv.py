@@ -90,7 +90,7 @@ MUTANTS = (
     fault("Winograd: enable_winograd ignored", WINOGRAD_PLAN, "if not allowed or not plain", "if not plain"),
     fault("Winograd: used where the filter moves by more than one", WINOGRAD_PLAN, " and g.strides == (1, 1, 1)", ""),
     fault("Winograd: padding of the data gradient", WINOGRAD_PLAN, "[2 * dilation - pad if backward else pad", "[2 - pad if backward else pad"),
-    fault("Winograd: channels backward read as forward", WINOGRAD, "sum[k][j] += f[backward ? k * count : k] * x[j];", "sum[k][j] += f[k] * x[j];"),
+    fault("Winograd: channels backward read as forward", WINOGRAD, "f[backward ? k * count : k], x[j]);", "f[k], x[j]);"),
     fault("Winograd: residues modulo the dilation of the width for the height", WINOGRAD, "b.top = residue / m[DIL_W] % m[DIL_H];", "b.top = residue % m[DIL_H];"),
     fault("Winograd: last results of a residue dropped", WINOGRAD, "return step == 1 ? size : (size - first + step - 1) / step;", "return (size - first) / step;"),
     fault("Winograd: input of the first area for all that share it", WINOGRAD, "shared + (a.sums_row * ((channels + block - 1) / block) + c / block)", "shared + (c / block)"),

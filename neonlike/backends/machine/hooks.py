@@ -25,7 +25,7 @@ class HooksFamily(MklFamily):
     enable_winograd : bool or int
         Whether 3 x 3 filters may use Winograd's algorithm. Settable: False or 0, never; True or 2, tiles of 2 x 2
         results where they are faster; 4, also tiles of 4 x 4, with a larger error (given in
-        ``cpu/primitives/conv/winograd.py``).
+        ``cpu/primitives/conv/winograd.py``), but not where a CPU rounds factors to bfloat16.
     stream, ctx, cublas_handle, init_rng_state_dev, pcg
         Only for a GPU; None here.
     compute_capability : (int, int)

@@ -86,6 +86,13 @@ static inline nl_upper nl_rounded(nl_words x)
 
 static inline nl_words nl_pairs_of(nl_words first, nl_words second)
 {
+#if defined(NL_PAIR_INSTRUCTION)
+    typedef uint16_t nl_halves __attribute__((vector_size(4 * NL_PAIRED)));
+    nl_halves both; /* of all words of the first, then of all of the second */
+    __asm__("vcvtne2ps2bf16 %1, %2, %0" : "=v"(both) : "v"(first), "v"(second));
+    return (nl_words)__builtin_shufflevector(both, both, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23, 8, 24, 9, 25,
+                                             10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+#endif
     return __builtin_convertvector(nl_rounded(first), nl_words) | __builtin_convertvector(nl_rounded(second), nl_words) << 16;
 }
 

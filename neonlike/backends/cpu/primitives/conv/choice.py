@@ -34,6 +34,8 @@ def choose_data_plan(
     pairs : int
         The form of pairs of bfloat16 (``pairs.h``) that kernels may multiply; 0: none.
     """
+    if pairs and (edge := winograd_edge(g, backward, vector, itemsize, winograd, True)):
+        return winograd_plan(g, backward, vector, itemsize, edge, threads, pairs)
     if pairs and (words := pairs_of_channels(g, backward)):
         plan = choose_data_plan(words, backward, vector, itemsize, threads, False)
         if plan.kind in PAIRED:

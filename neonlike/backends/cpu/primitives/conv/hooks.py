@@ -41,7 +41,7 @@ FINISH, STRIPS = (*_headers("finish"), "stream.h"), _headers("strips rows")
 STORE, TILE = (*_headers("store runs"), *STRIPS, *FINISH), _headers("tile filters")
 PAIRS = ("pairs.h",)
 DEPTHWISE_HEADERS = _headers("depthwise rows")
-WINOGRAD_HEADERS = (*_headers("winograd_filters winograd_many winograd_few points runs rows"), *FINISH)
+WINOGRAD_HEADERS = (*_headers("winograd_filters winograd_many winograd_few points runs rows"), *FINISH, *PAIRS)
 PARALLEL_WORK = 1 << 18
 """Multiplications below which starting threads does not pay."""
 RELU, BRELU, BETA, STREAMED = 1, 2, 4, 8
@@ -190,7 +190,7 @@ class ConvKernels(CompiledFamily, ConvFamily):
         if isinstance(request, ConvUpdate):
             plans = [choose_update_plan(g, vector, itemsize, pairs) for pairs in (0, 1)]
         else:
-            choices = ((0, 0), (2, 0), (4, 0), (0, 1))
+            choices = ((0, 0), (2, 0), (4, 0), (0, 1), (2, 1))
             plans = [choose_data_plan(g, request.backward, vector, itemsize, threads, *choice) for choice in choices]
             copies += math.prod(request.target_dims)  # X
         needed = max(plan.work(threads) * itemsize + plan.units * max(g.C, g.K) * 8 for plan in plans)

@@ -1,6 +1,6 @@
 /* The three transforms of conv_winograd along one axis, for tiles of 2 and of 4 results (Lavin and Gray, arXiv
- * 1509.09308), and how points are stored. The including file defines real, vec, loose, INLINE, OUT and EDGE, and
- * includes conv_finish.h before. */
+ * 1509.09308), and how points are paired and stored. The including file defines real, vec, loose, INLINE, OUT, EDGE and
+ * PAIRS, and includes pairs.h and conv_finish.h before. */
 #ifndef NL_CONV_POINTS_H
 #define NL_CONV_POINTS_H
 
@@ -63,6 +63,21 @@ INLINE void results(const vec *p, vec *to)
     to[2] = a + 4 * c;
     to[3] = b + 8 * d + p[5];
 }
+#endif
+
+#if PAIRS
+/* Pairs of two channels' numbers. */
+INLINE vec paired(vec first, vec second)
+{
+    nl_words one = { 0 }, other = { 0 };
+    memcpy(&one, &first, sizeof first);
+    memcpy(&other, &second, sizeof second);
+    one = nl_pairs_of(one, other);
+    memcpy(&first, &one, sizeof first);
+    return first;
+}
+#else
+#define paired(first, second) (second)
 #endif
 
 /* The first n elements, fewer than LANES. */

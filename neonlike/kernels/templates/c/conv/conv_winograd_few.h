@@ -47,14 +47,14 @@ static void copy_row(const real *row, int64_t width, int64_t all, int64_t lo, in
     clear_few(to + right * nb, (count - right) * nb);
 }
 
-/* Copy the rows that a block of tile rows reads of a channel: to[row][residue][column][image]. */
+/* Copy the rows that a block of tile rows reads of a channel: to[row][residue][column][image]; zeros past the last. */
 static void copy_band(const struct call *g, const struct area *a, int64_t c, const struct band *b, real *to)
 {
     const int64_t *m = g->meta, N = m[IMAGES], W = m[IN_W], size = strip_size(m, a->nb), first = b->left - m[PAD_W] + m[DIL_W] * OUT * b->tx;
     const real *plane = g->in + (c * m[PLANES] + b->plane) * m[IN_H] * W * N, *end = g->in + m[CHANNELS] * m[PLANES] * m[IN_H] * W * N;
     for (int64_t i = 0; i < OUT * b->lines + 2; i++, to += OUT * size) {
         const int64_t h = b->top - m[PAD_H] + m[DIL_H] * (OUT * b->ty + i);
-        if (h < 0 || h >= m[IN_H])
+        if (h < 0 || h >= m[IN_H] || c >= m[CHANNELS])
             memset(to, 0, (size_t)(OUT * size) * sizeof *to);
         else if (SINGLE)
             copy_row(plane + h * W, W, 1, 0, 1, first, m[DIL_W], OUT * b->run + 2, to, end);
@@ -80,32 +80,54 @@ INLINE void load_columns(const real *row, int64_t at, int64_t nb, int64_t size, 
             d[j] = *(const loose *)(row + j % OUT * size + j / OUT * nb + at);
 }
 
-/* B^T d B of a row of tiles with `lanes` lanes; to: destination of the first point. Lanes written past them are
- * overwritten by the next row; there is room for `room` lanes. */
-static void transform_line(const real *restrict rows, int64_t lanes, int64_t nb, int64_t size, real *restrict to, int64_t room, int64_t point_step)
+/* B^T d of the rows of LANES tiles and images, from lane `at` on. */
+INLINE void points_of_rows(const real *rows, int64_t at, int64_t nb, int64_t size, vec t[EDGE][EDGE])
+{
+#pragma GCC unroll 6
+    for (int i = 0; i < EDGE; i++) {
+        vec d[EDGE];
+        load_columns(rows + i * OUT * size, at, nb, size, d);
+        input_points(d, t[i]);
+    }
+}
+
+/* B^T applied to column j of points_of_rows. */
+INLINE void points_of_column(vec t[EDGE][EDGE], int j, vec *points)
+{
+    vec d[EDGE];
+#pragma GCC unroll 6
+    for (int i = 0; i < EDGE; i++)
+        d[i] = t[i][j];
+    input_points(d, points);
+}
+
+/* B^T d B of a row of tiles with `lanes` lanes; to: destination of the first point; other: from the rows of a pair's first
+ * channel to those of its second. Lanes written past them are overwritten by the next row; there is room for `room` lanes. */
+static void transform_line(const real *restrict rows, int64_t other, int64_t lanes, int64_t nb, int64_t size, real *restrict to, int64_t room, int64_t point_step)
 {
     for (int64_t at = 0; at < lanes; at += LANES) {
-        vec t[EDGE][EDGE]; /* of rows */
+        vec t[EDGE][EDGE], first[EDGE][EDGE]; /* of rows; points of a pair's first channel */
+        points_of_rows(rows, at, nb, size, t);
+        if (PAIRS) {
 #pragma GCC unroll 6
-        for (int i = 0; i < EDGE; i++) {
-            vec d[EDGE];
-            load_columns(rows + i * OUT * size, at, nb, size, d);
-            input_points(d, t[i]);
+            for (int j = 0; j < EDGE; j++)
+                points_of_column(t, j, first[j]);
+            points_of_rows(rows + other, at, nb, size, t);
         }
         const int64_t left = room - at;
 #pragma GCC unroll 6
         for (int j = 0; j < EDGE; j++) {
-            vec d[EDGE], points[EDGE];
+            vec points[EDGE];
+            points_of_column(t, j, points);
 #pragma GCC unroll 6
             for (int i = 0; i < EDGE; i++)
-                d[i] = t[i][j];
-            input_points(d, points);
+                points[i] = paired(first[j][i], points[i]);
             store_points(to + at + j * point_step, EDGE * point_step, points, left >= LANES, left);
         }
     }
 }
 
-/* V of some channels: v[point][channel][lane]. */
+/* V of some words of channels: v[point][word][lane]. */
 static void transform_input(const struct call *g, const struct area *a, int64_t c, int64_t count, real *restrict v, int64_t point_step, real *some)
 {
     const int64_t *m = g->meta, size = strip_size(m, a->nb);
@@ -115,11 +137,13 @@ static void transform_input(const struct call *g, const struct area *a, int64_t 
             *(vec *)(v + point * point_step + a->lanes - LANES) = (vec){ 0 };
         for (int64_t t = 0, tiles; t < a->tiles; t += tiles) {
             const struct band b = find_band(m, a, t, m[TILES_H]);
+            const int64_t rows = (OUT * b.lines + 2) * OUT * size;
             tiles = b.lines * b.run;
-            copy_band(g, a, c + i, &b, some);
+            for (int64_t k = 0; k < EACH; k++)
+                copy_band(g, a, EACH * (c + i) + k, &b, some + k * rows);
             for (int64_t line = 0; line < b.lines; line++) {
                 const int64_t lane = (t + line * b.run) * a->nb;
-                transform_line(some + OUT * line * OUT * size, b.run * a->nb, a->nb, size, v + lane, a->lanes - lane, point_step);
+                transform_line(some + OUT * line * OUT * size, rows, b.run * a->nb, a->nb, size, v + lane, a->lanes - lane, point_step);
             }
         }
     }

@@ -4,7 +4,7 @@
 #define NL_CONV_WINOGRAD_MANY_H
 #include <stdint.h>
 
-/* The input rows that a row of tiles reads of a channel; rows outside the image are zero. */
+/* The input rows that a row of tiles reads of a channel; rows outside the image are zero, as is a channel past the last. */
 struct rows {
     const real *at[EDGE];
     int64_t step[EDGE]; /* from column to column */
@@ -16,7 +16,7 @@ static struct rows find_rows(const struct call *g, const struct area *a, int64_t
     const int64_t *m = g->meta;
     struct rows rows;
     for (int i = 0; i < EDGE; i++) {
-        const int64_t h = b->top - m[PAD_H] + m[DIL_H] * (OUT * b->ty + i), there = h >= 0 && h < m[IN_H];
+        const int64_t h = b->top - m[PAD_H] + m[DIL_H] * (OUT * b->ty + i), there = h >= 0 && h < m[IN_H] && c < m[CHANNELS];
         rows.at[i] = there ? g->in + ((c * m[PLANES] + b->plane) * m[IN_H] + h) * m[IN_W] * m[IMAGES] + a->n0 : zeros;
         rows.step[i] = there ? m[IMAGES] : 0;
     }
@@ -37,8 +37,8 @@ INLINE void column(const struct rows *rows, int64_t w, int64_t width, int64_t n,
     input_points(d, t);
 }
 
-/* B^T d B of a run of tiles in a row of tiles: v[point][tile][image]. */
-static void transform_run(const struct rows *rows, int64_t first, int64_t step, int64_t width, int64_t tiles, int64_t nb, real *restrict v, int64_t point_step)
+/* B^T d B of a run of tiles in a row of tiles: v[point][tile][image]; `second`: of a pair whose first numbers are there. */
+static void transform_run(const struct rows *rows, int64_t first, int64_t step, int64_t width, int64_t tiles, int64_t nb, real *restrict v, int64_t point_step, int second)
 {
     for (int64_t n = 0; n < nb; n += LANES) {
         vec t[EDGE][EDGE]; /* of columns */
@@ -64,13 +64,13 @@ static void transform_run(const struct rows *rows, int64_t first, int64_t step, 
                 input_points(d, points);
 #pragma GCC unroll 6
                 for (int j = 0; j < EDGE; j++, to += point_step)
-                    *(vec *)to = points[j];
+                    *(vec *)to = second ? paired(*(const vec *)to, points[j]) : points[j];
             }
         }
     }
 }
 
-/* V of some channels: v[point][channel][lane]. */
+/* V of some words of channels: v[point][word][lane]. */
 static void transform_input(const struct call *g, const struct area *a, int64_t c, int64_t count, real *restrict v, int64_t point_step, real *some)
 {
     const int64_t *m = g->meta;
@@ -78,14 +78,14 @@ static void transform_input(const struct call *g, const struct area *a, int64_t 
     for (int64_t t = 0, run; t < a->tiles; t += run) {
         const struct band b = find_band(m, a, t, 1);
         run = b.run;
-        for (int64_t i = 0; i < count; i++) {
-            const struct rows rows = find_rows(g, a, c + i, &b);
-            transform_run(&rows, b.left - m[PAD_W] + m[DIL_W] * OUT * b.tx, m[DIL_W], m[IN_W], run, a->nb, v + i * a->lanes + t * a->nb, point_step);
+        for (int64_t i = 0; i < EACH * count; i++) {
+            const struct rows rows = find_rows(g, a, EACH * c + i, &b);
+            transform_run(&rows, b.left - m[PAD_W] + m[DIL_W] * OUT * b.tx, m[DIL_W], m[IN_W], run, a->nb, v + i / EACH * a->lanes + t * a->nb, point_step, i % EACH);
         }
     }
 }
 
-/* Input to prefetch before it is transformed: channels c to c + count of an area. */
+/* Input to prefetch before it is transformed: words of channels c to c + count of an area. */
 struct ahead {
     const struct area *a;
     int64_t c, count, done; /* channels prefetched so far */
@@ -94,12 +94,12 @@ struct ahead {
 /* Prefetch another share of it during other computation; all is prefetched when share == shares. */
 static void prefetch_share(const struct call *g, struct ahead *ahead, int64_t share, int64_t shares)
 {
-    const int64_t *m = g->meta, until = ahead->count * share / shares, N = m[IMAGES];
+    const int64_t *m = g->meta, until = EACH * ahead->count * share / shares, N = m[IMAGES];
     const struct area *a = ahead->a;
     for (; ahead->done < until; ahead->done++)
         for (int64_t t = 0, run; t < a->tiles; t += run) {
             const struct band b = find_band(m, a, t, 1);
-            const struct rows rows = find_rows(g, a, ahead->c + ahead->done, &b);
+            const struct rows rows = find_rows(g, a, EACH * ahead->c + ahead->done, &b);
             run = b.run;
             const int64_t first = b.left - m[PAD_W] + m[DIL_W] * OUT * b.tx, lo = first < 0 ? (-first + m[DIL_W] - 1) / m[DIL_W] * m[DIL_W] + first : first;
             const int64_t hi = smaller(first + m[DIL_W] * (OUT * run + 2), m[IN_W]);
