@@ -86,6 +86,8 @@ class Backend(Expressions, Products, Images, Sequences, Differentiable, Tensors,
     tensor_cls: ClassVar[type[Tensor]] = Tensor
     bsz: int | None = None
     product_precision: str
+    precisions: ClassVar[tuple[str, ...]] = settings.PRECISIONS
+    """Values of ``product_precision``."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -119,10 +121,29 @@ class Backend(Expressions, Products, Images, Sequences, Differentiable, Tensors,
         recorder = make_bench(bench)
         self.executor = Executor(self._make_engine(), self.tensor_cls)
         self._replay = self.executor.replay
-        self.product_precision = product_precision or settings.PRODUCT_PRECISION.get()
+        self.product_precision = self.precision_of(product_precision)
         self._switch_bench(recorder)
         self._init_random(rng_seed)
         self.set_hist_buffers(hist_bins, hist_offset)
+
+    @classmethod
+    def precision_of(cls, wanted: str | None) -> str:
+        """Return the precision of products that is ``wanted``; None: the variable's, if backends of this kind have it.
+
+        Raises
+        ------
+        ArgumentError
+            If backends of this kind do not have it.
+        """
+        if wanted is None:
+            found = settings.PRODUCT_PRECISION.get()
+            return found if found in cls.precisions else "float32"
+        if wanted not in cls.precisions:
+            raise ArgumentError(
+                f"product_precision: got {brief(wanted)}; {cls.backend_name or cls.__name__} backends take "
+                f"{', '.join(cls.precisions)}"
+            )
+        return wanted
 
     def _make_engine(self) -> Engine:
         raise NotImplementedError

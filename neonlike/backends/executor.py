@@ -57,7 +57,7 @@ class Executor:
     """
 
     def __init__(self, engine: Engine, tensor_type: type) -> None:
-        self._own_engine = self.engine = engine
+        self.own_engine = self.engine = engine
         self.plans, self.replay = PlanCache(), Replay(tensor_type)
         self.bench: Bench | None = None
         self.recorder: Bench | None = None
@@ -69,7 +69,7 @@ class Executor:
 
     def record(self, bench: Bench | None) -> None:
         """Time all following work with ``bench``; None switches timing off."""
-        self.bench, self.engine = bench, self._own_engine
+        self.bench, self.engine = bench, self.own_engine
         self.plans = PlanCache()  # plans keep their stages with or without clocks
         self.replay.stop()
         if bench is not None:

@@ -85,6 +85,7 @@ def gen_backend(
     check_values("gen_backend", rng_seed, stochastic_round, device_id, max_devices, compat_mode, batch_size)
     checked_default_dtype("gen_backend", datatype)
     bench_target(options.get("bench"))
+    kind.precision_of(options.get("product_precision"))
     settings.check()
     ranks = ranks_of(distributed)
     share = _share_of(batch_size, ranks.size)

@@ -93,6 +93,6 @@ def test_memory_of_exact_size() -> None:
 
 def test_the_command_names_what_fails() -> None:
     needs_compiler()
-    done = subprocess.run([sys.executable, str(MAIN), "--call", "5"], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, str(MAIN), "--call", "6"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "pool 1" in done.stdout and "; 0 failures" in done.stdout

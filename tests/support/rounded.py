@@ -25,7 +25,7 @@ def rounded(x: Any) -> Array:
 def multiply_in(be: Any, form: int) -> None:
     """Have a backend of the CPU round factors of float32 to pairs of this form; 0: not at all."""
     be.product_precision = "bfloat16" if form else "float32"
-    be._engine_made.pairs = form
+    be.executor.own_engine.pairs = form
     be.executor.clear()
 
 

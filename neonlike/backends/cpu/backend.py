@@ -25,12 +25,11 @@ from neonlike.backends.cpu.tensor import CPUTensor
 from neonlike.backends.hostdata import array_to_wrap
 from neonlike.backends.objects.protected import class_for
 from neonlike.backends.tensor import Tensor
-from neonlike.checks import brief
-from neonlike.errors import ArgumentError
 from neonlike.kernels.bench.recorder import Bench
 from neonlike.kernels.c import gemm
 from neonlike.kernels.c.compile import find_compiler
 from neonlike.kernels.c.engine import CEngine
+from neonlike.kernels.c.simd import pair_form
 from neonlike.kernels.numpy_engine.engine import NumpyEngine
 from neonlike.kernels.run import reuse
 from neonlike.kernels.run.engine import Engine
@@ -71,12 +70,12 @@ class NervanaCPU(
 
     backend_name: ClassVar[str] = "cpu"
     tensor_cls: ClassVar[type[Tensor]] = CPUTensor
+    precisions = ("float32", "bfloat16")
 
     def _make_engine(self) -> Engine:
         """Compiled C where there is a compiler and ``NEONLIKE_CPU_JIT`` is not 0, else NumPy in blocks."""
         self.compiler = find_compiler()
-        self._engine_made: Any = NumpyEngine() if self.compiler is None else _compiled_engine[-1]()
-        return self._engine_made  # type: ignore[no-any-return]
+        return NumpyEngine() if self.compiler is None else _compiled_engine[-1]()
 
     @property
     def product_precision(self) -> str:
@@ -89,11 +88,8 @@ class NervanaCPU(
 
     @product_precision.setter
     def product_precision(self, precision: str) -> None:
-        if precision not in ("float32", "bfloat16"):
-            raise ArgumentError(
-                f"product_precision: got {brief(precision)}; 'float32' or 'bfloat16' is expected on a CPU"
-            )
-        self._product_precision, self._engine_made.pairs = precision, int(precision == "bfloat16")
+        self._product_precision = self.precision_of(precision)
+        self.executor.own_engine.pairs = int(precision == "bfloat16")
         self.executor.clear()  # plans and calls multiply as was set when they were made
         self._tell_rounding(self.executor.bench)
 
@@ -102,19 +98,20 @@ class NervanaCPU(
         super()._switch_bench(recorder)
 
     def _tell_rounding(self, recorder: Bench | None) -> None:
-        """Have reports compare products with those of rounded factors, where factors are rounded."""
-        pairs = self._engine_made.pairs
-        if recorder is not None:
-            recorder.rounded = partial(gemm.square_of_pairs, pairs) if pairs else None
+        """Have reports compare products in bfloat16 with products of such factors."""
+        pairs = self.executor.own_engine.pairs
+        if recorder is not None and self.compiler is not None:
+            recorder.in_bfloat16, recorder.rounds = partial(gemm.square_of_pairs, pairs or 1), pairs > 0
 
     def _pairs_of(self, dtype: DType) -> int:
         """The form of pairs for factors of ``dtype``, see ``kernels/templates/c/pairs.h``; 0: none.
 
-        bfloat16 is multiplied as it is, whatever the precision.
+        Where there is an instruction for it, bfloat16 is multiplied in pairs whatever the precision.
         """
+        pairs = self.executor.own_engine.pairs
         if dtype.name == BFLOAT16:
-            return self._engine_made.pairs or 1
-        return self._engine_made.pairs if dtype == F32 else 0
+            return pairs or pair_form(self.compiler)
+        return pairs if dtype == F32 else 0
 
     def cleanup_backend(self) -> None:
         """Drop plans and the memory that is kept to be used again; tensors and the backend can still be used.

@@ -123,6 +123,7 @@ class NervanaGPU(
         compat_mode: str | None = None,
         enable_winograd: bool | int = True,
         num_devices: int | None = None,
+        product_precision: str | None = None,
         **unknown: Any,
     ) -> None:
         self.closed = True  # until the device is open
@@ -139,7 +140,7 @@ class NervanaGPU(
         self.round_mode = 10 if stochastic_round is True else int(stochastic_round or 0)
         super().__init__(
             rng_seed, default_dtype, hist_bins, hist_offset, compat_mode, num_devices, stochastic_round, device_id,
-            deterministic, bench=bench,
+            deterministic, bench=bench, product_precision=product_precision,
         )  # fmt: skip
         self.set_scratch_size(scratch_size)
         self.context_rand_state_map[self.ctx] = self.init_rng_state.stream

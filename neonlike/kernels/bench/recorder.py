@@ -104,8 +104,10 @@ class Bench:
     ----------
     meter : Meter or None
         Clock for asynchronous work of a device; None: the host's clock measures everything.
-    rounded : callable or None
-        A square product of float32, given its size, whose factors the host rounds to bfloat16; None: it rounds none.
+    in_bfloat16 : callable or None
+        A square product of factors in bfloat16, given its size; None: the host has none.
+    rounds : bool
+        Whether the host rounds factors of float32 products to bfloat16.
     """
 
     def __init__(self, path: str | None = None, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -113,7 +115,8 @@ class Bench:
             format_of(None, path)  # reject a bad format now, not at the end
         self.path, self.clock = path, clock
         self.meter: Meter | None = None
-        self.rounded: Callable[[int], Callable[[], Any]] | None = None
+        self.in_bfloat16: Callable[[int], Callable[[], Any]] | None = None
+        self.rounds = False
         self._pending: deque[tuple[Row, Span, Sequence[Span], int, int]] = deque()
         self._settling = threading.Lock()
         self.engine = ""
@@ -311,10 +314,10 @@ class Bench:
             return self.meter.rates(tuple(sorted(name if "float" in name else "float32" for name in products)))
         # the host computes float16 products in float32
         rates = machine_rates(tuple(sorted({"float64" if name == "float64" else "float32" for name in products})))
-        if self.rounded is None or "float32" not in products:
+        if self.in_bfloat16 is None or not products & {BFLOAT16, *(["float32"] if self.rounds else [])}:
             return rates
-        gemm = rates.gemm | {BFLOAT16: best_square_rate(self.rounded, GEMM_SIZES)}
-        return replace(rates, gemm=gemm, rounded=BFLOAT16)
+        gemm = rates.gemm | {BFLOAT16: best_square_rate(self.in_bfloat16, GEMM_SIZES)}
+        return replace(rates, gemm=gemm, rounded=BFLOAT16 if self.rounds else "")
 
     def finish(self) -> None:
         """Write or show the report, once, if anything ran; called at the end of the backend and the process.

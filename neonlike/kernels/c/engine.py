@@ -72,8 +72,6 @@ class CEngine(CompilesAhead, NumpyEngine):
 
     name = "c"
     repeats = True
-    pairs = 0
-    """The form of pairs of bfloat16 that factors of float32 are rounded to, see ``pairs.h``; 0: they are not."""
 
     def stage(self, plan: Plan, position: int, graph: Graph) -> ExecutableStage:
         """The stage at ``position`` as compiled C where there is a form for it; see ``Engine.stage``."""

@@ -25,6 +25,7 @@ from neonlike.kernels.c.gemm_blas import FEWEST_OF_VECTOR, BlasLaunch, find_blas
 from neonlike.kernels.c.numpy_blas import half_vectors, whole_vectors
 from neonlike.kernels.c.pairs import Pairing, factor_pairings, half
 from neonlike.kernels.c.routine import POINTER, REAL, REAL_TYPES, TILE, Routine, address, threads_for
+from neonlike.kernels.c.simd import pair_form
 from neonlike.kernels.c.toolchain import Compiler, find_compiler
 from neonlike.kernels.run import forks
 from neonlike.kernels.run.calls import packed
@@ -111,8 +112,7 @@ def multiply(
         return False
     if np.may_share_memory(a, c) or np.may_share_memory(b, c):
         return False
-    if c.dtype == np.float32 and a.dtype.name == b.dtype.name == BFLOAT16:
-        pairs = pairs or 1  # which they are without being rounded
+    pairs = form_of(a, b, c, pairs, compiler)
     a, b = as_dtype(a, c.dtype), as_dtype(b, c.dtype)
     left, right = (x if x.ndim == c.ndim else np.broadcast_to(x, (len(c), *x.shape)) for x in (a, b))
     products = [(left, right, c)] if c.ndim == 2 else list(zip(left, right, c))
@@ -178,8 +178,19 @@ def best_launch(
     return find_blas_launch(a, b, c, compiler)
 
 
+def form_of(a: Array, b: Array, c: Array, pairs: int, compiler: Compiler | None) -> int:
+    """The form of pairs for factors as they are stored: of bfloat16 any that is faster than float32, of others 0.
+
+    ``pairs``: the form for factors of float32.
+    """
+    kinds = {a.dtype.name, b.dtype.name}
+    if c.dtype != np.float32 or not kinds <= {"float32", BFLOAT16}:
+        return 0
+    return pairs or (pair_form(compiler or find_compiler()) if kinds == {BFLOAT16} else 0)
+
+
 def pairs_of(a: Array, b: Array, c: Array, pairs: int) -> int:
-    """The form of pairs that the factors of a product are rounded to; 0 where float32 is faster, or they are none."""
+    """The form of pairs that factors of float32 are rounded to; 0 where float32 is faster, or they cannot be."""
     m, k, n = *a.shape, b.shape[1]
     if not pairs or c.dtype != np.float32 or m * k * n < FEWEST_OF_PAIRS or min(m, k, n) < NARROWEST_OF_PAIRS:
         return 0
@@ -249,7 +260,7 @@ class GemmLaunch:
 def find_launch(a: Array, b: Array, c: Array, compiler: Compiler | None = None, pairs: int = 0) -> GemmLaunch | None:
     """Our kernel for arrays of these layouts, see :func:`gemm`; None if there is none.
 
-    ``pairs``: factors of float32 are rounded to bfloat16 in this form, see ``simd.pair_form``; 0: they are not.
+    ``pairs``: factors of float32 are rounded to bfloat16 in this form, see ``pairs.h``; 0: they are not.
     """
     real, size = REAL_TYPES.get(c.dtype), c.itemsize
     if real is None or a.dtype != c.dtype or b.dtype != c.dtype or not (a.size and b.size):

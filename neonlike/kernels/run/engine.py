@@ -21,10 +21,13 @@ class Engine:
     name : str
     repeats : bool
         Whether :meth:`program` may find anything.
+    pairs : int
+        The form of pairs of bfloat16 that factors of float32 are rounded to, see ``pairs.h``; 0: they are not.
     """
 
     name: str = ""
     repeats: ClassVar[bool] = False
+    pairs: int = 0
 
     def stage(self, plan: Plan, position: int, graph: Graph) -> ExecutableStage:
         """The executable stage of ``plan`` at ``position``, made for a plan that ``graph`` has the key of."""

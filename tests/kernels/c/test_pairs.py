@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from neonlike.backends import Backend
+from neonlike.backends import Backend, gen_backend
 from neonlike.errors import ArgumentError
 from neonlike.kernels.c import gemm, simd
 from neonlike.kernels.c.gemm import find_launch, pairs_of
 from neonlike.kernels.c.routine import address
 from neonlike.kernels.c.toolchain import find_compiler
+from neonlike.nervanaobject import NervanaObject
+from neonlike.optree.dtypes import bfloat16
 from tests.support.engines import backend, needs_compiler, new_backend, use_threads
 from tests.support.rounded import FORMS, multiply_in, rounded
 
@@ -143,7 +145,7 @@ def test_results_do_not_depend_on_threads(be: Backend, rng: Any, monkeypatch: py
         for threads in (1, 2, 5):
             use_threads(monkeypatch, threads)
             c = np.empty((m, n), np.float32)
-            assert gemm.multiply(a, b, c, pairs=be._engine_made.pairs)
+            assert gemm.multiply(a, b, c, pairs=be.executor.own_engine.pairs)
             found.append(c)
         assert found[0].tobytes() == found[1].tobytes() == found[2].tobytes()
 
@@ -157,6 +159,27 @@ def test_other_dtypes_and_small_products_are_not_rounded(rng: Any) -> None:
         np.testing.assert_allclose(out.get(), a.astype(float) @ b, atol=1e-5)
 
 
+def test_float16_is_not_rounded_again() -> None:
+    """Its 11 bits are more than those of bfloat16: products of it are computed in float32."""
+    be = new_backend(default_dtype=np.float16, product_precision="bfloat16")
+    A, B, C = be.empty((128, 128)), be.ones((128, 128)), be.empty((128, 128))
+    A.fill(1 + 2.0**-9)
+    for _ in range(3):
+        C[:] = be.dot(A, B)
+        assert (C.get() == 128.25).all()
+        be.compound_dot(A, B, C)
+        assert (C.get() == 128.25).all()
+
+
+def test_bfloat16_is_multiplied_as_it_is(rng: Any) -> None:
+    be = new_backend(default_dtype=bfloat16())
+    a, b = (rounded(rng.standard_normal((96, 96))) for _ in range(2))
+    A, B, C = be.array(a), be.array(b), be.empty((96, 96))
+    for _ in range(3):
+        C[:] = be.dot(A, B)
+        assert (np.abs(C.get().astype(float) - a @ b) <= 2.0**-8 * np.abs(a @ b) + bound(a, b)).all()
+
+
 def test_the_instruction_is_used_where_there_is_one() -> None:
     """The form that is asked for is that of ``pairs.h``: by the instruction if the compiler may use it."""
     compiler = find_compiler()
@@ -168,8 +191,23 @@ def test_the_instruction_is_used_where_there_is_one() -> None:
 def test_a_precision_that_the_cpu_does_not_have() -> None:
     be = new_backend()
     assert be.product_precision == "float32"
-    with pytest.raises(ArgumentError, match="got 'tf32'; 'float32' or 'bfloat16' is expected on a CPU"):
+    with pytest.raises(ArgumentError, match="got 'tf32'; cpu backends take float32, bfloat16"):
         be.product_precision = "tf32"
     assert be.product_precision == "float32"
     with pytest.raises(ArgumentError, match="product_precision: got 'half'"):
         new_backend(product_precision="half")
+
+
+def test_a_refused_precision_leaves_the_backend(be: Backend) -> None:
+    for wrong in ("half", "tf32", "", 0):
+        with pytest.raises(ArgumentError, match="product_precision: got"):
+            gen_backend("cpu", product_precision=wrong)
+        assert NervanaObject.be is be
+    assert (be.ones((3, 3)).get() == 1).all()
+
+
+def test_the_variable_is_for_backends_that_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for wanted, found in (("tf32", "float32"), ("bfloat16", "bfloat16")):
+        monkeypatch.setenv("NEONLIKE_PRODUCT_PRECISION", wanted)
+        assert new_backend().product_precision == found
+        assert new_backend(product_precision="float32").product_precision == "float32"

@@ -18,7 +18,7 @@ from neonlike.backends.primitives.attention.family import AttentionFamily
 from neonlike.backends.tensors.operands import Array, written
 from neonlike.kernels.c.routine import POINTER, REAL, REAL_TYPES, TILE, Routine, address, threads_for
 from neonlike.kernels.run.calls import KernelCall
-from neonlike.optree.dtypes import DType, compute_dtype
+from neonlike.optree.dtypes import compute_dtype
 from neonlike.optree.shapes import contiguous_strides
 
 _HEADERS = ("pair_panels.h", *TILE)
@@ -90,14 +90,14 @@ class AttentionKernels(CompiledFamily, AttentionFamily):
 
     def _attention_kernel(self, routine: Routine, request: AttentionPass, tensor: Any) -> tuple[Any, int]:
         """The kernel, None if there is none, and the form of pairs that it rounds factors to."""
-        real, pairs = REAL_TYPES[compute_dtype(tensor.dtype)], self._attention_pairs(request, tensor.dtype)
+        real, pairs = REAL_TYPES[compute_dtype(tensor.dtype)], self._attention_pairs(request)
         form = {"pairs": pairs} if pairs else {}
         return routine.variant(self.compiler, real=real, suffix="f32" if real == "float" else "f64", **form), pairs
 
-    def _attention_pairs(self, request: AttentionPass, dtype: DType) -> int:
-        """The form of pairs for tensors of ``dtype``; 0 where they would not pay."""
+    def _attention_pairs(self, request: AttentionPass) -> int:
+        """The form of pairs for tensors of the layer; 0 where they would not pay."""
         layer = request.layer
-        return self._pairs_of(dtype) if min(layer.size, layer.value_size, layer.keys) >= FEWEST_OF_PAIRS else 0
+        return self._pairs_of(layer.dtype) if min(layer.size, layer.value_size, layer.keys) >= FEWEST_OF_PAIRS else 0
 
     def _attention_workspace(self, request: AttentionPass) -> int:
         """Workspace of the kernels, and of operand copies in the compute dtype."""
@@ -108,7 +108,7 @@ class AttentionKernels(CompiledFamily, AttentionFamily):
         count = 1 + request.backward
         elements = request.heads * (layer.queries + layer.keys) * (layer.size + layer.value_size)
         copies = 0 if kind == layer.dtype else count * elements + request.heads * layer.queries * layer.value_size
-        pairs = self._attention_pairs(request, layer.dtype)
+        pairs = self._attention_pairs(request)
         return (_elements(request, _threads(request), pairs)[-1] + copies) * kind.itemsize
 
 

@@ -84,9 +84,15 @@ static inline nl_upper nl_rounded(nl_words x)
 #endif
 }
 
+#if defined(NL_PAIR_INSTRUCTION) && defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector) /* gcc has it from version 12 on */
+#define NL_PAIRS_AT_ONCE
+#endif
+#endif
+
 static inline nl_words nl_pairs_of(nl_words first, nl_words second)
 {
-#if defined(NL_PAIR_INSTRUCTION)
+#if defined(NL_PAIRS_AT_ONCE)
     typedef uint16_t nl_halves __attribute__((vector_size(4 * NL_PAIRED)));
     nl_halves both; /* of all words of the first, then of all of the second */
     __asm__("vcvtne2ps2bf16 %1, %2, %0" : "=v"(both) : "v"(first), "v"(second));

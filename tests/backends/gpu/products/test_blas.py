@@ -274,6 +274,15 @@ def test_products_of_signs(be: Any, rng: np.random.Generator) -> None:
 # Precision
 
 
+def test_a_backend_is_made_with_a_precision(be: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = type(be)
+    assert kind(product_precision="tf32").product_precision == "tf32"
+    monkeypatch.setenv("NEONLIKE_PRODUCT_PRECISION", "bfloat16")
+    assert kind().product_precision == "bfloat16"
+    with pytest.raises(ArgumentError, match=r"product_precision: got 'fp8'; gpu backends take float32, tf32, bfloat16"):
+        kind(product_precision="fp8")
+
+
 def test_float32_is_not_rounded_unless_allowed(be: Any, gpu_driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     module = importlib.import_module("neonlike.backends.gpu.products.blas")
     value = 1 + 2.0**-12

@@ -236,7 +236,7 @@ def test_the_setting_and_the_precision_choose_the_plan(be: Any, monkeypatch: pyt
         return found
 
     monkeypatch.setattr(kernels, "choose_data_plan", spy)
-    rng, form = np.random.default_rng(0), be._engine_made.pairs
+    rng, form = np.random.default_rng(0), be.executor.own_engine.pairs
     image, filters = (rng.normal(size=shape).astype(np.float32) for shape in (s.shape_i, s.shape_f))
     for allowed, precision, wanted in (
         (True, "bfloat16", (2, form)),
@@ -245,7 +245,7 @@ def test_the_setting_and_the_precision_choose_the_plan(be: Any, monkeypatch: pyt
         (True, "float32", (2, None)),
     ):
         be.enable_winograd, be.product_precision = allowed, precision
-        be._engine_made.pairs = form * (precision == "bfloat16")
+        be.executor.own_engine.pairs = form * (precision == "bfloat16")
         made.clear()
         passes(be, s, False, image, filters)
         assert made == [wanted], (allowed, precision)

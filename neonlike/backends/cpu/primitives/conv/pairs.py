@@ -55,7 +55,7 @@ def pairs_of_images(g: ConvGeometry) -> ConvGeometry | None:
         fewest = FEWEST_OF_ODD if g.N % 2 else FEWEST
         return replace(g, N=half(g.N)) if min(g.C, g.K) // g.groups >= fewest else None
     (depth, height, width), (planes, rows, columns), (*_, pad), (*_, step) = g.DHW, g.MPQ, g.padding, g.strides
-    if columns < FEWEST_COLUMNS:
+    if columns < FEWEST_COLUMNS or columns % 2:  # half a pair of errors, zero, would multiply what no output reads
         return None
     sizes = (depth, height, width + pad), (planes, rows, half(columns))
     padding, strides = (*g.padding[:2], 0), (*g.strides[:2], 2 * step)
