@@ -36,6 +36,8 @@ BOOL: DType = np.dtype(np.bool_)
 
 BFLOAT16 = "bfloat16"
 """Name of the dtype; :func:`bfloat16` returns the dtype itself."""
+HALVES = {"float16": "f16", BFLOAT16: "bf16"}
+"""Kinds of 16-bit floats, as names of C functions have them."""
 
 FLOATS: tuple[DType, ...] = (F16, F32, F64)
 """Float dtypes of NumPy; :func:`is_float` knows all float dtypes."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import pytest
+
+from tests.support.engines import backend, needs_compiler
 
 Array = np.ndarray[Any, Any]
 UNIT = 2.0**-24
@@ -41,3 +45,12 @@ def multiply(one: Any, other: Any, terms: int = 0) -> tuple[Array, Array]:
 def gamma(count: int) -> float:
     """Bound of the relative error of ``count`` roundings to float32, one after the other."""
     return count * UNIT / (1 - count * UNIT)
+
+
+@pytest.fixture(params=FORMS)
+def in_pairs(request: Any) -> Iterator[Any]:
+    """A backend that multiplies in bfloat16, by the processor's instruction and by its twin."""
+    needs_compiler()
+    for made in backend("c"):
+        multiply_in(made, request.param)
+        yield made

@@ -29,14 +29,14 @@ from neonlike.kernels.bench.recorder import Bench
 from neonlike.kernels.c import gemm
 from neonlike.kernels.c.compile import find_compiler
 from neonlike.kernels.c.engine import CEngine
-from neonlike.kernels.c.simd import pair_form
+from neonlike.kernels.c.pairs import form_of
 from neonlike.kernels.numpy_engine.engine import NumpyEngine
 from neonlike.kernels.run import reuse
 from neonlike.kernels.run.engine import Engine
 from neonlike.kernels.run.memory import aligned_empty, aligned_zeros
 from neonlike.kernels.run.trace import lose
 from neonlike.kernels.run.workspace import release_workspace
-from neonlike.optree.dtypes import BFLOAT16, F32, DType
+from neonlike.optree.dtypes import DType
 from neonlike.optree.shapes import Shape
 
 _compiled_engine: list[Callable[[], Engine]] = [CEngine]
@@ -104,14 +104,8 @@ class NervanaCPU(
             recorder.in_bfloat16, recorder.rounds = partial(gemm.square_of_pairs, pairs or 1), pairs > 0
 
     def _pairs_of(self, dtype: DType) -> int:
-        """The form of pairs for factors of ``dtype``, see ``kernels/templates/c/pairs.h``; 0: none.
-
-        Where there is an instruction for it, bfloat16 is multiplied in pairs whatever the precision.
-        """
-        pairs = self.executor.own_engine.pairs
-        if dtype.name == BFLOAT16:
-            return pairs or pair_form(self.compiler)
-        return pairs if dtype == F32 else 0
+        """The form of pairs for factors of ``dtype``, see ``kernels/templates/c/pairs.h``; 0: none."""
+        return form_of({dtype.name}, self.executor.own_engine.pairs, self.compiler)
 
     def cleanup_backend(self) -> None:
         """Drop plans and the memory that is kept to be used again; tensors and the backend can still be used.

@@ -104,6 +104,11 @@ def host(tensor: Any, dims: Sequence[int] | None = None, dtype: DType | None = N
     return array.reshape(tensor.shape if dims is None else tuple(dims))
 
 
+def _copy(array: Array, dtype: DType) -> Array:
+    """A copy of ``array`` in C order and ``dtype``."""
+    return np.array(array, order="C") if array.dtype == dtype else as_contiguous(array, dtype)
+
+
 @contextmanager
 def written(
     tensor: Any, dims: Sequence[int] | None = None, keep: bool = False, dtype: DType | None = None
@@ -120,9 +125,7 @@ def written(
     if tensor.live_host and tensor.dtype == dtype and tensor.is_contiguous:
         yield tensor.asnumpyarray().reshape(shape)
         return
-    stand_in = np.empty(tensor.shape, dtype)
-    if keep:
-        stand_in[...] = as_contiguous(tensor.asnumpyarray(), dtype)
+    stand_in = _copy(tensor.asnumpyarray(), dtype) if keep else np.empty(tensor.shape, dtype)
     yield stand_in.reshape(shape)
     if not (tensor.live_host and store_floats(stand_in, tensor.asnumpyarray())):
         tensor.set(stand_in)

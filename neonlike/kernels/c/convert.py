@@ -6,13 +6,12 @@ import numpy as np
 
 from neonlike.kernels.c.routine import INT, POINTER, VECMATH, Routine, address, threads_for
 from neonlike.kernels.c.toolchain import find_compiler
-from neonlike.optree.dtypes import BFLOAT16, F32, DType
+from neonlike.optree.dtypes import F32, HALVES, DType
 from neonlike.optree.npfuncs import Array
 
 CONVERT = Routine(
     "c/convert.c.j2", (POINTER, POINTER, INT, INT), "conversion of 16-bit numbers", ("halves.h", *VECMATH)
 )
-HALVES = {"float16": "f16", BFLOAT16: "bf16"}
 FEWEST, PARALLEL = 1 << 12, 1 << 17
 """Elements from which looking for a compiler pays, and from which several threads do."""
 

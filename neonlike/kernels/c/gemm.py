@@ -23,16 +23,14 @@ import numpy.typing as npt
 from neonlike.kernels.c.convert import as_dtype
 from neonlike.kernels.c.gemm_blas import FEWEST_OF_VECTOR, BlasLaunch, find_blas_launch
 from neonlike.kernels.c.numpy_blas import half_vectors, whole_vectors
-from neonlike.kernels.c.pairs import Pairing, factor_pairings, half
+from neonlike.kernels.c.pairs import Pairing, context_of, factor_pairings, form_of, half
 from neonlike.kernels.c.routine import POINTER, REAL, REAL_TYPES, TILE, Routine, address, threads_for
-from neonlike.kernels.c.simd import pair_form
 from neonlike.kernels.c.toolchain import Compiler, find_compiler
 from neonlike.kernels.run import forks
 from neonlike.kernels.run.calls import packed
 from neonlike.kernels.run.program import Program, words_of
 from neonlike.kernels.run.workspace import held_workspace
 from neonlike.optree import npfuncs
-from neonlike.optree.dtypes import BFLOAT16
 
 GEMM = Routine(
     "c/gemm_packed.c.j2",
@@ -112,7 +110,8 @@ def multiply(
         return False
     if np.may_share_memory(a, c) or np.may_share_memory(b, c):
         return False
-    pairs = form_of(a, b, c, pairs, compiler)
+    kinds = {a.dtype.name, b.dtype.name}
+    pairs = form_of(kinds, pairs, compiler or find_compiler()) if c.dtype == np.float32 else 0
     a, b = as_dtype(a, c.dtype), as_dtype(b, c.dtype)
     left, right = (x if x.ndim == c.ndim else np.broadcast_to(x, (len(c), *x.shape)) for x in (a, b))
     products = [(left, right, c)] if c.ndim == 2 else list(zip(left, right, c))
@@ -176,17 +175,6 @@ def best_launch(
     if pays(a.shape[0], a.shape[1], b.shape[1], compiler):
         return find_launch(a, b, c, compiler)
     return find_blas_launch(a, b, c, compiler)
-
-
-def form_of(a: Array, b: Array, c: Array, pairs: int, compiler: Compiler | None) -> int:
-    """The form of pairs for factors as they are stored: of bfloat16 any that is faster than float32, of others 0.
-
-    ``pairs``: the form for factors of float32.
-    """
-    kinds = {a.dtype.name, b.dtype.name}
-    if c.dtype != np.float32 or not kinds <= {"float32", BFLOAT16}:
-        return 0
-    return pairs or (pair_form(compiler or find_compiler()) if kinds == {BFLOAT16} else 0)
 
 
 def pairs_of(a: Array, b: Array, c: Array, pairs: int) -> int:
@@ -272,7 +260,7 @@ def find_launch(a: Array, b: Array, c: Array, compiler: Compiler | None = None, 
     if c.strides[1] != size and n != 1:
         return None
     pairings = factor_pairings(a, b) if pairs and real == "float" else ()
-    function = GEMM.variant(compiler or find_compiler(), real=real, **({"pairs": pairs} if pairings else {}))
+    function = GEMM.variant(compiler or find_compiler(), real=real, **context_of(pairs if pairings else 0))
     if function is None:
         return None
     threads = threads_for(m * k * n, PARALLEL_PRODUCTS)

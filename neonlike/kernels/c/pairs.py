@@ -9,6 +9,9 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple
 
+from neonlike.kernels.c.simd import pair_form
+from neonlike.kernels.c.toolchain import Compiler
+from neonlike.optree.dtypes import BFLOAT16
 from neonlike.optree.npfuncs import Array
 
 FLOAT_BYTES = 4
@@ -63,6 +66,21 @@ class Pairing(NamedTuple):
     def steps(self) -> tuple[int, int]:
         """Words between pairs along the outer and the inner dimension of a matrix."""
         return (1, self.line) if self.kind is Pairs.ROWS else (self.line, 1)
+
+
+def form_of(dtypes: set[str], pairs: int, compiler: Compiler | None) -> int:
+    """The form of pairs for factors of these dtypes as they are stored, see ``pairs.h``; 0: none.
+
+    bfloat16 is multiplied as it is wherever there is an instruction for pairs; ``pairs`` is the form for float32.
+    """
+    if dtypes == {BFLOAT16}:
+        return pairs or pair_form(compiler)
+    return pairs if dtypes <= {"float32", BFLOAT16} else 0
+
+
+def context_of(pairs: int) -> dict[str, int]:
+    """Context of a template that multiplies pairs of this form; float32 has none, and kernels of it their own names."""
+    return {"pairs": pairs} if pairs else {}
 
 
 def factor_pairings(a: Array, b: Array) -> tuple[Pairing, ...]:

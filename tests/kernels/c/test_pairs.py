@@ -16,10 +16,12 @@ from neonlike.kernels.c.routine import address
 from neonlike.kernels.c.toolchain import find_compiler
 from neonlike.nervanaobject import NervanaObject
 from neonlike.optree.dtypes import bfloat16
-from tests.support.engines import backend, needs_compiler, new_backend, use_threads
-from tests.support.rounded import FORMS, multiply_in, rounded
+from tests.support.engines import needs_compiler, new_backend, use_threads
+from tests.support.rounded import FORMS, rounded
+from tests.support.rounded import in_pairs as be
 
 pytestmark = [pytest.mark.engines("c"), pytest.mark.cpu_only("the compiled kernels of the CPU")]
+__all__ = ["be"]
 
 SIZES = [
     (1, 1, 1), (3, 5, 7), (13, 801, 33), (30, 20, 100), (12, 768, 32), (5, 2001, 49), (50, 41, 17), (37, 1061, 10),
@@ -90,13 +92,6 @@ def test_rounding_is_to_nearest_ties_to_even(form: int) -> None:
         assert launch is not None
         launch(address(a), address(one), address(out))
         np.testing.assert_array_equal(out, np.float32(wanted), str(value))
-
-
-@pytest.fixture(params=FORMS)
-def be(request: Any) -> Any:
-    for made in backend("c"):
-        multiply_in(made, request.param)
-        yield made
 
 
 def test_expressions_and_products_of_a_backend(be: Backend, rng: Any) -> None:

@@ -16,6 +16,7 @@ from neonlike.backends.geometry.counts import ceil_div, round_up
 from neonlike.backends.primitives.attention.definition import AttentionPass
 from neonlike.backends.primitives.attention.family import AttentionFamily
 from neonlike.backends.tensors.operands import Array, written
+from neonlike.kernels.c.pairs import context_of
 from neonlike.kernels.c.routine import POINTER, REAL, REAL_TYPES, TILE, Routine, address, threads_for
 from neonlike.kernels.run.calls import KernelCall
 from neonlike.optree.dtypes import compute_dtype
@@ -91,8 +92,8 @@ class AttentionKernels(CompiledFamily, AttentionFamily):
     def _attention_kernel(self, routine: Routine, request: AttentionPass, tensor: Any) -> tuple[Any, int]:
         """The kernel, None if there is none, and the form of pairs that it rounds factors to."""
         real, pairs = REAL_TYPES[compute_dtype(tensor.dtype)], self._attention_pairs(request)
-        form = {"pairs": pairs} if pairs else {}
-        return routine.variant(self.compiler, real=real, suffix="f32" if real == "float" else "f64", **form), pairs
+        suffix = "f32" if real == "float" else "f64"
+        return routine.variant(self.compiler, real=real, suffix=suffix, **context_of(pairs)), pairs
 
     def _attention_pairs(self, request: AttentionPass) -> int:
         """The form of pairs for tensors of the layer; 0 where they would not pay."""

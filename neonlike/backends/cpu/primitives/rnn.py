@@ -18,7 +18,7 @@ from neonlike.backends.primitives.rnn.family import RecurrentFamily
 from neonlike.backends.primitives.rnn.formula import Trace, activation, activations, joined, slope, slopes
 from neonlike.backends.primitives.rnn.steps import Steps, Unroll, row_strides, same_or_apart, samples_apart
 from neonlike.backends.tensors.operands import host
-from neonlike.kernels.c.pairs import Pairing, pairing_of
+from neonlike.kernels.c.pairs import Pairing, context_of, pairing_of
 from neonlike.kernels.c.routine import INT, POINTER, REAL_TYPES, TILE, Routine, address, threads_for
 from neonlike.kernels.run import calls
 from neonlike.kernels.run.calls import KernelCall
@@ -82,8 +82,8 @@ class UnrollLaunch(NamedTuple):
             return False
         text, numbers = formulas
         real = REAL_TYPES[request.dtype]
-        form = {"pairs": self.pairs} if self.pairs else {}
-        function = self.routine.variant(backend.compiler, real=real, backward=self.backward, activation=text, **form)
+        context = {"real": real, "backward": self.backward, "activation": text, **context_of(self.pairs)}
+        function = self.routine.variant(backend.compiler, **context)
         if function is None:
             return False
         constants = (ctypes.c_double * max(1, len(numbers)))(*numbers)

@@ -13,20 +13,13 @@ from neonlike.backends import Backend
 from neonlike.backends.cpu.primitives.conv.choice import choose_data_plan, choose_update_plan
 from neonlike.backends.cpu.primitives.conv.kind import Kind
 from tests.backends.primitives.conv.conv_compiled import Guarded, Operands, compare, guarded, with_vectors
-from tests.support.engines import backend, needs_compiler, use_threads
+from tests.support.engines import use_threads
 from tests.support.float64.conv_loops import Sizes, backward, finish, forward, random_sizes, tensor, update
-from tests.support.rounded import FORMS, multiply_in, rounded
+from tests.support.rounded import in_pairs as be
+from tests.support.rounded import rounded
 
 pytestmark = [pytest.mark.engines("c"), pytest.mark.cpu_only("the compiled kernels of the CPU")]
-__all__ = ["guarded"]
-
-
-@pytest.fixture(params=FORMS)
-def be(request: Any) -> Any:
-    needs_compiler()
-    for made in backend("c"):
-        multiply_in(made, request.param)
-        yield made
+__all__ = ["be", "guarded"]
 
 
 CASES = {

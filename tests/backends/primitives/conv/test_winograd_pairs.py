@@ -16,12 +16,13 @@ from neonlike.backends.cpu.primitives.conv.kind import Kind
 from tests.backends.primitives.conv.conv_compiled import GUARD, Guarded, guarded, with_vectors
 from tests.backends.primitives.conv.test_conv import FLAGS
 from tests.backends.primitives.conv.test_winograd import BOTH, FEW, LAYERS, check, force, passes, square
-from tests.support.engines import backend, needs_compiler, use_threads
+from tests.support.engines import use_threads
 from tests.support.float64.conv_loops import Sizes, backward, finish, forward, quarters, row_sums, same, tensor
-from tests.support.rounded import FORMS, multiply_in, rounded
+from tests.support.rounded import in_pairs as be
+from tests.support.rounded import rounded
 
 pytestmark = [pytest.mark.engines("c"), pytest.mark.cpu_only("the compiled kernels of the CPU")]
-__all__ = ["guarded"]
+__all__ = ["be", "guarded"]
 
 Array = np.ndarray[Any, Any]
 UNIT = 2.0**-8
@@ -30,15 +31,6 @@ INPUT = np.array([[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]], np
 FILTER = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]], np.float64)
 RESULT = np.array([[1, 1, 1, 0], [0, 1, -1, -1]], np.float64)
 """B^T, G and A^T of F(2 x 2, 3 x 3), as in the paper."""
-
-
-@pytest.fixture(params=FORMS)
-def be(request: Any) -> Iterator[Any]:
-    """A backend that multiplies in bfloat16, by the processor's instruction and by its twin."""
-    needs_compiler()
-    for made in backend("c"):
-        multiply_in(made, request.param)
-        yield made
 
 
 @pytest.fixture(autouse=True)

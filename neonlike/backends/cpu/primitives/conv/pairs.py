@@ -22,6 +22,7 @@ FEWEST, FEWEST_COLUMNS, FEWEST_OF_ODD = 3, 6, 32
 of a single image, and least channels and maps of an odd number of images."""
 
 
+@lru_cache(maxsize=512)
 def pairs_of_channels(g: ConvGeometry, backward: bool) -> ConvGeometry | None:
     """The geometry of a forward pass or data gradient on pairs of channels; None where they do not pay."""
     channels = g.K if backward else g.C
@@ -30,6 +31,7 @@ def pairs_of_channels(g: ConvGeometry, backward: bool) -> ConvGeometry | None:
     return replace(g, K=half(g.K)) if backward else replace(g, C=half(g.C))
 
 
+@lru_cache(maxsize=512)
 def data_pairings(g: ConvGeometry, backward: bool) -> tuple[Pairing, Pairing]:
     """Pairs of channels of the input, and of the filters."""
     each, taps = g.C // g.groups, math.prod(g.TRS)
@@ -40,6 +42,7 @@ def data_pairings(g: ConvGeometry, backward: bool) -> tuple[Pairing, Pairing]:
     return Pairing(g.C, images, images, Pairs.ROWS), Pairing(each, filters, filters, Pairs.ROWS)
 
 
+@lru_cache(maxsize=512)
 def pairs_of_images(g: ConvGeometry) -> ConvGeometry | None:
     """The geometry of a weight gradient on pairs of images, or of a single image's columns; None where they do not pay.
 
@@ -62,6 +65,7 @@ def pairs_of_images(g: ConvGeometry) -> ConvGeometry | None:
     return replace(g, DHW=sizes[0], MPQ=sizes[1], padding=padding, strides=strides)
 
 
+@lru_cache(maxsize=512)
 def update_pairings(g: ConvGeometry) -> tuple[Pairing, Pairing]:
     """Pairs of images, or of columns, of the input and of the errors."""
     if pointwise(g):
