@@ -149,7 +149,8 @@ def test_a_compiler_of_tests_of_caches_repeats_what_it_made(begin: pytest.Monkey
     compiler = Compiler("1", (str(tmp_path / "real"),), ())
     runs = [("nl_1", "int x;", "y", "-O1", 1), ("nl_2", "int x;", "y", "-O1", 1), ("nl_1", "int z;", "y", "-O1", 2)]
     runs += [("nl_1", "int x;", "z", "-O1", 3), ("nl_1", "int x;", "y", "-O2", 4), ("nl_2", "int x;", "z", "-O1", 4)]
-    runs += [("nl_1", "fault", "y", "-O1", 5), ("nl_1", "fault", "y", "-O1", 6)]
+    runs += [("nl_1", "int nl_1;", "y", "-O1", 5), ("nl_2", "int nl_2;", "y", "-O1", 6)]  # symbols of their libraries
+    runs += [("nl_1", "fault", "y", "-O1", 7), ("nl_1", "fault", "y", "-O1", 8)]
     for number, (name, text, header, flag, starts) in enumerate(runs):
         folder, around = tmp_path / f"folder{number}", tmp_path / f"around-{name}{number}"
         (folder / "part").mkdir(parents=True)

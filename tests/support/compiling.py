@@ -64,7 +64,8 @@ made= last=
 for word; do [ "$last" = -o ] && made=$word; last=$word; done
 [ -n "$made" ] || exec {command} "$@"
 files=$(find . -type f | LC_ALL=C sort)
-key=$({{ printf '%s\\n' {identity} "$@" "$files"; cat $files; }} | sed "s|$0|cc|g; s|${{made%.*}}|made|g" | sha256sum)
+words() {{ printf '%s\\n' {identity} "$@" "$files" | sed "s|${{made%.*}}|made|g"; }}
+key=$({{ words "$@"; cat $files; }} | sed "s|$0|cc|g" | sha256sum)
 key=${{key%% *}}
 kept={folder}/${{key%${{key#??}}}}/cc_$key.so
 cp "$kept" "$made" 2>/dev/null && exec touch "$kept"
@@ -77,7 +78,8 @@ def keeping(compiler: Compiler) -> str:
     """Shell text that runs ``compiler``, or repeats what an earlier run of the tests made of the same files.
 
     Whoever started it sees no difference but the time. What failed is not kept. A kernel's text names the compiler, and
-    its file has a digest of that name; it is one kernel whatever this script is called.
+    its file has a digest of that name; it is one kernel whatever this script is called. A text that names its
+    function is another one for each name, which the library has.
     """
     if shutil.which("sha256sum") is None:
         return f'exec {shlex.join(compiler.command)} "$@"\n'
