@@ -71,7 +71,7 @@ def message_seconds(repeats: int) -> dict[str, Any]:
 
 
 def _said(contender: Contender, command: list[str]) -> dict[str, Any]:
-    """The last line that the first rank prints, of JSON."""
+    """The object that the first rank prints."""
     threads = str(contender.threads)
     environment = os.environ | {"NEONLIKE_NUM_THREADS": threads, "OMP_NUM_THREADS": threads}
     if contender.mpi:
@@ -89,8 +89,25 @@ def _said(contender: Contender, command: list[str]) -> dict[str, Any]:
     for process, (_, errors) in zip(processes, said):
         if process.returncode:
             raise RuntimeError(errors)
-    found: dict[str, Any] = json.loads(said[0][0].splitlines()[-1])
-    return found
+    return first_object(said[0][0])
+
+
+def first_object(output: str) -> dict[str, Any]:
+    """The first JSON object in a line of its own; another rank's object may follow it in the same line.
+
+    mpiexec passes on what ranks write in the order in which it comes: of two ranks that print without a buffer, both
+    objects may come before both ends of lines.
+
+    Raises
+    ------
+    RuntimeError
+        The output has none; the text is the output.
+    """
+    for line in output.splitlines():
+        if line.startswith("{"):
+            found: dict[str, Any] = json.JSONDecoder().raw_decode(line)[0]
+            return found
+    raise RuntimeError(f"a process printed no object of JSON, but {output!r}")
 
 
 def _meeting_point(ranks: int) -> dict[str, str]:

@@ -251,6 +251,18 @@ def test_steps_of_pytorch_are_measured(bench: Any) -> None:
     assert 0 < runs.step_seconds(bench.scaling.DDP, "digits", 4, runs.Effort(2, 1)) < 60
 
 
+@pytest.mark.parametrize(
+    "output", ['{"median": 1}\n{"median": 2}\n', '{"median": 1}{"median": 2}\n\n', 'a\n{"median": 1}']
+)
+def test_what_several_ranks_print_at_once_is_read(bench: Any, output: str) -> None:
+    assert bench._rank_runs.first_object(output) == {"median": 1}
+
+
+def test_a_process_that_prints_nothing_is_named(bench: Any) -> None:
+    with pytest.raises(RuntimeError, match=r"printed no object of JSON, but 'nothing\\n'"):
+        bench._rank_runs.first_object("nothing\n")
+
+
 def test_a_process_that_fails_says_why(bench: Any) -> None:
     runs = bench._rank_runs
     with pytest.raises(RuntimeError, match="KeyError: 'nonsense'"):
