@@ -114,9 +114,14 @@ class Tile(NamedTuple):
     nbytes: int
 
     @property
+    def lanes(self) -> int:
+        """Words of a vector."""
+        return self.nbytes // 4
+
+    @property
     def columns(self) -> int:
         """Results of a row."""
-        return self.nbytes // 2
+        return 2 * self.lanes
 
 
 def tile_of(compiler: Compiler | None) -> Tile:
@@ -131,7 +136,7 @@ class Panels(NamedTuple):
     Attributes
     ----------
     quads : ndarray of int32
-        Panels of words.
+        Panels of words, and a vector more, which kernels may read.
     less : ndarray of int64
         128 times the sum of each row.
     """
@@ -150,10 +155,12 @@ def panels_of(weights: Array, groups: int, compiler: Compiler | None) -> Panels 
         return None
     maps, depth = len(weights) // groups, quads_of(weights.shape[1])
     all_rows = _whole_tiles(maps, tile.rows)
-    quads, less = np.empty((groups, all_rows * depth), np.int32), np.empty((groups, all_rows), np.int64)
+    size = all_rows * depth
+    quads, less = np.zeros(groups * size + tile.lanes, np.int32), np.empty(groups * all_rows, np.int64)
     for group in range(groups):
         part = np.ascontiguousarray(weights[group * maps : (group + 1) * maps])
-        function(address(part), address(quads[group]), address(less[group]), maps, weights.shape[1])
+        words, sums = address(quads[group * size :]), address(less[group * all_rows :])
+        function(address(part), words, sums, maps, weights.shape[1])
     return Panels(quads, less)
 
 

@@ -104,7 +104,7 @@ def test_what_does_not_fit_is_refused(be: Backend, rng: Any) -> None:
     with pytest.raises(ShapeError, match="filters need a layer"):
         be.int8_weights(be.ones((2, 2, 2)), 1.0)
     weights = be.int8_weights(W, 1.0)
-    with pytest.raises(DTypeError, match="must come from be.int8_weights"):
+    with pytest.raises(DTypeError, match=r"must come from be\.int8_weights"):
         be.int8_product(W, x, out)
     with pytest.raises(ShapeError, match=r"weights \(4, 3\) x \(2, 3\)"):
         be.int8_product(weights, x.T, out)

@@ -15,6 +15,7 @@
 #define LANES ((int64_t)(VECTOR_BYTES / 4))
 #define COLUMNS (2 * LANES)
 #define PART 16384
+#define NARROW 8 /* most columns for which rows are in the lanes of vectors: a vector of them would be mostly empty */
 #define BIASED 0x80808080u /* a word of four zeros plus 128 */
 
 typedef int32_t nl_ints __attribute__((vector_size(VECTOR_BYTES)));
@@ -63,6 +64,27 @@ static inline __attribute__((always_inline)) void add_lines(const int32_t *quads
         words += vectors * LANES;
         quads += ROWS;
     }
+}
+
+/* sum[c] has in its lanes, of which the first ROWS count, the sums of column c of `columns`: 1, 2 or 4. Four sums that do not wait for
+ * each other hide the latency. Lanes behind the rows read what follows the panel. */
+static inline __attribute__((always_inline)) void add_columns(const int32_t *quads, const uint32_t *words, int64_t depth, int64_t line,
+                                                              nl_ints sum[4], const int columns)
+{
+    const int together = 4 / columns;
+    int64_t k = 0;
+    for (int i = 0; i < 4; i++)
+        sum[i] = (nl_ints){ 0 };
+    for (; k + together <= depth; k += together)
+        for (int i = 0; i < 4; i++) {
+            const nl_ints rows = *(const nl_ints_anywhere *)(quads + (k + i / columns) * ROWS);
+            sum[i] = add_quads(sum[i], words[(k + i / columns) * line + i % columns] + (nl_words){ 0 }, rows);
+        }
+    for (; k < depth; k++)
+        for (int c = 0; c < columns; c++)
+            sum[c] = add_quads(sum[c], words[k * line + c] + (nl_words){ 0 }, *(const nl_ints_anywhere *)(quads + k * ROWS));
+    for (int i = columns; i < 4; i++)
+        sum[i % columns] += sum[i];
 }
 
 /* Panels of ROWS rows of a matrix of int8 with contiguous rows: word after word of each; and the sum of each row times
