@@ -11,11 +11,12 @@ HEADER, PRODUCT, LAYER = C + "int8/quads.h", C + "int8/product.c.j2", LAYERS + "
 MUTANTS = tuple(
     Mutant(family, name, file, old, new)
     for family, name, file, old, new in (
-        ("int8", "ties are rounded up", PRODUCT, "    scaled += 12582912.0f;", "    scaled = __builtin_floorf(scaled + 0.5f) + 12582912.0f;"),
-        ("int8", "clipped to -128", PRODUCT, "scaled > -127.0f ? scaled : -127.0f", "scaled > -128.0f ? scaled : -128.0f"),
-        ("int8", "nan is the largest number", PRODUCT, "    scaled = x == x ? scaled : 0.0f;\n", ""),
+        ("int8", "ties are rounded up", PRODUCT, "(nl_words)(within + 12582912.0f)", "(nl_words)(within + 0.001f + 12582912.0f)"),
+        ("int8", "clipped to -128", PRODUCT, "low = (nl_floats){ 0 } - 127", "low = (nl_floats){ 0 } - 128"),
+        ("int8", "the end of a row is rounded as zeros", PRODUCT, "        for (int c = 0; c < present; c++)\n            memcpy(rest", "        for (int c = 1; c < present; c++)\n            memcpy(rest"),
         ("int8", "long sums wrap in float32", PRODUCT, "if (p->depth > PART)", "if (p->depth > 4 * PART)"),
         ("int8", "padding on the left is left as it was", PRODUCT, "        zeros(to, left);\n", ""),
+        ("int8", "panels that are taken together are one", PRODUCT, "words + (column - first) / COLUMNS * size", "words"),
         ("int8", "groups share scales", PRODUCT, "p->scales + group * p->meta[MAPS]", "p->scales"),
         ("int8", "rows of a stride are read in runs", PRODUCT, "(meta[STRIDE_W] == 1 ? (meta[Q] - q) * images : images)", "((meta[Q] - q) * images)"),
         ("int8", "products of 16 bits: signs of even numbers are lost", HEADER, "(nl_shorts)((nl_words)quad << 8) >> 8", "(nl_shorts)(quad & 0x00ff00ff)"),

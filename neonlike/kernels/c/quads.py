@@ -21,7 +21,7 @@ from neonlike.optree.npfuncs import Array
 META = (
     "GROUPS", "CHANNELS", "QUADS_OF_GROUP", "MAPS", "N", "D", "H", "W", "PADDED_D", "PADDED_H", "PADDED_W",
     "PAD_D", "PAD_H", "PAD_W", "T", "R", "S", "DILATION_D", "DILATION_H", "DILATION_W",
-    "STRIDE_D", "STRIDE_H", "STRIDE_W", "M", "P", "Q", "SOURCE_STEP", "RESULT_STEP", "RELU", "THREADS",
+    "STRIDE_D", "STRIDE_H", "STRIDE_W", "M", "P", "Q", "SOURCE_STEP", "RESULT_STEP", "RELU", "TOGETHER", "THREADS",
 )  # fmt: skip
 """Numbers that describe a product; channels and maps are those of a group, steps those between channels and maps."""
 HEADERS = ("int8/quads.h",)
@@ -32,6 +32,8 @@ MATRICES = Routine("c/int8/product.c.j2", (POINTER,) * 5, "product of matrices o
 PANELS = Routine("c/int8/panels.c.j2", (*(POINTER,) * 3, INT, INT), "panels of a matrix of int8", HEADERS)
 PARALLEL_PRODUCTS = 1 << 21
 """Multiplications from which more than one thread pays."""
+MOST_TOGETHER, BYTES_TOGETHER = 16, 1 << 17
+"""Panels of columns that a thread takes at a time, and their bytes: then results of a row are written in longer pieces."""
 FIT_IN_INT32 = (1 << 17) - 1
 """Most products of two int8 whose sum always fits in int32."""
 INSTRUCTION, WORDS_OF_16_BITS, PLAIN = 1, 2, 3
@@ -94,10 +96,16 @@ class Sizes(NamedTuple):
         """Multiplications."""
         return self.groups * self.maps * self.depth * 4 * int(np.prod(self.outside)) * self.images
 
+    def together(self, columns: int, threads: int) -> int:
+        """Panels of ``columns`` results that a thread takes at a time: a cache holds them, and they leave enough units."""
+        panels = int(np.prod(self.outside)) * self.images // columns
+        return max(1, min(MOST_TOGETHER, BYTES_TOGETHER // (4 * columns * self.depth), panels // (4 * threads)))
+
     def words(self, columns: int, threads: int) -> int:
-        """Words of working memory: those of the padded input, and a panel of ``columns`` for each thread."""
+        """Words of working memory: those of the padded input, and panels of ``columns`` for each thread."""
         lines = self.groups * self.quads * int(np.prod(self.padded)) * self.images
-        return lines + columns + threads * (self.depth * columns + columns)
+        panels = self.together(columns, threads) * self.depth * columns
+        return lines + columns + threads * (panels + columns)
 
 
 @lru_cache(maxsize=512)
@@ -165,11 +173,11 @@ def panels_of(weights: Array, groups: int, compiler: Compiler | None) -> Panels 
 
 
 @lru_cache(maxsize=512)
-def _meta(sizes: Sizes, source_step: int, result_step: int, relu: bool, threads: int) -> Any:
+def _meta(sizes: Sizes, source_step: int, result_step: int, relu: bool, columns: int, threads: int) -> Any:
     s = sizes
     numbers = (
         s.groups, s.channels, s.quads, s.maps, s.images, *s.inside, *s.padded, *s.padding, *s.taps, *s.dilation,
-        *s.strides, *s.outside, source_step, result_step, relu, threads,
+        *s.strides, *s.outside, source_step, result_step, relu, s.together(columns, threads), threads,
     )  # fmt: skip
     return (ctypes.c_int64 * len(META))(*numbers)
 
@@ -203,7 +211,7 @@ def quantized_call(
     )
     if function is None:
         return None
-    meta = _meta(sizes, *steps, slope is not None, threads)
+    meta = _meta(sizes, *steps, slope is not None, tile.columns, threads)
     work = 4 * sizes.words(tile.columns, threads)
     return KernelCall(function, addresses, (ctypes.addressof(meta), inverse, slope or 0.0), work, keep=meta)
 
@@ -231,7 +239,7 @@ def matrix_call(
     )
     if function is None:
         return None
-    meta = _meta(sizes, b.strides[0], c.strides[0] // c.itemsize, False, threads)
+    meta = _meta(sizes, b.strides[0], c.strides[0] // c.itemsize, False, tile.columns, threads)
     packed = _whole_tiles(m, tile.rows) * (2 + sizes.quads)
     work = 4 * (packed + sizes.words(tile.columns, threads))
     addresses = (address(a), address(b), address(c))

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.cpu_only("the compiled kernels of the CPU")]
 FORMS = (INSTRUCTION, WORDS_OF_16_BITS, PLAIN)
 SIZES = [
     (1, 1, 1), (3, 5, 7), (13, 801, 33), (12, 64, 32), (25, 7, 17), (30, 2, 100), (5, 2001, 49), (64, 99, 1),
-    (1, 6, 80), (40, 21, 2), (12, 3, 3), (14, 70, 8),
+    (1, 6, 80), (40, 21, 2), (12, 3, 3), (14, 70, 8), (25, 22, 701),
 ]  # fmt: skip
 
 

@@ -31,10 +31,10 @@ def inverse_of(step: float) -> float:
 
 
 def quantized(x: Array, step: float) -> Array:
-    """Numbers of float32 in steps, as int8: rounded to nearest, ties to even, at most 127 steps; nan is 0."""
+    """Numbers of float32 in steps, as int8: rounded to nearest, ties to even, at most 127 steps; nan is -127."""
     with np.errstate(all="ignore"):
         steps = np.clip(x * np.float32(inverse_of(step)), np.float32(-LARGEST), np.float32(LARGEST))
-        return np.rint(np.where(np.isnan(steps), np.float32(0), steps)).astype(np.int8)
+        return np.rint(np.where(np.isnan(steps), np.float32(-LARGEST), steps)).astype(np.int8)
 
 
 def quantized_rows(weights: Array) -> tuple[Array, Array]:

@@ -97,7 +97,7 @@ class Int8Family(LinalgFamily):
         """out = W . x + bias, or of the convolution, with x rounded to int8; then max(., 0) + slope min(., 0) if relu.
 
         Elements of ``x`` become multiples of ``weights.step``, rounded to nearest, ties to even, with at most 127 times
-        its magnitude; nan becomes 0. Sums of products are exact, and the same for any number of threads.
+        its magnitude; nan becomes -127 times. Sums of products are exact, and the same for any number of threads.
 
         Parameters
         ----------

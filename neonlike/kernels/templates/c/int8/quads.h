@@ -47,18 +47,18 @@ static inline __attribute__((always_inline)) nl_ints add_quads(nl_ints sum, nl_w
     return sum;
 }
 
-/* The sums of a tile: `depth` lines of ROWS quads, and of `vectors` vectors of words. */
+/* The sums of a tile: `depth` lines of ROWS quads, of which `height` count, and of `vectors` vectors of words. */
 static inline __attribute__((always_inline)) void add_lines(const int32_t *quads, const uint32_t *words, int64_t depth,
-                                                            nl_ints sum[ROWS][2], const int vectors)
+                                                            nl_ints sum[ROWS][2], const int height, const int vectors)
 {
-    for (int r = 0; r < ROWS; r++)
+    for (int r = 0; r < height; r++)
         for (int j = 0; j < vectors; j++)
             sum[r][j] = (nl_ints){ 0 };
     for (int64_t k = 0; k < depth; k++) {
         nl_words line[2];
         for (int j = 0; j < vectors; j++)
             line[j] = ((const nl_words_anywhere *)words)[j];
-        for (int r = 0; r < ROWS; r++)
+        for (int r = 0; r < height; r++)
             for (int j = 0; j < vectors; j++)
                 sum[r][j] = add_quads(sum[r][j], line[j], quads[r] - (nl_ints){ 0 });
         words += vectors * LANES;
