@@ -390,7 +390,9 @@ class Model(Saved):
     # -- inference in int8 ---------------------------------------------------------------------------------
 
     def quantize(self, calibration: Any) -> None:
-        """Let Affine and Convolution layers multiply in int8 in inference, which is faster; see docs/precision.md.
+        """Let layers multiply in int8 in inference, which is faster: Affine, Convolution, Recurrent, LSTM and GRU.
+
+        A recurrent layer multiplies its inputs so, not its states; see docs/precision.md.
 
         The weights stay as they are, so that :meth:`dequantize` leads back. Files keep that the model is quantized.
 

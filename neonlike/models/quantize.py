@@ -31,10 +31,13 @@ def quantize(model: Any, calibration: Any) -> None:
     model.initialize(calibration)
     layers = _layers_of(model)
     if not layers:
-        raise ArgumentError(f"{model.name}.quantize: no layer of the network is an Affine (Linear) or a Convolution")
+        raise ArgumentError(
+            f"{model.name}.quantize: no layer of the network is an Affine (Linear), Convolution, Recurrent, LSTM or GRU"
+        )
     dequantize(model)
     for layer, largest in zip(layers, _largest_inputs(model, layers, calibration)):
-        layer.quantize(largest)
+        if largest >= 0:  # others had no part in the passes
+            layer.quantize(largest)
 
 
 def _layers_of(model: Any) -> list[Int8Layer]:
@@ -50,13 +53,15 @@ def _largest_inputs(model: Any, layers: list[Int8Layer], calibration: Any) -> li
         found = [max(known, _largest(layer)) for known, layer in zip(found, layers)]
     everyone = model.be.ranks.tell(found, "quantize")
     largest = [max(sizes) for sizes in zip(*everyone, strict=True)]
-    if min(largest) < 0:
+    if max(largest) < 0:
         raise ArgumentError(f"{model.name}.quantize: the data iterator {calibration!r} yielded no batch")
     return largest
 
 
 def _largest(layer: Int8Layer) -> float:
-    """The largest magnitude of the inputs of the last pass, which layers after it have not changed."""
+    """The largest magnitude of the last inputs, which layers behind have not changed; -1 if there were none."""
+    if layer.inputs is None:
+        return -1.0
     size = float(np.abs(layer.inputs.get()).max(initial=0))
     if not math.isfinite(size):
         raise ArgumentError(

@@ -33,7 +33,7 @@ PANELS = Routine("c/int8/panels.c.j2", (*(POINTER,) * 3, INT, INT), "panels of a
 PARALLEL_PRODUCTS = 1 << 21
 """Multiplications from which more than one thread pays."""
 MOST_TOGETHER, BYTES_TOGETHER = 16, 1 << 17
-"""Panels of columns that a thread takes at a time, and their bytes: then results of a row are written in longer pieces."""
+"""Panels of columns that a thread takes at a time, and their bytes: results of a row are written in longer pieces."""
 FIT_IN_INT32 = (1 << 17) - 1
 """Most products of two int8 whose sum always fits in int32."""
 INSTRUCTION, WORDS_OF_16_BITS, PLAIN = 1, 2, 3
@@ -97,7 +97,7 @@ class Sizes(NamedTuple):
         return self.groups * self.maps * self.depth * 4 * int(np.prod(self.outside)) * self.images
 
     def together(self, columns: int, threads: int) -> int:
-        """Panels of ``columns`` results that a thread takes at a time: a cache holds them, and they leave enough units."""
+        """Panels of ``columns`` results that a thread takes at a time: a cache holds them, and many units are left."""
         panels = int(np.prod(self.outside)) * self.images // columns
         return max(1, min(MOST_TOGETHER, BYTES_TOGETHER // (4 * columns * self.depth), panels // (4 * threads)))
 

@@ -26,6 +26,8 @@ class Int8Layer(ParameterLayer):
     """
 
     takes_int8 = False  # does a class say that its forward pass reads int8_step; subclasses say it themselves
+    int8_note = "multiplies in int8"
+    """The note for ``model.explain``."""
     int8_step: Any = None
     _int8: Any = None
     """The quantized weight, made by the first pass of a quantized layer."""
@@ -44,7 +46,7 @@ class Int8Layer(ParameterLayer):
 
     def notes(self) -> list[str]:
         """Notes for ``model.explain``."""
-        return [] if self.int8_step is None else ["multiplies in int8"]
+        return [] if self.int8_step is None else [self.int8_note]
 
     def parameter_names(self) -> tuple[str, ...]:
         """Attributes saved as parameters."""
@@ -60,6 +62,11 @@ class Int8Layer(ParameterLayer):
         self._int8 = None
         if "int8_step" not in self.present_form(pdict)["params"]:
             self.int8_step = None
+
+    def int8_weight(self) -> Tensor:
+        """The weight that is multiplied in int8."""
+        weight: Tensor = self.W
+        return weight
 
     def multiply_int8(
         self,
@@ -84,7 +91,7 @@ class Int8Layer(ParameterLayer):
                 "model.dequantize() to train it"
             )
         if self._int8 is None:
-            self._int8 = self.be.int8_weights(self.W, float(self.int8_step.get().item()), self.nglayer)
+            self._int8 = self.be.int8_weights(self.int8_weight(), float(self.int8_step.get().item()), self.nglayer)
         target = self.be.empty(outputs.shape, dtype=outputs.dtype) if beta else outputs
         self.be.int8_product(self._int8, inputs, target, bias=bias, relu=relu, slope=slope)
         if beta:

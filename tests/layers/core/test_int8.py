@@ -119,6 +119,11 @@ def test_loading_says_whether_a_layer_is_quantized(be: Backend) -> None:
     layer.W[:] = 0
     layer.load_weights(saved)
     assert np.array_equal(net.fprop(x, inference=True).get(), wanted)
+    twice = deepcopy(saved)
+    twice["params"].update(W=2 * saved["params"]["W"], weight_bias=2 * saved["params"]["weight_bias"])
+    layer.load_weights(twice)
+    assert np.array_equal(net.fprop(x, inference=True).get(), 2 * wanted)
+    layer.load_weights(saved)
     copied = deepcopy(net)
     assert np.array_equal(copied.fprop(x, inference=True).get(), wanted)
 
