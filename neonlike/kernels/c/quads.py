@@ -243,4 +243,4 @@ def matrix_call(
     packed = _whole_tiles(m, tile.rows) * (2 + sizes.quads)
     work = 4 * (packed + sizes.words(tile.columns, threads))
     addresses = (address(a), address(b), address(c))
-    return KernelCall(function, addresses, (ctypes.addressof(meta),), work, keep=meta, apart=((0, 1),))
+    return KernelCall(function, addresses, (ctypes.addressof(meta),), work, keep=meta)

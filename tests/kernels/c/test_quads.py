@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import re
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -121,3 +124,30 @@ def test_input_is_quantized_as_defined(rng: Any, compiler: Any, form: int, k: in
     wanted = np.where(wanted < 0, wanted * 0.125, wanted)
     size = np.abs(a.astype(int) @ quantized(x, step).astype(int)) * np.abs(scales) + np.abs(bias)
     assert (np.abs(out - wanted) <= 2.0**-22 * size).all()
+
+
+@pytest.mark.parametrize(
+    "processor, nbytes, instruction",
+    [
+        ("alderlake", 32, "vpdpbusd"), ("sapphirerapids", 64, "vpdpbusd"), ("haswell", 32, "vpmaddwd"),
+        ("skylake-avx512", 64, "vpmaddwd"), ("x86-64", 16, ""),
+    ],
+)  # fmt: skip
+def test_texts_for_other_processors_compile(
+    compiler: Any, tmp_path: Path, processor: str, nbytes: int, instruction: str
+) -> None:
+    """Assembled, with the instruction of that processor; they are not run."""
+    tile = quads.Tile(12 if nbytes == 64 else 4, nbytes)
+    kernel = quads.PACKED.source(
+        quads=INSTRUCTION, tile=tile, source="float", result="float", packed=True, meta=quads.META
+    )
+    for name, text in {"kernel.c": str(kernel.source), **kernel.headers}.items():
+        (tmp_path / name).write_text(text)
+    command = [*compiler.command, "-O2", "-std=gnu11", "-Wall", "-Werror", f"-march={processor}", "-S", "kernel.c"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    if re.search("(bad|invalid|unknown|unrecognized|unsupported).*march|unknown target CPU", done.stderr):
+        pytest.skip(f"the compiler knows no {processor}")
+    assert not done.returncode, done.stderr
+    assembled = subprocess.run([*compiler.command, "-c", "kernel.s"], cwd=tmp_path, capture_output=True, text=True)
+    assert not assembled.returncode, assembled.stderr
+    assert instruction in (tmp_path / "kernel.s").read_text()

@@ -31,7 +31,7 @@ static inline __attribute__((always_inline)) nl_ints add_quads(nl_ints sum, nl_w
 #if QUADS == 1 && defined(__AVX512VNNI__) && (VECTOR_BYTES == 64 || defined(__AVX512VL__))
     __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(words), "v"(quad));
 #elif QUADS == 1 && defined(__AVXVNNI__) && VECTOR_BYTES <= 32
-    __asm__("{vex} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(words), "x"(quad));
+    __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(words), "x"(quad));
 #elif QUADS <= 2 && ((defined(__AVX512BW__) && VECTOR_BYTES == 64) || (defined(__AVX2__) && VECTOR_BYTES <= 32))
     typedef int16_t nl_shorts __attribute__((vector_size(VECTOR_BYTES)));
     const nl_words even = words & 0x00ff00ffu, odd = words >> 8 & 0x00ff00ffu;
