@@ -144,6 +144,7 @@ TESTS = {
         "lazy": "optree: gradients lazy_primitives",
         "autograd": "autograd: autograd memory graphs ops joining optree: sweep",
         "optimizers": "optimizers: schedules optimizers optimizer_states adam_counts",
+        "masters": "optimizers: master_weights",
         "loss_scaling": "optimizers: loss_scaling",
         "accumulation": "optimizers: accumulation",
         "initializers": "initializers: initializers",
