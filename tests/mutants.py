@@ -172,6 +172,7 @@ TESTS = {
         "blueprints": "layers/blueprint: blueprints errors networks recurrent",
         "containers": "layers/container: tree merge merge_streams sequential",
         "short_rows": "kernels/c: short_rows",
+        "factors": "models: factors",
         "pairs": "kernels/c: pairs backends/primitives/conv: pairs",
         "contraction": "optree: contraction",
         "kinds": "fuzz: fuzz_kinds optree: narrow_stores",

@@ -7,6 +7,7 @@ from __future__ import annotations
 from tests.planted.table import CPU, KERNELS, C, Mutant
 
 HEADER, CONV, GEMM = C + "pairs.h", CPU + "primitives/conv/pairs.py", KERNELS + "c/gemm.py"
+FACTORS = CPU + "primitives/factors.py"
 
 MUTANTS = tuple(
     Mutant("pairs", name, file, old, new)
@@ -34,5 +35,16 @@ MUTANTS = tuple(
         ("images without a partner", CONV, "if g.N % 2 else (1, 1)", "if False else (1, 1)"),
         ("steps of a second factor change places", GEMM, "*reversed(pairings[1].steps)", "*pairings[1].steps"),
         ("plans outlive the precision", CPU + "backend.py", "        self.executor.clear()  # plans and calls", "        self.executor.replay.clear()  # plans and calls"),
+    )
+) + tuple(
+    Mutant("factors", name, file, old, new)
+    for name, file, old, new in (
+        ("plain arithmetic passes for the instruction", KERNELS + "c/pairs.py", "if pairs == 1 == pair_form(compiler)", "if pairs"),
+        ("products of 16 bits pass for float32", KERNELS + "c/products.py", "    form = form_of({a.dtype.name, b.dtype.name}, pairs, compiler)", "    form = pairs"),
+        ("all unrolls are rounded", FACTORS, "if pairs_pay(call.units, call.samples) else 0", "if True else 0"),
+        ("all convolutions are rounded", FACTORS, 'int(dict(plan.variant).get("pairs", 0))', "pairs"),
+        ("gradients of filters pass for the forward pass", FACTORS, 'if operation == "update":', "if False:"),
+        ("without a compiler, too", FACTORS, "0 if self.compiler is None else self._form(", "self._form("),
+        ("the backward pass is not asked", "neonlike/models/explain.py", "layer.products(backward)", "layer.products(False)"),
     )
 )  # fmt: skip
