@@ -45,3 +45,10 @@ def test_networks_of_16_bits_learn(run: Callable[..., float], name: str, datatyp
 @pytest.mark.cpu_only("takes the emulator minutes")
 def test_a_resumed_training_of_bfloat16_ends_with_the_same_weights(run: Callable[..., bool]) -> None:  # noqa: F811
     assert run("resume", "--epochs", "4", "--datatype", "bf16")
+
+
+@pytest.mark.cpu_only("the example runs on a CPU")
+@pytest.mark.parametrize("datatype", ["bfloat16", "float16"])
+def test_a_network_of_primitives_of_16_bits_learns(datatype: str) -> None:
+    with contextmanager(example_script)("digits_conv") as module:
+        assert module.main(["--epochs", "3", "--datatype", datatype]) > 0.96
