@@ -89,21 +89,34 @@ class Encoder:
 
 
 class Adam:
-    """Adam (Kingma & Ba 2015): updates each parameter and its two averages in one kernel."""
+    """Adam (Kingma & Ba 2015): updates each parameter and its two averages in one kernel.
+
+    It keeps float32 copies of parameters of 16 bits, which would lose small steps, and averages of float32.
+    """
 
     def __init__(self, parameters: Any, rate: float, beta1: float = 0.9, beta2: float = 0.999) -> None:
         self.rate, self.beta1, self.beta2, self.steps = rate, beta1, beta2, 0
-        self.state = [(p, p.backend.zeros(p.shape), p.backend.zeros(p.shape)) for p in parameters]
+        self.state = [(p, *self._state(p)) for p in parameters]
+
+    @staticmethod
+    def _state(p: Any) -> list[Any]:
+        """The exact value of a parameter, which is the parameter itself unless it is of 16 bits, and two averages."""
+        be, half = p.backend, p.dtype.itemsize == 2
+        dtype = np.float32 if half else p.dtype
+        exact = be.array(p.value, dtype=dtype) if half else p.value
+        return [exact, be.zeros(p.shape, dtype=dtype), be.zeros(p.shape, dtype=dtype)]
 
     def step(self) -> None:
         """Move the parameters against their derivatives, then clear the derivatives."""
         self.steps += 1
         rate = self.rate * (1 - self.beta2**self.steps) ** 0.5 / (1 - self.beta1**self.steps)
-        for p, first, second in self.state:
+        for p, exact, first, second in self.state:
             be, d = p.backend, p.partial_derivative
             m = self.beta1 * first + (1 - self.beta1) * d
             v = self.beta2 * second + (1 - self.beta2) * be.square(d)
-            be.assign_many([(first, m), (second, v), (p.value, p.value - rate * m / (be.sqrt(v) + 1e-8))])
+            moved = exact - rate * m / (be.sqrt(v) + 1e-8)
+            rounded = [] if exact is p.value else [(p.value, moved)]
+            be.assign_many([(first, m), (second, v), (exact, moved), *rounded])
             p.zero_grad()
 
 

@@ -5,7 +5,7 @@ The network is twice convolution, batch normalisation with relu and max pooling,
 backward passes are written by hand, as a layer library does it. The data are scikit-learn's 1,797 images of 8 x 8
 pixels. Usage:
 
-    python examples/digits_conv.py [--epochs 8] [--batch 64] [--bench [FILE]]
+    python examples/digits_conv.py [--epochs 8] [--batch 64] [--datatype bfloat16] [--bench [FILE]]
 """
 
 from __future__ import annotations
@@ -43,20 +43,25 @@ class Parameters:
         self.weights: list[Any] = []
         self.gradients: list[Any] = []
 
-    def make(self, shape: tuple[int, int], scale: float, offset: float = 0.0) -> tuple[Any, Any]:
+    def make(self, shape: tuple[int, int], scale: float, offset: float = 0.0, dtype: Any = None) -> tuple[Any, Any]:
         """Make a weight of normal random numbers, and its gradient."""
-        weight = self.be.array(self.be.rng.normal(offset, scale, shape) if scale else np.full(shape, offset))
+        values = self.be.rng.normal(offset, scale, shape) if scale else np.full(shape, offset)
+        weight = self.be.array(values, dtype=dtype)
         self.weights.append(weight)
-        self.gradients.append(self.be.zeros(shape))
+        self.gradients.append(self.be.zeros(shape, dtype=dtype))
         return weight, self.gradients[-1]
 
     def prepare(self, rate: float, momentum: float, images: int) -> Any:
         """Prepare the step once: all assignments of a shape are one kernel."""
         assignments = []
         for weight, gradient in zip(self.weights, self.gradients):
-            velocity = self.be.zeros(weight.shape)
+            velocity = self.be.zeros(weight.shape, dtype=np.float32)
             change = velocity * momentum - gradient * (rate / images)
-            assignments += [(velocity, change), (weight, weight + change)]
+            # small changes would be lost in a weight of 16 bits: it is the rounded value of an exact one
+            exact = weight if weight.dtype == np.float32 else self.be.array(weight, dtype=np.float32)
+            assignments += [(velocity, change), (exact, exact + change)]
+            if exact is not weight:
+                assignments.append((weight, exact + change))
         return self.be.prepare(assignments)
 
 
@@ -68,10 +73,10 @@ class ConvBlock:
         self.conv = be.conv_layer(None, batch, channels, maps, H=size, W=size, R=3, S=3, pad_h=1, pad_w=1)
         self.pool = be.pool_layer(None, "max", batch, maps, H=size, W=size, R=2, S=2)
         self.filters, self.d_filters = parameters.make(self.conv.dimF2, np.sqrt(2 / (9 * channels)))
-        self.gamma, self.d_gamma = parameters.make((maps, 1), 0, 1.0)
-        self.beta, self.d_beta = parameters.make((maps, 1), 0)
-        self.mean, self.variance = be.zeros((maps, 1)), be.zeros((maps, 1))  # running
-        self.sums, self.variances = be.empty((maps, 1)), be.empty((maps, 1))  # of a minibatch
+        self.gamma, self.d_gamma = parameters.make((maps, 1), 0, 1.0, np.float32)
+        self.beta, self.d_beta = parameters.make((maps, 1), 0, 0.0, np.float32)
+        self.mean, self.variance = (be.zeros((maps, 1), dtype=np.float32) for _ in range(2))  # running
+        self.sums, self.variances = (be.empty((maps, 1), dtype=np.float32) for _ in range(2))  # of a minibatch
 
     def _rows(self, tensor: Any) -> Any:
         """View of a tensor with a feature map a row, as batch normalisation takes it."""
@@ -136,7 +141,8 @@ class Network:
         probabilities = self.forward(x, training=True)
         target = be.onehot(labels, axis=0)
         cost = be.mean(-be.sum(be.safelog(probabilities) * target, axis=0)).astensor()
-        error = (probabilities - target).astensor()  # of the softmax and the cross-entropy together
+        error = be.empty(probabilities.shape)
+        error[:] = probabilities - target  # of the softmax and the cross-entropy together
         be.compound_dot(error, self.features.T, self.d_weights)
         error = be.dot(self.weights.T, error).astensor()
         for index, block in reversed(list(enumerate(self.blocks))):
@@ -150,6 +156,7 @@ def main(arguments: list[str] | None = None) -> float:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--datatype", choices=("float32", "bfloat16", "float16"), default="float32")
     parser.add_argument(
         "--bench", nargs="?", const=True, metavar="FILE",
         help="time every kernel and show the table at the end, or write it to a .txt, .json or .csv file",
@@ -161,7 +168,7 @@ def main(arguments: list[str] | None = None) -> float:
         parser.error(f"--batch {options.batch}: a minibatch has 1 to {split} images, all there are to train on")
     if options.epochs < 1:
         parser.error(f"--epochs {options.epochs}: train at least once")
-    be = gen_backend("cpu", rng_seed=0, batch_size=options.batch, bench=options.bench)
+    be = gen_backend("cpu", rng_seed=0, batch_size=options.batch, datatype=options.datatype, bench=options.bench)
     network = Network(be, options.batch)
     print(network.blocks[0].conv)
     accuracy = 0.0

@@ -317,6 +317,22 @@ class Backend(Expressions, Products, Images, Sequences, Differentiable, Tensors,
         target = out if out is not None else self.fresh(source.shape, source.dtype)
         return self.executor.explain(target, source)
 
+    def factors_of(self, call: Any, operation: str = "fprop") -> str:
+        """Precision in which a call multiplies, and by which instruction; empty where nothing is known of it.
+
+        Parameters
+        ----------
+        call : result of ``conv_layer``, ``deconv_layer`` or ``attention_layer``, ProductSizes, or UnrollSizes
+            A call on contiguous tensors of its dtype.
+        operation : "fprop", "bprop" or "update"
+
+        Returns
+        -------
+        str
+            Such as "float32", or of the CPU's "bfloat16 by vdpbf16ps" or "bfloat16 in plain arithmetic".
+        """
+        return ""
+
     def check_open(self, operation: str) -> None:
         """Raise BackendUnavailable if the backend was closed."""
         if self.closed:

@@ -40,6 +40,7 @@ def _notes(layer: Any) -> list[str]:
     if layer.folded_into is not None:
         return [f"computed by {layer.folded_into.name}"]
     notes: list[str] = layer.notes() if hasattr(layer, "notes") else []
+    notes += _factors(layer)
     if layer.folded:
         passes = "forward and backward" if hasattr(layer, "error_left") else "forward"
         notes.append(f"one call with {', '.join(part.name for part in layer.folded)} ({passes})")
@@ -53,6 +54,15 @@ def _notes(layer: Any) -> list[str]:
             f"sums the outputs of {before.name} in its call" if before.sums_left else f"takes its sums of {before.name}"
         )
     return notes
+
+
+def _factors(layer: Any) -> list[str]:
+    """The precision of the layer's products, of both passes together if it is the same."""
+    told = [dict.fromkeys(layer.be.factors_of(*one) for one in layer.products(backward)) for backward in (False, True)]
+    forward, backward = (" and ".join(filter(None, texts)) for texts in told)
+    if forward == backward:
+        return [f"multiplies {forward}"] if forward else []
+    return [f"multiplies {forward} forward, {backward} backward"]
 
 
 def _shape(shape: Any) -> str:

@@ -112,7 +112,7 @@ class Model(Saved):
         return "Network Layers:\n" + self.layers.nested_str()
 
     def explain(self) -> str:
-        """Tell which layers are computed together in one call of the backend, a line for each layer."""
+        """Tell in a line for each layer which others its call computes, and in which precision it multiplies."""
         return "\n".join([explain(self.layers), *together.explain(self)])
 
     # -- setting up ----------------------------------------------------------------------------------------

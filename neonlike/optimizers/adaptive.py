@@ -350,7 +350,7 @@ class ShiftAdaMax(Optimizer):
         """Update the parameters; shifts are executed immediately, so there is nothing to prepare."""
         for (param, grad), states in param_list:
             param.rounding = self.stochastic_round
-            self.be.assign_many(self._updates(param, grad, states, *numbers))
+            self.be.assign_many(self._assignments(param, grad, states, *numbers))
 
     def _updates(self, param: Any, grad: Any, states: list[Any], *numbers: Any) -> list[tuple[Any, Any]]:
         be, (rate,) = self.be, numbers

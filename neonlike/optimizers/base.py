@@ -13,6 +13,7 @@ from neonlike.checks import brief, checked, require_method, shown
 from neonlike.errors import ArgumentError, DTypeError, NotDefined
 from neonlike.kernels.run.depends import Depends
 from neonlike.nervanaobject import NervanaObject
+from neonlike.optimizers.masters import by_masters
 from neonlike.optimizers.shards import Exchange, Shard
 from neonlike.optimizers.states import complete_states, keeper
 from neonlike.optimizers.step import Norm, Parameter, Step, identity
@@ -87,6 +88,9 @@ class Optimizer(NervanaObject):
         Id of a gradient -> ``shards.Shard``, of the parameters whose rows ranks updated in the last step.
     scales_errors : bool
         Whether :meth:`scale_errors` is to be called on the errors of each minibatch.
+    master_weights : bool
+        Whether parameters of 16 bits are updated in a float32 copy and rounded (``masters``), so that small steps add
+        up; False loses those below half the distance of two numbers. Not with stochastic rounding.
     """
 
     number_of_states: ClassVar[int] = 0
@@ -98,6 +102,7 @@ class Optimizer(NervanaObject):
     gradient_clip_value: float | None = None
     param_clip_value: float | None = None
     scales_errors: bool = False
+    master_weights: bool = True
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__(name=name)
@@ -227,7 +232,9 @@ class Optimizer(NervanaObject):
                 f"{self.classnm}.optimize: the backend's batch size is {self.be.bsz}; gradients are divided by it, "
                 "so set be.bsz to the number of samples in a batch"
             )
-        complete_states(self.be, found, type(self), self.number_of_states)
+        # Stochastic rounding stores other numbers than the nearest, and is another way not to lose small steps.
+        masters = self.master_weights and not self.stochastic_round
+        complete_states(self.be, found, type(self), self.number_of_states, masters)
         return found
 
     def _apply(self, param_list: Sequence[Parameter], numbers: tuple[float, ...]) -> None:
@@ -238,8 +245,7 @@ class Optimizer(NervanaObject):
         if step is None:
             for (param, _), _ in param_list:
                 param.rounding = self.stochastic_round
-            updates = self._updates if self._scale is None else self._masked_updates
-            step = Step(self.be, self._own(param_list), updates, len(numbers))
+            step = Step(self.be, self._own(param_list), self._assignments, len(numbers))
             keep(self._steps, key, step)
         step(numbers)
         if isinstance(param_list, Group):
@@ -276,9 +282,12 @@ class Optimizer(NervanaObject):
         """Take gradients as those of a scaled loss (``loss_scaling.Scale``) until it is None again."""
         self._scale = scale
 
-    def _masked_updates(self, param: Any, grad: Any, states: list[Any], *numbers: Any) -> list[tuple[Any, Any]]:
-        updates: list[tuple[Any, Any]] = self._updates(param, self._scale.unscaled(grad), states, *numbers)
-        found: list[tuple[Any, Any]] = self._scale.masked(updates)
+    def _assignments(self, param: Any, grad: Any, states: list[Any], *numbers: Any) -> list[tuple[Any, Any]]:
+        """The updates of one parameter, of its master weight if it has one; of a scaled loss, skipped on overflow."""
+        updates, scale = by_masters(self._updates), self._scale
+        if scale is None:
+            return updates(param, grad, states, *numbers)
+        found: list[tuple[Any, Any]] = scale.masked(updates(param, scale.unscaled(grad), states, *numbers))
         return found
 
     def progress(self) -> dict[str, Any]:

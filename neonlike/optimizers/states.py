@@ -16,6 +16,7 @@ from typing import Any
 from neonlike.errors import ArgumentError
 from neonlike.logger import logger
 from neonlike.nervanaobject import load_class
+from neonlike.optimizers.masters import complete_master, has_master
 from neonlike.optimizers.step import Parameter
 from neonlike.optree.dtypes import compute_dtype
 
@@ -89,25 +90,32 @@ def keeper(optimizer_class: type[Any]) -> type[Any]:
     return next((cls for cls in optimizer_class.__mro__ if "_updates" in vars(cls)), optimizer_class)
 
 
-def complete_states(be: Any, param_list: Sequence[Parameter], optimizer_class: type[Any], count: int) -> None:
+def complete_states(
+    be: Any, param_list: Sequence[Parameter], optimizer_class: type[Any], count: int, masters: bool = False
+) -> None:
     """Give each parameter ``count`` zero states of an optimizer; states of another kind of optimizer are dropped.
+
+    With ``masters``, parameters of 16 bits have a master weight as their last state; every optimizer goes on with it.
 
     States are float32 for parameters of 16 bits: squares of gradients would underflow in float16, and a factor of 0.999
     leaves any bfloat16 number unchanged. States from elsewhere, without ``kept_by``, count as this optimizer's.
     """
     kind, others = keeper(optimizer_class), set()
     for (param, _), states in param_list:
-        foreign = {getattr(state, "kept_by", kind) for state in states} - {kind}
+        complete_master(be, param, states, masters)
+        own, master = (states[:-1], states[-1:]) if has_master(states) else (states[:], [])
+        foreign = {getattr(state, "kept_by", kind) for state in own} - {kind}
         if foreign:
             others |= foreign
-            states.clear()
-        fresh = not states
-        while len(states) < count:
-            states.append(be.zeros_like(param, dtype=compute_dtype(param.dtype)))
-        for state in states:
+            own.clear()
+        fresh = not own
+        while len(own) < count:
+            own.append(be.zeros_like(param, dtype=compute_dtype(param.dtype)))
+        for state in own:
             state.kept_by = kind
-        if fresh and states:
-            states[0].count = Count()
+        if fresh and own:
+            own[0].count = Count()
+        states[:] = own + master
     if others:
         before = ", ".join(sorted(cls.__name__ for cls in others))
         logger.info("%s begins with states of its own; there were those of %s", optimizer_class.__name__, before)

@@ -64,6 +64,11 @@ class Request:
         """
         return None
 
+    @property
+    def products(self) -> tuple[Any, str]:
+        """Sizes of what it multiplies, and the operation, for ``be.factors_of``; None without products."""
+        return None, ""
+
     def describe(self) -> str:
         """Name of the called primitive, for ``be.explain``."""
         return type(self).__name__

@@ -24,6 +24,7 @@ from neonlike.optimizers import (
 )
 from neonlike.optimizers.base import MOST_STEPS
 from neonlike.optimizers.optimizer import Optimizer, get_param_list
+from neonlike.optimizers.states import complete_states
 from neonlike.transforms import Tanh
 
 GDM = GradientDescentMomentum
@@ -324,8 +325,7 @@ class TestPreparedStep:
         shapes = [(3, 5), (7, 1)]
         values = [rng.uniform(-1, 1, shape) for shape in shapes]
         prepared, plain = ([Layer(be, value) for value in values] for _ in range(2))
-        for layer in plain:
-            layer.states += [be.zeros_like(layer.W, np.float32) for _ in range(optimizer.number_of_states)]
+        complete_states(be, get_param_list(plain), type(optimizer), optimizer.number_of_states, masters=True)
         for step in range(3):
             grads = [rng.normal(size=shape) for shape in shapes]
             for layers in (prepared, plain):
@@ -335,7 +335,7 @@ class TestPreparedStep:
             numbers = copy.copy(optimizer)._numbers(scale, step)
             optimizer.optimize(prepared, step)
             for (param, grad), states in get_param_list(plain):
-                be.assign_many(optimizer._updates(param, grad, states, *numbers))
+                be.assign_many(optimizer._assignments(param, grad, states, *numbers))
         assert bits(prepared) == bits(plain)
 
     def test_it_is_planned_once(self, be, monkeypatch):

@@ -8,6 +8,7 @@ from tests.planted.table import CPU, KERNELS, C, Mutant
 
 HEADER, CONV, PAIRS = C + "pairs.h", CPU + "primitives/conv/pairs.py", KERNELS + "c/pairs.py"
 PACKING, PRODUCT = C + "gemm_pack_pairs.j2", C + "gemm_packed.c.j2"
+FACTORS = CPU + "primitives/factors.py"
 
 MUTANTS = tuple(
     Mutant("pairs", name, file, old, new)
@@ -44,5 +45,16 @@ MUTANTS = tuple(
         ("the second line of stored numbers left out", HEADER, "(second ? (uint32_t)second[i] << 16 : 0u)", "0u"),
         ("stored factors are converted", KERNELS + "c/gemm.py", "    if not (rounded and are_stored(a, b)):", "    if True:"),
         ("plans outlive the precision", CPU + "backend.py", "        self.executor.clear()  # plans and calls", "        self.executor.replay.clear()  # plans and calls"),
+    )
+) + tuple(
+    Mutant("factors", name, file, old, new)
+    for name, file, old, new in (
+        ("plain arithmetic passes for the instruction", KERNELS + "c/pairs.py", "if pairs == 1 == pair_form(compiler)", "if pairs"),
+        ("products of 16 bits pass for float32", KERNELS + "c/gemm.py", "    pairs = form_of({a.dtype.name, b.dtype.name}, pairs, compiler or find_compiler())", "    pass"),
+        ("all unrolls are rounded", FACTORS, "if pairs_pay(call.units, call.samples) else 0", "if True else 0"),
+        ("all convolutions are rounded", FACTORS, 'int(dict(plan.variant).get("pairs", 0))', "pairs"),
+        ("gradients of filters pass for the forward pass", FACTORS, 'if operation == "update":', "if False:"),
+        ("without a compiler, too", FACTORS, "0 if self.compiler is None else self._form(", "self._form("),
+        ("the backward pass is not asked", "neonlike/models/explain.py", "layer.products(backward)", "layer.products(False)"),
     )
 )  # fmt: skip

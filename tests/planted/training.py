@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from tests.planted.table import Mutant
 
-BASE, SGD, ADAPTIVE, STEP, STATES, SCHEDULES = (
-    f"neonlike/optimizers/{name}.py" for name in ("base", "sgd", "adaptive", "step", "states", "schedules")
+BASE, SGD, ADAPTIVE, STEP, STATES, SCHEDULES, MASTERS = (
+    f"neonlike/optimizers/{name}.py" for name in ("base", "sgd", "adaptive", "step", "states", "schedules", "masters")
 )
 INITIALIZER = "neonlike/initializers/initializer.py"
 COST, METRIC, BLEU = (f"neonlike/transforms/{name}.py" for name in ("cost", "metric", "bleu"))
@@ -53,13 +53,27 @@ def accumulation(name: str, file: str, old: str, new: str) -> Mutant:
     return Mutant("accumulation", name, file, old, new)
 
 
+def master(name: str, file: str, old: str, new: str) -> Mutant:
+    return Mutant("masters", name, file, old, new)
+
+
 MUTANTS = (
+    master("master weights: another optimizer begins new ones", STATES, "(states[:-1], states[-1:]) if has_master(states) else (states[:], [])", "states[:], []"),
+    master("master weights: an overflow changes them", BASE, "scale.masked(updates(param, scale.unscaled(grad), states, *numbers))", "updates(param, scale.unscaled(grad), states, *numbers)"),
+    master("master weights: the parameter is updated by itself", MASTERS, "updates(exact, grad, own, *numbers):\n            found += [(master, value), (param, value)] if target is exact", "updates(param, grad, own, *numbers):\n            found += [(master, value), (param, value)] if target is param"),
+    master("master weights: what else sets a parameter is lost", MASTERS, "<= distance, master, param)", "<= 2 * distance, master, param)"),
+    master("master weights: the next number passes for a rounded one", MASTERS, "be.maximum(be.absolute(master - near), least)", "be.absolute(master) * 2.0 ** (bits - 23)"),
+    master("master weights: small numbers of float16 have none", MASTERS, "be.maximum(be.absolute(master - near), least)", "be.absolute(master - near)"),
+    master("master weights: float16 splits as bfloat16 does", MASTERS, '"float16": (13,', '"float16": (16,'),
+    master("master weights: those of a file are lost", "neonlike/layers/core/parameter.py", '            restore_masters(self.states, pdict.get("masters"))\n', ""),
+    master("master weights: stochastic rounding has them too", BASE, "self.master_weights and not self.stochastic_round", "self.master_weights"),
+    master("master weights: ShiftAdaMax has its own way", ADAPTIVE, "self.be.assign_many(self._assignments(", "self.be.assign_many(self._updates("),
     optimizer("steps: parts of a group that was split are kept", ADAPTIVE, "if part.count.parameters != len(part):", "if False:"),
     optimizer("steps: a count is shared by what is not updated", STATES, "if not others and count.parameters == len(entries):", "if not others:"),
     optimizer("steps: those of a file are lost", "neonlike/layers/core/parameter.py", '            restore_steps(self.states, pdict.get("steps"))\n', ""),
     optimizer("steps: a file without them begins anew", STATES, "states[0].count = Count(steps)", "states[0].count = Count(0)"),
     optimizer("steps: a number that was set is forgotten", ADAPTIVE, "if calls != self.t_left:", "if False:"),
-    optimizer("steps: what replaces the states of another optimizer counts on", STATES, "        if fresh and states:\n            states[0].count = Count()\n", ""),
+    optimizer("steps: what replaces the states of another optimizer counts on", STATES, "        if fresh and own:\n            own[0].count = Count()\n", ""),
     scaling("gradients are not divided", "return grad * self.inverse", "return grad * 1"),
     scaling("states of a skipped step change", "for target, value in updates]", "if target is updates[-1][0] else (target, value) for target, value in updates]"),
     scaling("only the first gradient is checked", "in param_list]\n        key", "in param_list[:1]]\n        key"),
@@ -103,7 +117,7 @@ MUTANTS = (
     optimizer("a changed batch size is not noticed", BASE, "return be, be.engine, be.num_threads, be.bsz", "return be, be.engine, be.num_threads"),
     optimizer("other gradients are not noticed", STEP, "found += pair\n", "found += pair[:1]\n"),
     optimizer("changed hyperparameters are not noticed", BASE, "(*self._situation(), *map(_hashable, self._settings()), self._scale, identity(param_list), own)", "(*self._situation(), self._scale, identity(param_list), own)"),
-    optimizer("states of another kind of optimizer stay", STATES, "            states.clear()\n", "            pass\n"),
+    optimizer("states of another kind of optimizer stay", STATES, "            own.clear()\n", "            pass\n"),
     optimizer("states of 16 bits", STATES, ", dtype=compute_dtype(param.dtype)", ""),
     optimizer("states of a file are anybody's", STATES, "        if kind is not None:\n", "        if False:\n"),
     optimizer("prepared steps pile up", BASE, "if len(prepared) >= MOST_STEPS:", "if False:"),

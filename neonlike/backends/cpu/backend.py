@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 from neonlike.backends.backend import Backend
 from neonlike.backends.cpu.memory import HostMemory
-from neonlike.backends.cpu.primitives.attention import AttentionKernels
 from neonlike.backends.cpu.primitives.batchnorm import BatchNormKernels
 from neonlike.backends.cpu.primitives.conv.hooks import ConvKernels
+from neonlike.backends.cpu.primitives.factors import Factors
 from neonlike.backends.cpu.primitives.linalg import BinaryKernels
 from neonlike.backends.cpu.primitives.lookup import LookupKernels
 from neonlike.backends.cpu.primitives.lrn import LrnKernels
@@ -58,7 +58,7 @@ class NervanaCPU(
     PoolKernels,
     LrnKernels,
     BatchNormKernels,
-    AttentionKernels,
+    Factors,
     RecurrentKernels,
     LookupKernels,
     RoiKernels,

@@ -197,9 +197,9 @@ def are_stored(a: Array, b: Array) -> bool:
     return a.dtype.name == b.dtype.name == BFLOAT16
 
 
-def context(a: Array, c: Array, pairs: int) -> dict[str, Any]:
-    """Context of the kernel's template, for a product of ``a`` in ``pairs``, which :func:`pairs_of` returned."""
-    stored = {"stored": BFLOAT16} if a.dtype != c.dtype else {}
+def context(a: Array, b: Array, c: Array, pairs: int) -> dict[str, Any]:
+    """Context of the kernel's template for c = a . b in ``pairs``, which :func:`pairs_of` returned."""
+    stored = {"stored": BFLOAT16} if are_stored(a, b) else {}
     return {"real": REAL_TYPES[c.dtype], **context_of(pairs), **stored}
 
 
@@ -284,7 +284,7 @@ def find_launch(a: Array, b: Array, c: Array, compiler: Compiler | None = None, 
     pairs = pairs if steps else 0
     if a.dtype != c.dtype and not pairs:
         return None
-    function = GEMM.variant(compiler or find_compiler(), **context(a, c, pairs))
+    function = GEMM.variant(compiler or find_compiler(), **context(a, b, c, pairs))
     if function is None:
         return None
     threads = threads_for(m * k * n, PARALLEL_PRODUCTS)

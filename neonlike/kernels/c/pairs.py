@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from neonlike.kernels.c.simd import pair_form
 from neonlike.kernels.c.toolchain import Compiler
-from neonlike.optree.dtypes import BFLOAT16
+from neonlike.optree.dtypes import BFLOAT16, DType, compute_dtype
 from neonlike.optree.npfuncs import Array
 
 PIECE = 1024
@@ -80,6 +80,13 @@ def form_of(dtypes: set[str], pairs: int, compiler: Compiler | None) -> int:
     if dtypes == {BFLOAT16}:
         return pairs or pair_form(compiler)
     return pairs if dtypes <= {"float32", BFLOAT16} else 0
+
+
+def spoken(pairs: int, dtype: DType, compiler: Compiler | None) -> str:
+    """Precision in which a kernel for tensors of ``dtype`` multiplies, and the instruction, for reports."""
+    if not pairs:
+        return compute_dtype(dtype).name
+    return "bfloat16 by vdpbf16ps" if pairs == 1 == pair_form(compiler) else "bfloat16 in plain arithmetic"
 
 
 def context_of(pairs: int) -> dict[str, int]:

@@ -10,8 +10,10 @@ from neonlike.kernels.build.source import KernelSource
 from neonlike.kernels.c import gemm
 from neonlike.kernels.c.gemm import Array
 from neonlike.kernels.c.gemm_blas import BlasLaunch, blas_source, find_small_launch
+from neonlike.kernels.c.pairs import spoken
 from neonlike.kernels.c.routine import REAL_TYPES, address
-from neonlike.kernels.c.toolchain import find_compiler
+from neonlike.kernels.c.toolchain import Compiler, find_compiler
+from neonlike.kernels.codegen.layout import ArrayLayout
 from neonlike.kernels.numpy_engine.engine import NumpyCallStage
 from neonlike.kernels.planning.graph import Graph
 from neonlike.kernels.planning.plan import Plan, Stage
@@ -19,8 +21,18 @@ from neonlike.kernels.run.arrays import remember
 from neonlike.kernels.run.placing import Placing, fragment_of
 from neonlike.kernels.run.program import Fragment
 from neonlike.kernels.run.stage import Input, Layouts, Run, store_result
+from neonlike.optree.dtypes import F32, compute_dtype
 
 _UNKNOWN: Any = object()
+
+
+def pairs_of_operands(a: Any, b: Any, out: Any, pairs: int, compiler: Compiler | None) -> int:
+    """The form of pairs that :func:`gemm.dot` multiplies, see ``pairs.h``; 0: none.
+
+    ``a``, ``b`` and ``out``: arrays or layouts. A result of 16 bits is converted behind the product.
+    """
+    result: Any = out if out.dtype == F32 else ArrayLayout(out.shape, compute_dtype(out.dtype))
+    return gemm.pairs_of(a, b, result, pairs, compiler)
 
 
 class DotStage(NumpyCallStage):
@@ -36,13 +48,18 @@ class DotStage(NumpyCallStage):
         """Our kernel where it pays, or what calls NumPy's library, block by block; none where only NumPy has one."""
         self._allocate(layouts)
         a, b, out = self._operands(layouts)
-        if (pairs := gemm.pairs_of(a, b, out, self.pairs, self.compiler)) and a.dtype == b.dtype:
-            return [gemm.GEMM.source(**gemm.context(a, out, pairs))]
+        if pairs := pairs_of_operands(a, b, out, self.pairs, self.compiler):
+            return [gemm.GEMM.source(**gemm.context(a, b, out, pairs))]
         if gemm.pays(a.shape[0], a.shape[1], b.shape[1], self.compiler):
             real = REAL_TYPES.get(out.dtype)
             return [] if real is None else [gemm.GEMM.source(real=real)]
         blocks = blas_source(a, b, out)
         return [] if blocks is None else [blocks]
+
+    def factors(self, layouts: Layouts) -> str:
+        """Precision of the product, see :meth:`ExecutableStage.factors`."""
+        a, b, out = self._operands(layouts)
+        return spoken(pairs_of_operands(a, b, out, self.pairs, self.compiler), out.dtype, self.compiler)
 
     def steps(self, run: Placing) -> Fragment | None:
         """The product on the arrays of ``run``, for the program of its plan; None if NumPy computes it."""

@@ -49,6 +49,12 @@ class CallStage(ExecutableStage):
         layouts.temps[self.value.index] = result
         return []
 
+    def factors(self, layouts: Layouts) -> str:
+        """Precision of the primitive's products, see :meth:`ExecutableStage.factors`."""
+        node = layouts.graph.nodes[self.value.node]
+        request = layouts.attrs(self.value.node).get("request")
+        return "" if request is None else str(node.backend.factors_of(*request.products))
+
     def bind(self, run: Run) -> Callable[[], None]:
         """The stage on the arrays of ``run``, whose temporaries and results it allocates."""
         copies = self._allocate(run)

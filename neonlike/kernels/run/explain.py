@@ -21,7 +21,10 @@ def explain(plan: Plan, graph: Graph, engine: Engine) -> str:
     layouts = Layouts(graph)
     for stage, executable in zip(plan.stages, engine.stages(plan, graph)):
         lines += _stage(plan, graph, stage)
-        for kernel in executable.sources(layouts):
+        kernels = executable.sources(layouts)
+        if factors := executable.factors(layouts):
+            lines.append(f"  factors {factors}")
+        for kernel in kernels:
             lines += ["  kernel", *(f"    {line}".rstrip() for line in commented(kernel).splitlines())]
     return "\n".join(lines)
 

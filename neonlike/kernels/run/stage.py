@@ -113,6 +113,10 @@ class ExecutableStage(Protocol):
         """
         ...
 
+    def factors(self, layouts: Layouts) -> str:
+        """The precision of factors that the stage multiplies, after :meth:`sources`; empty: no product, or unknown."""
+        return ""
+
 
 def buffer_key(target: int) -> int:
     """Key in ``Run.temps`` of the array that stands in for a target still to be read."""

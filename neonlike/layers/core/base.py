@@ -308,6 +308,10 @@ class Layer(OnVariables, NervanaObject):
 
     # -- bookkeeping ---------------------------------------------------------------------------------------
 
+    def products(self, backward: bool = False) -> list[tuple[Any, str]]:
+        """Arguments of ``be.factors_of`` for each product of the forward or backward pass."""
+        return []
+
     def takes_over(self, following: Layer) -> bool:
         """Whether this layer's calls can include the work of ``following``; see :mod:`neonlike.layers.core.folding`."""
         return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from neonlike.errors import ArgumentError, DTypeError, NotDefined, ShapeError
 from neonlike.initializers import Initializer
 from neonlike.layers.core.base import Layer
 from neonlike.nervanaobject import Description
+from neonlike.optimizers.masters import masters_of, restore_masters
 from neonlike.optimizers.states import restore_steps, steps_of
 from neonlike.optree.dtypes import compute_dtype
 
@@ -62,7 +64,8 @@ class StoredLayer(Layer):
         Returns
         -------
         dict
-            ``{"type", "config"[, "params": {name: ndarray}][, "states": list][, "steps": int or list of int]}``.
+            ``{"type", "config"[, "params": {name: ndarray}][, "states": list][, "steps": int or list of int]
+            [, "masters": bool or list of bool]}``.
         """
         described = super().get_description(**kwargs)
         if isinstance(init := described["config"].get("init"), Tensor):
@@ -75,6 +78,9 @@ class StoredLayer(Layer):
                 steps = steps_of(self.states)
                 if any(steps) if isinstance(steps, list) else steps:
                     described["steps"] = steps
+                masters = masters_of(self.states)
+                if any(masters) if isinstance(masters, list) else masters:
+                    described["masters"] = masters
         return described
 
     def check_weights(self, pdict: Description) -> None:
@@ -97,11 +103,15 @@ class StoredLayer(Layer):
                     f"{tuple(present.shape)}; the file belongs to another network"
                 )
         self._check_states(pdict.get("states", []))
-        steps, entries = pdict.get("steps", 0), pdict.get("states") or [[]]
-        several = isinstance(entries[0], list | tuple) and "steps" in pdict
-        numbers = steps if several and isinstance(steps, list) and len(steps) == len(entries) else [steps]
-        if not all(_is_count(number) for number in numbers) or (several and numbers is not steps):
-            raise ArgumentError(f"{self.name}: steps={brief(steps)} is no number of steps; the file is damaged")
+        entries = pdict.get("states") or [[]]
+        if "steps" in pdict and not _are_of(pdict["steps"], entries, _is_count):
+            steps = brief(pdict["steps"])
+            raise ArgumentError(f"{self.name}: steps={steps} is no number of steps; the file is damaged")
+        if "masters" in pdict and not _are_of(pdict["masters"], entries, _is_flag):
+            raise ArgumentError(
+                f"{self.name}: masters={brief(pdict['masters'])} does not say whether parameters have master weights; "
+                "the file is damaged"
+            )
 
     def _check_states(self, states: Any) -> None:
         """Raise unless ``states`` are numeric arrays, or one list of them per parameter."""
@@ -144,6 +154,7 @@ class StoredLayer(Layer):
         if "states" in pdict:
             self.states = self._to_device(pdict["states"])
             restore_steps(self.states, pdict.get("steps"))
+            restore_masters(self.states, pdict.get("masters"))
 
     def _to_device(self, states: Any) -> Any:
         if isinstance(states, list | tuple):
@@ -284,6 +295,17 @@ def _fills(init: Any) -> bool:
 
 def _is_count(value: Any) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= 0
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool | np.bool_)
+
+
+def _are_of(value: Any, entries: Any, is_one: Callable[[Any], bool]) -> bool:
+    """Whether ``value`` is one, or a list of one for each parameter, for such states of a layer."""
+    if isinstance(entries[0], list | tuple):
+        return isinstance(value, list) and len(value) == len(entries) and all(map(is_one, value))
+    return is_one(value)
 
 
 def _to_host(states: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from neonlike.backends.backend import Tensor
+from neonlike.backends.geometry.products import ProductSizes
 from neonlike.errors import ArgumentError, ShapeError
 from neonlike.initializers import Constant
 from neonlike.layers.core.base import Layer, interpret_in_shape, require_input, require_size
@@ -80,6 +81,17 @@ class MultiHeadAttention(ParameterLayer):
         self.out_shape = (self.nin if self.nout is None else self.nout, self.nsteps)
         self.weight_shape = (3 * self.nin, self.nin)
         return self
+
+    def products(self, backward: bool = False) -> list[tuple[Any, str]]:
+        """See :meth:`Layer.products`: the two of weights, and the attention between them."""
+        be, features, steps = self.be, self.nin, self.nsteps
+        columns, dtype = steps * be.bsz, be.default_np_dtype
+        sizes = be.attention_layer(None, be.bsz, self.heads, steps, features // self.heads, causal=self.causal)
+        return [
+            (ProductSizes(3 * features, features, columns, dtype), ""),
+            (sizes, "bprop" if backward else "fprop"),
+            (ProductSizes(self.out_shape[0], features, columns, dtype), ""),
+        ]
 
     def allocate(self, shared_outputs: Tensor | None = None, accumulate_updates: bool = False) -> None:
         """Create the buffers, and the parameters unless they exist; see :class:`ParameterLayer`."""

@@ -39,6 +39,10 @@ class BinaryLinear(Linear):
         """Take over nothing."""
         return False
 
+    def products(self, backward: bool = False) -> list[tuple[Any, str]]:
+        """None to report: signs are the same in any precision."""
+        return []
+
     def allocate(self, shared_outputs: Tensor | None = None) -> None:  # type: ignore[override]
         """Create the output and sign buffers, and the weight unless it exists."""
         super().allocate(shared_outputs)

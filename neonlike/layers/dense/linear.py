@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from neonlike.backends.backend import Tensor
+from neonlike.backends.geometry.products import ProductSizes
 from neonlike.errors import ArgumentError
 from neonlike.layers.core.base import Layer, interpret_in_shape, require_input, require_size
 from neonlike.layers.core.chain import taken_over
@@ -53,6 +54,10 @@ class Linear(Int8Layer):
         if self.bsum:
             self.batch_sum_shape = (self.nout, 1)
         return self
+
+    def products(self, backward: bool = False) -> list[tuple[Any, str]]:
+        """See :meth:`Layer.products`; the same sizes forward and backward."""
+        return [(ProductSizes(self.nout, self.nin, self.nsteps * self.be.bsz, self.be.default_np_dtype), "")]
 
     def takes_over(self, following: Layer) -> bool:
         """Take over a plain rectifier, unless the outputs are summed before it."""

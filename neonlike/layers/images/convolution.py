@@ -86,6 +86,10 @@ class Convolution(Int8Layer, EpilogueLayer):
         """The ``convparams`` derived from the input shape: its sizes, and the number of groups above 1."""
         return image_sizes(self) if self.groups == 1 else {**image_sizes(self), "groups": self.groups}
 
+    def products(self, backward: bool = False) -> list[tuple[Any, str]]:
+        """See :meth:`Layer.products`."""
+        return [(self.nglayer, operation) for operation in (("bprop", "update") if backward else ("fprop",))]
+
     def fprop(self, inputs: Tensor, inference: bool = False, beta: float = 0.0) -> Tensor:
         """outputs = inputs convolved with W + beta · outputs; inference accepts partial batches."""
         inputs, outputs = require_images(self, inputs, inference)

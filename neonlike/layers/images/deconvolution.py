@@ -77,6 +77,10 @@ class Deconvolution(EpilogueLayer):
             self.batch_sum_shape = (g.C, 1)
         return self
 
+    def products(self, backward: bool = False) -> list[tuple[Any, str]]:
+        """See :meth:`Layer.products`: the forward pass is a convolution's data gradient."""
+        return [(self.nglayer, operation) for operation in (("fprop", "update") if backward else ("bprop",))]
+
     def fprop(self, inputs: Tensor, inference: bool = False, beta: float = 0.0) -> Tensor:
         """outputs = inputs transposed-convolved with W + beta · outputs; inference accepts partial batches."""
         inputs, outputs = require_images(self, inputs, inference)

@@ -58,6 +58,7 @@ class BiRNN(SequenceLayer):
     repeatable = True
 
     gate_lists: ClassVar[tuple[str, ...]] = ("h_ff",)
+    directions = 2
     """Per-direction lists that are also layer attributes, with suffixes ``_f`` and ``_b``."""
 
     def __init__(

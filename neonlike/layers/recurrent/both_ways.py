@@ -49,6 +49,10 @@ class BothWays(ParameterLayer):
         self.weight_shape = (2 * (features + self.units + 1), self.ways[0].ngates * self.units)
         return self
 
+    def products(self, backward: bool = False) -> list[tuple[Any, str]]:
+        """See :meth:`Layer.products`: those of one direction, as the other's are the same."""
+        return self.ways[0].products(backward)
+
     def allocate(self, shared_outputs: Tensor | None = None, accumulate_updates: bool = False) -> None:
         """Create the parameters, and buffers for what each direction reads, writes and is given back."""
         super().allocate(shared_outputs, accumulate_updates)

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from neonlike.backends.backend import Tensor
+from neonlike.backends.geometry.products import ProductSizes, UnrollSizes
 from neonlike.checks import shown
 from neonlike.errors import DTypeError, NotDefined, ShapeError
 from neonlike.kernels.run.depends import Dependent
@@ -97,6 +98,7 @@ class SequenceLayer(ParameterLayer):
 
     overwrites_error = True
     ngates: ClassVar[int] = 1
+    directions: ClassVar[int] = 1
     W_input: Any
     dW_input: Any  # noqa: N815  neon's name, as all of these
     W_recur: Any
@@ -157,6 +159,12 @@ class SequenceLayer(ParameterLayer):
         self._configure_sizes()
         self.weight_shape = (sum(self._part_rows().values()), self.ngates * self.nout)
         return self
+
+    def products(self, backward: bool = False) -> list[tuple[Any, str]]:
+        """See :meth:`Layer.products`: that of all inputs, and those of the unroll."""
+        rows, samples, dtype = self.ngates * self.nout, self.be.bsz, self.be.default_np_dtype
+        of_inputs = ProductSizes(self.directions * rows, self.nin, self.nsteps * samples, dtype)
+        return [(of_inputs, ""), (UnrollSizes(rows, self.nout, samples, dtype), "")]
 
     def _configure_sizes(self) -> None:
         """Set the attributes that depend on the input's features and steps."""

@@ -179,6 +179,11 @@ class Unrolled(NamedTuple):
 
 def _pairing(backend: Any, steps: Steps, weight: Any) -> Pairing | None:
     """The pairs of an unroll's weight; None where they would not pay, as for one sample, or none can be made."""
-    if steps.samples == 1 or steps.units < FEWEST_OF_PAIRS or not backend._pairs_of(steps.dtype):
+    if not pairs_pay(steps.units, steps.samples) or not backend._pairs_of(steps.dtype):
         return None
     return pairing_of(weight.asnumpyarray())
+
+
+def pairs_pay(units: int, samples: int) -> bool:
+    """Whether an unroll of such steps gains by rounding its factors to pairs of bfloat16."""
+    return samples > 1 and units >= FEWEST_OF_PAIRS

@@ -61,6 +61,11 @@ class Attention(_Request):
         """See :meth:`Request.planned`."""
         return self._planned(be, (*operands, *results), False)
 
+    @property
+    def products(self) -> tuple[Any, str]:
+        """See :attr:`Request.products`."""
+        return self.geometry, "fprop"
+
     def describe(self) -> str:
         """Name of the backend's method, with sizes."""
         return f"be.fprop_attention, {self.geometry}"
@@ -87,6 +92,11 @@ class AttentionGradient(_Request):
         Q, K, V, _, _, error = operands
         *by_inputs, by_error = differentiated(partial(_formula, self.geometry, position), d, (Q, K, V, error))
         return (*by_inputs, None, None, by_error)
+
+    @property
+    def products(self) -> tuple[Any, str]:
+        """See :attr:`Request.products`."""
+        return self.geometry, "bprop"
 
     def describe(self) -> str:
         """Name of the backend's method, with sizes."""

@@ -64,6 +64,11 @@ class Conv(Request):
         else:
             be.fprop_conv(self.geometry, I=first, F=second, O=results[0], **more)
 
+    @property
+    def products(self) -> tuple[Any, str]:
+        """See :attr:`Request.products`."""
+        return self.geometry, self.kind
+
     def describe(self) -> str:
         """Name of the backend's method, with sizes."""
         return f"be.{self.kind}_conv, {self.geometry.describe()}"

@@ -1,0 +1,52 @@
+"""Precision in which kernels multiply, and by which instruction: asked of the choices that pick the kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from neonlike.backends.cpu.primitives.attention import AttentionKernels
+from neonlike.backends.cpu.primitives.conv.choice import choose_data_plan, choose_update_plan
+from neonlike.backends.cpu.primitives.rnn import pairs_pay
+from neonlike.backends.geometry.attention import AttentionGeometry
+from neonlike.backends.geometry.conv import ConvGeometry
+from neonlike.backends.geometry.products import ProductSizes, UnrollSizes
+from neonlike.backends.primitives.attention.definition import AttentionPass
+from neonlike.kernels.c.pairs import spoken
+from neonlike.kernels.c.products import pairs_of_operands
+from neonlike.kernels.c.simd import vector_bytes
+from neonlike.kernels.codegen.layout import ArrayLayout
+from neonlike.optree.dtypes import F32, compute_dtype
+
+
+class Factors(AttentionKernels):
+    """The answers of ``Backend.factors_of``."""
+
+    def factors_of(self, call: Any, operation: str = "fprop") -> str:
+        """See :meth:`Backend.factors_of`; for convolutions, of the plan that a call would have."""
+        if not isinstance(call, ProductSizes | UnrollSizes | ConvGeometry | AttentionGeometry):
+            return ""
+        pairs = 0 if self.compiler is None else self._form(call, operation)
+        return spoken(pairs, call.dtype, self.compiler)
+
+    def _form(self, call: Any, operation: str) -> int:
+        """The form of pairs that a call multiplies, see ``pairs.h``; 0: none."""
+        if isinstance(call, AttentionGeometry):
+            return self._attention_pairs(AttentionPass(call, (call.N, call.heads), operation != "fprop"))
+        if isinstance(call, ConvGeometry):
+            vector, pairs = vector_bytes(self.compiler), self._pairs_of(call.dtype)
+            itemsize = compute_dtype(call.dtype).itemsize
+            if operation == "update":
+                plan = choose_update_plan(call, vector, itemsize, pairs)
+            else:
+                backward = operation == "bprop"
+                plan = choose_data_plan(call, backward, vector, itemsize, 1, self.enable_winograd, pairs)
+            return int(dict(plan.variant).get("pairs", 0))
+        if isinstance(call, ProductSizes):
+            return self._form_of_product(*call)
+        if call.dtype != F32:  # there is no kernel of a whole unroll: each step is a product
+            return self._form_of_product(call.rows, call.units, call.samples, call.dtype)
+        return self._pairs_of(F32) if pairs_pay(call.units, call.samples) else 0
+
+    def _form_of_product(self, m: int, k: int, n: int, dtype: Any) -> int:
+        a, b, out = (ArrayLayout(shape, dtype) for shape in ((m, k), (k, n), (m, n)))
+        return pairs_of_operands(a, b, out, self.executor.own_engine.pairs, self.compiler)

@@ -1,0 +1,25 @@
+"""Sizes of products that have no geometry of their own, for questions about them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from neonlike.optree.dtypes import DType
+
+
+class ProductSizes(NamedTuple):
+    """A matrix product (m, k) . (k, n)."""
+
+    m: int
+    k: int
+    n: int
+    dtype: DType
+
+
+class UnrollSizes(NamedTuple):
+    """The product of each step of a recurrent layer: recurrent weights (rows, units) by the states of all samples."""
+
+    rows: int
+    units: int
+    samples: int
+    dtype: DType
