@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from tests.planted.table import CPU, KERNELS, C, Mutant
 
-HEADER, CONV, GEMM = C + "pairs.h", CPU + "primitives/conv/pairs.py", KERNELS + "c/gemm.py"
+HEADER, UPDATE = C + "pairs.h", C + "conv/update.c.j2"
+CONV, GEMM = CPU + "primitives/conv/pairs.py", KERNELS + "c/gemm.py"
 
 MUTANTS = tuple(
     Mutant("pairs", name, file, old, new)
@@ -31,6 +32,11 @@ MUTANTS = tuple(
         ("padding counts twice", CONV, "(*g.padding[:2], 0)", "(*g.padding[:2], pad)"),
         ("rows of the data gradient's filters", CONV, "Pairing(each * taps, g.K, g.K, Pairs", "Pairing(each * taps - 1, g.K, g.K, Pairs"),
         ("groups share a pair", CONV, " or (g.groups > 1 and channels // g.groups % 2)", ""),
+        ("pairs wherever there are channels", CONV, "    return products * (inner - half(inner)) // inner >=", "    return True or products >="),
+        ("short lines cost nothing", CONV, " + COST_OF_LINE * lines", ""),
+        ("empty lanes of maps do not count", CONV, "g.flops // 2 // maps * round_up(maps, VECTOR)", "g.flops // 2"),
+        ("a list of tiles serves all areas", UPDATE, "if (memcmp(&list->of, &of, sizeof of) == 0)", "if (list->of.channels > 0)"),
+        ("a list of tiles serves any plane", UPDATE, "rows->plane_count, rows->depth_taps[0], channels", "0, 0, channels"),
         ("images without a partner", CONV, "if g.N % 2 else (1, 1)", "if False else (1, 1)"),
         ("steps of a second factor change places", GEMM, "*reversed(pairings[1].steps)", "*pairings[1].steps"),
         ("plans outlive the precision", CPU + "backend.py", "        self.executor.clear()  # plans and calls", "        self.executor.replay.clear()  # plans and calls"),

@@ -36,6 +36,8 @@ CACHED_SUMS = 512 << 10
 read again, which takes as long as some 100 lanes: then the number of units is halved."""
 LEAST_LANES = 128
 """Minimum number of lanes in areas that are reduced for more units: each unit has separate sums, which are added up."""
+LIST_BYTES = 128
+"""Bytes of the description of a list of tiles, in front of it."""
 UPDATE_TAPS = 144
 """Minimum number of taps per unit: with fewer, packing its errors takes longer than its products."""
 
@@ -99,7 +101,7 @@ def update_plan(g: ConvGeometry, vector_bytes: int, itemsize: int) -> ConvPlan:
         "FILTERS_SIZE": round_up(g.groups * unit_blocks * parts * each * all_maps * block.taps, 64),
         "STRIPS_SIZE": round_up((some * block.strips + 1) * block.strip + tile.lanes, 64),
         "SUMS_SIZE": round_up(block.rows * all_maps * block.lanes, 64),
-        "LIST_SIZE": round_up(ceil_div(tiles * (tile.width * (block.rows + 1) + 6) * 4, itemsize), 64),
+        "LIST_SIZE": round_up(ceil_div(LIST_BYTES + tiles * (tile.width * (block.rows + 1) + 6) * 4, itemsize), 64),
         "ALL_UNITS": areas,
     }
     private = fields["STRIPS_SIZE"] + fields["SUMS_SIZE"] + fields["LIST_SIZE"]
