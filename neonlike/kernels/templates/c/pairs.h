@@ -185,7 +185,8 @@ static inline void nl_pair_apart(float *to, const float *row, int64_t length, in
     }
 }
 
-enum { NL_ROWS, NL_NEIGHBOURS, NL_APART }; /* what pairs are of: each two rows, neighbours in a row, floats apart in it */
+/* What pairs are of: each two rows, neighbours in a row, floats apart in it; each two rows, which the kernel itself pairs. */
+enum { NL_ROWS, NL_NEIGHBOURS, NL_APART, NL_LATER };
 
 /* Rows of floats, `step` apart, whose pairs are made. */
 struct nl_pairing {
@@ -216,12 +217,15 @@ static void nl_pair_units(const void *context, int64_t lo, int64_t hi, int64_t m
     }
 }
 
-enum { NL_PAIRING = 6 }; /* numbers that describe a pairing: rows, length, step, kind, before, apart */
+enum { NL_KIND = 3, NL_PAIRING = 6 }; /* numbers that describe a pairing: rows, length, step, kind, before, apart */
 
-/* Pair an operand in working memory, which goes on behind it; returns where the pairs lie, line after line. */
+/* Pair an operand in working memory, which goes on behind it; returns where the pairs lie, line after line. What the kernel
+ * pairs stays where it is. */
 static inline const float *nl_pair_up(const float *from, const int64_t *how, float **work, int64_t threads)
 {
-    struct nl_pairing p = { from, *work, how[0], how[1], how[2], how[3], how[4], how[5], how[0], how[1] + how[4], 0 };
+    struct nl_pairing p = { from, *work, how[0], how[1], how[2], how[NL_KIND], how[4], how[5], how[0], how[1] + how[4], 0 };
+    if (p.kind == NL_LATER)
+        return from;
     if (p.kind == NL_ROWS)
         p.lines = (p.rows + 1) / 2;
     else if (p.kind == NL_NEIGHBOURS)

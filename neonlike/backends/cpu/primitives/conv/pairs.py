@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from neonlike.backends.cpu.primitives.conv.kind import ConvPlan, Kind
-from neonlike.backends.cpu.primitives.conv.pointwise import pointwise
+from neonlike.backends.cpu.primitives.conv.pointwise import META, pointwise
 from neonlike.backends.geometry.conv import ConvGeometry
 from neonlike.backends.geometry.counts import round_up
 from neonlike.kernels.c.pairs import Pairing, Pairs, half
@@ -39,7 +39,7 @@ def pairs_of_channels(g: ConvGeometry, backward: bool) -> ConvGeometry | None:
     channels = g.K if backward else g.C
     if min(g.C, g.K) // g.groups < FEWEST or (g.groups > 1 and channels // g.groups % 2):
         return None
-    if not _pays(g.flops // 2, channels, g.sizeF + (g.sizeO if backward else g.sizeI)):
+    if not (pointwise(g) or _pays(g.flops // 2, channels, g.sizeF + (g.sizeO if backward else g.sizeI))):
         return None
     return replace(g, K=half(g.K)) if backward else replace(g, C=half(g.C))
 
@@ -99,7 +99,12 @@ def update_pairings(g: ConvGeometry) -> tuple[Pairing, Pairing]:
 
 @lru_cache(maxsize=1024)
 def with_pairs(plan: ConvPlan, form: int, one: Pairing, other: Pairing) -> ConvPlan:
-    """``plan`` of a kernel that makes pairs, of the form ``PAIRS`` of ``pairs.h``, of its two operands first."""
+    """``plan`` of a kernel that makes pairs, of the form ``PAIRS`` of ``pairs.h``, of its two operands first.
+
+    A pointwise convolution pairs a tile's lanes when it reads them, where no other part of the maps reads them, too.
+    """
+    if plan.kind is Kind.POINTWISE and plan.fields[META.index("MAP_PARTS")] == 1:
+        one = one._replace(kind=Pairs.LATER)
     return replace(
         plan,
         fields=(*one, *other, *plan.fields),
