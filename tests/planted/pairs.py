@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from tests.planted.table import CPU, KERNELS, C, Mutant
 
-HEADER, UPDATE, POINTWISE = C + "pairs.h", C + "conv/update.c.j2", C + "conv/pointwise.c.j2"
+HEADER, POINTWISE = C + "pairs.h", C + "conv/pointwise.c.j2"
 CONV, GEMM = CPU + "primitives/conv/pairs.py", KERNELS + "c/gemm.py"
 
 MUTANTS = tuple(
@@ -35,8 +35,6 @@ MUTANTS = tuple(
         ("pairs wherever there are channels", CONV, "    return products * (inner - half(inner)) // inner >=", "    return True or products >="),
         ("short lines cost nothing", CONV, " + COST_OF_LINE * lines", ""),
         ("empty lanes of maps do not count", CONV, "g.flops // 2 // maps * round_up(maps, VECTOR)", "g.flops // 2"),
-        ("a list of tiles serves all areas", UPDATE, "if (memcmp(&list->of, &of, sizeof of) == 0)", "if (list->of.channels > 0)"),
-        ("a list of tiles serves any plane", UPDATE, "rows->plane_count, rows->depth_taps[0], channels", "0, 0, channels"),
         ("a pointwise kernel pairs an odd channel with what follows it", POINTWISE, "if (2 * i + 1 < rows)", "if (rows)"),
         ("a pointwise kernel pairs the first group's lanes only", POINTWISE, "(a->group * channels + c) * ROWS(m) * step + lane", "c * ROWS(m) * step + lane"),
         ("images without a partner", CONV, "if g.N % 2 else (1, 1)", "if False else (1, 1)"),

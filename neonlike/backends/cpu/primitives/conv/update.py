@@ -1,6 +1,7 @@
 """Division of a convolution's weight gradient into units of work: the meta array of ``conv/update.c.j2``.
 
-Fields and terms are those of ``conv/plan.py``, with the single phase of a forward convolution.
+Fields and terms are those of ``conv/plan.py``, with the single phase of a forward convolution. Strips of a single image
+have all columns, also those that a stride passes over: taps are broadcast, so that positions may be any distance apart.
 """
 
 from __future__ import annotations
@@ -86,7 +87,9 @@ def update_plan(g: ConvGeometry, vector_bytes: int, itemsize: int) -> ConvPlan:
         block = block_phase(phase, images, area, tile, itemsize)
         areas = block.units(1, ceil_div(g.N, images))
     parts = min(areas, ceil_div(units, g.groups * unit_blocks))
-    some = min(each, round_up(even(each, max(1, UPDATE_STRIPS // (block.strips * block.strip * itemsize))), tile.width))
+    step = g.strides[2] if g.N == 1 and not pointwise(g) else 1
+    strip = block.whole_strip if step > 1 else block.strip
+    some = min(each, round_up(even(each, max(1, UPDATE_STRIPS // (block.strips * strip * itemsize))), tile.width))
     records, tails = phase_records([block], [areas])
     tiles = some * block.taps // tile.width + 1
     direct = pointwise(g) and images == g.N and some * g.DHW[2] * g.N < 1 << 31
@@ -99,10 +102,11 @@ def update_plan(g: ConvGeometry, vector_bytes: int, itemsize: int) -> ConvPlan:
         "UNIT_BLOCKS": unit_blocks,
         "UNIT_PARTS": parts,
         "FILTERS_SIZE": round_up(g.groups * unit_blocks * parts * each * all_maps * block.taps, 64),
-        "STRIPS_SIZE": round_up((some * block.strips + 1) * block.strip + tile.lanes, 64),
+        "STRIPS_SIZE": round_up((some * block.strips + 1) * strip + tile.lanes, 64),
         "SUMS_SIZE": round_up(block.rows * all_maps * block.lanes, 64),
         "LIST_SIZE": round_up(ceil_div(LIST_BYTES + tiles * (tile.width * (block.rows + 1) + 6) * 4, itemsize), 64),
         "ALL_UNITS": areas,
     }
     private = fields["STRIPS_SIZE"] + fields["SUMS_SIZE"] + fields["LIST_SIZE"]
-    return ConvPlan(Kind.DIRECT, tile, flatten(fields, records, tails), 0, fields["FILTERS_SIZE"], private)
+    variant = (("step", step),)  # elements between lanes
+    return ConvPlan(Kind.DIRECT, tile, flatten(fields, records, tails), 0, fields["FILTERS_SIZE"], private, variant)
