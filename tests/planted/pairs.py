@@ -35,7 +35,7 @@ MUTANTS = tuple(
         ("pairs wherever there are channels", CONV, "    return products * (inner - half(inner)) // inner >=", "    return True or products >="),
         ("short lines cost nothing", CONV, " + COST_OF_LINE * lines", ""),
         ("empty lanes of maps do not count", CONV, "g.flops // 2 // maps * round_up(maps, VECTOR)", "g.flops // 2"),
-        ("a pointwise kernel pairs an odd channel with what follows it", POINTWISE, "if (2 * i + 1 < rows)", "if (rows)"),
+        ("a pointwise kernel pairs each row with itself", POINTWISE, "other = nl_take(x + step + j,", "other = nl_take(x + j,"),
         ("a pointwise kernel pairs the first group's lanes only", POINTWISE, "(a->group * channels + c) * ROWS(m) * step + lane", "c * ROWS(m) * step + lane"),
         ("images without a partner", CONV, "if g.N % 2 else (1, 1)", "if False else (1, 1)"),
         ("steps of a second factor change places", GEMM, "*reversed(pairings[1].steps)", "*pairings[1].steps"),
