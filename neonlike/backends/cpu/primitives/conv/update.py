@@ -12,6 +12,7 @@ from functools import lru_cache
 
 from neonlike.backends.cpu.primitives.conv.kind import ConvPlan, Kind, Tile
 from neonlike.backends.cpu.primitives.conv.plan import (
+    Blocks,
     Phase,
     block_phase,
     flatten,
@@ -65,6 +66,14 @@ def _flattened(g: ConvGeometry) -> ConvGeometry:
     return replace(g, DHW=row, MPQ=row)
 
 
+def _strips(g: ConvGeometry, block: Blocks, channels: int, itemsize: int) -> tuple[int, int, int]:
+    """Elements between lanes, elements of a strip, and channels of a block, whose strips stay in the L2 cache."""
+    step = g.strides[2] if g.N == 1 and not pointwise(g) else 1
+    strip = block.whole_strip if step > 1 else block.strip
+    fitting = max(1, UPDATE_STRIPS // (block.strips * strip * itemsize))
+    return step, strip, min(channels, round_up(even(channels, fitting), block.tile.width))
+
+
 @lru_cache(maxsize=512)
 def update_plan(g: ConvGeometry, vector_bytes: int, itemsize: int) -> ConvPlan:
     """Plan of the weight gradient; neither it nor results depend on the number of threads."""
@@ -83,13 +92,10 @@ def update_plan(g: ConvGeometry, vector_bytes: int, itemsize: int) -> ConvPlan:
     units = UPDATE_UNITS if each * row_bytes <= CACHED_SUMS else UNCACHED_UNITS
     few = ceil_div(units, g.groups * areas * unit_blocks)
     if few > 1:
-        area = max(LEAST_LANES, block.rows * block.lanes // few)
-        block = block_phase(phase, images, area, tile, itemsize)
+        block = block_phase(phase, images, max(LEAST_LANES, block.rows * block.lanes // few), tile, itemsize)
         areas = block.units(1, ceil_div(g.N, images))
     parts = min(areas, ceil_div(units, g.groups * unit_blocks))
-    step = g.strides[2] if g.N == 1 and not pointwise(g) else 1
-    strip = block.whole_strip if step > 1 else block.strip
-    some = min(each, round_up(even(each, max(1, UPDATE_STRIPS // (block.strips * strip * itemsize))), tile.width))
+    step, strip, some = _strips(g, block, each, itemsize)
     records, tails = phase_records([block], [areas])
     tiles = some * block.taps // tile.width + 1
     direct = pointwise(g) and images == g.N and some * g.DHW[2] * g.N < 1 << 31
@@ -108,5 +114,5 @@ def update_plan(g: ConvGeometry, vector_bytes: int, itemsize: int) -> ConvPlan:
         "ALL_UNITS": areas,
     }
     private = fields["STRIPS_SIZE"] + fields["SUMS_SIZE"] + fields["LIST_SIZE"]
-    variant = (("step", step),)  # elements between lanes
-    return ConvPlan(Kind.DIRECT, tile, flatten(fields, records, tails), 0, fields["FILTERS_SIZE"], private, variant)
+    meta, shared = flatten(fields, records, tails), fields["FILTERS_SIZE"]
+    return ConvPlan(Kind.DIRECT, tile, meta, 0, shared, private, (("step", step),))
