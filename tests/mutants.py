@@ -49,6 +49,7 @@ from tests.planted import (
     data,
     described,
     far_from_zero,
+    int8,
     layers,
     lazy,
     lrn,
@@ -77,7 +78,7 @@ MUTANTS = tuple(
         roi, lrn, batchnorm, pool, rnn, recurrent, rest, lazy, layers, conv, containers, training, data, described,
         cuda_base, cuda_rest, cuda_dispatch, cuda_engine, cuda_folds, cuda_rnn, cuda_conv, cuda_images, blueprints,
         repeating, attention, autograd, replays, basics, short_rows, contraction, ranks, pairs,
-        far_from_zero, unsigned, nccl, scaling, winograd_pairs,
+        far_from_zero, unsigned, nccl, scaling, winograd_pairs, int8,
     )
     for row in table.MUTANTS
 )
@@ -171,6 +172,8 @@ TESTS = {
         "blueprints": "layers/blueprint: blueprints errors networks recurrent",
         "containers": "layers/container: tree merge merge_streams sequential",
         "short_rows": "kernels/c: short_rows",
+        "int8": "kernels/c: quads backends/primitives/int8: products matrices",
+        "quantize": "layers/core: int8 models: quantize",
         "pairs": "kernels/c: pairs backends/primitives/conv: pairs",
         "contraction": "optree: contraction",
         "kinds": "fuzz: fuzz_kinds optree: narrow_stores",

@@ -21,6 +21,7 @@ from neonlike.backends.machine.timing import TimingFamily
 from neonlike.backends.primitives.attention.lazy import LazyAttentionFamily
 from neonlike.backends.primitives.batchnorm.family import BatchNormFamily
 from neonlike.backends.primitives.conv.family import ConvFamily
+from neonlike.backends.primitives.int8.family import Int8Family
 from neonlike.backends.primitives.lazy.family import LazyFamily
 from neonlike.backends.primitives.linalg import LinalgFamily
 from neonlike.backends.primitives.lookup import LookupFamily
@@ -40,8 +41,8 @@ class Expressions(
     """Builders of expressions: the rows of the op table, rearranging, random numbers, activations of layers."""
 
 
-class Products(LinalgFamily, LookupFamily):
-    """Matrix products, and the lookup tables that replace products with one-hot matrices."""
+class Products(Int8Family, LinalgFamily, LookupFamily):
+    """Matrix products, those of quantized layers, and the lookup tables that replace products with one-hot matrices."""
 
 
 class Images(ConvFamily, PoolFamily, LrnFamily, BatchNormFamily, DetectionFamily):

@@ -15,7 +15,7 @@ from neonlike.data.sharing import require_shares
 from neonlike.errors import ArgumentError, OtherBackend
 from neonlike.layers.container import LayerContainer, Sequential
 from neonlike.layers.core.cost import GeneralizedCost
-from neonlike.models import arguments, divergence, evaluation, saving, timing, together
+from neonlike.models import arguments, divergence, evaluation, quantize, saving, timing, together
 from neonlike.models.arguments import DATASET_EXAMPLE, NoCallbacks, as_list, check_input_shape, require
 from neonlike.models.explain import explain
 from neonlike.models.progress import Progress, check_epochs, warn_if_done
@@ -258,6 +258,7 @@ class Model(Saved):
         if isinstance(owner, Model) and owner is not self:
             raise ArgumentError("fit: callbacks were made with another model; make them with this: Callbacks(model)")
         require_shares(dataset)
+        quantize.check_trains(self)
         check_epochs(self, num_epochs, is_read=bool(getattr(callbacks, "model_file", None)))
 
     def _epochs(self, num_epochs: int, dataset: Any, callbacks: Any) -> None:
@@ -385,6 +386,32 @@ class Model(Saved):
 
     def set_counters(self, saved: dict[str, int]) -> None:
         """Go on counting from what :meth:`counters` of a saved training was."""
+
+    # -- inference in int8 ---------------------------------------------------------------------------------
+
+    def quantize(self, calibration: Any) -> None:
+        """Let layers multiply in int8 in inference, which is faster: Affine, Convolution, Recurrent, LSTM and GRU.
+
+        A recurrent layer multiplies its inputs so, not its states; see docs/precision.md.
+
+        The weights stay as they are, so that :meth:`dequantize` leads back. Files keep that the model is quantized.
+
+        Parameters
+        ----------
+        calibration : iterator or ndarray
+            Typical inputs, a batch or more; as a data iterator, or ``(samples, features)``. A forward pass on them
+            finds the largest magnitude of each layer's inputs, to which later ones are clipped.
+
+        Raises
+        ------
+        ArgumentError
+            On a GPU, of another dtype than float32, without such layers, or if inputs of a layer are not finite.
+        """
+        quantize.quantize(self, calibration)
+
+    def dequantize(self) -> None:
+        """Let all layers multiply in float32 again, with the weights they had; then the model can be trained."""
+        quantize.dequantize(self)
 
     # -- evaluation ----------------------------------------------------------------------------------------
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from tests.planted.table import CPU, KERNELS, C, Mutant
 
-HEADER, POINTWISE = C + "pairs.h", C + "conv/pointwise.c.j2"
-CONV, GEMM = CPU + "primitives/conv/pairs.py", KERNELS + "c/gemm.py"
+HEADER, CONV, PAIRS = C + "pairs.h", CPU + "primitives/conv/pairs.py", KERNELS + "c/pairs.py"
+PACKING, PRODUCT, POINTWISE = C + "gemm_pack_pairs.j2", C + "gemm_packed.c.j2", C + "conv/pointwise.c.j2"
 
 MUTANTS = tuple(
     Mutant("pairs", name, file, old, new)
@@ -23,7 +23,7 @@ MUTANTS = tuple(
         ("an odd row is paired with what follows it", HEADER, "2 * line + 1 < p->rows ? from", "2 * line < p->rows ? from"),
         ("an odd number is paired with what follows it", HEADER, "floats < 2 * count ? floats : 2 * count", "2 * count"),
         ("units of a line begin one late", HEADER, "(unit - line * p->units) * NL_PAIRS_OF_UNIT;", "(unit - line * p->units) * (NL_PAIRS_OF_UNIT + 1);"),
-        ("the second operand overwrites the first", HEADER, "    *work += (p.lines * p.words + 1023) / 1024 * 1024;", "    *work += p.lines;"),
+        ("the second operand overwrites the first", HEADER, "    *work += (p.lines * p.words + 1023) / 1024 * 1024;", "    *work += p.lines * p.words / 2048 * 1024;"),
         ("a row's pairs begin without its padding", HEADER, "one = first + i - before,", "one = first + i,"),
         ("the second of a pair beyond its row", HEADER, "-other, length - other)", "-other, length - one)"),
         ("the end of a row left out", HEADER, "count - NL_PAIRED)), (count + 1) / 2);", "count - NL_PAIRED)), count / 2);"),
@@ -38,7 +38,16 @@ MUTANTS = tuple(
         ("a pointwise kernel pairs each row with itself", POINTWISE, "other = nl_take(x + step + j,", "other = nl_take(x + j,"),
         ("a pointwise kernel pairs the first group's lanes only", POINTWISE, "(a->group * channels + c) * ROWS(m) * step + lane", "c * ROWS(m) * step + lane"),
         ("images without a partner", CONV, "if g.N % 2 else (1, 1)", "if False else (1, 1)"),
-        ("steps of a second factor change places", GEMM, "*reversed(pairings[1].steps)", "*pairings[1].steps"),
+        ("steps of a second factor change places", PAIRS, "*reversed(other.steps_of_numbers)", "*other.steps_of_numbers"),
+        ("steps of stored factors counted in floats", PAIRS, "(step // x.itemsize for step in x.strides)", "(step // 4 for step in x.strides)"),
+        ("an odd row of B is paired with what follows it", PACKING, "2 * k + 1 < numbers ? first + b.row : 0", "first + b.row"),
+        ("a panel's last line reaches into the next panel", PACKING, "second && (lines - k) * TILE_ROWS >= NL_PAIRED", "second != 0"),
+        ("numbers behind the last block are paired", PRODUCT, "g->numbers = smaller(depth * OF_WORD, numbers - first * OF_WORD);", "g->numbers = depth * OF_WORD;"),
+        ("blocks begin at half their depth", PRODUCT, "g.b.at = b + first * OF_WORD * g.b.row", "g.b.at = b + first * g.b.row"),
+        ("subnormal numbers that are stored stay", HEADER, "    x &= ~(lower & 0x7fffu) & ~(upper & 0x7fff0000u);", "    (void)lower, (void)upper;"),
+        ("a stored odd number is paired with what follows it", HEADER, "memcpy(&rest, from + i, (size_t)(count - i) * 2);", "memcpy(&rest, from + i, (size_t)(count - i + 1) * 2);"),
+        ("the second line of stored numbers left out", HEADER, "(second ? (uint32_t)second[i] << 16 : 0u)", "0u"),
+        ("stored factors are converted", KERNELS + "c/gemm.py", "    if not (rounded and are_stored(a, b)):", "    if True:"),
         ("plans outlive the precision", CPU + "backend.py", "        self.executor.clear()  # plans and calls", "        self.executor.replay.clear()  # plans and calls"),
     )
 )  # fmt: skip

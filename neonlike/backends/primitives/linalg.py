@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -47,6 +47,9 @@ class Product(NamedTuple):
 class LinalgFamily(Family):
     """``dot`` in expressions; ``compound_dot``, ``batched_dot`` and transposes immediately."""
 
+    multiplies_int8: ClassVar[bool] = False
+    """Whether ``compound_dot`` multiplies int8 into int32 or float32, and layers may be quantized."""
+
     def dot(self, a: Any, b: Any, out: Any = None) -> Any:
         """Matrix product (m, k) x (k, n) -> (m, n); lazy without ``out``."""
         return self._finish(dot(a, b, self), out)
@@ -74,7 +77,8 @@ class LinalgFamily(Family):
         ----------
         A, B, C : tensors (m, k), (k, n), (m, n)
             One dtype; transposed and strided views, too. C may share memory with A and B. With beta 0 the old C is not
-            read.
+            read. On the CPU A and B may also be int8 with C of int32 or float32: sums are exact, and end in C modulo
+            2^32 (below k = 131,072 they always fit in int32) or rounded once.
         bsum : tensor (m, 1), optional
             Receives the row sums of the final C.
         repeat : int
@@ -93,7 +97,7 @@ class LinalgFamily(Family):
         """
         request = Product(float(alpha), float(beta), bool(relu))
         operands = Operands((A, B, C), alone=bsum is None and not relu)
-        self._check_product("compound_dot", A, B, C, bsum)
+        self._check_product("compound_dot", A, B, C, bsum, self.multiplies_int8)
         run = partial(self._compound_dot, request, A, B, C, bsum)
         rate = self._run_product("compound_dot", run, (A, B, C), request, 1, bsum, repeat, operands)
         return C if repeat <= 1 else rate
@@ -238,16 +242,17 @@ class LinalgFamily(Family):
 
     # Checks
 
-    def _check_operands(self, name: str, A: Any, B: Any, C: Any) -> None:
+    def _check_operands(self, name: str, A: Any, B: Any, C: Any, with_int8: bool = False) -> None:
         require_tensors(self, name, A=A, B=B, C=C)
-        if not A.dtype == B.dtype == C.dtype:
+        if not A.dtype == B.dtype == C.dtype and not (with_int8 and sums_int8(A, B, C)):
             listed = ", ".join(t.dtype.name for t in (A, B, C))
-            raise DTypeError(f"{name}: A, B and C must have one dtype, got {listed}")
+            other = ", or A and B int8 and C int32 or float32" if with_int8 else ""
+            raise DTypeError(f"{name}: A, B and C must have one dtype{other}; got {listed}")
         if not C.writeable:
             C.check_writeable(name)
 
-    def _check_product(self, name: str, A: Any, B: Any, C: Any, bsum: Any) -> None:
-        self._check_operands(name, A, B, C)
+    def _check_product(self, name: str, A: Any, B: Any, C: Any, bsum: Any, with_int8: bool = False) -> None:
+        self._check_operands(name, A, B, C, with_int8)
         matrices = A.ndim == B.ndim == C.ndim == 2
         if not matrices or A.shape[1] != B.shape[0] or C.shape != (A.shape[0], B.shape[1]):
             raise ShapeError(f"{name}: {A.shape} x {B.shape} does not give C's {C.shape}; expected (m, k) x (k, n)")
@@ -284,6 +289,11 @@ class LinalgFamily(Family):
         shapes: list[Shape] = [t.shape for t in tensors]
         flops = 2 * count * math.prod(C.shape[-2:]) * A.shape[-1]
         return self._run_primitive(name, run, (C, bsum), shapes, nbytes, flops, "product", repeat)
+
+
+def sums_int8(A: Any, B: Any, C: Any) -> bool:
+    """Whether a product is one of int8 whose sums are kept."""
+    return bool(A.dtype == B.dtype == np.int8 and C.dtype in (np.int32, np.float32))
 
 
 def _is_dense(tensor: Any) -> bool:

@@ -14,7 +14,6 @@ import math
 import struct
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ import numpy.typing as npt
 from neonlike.kernels.c.convert import as_dtype
 from neonlike.kernels.c.gemm_blas import FEWEST_OF_VECTOR, BlasLaunch, find_blas_launch
 from neonlike.kernels.c.numpy_blas import half_vectors, whole_vectors
-from neonlike.kernels.c.pairs import Pairing, context_of, factor_pairings, form_of, half
+from neonlike.kernels.c.pairs import context_of, factor_steps, form_of, half
 from neonlike.kernels.c.routine import POINTER, REAL, REAL_TYPES, TILE, Routine, address, threads_for
 from neonlike.kernels.c.toolchain import Compiler, find_compiler
 from neonlike.kernels.run import forks
@@ -31,15 +30,17 @@ from neonlike.kernels.run.calls import packed
 from neonlike.kernels.run.program import Program, words_of
 from neonlike.kernels.run.workspace import held_workspace
 from neonlike.optree import npfuncs
+from neonlike.optree.dtypes import BFLOAT16
 
 GEMM = Routine(
     "c/gemm_packed.c.j2",
     (*(POINTER,) * 4, REAL, REAL, POINTER),
     "matrix product",
-    TILE,
+    ("pair_panels.h", *TILE),
 )
-DEPTH, LANES, TILE_ROWS, TILE_COLUMNS = 512, 16, 12, 32
-"""Upper bounds of the kernel's block sizes (k, lanes, rows and columns of a register tile): they size its workspace."""
+DEPTH, LANES, TILE_ROWS, PACKED_BY_THREAD = 512, 16, 12, 48
+"""Upper bounds of the kernel's block sizes (k, lanes, rows of a register tile, rows or columns that a thread packs at
+once): they size its workspace."""
 SHARED_BYTES = 1 << 19
 """Size of the packed panel of B (or A) that all threads share."""
 PARALLEL_PRODUCTS = 1 << 19
@@ -110,13 +111,15 @@ def multiply(
         return False
     if np.may_share_memory(a, c) or np.may_share_memory(b, c):
         return False
-    kinds = {a.dtype.name, b.dtype.name}
-    pairs = form_of(kinds, pairs, compiler or find_compiler()) if c.dtype == np.float32 else 0
-    a, b = as_dtype(a, c.dtype), as_dtype(b, c.dtype)
+    compiler = compiler or find_compiler()
+    one, other, into = (x if x.ndim == 2 else x[0] for x in (a, b, c))
+    rounded = pairs_of(one, other, into, pairs, compiler)
+    if not (rounded and are_stored(a, b)):
+        a, b = as_dtype(a, c.dtype), as_dtype(b, c.dtype)
     left, right = (x if x.ndim == c.ndim else np.broadcast_to(x, (len(c), *x.shape)) for x in (a, b))
     products = [(left, right, c)] if c.ndim == 2 else list(zip(left, right, c))
     first, second, into = products[0]
-    launch = best_launch(first, second, into, compiler, pairs)
+    launch = best_launch(first, second, into, compiler, rounded)
     if launch is None or (isinstance(launch, BlasLaunch) and c.dtype.type(alpha) == 0):
         return False  # with alpha 0 BLAS libraries skip the product, and with it nan and inf in its factors
     for one, other, result in products:
@@ -170,19 +173,34 @@ def best_launch(
 
     ``pairs``: as of :func:`find_launch`; float32 factors of products from FEWEST_OF_PAIRS on are rounded.
     """
-    if (rounded := pairs_of(a, b, c, pairs)) and (found := find_launch(a, b, c, compiler, rounded)):
+    if (rounded := pairs_of(a, b, c, pairs, compiler)) and (found := find_launch(a, b, c, compiler, rounded)):
         return found
     if pays(a.shape[0], a.shape[1], b.shape[1], compiler):
         return find_launch(a, b, c, compiler)
     return find_blas_launch(a, b, c, compiler)
 
 
-def pairs_of(a: Array, b: Array, c: Array, pairs: int) -> int:
-    """The form of pairs that factors of float32 are rounded to; 0 where float32 is faster, or they cannot be."""
+def pairs_of(a: Array, b: Array, c: Array, pairs: int, compiler: Compiler | None = None) -> int:
+    """The form of pairs that factors are multiplied in; 0 where float32 is faster, or they cannot be.
+
+    ``pairs``: the form for factors of float32, see :func:`form_of`.
+    """
     m, k, n = *a.shape, b.shape[1]
+    pairs = form_of({a.dtype.name, b.dtype.name}, pairs, compiler or find_compiler())
     if not pairs or c.dtype != np.float32 or m * k * n < FEWEST_OF_PAIRS or min(m, k, n) < NARROWEST_OF_PAIRS:
         return 0
-    return pairs if factor_pairings(a, b) else 0
+    return pairs if factor_steps(a, b) else 0
+
+
+def are_stored(a: Array, b: Array) -> bool:
+    """Whether both factors are stored in bfloat16, which kernels of pairs read as they are."""
+    return a.dtype.name == b.dtype.name == BFLOAT16
+
+
+def context(a: Array, c: Array, pairs: int) -> dict[str, Any]:
+    """Context of the kernel's template, for a product of ``a`` in ``pairs``, which :func:`pairs_of` returned."""
+    stored = {"stored": BFLOAT16} if a.dtype != c.dtype else {}
+    return {"real": REAL_TYPES[c.dtype], **context_of(pairs), **stored}
 
 
 def depth_of_parts(sizes: Sequence[int], itemsize: int) -> int:
@@ -214,21 +232,21 @@ class GemmLaunch:
         threads: int,
         swapped: bool,
         itemsize: int,
-        pairings: Sequence[Pairing] = (),
+        numbers: int,
     ) -> None:
         m, k, n = sizes[-3:]
         by_rows = m >= n or m * DEPTH * itemsize > SHARED_BYTES
         columns = min(n, SHARED_BYTES // (DEPTH * itemsize)) + LANES
         depth = depth_of_parts(sizes, itemsize)
         self.function, self.swapped = function, swapped
-        fields = [(*chain.from_iterable(pairings), *sizes, by_rows, count, depth) for count in (threads, 1)]
+        fields = [(*sizes, by_rows, count, depth, numbers) for count in (threads, 1)]
         self.meta, self.serial = ((ctypes.c_int64 * len(numbers))(*numbers) for numbers in fields)
         if depth:
             parts = math.ceil(k / depth)
-            elements = parts * m * (n + LANES) + min(threads, parts) * DEPTH * (TILE_COLUMNS + columns)
+            elements = parts * m * (n + LANES) + min(threads, parts) * DEPTH * (PACKED_BY_THREAD + columns)
         else:
-            elements = DEPTH * ((columns if by_rows else m + TILE_ROWS) + threads * TILE_COLUMNS)
-        self.bytes = (elements + sum(pairing.words for pairing in pairings)) * itemsize
+            elements = DEPTH * ((columns if by_rows else m + TILE_ROWS) + threads * PACKED_BY_THREAD)
+        self.bytes = elements * itemsize
 
     def __call__(self, a: Any, b: Any, c: Any, alpha: float = 1.0, beta: float = 0.0) -> None:
         """Multiply the matrices at these addresses."""
@@ -248,10 +266,13 @@ class GemmLaunch:
 def find_launch(a: Array, b: Array, c: Array, compiler: Compiler | None = None, pairs: int = 0) -> GemmLaunch | None:
     """Our kernel for arrays of these layouts, see :func:`gemm`; None if there is none.
 
-    ``pairs``: factors of float32 are rounded to bfloat16 in this form, see ``pairs.h``; 0: they are not.
+    ``pairs``: factors of float32 are rounded to bfloat16 in this form, see ``pairs.h``, and those of bfloat16 are
+    multiplied in it into float32; 0: they are not.
     """
-    real, size = REAL_TYPES.get(c.dtype), c.itemsize
-    if real is None or a.dtype != c.dtype or b.dtype != c.dtype or not (a.size and b.size):
+    size, given = c.itemsize, a.itemsize
+    if c.dtype not in REAL_TYPES or a.dtype != b.dtype or not (a.size and b.size):
+        return None
+    if a.dtype != c.dtype and not (pairs and c.dtype == np.float32 and are_stored(a, b)):
         return None
     swapped = c.strides[1] != size and c.strides[0] == size
     if swapped:
@@ -259,15 +280,17 @@ def find_launch(a: Array, b: Array, c: Array, compiler: Compiler | None = None, 
     (m, k), n = a.shape, b.shape[1]
     if c.strides[1] != size and n != 1:
         return None
-    pairings = factor_pairings(a, b) if pairs and real == "float" else ()
-    function = GEMM.variant(compiler or find_compiler(), real=real, **context_of(pairs if pairings else 0))
+    steps = factor_steps(a, b) if pairs and c.dtype == np.float32 else ()
+    pairs = pairs if steps else 0
+    if a.dtype != c.dtype and not pairs:
+        return None
+    function = GEMM.variant(compiler or find_compiler(), **context(a, c, pairs))
     if function is None:
         return None
     threads = threads_for(m * k * n, PARALLEL_PRODUCTS)
-    steps = [step // size for step in (*a.strides, *b.strides)]
-    if pairings:
-        k, steps = half(k), [*pairings[0].steps, *reversed(pairings[1].steps)]
-    return GemmLaunch(function, (*steps, c.strides[0] // size, m, k, n), threads, swapped, size, pairings)
+    steps = steps or tuple(step // given for step in (*a.strides, *b.strides))
+    sizes = (*steps, c.strides[0] // size, m, half(k) if pairs else k, n)
+    return GemmLaunch(function, sizes, threads, swapped, size, k)
 
 
 def square_of_pairs(pairs: int, size: int) -> Callable[[], Any]:

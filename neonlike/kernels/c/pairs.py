@@ -14,7 +14,6 @@ from neonlike.kernels.c.toolchain import Compiler
 from neonlike.optree.dtypes import BFLOAT16
 from neonlike.optree.npfuncs import Array
 
-FLOAT_BYTES = 4
 PIECE = 1024
 """Words of which an operand's working memory is a multiple, see ``nl_pair_up``."""
 
@@ -67,6 +66,11 @@ class Pairing(NamedTuple):
         return -(-lines * self.line // PIECE) * PIECE
 
     @property
+    def steps_of_numbers(self) -> tuple[int, int]:
+        """Numbers between those that follow each other along the outer and the inner dimension of a matrix."""
+        return (1, self.step) if self.kind is Pairs.ROWS else (self.step, 1)
+
+    @property
     def steps(self) -> tuple[int, int]:
         """Words between pairs along the outer and the inner dimension of a matrix."""
         return (1, self.line) if self.kind is Pairs.ROWS else (self.line, 1)
@@ -87,15 +91,19 @@ def context_of(pairs: int) -> dict[str, int]:
     return {"pairs": pairs} if pairs else {}
 
 
-def factor_pairings(a: Array, b: Array) -> tuple[Pairing, ...]:
-    """The pairs of factors (m, k) and (k, n) along k; none if a factor has neither contiguous rows nor columns."""
+def factor_steps(a: Array, b: Array) -> tuple[int, ...]:
+    """Numbers between elements of factors (m, k) and (k, n), by row and by column of each, to make pairs along k.
+
+    Of each factor one step is 1, also where it has one row or column; none are returned if a factor has neither
+    contiguous rows nor columns.
+    """
     one, other = pairing_of(a), pairing_of(b.T)
-    return () if one is None or other is None else (one, other)
+    return () if one is None or other is None else (*one.steps_of_numbers, *reversed(other.steps_of_numbers))
 
 
 def pairing_of(x: Array) -> Pairing | None:
     """The pairs of a factor (outer, inner) along its inner dimension; None if neither dimension is contiguous."""
-    (outer, inner), (across, along) = x.shape, (step // FLOAT_BYTES for step in x.strides)
+    (outer, inner), (across, along) = x.shape, (step // x.itemsize for step in x.strides)
     if along == 1 or inner == 1:
         return Pairing(outer, inner, across, Pairs.NEIGHBOURS)
     return Pairing(inner, outer, along, Pairs.ROWS) if across == 1 or outer == 1 else None

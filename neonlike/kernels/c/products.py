@@ -36,8 +36,8 @@ class DotStage(NumpyCallStage):
         """Our kernel where it pays, or what calls NumPy's library, block by block; none where only NumPy has one."""
         self._allocate(layouts)
         a, b, out = self._operands(layouts)
-        if pairs := gemm.pairs_of(a, b, out, self.pairs):
-            return [gemm.GEMM.source(real=REAL_TYPES[out.dtype], pairs=pairs)]
+        if (pairs := gemm.pairs_of(a, b, out, self.pairs, self.compiler)) and a.dtype == b.dtype:
+            return [gemm.GEMM.source(**gemm.context(a, out, pairs))]
         if gemm.pays(a.shape[0], a.shape[1], b.shape[1], self.compiler):
             real = REAL_TYPES.get(out.dtype)
             return [] if real is None else [gemm.GEMM.source(real=real)]

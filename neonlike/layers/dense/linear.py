@@ -9,14 +9,14 @@ from neonlike.errors import ArgumentError
 from neonlike.layers.core.base import Layer, interpret_in_shape, require_input, require_size
 from neonlike.layers.core.chain import taken_over
 from neonlike.layers.core.epilogue import rectifier
-from neonlike.layers.core.parameter import ParameterLayer
+from neonlike.layers.core.int8 import Int8Layer
 from neonlike.layers.core.parts import transposed
 from neonlike.layers.dense.compound import CompoundLayer
 
 __public_module__ = "neonlike.layers.layer"
 
 
-class Linear(ParameterLayer):
+class Linear(Int8Layer):
     """Matrix product: outputs = W · inputs, for each sample and time step.
 
     Parameters
@@ -29,7 +29,7 @@ class Linear(ParameterLayer):
         Also sum the outputs over the batch into ``batch_sum``, for a following batch normalization.
     """
 
-    repeatable = True
+    repeatable = takes_int8 = True
 
     def __init__(
         self, nout: int, init: Any, bsum: bool = False, name: str | None = None, parallelism: str = "Disabled"
@@ -65,9 +65,12 @@ class Linear(ParameterLayer):
         self.inputs = inputs
         used = self._used(outputs)
         relu = bool(taken_over(self)) and used is outputs
-        self.be.compound_dot(
-            A=self.W, B=self._used(inputs), C=used, beta=beta, relu=relu, bsum=self.asked_sums(inference)
-        )
+        if self.int8_step is not None:
+            self.multiply_int8(self._used(inputs), used, inference, beta, relu=relu)
+        else:
+            self.be.compound_dot(
+                A=self.W, B=self._used(inputs), C=used, beta=beta, relu=relu, bsum=self.asked_sums(inference)
+            )
         if relu:
             self.finished = outputs
         return outputs

@@ -9,6 +9,7 @@ from neonlike.backends.backend import Tensor
 from neonlike.errors import ArgumentError
 from neonlike.layers.core.base import Layer
 from neonlike.layers.core.epilogue import EpilogueLayer
+from neonlike.layers.core.int8 import Int8Layer
 from neonlike.layers.core.oldformats import join_bias
 from neonlike.layers.core.parts import apart, reshaped
 from neonlike.layers.dense.compound import CompoundLayer
@@ -18,7 +19,7 @@ from neonlike.nervanaobject import Description
 __public_module__ = "neonlike.layers.layer"
 
 
-class Convolution(EpilogueLayer):
+class Convolution(Int8Layer, EpilogueLayer):
     """Convolution of images (C, H, W) or volumes (C, D, H, W); filters are not flipped.
 
     Parameters
@@ -43,7 +44,7 @@ class Convolution(EpilogueLayer):
         The geometry returned for them.
     """
 
-    repeatable = True
+    repeatable = takes_int8 = True
 
     def __init__(
         self,
@@ -90,6 +91,9 @@ class Convolution(EpilogueLayer):
         inputs, outputs = require_images(self, inputs, inference)
         self.inputs = inputs
         bias, relu, slope = self.epilogue(outputs)
+        if self.int8_step is not None:
+            self.multiply_int8(inputs, outputs, inference, beta, bias, relu, slope)
+            return outputs
         self.be.fprop_conv(
             self.nglayer,
             inputs,
@@ -140,7 +144,7 @@ class Convolution_bias(Convolution):  # noqa: N801  neon's name
         Optimizer states of the weight and of the bias.
     """
 
-    has_bias = repeatable = True
+    has_bias = repeatable = takes_int8 = True
 
     def __init__(
         self,
@@ -197,7 +201,7 @@ class Convolution_bias(Convolution):  # noqa: N801  neon's name
 
     def parameter_names(self) -> tuple[str, ...]:
         """Attributes saved as parameters."""
-        return "W", "weight_bias"
+        return "W", "weight_bias", "int8_step"
 
     def present_form(self, pdict: Any) -> Description:
         """Merge the two descriptions in neon's early files, convolution and bias, into one."""

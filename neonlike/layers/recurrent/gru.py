@@ -42,7 +42,7 @@ class GRU(Recurrent):
     Wrz_recur, b_rz = part("W_recur", 0, 2, "Weights of the gates"), part("b", 0, 2, "Biases of the gates")
     Whcan_recur = part("W_recur", 2, 3, "Weights of the candidate")
     b_hcan = part("b", 2, 3, "Biases of the candidate")
-    repeatable = True
+    repeatable = takes_int8 = True
     step_lists: ClassVar[tuple[str, ...]] = ("h", "h_prev", "h_ff", "rzhcan", "rzhcan_delta")
 
     def __init__(

@@ -44,7 +44,7 @@ class LSTM(Recurrent):
     """
 
     ngates = 4
-    repeatable = True
+    repeatable = takes_int8 = True
     _cell_error: Any = None
     step_lists: ClassVar[tuple[str, ...]] = ("h", "h_prev", "h_ff", "c", "c_prev", "c_act", "ifog", "ifog_delta")
     i, f = gate("ifog_buffer", 0, "Input gate"), gate("ifog_buffer", 1, "Forget gate")

@@ -7,13 +7,14 @@ from typing import Any, ClassVar
 
 from neonlike.backends.backend import Tensor
 from neonlike.errors import ArgumentError
+from neonlike.layers.core.int8 import Int8Layer
 from neonlike.layers.recurrent.sequence import SequenceLayer, Views, require_state
 from neonlike.layers.recurrent.steps import Extent, first_columns, get_steps
 
 __public_module__ = "neonlike.layers.recurrent"
 
 
-class Recurrent(SequenceLayer):
+class Recurrent(Int8Layer, SequenceLayer):
     """Simple recurrent layer: h_t = activation(W_input · x_t + W_recur · h_(t-1) + b).
 
     Parameters
@@ -46,7 +47,8 @@ class Recurrent(SequenceLayer):
     Source: Elman, "Finding structure in time" (1990).
     """
 
-    repeatable = True
+    repeatable = takes_int8 = True
+    int8_note = "multiplies its inputs in int8"
     step_lists: ClassVar[tuple[str, ...]] = ("h", "h_prev", "h_ff")
     """Views of all steps, also available as layer attributes."""
 
@@ -192,6 +194,11 @@ class Recurrent(SequenceLayer):
                 final.viewed(self.nout, 1, samples)[:] = self.be.sum(at_last, axis=1)
                 final[:] = final + initial * masks.empty
 
+    def int8_weight(self) -> Tensor:
+        """The weight of the inputs, which is multiplied in int8; states are multiplied in float32."""
+        weight: Tensor = self.W_input
+        return weight
+
     # -- passes --------------------------------------------------------------------------------------------
 
     def fprop(self, inputs: Any, inference: bool = False, init_state: Any = None) -> Tensor:
@@ -213,7 +220,10 @@ class Recurrent(SequenceLayer):
         views, carry = self._begin(inputs, inference)
         masks = self._masks(views)
         self._set_initial_states(views, carry, init_state)
-        self.be.compound_dot(self.W_input, self._x_used, views.sums)
+        if self.int8_step is not None:
+            self.multiply_int8(self._x_used, views.sums, inference)
+        else:
+            self.be.compound_dot(self.W_input, self._x_used, views.sums)
         self._unroll(views)
         if masks is not None:
             views.h_all[:] = self.be.where(masks.valid, views.h_all, 0)  # steps in the padding may be infinite

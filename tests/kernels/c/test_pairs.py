@@ -35,10 +35,15 @@ def compiler() -> None:
     needs_compiler()
 
 
-def matrix(rng: Any, rows: int, columns: int, turned: bool, wide: int = 0) -> Any:
+STORED = pytest.mark.parametrize("stored", ["float32", "bfloat16"])
+"""Dtypes of factors."""
+
+
+def matrix(rng: Any, rows: int, columns: int, turned: bool, wide: int = 0, stored: str = "float32") -> Any:
     """A matrix whose rows, or columns if ``turned``, are contiguous and ``wide`` elements longer than needed."""
     shape = (columns, rows) if turned else (rows, columns)
-    made = rng.standard_normal((shape[0], shape[1] + wide)).astype(np.float32)[:, : shape[1]]
+    dtype = bfloat16() if stored == "bfloat16" else np.float32
+    made = rng.standard_normal((shape[0], shape[1] + wide)).astype(np.float32).astype(dtype)[:, : shape[1]]
     return made.T if turned else made
 
 
@@ -47,12 +52,14 @@ def bound(a: Any, b: Any) -> Any:
     return (a.shape[1] + 4) * 2.0**-24 * (np.abs(a) @ np.abs(b)) + 1e-30
 
 
+@STORED
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("size", SIZES)
-def test_product_of_any_layout(rng: Any, size: tuple[int, int, int], form: int) -> None:
+def test_product_of_any_layout(rng: Any, size: tuple[int, int, int], form: int, stored: str) -> None:
     m, k, n = size
     for *turned, wide in itertools.product([False, True], [False, True], [False, True], [0, 3]):
-        a, b, c = (matrix(rng, *s, flag, wide) for s, flag in zip(((m, k), (k, n), (m, n)), turned))
+        shapes, dtypes = ((m, k), (k, n), (m, n)), (stored, stored, "float32")
+        a, b, c = (matrix(rng, *s, flag, wide, dtype) for s, flag, dtype in zip(shapes, turned, dtypes))
         one, other = rounded(a), rounded(b)
         wanted = 0.5 * (one @ other) - 0.25 * c.astype(float)
         slack = bound(one, other) + 1e-6 * np.abs(c)
@@ -92,6 +99,42 @@ def test_rounding_is_to_nearest_ties_to_even(form: int) -> None:
         assert launch is not None
         launch(address(a), address(one), address(out))
         np.testing.assert_array_equal(out, np.float32(wanted), str(value))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_subnormal_numbers_that_are_stored_become_zero(form: int) -> None:
+    tiny = np.float32(2.0**-127)
+    for turned, place in itertools.product([False, True], [0, 1, 32]):
+        a, one = np.zeros((16, 40), bfloat16()), np.full((40, 32), 2.0**100, bfloat16())
+        a[:, place], a[:, place + 1] = tiny, -(2.0**-126)
+        out = np.empty((16, 32), np.float32)
+        factors = (np.asfortranarray(a), one) if turned else (a, np.asfortranarray(one))
+        launch = find_launch(*factors, out, None, form)
+        assert launch is not None
+        launch(*map(address, factors), address(out))
+        np.testing.assert_array_equal(out, np.float32(-(2.0**-26)))
+
+
+def test_factors_of_two_dtypes_are_rounded(be: Backend, rng: Any) -> None:
+    a, b = matrix(rng, 70, 300, False), matrix(rng, 300, 90, False, stored="bfloat16")
+    exact, slack = rounded(a) @ rounded(b.astype(np.float32)), 2 * bound(rounded(a), rounded(b.astype(np.float32)))
+    A, B, C = be.array(a), be.array(b, dtype=bfloat16()), be.empty((70, 90))
+    for _ in range(3):
+        C[:] = be.dot(A, B)
+        assert (np.abs(C.get() - exact) <= slack).all()
+
+
+def test_what_bfloat16_is_stored_in_is_not_copied(rng: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large matrix was converted to float32 for each product, which took most of the time."""
+    be = new_backend(default_dtype=bfloat16(), product_precision="bfloat16")
+    A, B = (be.array(rng.standard_normal(shape)) for shape in ((96, 256), (3, 256, 64)))
+    C = be.empty((3, 96, 64))
+    monkeypatch.setattr(gemm, "as_dtype", None)
+    for one, out in zip(B, C):
+        for _ in range(3):
+            out[:] = be.dot(A, one)
+            be.compound_dot(A, one, out)
+    be.batched_dot(A, B, C)
 
 
 def test_expressions_and_products_of_a_backend(be: Backend, rng: Any) -> None:
@@ -134,9 +177,13 @@ def test_what_was_learned_follows_the_precision(be: Backend, rng: Any) -> None:
         assert np.abs(x - y).max() > 1e-3
 
 
-def test_results_do_not_depend_on_threads(be: Backend, rng: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    for m, k, n in ((130, 2050, 70), (20, 5000, 20), (700, 300, 40)):
-        a, b, found = matrix(rng, m, k, False), matrix(rng, k, n, False), []
+@STORED
+def test_results_do_not_depend_on_threads(
+    be: Backend, rng: Any, monkeypatch: pytest.MonkeyPatch, stored: str
+) -> None:
+    shapes = ((130, 2050, 70), (20, 5000, 20), (700, 300, 40))
+    for (m, k, n), *turned in itertools.product(shapes, [False, True], [False, True]):
+        a, b, found = matrix(rng, m, k, turned[0], stored=stored), matrix(rng, k, n, turned[1], stored=stored), []
         for threads in (1, 2, 5):
             use_threads(monkeypatch, threads)
             c = np.empty((m, n), np.float32)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from neonlike.backends.cpu.primitives.compiled import CompiledFamily, strided
+from neonlike.backends.cpu.primitives.int8 import Int8Kernels
 from neonlike.backends.primitives.linalg import Array, LinalgFamily, Product, blas_takes, matrices, matrix_product
 from neonlike.backends.tensors.operands import written
 from neonlike.kernels.c import gemm
@@ -27,11 +28,13 @@ PARALLEL_WORK = 1 << 17
 """Words to multiply and numbers to pack below which starting threads does not pay."""
 
 
-class BinaryKernels(CompiledFamily, LinalgFamily):
+class BinaryKernels(Int8Kernels, CompiledFamily, LinalgFamily):
     """Overrides of LinalgFamily's hooks."""
 
     def _compound_dot(self, request: Product, A: Any, B: Any, C: Any, bsum: Any) -> KernelCall | None:
         """Compute the product in a kernel with alpha and beta, unless relu comes between them."""
+        if A.dtype != C.dtype:
+            return self._compound_dot_int8(request, A, B, C, bsum)
         a, b, c = A.asnumpyarray(), B.asnumpyarray(), C.array
         launch = self._product_launch(request, a, b, c)
         if launch is None:

@@ -175,6 +175,45 @@ static inline void nl_pair_neighbours(float *to, const float *from, int64_t coun
         nl_put(to, nl_neighbours_of(nl_take(from, 0, count), nl_take(from + NL_PAIRED, 0, count - NL_PAIRED)), (count + 1) / 2);
 }
 
+/* As nl_pair_lines and nl_pair_neighbours, of numbers that are bfloat16. */
+static inline nl_words nl_words_of_stored(nl_words x)
+{
+#if !defined(NL_PAIR_INSTRUCTION) /* the instruction takes subnormal numbers for 0 */
+    const nl_words lower = (nl_words)((x & 0x7f80u) == 0), upper = (nl_words)((x & 0x7f800000u) == 0);
+    x &= ~(lower & 0x7fffu) & ~(upper & 0x7fff0000u);
+#endif
+    return x;
+}
+
+static inline void nl_join_lines(float *to, const uint16_t *first, const uint16_t *second, int64_t count)
+{
+    int64_t i = 0;
+    for (; i + NL_PAIRED <= count; i += NL_PAIRED) {
+        nl_upper other = { 0 };
+        if (second)
+            other = *(const nl_upper_anywhere *)(second + i);
+        const nl_words one = __builtin_convertvector(*(const nl_upper_anywhere *)(first + i), nl_words);
+        *(nl_words_anywhere *)(to + i) = nl_words_of_stored(one | __builtin_convertvector(other, nl_words) << 16);
+    }
+    for (; i < count; i++) {
+        const nl_words word = nl_words_of_stored((nl_words){ first[i] | (second ? (uint32_t)second[i] << 16 : 0u) });
+        memcpy(to + i, &word, 4);
+    }
+}
+
+static inline void nl_join_neighbours(float *to, const uint16_t *from, int64_t count)
+{
+    int64_t i = 0;
+    for (; i + 2 * NL_PAIRED <= count; i += 2 * NL_PAIRED)
+        *(nl_words_anywhere *)(to + i / 2) = nl_words_of_stored(*(const nl_words_anywhere *)(from + i));
+    if (i < count) {
+        nl_words rest = { 0 };
+        memcpy(&rest, from + i, (size_t)(count - i) * 2);
+        rest = nl_words_of_stored(rest);
+        memcpy(to + i / 2, &rest, (size_t)(count - i + 1) / 2 * 4);
+    }
+}
+
 /* Pair floats of a row that are `apart`, from `before` floats in front of it on: `count` pairs, the first of which is number
  * `first`. Outside of the row there are zeros. */
 static inline void nl_pair_apart(float *to, const float *row, int64_t length, int64_t before, int64_t apart, int64_t first, int64_t count)

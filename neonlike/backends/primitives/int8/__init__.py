@@ -1,0 +1,1 @@
+"""Products in int8, for inference of quantized layers."""

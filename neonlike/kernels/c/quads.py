@@ -1,0 +1,246 @@
+"""Products of int8: kernels multiply words of four numbers that follow each other along the inner dimension.
+
+A product is a convolution whose weights are a matrix of int8: a row for each map, in which four channels are a word,
+and each word is followed by those of the other taps. A product of matrices has one tap. Sums are exact.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from neonlike.kernels.c.routine import INT, POINTER, REAL, Routine, address, threads_for
+from neonlike.kernels.c.simd import vector_bytes
+from neonlike.kernels.c.toolchain import Compiler
+from neonlike.kernels.run.calls import KernelCall
+from neonlike.optree.npfuncs import Array
+
+META = (
+    "GROUPS", "CHANNELS", "QUADS_OF_GROUP", "MAPS", "N", "D", "H", "W", "PADDED_D", "PADDED_H", "PADDED_W",
+    "PAD_D", "PAD_H", "PAD_W", "T", "R", "S", "DILATION_D", "DILATION_H", "DILATION_W",
+    "STRIDE_D", "STRIDE_H", "STRIDE_W", "M", "P", "Q", "SOURCE_STEP", "RESULT_STEP", "RELU", "TOGETHER", "THREADS",
+)  # fmt: skip
+"""Numbers that describe a product; channels and maps are those of a group, steps those between channels and maps."""
+HEADERS = ("int8/quads.h",)
+PACKED = Routine(
+    "c/int8/product.c.j2", (*(POINTER,) * 7, POINTER, REAL, REAL), "product in int8 of quantized input", HEADERS
+)
+MATRICES = Routine("c/int8/product.c.j2", (POINTER,) * 5, "product of matrices of int8", HEADERS)
+PANELS = Routine("c/int8/panels.c.j2", (*(POINTER,) * 3, INT, INT), "panels of a matrix of int8", HEADERS)
+PARALLEL_PRODUCTS = 1 << 21
+"""Multiplications from which more than one thread pays."""
+MOST_TOGETHER, BYTES_TOGETHER = 16, 1 << 17
+"""Panels of columns that a thread takes at a time, and their bytes: results of a row are written in longer pieces."""
+FIT_IN_INT32 = (1 << 17) - 1
+"""Most products of two int8 whose sum always fits in int32."""
+INSTRUCTION, WORDS_OF_16_BITS, PLAIN = 1, 2, 3
+"""Forms of the arithmetic, see ``quads.h``; the first takes the second's or third's where there is no instruction."""
+Triple = tuple[int, int, int]
+
+
+def quads_of(count: int) -> int:
+    """Words of ``count`` numbers."""
+    return -(-count // 4)
+
+
+def _whole_tiles(maps: int, rows: int) -> int:
+    """Rows of all tiles that hold so many maps."""
+    return -(-maps // rows) * rows
+
+
+class Sizes(NamedTuple):
+    """Sizes of a product: those of a convolution, without its dtype; of a matrix product W columns of one pixel.
+
+    Attributes
+    ----------
+    groups : int
+    channels, maps : int
+        Of one group.
+    images : int
+    inside, taps, outside, padding, strides, dilation : tuple of int
+        Depth, height, width of the input, the filter and the output.
+    """
+
+    groups: int
+    channels: int
+    maps: int
+    images: int
+    inside: Triple
+    taps: Triple
+    outside: Triple
+    padding: Triple
+    strides: Triple
+    dilation: Triple
+
+    @property
+    def padded(self) -> Triple:
+        """Depth, height and width of the input with its padding."""
+        depth, height, width = (size + 2 * pad for size, pad in zip(self.inside, self.padding))
+        return depth, height, width
+
+    @property
+    def quads(self) -> int:
+        """Words of the channels of a group."""
+        return quads_of(self.channels)
+
+    @property
+    def depth(self) -> int:
+        """Words along the inner dimension."""
+        return self.quads * int(np.prod(self.taps))
+
+    @property
+    def products(self) -> int:
+        """Multiplications."""
+        return self.groups * self.maps * self.depth * 4 * int(np.prod(self.outside)) * self.images
+
+    def together(self, columns: int, threads: int) -> int:
+        """Panels of ``columns`` results that a thread takes at a time: a cache holds them, and many units are left."""
+        panels = int(np.prod(self.outside)) * self.images // columns
+        return max(1, min(MOST_TOGETHER, BYTES_TOGETHER // (4 * columns * self.depth), panels // (4 * threads)))
+
+    def words(self, columns: int, threads: int) -> int:
+        """Words of working memory: those of the padded input, and panels of ``columns`` for each thread."""
+        lines = self.groups * self.quads * int(np.prod(self.padded)) * self.images
+        panels = self.together(columns, threads) * self.depth * columns
+        return lines + columns + threads * (panels + columns)
+
+
+@lru_cache(maxsize=512)
+def matrix_sizes(m: int, k: int, n: int) -> Sizes:
+    """Sizes of the product (m, k) x (k, n)."""
+    row, one, none = (1, 1, n), (1, 1, 1), (0, 0, 0)
+    return Sizes(1, k, m, 1, row, one, row, none, one, one)
+
+
+class Tile(NamedTuple):
+    """A register tile: ``rows`` by two vectors of ``nbytes``."""
+
+    rows: int
+    nbytes: int
+
+    @property
+    def lanes(self) -> int:
+        """Words of a vector."""
+        return self.nbytes // 4
+
+    @property
+    def columns(self) -> int:
+        """Results of a row."""
+        return 2 * self.lanes
+
+
+def tile_of(compiler: Compiler | None) -> Tile:
+    """The register tile for this machine: of 32 registers, or of 16."""
+    nbytes = vector_bytes(compiler)
+    return Tile(12 if nbytes == 64 else 4, nbytes)
+
+
+class Panels(NamedTuple):
+    """Weights as kernels read them.
+
+    Attributes
+    ----------
+    quads : ndarray of int32
+        Panels of words, and a vector more, which kernels may read.
+    less : ndarray of int64
+        128 times the sum of each row.
+    """
+
+    quads: Array
+    less: Array
+
+
+def panels_of(weights: Array, groups: int, compiler: Compiler | None) -> Panels | None:
+    """Panels of the weights (maps, numbers along the inner dimension) of all groups; None if there is no kernel."""
+    if compiler is None:
+        return None
+    tile = tile_of(compiler)
+    function = PANELS.variant(compiler, tile=tile)
+    if function is None:
+        return None
+    maps, depth = len(weights) // groups, quads_of(weights.shape[1])
+    all_rows = _whole_tiles(maps, tile.rows)
+    size = all_rows * depth
+    quads, less = np.zeros(groups * size + tile.lanes, np.int32), np.empty(groups * all_rows, np.int64)
+    for group in range(groups):
+        part = np.ascontiguousarray(weights[group * maps : (group + 1) * maps])
+        words, sums = address(quads[group * size :]), address(less[group * all_rows :])
+        function(address(part), words, sums, maps, weights.shape[1])
+    return Panels(quads, less)
+
+
+@lru_cache(maxsize=512)
+def _meta(sizes: Sizes, source_step: int, result_step: int, relu: bool, columns: int, threads: int) -> Any:
+    s = sizes
+    numbers = (
+        s.groups, s.channels, s.quads, s.maps, s.images, *s.inside, *s.padded, *s.padding, *s.taps, *s.dilation,
+        *s.strides, *s.outside, source_step, result_step, relu, s.together(columns, threads), threads,
+    )  # fmt: skip
+    return (ctypes.c_int64 * len(META))(*numbers)
+
+
+def quantized_call(
+    sizes: Sizes,
+    addresses: tuple[int | None, ...],
+    steps: tuple[int, int],
+    inverse: float,
+    slope: float | None,
+    compiler: Compiler,
+    form: int = INSTRUCTION,
+) -> KernelCall | None:
+    """The call that quantizes an input of float32 and multiplies it by weights; None if there is no kernel.
+
+    Parameters
+    ----------
+    sizes : Sizes
+    addresses : tuple
+        Of the input, the weights' panels (two), the scales of the rows, the bias or None, and the result.
+    steps : tuple of int
+        Elements between channels of the input, and between maps of the result.
+    inverse : float
+        What the input is multiplied by before it is rounded.
+    slope : float or None
+        Of a rectifier; None: there is none.
+    """
+    tile, threads = tile_of(compiler), threads_for(sizes.products, PARALLEL_PRODUCTS)
+    function = PACKED.variant(
+        compiler, quads=form, tile=tile, source="float", result="float", packed=True, meta=META
+    )
+    if function is None:
+        return None
+    meta = _meta(sizes, *steps, slope is not None, tile.columns, threads)
+    work = 4 * sizes.words(tile.columns, threads)
+    return KernelCall(function, addresses, (ctypes.addressof(meta), inverse, slope or 0.0), work, keep=meta)
+
+
+def matrix_call(
+    a: Array, b: Array, c: Array, compiler: Compiler, form: int = INSTRUCTION
+) -> KernelCall | None:
+    """The call for c = a . b of int8 matrices into int32 or float32; None if their rows are not contiguous.
+
+    Parameters
+    ----------
+    a, b, c : arrays (m, k), (k, n), (m, n)
+        None of them empty; ``c`` shares no memory with the others.
+    """
+    (m, k), n = a.shape, b.shape[1]
+    if (a.strides[1] != 1 and k > 1) or (m > 1 and a.strides[0] != k) or (b.strides[1] != 1 and n > 1):
+        return None
+    if c.strides[1] != c.itemsize and n > 1:
+        return None
+    tile, sizes = tile_of(compiler), matrix_sizes(m, k, n)
+    threads = threads_for(sizes.products, PARALLEL_PRODUCTS)
+    result = "float" if c.dtype == np.float32 else "int32_t"
+    function = MATRICES.variant(
+        compiler, quads=form, tile=tile, source="int8_t", result=result, packed=False, meta=META
+    )
+    if function is None:
+        return None
+    meta = _meta(sizes, b.strides[0], c.strides[0] // c.itemsize, False, tile.columns, threads)
+    packed = _whole_tiles(m, tile.rows) * (2 + sizes.quads)
+    work = 4 * (packed + sizes.words(tile.columns, threads))
+    addresses = (address(a), address(b), address(c))
+    return KernelCall(function, addresses, (ctypes.addressof(meta),), work, keep=meta)

@@ -1,0 +1,31 @@
+"""Faults in products of int8, and in models that are quantized for them."""
+
+# ruff: noqa: E501  (one fault, one line: the tables read across)
+
+from __future__ import annotations
+
+from tests.planted.table import CPU, LAYERS, MODELS, PRIMITIVES, C, Mutant
+
+HEADER, PRODUCT, LAYER = C + "int8/quads.h", C + "int8/product.c.j2", LAYERS + "core/int8.py"
+
+MUTANTS = tuple(
+    Mutant(family, name, file, old, new)
+    for family, name, file, old, new in (
+        ("int8", "ties are rounded up", PRODUCT, "(nl_words)(within + 12582912.0f)", "(nl_words)(within + 0.001f + 12582912.0f)"),
+        ("int8", "clipped to -128", PRODUCT, "low = (nl_floats){ 0 } - 127", "low = (nl_floats){ 0 } - 128"),
+        ("int8", "the end of a row is rounded as zeros", PRODUCT, "        for (int c = 0; c < present; c++)\n            memcpy(rest", "        for (int c = 1; c < present; c++)\n            memcpy(rest"),
+        ("int8", "long sums wrap in float32", PRODUCT, "if (p->depth > PART)", "if (p->depth > 4 * PART)"),
+        ("int8", "padding on the left is left as it was", PRODUCT, "        zeros(to, left);\n", ""),
+        ("int8", "panels that are taken together are one", PRODUCT, "words + (column - first) / COLUMNS * size", "words"),
+        ("int8", "groups share scales", PRODUCT, "p->scales + group * p->meta[MAPS]", "p->scales"),
+        ("int8", "rows of a stride are read in runs", PRODUCT, "(meta[STRIDE_W] == 1 ? (meta[Q] - q) * images : images)", "((meta[Q] - q) * images)"),
+        ("int8", "products of 16 bits: signs of even numbers are lost", HEADER, "(nl_shorts)((nl_words)quad << 8) >> 8", "(nl_shorts)(quad & 0x00ff00ff)"),
+        ("int8", "narrow: the last words are left out", HEADER, "    for (; k < depth; k++)\n        for (int c = 0", "    for (; k + 1 < depth; k++)\n        for (int c = 0"),
+        ("int8", "a convolution's words of a tap stand together with others", CPU + "primitives/int8.py", ".transpose(0, 1, 3, 2)", ""),
+        ("int8", "one step for all rows", PRIMITIVES + "int8/definition.py", "for size in largest]", "for size in np.full_like(largest, largest.max())]"),
+        ("quantize", "a loaded weight has no effect", LAYER, "        super().set_params(pdict)\n        self._int8 = None\n", "        super().set_params(pdict)\n"),
+        ("quantize", "a file that is not quantized leaves the layer quantized", LAYER, "            self.int8_step = None\n", "            pass\n"),
+        ("quantize", "training is allowed", LAYER, "        if not inference:", "        if inference is None:"),
+        ("quantize", "only the last batch counts", MODELS + "quantize.py", "max(known, _largest(layer))", "_largest(layer)"),
+    )
+)  # fmt: skip
