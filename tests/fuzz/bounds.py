@@ -222,13 +222,27 @@ def wrong(got: Array, val: Val, source: DType) -> Array:
         elif not is_float(got.dtype):
             off = (got < saturated(v - e, got.dtype)) | (got > saturated(v + e, got.dtype))
         else:
-            low, high = (np.where(np.isfinite(v), v + s * e, v).astype(got.dtype) for s in (-1, 1))
+            low, high = (rounded_once(np.where(np.isfinite(v), v + s * e, v), got.dtype) for s in (-1, 1))
             if v.dtype.kind == "i":
                 low = high = v.astype(got.dtype)
             if got.dtype == np.float16 and source != F32:  # rounded to float32 on the way
                 low, high = np.nextafter(low, np.float16(-np.inf)), np.nextafter(high, np.float16(np.inf))
             off = ~(((got >= low) & (got <= high)) | (np.isnan(got) & np.isnan(v)))
         return off & ~anything
+
+
+def rounded_once(x: Array, dtype: DType) -> Array:
+    """The numbers of a float ``dtype`` nearest to those of float64, ties to even.
+
+    ml_dtypes converts to bfloat16 by way of float32, where a number close to a tie may become one. Here the one in
+    float32 is the neighbour with an odd last bit instead, which is none.
+    """
+    if dtype.name != "bfloat16":
+        return x.astype(dtype)
+    near = x.astype(np.float32)
+    inner = np.where(np.abs(near) > np.abs(x), np.nextafter(near, np.float32(0)), near)
+    odd = (inner.view(np.uint32) | (inner != x)).view(np.float32)
+    return np.where(np.isfinite(near), odd, near).astype(dtype)
 
 
 def saturated(x: Array, dtype: DType) -> Array:

@@ -9,8 +9,9 @@ import pytest
 
 from neonlike.backends import Backend
 from neonlike.kernels.run import convert
+from neonlike.optree.dtypes import bfloat16
 from neonlike.transforms import Softmax
-from tests.fuzz import kinds, stores
+from tests.fuzz import bounds, kinds, stores
 from tests.fuzz.kinds import KINDS
 
 pytestmark = [pytest.mark.engines("numpy", "c"), pytest.mark.backend, pytest.mark.optimized]
@@ -67,3 +68,15 @@ def test_the_nearest_float16_is_numpys(be: Backend, source: str) -> None:
     with np.errstate(over="ignore"):
         plain = host.astype(np.float16).astype(np.float64)
     np.testing.assert_array_equal(stores.all_nearest(host, "float16"), plain)
+
+
+@pytest.mark.cpu_only("plain Python")
+@pytest.mark.engines("numpy")
+def test_the_bound_of_a_store_in_bfloat16_is_rounded_once(be: Backend) -> None:
+    """It was rounded to float32 on the way: right results of random trees counted as wrong."""
+    host = stores.hard(np.random.default_rng(0), (4000,), "bfloat16", "float64")
+    host[:1] = -3.2421874389641934
+    with np.errstate(over="ignore"):
+        found = bounds.rounded_once(host, bfloat16()).astype(np.float64)
+    assert found[0] == -3.234375
+    np.testing.assert_array_equal(found, stores.all_nearest(host, "bfloat16"))

@@ -13,7 +13,7 @@ FINISH, WINOGRAD, WINOGRAD_PLAN = C + "conv/conv_finish.h", C + "conv/winograd.c
 POINTS, POINTWISE, POINTWISE_PLAN = C + "conv/conv_points.h", C + "conv/pointwise.c.j2", CPU + "primitives/conv/pointwise.py"
 
 THIN, THIN_UPDATE, PACK, STRIPS = C + "conv/thin.c.j2", C + "conv/thin_update.c.j2", C + "conv/conv_thin.h", C + "conv/conv_strips.h"
-MAPS, STORE, AREA = C + "conv/maps.c.j2", C + "conv/conv_store.h", C + "conv/conv_area.h"
+MAPS, STORE, AREA, WHOLE = C + "conv/maps.c.j2", C + "conv/conv_store.h", C + "conv/conv_area.h", C + "conv/conv_whole.h"
 RUNS, FILTERS, THIN_PLAN = C + "conv/conv_runs.h", C + "conv/conv_filters.h", CPU + "primitives/conv/thin.py"
 DEPTHWISE, DEPTHWISE_READS, DEPTHWISE_PLAN = C + "conv/depthwise.c.j2", C + "conv/conv_depthwise.h", CPU + "primitives/conv/depthwise.py"
 DEPTHWISE_UPDATE = C + "conv/depthwise_update.c.j2"
@@ -66,7 +66,7 @@ MUTANTS = (
     fault("C: taps of one column for the next that reads others", DIRECT, "if (lo != s_lo || hi != s_hi)", "if (lo != s_lo)"),
     fault("C: results go past the caches without what ends them", FINISH, "nl_stream(r.out + at, some,", "nl_stream(r.out + at, r.acc + i * r.acc_step + k,"),
     fault("C: sums of earlier channels lost where the last store results", DIRECT, "w.once = w.first && w.last && m[BY_TILE];", "w.once = w.last && m[BY_TILE];"),
-    fault("pointwise: first block of channels read again", POINTWISE, "const real *x = g->in + (a->group * channels + c) * step + lane;", "const real *x = g->in + a->group * channels * step + lane;"),
+    fault("pointwise: first block of channels read again", POINTWISE, "const real *x = g->in + (a->group * channels + c) * ROWS(m) * step + lane;", "const real *x = g->in + a->group * channels * ROWS(m) * step + lane;"),
     fault("pointwise: later blocks of channels overwrite", POINTWISE, "c == 0, plain && there == KB", "1, plain && there == KB"),
     fault("pointwise: last lane of a tail dropped", POINTWISE, "j < lanes ? x[i * step + j] : 0", "j < lanes - 1 ? x[i * step + j] : 0"),
     fault("pointwise: channels of a copied panel shifted", POINTWISE, "*(vec *)(panel + i * TILE + j * LANES) = v[j];", "*(vec *)(panel + (i > 0 ? i - 1 : 0) * TILE + j * LANES) = v[j];"),
@@ -103,6 +103,10 @@ MUTANTS = (
     fault("Winograd of few images: columns swapped", FEW, "d[1] = ODD(p, q);", "d[1] = ODD(r, s);"),
     fault("Winograd of few images: results of one column for all", FEW, "apart + (i * OUT + k % OUT) * size", "apart + (i * OUT) * size"),
     fault("C: alpha ignored in update_conv", UPDATE, "sum = alpha * sum + beta * old;", "sum = sum + beta * old;"),
+    fault("C: lanes of a gradient's tile begin without the stride", UPDATE, "strips + starts[j] + t->lane * STEP;", "strips + starts[j] + t->lane;"),
+    fault("C: strips of columns that a stride passes over", CPU + "primitives/conv/update.py", "strip = block.whole_strip if step > 1 else", "strip ="),
+    fault("C: a gradient's taps listed for all areas", UPDATE, "if (memcmp(&list->of, &of, sizeof of) == 0)", "if (list->of.channels > 0)"),
+    fault("C: a gradient's taps listed for all planes", UPDATE, "rows->plane_count, rows->depth_taps[0], channels", "0, 0, channels"),
     fault("C: beta ignored in update_conv", UPDATE, "sum = alpha * sum + beta * old;", "sum = beta != 0 ? alpha * sum + old : alpha * sum;"),
     fault("C: parts of a gradient not added up", UPDATE, "sum += *(const vec *)(at + part * size);", "sum = *(const vec *)(at + part * size);"),
     fault("C: last column of a tap dropped", UPDATE, "widen(&t->lane, &t->lanes, range[2], range[3]);", "widen(&t->lane, &t->lanes, range[2], range[3] - 1);"),
@@ -155,9 +159,9 @@ MUTANTS = (
     fault("maps: first row of the unit for all", MAPS, "(p - a->p0) * ph[STEP_H] * b->strip->size", "0"),
     fault("maps: rows of the filter in the padding are not left out", MAPS, "b->list + lo * row_taps, (hi - lo) * row_taps", "b->list, ph[TAPS_H] * row_taps"),
     fault("maps: planes in the padding", MAPS, "(c * ph[TAPS_D] + rows->depth_taps[i]) * nr", "(c * ph[TAPS_D] + i) * nr"),
-    fault("maps: last column of a row that is packed whole", MAPS, "* STEP + most - least + 1 : 0;", "* STEP + most - least : 0;"),
+    fault("maps: last column of a row that is packed whole", WHOLE, "* STEP + most - least + 1 : 0;", "* STEP + most - least : 0;"),
     fault("maps: phases along the width in each other's place", MAPS, "(q * m[SIDE] + phase) * nb", "(q * m[SIDE] + m[SIDE] - 1 - phase) * nb"),
-    fault("maps: strips of the first phase for all", MAPS, "for (int64_t w = 0; w < m[SIDE]; w++, ph += PHASE_SIZE)", "for (int64_t w = 0; w < 1; w++, ph += PHASE_SIZE)"),
+    fault("maps: strips of the first phase for all", WHOLE, "for (int64_t w = 0; w < phases; w++, ph += PHASE_SIZE)", "for (int64_t w = 0; w < 1; w++, ph += PHASE_SIZE)"),
     fault("maps: sums of a map for its neighbour", MAPS, "turned + k * length", "turned + (k ^ 1) * length"),
     fault("maps: sums of a bsum left out", STORE, "sum += store_runs(", "sum = store_runs("),
     fault("depthwise: lanes of the last images counted twice", DEPTHWISE_UPDATE, "only[k] = k < LANES - rest ? 0 : -1;", "only[k] = -1;"),

@@ -7,7 +7,7 @@ from __future__ import annotations
 from tests.planted.table import CPU, KERNELS, C, Mutant
 
 HEADER, CONV, PAIRS = C + "pairs.h", CPU + "primitives/conv/pairs.py", KERNELS + "c/pairs.py"
-PACKING, PRODUCT = C + "gemm_pack_pairs.j2", C + "gemm_packed.c.j2"
+PACKING, PRODUCT, POINTWISE = C + "gemm_pack_pairs.j2", C + "gemm_packed.c.j2", C + "conv/pointwise.c.j2"
 FACTORS = CPU + "primitives/factors.py"
 
 MUTANTS = tuple(
@@ -20,19 +20,24 @@ MUTANTS = tuple(
         ("only the first products of pairs in plain arithmetic", HEADER, "        (sum) += (nl_sums)(one_ & upper_) * (nl_sums)(other_ & upper_);", "        (void)upper_;"),
         ("one column: both products by the first factor", HEADER, "x[0] * x[1] + x[2] * x[3]", "x[0] * x[1] + x[0] * x[3]"),
         ("rows of a pair change places", HEADER, "nl_words) | __builtin_convertvector(nl_rounded(second), nl_words) << 16", "nl_words) << 16 | __builtin_convertvector(nl_rounded(second), nl_words)"),
-        ("the end of a row is not paired with the next one", HEADER, "            nl_copy_words(&other, second + i, count - i);", "            nl_copy_words(&one, second + i, count - i);"),
+        ("the end of a row is paired with itself", HEADER, "other = nl_take(second + i, 0, count - i)", "other = nl_take(first + i, 0, count - i)"),
         ("an odd row is paired with what follows it", HEADER, "2 * line + 1 < p->rows ? from", "2 * line < p->rows ? from"),
         ("an odd number is paired with what follows it", HEADER, "floats < 2 * count ? floats : 2 * count", "2 * count"),
-        ("units of a line begin one late", HEADER, "unit % p->units * NL_PAIRS_OF_UNIT, left", "unit % p->units * (NL_PAIRS_OF_UNIT + 1), left"),
+        ("units of a line begin one late", HEADER, "(unit - line * p->units) * NL_PAIRS_OF_UNIT;", "(unit - line * p->units) * (NL_PAIRS_OF_UNIT + 1);"),
         ("the second operand overwrites the first", HEADER, "    *work += (p.lines * p.words + 1023) / 1024 * 1024;", "    *work += p.lines * p.words / 2048 * 1024;"),
-        ("a row's pairs begin without its padding", HEADER, "row + lo - before, row + lo - before + apart", "row + lo, row + lo + apart"),
-        ("the second of a pair beyond its row", HEADER, "inside = length + before - apart;", "inside = length + before;"),
-        ("the end of a row left out", HEADER, "    for (int some = 8; some > 0; some /= 2)", "    for (int some = 8; some > 1; some /= 2)"),
+        ("a row's pairs begin without its padding", HEADER, "one = first + i - before,", "one = first + i,"),
+        ("the second of a pair beyond its row", HEADER, "-other, length - other)", "-other, length - one)"),
+        ("the end of a row left out", HEADER, "count - NL_PAIRED)), (count + 1) / 2);", "count - NL_PAIRED)), count / 2);"),
         ("columns that are a stride apart", CONV, "Pairs.APART, pad, step)", "Pairs.APART, pad, 1)"),
         ("every column of a single image's outputs", CONV, "(*g.strides[:2], 2 * step)", "(*g.strides[:2], step)"),
         ("padding counts twice", CONV, "(*g.padding[:2], 0)", "(*g.padding[:2], pad)"),
         ("rows of the data gradient's filters", CONV, "Pairing(each * taps, g.K, g.K, Pairs", "Pairing(each * taps - 1, g.K, g.K, Pairs"),
         ("groups share a pair", CONV, " or (g.groups > 1 and channels // g.groups % 2)", ""),
+        ("pairs wherever there are channels", CONV, "    return products * (inner - half(inner)) // inner >=", "    return True or products >="),
+        ("short lines cost nothing", CONV, " + COST_OF_LINE * lines", ""),
+        ("empty lanes of maps do not count", CONV, "g.flops // 2 // maps * round_up(maps, VECTOR)", "g.flops // 2"),
+        ("a pointwise kernel pairs each row with itself", POINTWISE, "other = nl_take(x + step + j,", "other = nl_take(x + j,"),
+        ("a pointwise kernel pairs the first group's lanes only", POINTWISE, "(a->group * channels + c) * ROWS(m) * step + lane", "c * ROWS(m) * step + lane"),
         ("images without a partner", CONV, "if g.N % 2 else (1, 1)", "if False else (1, 1)"),
         ("steps of a second factor change places", PAIRS, "*reversed(other.steps_of_numbers)", "*other.steps_of_numbers"),
         ("steps of stored factors counted in floats", PAIRS, "(step // x.itemsize for step in x.strides)", "(step // 4 for step in x.strides)"),

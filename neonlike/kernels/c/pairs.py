@@ -29,6 +29,7 @@ class Pairs(IntEnum):
     ROWS = 0
     NEIGHBOURS = 1
     APART = 2
+    LATER = 3
 
 
 class Pairing(NamedTuple):
@@ -40,6 +41,7 @@ class Pairing(NamedTuple):
     kind : Pairs
         Each two rows become a row of pairs; or each two neighbours in a row a pair; or each number and the one
         ``apart`` numbers behind it, from ``before`` numbers in front of the row on. What is missing is zero.
+        ``LATER``: rows that the kernel itself pairs as it reads them, without working memory.
     before, apart : int
     """
 
@@ -58,6 +60,8 @@ class Pairing(NamedTuple):
     @property
     def words(self) -> int:
         """Words of working memory."""
+        if self.kind is Pairs.LATER:
+            return 0
         lines = half(self.rows) if self.kind is Pairs.ROWS else self.rows
         return -(-lines * self.line // PIECE) * PIECE
 

@@ -102,17 +102,50 @@ static inline nl_words nl_pairs_of(nl_words first, nl_words second)
     return __builtin_convertvector(nl_rounded(first), nl_words) | __builtin_convertvector(nl_rounded(second), nl_words) << 16;
 }
 
-/* memcpy of fewer than 16 floats or words, inline: a call would take longer than the copy. */
-static inline void nl_copy_words(void *to, const void *from, int64_t count)
+/* The pairs of neighbours in 32 floats, the first half of which is `first`. */
+static inline nl_words nl_neighbours_of(nl_words first, nl_words second)
 {
-    char *there = to;
-    const char *here = from;
-#pragma GCC unroll 4
-    for (int some = 8; some > 0; some /= 2)
-        if (count & some) {
-            memcpy(there, here, (size_t)some * 4);
-            there += 4 * some, here += 4 * some;
-        }
+#if defined(NL_PAIR_INSTRUCTION)
+    nl_words both;
+    __asm__("vcvtne2ps2bf16 %1, %2, %0" : "=v"(both) : "v"(first), "v"(second));
+    return both;
+#else
+    const nl_upper halves[2] = { nl_rounded(first), nl_rounded(second) };
+    nl_words both;
+    memcpy(&both, halves, sizeof both);
+    return both;
+#endif
+}
+
+/* Which words of a vector are numbers lo to hi, as a mask. */
+static inline uint32_t nl_some(int64_t lo, int64_t hi)
+{
+    lo = lo > 0 ? lo : 0;
+    hi = hi < NL_PAIRED ? hi : NL_PAIRED;
+    return lo < hi ? 0xffffu >> (NL_PAIRED - (hi - lo)) << lo : 0;
+}
+
+/* The words lo to hi of the vector at `from`; only these are read, the others are zero. */
+static inline nl_words nl_take(const float *from, int64_t lo, int64_t hi)
+{
+    nl_words x = { 0 };
+#if defined(NL_PAIR_INSTRUCTION)
+    __asm__("vmovdqu32 %1, %0%{%2%}%{z%}" : "=v"(x) : "m"(*(const nl_words_anywhere *)from), "Yk"(nl_some(lo, hi)));
+#else
+    for (int64_t i = lo > 0 ? lo : 0; i < NL_PAIRED && i < hi; i++)
+        memcpy((char *)&x + 4 * i, from + i, 4);
+#endif
+    return x;
+}
+
+/* Store the first `count` words of a vector. */
+static inline void nl_put(float *to, nl_words x, int64_t count)
+{
+#if defined(NL_PAIR_INSTRUCTION)
+    __asm__("vmovdqu32 %1, %0%{%2%}" : "+m"(*(nl_words_anywhere *)to) : "v"(x), "Yk"(nl_some(0, count)));
+#else
+    memcpy(to, &x, (size_t)(count < NL_PAIRED ? count : NL_PAIRED) * 4);
+#endif
 }
 
 /* Pair each float of a line with that of another one; with zero if there is none. */
@@ -126,28 +159,20 @@ static inline void nl_pair_lines(float *to, const float *first, const float *sec
         *(nl_words_anywhere *)(to + i) = nl_pairs_of(*(const nl_words_anywhere *)(first + i), other);
     }
     if (i < count) {
-        nl_words one = { 0 }, other = { 0 };
-        nl_copy_words(&one, first + i, count - i);
+        nl_words other = { 0 };
         if (second)
-            nl_copy_words(&other, second + i, count - i);
-        one = nl_pairs_of(one, other);
-        nl_copy_words(to + i, &one, count - i);
+            other = nl_take(second + i, 0, count - i);
+        nl_put(to + i, nl_pairs_of(nl_take(first + i, 0, count - i), other), count - i);
     }
 }
 
 /* Pair the floats of a line with their neighbours; the last one of an odd number with zero. */
 static inline void nl_pair_neighbours(float *to, const float *from, int64_t count)
 {
-    nl_upper_anywhere *at = (nl_upper_anywhere *)to;
-    int64_t i = 0;
-    for (; i + NL_PAIRED <= count; i += NL_PAIRED)
-        *at++ = nl_rounded(*(const nl_words_anywhere *)(from + i));
-    if (i < count) {
-        nl_words rest = { 0 };
-        nl_copy_words(&rest, from + i, count - i);
-        const nl_upper rounded = nl_rounded(rest);
-        nl_copy_words(at, &rounded, (count - i + 1) / 2);
-    }
+    for (; count >= 2 * NL_PAIRED; count -= 2 * NL_PAIRED, to += NL_PAIRED, from += 2 * NL_PAIRED)
+        *(nl_words_anywhere *)to = nl_neighbours_of(*(const nl_words_anywhere *)from, *(const nl_words_anywhere *)(from + NL_PAIRED));
+    if (count > 0)
+        nl_put(to, nl_neighbours_of(nl_take(from, 0, count), nl_take(from + NL_PAIRED, 0, count - NL_PAIRED)), (count + 1) / 2);
 }
 
 /* As nl_pair_lines and nl_pair_neighbours, of numbers that are bfloat16. */
@@ -193,20 +218,14 @@ static inline void nl_join_neighbours(float *to, const uint16_t *from, int64_t c
  * `first`. Outside of the row there are zeros. */
 static inline void nl_pair_apart(float *to, const float *row, int64_t length, int64_t before, int64_t apart, int64_t first, int64_t count)
 {
-    const int64_t end = first + count, inside = length + before - apart; /* where the second of a pair leaves the row */
-    int64_t lo = before > first ? before : first, hi = inside < end ? inside : end;
-    lo = lo < end ? lo : end;
-    hi = hi > lo ? hi : lo;
-    nl_pair_lines(to + lo - first, row + lo - before, row + lo - before + apart, hi - lo);
-    for (int64_t i = first; i < end; i++) {
-        const int64_t one = i - before, other = one + apart;
-        const float first_of = one >= 0 && one < length ? row[one] : 0, second = other >= 0 && other < length ? row[other] : 0;
-        if (i < lo || i >= hi)
-            nl_pair_lines(to + i - first, &first_of, &second, 1);
+    for (int64_t i = 0; i < count; i += NL_PAIRED) {
+        const int64_t one = first + i - before, other = one + apart;
+        nl_put(to + i, nl_pairs_of(nl_take(row + one, -one, length - one), nl_take(row + other, -other, length - other)), count - i);
     }
 }
 
-enum { NL_ROWS, NL_NEIGHBOURS, NL_APART }; /* what pairs are of: each two rows, neighbours in a row, floats apart in it */
+/* What pairs are of: each two rows, neighbours in a row, floats apart in it; each two rows, which the kernel itself pairs. */
+enum { NL_ROWS, NL_NEIGHBOURS, NL_APART, NL_LATER };
 
 /* Rows of floats, `step` apart, whose pairs are made. */
 struct nl_pairing {
@@ -221,7 +240,8 @@ static void nl_pair_units(const void *context, int64_t lo, int64_t hi, int64_t m
     const struct nl_pairing *p = context;
     (void)me;
     for (int64_t unit = lo; unit < hi; unit++) {
-        const int64_t line = unit / p->units, first = unit % p->units * NL_PAIRS_OF_UNIT, left = p->words - first;
+        const int64_t line = p->units > 1 ? unit / p->units : unit, first = (unit - line * p->units) * NL_PAIRS_OF_UNIT;
+        const int64_t left = p->words - first;
         const int64_t count = left < NL_PAIRS_OF_UNIT ? left : NL_PAIRS_OF_UNIT;
         float *const to = p->to + line * p->words + first;
         if (p->kind == NL_APART)
@@ -236,12 +256,15 @@ static void nl_pair_units(const void *context, int64_t lo, int64_t hi, int64_t m
     }
 }
 
-enum { NL_PAIRING = 6 }; /* numbers that describe a pairing: rows, length, step, kind, before, apart */
+enum { NL_KIND = 3, NL_PAIRING = 6 }; /* numbers that describe a pairing: rows, length, step, kind, before, apart */
 
-/* Pair an operand in working memory, which goes on behind it; returns where the pairs lie, line after line. */
+/* Pair an operand in working memory, which goes on behind it; returns where the pairs lie, line after line. What the kernel
+ * pairs stays where it is. */
 static inline const float *nl_pair_up(const float *from, const int64_t *how, float **work, int64_t threads)
 {
-    struct nl_pairing p = { from, *work, how[0], how[1], how[2], how[3], how[4], how[5], how[0], how[1] + how[4], 0 };
+    struct nl_pairing p = { from, *work, how[0], how[1], how[2], how[NL_KIND], how[4], how[5], how[0], how[1] + how[4], 0 };
+    if (p.kind == NL_LATER)
+        return from;
     if (p.kind == NL_ROWS)
         p.lines = (p.rows + 1) / 2;
     else if (p.kind == NL_NEIGHBOURS)

@@ -4,12 +4,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
 from neonlike.backends import Backend
+from neonlike.backends.cpu.primitives.conv import pairs
 from neonlike.backends.cpu.primitives.conv.choice import choose_data_plan, choose_update_plan
 from neonlike.backends.cpu.primitives.conv.kind import Kind
 from tests.backends.primitives.conv.conv_compiled import Guarded, Operands, compare, guarded, with_vectors
@@ -86,7 +88,38 @@ def test_factors_are_rounded_once_to_nearest(be: Backend) -> None:
         assert (np.abs(found.get() - wanted) <= terms * 2.0**-24 * size + 1e-30).all()
 
 
+PAYS = {
+    "a stride past most of the input": (Sizes(20, 32, 96, (1, 64, 64), (1, 1, 1), step=(1, 2, 2), groups=4), "b"),
+    "short rows of few products": (Sizes(3, 8, 16, (1, 28, 28), (1, 3, 3), (0, 1, 1)), "fb"),
+    "short rows of more products": (Sizes(9, 12, 20, (1, 20, 20), (1, 3, 3), (0, 1, 1)), "fbu"),
+    "few maps, which fill vectors": (Sizes(32, 256, 12, (1, 56, 56), (1, 2, 2), step=(1, 2, 2), groups=4), "u"),
+}
+"""Convolutions, and their passes that are faster on a Zen 4 with pairs than in float32."""
+
+
+@pytest.mark.parametrize("case", PAYS)
+def test_pairs_are_made_where_they_pay(be: Backend, case: str) -> None:
+    s, wanted = PAYS[case]
+    layer = s.layer(be)
+    plans = {name: choose_data_plan(layer, name == "b", 64, 4, 2, True, 1) for name in "fb"}
+    plans["u"] = choose_update_plan(layer, 64, 4, 1)
+    assert {name for name, plan in plans.items() if ("pairs", 1) in plan.variant} == set(wanted)
+
+
+@pytest.fixture
+def pays(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Pairs are made even where that takes longer than it saves, as of most small convolutions."""
+    made = pairs.pairs_of_channels, pairs.pairs_of_images
+    monkeypatch.setattr(pairs, "_pays", lambda *_: True)
+    for choice in made:
+        choice.cache_clear()
+    yield
+    for choice in made:
+        choice.cache_clear()
+
+
 @pytest.mark.optimized
+@pytest.mark.usefixtures("pays")
 def test_random_convolutions(be: Backend, guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
     """With any epilogue; operands are rounded before, so that the definition in float32 gives the same."""
     rng = np.random.default_rng(be.executor.own_engine.pairs)

@@ -38,6 +38,7 @@ def _headers(names: str) -> tuple[str, ...]:
 
 
 FINISH, STRIPS = (*_headers("finish"), "stream.h"), _headers("strips rows")
+WHOLE, WHOLE_AREA = _headers("whole"), _headers("area whole")
 STORE, TILE = (*_headers("store runs"), *STRIPS, *FINISH), _headers("tile filters")
 PAIRS = ("pairs.h",)
 DEPTHWISE_HEADERS = _headers("depthwise rows")
@@ -90,7 +91,7 @@ DATA = {
         {"meta": DEPTHWISE_META},
     ),
     Kind.MAPS: Kernels(
-        Routine("c/conv/maps.c.j2", _TYPES, "convolution with maps side by side", (*_headers("area"), *STORE, *PAIRS)),
+        Routine("c/conv/maps.c.j2", _TYPES, "convolution with maps side by side", WHOLE_AREA + STORE + PAIRS),
         ("lanes", "maps", "positions"),
         _FIELDS,
     ),
@@ -108,7 +109,7 @@ DATA = {
 """Forward pass and data gradient."""
 UPDATE = {
     Kind.DIRECT: Kernels(
-        Routine("c/conv/update.c.j2", _GRADIENT, "gradient of filters", STRIPS + PAIRS),
+        Routine("c/conv/update.c.j2", _GRADIENT, "gradient of filters", STRIPS + WHOLE + PAIRS),
         ("lanes", "width", "taps"),
         _FIELDS,
     ),

@@ -11,15 +11,26 @@ from dataclasses import replace
 from functools import lru_cache
 
 from neonlike.backends.cpu.primitives.conv.kind import ConvPlan, Kind
-from neonlike.backends.cpu.primitives.conv.pointwise import pointwise
+from neonlike.backends.cpu.primitives.conv.pointwise import META, pointwise
 from neonlike.backends.geometry.conv import ConvGeometry
+from neonlike.backends.geometry.counts import round_up
 from neonlike.kernels.c.pairs import Pairing, Pairs, half
 
 PAIRED = (Kind.DIRECT, Kind.POINTWISE, Kind.MAPS, Kind.FEW)
 """Kernels that multiply pairs."""
-FEWEST, FEWEST_COLUMNS, FEWEST_OF_ODD = 3, 6, 32
-"""Least channels and maps of a group for which making pairs pays; in weight gradients also least columns of the output
-of a single image, and least channels and maps of an odd number of images."""
+FEWEST, FEWEST_COLUMNS = 3, 6
+"""Least channels and maps of a group for which making pairs pays, and columns of a single image's weight gradient."""
+VECTOR, COST_OF_NUMBER, COST_OF_LINE = 16, 3, 100
+"""Time of pairing, in products of floats: of a number, and in addition of a line of fewer numbers than ``VECTOR``.
+
+Measured on a Zen 4 with float32 for some 70 convolutions: with fewer products saved, such as those of windows of 1 x 1
+that a stride moves past most of the input, pairs took up to five times as long.
+"""
+
+
+def _pays(products: int, inner: int, numbers: int, lines: int = 0) -> bool:
+    """Whether pairs along a dimension of ``inner`` numbers save more of the products than it takes to make them."""
+    return products * (inner - half(inner)) // inner >= COST_OF_NUMBER * numbers + COST_OF_LINE * lines
 
 
 @lru_cache(maxsize=512)
@@ -27,6 +38,8 @@ def pairs_of_channels(g: ConvGeometry, backward: bool) -> ConvGeometry | None:
     """The geometry of a forward pass or data gradient on pairs of channels; None where they do not pay."""
     channels = g.K if backward else g.C
     if min(g.C, g.K) // g.groups < FEWEST or (g.groups > 1 and channels // g.groups % 2):
+        return None
+    if not (pointwise(g) or _pays(g.flops // 2, channels, g.sizeF + (g.sizeO if backward else g.sizeI))):
         return None
     return replace(g, K=half(g.K)) if backward else replace(g, C=half(g.C))
 
@@ -54,9 +67,12 @@ def pairs_of_images(g: ConvGeometry) -> ConvGeometry | None:
     if pointwise(g):
         row = 1, 1, half(math.prod(g.DHW) * g.N)
         return replace(g, N=1, DHW=row, MPQ=row)
+    numbers, maps = g.sizeI + g.sizeO, g.K // g.groups  # maps fill vectors
+    lines = numbers // g.N if 1 < g.N < VECTOR and g.N % 2 else 0
+    if not _pays(g.flops // 2 // maps * round_up(maps, VECTOR), max(g.N, 2), numbers, lines):
+        return None
     if g.N > 1:
-        fewest = FEWEST_OF_ODD if g.N % 2 else FEWEST
-        return replace(g, N=half(g.N)) if min(g.C, g.K) // g.groups >= fewest else None
+        return replace(g, N=half(g.N))
     (depth, height, width), (planes, rows, columns), (*_, pad), (*_, step) = g.DHW, g.MPQ, g.padding, g.strides
     if columns < FEWEST_COLUMNS or columns % 2:  # half a pair of errors, zero, would multiply what no output reads
         return None
@@ -83,7 +99,12 @@ def update_pairings(g: ConvGeometry) -> tuple[Pairing, Pairing]:
 
 @lru_cache(maxsize=1024)
 def with_pairs(plan: ConvPlan, form: int, one: Pairing, other: Pairing) -> ConvPlan:
-    """``plan`` of a kernel that makes pairs, of the form ``PAIRS`` of ``pairs.h``, of its two operands first."""
+    """``plan`` of a kernel that makes pairs, of the form ``PAIRS`` of ``pairs.h``, of its two operands first.
+
+    A pointwise convolution pairs a tile's lanes when it reads them, where no other part of the maps reads them, too.
+    """
+    if plan.kind is Kind.POINTWISE and plan.fields[META.index("MAP_PARTS")] == 1:
+        one = one._replace(kind=Pairs.LATER)
     return replace(
         plan,
         fields=(*one, *other, *plan.fields),

@@ -183,6 +183,13 @@ class Blocks:
         return (ceil_div(size, self.tile.lanes) | 1) * self.tile.lanes
 
     @property
+    def whole_strip(self) -> int:
+        """Elements of a strip of a single image with the columns between those that a tap reads."""
+        offsets = self.phase[2].offsets
+        size = (self.columns - 1) * self.phase[2].in_step + max(offsets) - min(offsets) + 1
+        return (ceil_div(size, self.tile.lanes) | 1) * self.tile.lanes
+
+    @property
     def strips(self) -> int:
         """Number of strips per channel."""
         depth, height, _ = self.phase

@@ -1,6 +1,7 @@
 """Division of a convolution's weight gradient into units of work: the meta array of ``conv/update.c.j2``.
 
-Fields and terms are those of ``conv/plan.py``, with the single phase of a forward convolution.
+Fields and terms are those of ``conv/plan.py``, with the single phase of a forward convolution. Strips of a single image
+have all columns, also those that a stride passes over: taps are broadcast, so that positions may be any distance apart.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from functools import lru_cache
 
 from neonlike.backends.cpu.primitives.conv.kind import ConvPlan, Kind, Tile
 from neonlike.backends.cpu.primitives.conv.plan import (
+    Blocks,
     Phase,
     block_phase,
     flatten,
@@ -36,6 +38,8 @@ CACHED_SUMS = 512 << 10
 read again, which takes as long as some 100 lanes: then the number of units is halved."""
 LEAST_LANES = 128
 """Minimum number of lanes in areas that are reduced for more units: each unit has separate sums, which are added up."""
+LIST_BYTES = 128
+"""Bytes of the description of a list of tiles, in front of it."""
 UPDATE_TAPS = 144
 """Minimum number of taps per unit: with fewer, packing its errors takes longer than its products."""
 
@@ -62,6 +66,14 @@ def _flattened(g: ConvGeometry) -> ConvGeometry:
     return replace(g, DHW=row, MPQ=row)
 
 
+def _strips(g: ConvGeometry, block: Blocks, channels: int, itemsize: int) -> tuple[int, int, int]:
+    """Elements between lanes, elements of a strip, and channels of a block, whose strips stay in the L2 cache."""
+    step = g.strides[2] if g.N == 1 and not pointwise(g) else 1
+    strip = block.whole_strip if step > 1 else block.strip
+    fitting = max(1, UPDATE_STRIPS // (block.strips * strip * itemsize))
+    return step, strip, min(channels, round_up(even(channels, fitting), block.tile.width))
+
+
 @lru_cache(maxsize=512)
 def update_plan(g: ConvGeometry, vector_bytes: int, itemsize: int) -> ConvPlan:
     """Plan of the weight gradient; neither it nor results depend on the number of threads."""
@@ -80,11 +92,10 @@ def update_plan(g: ConvGeometry, vector_bytes: int, itemsize: int) -> ConvPlan:
     units = UPDATE_UNITS if each * row_bytes <= CACHED_SUMS else UNCACHED_UNITS
     few = ceil_div(units, g.groups * areas * unit_blocks)
     if few > 1:
-        area = max(LEAST_LANES, block.rows * block.lanes // few)
-        block = block_phase(phase, images, area, tile, itemsize)
+        block = block_phase(phase, images, max(LEAST_LANES, block.rows * block.lanes // few), tile, itemsize)
         areas = block.units(1, ceil_div(g.N, images))
     parts = min(areas, ceil_div(units, g.groups * unit_blocks))
-    some = min(each, round_up(even(each, max(1, UPDATE_STRIPS // (block.strips * block.strip * itemsize))), tile.width))
+    step, strip, some = _strips(g, block, each, itemsize)
     records, tails = phase_records([block], [areas])
     tiles = some * block.taps // tile.width + 1
     direct = pointwise(g) and images == g.N and some * g.DHW[2] * g.N < 1 << 31
@@ -97,10 +108,11 @@ def update_plan(g: ConvGeometry, vector_bytes: int, itemsize: int) -> ConvPlan:
         "UNIT_BLOCKS": unit_blocks,
         "UNIT_PARTS": parts,
         "FILTERS_SIZE": round_up(g.groups * unit_blocks * parts * each * all_maps * block.taps, 64),
-        "STRIPS_SIZE": round_up((some * block.strips + 1) * block.strip + tile.lanes, 64),
+        "STRIPS_SIZE": round_up((some * block.strips + 1) * strip + tile.lanes, 64),
         "SUMS_SIZE": round_up(block.rows * all_maps * block.lanes, 64),
-        "LIST_SIZE": round_up(ceil_div(tiles * (tile.width * (block.rows + 1) + 6) * 4, itemsize), 64),
+        "LIST_SIZE": round_up(ceil_div(LIST_BYTES + tiles * (tile.width * (block.rows + 1) + 6) * 4, itemsize), 64),
         "ALL_UNITS": areas,
     }
     private = fields["STRIPS_SIZE"] + fields["SUMS_SIZE"] + fields["LIST_SIZE"]
-    return ConvPlan(Kind.DIRECT, tile, flatten(fields, records, tails), 0, fields["FILTERS_SIZE"], private)
+    meta, shared = flatten(fields, records, tails), fields["FILTERS_SIZE"]
+    return ConvPlan(Kind.DIRECT, tile, meta, 0, shared, private, (("step", step),))

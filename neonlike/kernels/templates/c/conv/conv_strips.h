@@ -6,6 +6,10 @@
 #include <string.h>
 #include "conv_rows.h"
 
+#ifndef STEP
+#define STEP 1 /* else the stride, where rows are packed with the columns between those that a tap reads */
+#endif
+
 /* A unit of work: a block of output rows and columns, for some images and a range of map tiles of one group. */
 struct area {
     const int64_t *phase;
@@ -131,7 +135,7 @@ static void prefetch_share(const real *in, const int64_t *m, const struct strip 
 static void pack(const real *in, const int64_t *m, const struct area *a, const struct rows *rows, const struct strip *strip, int64_t c, int64_t count, real *to)
 {
     enum { AHEAD = 4 };
-    const int64_t N = m[IMAGES], W = m[IN_W], step = a->phase[STEP_W], channel = m[IN_D] * m[IN_H] * W * N;
+    const int64_t N = m[IMAGES], W = m[IN_W], move = a->phase[STEP_W], step = STEP > 1 ? 1 : move, channel = m[IN_D] * m[IN_H] * W * N;
     int64_t lo, hi;
     columns_read(m, a, strip, &lo, &hi);
     for (int64_t i = 0; i < count * rows->plane_count; i++)
@@ -149,7 +153,7 @@ static void pack(const real *in, const int64_t *m, const struct area *a, const s
                 prefetch(row + AHEAD * channel + lo * N, row + AHEAD * channel + hi * N);
             for (int64_t f = 0; f < step; f++)
                 if (strip->reach[f] >= 0)
-                    pack_row(row, W, N, a->n0, a->n1, a->q0 * step + strip->least + f, step, a->q1 - a->q0 + strip->reach[f], to + strip->base[f]);
+                    pack_row(row, W, N, a->n0, a->n1, a->q0 * move + strip->least + f, step, a->q1 - a->q0 + strip->reach[f], to + strip->base[f]);
             to += strip->size;
         }
 }
