@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from neonlike.checks import admit, shown
+from neonlike.checks import admit, require_method, shown
 from neonlike.errors import DTypeError, NotDefined, ShapeError
 from neonlike.kernels.run.depends import Dependent
 from neonlike.nervanaobject import NervanaObject
@@ -127,6 +127,7 @@ class Cost(NervanaObject, Dependent):
         mask : tensor of a shape that broadcasts to theirs, optional
             Mask of 0 and 1: the cost is computed for y · mask and t · mask.
         """
+        require_method(f"{self.classnm}.slope_before", "activation", activation, "through", "Rectlin()")
         slope = self.slope(y, t) if mask is None else self.slope(y * mask, t * mask) * mask
         return activation.through(y, slope)
 

@@ -14,6 +14,7 @@ import pytest
 
 from neonlike import autograd as ag
 from neonlike.backends import Backend
+from neonlike.errors import ArgumentTypeError
 from neonlike.initializers import Constant, Gaussian
 from neonlike.layers import (
     Activation,
@@ -252,3 +253,11 @@ def test_smooth_l1_of_large_and_infinite_differences(be: Backend, sigma: float) 
     expected = np.where(size < 1 / sigma**2, 0.5 * (x * sigma) ** 2, size - 0.5 / sigma**2)
     np.testing.assert_allclose(cost(y, t).get(), expected)
     np.testing.assert_allclose(cost.bprop(y, t).get(), np.clip(x * sigma**2, -1, 1))
+
+
+def test_what_is_no_activation_is_named(be: Backend) -> None:
+    """Found by random wrong arguments: the error was that a module has no attribute ``through``."""
+    x = be.ones((ROWS, N))
+    for wrong in (np, 3, Softmax):
+        with pytest.raises(ArgumentTypeError, match=r"slope_before: activation must have through\(\), as Rectlin"):
+            GeneralizedCost(SumSquared()).slope_by(wrong, x, x)

@@ -50,7 +50,11 @@ class Int8Layer(ParameterLayer):
 
     def parameter_names(self) -> tuple[str, ...]:
         """Attributes saved as parameters."""
-        return (*super().parameter_names(), "int8_step")
+        return (*super().parameter_names(), *(() if self.int8_step is None else ("int8_step",)))
+
+    def loaded_names(self) -> tuple[str, ...]:
+        """Attributes that a file may set."""
+        return tuple(dict.fromkeys((*self.parameter_names(), "int8_step")))
 
     def stored_dtype(self, name: str) -> Any:
         """The dtype of the named parameter; None for the backend's default."""

@@ -50,6 +50,10 @@ class StoredLayer(Layer):
         """Attributes saved as parameters."""
         raise NotDefined(f"{self.classnm} does not define parameter_names")
 
+    def loaded_names(self) -> tuple[str, ...]:
+        """Attributes that a file may set: those that are saved, and what this layer has not but may have."""
+        return self.parameter_names()
+
     def present_form(self, pdict: Any) -> Description:
         """Convert a description to today's form; layers with older formats of neon override this."""
         if not isinstance(pdict, dict):
@@ -90,9 +94,9 @@ class StoredLayer(Layer):
         if not isinstance(params, dict):
             raise ArgumentError(f"{self.name}: saved params must be a dictionary, got {shown(params)}")
         for name, value in params.items():
-            if name not in self.parameter_names():
+            if name not in self.loaded_names():
                 raise ArgumentError(
-                    f"{self.name}: saved parameter {name!r} is none of this layer's, {list(self.parameter_names())}; "
+                    f"{self.name}: saved parameter {name!r} is none of this layer's, {list(self.loaded_names())}; "
                     "the file belongs to another network"
                 )
             _check_numbers(self.name, f"parameter {name!r}", value)

@@ -31,7 +31,7 @@ NO_KERNELS = frozenset(
     {
         "conv_layer", "deconv_layer", "output_dim", "pool_layer", "lrn_layer", "attention_layer",  # sizes
         "dot", "transpose", "product_precision", "cublas_handle", "products",  # expressions and settings
-        "sync_batchnorm",
+        "sync_batchnorm", "multiplies_int8",
         "convert", "convert_mkl", "get_numpy",
         "fprop_mergesum", "bprop_mergesum", "fprop_mergebroadcast", "bprop_mergebroadcast",  # call layers
         "set_hist_buffers", "dump_hist_data",  # histograms that are there

@@ -12,7 +12,7 @@ from neonlike.backends import Backend
 from neonlike.backends.primitives.int8.definition import quantized, quantized_rows
 from neonlike.errors import ArgumentError
 from neonlike.initializers import Constant, Gaussian
-from neonlike.layers import Affine, BinaryAffine, Conv, DepthwiseConv, Sequential
+from neonlike.layers import Affine, BinaryAffine, Conv, DepthwiseConv, Linear, Sequential
 from neonlike.layers.core.int8 import Int8Layer
 from neonlike.transforms import Logistic, Rectlin
 
@@ -134,3 +134,13 @@ def test_classes_with_passes_of_their_own_do_not_take_int8(be: Backend) -> None:
         (Conv((3, 3, 5), init=Gaussian(), bias=Constant(0)), True), (DepthwiseConv((3, 3, 1), init=Gaussian()), False),
     ):  # fmt: skip
         assert isinstance(made[0], Int8Layer) and vars(type(made[0])).get("takes_int8", False) is takes
+
+
+def test_a_layer_that_is_not_quantized_names_no_step(be: Backend) -> None:
+    """Who reads all parameters met None."""
+    layer = Linear(3, init=Gaussian())
+    layer.configure(4)
+    layer.allocate()
+    assert all(getattr(layer, name) is not None for name in layer.parameter_names())
+    layer.quantize(2.0)
+    assert layer.parameter_names() == ("W", "int8_step")
