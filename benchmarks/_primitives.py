@@ -339,7 +339,8 @@ class Primitives(Suite):
     Parameters
     ----------
     name, doc : str
-    problem : class of Problem
+    problem : callable
+        A class of Problem, or what returns one for a layer, minibatch and direction.
     layers : sequence of Layer
     directions : dict
         Direction -> least geometric mean over the layers of PyTorch's time divided by ours, None without a target.
@@ -361,7 +362,7 @@ class Primitives(Suite):
     efforts = (QUICK, FULL)
 
     def __init__(
-        self, name: str, doc: str | None, problem: type[Problem], layers: Sequence[Any],
+        self, name: str, doc: str | None, problem: Callable[[Any, int, str], Problem], layers: Sequence[Any],
         directions: dict[str, float | None], quick: Sequence[str], batches: tuple[int, ...] = BATCHES,
         peers: Sequence[str] = LAYOUTS, compute: bool = True,
         directions_of: Callable[[Any], Iterable[str]] | None = None,
@@ -483,8 +484,8 @@ class Lists(Primitives):
     """
 
     def __init__(
-        self, name: str, doc: str | None, problem: type[Problem], shapes: Sequence[Any], held_out: Sequence[Any],
-        directions: dict[str, float | None], quick: Sequence[str], **more: Any,
+        self, name: str, doc: str | None, problem: Callable[[Any, int, str], Problem], shapes: Sequence[Any],
+        held_out: Sequence[Any], directions: dict[str, float | None], quick: Sequence[str], **more: Any,
     ) -> None:  # fmt: skip
         super().__init__(name, doc, problem, [*shapes, *held_out], directions, quick, batches=(1,), **more)
         self.lists = {"shapes": shapes, "held-out": held_out, "all": [*shapes, *held_out]}

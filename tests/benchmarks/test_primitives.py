@@ -62,7 +62,8 @@ def test_a_quick_run_checks_and_measures_everyone(
     assert status == 0
     rows = session.form.rows
     assert {row.direction for row in rows} == set(session.form.targets)
-    assert {row.N for row in rows} == {"gemm": {0, 3}, "gemm_shapes": {0}, "conv_shapes": {1, 2, 3}}.get(name, {3})
+    batches = {"gemm": {0, 3}, "gemm_shapes": {0}, "conv_shapes": {1, 2, 3}, "int8": {0, 2}}
+    assert {row.N for row in rows} == batches.get(name, {3})
     for row in rows:
         mine = row.results["neonlike"]
         assert mine.median is not None, mine.note
