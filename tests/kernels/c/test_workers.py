@@ -244,6 +244,7 @@ def test_workers_that_do_not_load_are_compiled_again(compiler: Compiler, fresh: 
 
 STRESS = Path(__file__).with_name("workers_stress.c")
 REFUSING = """
+#define _GNU_SOURCE
 #include <pthread.h>
 static int asked;
 static int refuse(pthread_t *thread, const pthread_attr_t *detached, void *(*run)(void *), void *argument) {
@@ -265,6 +266,54 @@ int main(void) {
 """
 
 
+WAITING = """
+#define _GNU_SOURCE
+#include <sched.h>
+static int moves;
+static cpu_set_t last[2];
+static int moved(pid_t thread, size_t size, const cpu_set_t *allowed) {
+    (void)thread, (void)size;
+    last[moves++ % 2] = *allowed;
+    return 0;
+}
+static int pin(cpu_set_t *all) {
+    cpu_set_t one;
+    const int here = sched_getcpu();
+    CPU_ZERO(&one);
+    CPU_SET(here, &one);
+    if (sched_getaffinity(0, sizeof *all, all) || CPU_COUNT(all) < 2 || sched_setaffinity(0, sizeof one, &one))
+        return -1;
+    return sched_getcpu();
+}
+#define sched_setaffinity moved
+#define sched_getaffinity(thread, size, set) (*(set) = every, 0)
+static cpu_set_t every;
+#include "workers.c"
+static int moves_after(struct worker w, int misses) {
+    moves = 0;
+    for (int i = 0; i < misses; i++)
+        miss(&w);
+    return moves;
+}
+int main(void) {
+#undef sched_getaffinity
+    const int here = pin(&every);
+    if (here < 0)
+        return 77; /* one processor */
+    const struct worker waits = {.thread = 1, .processor = here};
+    const struct worker sleeps = {.thread = 1, .processor = here, .asleep = 1};
+    const struct worker elsewhere = {.thread = 1, .processor = here + 1}, unknown = {.processor = here};
+    if (moves_after(waits, 3) || moves_after(sleeps, 9) || moves_after(elsewhere, 9) || moves_after(unknown, 9))
+        return 1;
+    if (moves_after(waits, 4) != 2 || moves_after(waits, 7) != 2 || moves_after(waits, 8) != 4)
+        return 2;
+    cpu_set_t others = every;
+    CPU_CLR(here, &others);
+    return CPU_EQUAL(&last[0], &others) && CPU_EQUAL(&last[1], &every) ? 0 : 3;
+}
+"""
+
+
 def program(compiler: Compiler, folder: Path, source: str, *flags: str) -> Path | None:
     """A program that includes workers.c; None if the compiler does not know a flag, or its program does not run."""
     for name in ("workers.c", workers.HEADER):
@@ -281,6 +330,17 @@ def test_a_system_that_allows_no_threads_is_asked_once_a_second(compiler: Compil
     made = program(compiler, tmp_path, REFUSING)
     assert made is not None
     assert subprocess.run([made], check=False).returncode in (1, 2)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="moves threads on Linux")
+def test_a_worker_that_waits_behind_the_caller_is_moved(compiler: Compiler, tmp_path: Path) -> None:
+    """The system left it there, awake, for many calls: two threads were as slow as one."""
+    made = program(compiler, tmp_path, WAITING)
+    assert made is not None
+    status = subprocess.run([made], check=False).returncode
+    if status == 77:
+        pytest.skip("there is one processor")
+    assert status == 0
 
 
 def test_forks_of_a_process_whose_threads_are_at_work(compiler: Compiler, tmp_path: Path) -> None:

@@ -5,6 +5,10 @@
  * core is busy leaves its units to others. The units are in one part, or in one part per member: then each member
  * begins with its own part and continues with those of others.
  *
+ * After a sleep, or when the process was stopped, the system may let a worker wait behind the caller on the same processor
+ * while another one is idle, for many milliseconds: both wake up often, which looks like little load. A worker that
+ * begins nothing several times in a row and runs where the caller runs is moved away.
+ *
  * A waiting thread spins for a moment, because the next kernel mostly follows within microseconds; then it yields in
  * each iteration; then it sleeps. Several threads of the program can have teams at the same time.
  */
@@ -16,6 +20,10 @@
 #include <stdint.h>
 #include <string.h>
 #include <time.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 #include "team.h"
 
@@ -27,6 +35,7 @@
 #define TURNS_NS 50000
 #define YIELDS_NS 1000000
 #define NAP_NS 50000
+#define MISSES 4 /* calls in a row of which a worker begins nothing until it is moved */
 #define PAUSES 8 /* pause instructions between two readings of the clock; one takes up to 140 cycles */
 
 #define STACK_BYTES (4 << 20) /* of a worker: kernels need hundreds of kilobytes, musl's default is 128 KB */
@@ -37,7 +46,8 @@ enum { IDLE, CLAIMED, POSTED, RUNNING, STATES };
 
 struct worker {
     APART _Atomic uint64_t word;
-    _Atomic int asleep;
+    _Atomic int asleep, missed;
+    _Atomic int thread, processor; /* the system's number of the thread (0: unknown), and where it was last seen */
     struct team *team; /* of the post, as is me */
     int64_t me;
     pthread_mutex_t lock;
@@ -142,7 +152,13 @@ static void sleep_until_posted(struct worker *w) {
 
 static void *serve(void *argument) {
     struct worker *const w = argument;
+#if defined(__linux__)
+    atomic_store(&w->thread, (int)syscall(SYS_gettid));
+#endif
     for (int64_t since = 0;;) {
+#if defined(__linux__)
+        atomic_store_explicit(&w->processor, sched_getcpu(), memory_order_relaxed);
+#endif
         uint64_t word = atomic_load_explicit(&w->word, memory_order_acquire);
         if (state_of(word) == POSTED) {
             const uint64_t number = word - POSTED;
@@ -157,6 +173,34 @@ static void *serve(void *argument) {
         }
     }
     return 0;
+}
+
+/* Move a worker to another processor than this one, if it may run there. */
+static void move_away(struct worker *w, int processor) {
+#if defined(__linux__)
+    const pid_t thread = atomic_load(&w->thread);
+    cpu_set_t all, others;
+    if (!thread || sched_getaffinity(thread, sizeof all, &all))
+        return;
+    others = all;
+    CPU_CLR(processor, &others);
+    if (CPU_COUNT(&others) && !sched_setaffinity(thread, sizeof others, &others))
+        sched_setaffinity(thread, sizeof all, &all);
+#else
+    (void)w, (void)processor;
+#endif
+}
+
+/* A worker that is awake has begun nothing of a call. */
+static void miss(struct worker *w) {
+    if (atomic_load(&w->asleep) || atomic_fetch_add_explicit(&w->missed, 1, memory_order_relaxed) + 1 < MISSES)
+        return;
+    atomic_store_explicit(&w->missed, 0, memory_order_relaxed);
+#if defined(__linux__)
+    const int here = sched_getcpu();
+    if (here >= 0 && here == atomic_load_explicit(&w->processor, memory_order_relaxed))
+        move_away(w, here);
+#endif
 }
 
 /* Forks ------------------------------------------------------------------------------------------------------------*/
@@ -297,8 +341,11 @@ static void disband(struct team *team, int64_t members) {
     for (int64_t i = 1; i < members; i++) {
         const struct post p = team->posts[i];
         uint64_t word = p.number + POSTED;
-        if (atomic_compare_exchange_strong(&p.worker->word, &word, p.number + IDLE))
+        if (atomic_compare_exchange_strong(&p.worker->word, &word, p.number + IDLE)) {
+            miss(p.worker);
             continue;
+        }
+        atomic_store_explicit(&p.worker->missed, 0, memory_order_relaxed);
         for (int64_t since = 0; atomic_load_explicit(&p.worker->word, memory_order_acquire) == p.number + RUNNING;)
             if (moment(&since) > YIELDS_NS)
                 nanosleep(&(struct timespec){0, NAP_NS}, 0);
