@@ -39,6 +39,7 @@ class Convolution(Problem):
     """
 
     tolerance = 1e-4  # of sums of up to millions of products in float32
+    rounds_within = True  # Winograd's method transforms inputs and filters first
 
     def __init__(self, layer: Conv, N: int, direction: str) -> None:
         super().__init__(layer, N, direction)
