@@ -39,6 +39,7 @@ MUTANTS = (
     Mutant("linalg", "BLAS blocks: number of threads not put back", C + "workers.c", "limited.set_threads(threads);", "(void)0;"),
     Mutant("workers", "a worker on another processor is moved", C + "workers.c", "here == atomic_load", "here != atomic_load"),
     Mutant("workers", "a worker is moved for one missed call", C + "workers.c", "#define MISSES 4 ", "#define MISSES 1 "),
+    Mutant("workers", "a worker that begins moves in each call", C + "workers.c", "time - w->moved > YIELDS_NS", "w->moved <= time"),
     Mutant("workers", "a moved worker may not come back", C + "workers.c", "        sched_setaffinity(thread, sizeof all, &all);\n", "        (void)all;\n"),
     Mutant("linalg", "thread partition off by one", LINALG, "for part in range(parts + 1)]", "for part in range(parts)]"),
     Mutant("linalg", "definition: xnor: sign of zero", LINALG, "t.asnumpyarray() >= 0, 1, -1", "t.asnumpyarray() > 0, 1, -1"),

@@ -307,6 +307,16 @@ int main(void) {
         return 1;
     if (moves_after(waits, 4) != 2 || moves_after(waits, 7) != 2 || moves_after(waits, 8) != 4)
         return 2;
+    struct worker begins = waits;
+    moves = 0;
+    leave(&begins, here + 1);
+    leave(&begins, -1);
+    if (moves)
+        return 4;
+    leave(&begins, here);
+    leave(&begins, here); /* soon after */
+    if (moves != 2)
+        return 5;
     cpu_set_t others = every;
     CPU_CLR(here, &others);
     return CPU_EQUAL(&last[0], &others) && CPU_EQUAL(&last[1], &every) ? 0 : 3;

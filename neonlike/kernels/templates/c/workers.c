@@ -7,7 +7,7 @@
  *
  * After a sleep, or when the process was stopped, the system may let a worker wait behind the caller on the same processor
  * while another one is idle, for many milliseconds: both wake up often, which looks like little load. A worker that
- * begins nothing several times in a row and runs where the caller runs is moved away.
+ * begins nothing several times in a row and runs where the caller runs is moved away, and one that begins work there moves itself.
  *
  * A waiting thread spins for a moment, because the next kernel mostly follows within microseconds; then it yields in
  * each iteration; then it sleeps. Several threads of the program can have teams at the same time.
@@ -47,6 +47,7 @@ enum { IDLE, CLAIMED, POSTED, RUNNING, STATES };
 struct worker {
     APART _Atomic uint64_t word;
     _Atomic int asleep, missed;
+    int64_t moved; /* time of its last own move */
     _Atomic int thread, processor; /* the system's number of the thread (0: unknown), and where it was last seen */
     struct team *team; /* of the post, as is me */
     int64_t me;
@@ -68,6 +69,7 @@ struct team {
     nl_range *range;
     const void *context;
     int64_t size, unit, count; /* of parts */
+    int processor;             /* of the caller, when it began */
     struct part parts[MOST_THREADS];
     struct post posts[MOST_THREADS]; /* from 1 on */
     APART _Atomic int taken;
@@ -150,29 +152,12 @@ static void sleep_until_posted(struct worker *w) {
     pthread_mutex_unlock(&w->lock);
 }
 
-static void *serve(void *argument) {
-    struct worker *const w = argument;
+static int processor_here(void) {
 #if defined(__linux__)
-    atomic_store(&w->thread, (int)syscall(SYS_gettid));
+    return sched_getcpu();
+#else
+    return -1;
 #endif
-    for (int64_t since = 0;;) {
-#if defined(__linux__)
-        atomic_store_explicit(&w->processor, sched_getcpu(), memory_order_relaxed);
-#endif
-        uint64_t word = atomic_load_explicit(&w->word, memory_order_acquire);
-        if (state_of(word) == POSTED) {
-            const uint64_t number = word - POSTED;
-            if (atomic_compare_exchange_strong(&w->word, &word, number + RUNNING)) {
-                take_units(w->team, w->me);
-                atomic_store_explicit(&w->word, number + IDLE, memory_order_release);
-            }
-            since = 0;
-        } else if (moment(&since) > YIELDS_NS) {
-            sleep_until_posted(w);
-            since = 0;
-        }
-    }
-    return 0;
 }
 
 /* Move a worker to another processor than this one, if it may run there. */
@@ -191,16 +176,48 @@ static void move_away(struct worker *w, int processor) {
 #endif
 }
 
+/* A worker begins work of a caller on a processor: they are to run side by side. */
+static void leave(struct worker *w, int processor) {
+    if (processor < 0 || processor_here() != processor)
+        return;
+    const int64_t time = now();
+    if (time - w->moved > YIELDS_NS) /* not in each call, if the others are busy, too */
+        move_away(w, processor);
+    w->moved = time;
+}
+
 /* A worker that is awake has begun nothing of a call. */
 static void miss(struct worker *w) {
     if (atomic_load(&w->asleep) || atomic_fetch_add_explicit(&w->missed, 1, memory_order_relaxed) + 1 < MISSES)
         return;
     atomic_store_explicit(&w->missed, 0, memory_order_relaxed);
-#if defined(__linux__)
-    const int here = sched_getcpu();
+    const int here = processor_here();
     if (here >= 0 && here == atomic_load_explicit(&w->processor, memory_order_relaxed))
         move_away(w, here);
+}
+
+static void *serve(void *argument) {
+    struct worker *const w = argument;
+#if defined(__linux__)
+    atomic_store(&w->thread, (int)syscall(SYS_gettid));
 #endif
+    for (int64_t since = 0;;) {
+        atomic_store_explicit(&w->processor, processor_here(), memory_order_relaxed);
+        uint64_t word = atomic_load_explicit(&w->word, memory_order_acquire);
+        if (state_of(word) == POSTED) {
+            const uint64_t number = word - POSTED;
+            if (atomic_compare_exchange_strong(&w->word, &word, number + RUNNING)) {
+                leave(w, w->team->processor);
+                take_units(w->team, w->me);
+                atomic_store_explicit(&w->word, number + IDLE, memory_order_release);
+            }
+            since = 0;
+        } else if (moment(&since) > YIELDS_NS) {
+            sleep_until_posted(w);
+            since = 0;
+        }
+    }
+    return 0;
 }
 
 /* Forks ------------------------------------------------------------------------------------------------------------*/
@@ -364,6 +381,7 @@ static void share(nl_range *range, const void *context, int64_t size, int64_t un
     team->size = size;
     team->unit = unit;
     team->count = least(parts, most);
+    team->processor = processor_here();
     for (int64_t i = 0; i < team->count; i++) {
         atomic_store_explicit(&team->parts[i].next, units * i / team->count, memory_order_relaxed);
         team->parts[i].end = units * (i + 1) / team->count;
