@@ -43,8 +43,9 @@ class TestCalibration:
         be.bsz = 4
         model = Model([Conv((3, 3, 4), init=Gaussian()), Pooling(2), Affine(2, Gaussian())])
         model.initialize((2, 6, 6))
+        assert "multiplies float32" in model.explain()
         model.quantize(rng.standard_normal((8, 72)).astype(np.float32))
-        assert model.explain().count("multiplies in int8") == 2
+        assert model.explain().count("multiplies in int8") == 2 and "multiplies float32" not in model.explain()
 
     def test_inputs_of_zeros(self, be: Any) -> None:
         be.bsz = 4

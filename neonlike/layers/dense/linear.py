@@ -57,6 +57,8 @@ class Linear(Int8Layer):
 
     def products(self, backward: bool = False) -> list[tuple[Any, str]]:
         """See :meth:`Layer.products`; the same sizes forward and backward."""
+        if self.int8_step is not None:
+            return []  # it notes int8 itself
         return [(ProductSizes(self.nout, self.nin, self.nsteps * self.be.bsz, self.be.default_np_dtype), "")]
 
     def takes_over(self, following: Layer) -> bool:

@@ -88,6 +88,8 @@ class Convolution(Int8Layer, EpilogueLayer):
 
     def products(self, backward: bool = False) -> list[tuple[Any, str]]:
         """See :meth:`Layer.products`."""
+        if self.int8_step is not None:
+            return []  # it notes int8 itself
         return [(self.nglayer, operation) for operation in (("bprop", "update") if backward else ("fprop",))]
 
     def fprop(self, inputs: Tensor, inference: bool = False, beta: float = 0.0) -> Tensor:
