@@ -27,7 +27,7 @@ MUTANTS = (
     fault("convolution: bias shares the states of the weight", CONV, "((self.weight_bias, self.grad_bias), self.states[1])", "((self.weight_bias, self.grad_bias), self.states[0])"),
     fault("convolution: bias filled as the weight", CONV, "self.new_parameter((self.nglayer.K, 1), self.bias)", "self.new_parameter((self.nglayer.K, 1), self.init)"),
     fault("convolution: depth dropped from the output shape", CONV, "keep_depth=g.M != 1)", "keep_depth=False)"),
-    fault("convolution: saved without its bias", CONV, 'return "W", "weight_bias"', 'return ("W",)'),
+    fault("convolution: saved without its bias", CONV, 'return (*super().parameter_names(), "weight_bias")', "return super().parameter_names()"),
     fault("deconvolution: padding not passed on", WINDOWS, '        **by_axis(f"{layer.classnm}: padding", padding, "pad"),\n', ""),
     fault("deconvolution: alpha ignored", DECONV, "error, self.W, self.deltas, alpha=alpha, beta=beta)", "error, self.W, self.deltas, beta=beta)"),
     fault("windows: strides for the height only", WINDOWS, 'given = {f"{prefix}_h": given, f"{prefix}_w": given}', 'given = {f"{prefix}_h": given}'),

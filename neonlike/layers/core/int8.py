@@ -54,7 +54,8 @@ class Int8Layer(ParameterLayer):
 
     def loaded_names(self) -> tuple[str, ...]:
         """Attributes that a file may set."""
-        return tuple(dict.fromkeys((*self.parameter_names(), "int8_step")))
+        names = self.parameter_names()
+        return (*names, "int8_step") if self.int8_step is None else names
 
     def stored_dtype(self, name: str) -> Any:
         """The dtype of the named parameter; None for the backend's default."""

@@ -207,7 +207,7 @@ class Convolution_bias(Convolution):  # noqa: N801  neon's name
 
     def parameter_names(self) -> tuple[str, ...]:
         """Attributes saved as parameters."""
-        return "W", "weight_bias", "int8_step"
+        return (*super().parameter_names(), "weight_bias")
 
     def present_form(self, pdict: Any) -> Description:
         """Merge the two descriptions in neon's early files, convolution and bias, into one."""

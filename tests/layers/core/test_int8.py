@@ -138,9 +138,10 @@ def test_classes_with_passes_of_their_own_do_not_take_int8(be: Backend) -> None:
 
 def test_a_layer_that_is_not_quantized_names_no_step(be: Backend) -> None:
     """Who reads all parameters met None."""
-    layer = Linear(3, init=Gaussian())
-    layer.configure(4)
-    layer.allocate()
-    assert all(getattr(layer, name) is not None for name in layer.parameter_names())
-    layer.quantize(2.0)
-    assert layer.parameter_names() == ("W", "int8_step")
+    net = chain(Conv((3, 3, 5), init=Gaussian(), bias=Constant(0)), Linear(3, init=Gaussian()), shape=(3, 5, 6))
+    for layer, names in zip(net.layers, ({"W", "weight_bias"}, {"W"}), strict=True):
+        assert set(layer.parameter_names()) == names == set(layer.loaded_names()) - {"int8_step"}
+        assert all(getattr(layer, name) is not None for name in names)
+        layer.quantize(2.0)
+        assert set(layer.parameter_names()) == {*names, "int8_step"} == set(layer.loaded_names())
+        assert len(layer.loaded_names()) == len(names) + 1
