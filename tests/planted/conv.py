@@ -104,7 +104,7 @@ MUTANTS = (
     fault("Winograd of few images: results of one column for all", FEW, "apart + (i * OUT + k % OUT) * size", "apart + (i * OUT) * size"),
     fault("C: alpha ignored in update_conv", UPDATE, "sum = alpha * sum + beta * old;", "sum = sum + beta * old;"),
     fault("C: lanes of a gradient's tile begin without the stride", UPDATE, "strips + starts[j] + t->lane * STEP;", "strips + starts[j] + t->lane;"),
-    fault("C: strips of columns that a stride passes over", CPU + "primitives/conv/update.py", "strip = block.whole_strip if step > 1 else", "strip ="),
+    fault("C: strips of a stride begin with the columns of the first", STRIPS, "a->q0 * move + strip->least", "a->q0 * step + strip->least"),
     fault("C: a gradient's taps listed for all areas", UPDATE, "if (memcmp(&list->of, &of, sizeof of) == 0)", "if (list->of.channels > 0)"),
     fault("C: a gradient's taps listed for all planes", UPDATE, "rows->plane_count, rows->depth_taps[0], channels", "0, 0, channels"),
     fault("C: beta ignored in update_conv", UPDATE, "sum = alpha * sum + beta * old;", "sum = beta != 0 ? alpha * sum + old : alpha * sum;"),

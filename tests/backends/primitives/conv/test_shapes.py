@@ -66,6 +66,14 @@ def test_areas_of_few_rows(be: Backend, guarded: Guarded, monkeypatch: pytest.Mo
     x.check(forward(s, x.image, x.filters), backward(s, x.error, x.filters), update(s, x.image, x.error))
 
 
+@pytest.mark.parametrize("step", [2, 3])
+def test_long_rows_of_one_image_that_a_stride_passes_over(be: Backend, guarded: Guarded, step: int) -> None:
+    """They are cut into several areas, whose packed columns begin a stride apart for each output before them."""
+    s = Sizes(1, 4, 8, (1, 2, 4001), (1, 1, 3), (0, 0, 1), (1, 1, step))
+    x = Operands(be, s, "f4", np.random.default_rng(0))
+    x.check(forward(s, x.image, x.filters), backward(s, x.error, x.filters), update(s, x.image, x.error))
+
+
 def test_errors_of_few_images_are_spread_where_the_filter_makes_steps(be: Backend) -> None:
     """And in phases where images fill a vector, or there would be little but zeros."""
     for N, step, expected in ((1, 2, True), (1, 1, False), (64, 2, False), (1, 3, False)):

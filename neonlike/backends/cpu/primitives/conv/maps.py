@@ -94,11 +94,7 @@ def _blocks(groups: list[list[Phase]], images: int, times: int, area: int, tile:
 
 def _strip(group: list[Phase], block: Blocks, whole_rows: bool) -> int:
     """Elements of a packed input row; whole_rows: all columns from the first to the last one read."""
-    step, offsets = group[0][2].in_step, [offset for phase in group for offset in phase[2].offsets]
-    if step > 1 and not whole_rows:
-        return block.strip
-    columns = (block.columns - 1) * step + max(offsets, default=-1) - min(offsets, default=0) + 1
-    return (ceil_div(columns * block.images, block.tile.lanes) | 1) * block.tile.lanes
+    return block.strip if group[0][2].in_step > 1 and not whole_rows else block.whole_strip(group)
 
 
 def step(g: ConvGeometry, backward: bool) -> int:

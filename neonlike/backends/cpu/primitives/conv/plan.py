@@ -179,15 +179,17 @@ class Blocks:
         """Elements of a strip: an odd number of vectors, which spreads strips over cache sets; without gaps if flat."""
         if self.flat:
             return (self.columns + self.reach) * self.images
-        size = sum(self.columns + reach for reach in column_reaches(self.phase[2])) * self.images
-        return (ceil_div(size, self.tile.lanes) | 1) * self.tile.lanes
+        return self._spread(sum(self.columns + reach for reach in column_reaches(self.phase[2])))
 
-    @property
-    def whole_strip(self) -> int:
-        """Elements of a strip of a single image with the columns between those that a tap reads."""
-        offsets = self.phase[2].offsets
-        size = (self.columns - 1) * self.phase[2].in_step + max(offsets) - min(offsets) + 1
-        return (ceil_div(size, self.tile.lanes) | 1) * self.tile.lanes
+    def whole_strip(self, phases: Iterable[Phase]) -> int:
+        """Elements of a strip with all columns from the first to the last one that the phases' taps read."""
+        offsets = [offset for phase in phases for offset in phase[2].offsets]
+        span = max(offsets, default=-1) - min(offsets, default=0) + 1
+        return self._spread((self.columns - 1) * self.phase[2].in_step + span)
+
+    def _spread(self, columns: int) -> int:
+        """Elements of so many columns of the images, as an odd number of vectors."""
+        return (ceil_div(columns * self.images, self.tile.lanes) | 1) * self.tile.lanes
 
     @property
     def strips(self) -> int:

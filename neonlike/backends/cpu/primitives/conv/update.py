@@ -69,7 +69,7 @@ def _flattened(g: ConvGeometry) -> ConvGeometry:
 def _strips(g: ConvGeometry, block: Blocks, channels: int, itemsize: int) -> tuple[int, int, int]:
     """Elements between lanes, elements of a strip, and channels of a block, whose strips stay in the L2 cache."""
     step = g.strides[2] if g.N == 1 and not pointwise(g) else 1
-    strip = block.whole_strip if step > 1 else block.strip
+    strip = block.whole_strip([block.phase]) if step > 1 else block.strip
     fitting = max(1, UPDATE_STRIPS // (block.strips * strip * itemsize))
     return step, strip, min(channels, round_up(even(channels, fitting), block.tile.width))
 
