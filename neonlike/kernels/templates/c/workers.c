@@ -181,9 +181,10 @@ static void leave(struct worker *w, int processor) {
     if (processor < 0 || processor_here() != processor)
         return;
     const int64_t time = now();
-    if (time - w->moved > YIELDS_NS) /* not in each call, if the others are busy, too */
+    if (time - w->moved > YIELDS_NS) { /* not in each call, if the others are busy, too */
         move_away(w, processor);
-    w->moved = time;
+        w->moved = time;
+    }
 }
 
 /* A worker that is awake has begun nothing of a call. */
@@ -201,8 +202,11 @@ static void *serve(void *argument) {
 #if defined(__linux__)
     atomic_store(&w->thread, (int)syscall(SYS_gettid));
 #endif
+    int seen = 0;
     for (int64_t since = 0;;) {
-        atomic_store_explicit(&w->processor, processor_here(), memory_order_relaxed);
+        const int here = processor_here();
+        if (here != seen) /* the caller reads this cache line, too: it is not written for nothing */
+            atomic_store_explicit(&w->processor, seen = here, memory_order_relaxed);
         uint64_t word = atomic_load_explicit(&w->word, memory_order_acquire);
         if (state_of(word) == POSTED) {
             const uint64_t number = word - POSTED;
@@ -362,7 +366,8 @@ static void disband(struct team *team, int64_t members) {
             miss(p.worker);
             continue;
         }
-        atomic_store_explicit(&p.worker->missed, 0, memory_order_relaxed);
+        if (atomic_load_explicit(&p.worker->missed, memory_order_relaxed))
+            atomic_store_explicit(&p.worker->missed, 0, memory_order_relaxed);
         for (int64_t since = 0; atomic_load_explicit(&p.worker->word, memory_order_acquire) == p.number + RUNNING;)
             if (moment(&since) > YIELDS_NS)
                 nanosleep(&(struct timespec){0, NAP_NS}, 0);
