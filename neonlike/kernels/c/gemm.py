@@ -113,7 +113,7 @@ def multiply(
         return False
     compiler = compiler or find_compiler()
     one, other, into = (x if x.ndim == 2 else x[0] for x in (a, b, c))
-    rounded = pairs_of(one, other, into, pairs, compiler)
+    rounded = pairs_of(one, other, into, pairs, compiler)  # before float16 becomes float32, which is rounded
     if not (rounded and are_stored(a, b)):
         a, b = as_dtype(a, c.dtype), as_dtype(b, c.dtype)
     left, right = (x if x.ndim == c.ndim else np.broadcast_to(x, (len(c), *x.shape)) for x in (a, b))
@@ -240,7 +240,7 @@ class GemmLaunch:
         depth = depth_of_parts(sizes, itemsize)
         self.function, self.swapped = function, swapped
         fields = [(*sizes, by_rows, count, depth, numbers) for count in (threads, 1)]
-        self.meta, self.serial = ((ctypes.c_int64 * len(numbers))(*numbers) for numbers in fields)
+        self.meta, self.serial = ((ctypes.c_int64 * len(some))(*some) for some in fields)
         if depth:
             parts = math.ceil(k / depth)
             elements = parts * m * (n + LANES) + min(threads, parts) * DEPTH * (PACKED_BY_THREAD + columns)
@@ -272,8 +272,6 @@ def find_launch(a: Array, b: Array, c: Array, compiler: Compiler | None = None, 
     size, given = c.itemsize, a.itemsize
     if c.dtype not in REAL_TYPES or a.dtype != b.dtype or not (a.size and b.size):
         return None
-    if a.dtype != c.dtype and not (pairs and c.dtype == np.float32 and are_stored(a, b)):
-        return None
     swapped = c.strides[1] != size and c.strides[0] == size
     if swapped:
         a, b, c = b.T, a.T, c.T
@@ -282,7 +280,7 @@ def find_launch(a: Array, b: Array, c: Array, compiler: Compiler | None = None, 
         return None
     steps = factor_steps(a, b) if pairs and c.dtype == np.float32 else ()
     pairs = pairs if steps else 0
-    if a.dtype != c.dtype and not pairs:
+    if a.dtype != c.dtype and not (pairs and are_stored(a, b)):
         return None
     function = GEMM.variant(compiler or find_compiler(), **context(a, b, c, pairs))
     if function is None:

@@ -79,12 +79,9 @@ class StoredLayer(Layer):
             described["params"] = {name: value.get() for name, value in values.items() if value is not None}
             if keep_states:
                 described["states"] = _to_host(self.states)
-                steps = steps_of(self.states)
-                if any(steps) if isinstance(steps, list) else steps:
-                    described["steps"] = steps
-                masters = masters_of(self.states)
-                if any(masters) if isinstance(masters, list) else masters:
-                    described["masters"] = masters
+                for key, found in (("steps", steps_of(self.states)), ("masters", masters_of(self.states))):
+                    if any(found) if isinstance(found, list) else found:
+                        described[key] = found
         return described
 
     def check_weights(self, pdict: Description) -> None:

@@ -57,8 +57,8 @@ class BiRNN(SequenceLayer):
 
     repeatable = True
 
-    gate_lists: ClassVar[tuple[str, ...]] = ("h_ff",)
     directions = 2
+    gate_lists: ClassVar[tuple[str, ...]] = ("h_ff",)
     """Per-direction lists that are also layer attributes, with suffixes ``_f`` and ``_b``."""
 
     def __init__(

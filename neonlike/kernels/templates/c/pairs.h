@@ -175,7 +175,7 @@ static inline void nl_pair_neighbours(float *to, const float *from, int64_t coun
         nl_put(to, nl_neighbours_of(nl_take(from, 0, count), nl_take(from + NL_PAIRED, 0, count - NL_PAIRED)), (count + 1) / 2);
 }
 
-/* As nl_pair_lines and nl_pair_neighbours, of numbers that are bfloat16. */
+/* Pairs of numbers that are stored in bfloat16, as they are multiplied: subnormal ones become 0. */
 static inline nl_words nl_words_of_stored(nl_words x)
 {
 #if !defined(NL_PAIR_INSTRUCTION) /* the instruction takes subnormal numbers for 0 */
@@ -185,6 +185,7 @@ static inline nl_words nl_words_of_stored(nl_words x)
     return x;
 }
 
+/* As nl_pair_lines and nl_pair_neighbours, of numbers that are bfloat16. */
 static inline void nl_join_lines(float *to, const uint16_t *first, const uint16_t *second, int64_t count)
 {
     int64_t i = 0;
