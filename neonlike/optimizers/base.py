@@ -76,6 +76,11 @@ class Optimizer(NervanaObject):
     step) and ``_updates`` (the assignments of one parameter). All right-hand sides are evaluated with the values before
     the step, in one kernel.
 
+    Parameters
+    ----------
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
     Attributes
     ----------
     hyperparameters : tuple of str
@@ -152,6 +157,15 @@ class Optimizer(NervanaObject):
 
     def update_group(self, group: Group, epoch: int, known: bool = True) -> None:
         """Update parameters as :meth:`optimize` does, that are still ``known``.
+
+        Parameters
+        ----------
+        group : Group
+            Parameters that :meth:`known_group` found.
+        epoch : int
+            Number of the epoch, from 0.
+        known : bool
+            Whether nothing has changed since then.
 
         Raises
         ------
@@ -371,6 +385,15 @@ def require_averages(optimizer: str, **weights: float) -> None:
 def require_rate(optimizer: str, rate: Any, epoch: int | None = None) -> Any:
     """The learning rate (of an epoch), refused if it is negative, infinite or nan; neon's dialect takes any.
 
+    Parameters
+    ----------
+    optimizer : str
+        Class of the optimizer, for the message.
+    rate : float
+        The learning rate.
+    epoch : int, optional
+        The epoch that has it, for the message.
+
     Raises
     ------
     ArgumentError
@@ -409,7 +432,17 @@ def _is_parameter(entry: Any) -> bool:
 
 
 def keep(prepared: dict[Any, Any], key: Any, made: Any) -> None:
-    """Add to what is prepared; the oldest goes where there are many, as with parameters that are made anew."""
+    """Add to what is prepared; the oldest goes where there are many, as with parameters that are made anew.
+
+    Parameters
+    ----------
+    prepared : dict
+        What is prepared, in the order in which it was made.
+    key : hashable
+        Its key.
+    made : object
+        What to add.
+    """
     if len(prepared) >= MOST_STEPS:
         del prepared[next(iter(prepared))]
     prepared[key] = made

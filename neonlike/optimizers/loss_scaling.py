@@ -45,6 +45,8 @@ class LossScaling(Optimizer):
     interval : int, optional
         Number of consecutive steps without overflow after which the scale is doubled; an overflow halves it. None:
         the scale stays constant.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
 
     Raises
     ------

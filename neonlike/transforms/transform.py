@@ -30,6 +30,11 @@ class Transform(NervanaObject, Dependent):
     ``bprop(inputs, outputs)``. Layers keep the input only if ``bprop`` asks for it. ``be.check_grad(f, x)`` compares a
     ``bprop`` with numerical differences.
 
+    Parameters
+    ----------
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
     Examples
     --------
     >>> from neonlike.backends import gen_backend
@@ -58,7 +63,8 @@ class Transform(NervanaObject, Dependent):
 
         Parameters
         ----------
-        y, error : tensor or expression, of one shape
+        y, error : Tensor or expression
+            Outputs, and the gradient by them, of one shape.
 
         Returns
         -------
@@ -91,6 +97,20 @@ class Cost(NervanaObject, Dependent):
     ----------
     by_outputs : bool
         Whether :meth:`slope` is the gradient by the outputs themselves.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> class Absolute(Cost):
+    ...     by_outputs = True
+    ...     def __call__(self, y, t):
+    ...         return self.be.sum(self.be.absolute(y - t), axis=0)
+    ...     def bprop(self, y, t):
+    ...         return self.be.sgn(y - t)
+    >>> y, t = be.ones((3, 2)), be.zeros((3, 2))
+    >>> Absolute()(y, t).tolist(), Absolute().bprop(y, t)[0].tolist()
+    ([[3.0, 3.0]], [[1.0, 1.0]])
     """
 
     func: Any = None
@@ -123,7 +143,9 @@ class Cost(NervanaObject, Dependent):
         Parameters
         ----------
         activation : Transform
-        y, t : tensor or expression (features, columns)
+            The last activation of the network.
+        y, t : Tensor or expression
+            Outputs and targets, ``(features, columns)``.
         mask : tensor of a shape that broadcasts to theirs, optional
             Mask of 0 and 1: the cost is computed for y · mask and t · mask.
         """
@@ -153,7 +175,10 @@ def smooth_l1(be: Any, x: Any, sigma2: float = 1.0) -> Any:
 
     Parameters
     ----------
-    x : tensor or expression (features, columns)
+    be : Backend
+        The backend.
+    x : Tensor or expression
+        Differences, ``(features, columns)``.
     sigma2 : float
         σ².
     """
@@ -161,7 +186,17 @@ def smooth_l1(be: Any, x: Any, sigma2: float = 1.0) -> Any:
 
 
 def smooth_l1_of_each(be: Any, x: Any, sigma2: float = 1.0) -> Any:
-    """Expression of 0.5 σ² x² where |x| < 1/σ², else |x| − 0.5/σ², without overflow."""
+    """Expression of 0.5 σ² x² where |x| < 1/σ², else |x| − 0.5/σ², without overflow.
+
+    Parameters
+    ----------
+    be : Backend
+        The backend.
+    x : Tensor or expression
+        Differences, of any shape.
+    sigma2 : float
+        σ².
+    """
     size = be.absolute(x)
     near = be.minimum(size, 1.0 / sigma2)
     return (0.5 * sigma2) * be.square(near) + (size - near)
@@ -184,7 +219,15 @@ class Metric(Cost):
         return False
 
     def counts(self, y: Any, t: Any, calcrange: slice = slice(0, None)) -> np.ndarray:
-        """Counts to be summed over the batches of a data set; :meth:`of_counts` computes the metric from them."""
+        """Counts to be summed over the batches of a data set; :meth:`of_counts` computes the metric from them.
+
+        Parameters
+        ----------
+        y, t : Tensor
+            Outputs and targets, ``(classes, N)``.
+        calcrange : slice
+            Columns that count; all by default.
+        """
         raise NotDefined(f"{self.classnm} does not define counts: it is a mean over samples")
 
     def of_counts(self, counts: np.ndarray) -> Any:

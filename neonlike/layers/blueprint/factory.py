@@ -62,6 +62,20 @@ class Blueprints:
     ------
     ShapeError, DTypeError, ArgumentError
         By each method, if shapes, dtypes or arguments do not fit; the message names the blueprint and the shapes.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> make = be.blueprints
+    >>> hidden = make.fully_connected((4, 2), 3, "relu")  # 4 features, 2 samples
+    >>> net = make.sequential([hidden, make.fully_connected(hidden, 1)])
+    >>> print(net)
+    sequential: (4, 2) -> (1, 2) in 2 layers
+    >>> layer = net.build().init(lambda weights: weights.fill(1.0))
+    >>> layer.input[:] = 1
+    >>> layer.forward().tolist()
+    [[12.0, 12.0]]
     """
 
     def __init__(self, be: Any) -> None:
@@ -70,13 +84,42 @@ class Blueprints:
     # Layers with weights
 
     def inner_product(self, src: Any, dst: Any, weights_type: Any = None) -> Wrapped:
-        """W · x + b of each sample; ``weights_type`` is the dtype of the weights, which must be that of the input."""
+        """W · x + b of each sample; ``weights_type`` is the dtype of the weights, which must be that of the input.
+
+        Parameters
+        ----------
+        src : TensorDesc, shape, Blueprint or Tensor
+            The input.
+        dst : int, shape or TensorDesc
+            Features of the output, or all of it.
+        weights_type : dtype, optional
+            The dtype of the weights: the input's.
+
+        Returns
+        -------
+        Wrapped
+            A blueprint with ``weights_desc`` ``(nout, nin)``.
+        """
         return self._product("inner_product", src, dst, IDENTITY, weights_type)
 
     def fully_connected(
         self, src: Any, dst: Any, activation: Any = None, alpha: Any = None, beta: Any = None, weights_type: Any = None
     ) -> Wrapped:
-        """f(W · x + b) of each sample."""
+        """f(W · x + b) of each sample.
+
+        Parameters
+        ----------
+        src : TensorDesc, shape, Blueprint or Tensor
+            The input.
+        dst : int, shape or TensorDesc
+            Features of the output, or all of it.
+        activation : str or Transform, optional
+            The function f; the identity by default.
+        alpha, beta : float, optional
+            Parameters of f.
+        weights_type : dtype, optional
+            The dtype of the weights: the input's.
+        """
         found = Activation.of("fully_connected", activation, alpha, beta)
         return self._product("fully_connected", src, dst, found, weights_type)
 
@@ -108,10 +151,16 @@ class Blueprints:
 
         Parameters
         ----------
+        src : TensorDesc, shape, Blueprint or Tensor
+            The input, (C, H, W, N) or (C, D, H, W, N).
         kernel, strides, padding, dilation : int or tuple of int
             For all axes, or for each of (depth,) height and width.
         dst : int, shape or TensorDesc
             The number of maps, or (K, P, Q, N), (K, M, P, Q, N).
+        activation : str or Transform, optional
+            The function f; the identity by default.
+        alpha, beta : float, optional
+            Parameters of f.
         groups : int
             Maps of each of so many parts see only the channels of that part.
         """
@@ -139,6 +188,12 @@ class Blueprints:
 
         Parameters
         ----------
+        src : TensorDesc, shape, Blueprint or Tensor
+            The input.
+        activation : str or Transform, optional
+            Applied last; the identity by default.
+        alpha, beta : float, optional
+            Parameters of the activation.
         eps : float
             Added to the variance.
         rho : float
@@ -169,6 +224,8 @@ class Blueprints:
 
         Parameters
         ----------
+        src : TensorDesc, shape, Blueprint or Tensor
+            The input, (features, steps, N).
         dst : int, shape or TensorDesc
             Features of the output, or all of it.
         activation : str or transform
@@ -176,8 +233,13 @@ class Blueprints:
         direction : str
             "unidirectional", "bidirectional_concat" (outputs side by side) or "bidirectional_sum" (added up).
         layers : int
+            Number of layers.
         src_iter, dst_iter : bool
             Whether the states before the first step are given, and those after the last one handed out.
+        alpha : float, optional
+            Parameter of the activation.
+        weights_type : dtype, optional
+            The dtype of the weights: the input's.
         """
         states = src_iter, dst_iter
         return self._recurrent("rnn_op", src, dst, activation, alpha, direction, layers, states, weights_type)
@@ -194,7 +256,13 @@ class Blueprints:
         dst_iter: bool = False,
         direction: str = ONE_WAY,
     ) -> Rnn:
-        """A recurrent layer of a network: as :meth:`rnn_op`, with arguments in another order."""
+        """A recurrent layer of a network: as :meth:`rnn_op`, with arguments in another order.
+
+        Parameters
+        ----------
+        src, dst, layers, activation, alpha, weights_type, src_iter, dst_iter, direction
+            As of :meth:`rnn_op`.
+        """
         states = src_iter, dst_iter
         return self._recurrent("rnn", src, dst, activation, alpha, direction, layers, states, weights_type)
 
@@ -224,8 +292,14 @@ class Blueprints:
 
         Parameters
         ----------
+        src : TensorDesc, shape, Blueprint or Tensor
+            The input, (C, H, W, N) or (C, D, H, W, N).
         kernel, strides, padding : int or tuple of int
             For all axes, or for each of (depth,) height and width; strides are the kernel by default.
+        algorithm : str
+            ``"max"`` or ``"avg"``.
+        dst : shape or TensorDesc, optional
+            The output, for a check.
         """
         given = described(self.be, "pooling", src)
         if algorithm not in ("max", "avg"):
@@ -236,7 +310,17 @@ class Blueprints:
         return self._images("pooling", given, dst, part, IDENTITY)
 
     def activation(self, src: Any, activation: Any, alpha: Any = None, beta: Any = None) -> Wrapped:
-        """f(x)."""
+        """f(x).
+
+        Parameters
+        ----------
+        src : TensorDesc, shape, Blueprint or Tensor
+            The input.
+        activation : str or Transform
+            The function f.
+        alpha, beta : float, optional
+            Parameters of f.
+        """
         given = described(self.be, "activation", src)
         found = Activation.of("activation", activation, alpha, beta)
         recipe = (Part.of(SkipNode),) if found.is_identity else ()
@@ -257,7 +341,17 @@ class Blueprints:
         return Stream(self.be, "sum", given, given[0])
 
     def concat(self, srcs: Any, axis: Any = 0, dst_type: Any = None) -> Stream:
-        """Inputs side by side along ``axis``, a number or letter; ``dst_type`` is the dtype of the output."""
+        """Inputs side by side along ``axis``, a number or letter; ``dst_type`` is the dtype of the output.
+
+        Parameters
+        ----------
+        srcs : list of inputs, or Blueprint
+            The inputs; of a blueprint its outputs.
+        axis : int or str
+            Number or letter of the axis; not the batch.
+        dst_type : dtype, optional
+            The dtype of the output; the inputs' by default.
+        """
         given = several(self.be, "concat", srcs)
         where = axis_of("concat", given[0], axis)
         if any(resized(one, where, 1) != resized(given[0], where, 1) for one in given if one.ndim > where):
@@ -266,7 +360,17 @@ class Blueprints:
         return Stream(self.be, "concat", given, self._typed("concat", out, dst_type), where)
 
     def branch(self, src: Any, axis: Any, dsts: Any) -> Stream:
-        """The input cut along ``axis`` into parts: a list of their sizes, shapes or descriptors."""
+        """The input cut along ``axis`` into parts: a list of their sizes, shapes or descriptors.
+
+        Parameters
+        ----------
+        src : TensorDesc, shape, Blueprint or Tensor
+            The input.
+        axis : int or str
+            Number or letter of the axis; not the batch.
+        dsts : list of int, shape or TensorDesc
+            The parts, whose sizes add up to the input's.
+        """
         given = described(self.be, "branch", src)
         where = axis_of("branch", given, axis)
         if not isinstance(dsts, (list, tuple)) or not dsts:
@@ -321,6 +425,8 @@ class Blueprints:
         kind : str
             "crossentropy", behind softmax −Σ t log y and behind logistic −Σ (t log y + (1 − t) log (1 − y));
             "mean_absolute", mean |y − t|; "quadratic", mean (y − t)² / 2, of each sample.
+        last_layer : Blueprint or BuiltLayer
+            The layer that computes the outputs.
         targets : TensorDesc, blueprint or tensor, optional
             Of the output's shape.
         """

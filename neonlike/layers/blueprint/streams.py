@@ -20,7 +20,17 @@ Moves = Callable[[Any, Any, int], Iterable[tuple[Any, Any]]]
 
 
 def parts(tensor: Any, axis: int, like: Any) -> list[Any]:
-    """Views of ``tensor``, which follow each other along an axis, of the sizes of the tensors ``like``."""
+    """Views of ``tensor``, which follow each other along an axis, of the sizes of the tensors ``like``.
+
+    Parameters
+    ----------
+    tensor : Tensor
+        The whole.
+    axis : int
+        The axis that is cut.
+    like : list of Tensor
+        Tensors of the sizes of the parts.
+    """
     sizes = [one.shape[axis] for one in like]
     return [tensor[(slice(None),) * axis + (slice(end - size, end),)] for size, end in zip(sizes, accumulate(sizes))]
 
@@ -107,7 +117,13 @@ class GaussianDropoutLayer(BuiltLayer):
 
 @dataclass(frozen=True)
 class GaussianDropout(Blueprint):
-    """Each element times a number drawn from N(1, sd²) in training; nothing in inference."""
+    """Each element times a number drawn from N(1, sd²) in training; nothing in inference.
+
+    Parameters
+    ----------
+    sd : float
+        Standard deviation of the numbers.
+    """
 
     sd: float
 

@@ -21,7 +21,13 @@ from neonlike.nervanaobject import get_args
 
 
 class Source(Layer):
-    """The layer before the first one: its outputs are the input of a built layer, which stays as it is."""
+    """The layer before the first one: its outputs are the input of a built layer, which stays as it is.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Shape of the input, without the batch.
+    """
 
     needs_outputs = True
 
@@ -44,7 +50,15 @@ def in_rows(tensor: Any, shape: tuple[int, ...]) -> Any:
 
 @dataclass(frozen=True)
 class Part:
-    """A layer of a recipe: its class and arguments, with dictionaries as tuples of their items."""
+    """A layer of a recipe: its class and arguments, with dictionaries as tuples of their items.
+
+    Parameters
+    ----------
+    layer : type
+        Class of the layer.
+    arguments : tuple of (str, object)
+        Its arguments by name.
+    """
 
     layer: Any
     arguments: tuple[tuple[str, Any], ...]

@@ -354,7 +354,15 @@ admit(Layer, "a layer")
 
 
 def require_tensor(operation: str, name: str, value: Any) -> None:
-    """Raise DTypeError unless ``value`` is a tensor."""
+    """Raise DTypeError unless ``value`` is a tensor.
+
+    Parameters
+    ----------
+    operation, name : str
+        What is called and which argument it is, for the message.
+    value : object
+        The argument.
+    """
     if not isinstance(value, Tensor):
         raise DTypeError(f"{operation}: {name} must be a tensor, got {shown(value)}; make one with be.array")
 
@@ -381,6 +389,22 @@ def require_input(layer: Layer, inputs: Any, expected_rows: int, inference: bool
 
     Inference accepts fewer columns than a batch: the outputs are then a part of the layer's buffer. In neon's dialect,
     inputs with the same number of elements but other rows and columns are reshaped.
+
+    Parameters
+    ----------
+    layer : Layer
+        The layer whose ``fprop`` is called.
+    inputs : Tensor
+        ``(expected_rows, columns)``.
+    expected_rows : int
+        Rows that the layer was configured for.
+    inference : bool
+        Accept fewer columns than a batch has.
+
+    Returns
+    -------
+    inputs, outputs : Tensor
+        The inputs, and the part of ``layer.outputs`` with their columns.
 
     Raises
     ------

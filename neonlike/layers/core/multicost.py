@@ -22,6 +22,25 @@ class Multicost(NervanaObject):
         One cost per output, in order.
     weights : list of float, optional
         Factors, 1 by default; 0 switches a branch off.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
+    Raises
+    ------
+    ArgumentError
+        If there are no costs, or other numbers of costs and weights.
+    DTypeError
+        If a cost is no cost layer.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.layers import GeneralizedCost, Multicost
+    >>> from neonlike.transforms import CrossEntropyMulti
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> costs = [GeneralizedCost(CrossEntropyMulti()) for _ in range(2)]
+    >>> Multicost(costs, weights=[1, 0.3]).weights
+    [1, 0.3]
     """
 
     def __init__(self, costs: Sequence[Any], weights: Sequence[float] | None = None, name: str | None = None) -> None:

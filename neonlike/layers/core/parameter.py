@@ -23,6 +23,13 @@ __public_module__ = "neonlike.layers.layer"
 class StoredLayer(Layer):
     """Base of layers with parameters, with their saving and loading.
 
+    Parameters
+    ----------
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+    parallelism : str
+        Kept for compatibility, see :class:`~neonlike.layers.core.base.Layer`.
+
     Attributes
     ----------
     states : list
@@ -172,6 +179,10 @@ class ParameterLayer(StoredLayer):
     ----------
     init : Initializer, Tensor or ndarray
         Initializer of the weight, or its values in exactly its shape.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+    parallelism : str
+        Kept for compatibility, see :class:`~neonlike.layers.core.base.Layer`.
 
     Attributes
     ----------

@@ -22,8 +22,10 @@ class BothWays(ParameterLayer):
         Recurrent, LSTM or GRU.
     units : int
         Units of each direction.
+    init : Initializer or array
+        Initializer of the weights of both.
     options
-        Arguments of both layers.
+        Further arguments of both layers.
 
     Attributes
     ----------

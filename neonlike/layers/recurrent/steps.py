@@ -76,7 +76,13 @@ def get_steps(x: Any, shape: Sequence[int]) -> list[Any]:
 
 
 class Extent(NamedTuple):
-    """Steps and samples in use during a call of a layer."""
+    """Steps and samples in use during a call of a layer.
+
+    Parameters
+    ----------
+    steps, samples : int
+        Number of steps, and of samples, in use.
+    """
 
     steps: int
     samples: int
@@ -92,6 +98,17 @@ def extent_of(layer: Any, inputs: Tensor, features: int, inference: bool) -> Ext
 
     :meth:`Layer.set_batch_size` and :meth:`Layer.set_seq_len` set smaller numbers; without them, fewer columns in
     inference mean fewer samples with the configured number of steps.
+
+    Parameters
+    ----------
+    layer : Layer
+        The layer whose ``fprop`` is called.
+    inputs : Tensor
+        ``(features, columns)``.
+    features : int
+        Features of a step that the layer was configured for.
+    inference : bool
+        True outside of training: batches may be partial.
 
     Raises
     ------
@@ -172,6 +189,17 @@ def first_columns(buffer: Any, columns: int) -> Any:
 
 def require_error(layer: Layer, error: Any, rows: int, extent: Extent | None) -> Tensor:
     """The columns in use of the error at a layer's outputs.
+
+    Parameters
+    ----------
+    layer : Layer
+        The layer whose ``bprop`` is called.
+    error : Tensor
+        ``(rows, columns)``.
+    rows : int
+        Rows of the layer's outputs.
+    extent : Extent or None
+        Steps and samples of the forward pass; None if there was none.
 
     Raises
     ------
