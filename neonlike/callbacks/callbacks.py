@@ -71,7 +71,7 @@ class Callbacks(NervanaObject):
     ----------
     model : Model
         The model; only a weak reference is kept.
-    train_set
+    train_set : object
         Not used; kept for compatibility.
     output_file : str, optional
         HDF5 file for the records, overwritten; without it they stay in memory, as on all ranks but the first.
@@ -104,6 +104,26 @@ class Callbacks(NervanaObject):
         The callbacks in calling order.
     callback_data : h5py.File or MemoryStore
         The records; a file is closed when training ends.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.callbacks import Callbacks
+    >>> from neonlike.data import ArrayIterator
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import GeneralizedCost, Linear
+    >>> from neonlike.models import Model
+    >>> from neonlike.optimizers import GradientDescentMomentum
+    >>> from neonlike.transforms import SumSquared
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> model = Model([Linear(1, Constant(0.0))])
+    >>> data = ArrayIterator(np.ones((4, 3)), np.ones((4, 1)), make_onehot=False)
+    >>> callbacks = Callbacks(model, progress_bar=False)
+    >>> cost, descent = GeneralizedCost(SumSquared()), GradientDescentMomentum(0.25, momentum_coef=0.0)
+    >>> model.fit(data, cost, descent, num_epochs=2, callbacks=callbacks)
+    >>> callbacks.callback_data["cost/train"][...].shape  # two minibatches in each of two epochs
+    (4,)
     """
 
     from_description = False
@@ -180,7 +200,19 @@ class Callbacks(NervanaObject):
         self.callbacks.append(HistCallback(plot_per_mini=plot_per_mini, filter_key=filter_key))
 
     def add_deconv_callback(self, train_set: Any, valid_set: Any, max_fm: int = 16, dataset_pct: float = 25) -> None:
-        """Add a callback that shows, after training, the image regions that activate feature maps."""
+        """Add a callback that shows, after training, the image regions that activate feature maps.
+
+        Parameters
+        ----------
+        train_set : iterator
+            Accepted for compatibility.
+        valid_set : iterator
+            Images to search for the strongest responses.
+        max_fm : int
+            Number of feature maps per layer, counted from the first.
+        dataset_pct : float
+            Percentage of the data to search.
+        """
         self.callbacks.append(DeconvCallback(train_set, valid_set, max_fm, dataset_pct))
 
     def add_watch_ticker_callback(self, valid: Any) -> None:

@@ -41,11 +41,21 @@ def read_text(who: str, path: str | os.PathLike[str]) -> str:
 class TokenSequences(HostIterator):
     """Base of iterators over sequences of token numbers, stored on the host as ``(N, nbatches, T)``, N of all ranks.
 
+    Parameters
+    ----------
+    time_steps : int
+        Tokens per sequence, T.
+    nin, nout : int
+        Vocabulary sizes of inputs and targets.
+    onehot_input : bool
+        Use one-hot inputs; otherwise token numbers, int32.
+    get_prev_target : bool
+        Pair each input with the previous step's target.
+
     Attributes
     ----------
     shape : tuple
         ``(nclass_in, T)`` one-hot, or ``(T, 1)`` numbers as int32.
-    seq_length, nbatches, ndata : int
     decoder_shape : tuple or None
         Shape of the second input, the previous targets; None without it.
     X, y : ndarray
@@ -54,6 +64,8 @@ class TokenSequences(HostIterator):
         Number of batches already yielded in the epoch.
     reverse_target : bool
         Whether each target sequence is reversed.
+    seq_length, nbatches, ndata : int
+        Tokens per sequence, batches per epoch, and sequences.
     """
 
     reverse_target = False
@@ -170,9 +182,10 @@ class Text(TokenSequences):
     ----------
     vocab : list
         All tokens, sorted.
-    token_to_index, index_to_token : dict
     nclass, nout : int
         Number of tokens in the vocabulary.
+    token_to_index, index_to_token : dict
+        Number of each token, and the reverse.
 
     Raises
     ------
@@ -180,6 +193,25 @@ class Text(TokenSequences):
         If the vocabulary lacks a token of the text; an ``AssertionError``.
     ArrayShapeError
         If the text is shorter than a batch.
+
+    Examples
+    --------
+    >>> import os
+    >>> import tempfile
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.data import Text
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> path = os.path.join(folder.name, "text.txt")
+    >>> with open(path, "w") as file:
+    ...     length = file.write("abcabcabcabc")
+    >>> data = Text(time_steps=3, path=path)
+    >>> data.vocab, data.shape, data.nbatches
+    (['a', 'b', 'c'], (3, 3), 2)
+    >>> x, t = next(iter(data))
+    >>> x.get()[:, 0].tolist(), t.get()[:, 0].tolist()  # a, and b after it
+    ([1.0, 0.0, 0.0], [0.0, 1.0, 0.0])
+    >>> folder.cleanup()
     """
 
     def __init__(

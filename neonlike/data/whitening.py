@@ -15,8 +15,19 @@ def global_contrast_normalize(X: np.ndarray, scale: float = 1.0, min_divisor: fl
 
     Parameters
     ----------
+    X : ndarray
+        Images in rows, ``(n, features)``.
+    scale : float
+        Norm of the results.
     min_divisor : float
         Images with a smaller norm, of a single colour, are not scaled.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from neonlike.data.whitening import global_contrast_normalize
+    >>> global_contrast_normalize(np.array([[1.0, 1.0, 4.0, 6.0]]), scale=3 * np.sqrt(2)).tolist()
+    [[-2.0, -2.0, 1.0, 3.0]]
     """
     centred = X - X.mean(axis=1, keepdims=True)
     divisor = np.sqrt(np.square(centred).sum(axis=1, keepdims=True)) / scale
@@ -41,8 +52,15 @@ def zca_whiten(
 
     Parameters
     ----------
+    train, test : ndarray
+        Images in rows, ``(n, features)``.
     cache : path, optional
         File for mean and matrix; read if it exists.
+
+    Returns
+    -------
+    train, test : ndarray
+        Whitened images.
     """
     if cache is not None and os.path.exists(cache):
         mean, whiten = load_obj(cache)

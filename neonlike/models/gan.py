@@ -38,6 +38,8 @@ class GAN(Model):
         ``"normal"`` for N(0, 1), ``"uniform"`` for U(-1, 1).
     weights_only : bool
         When loading, leave the optimizer states out.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
     optimizer : Optimizer, optional
         Default for ``fit`` without an optimizer.
     k : int
@@ -59,6 +61,30 @@ class GAN(Model):
         Noise of the minibatch, the discriminator's outputs for its generated samples, and constant noise.
     data_batch, noise_batch : Tensor
         The last data of an epoch, and the generator's output for ``z0`` after it.
+
+    Raises
+    ------
+    ArgumentError
+        If ``noise_type`` is none of these, or ``k`` is below 1.
+    DTypeError
+        If ``layers`` is no GenerativeAdversarial.
+
+    References
+    ----------
+    Goodfellow et al., "Generative adversarial nets" (2014); Arjovsky et al., "Wasserstein GAN" (2017).
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import Linear
+    >>> from neonlike.layers.container import GenerativeAdversarial
+    >>> from neonlike.models import GAN
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> both = GenerativeAdversarial([Linear(2, Constant(0.1))], [Linear(1, Constant(0.1))])
+    >>> gan = GAN(both, noise_dim=5, k=3, wgan_train_sched=True)
+    >>> [gan.get_k(update) for update in (0, 24, 25, 500, 501)]
+    [100, 100, 3, 100, 3]
     """
 
     def __init__(

@@ -38,10 +38,12 @@ class Model(Saved):
     ----------
     layers : list, container, path or dict
         Layers (a list becomes a Sequential), or a saved model: its file or its dictionary.
-    dataset
+    dataset : object
         Not used; kept for compatibility.
     weights_only : bool
         When loading, leave the optimizer states out.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
     optimizer : Optimizer, optional
         Kept until ``fit`` is given one.
 
@@ -63,6 +65,24 @@ class Model(Saved):
         Whether a cost of the last training was nan or infinite.
     total_cost : ndarray
         Cost of the epoch, ``(1, 1)``: the sum so far, and the mean over the batches at its end.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.data import ArrayIterator
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import Affine, GeneralizedCost
+    >>> from neonlike.models import Model
+    >>> from neonlike.optimizers import GradientDescentMomentum
+    >>> from neonlike.transforms import Rectlin, SumSquared
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> model = Model([Affine(2, init=Constant(0.5), activation=Rectlin()), Affine(1, init=Constant(0.0))])
+    >>> data = ArrayIterator(np.ones((4, 3)), np.ones((4, 1)), make_onehot=False)
+    >>> cost, descent = GeneralizedCost(SumSquared()), GradientDescentMomentum(0.1, momentum_coef=0.0)
+    >>> model.fit(data, cost, descent, num_epochs=20)
+    >>> model.completed_epochs, model.get_outputs(data).round(2)[0].tolist()
+    (20, [1.0])
     """
 
     from_description = False
@@ -440,6 +460,8 @@ class Model(Saved):
 
         Parameters
         ----------
+        dataset : iterator
+            Data whose inputs are read.
         num_beams : int
             Beams of a search for the most likely words; 0: each step reads what the one before wrote.
         steps : int, optional
@@ -469,6 +491,21 @@ class Model(Saved):
         nskip: int = 2,
     ) -> dict[str, dict[str, float]]:
         """Measure and print the milliseconds of a forward pass, backward pass with update, and iteration.
+
+        Parameters
+        ----------
+        dataset : iterator
+            Data, iterated repeatedly as needed.
+        inference : bool
+            Forward passes only; otherwise the parameters are trained.
+        cost : GeneralizedCost or Multicost, optional
+            Cost of the training.
+        optimizer : Optimizer, optional
+            Optimizer of the training.
+        niterations : int
+            Number of batches that are timed.
+        nskip : int
+            Number of batches before them.
 
         Returns
         -------

@@ -72,5 +72,19 @@ class Saved(NervanaObject):
         The number of completed epochs and the backend's compatibility mode are restored, too. Data position, callback
         state and random streams belong to a training: a ``fit`` that resumes it with the same data restores them. When
         a callback calls this during a training, only weights and optimizer states are restored.
+
+        Parameters
+        ----------
+        model_dict : dict
+            Result of :meth:`serialize`, or the contents of a file.
+        data : object
+            Not used; kept for compatibility.
+        load_states : bool
+            Whether optimizer states are restored, too.
+
+        Raises
+        ------
+        DTypeError, ArgumentError
+            If it is no saved model, or does not fit the layers.
         """
         saving.restore(self, model_dict, load_states)

@@ -96,6 +96,23 @@ class Optimizer(NervanaObject):
     master_weights : bool
         Whether parameters of 16 bits are updated in a float32 copy and rounded (``masters``), so that small steps add
         up; False loses those below half the distance of two numbers. Not with stochastic rounding.
+
+    Examples
+    --------
+    >>> from neonlike import autograd as ag
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.optimizers import Optimizer
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> class Descent(Optimizer):
+    ...     def _numbers(self, scale, epoch):
+    ...         return (0.25,)
+    ...     def _updates(self, param, grad, states, rate):
+    ...         return [(param, param - rate * self._mean_gradient(grad))]
+    >>> w = ag.param([[2.0]])
+    >>> (w * w).sum().backprop()
+    >>> Descent().optimize([w], epoch=0)
+    >>> w.tolist()
+    [[1.5]]
     """
 
     number_of_states: ClassVar[int] = 0

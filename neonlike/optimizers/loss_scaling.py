@@ -165,6 +165,7 @@ class Scale:
     Parameters
     ----------
     be : Backend
+        The backend of the tensors.
     values : (float, float, float)
         The scale, steps without overflow since its last change, skipped steps.
     interval : int or None

@@ -112,7 +112,8 @@ class Exchange:
     ----------
     ranks : Ranks
         The processes that train together.
-    pairs : sequence of (param, grad)
+    pairs : sequence of (Tensor, Tensor)
+        Parameters and their gradients.
     shared : bool
         Whether the ranks may update rows of large parameters each; else all gradients are summed.
     compression : str or None

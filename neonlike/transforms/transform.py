@@ -209,6 +209,18 @@ class Metric(Cost):
     ----------
     metric_names : list of str
         A name for each number returned.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.transforms import Metric
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> class LargestError(Metric):
+    ...     metric_names = ["LargestError"]
+    ...     def __call__(self, y, t, calcrange=slice(0, None)):
+    ...         return float(abs(y.get() - t.get())[:, calcrange].max())
+    >>> LargestError()(be.ones((2, 2)), be.zeros((2, 2)))
+    1.0
     """
 
     metric_names: list[str]

@@ -94,8 +94,6 @@ class BuiltLayer:
 
     Parameters
     ----------
-    blueprint : Blueprint
-        The layer's blueprint.
     train : bool
         Whether the layer has gradients.
     source, workspace, input_gradient, output
@@ -103,7 +101,6 @@ class BuiltLayer:
 
     Attributes
     ----------
-    blueprint : Blueprint
     input, output : Tensor or tuple of Tensor
         Tensors of the descriptors' shapes. The input is read when the layer computes: ``layer.input[:] = x``.
     diff_input, diff_output : Tensor, tuple of Tensor or None
@@ -116,6 +113,8 @@ class BuiltLayer:
         Memory for values that are kept no longer than a call takes.
     name : str
         The kind of the blueprint, by which ``MultiOptimizer`` may choose an optimizer; may be set.
+    blueprint : Blueprint
+        The blueprint that built the layer.
     """
 
     input: Any

@@ -57,6 +57,7 @@ class Blueprints:
     Parameters
     ----------
     be : Backend
+        The backend of the layers that are built; ``be.blueprints`` makes them for it.
 
     Raises
     ------

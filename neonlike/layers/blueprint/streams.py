@@ -77,6 +77,7 @@ class Stream(Blueprint):
     kind : str
         One of :data:`MOVES`.
     axis : int
+        Axis of concat and branch.
     """
 
     axis: int = 0
@@ -92,7 +93,9 @@ class GaussianDropoutLayer(BuiltLayer):
     mask : Tensor or None
         m of the last training pass.
 
-    Source: Srivastava et al., "Dropout: a simple way to prevent neural networks from overfitting" (2014), section 10.
+    References
+    ----------
+    Srivastava et al., "Dropout: a simple way to prevent neural networks from overfitting" (2014), section 10.
     """
 
     mask: Any

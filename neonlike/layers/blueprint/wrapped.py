@@ -80,6 +80,7 @@ class WrappedLayer(BuiltLayer):
     Attributes
     ----------
     layers : list of Layer
+        The layers that compute.
     """
 
     _diff_z: Any = None
@@ -174,11 +175,12 @@ class Wrapped(Blueprint):
         The input without the batch, as the layers take it.
     recipe : tuple of Part
         The layers.
-    activation : Activation
     weights_desc, bias_desc : TensorDesc or None
         The parameters.
     geometry : ConvGeometry, PoolGeometry or None
         The sizes of a convolution or pooling, as its kernels know them; None for other layers.
+    activation : Activation
+        The activation behind the layers.
     """
 
     in_shape: tuple[int, ...]
@@ -226,6 +228,7 @@ class BatchNormLayer(WrappedLayer):
     weights, bias : Tensor (features, 1)
         Scale, which starts at 1, and shift, at 0.
     running_mean, running_variance : Tensor (features, 1)
+        Averages over batches, by which inference normalizes.
     """
 
     running_mean = property(lambda self: self.layers[0].gmean)

@@ -126,6 +126,7 @@ class Decoder(Sequential):
         inputs : Tensor
             ``(features, steps * N)``, or word numbers; in single-step mode those of one step.
         inference : bool
+            True outside of training: batches may be partial.
         init_state : list, optional
             Initial state of each recurrent layer: a tensor ``(nout, N)``, a list of tensors, or None.
         """

@@ -388,7 +388,8 @@ class MergeMultistream(MergeBroadcast):
 
         Parameters
         ----------
-        in_obj : list of shapes, layers, tensors or datasets, or an object whose ``shape`` is one
+        in_obj : list, or object with a list as ``shape``
+            The input of each branch: a shape, layer, tensor or dataset.
         """
         shapes = getattr(in_obj, "shape", in_obj)
         if not isinstance(shapes, list | tuple) or len(shapes) != len(self.layers):

@@ -131,7 +131,8 @@ class LayerContainer(Layer):
 
         Parameters
         ----------
-        lengths : sequence of N int, or None
+        lengths : sequence of int, optional
+            Number of steps of each of the N samples; None: all have all steps.
         """
         shared = lengths if isinstance(lengths, Padding | None) else Padding(lengths)
         for layer in self.layers:

@@ -76,6 +76,24 @@ class Layer(OnVariables, NervanaObject):
     owns_output, owns_delta, needs_outputs : bool
         Whether the layer has an output (error) buffer of its own, and whether it reads its outputs again. Layers that
         work in place use a buffer of their own after a layer that does.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> class Double(Layer):
+    ...     def configure(self, in_obj):
+    ...         super().configure(in_obj)
+    ...         self.out_shape = self.in_shape
+    ...         return self
+    ...     def fprop(self, inputs, inference=False):
+    ...         self.outputs[:] = 2 * inputs
+    ...         return self.outputs
+    ...     def bprop(self, error):
+    ...         self.deltas[:] = 2 * error
+    ...         return self.deltas
+    >>> Double()(be.ones((1, 2))).tolist()
+    [[2.0, 2.0]]
     """
 
     is_branch_node = nests_deltas = needs_outputs = False

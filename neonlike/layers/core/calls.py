@@ -68,7 +68,6 @@ class Calls:
 
     Attributes
     ----------
-    parameters : list of SharedParameter
     owner : weakref to Call, or None
         The call that owns the current contents of the layer's buffers.
     inputs : list of Tensor
@@ -77,6 +76,8 @@ class Calls:
         State after the latest call, while the buffers hold an older call.
     ready, passes_error : bool
         Whether the layer is set up, and whether its first layer has an error buffer.
+    parameters : list of SharedParameter
+        The trained weights as variables.
     """
 
     def __init__(self) -> None:

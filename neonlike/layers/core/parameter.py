@@ -194,6 +194,28 @@ class ParameterLayer(StoredLayer):
         Sums of the outputs over the batch, for a following batch normalization.
     acc_params : list of (Tensor, Tensor)
         Pairs (saved gradient, gradient) for accumulation.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers.layer import ParameterLayer
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> class Scale(ParameterLayer):
+    ...     def configure(self, in_obj):
+    ...         super().configure(in_obj)
+    ...         self.out_shape, self.weight_shape = self.in_shape, (self.in_shape, 1)
+    ...         return self
+    ...     def fprop(self, inputs, inference=False):
+    ...         self.inputs = inputs
+    ...         self.outputs[:] = self.W * inputs
+    ...         return self.outputs
+    ...     def bprop(self, error):
+    ...         self.dW[:] = self.be.sum(error * self.inputs, axis=1)
+    ...         self.deltas[:] = self.W * error
+    ...         return self.deltas
+    >>> Scale(init=Constant(3.0))(be.ones((2, 2))).tolist()
+    [[3.0, 3.0], [3.0, 3.0]]
     """
 
     def __init__(self, init: Any = None, name: str | None = None, parallelism: str = "Unknown") -> None:

@@ -207,9 +207,10 @@ class BiRNN(SequenceLayer):
 
         Parameters
         ----------
-        inputs : Tensor ``(features, steps * N)``
+        inputs : Tensor
+            ``(features, steps * N)``.
         inference : bool
-            Partial batches are accepted.
+            True outside of training: batches may be partial.
         """
         before = self._last
         views, carry = self._begin(inputs, inference)

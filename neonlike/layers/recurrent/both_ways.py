@@ -29,11 +29,12 @@ class BothWays(ParameterLayer):
 
     Attributes
     ----------
-    W, dW : Tensor ``(rows of all parts, gates * units)``
     W_input_f, W_input_b, W_recur_f, ... : Tensor
         Views of ``W``.
     ways : list of layers
         The forward direction, and the backward one.
+    W, dW : Tensor
+        The weight and its gradient, ``(rows of all parts, gates * units)``.
     """
 
     def __init__(self, kind: type[Recurrent], units: int, init: Any, **options: Any) -> None:

@@ -66,7 +66,8 @@ class RecurrentOutput(Layer):
 
         Parameters
         ----------
-        lengths : sequence of N int, or None
+        lengths : sequence of int, optional
+            Number of steps of each of the N samples; None: all steps.
         """
         self.padding = padding_of(lengths, self)
         self._extent = None

@@ -47,11 +47,12 @@ class Views(Dependent, SimpleNamespace):
 
     Attributes
     ----------
-    extent : Extent
     result : Tensor
         The result of the forward pass.
     outputs : Tensor
         Its columns in use.
+    extent : Extent
+        Steps and samples in use.
     """
 
     def __init__(self, extent: Extent, result: Tensor) -> None:

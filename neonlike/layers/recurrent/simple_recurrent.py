@@ -158,7 +158,8 @@ class Recurrent(Int8Layer, SequenceLayer):
         error : Tensor ``(nout, steps * N)``
             Changed in place at the last step, or at each sample's last step if there are lengths. Without lengths
             the columns of the last step are enough, ``(nout, N)``.
-        final : Tensor ``(nout, N)``
+        final : Tensor
+            The error of the final state, ``(nout, N)``.
         """
         views = self._last
         if views is None:
@@ -220,7 +221,8 @@ class Recurrent(Int8Layer, SequenceLayer):
 
         Parameters
         ----------
-        inputs : Tensor ``(nin, steps * N)``
+        inputs : Tensor
+            ``(nin, steps * N)``.
         inference : bool
             Partial batches are accepted.
         init_state : Tensor ``(nout, N)`` or list of Tensor, optional
@@ -327,6 +329,8 @@ def recurrent_product(views: Views, gradient: str, D: Tensor, factor: Any = None
         The buffers of the layer.
     gradient : str
         Attribute for the result.
+    D : Tensor
+        Errors before the activation, ``(gates * nout, steps * N)``.
     factor : Tensor ``(nout, steps * N)``, optional
         The factor of ``D`` in each step; by default the previous state.
 

@@ -45,7 +45,8 @@ def get_steps(x: Any, shape: Sequence[int]) -> list[Any]:
 
     Parameters
     ----------
-    x : Tensor or ndarray ``(features, steps * N)``, or None
+    x : Tensor, ndarray or None
+        The buffer, ``(features, steps * N)``; None gives None for each step.
     shape : tuple
         ``(features, steps)``.
 
