@@ -126,7 +126,15 @@ class Callback(NervanaObject):
         """
 
     def on_train_end(self, callback_data: Any, model: Any) -> None:
-        """Called after training."""
+        """Called after training.
+
+        Parameters
+        ----------
+        callback_data : h5py.File or MemoryStore
+            The records of the training.
+        model : Model
+            The model in training.
+        """
 
     def on_epoch_begin(self, callback_data: Any, model: Any, epoch: int) -> None:
         """Called before an epoch.
@@ -217,7 +225,13 @@ class Callback(NervanaObject):
         return described
 
     def firings(self, epochs: int) -> list[int]:
-        """The epochs, of ``epochs`` in total, at which the epoch hooks are called."""
+        """The epochs, of ``epochs`` in total, at which the epoch hooks are called.
+
+        Parameters
+        ----------
+        epochs : int
+            Epochs of the training in total, those of earlier calls of ``fit`` included.
+        """
         freq = self.epoch_freq
         if isinstance(freq, int | np.integer) and freq and type(self).should_fire is Callback.should_fire:
             return list(range(abs(int(freq)) - 1, epochs, abs(int(freq))))

@@ -182,21 +182,54 @@ class Callbacks(NervanaObject):
     # -- adding --------------------------------------------------------------------------------------------
 
     def add_callback(self, callback: Callback, insert_pos: int | None = None) -> None:
-        """Add a callback at the end, or at a position."""
+        """Add a callback at the end, or at a position.
+
+        Parameters
+        ----------
+        callback : Callback
+            The callback.
+        insert_pos : int, optional
+            Its place among the callbacks; by default the end.
+
+        Raises
+        ------
+        DTypeError
+            If it is no callback.
+        """
         if not isinstance(callback, Callback):
             raise DTypeError(f"add_callback: got {brief(callback)}; expected an object derived from Callback")
         self.callbacks.insert(len(self.callbacks) if insert_pos is None else insert_pos, callback)
 
     def add_save_best_state_callback(self, path: str) -> None:
-        """Add a callback that saves the model to ``path`` whenever the loss is the lowest so far."""
+        """Add a callback that saves the model to ``path`` whenever the loss is the lowest so far.
+
+        Parameters
+        ----------
+        path : path
+            File to write.
+        """
         self.add_callback(SaveBestStateCallback(path))
 
     def add_early_stop_callback(self, stop_func: Callable[[Any, float], tuple[Any, bool]]) -> None:
-        """Add a callback that stops the training when ``stop_func(state, loss) -> (state, finished)`` is finished."""
+        """Add a callback that stops the training when ``stop_func(state, loss) -> (state, finished)`` is finished.
+
+        Parameters
+        ----------
+        stop_func : callable
+            Called with the last state, None at first, and the loss; returns the new state and whether to stop.
+        """
         self.add_callback(EarlyStopCallback(stop_func))
 
     def add_hist_callback(self, plot_per_mini: bool = False, filter_key: Iterable[str] = ("W",)) -> None:
-        """Add a callback that records histograms of layer attributes."""
+        """Add a callback that records histograms of layer attributes.
+
+        Parameters
+        ----------
+        plot_per_mini : bool
+            Record once per minibatch instead of per epoch.
+        filter_key : list of str
+            Attributes of the layers to record.
+        """
         self.callbacks.append(HistCallback(plot_per_mini=plot_per_mini, filter_key=filter_key))
 
     def add_deconv_callback(self, train_set: Any, valid_set: Any, max_fm: int = 16, dataset_pct: float = 25) -> None:
@@ -216,13 +249,25 @@ class Callbacks(NervanaObject):
         self.callbacks.append(DeconvCallback(train_set, valid_set, max_fm, dataset_pct))
 
     def add_watch_ticker_callback(self, valid: Any) -> None:
-        """Add a callback that prints a minibatch of a Ticker after each epoch."""
+        """Add a callback that prints a minibatch of a Ticker after each epoch.
+
+        Parameters
+        ----------
+        valid : Ticker
+            Source of the minibatch.
+        """
         self.callbacks.append(WatchTickerCallback(self.model, valid))
 
     # -- hooks ---------------------------------------------------------------------------------------------
 
     def on_train_begin(self, epochs: int) -> None:
-        """Prepare the store for ``epochs`` epochs in total, load ``model_file``, and call the callbacks."""
+        """Prepare the store for ``epochs`` epochs in total, load ``model_file``, and call the callbacks.
+
+        Parameters
+        ----------
+        epochs : int
+            Epochs of the training in total, those of earlier calls of ``fit`` included.
+        """
         model, data = self.model, self._open()
         if model is None:
             raise ArgumentError("Callbacks: their model is gone; make them with the model that is trained, and keep it")
@@ -289,7 +334,13 @@ class Callbacks(NervanaObject):
         by_first(self.callback_data.close)
 
     def on_epoch_begin(self, epoch: int) -> None:
-        """Call the callbacks that are due."""
+        """Call the callbacks that are due.
+
+        Parameters
+        ----------
+        epoch : int
+            Number of the epoch, from 0.
+        """
         model, data = self.model, self.callback_data
         # Minibatches before an interrupt; if it came after the last one, on_minibatch_end is not called again.
         self._minibatches_in_epoch = getattr(getattr(model, "progress", None), "minibatches", 0)
@@ -301,7 +352,13 @@ class Callbacks(NervanaObject):
                 callback.on_epoch_begin(data, model, epoch)
 
     def on_epoch_end(self, epoch: int) -> None:
-        """Count the minibatches and call the callbacks that are due."""
+        """Count the minibatches and call the callbacks that are due.
+
+        Parameters
+        ----------
+        epoch : int
+            Number of the epoch, from 0.
+        """
         model, data = self.model, self.callback_data
         markers = data[MARKERS]
         done = int(markers.attrs["minibatches_complete"]) + self._minibatches_in_epoch
@@ -314,14 +371,30 @@ class Callbacks(NervanaObject):
         by_first(data.flush)  # keeps the file readable if this process is killed
 
     def on_minibatch_begin(self, epoch: int, minibatch: int) -> None:
-        """Call the callbacks that are due."""
+        """Call the callbacks that are due.
+
+        Parameters
+        ----------
+        epoch : int
+            Number of the epoch, from 0.
+        minibatch : int
+            Number of the minibatch in its epoch, from 0.
+        """
         model, data = self.model, self.callback_data
         for callback in self._at_begin:
             if callback.should_fire(data, model, minibatch, callback.minibatch_freq):
                 callback.on_minibatch_begin(data, model, epoch, minibatch)
 
     def on_minibatch_end(self, epoch: int, minibatch: int) -> None:
-        """Call the callbacks that are due."""
+        """Call the callbacks that are due.
+
+        Parameters
+        ----------
+        epoch : int
+            Number of the epoch, from 0.
+        minibatch : int
+            Number of the minibatch in its epoch, from 0.
+        """
         model, data = self.model, self.callback_data
         self._minibatches_in_epoch = minibatch + 1
         for callback in self._at_end:

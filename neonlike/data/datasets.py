@@ -95,6 +95,11 @@ class Dataset(NervanaObject):
     def get_iterator(self, setname: str) -> Any:
         """The iterator over a part: "train", "valid", "test".
 
+        Parameters
+        ----------
+        setname : str
+            Name of the part, a key of ``data_dict``.
+
         Raises
         ------
         ArgumentError
@@ -131,6 +136,13 @@ class Dataset(NervanaObject):
         """Return the path of one of the data set's files, after downloading it if missing.
 
         A downloaded archive (zip or tar) is unpacked beside it.
+
+        Parameters
+        ----------
+        filename : str
+            Name of the file, in the folder of the data set and on the network.
+        size : int
+            Size in bytes, for the progress display; 0 if unknown.
         """
         path = self._valid_path_append(self.path, filename)
         if not os.path.exists(path):
@@ -200,6 +212,11 @@ def unpack(path: str) -> None:
     """Unpack a zip or tar archive into its folder, atomically per file; existing files are kept.
 
     Other files are ignored.
+
+    Parameters
+    ----------
+    path : path
+        The archive.
 
     Raises
     ------

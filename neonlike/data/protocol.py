@@ -90,7 +90,13 @@ class NervanaDataIterator(NervanaObject):
         return {}
 
     def set_progress(self, saved: dict[str, Any]) -> None:
-        """Start the next epoch at the position ``saved``, a result of :meth:`progress`."""
+        """Start the next epoch at the position ``saved``, a result of :meth:`progress`.
+
+        Parameters
+        ----------
+        saved : dict
+            The position.
+        """
 
     def data_id(self) -> int:
         """A checksum of some of the data, used to recognize it when a training resumes; 0: unknown."""
@@ -218,7 +224,18 @@ class HostIterator(NervanaDataIterator):
         raise NotDefined(f"{self.classnm} does not define host_batches")
 
     def load(self, batch: Any) -> Any:
-        """Copy one item of :meth:`host_batches` to the backend and return ``(inputs, targets)``."""
+        """Copy one item of :meth:`host_batches` to the backend and return ``(inputs, targets)``.
+
+        Parameters
+        ----------
+        batch : object
+            One item of :meth:`host_batches`.
+
+        Returns
+        -------
+        inputs, targets : Tensor, or list of Tensor
+            Tensors ``(features, N)``.
+        """
         raise NotDefined(f"{self.classnm} does not define load")
 
     def send_ahead(self, batch: Any, send: Callable[[Any], Any]) -> Any:
@@ -270,7 +287,15 @@ class HostIterator(NervanaDataIterator):
 
 
 def columns(array: Any, dtype: Any) -> np.ndarray:
-    """Convert samples in rows, ``(N, ...)``, to contiguous columns ``(features, N)`` of a dtype."""
+    """Convert samples in rows, ``(N, ...)``, to contiguous columns ``(features, N)`` of a dtype.
+
+    Parameters
+    ----------
+    array : ndarray
+        Samples in rows, ``(N, ...)``.
+    dtype : dtype
+        The dtype of the result.
+    """
     host = np.asarray(array)
     return np.ascontiguousarray(host.reshape(len(host), -1).T, dtype=dtype)
 

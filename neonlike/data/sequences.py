@@ -256,6 +256,13 @@ class Text(TokenSequences):
     def create_valid_file(path: str, valid_split: float = 0.1) -> tuple[str, str]:
         """Split a text file in two files beside it: ``name_train.ext``, and the last part as ``name_valid.ext``.
 
+        Parameters
+        ----------
+        path : path
+            The text file.
+        valid_split : float
+            Part of the text for validation.
+
         Returns
         -------
         tuple of str
@@ -274,7 +281,15 @@ class Text(TokenSequences):
 
     @staticmethod
     def get_tokens(string: str, tokenizer: Tokenizer | None = None) -> Sequence[str]:
-        """Split a text into tokens by ``tokenizer``, or into characters."""
+        """Split a text into tokens by ``tokenizer``, or into characters.
+
+        Parameters
+        ----------
+        string : str
+            The text.
+        tokenizer : callable, optional
+            Function from a text to a list of tokens.
+        """
         if tokenizer is None:
             return string
         if not callable(tokenizer):
@@ -290,6 +305,13 @@ class Text(TokenSequences):
         """Return all tokens, sorted; or ``vocab`` in its order, if it contains them all.
 
         In neon's dialect ``vocab`` is sorted, too, as in neon.
+
+        Parameters
+        ----------
+        tokens : iterable of str
+            Tokens of the text.
+        vocab : sequence of str, optional
+            Vocabulary to use.
 
         Raises
         ------

@@ -39,6 +39,13 @@ def zca_transform(images: np.ndarray, filter_bias: float = 0.1) -> tuple[np.ndar
     """Compute the mean ``(features,)`` and matrix ``(features, features)`` that whiten images in rows.
 
     The matrix is C**(−1/2) with C their covariance, plus ``filter_bias`` on its diagonal.
+
+    Parameters
+    ----------
+    images : ndarray
+        Images in rows, ``(n, features)``.
+    filter_bias : float
+        Summand on the diagonal, which limits the amplification of noise.
     """
     values, vectors = np.linalg.eigh(np.cov(images.T) + filter_bias * np.eye(images.shape[1]))
     whiten = (vectors / np.sqrt(values)) @ vectors.T

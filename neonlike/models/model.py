@@ -378,13 +378,31 @@ class Model(Saved):
         """Outputs of the network for a batch of inputs, ``(features, N)``; in inference N may be less than a batch.
 
         They are in a buffer that the next batch overwrites.
+
+        Parameters
+        ----------
+        x : Tensor, or list of Tensor
+            Input of the network, ``(features, N)``.
+        inference : bool
+            True outside of training: batches may be partial.
+
+        Returns
+        -------
+        Tensor, or list of Tensor
+            Outputs of the network; the next call overwrites them.
         """
         if self.made_on is not self.be:
             self.check_backend("fprop")
         return self.layers.fprop(x, inference)
 
     def bprop(self, delta: Any) -> Any:
-        """Gradients of all parameters, from the gradient with respect to the outputs."""
+        """Gradients of all parameters, from the gradient with respect to the outputs.
+
+        Parameters
+        ----------
+        delta : Tensor, or list of Tensor
+            Gradient of the cost by the outputs, summed over the batch.
+        """
         if self.made_on is not self.be:
             self.check_backend("bprop")
         return self.layers.bprop(delta)
@@ -438,15 +456,32 @@ class Model(Saved):
     def eval(self, dataset: Any, metric: Any) -> np.ndarray:
         """Average of a metric over all samples.
 
+        Parameters
+        ----------
+        dataset : iterator
+            Data to evaluate; it is reset first.
+        metric : Metric
+            For example ``Misclassification()``.
+
         Returns
         -------
         ndarray
             float32, one number for each of ``metric.metric_names``.
+
+        Raises
+        ------
+        DTypeError
+            If these are no data iterator and metric.
         """
         return evaluation.average(self, dataset, metric)
 
     def get_outputs(self, dataset: Any) -> np.ndarray:
         """Outputs for all samples.
+
+        Parameters
+        ----------
+        dataset : iterator
+            Data whose inputs are read; it is reset first.
 
         Returns
         -------

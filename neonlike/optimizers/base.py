@@ -36,6 +36,11 @@ def get_param_list(layer_list: Iterable[Any]) -> list[Parameter]:
     """All parameters of the layers, ``[((param, grad), states), ...]``.
 
     A layer's ``get_params()`` gives one such entry, or a list of them.
+
+    Parameters
+    ----------
+    layer_list : iterable of Layer
+        Layers with parameters, or variables of :mod:`neonlike.autograd`.
     """
     found: list[Parameter] = []
     for layer in layer_list:
@@ -306,7 +311,13 @@ class Optimizer(NervanaObject):
         return be, be.engine, be.num_threads, be.bsz
 
     def scale_errors(self, errors: Any) -> Any:
-        """Scale the ``errors`` of a cost, a tensor or a list, in place if the optimizer uses loss scaling."""
+        """Scale the ``errors`` of a cost, a tensor or a list, in place if the optimizer uses loss scaling.
+
+        Parameters
+        ----------
+        errors : Tensor, or list of Tensor
+            Gradient of a cost by the outputs.
+        """
         return errors
 
     def use_scale(self, scale: Any) -> None:
@@ -342,6 +353,13 @@ class Optimizer(NervanaObject):
 
     def clip_gradient_norm(self, param_list: Sequence[Parameter], clip_norm: float | None) -> float:
         """Factor that brings the norm of the mean gradient of all parameters down to at most ``clip_norm``.
+
+        Parameters
+        ----------
+        param_list : list
+            Parameters as :func:`~neonlike.optimizers.get_param_list` gives them.
+        clip_norm : float, optional
+            Bound on the norm.
 
         Returns
         -------
@@ -386,7 +404,15 @@ class Optimizer(NervanaObject):
         return norm()
 
     def clip_value(self, v: Any, abs_bound: float | None = None) -> Any:
-        """Expression of ``v`` clipped to ±|abs_bound|; ``v`` itself if the bound is None or 0."""
+        """Expression of ``v`` clipped to ±|abs_bound|; ``v`` itself if the bound is None or 0.
+
+        Parameters
+        ----------
+        v : Tensor or expression
+            The values.
+        abs_bound : float, optional
+            Bound on their magnitude.
+        """
         if not abs_bound:
             return v
         return self.be.clip(v, -abs(abs_bound), abs(abs_bound))

@@ -69,7 +69,15 @@ class Schedule(NervanaObject):
         self.step_config, self.change = step_config, change
 
     def get_learning_rate(self, learning_rate: float, epoch: int) -> float:
-        """Rate in ``epoch`` (counted from 0) for the base rate ``learning_rate``."""
+        """Rate in ``epoch`` (counted from 0) for the base rate ``learning_rate``.
+
+        Parameters
+        ----------
+        learning_rate : float
+            The base rate.
+        epoch : int
+            Number of the epoch, from 0.
+        """
         if self.step_config is None:
             return learning_rate
         if isinstance(self.step_config, int):
@@ -121,7 +129,15 @@ class StepSchedule(Schedule):
         self.steps: float = 0
 
     def get_learning_rate(self, learning_rate: float, epoch: int) -> float:
-        """Rate in ``epoch`` (counted from 0)."""
+        """Rate in ``epoch`` (counted from 0).
+
+        Parameters
+        ----------
+        learning_rate : float
+            The base rate.
+        epoch : int
+            Number of the epoch, from 0.
+        """
         rate = _step_rate(self.step_config, self.change, epoch)  # type: ignore[arg-type]
         self.steps = rate or 0
         return learning_rate if rate is None else rate
@@ -160,7 +176,15 @@ class PowerSchedule(NervanaObject):
         self.step_config, self.change = step_config, change
 
     def get_learning_rate(self, learning_rate: float, epoch: int) -> float:
-        """Rate in ``epoch`` (counted from 0)."""
+        """Rate in ``epoch`` (counted from 0).
+
+        Parameters
+        ----------
+        learning_rate : float
+            The base rate.
+        epoch : int
+            Number of the epoch, from 0.
+        """
         return float(learning_rate * self.change ** (epoch // self.step_config))
 
 
@@ -185,7 +209,15 @@ class ExpSchedule(NervanaObject):
         self.decay = decay
 
     def get_learning_rate(self, learning_rate: float, epoch: int) -> float:
-        """Rate in ``epoch`` (counted from 0)."""
+        """Rate in ``epoch`` (counted from 0).
+
+        Parameters
+        ----------
+        learning_rate : float
+            The base rate.
+        epoch : int
+            Number of the epoch, from 0.
+        """
         return learning_rate / (1.0 + self.decay * epoch)
 
 
@@ -219,7 +251,15 @@ class PolySchedule(NervanaObject):
         self.total_epochs, self.power = total_epochs, power
 
     def get_learning_rate(self, learning_rate: float, epoch: int) -> float:
-        """Rate in ``epoch`` (counted from 0)."""
+        """Rate in ``epoch`` (counted from 0).
+
+        Parameters
+        ----------
+        learning_rate : float
+            The base rate.
+        epoch : int
+            Number of the epoch, from 0.
+        """
         return float(learning_rate * max(0.0, 1.0 - epoch / self.total_epochs) ** self.power)
 
 
@@ -253,7 +293,15 @@ class ShiftSchedule(NervanaObject):
         self.interval, self.shift_size = interval, shift_size
 
     def get_learning_rate(self, learning_rate: float, epoch: int) -> float:
-        """Rate in ``epoch`` (counted from 0)."""
+        """Rate in ``epoch`` (counted from 0).
+
+        Parameters
+        ----------
+        learning_rate : float
+            The base rate.
+        epoch : int
+            Number of the epoch, from 0.
+        """
         return float(learning_rate * 2.0 ** (-self.shift_size * int(epoch / self.interval)))
 
 
@@ -293,7 +341,15 @@ class CosineSchedule(NervanaObject):
         self.total_epochs, self.floor = total_epochs, floor
 
     def get_learning_rate(self, learning_rate: float, epoch: float) -> float:
-        """Rate in ``epoch`` (counted from 0; fractions are moments within an epoch)."""
+        """Rate in ``epoch`` (counted from 0; fractions are moments within an epoch).
+
+        Parameters
+        ----------
+        learning_rate : float
+            The base rate.
+        epoch : float
+            Number of the epoch, from 0.
+        """
         descent = min(epoch / self.total_epochs, 1.0)
         return self.floor + (learning_rate - self.floor) * 0.5 * (1.0 + math.cos(math.pi * descent))
 
@@ -336,7 +392,15 @@ class WarmupSchedule(NervanaObject):
         self.schedule = None if schedule is None else require_schedule(schedule, self.classnm)
 
     def get_learning_rate(self, learning_rate: float, epoch: float) -> float:
-        """Rate in ``epoch`` (counted from 0; fractions are moments within an epoch)."""
+        """Rate in ``epoch`` (counted from 0; fractions are moments within an epoch).
+
+        Parameters
+        ----------
+        learning_rate : float
+            The base rate.
+        epoch : float
+            Number of the epoch, from 0.
+        """
         if epoch < self.warmup_epochs:
             return float(learning_rate * (epoch + 1) / (self.warmup_epochs + 1))
         if self.schedule is None:

@@ -489,15 +489,33 @@ class GANCost(Cost):
         return self.be.safelog(1 - y) if self.func == "original" else -self.be.safelog(y)
 
     def bprop_data(self, y_data: Any) -> Any:
-        """Gradient of the discriminator's cost with respect to its outputs for data."""
+        """Gradient of the discriminator's cost with respect to its outputs for data.
+
+        Parameters
+        ----------
+        y_data : Tensor
+            Outputs of the discriminator for data, ``(features, N)``.
+        """
         return self.scale if self.func == "wasserstein" else -self.scale / y_data
 
     def bprop_noise(self, y_noise: Any) -> Any:
-        """Gradient of the discriminator's cost with respect to its outputs for noise."""
+        """Gradient of the discriminator's cost with respect to its outputs for noise.
+
+        Parameters
+        ----------
+        y_noise : Tensor
+            Outputs of the discriminator for generated samples, ``(features, N)``.
+        """
         return -self.scale if self.func == "wasserstein" else self.scale / (1 - y_noise)
 
     def bprop_generator(self, y_noise: Any) -> Any:
-        """Gradient of the generator's cost with respect to the discriminator's outputs for noise."""
+        """Gradient of the generator's cost with respect to the discriminator's outputs for noise.
+
+        Parameters
+        ----------
+        y_noise : Tensor
+            Outputs of the discriminator for generated samples, ``(features, N)``.
+        """
         if self.func == "wasserstein":
             return self.scale
         return self.scale / (y_noise - 1) if self.func == "original" else -self.scale / y_noise

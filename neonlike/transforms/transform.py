@@ -79,7 +79,18 @@ class Transform(NervanaObject, Dependent):
         return self.func(x)
 
     def bprop(self, x: Any) -> Any:
-        """Expression (or number) of the derivative, as a function of the transform's **output**."""
+        """Expression (or number) of the derivative, as a function of the transform's **output**.
+
+        Parameters
+        ----------
+        x : Tensor
+            Outputs y of the transform.
+
+        Returns
+        -------
+        expression or float
+            The derivative of each element, in the shape of ``x``.
+        """
         if self.funcgrad is None:
             raise NotDefined(f"{self.classnm} defines neither bprop nor funcgrad")
         return self.funcgrad(x)
@@ -124,17 +135,35 @@ class Cost(NervanaObject, Dependent):
         return self.func(y, t)
 
     def bprop(self, y: Any, t: Any) -> Any:
-        """Expression of the derivative with respect to ``y``, in its shape; summed, not averaged, over the batch."""
+        """Expression of the derivative with respect to ``y``, in its shape; summed, not averaged, over the batch.
+
+        Parameters
+        ----------
+        y, t : Tensor or expression
+            Outputs and targets, ``(features, columns)``.
+        """
         if self.funcgrad is None:
             raise NotDefined(f"{self.classnm} defines neither bprop nor funcgrad")
         return self.funcgrad(y, t)
 
     def slope(self, y: Any, t: Any) -> Any:
-        """Expression of the derivative with respect to ``y`` alone, without any activation's derivative."""
+        """Expression of the derivative with respect to ``y`` alone, without any activation's derivative.
+
+        Parameters
+        ----------
+        y, t : Tensor or expression
+            Outputs and targets, ``(features, columns)``.
+        """
         return self.bprop(y, t)
 
     def fits(self, activation: Transform) -> bool:
-        """Whether ``bprop`` includes the derivative of ``activation``."""
+        """Whether ``bprop`` includes the derivative of ``activation``.
+
+        Parameters
+        ----------
+        activation : Transform
+            The last activation of a network.
+        """
         return False
 
     def slope_before(self, activation: Transform, y: Any, t: Any, mask: Any = None) -> Any:
@@ -243,7 +272,13 @@ class Metric(Cost):
         raise NotDefined(f"{self.classnm} does not define counts: it is a mean over samples")
 
     def of_counts(self, counts: np.ndarray) -> Any:
-        """Value(s) of the metric from summed :meth:`counts`."""
+        """Value(s) of the metric from summed :meth:`counts`.
+
+        Parameters
+        ----------
+        counts : ndarray
+            Sum of :meth:`counts` over batches.
+        """
         raise NotDefined(f"{self.classnm} does not define of_counts: it is a mean over samples")
 
     def __call__(self, y: Any, t: Any, calcrange: slice = slice(0, None)) -> Any:

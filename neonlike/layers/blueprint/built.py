@@ -94,6 +94,8 @@ class BuiltLayer:
 
     Parameters
     ----------
+    blueprint : Blueprint
+        The layer's blueprint.
     train : bool
         Whether the layer has gradients.
     source, workspace, input_gradient, output

@@ -100,6 +100,13 @@ class Blueprints:
         -------
         Wrapped
             A blueprint with ``weights_desc`` ``(nout, nin)``.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu", batch_size=2)
+        >>> be.blueprints.inner_product((4, 2), 3).dst_desc.shape
+        (3, 2)
         """
         return self._product("inner_product", src, dst, IDENTITY, weights_type)
 
@@ -120,6 +127,14 @@ class Blueprints:
             Parameters of f.
         weights_type : dtype, optional
             The dtype of the weights: the input's.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu", batch_size=2)
+        >>> dense = be.blueprints.fully_connected((4, 2), 3, "relu")
+        >>> dense.dst_desc.shape, dense.weights_desc.shape
+        ((3, 2), (3, 4))
         """
         found = Activation.of("fully_connected", activation, alpha, beta)
         return self._product("fully_connected", src, dst, found, weights_type)
@@ -164,6 +179,13 @@ class Blueprints:
             Parameters of f.
         groups : int
             Maps of each of so many parts see only the channels of that part.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu", batch_size=2)
+        >>> be.blueprints.convolution((1, 8, 8, 2), kernel=3, dst=16, padding=1).dst_desc.shape
+        (16, 8, 8, 2)
         """
         where = "convolution"
         given = described(self.be, where, src)
@@ -199,6 +221,13 @@ class Blueprints:
             Added to the variance.
         rho : float
             What is kept of the running mean and variance at each batch.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu", batch_size=2)
+        >>> be.blueprints.batch_norm((4, 2)).weights_desc.shape  # scales
+        (4, 1)
         """
         given = described(self.be, "batch_norm", src)
         if not eps > 0 or not 0 <= rho <= 1:
@@ -241,6 +270,13 @@ class Blueprints:
             Parameter of the activation.
         weights_type : dtype, optional
             The dtype of the weights: the input's.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu", batch_size=2)
+        >>> be.blueprints.rnn_op((3, 5, 2), 4, "lstm", direction="bidirectional_concat").dst_desc.shape
+        (8, 5, 2)
         """
         states = src_iter, dst_iter
         return self._recurrent("rnn_op", src, dst, activation, alpha, direction, layers, states, weights_type)
@@ -263,6 +299,13 @@ class Blueprints:
         ----------
         src, dst, layers, activation, alpha, weights_type, src_iter, dst_iter, direction
             As of :meth:`rnn_op`.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu", batch_size=2)
+        >>> be.blueprints.rnn((3, 5, 2), 4, layers=2, activation="gru").dst_desc.shape
+        (4, 5, 2)
         """
         states = src_iter, dst_iter
         return self._recurrent("rnn", src, dst, activation, alpha, direction, layers, states, weights_type)
@@ -301,6 +344,13 @@ class Blueprints:
             ``"max"`` or ``"avg"``.
         dst : shape or TensorDesc, optional
             The output, for a check.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu", batch_size=2)
+        >>> be.blueprints.pooling((1, 8, 8, 2), 2).dst_desc.shape
+        (1, 4, 4, 2)
         """
         given = described(self.be, "pooling", src)
         if algorithm not in ("max", "avg"):
@@ -321,6 +371,13 @@ class Blueprints:
             The function f.
         alpha, beta : float, optional
             Parameters of f.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu", batch_size=2)
+        >>> be.blueprints.activation((4, 2), "relu").activation_name
+        'relu'
         """
         given = described(self.be, "activation", src)
         found = Activation.of("activation", activation, alpha, beta)
@@ -328,14 +385,30 @@ class Blueprints:
         return Wrapped(self.be, "activation", given, given, given.shape[:-1], recipe, found)
 
     def gaussian_dropout(self, src: Any, sd: float) -> GaussianDropout:
-        """Each element times a number drawn from N(1, sd²), in training."""
+        """Each element times a number drawn from N(1, sd²), in training.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu", batch_size=2)
+        >>> be.blueprints.gaussian_dropout((4, 2), 0.1).dst_desc.shape
+        (4, 2)
+        """
         given = described(self.be, "gaussian_dropout", src)
         if not number("gaussian_dropout", "sd", sd) >= 0:
             raise ArgumentError(f"gaussian_dropout: the standard deviation must not be negative, got {brief(sd)}")
         return GaussianDropout(self.be, "gaussian_dropout", given, given, float(sd))
 
     def sum(self, srcs: Any) -> Stream:
-        """The sum of inputs of one shape: a list of them, or a blueprint with several outputs."""
+        """The sum of inputs of one shape: a list of them, or a blueprint with several outputs.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu", batch_size=2)
+        >>> be.blueprints.sum([(4, 2), (4, 2)]).dst_desc.shape
+        (4, 2)
+        """
         given = several(self.be, "sum", srcs)
         if any(one != given[0] for one in given):
             raise ShapeError(f"sum: inputs must be of one shape and dtype, got {listed(given)}")
@@ -352,6 +425,13 @@ class Blueprints:
             Number or letter of the axis; not the batch.
         dst_type : dtype, optional
             The dtype of the output; the inputs' by default.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu", batch_size=2)
+        >>> be.blueprints.concat([(4, 2), (3, 2)]).dst_desc.shape
+        (7, 2)
         """
         given = several(self.be, "concat", srcs)
         where = axis_of("concat", given[0], axis)
@@ -371,6 +451,13 @@ class Blueprints:
             Number or letter of the axis; not the batch.
         dsts : list of int, shape or TensorDesc
             The parts, whose sizes add up to the input's.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu", batch_size=2)
+        >>> [part.shape for part in be.blueprints.branch((4, 2), 0, [1, 3]).dst_desc]
+        [(1, 2), (3, 2)]
         """
         given = described(self.be, "branch", src)
         where = axis_of("branch", given, axis)
@@ -393,12 +480,28 @@ class Blueprints:
         return found
 
     def split(self, src: Any, n: int) -> Stream:
-        """The input as each of ``n`` outputs; their gradients add up."""
+        """The input as each of ``n`` outputs; their gradients add up.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu", batch_size=2)
+        >>> [one.shape for one in be.blueprints.split((4, 2), 3).dst_desc]
+        [(4, 2), (4, 2), (4, 2)]
+        """
         given = described(self.be, "split", src)
         return Stream(self.be, "split", given, (given,) * require_size(n, "split: n"))
 
     def abbreviate(self, src: Any, dst_type: Any = None) -> Stream:
-        """The last step of a sequence (features, steps, N), as (features, N)."""
+        """The last step of a sequence (features, steps, N), as (features, N).
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu", batch_size=2)
+        >>> be.blueprints.abbreviate((3, 5, 2)).dst_desc.shape
+        (3, 2)
+        """
         given = described(self.be, "abbreviate", src)
         if given.ndim != 3:
             raise ShapeError(f"abbreviate: needs sequences (features, steps, N), got {given.shape}")
@@ -411,11 +514,30 @@ class Blueprints:
     # Networks and costs
 
     def sequential(self, blueprints: Any) -> Sequential:
-        """A network of a list of blueprints, each of which takes what the one before gives."""
+        """A network of a list of blueprints, each of which takes what the one before gives.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu", batch_size=2)
+        >>> make = be.blueprints
+        >>> make.sequential([make.inner_product((4, 2), 3), make.inner_product((3, 2), 1)]).dst_desc.shape
+        (1, 2)
+        """
         return sequential(self.be, blueprints)
 
     def parallel(self, blueprints: Any) -> Parallel:
-        """Blueprints side by side, for the outputs of branch and split."""
+        """Blueprints side by side, for the outputs of branch and split.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu", batch_size=2)
+        >>> make = be.blueprints
+        >>> paths = make.parallel([make.inner_product((4, 2), 3), make.inner_product((4, 2), 1)])
+        >>> [one.shape for one in paths.dst_desc]
+        [(3, 2), (1, 2)]
+        """
         return parallel(self.be, blueprints)
 
     def cost(self, kind: str, last_layer: Any, targets: Any = None) -> CostBlueprint:
@@ -430,6 +552,14 @@ class Blueprints:
             The layer that computes the outputs.
         targets : TensorDesc, blueprint or tensor, optional
             Of the output's shape.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu", batch_size=2)
+        >>> make = be.blueprints
+        >>> make.cost("quadratic", make.inner_product((4, 2), 1)).src_desc.shape
+        (1, 2)
         """
         return cost_blueprint(self.be, kind, last_layer, targets)
 

@@ -45,6 +45,11 @@ def interpret_in_shape(shape: Any) -> tuple[int, int]:
     """Read an input shape as (features, steps).
 
     An int n is ``(n, 1)``, a pair is used as it is, any other tuple is flattened to ``(prod, 1)``.
+
+    Parameters
+    ----------
+    shape : int or tuple of int
+        Shape of a sample: ``(features, steps)``, or any other, which is one step of all its elements.
     """
     if isinstance(shape, int | np.integer):
         return int(shape), 1
@@ -251,6 +256,11 @@ class Layer(OnVariables, NervanaObject):
     def set_acc_on(self, acc_on: bool) -> None:
         """Switch accumulation over the following backward passes on or off.
 
+        Parameters
+        ----------
+        acc_on : bool
+            Whether gradients are added to those of earlier passes.
+
         Raises
         ------
         AccumulationError
@@ -335,15 +345,33 @@ class Layer(OnVariables, NervanaObject):
         return False
 
     def set_next(self, layer: Layer | None) -> None:
-        """Set the layer after this one."""
+        """Set the layer after this one.
+
+        Parameters
+        ----------
+        layer : Layer or None
+            The next layer.
+        """
         self.next_layer = layer
 
     def set_batch_size(self, N: int | None) -> None:
-        """Set the number of samples in use, at most ``be.bsz``."""
+        """Set the number of samples in use, at most ``be.bsz``.
+
+        Parameters
+        ----------
+        N : int, optional
+            Number of samples; None: all.
+        """
         self.actual_bsz = N
 
     def set_seq_len(self, S: int | None) -> None:
-        """Set the number of time steps in use."""
+        """Set the number of time steps in use.
+
+        Parameters
+        ----------
+        S : int, optional
+            Number of steps; None: all.
+        """
         self.actual_seq_len = S
 
     def get_param_attrs(self) -> dict[str, bool]:

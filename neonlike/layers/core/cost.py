@@ -233,7 +233,18 @@ class GeneralizedCost(NervanaObject):
         return found
 
     def get_errors(self, inputs: Any, targets: Any) -> Any:
-        """Gradient of the summed cost for the last layer (``deltas``); see :meth:`slope`."""
+        """Gradient of the summed cost for the last layer (``deltas``); see :meth:`slope`.
+
+        Parameters
+        ----------
+        inputs, targets : Tensor
+            Outputs of the network, and targets of the same shape, ``(features, columns)``.
+
+        Returns
+        -------
+        Tensor
+            ``deltas``, in the shape of the outputs.
+        """
         self._check_ready("get_errors")
         return self.replays.backward.run(self.be, (self, inputs, targets), self._differentiate, inputs, targets)
 

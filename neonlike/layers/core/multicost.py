@@ -97,6 +97,13 @@ class Multicost(NervanaObject):
         """Σ weight · cost over the outputs with a target, ``(1, 1)``.
 
         Inputs that are not a list are the first output alone; a target that is not a sequence is used for all.
+
+        Parameters
+        ----------
+        inputs : list of Tensor
+            Outputs of the network.
+        targets : list of Tensor
+            Target of each output; None leaves it out.
         """
         if not isinstance(inputs, list | tuple):
             return self.costs[0].get_cost(inputs, targets)
@@ -107,7 +114,15 @@ class Multicost(NervanaObject):
         return total
 
     def get_errors(self, inputs: Any, targets: Any) -> list[Any]:
-        """Gradients of the costs, scaled by their weights, in the order of the outputs; 0 without a target."""
+        """Gradients of the costs, scaled by their weights, in the order of the outputs; 0 without a target.
+
+        Parameters
+        ----------
+        inputs : list of Tensor
+            Outputs of the network.
+        targets : list of Tensor
+            Target of each output; None leaves it out.
+        """
         if not isinstance(inputs, list | tuple):
             raise ArgumentError(
                 f"{self.name}.get_errors: the network has one output, and each of the {len(self.costs)} costs needs "
