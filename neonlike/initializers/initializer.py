@@ -27,6 +27,7 @@ class Initializer(NervanaObject):
     Examples
     --------
     >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Initializer
     >>> be = gen_backend("cpu", batch_size=2)
     >>> class Alternating(Initializer):
     ...     def fill(self, param):
