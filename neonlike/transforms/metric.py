@@ -124,8 +124,8 @@ class TopKMisclassification(Metric):
     >>> be = gen_backend("cpu", batch_size=2)
     >>> y, t = be.array([[0.5], [0.3], [0.2]]), be.array([[0.0], [1.0], [0.0]])
     >>> metric = TopKMisclassification(k=2)
-    >>> metric.metric_names, metric(y, t).round(3).tolist()
-    (['LogLoss', 'Top1Misclass', 'Top2Misclass'], [1.204, 1.0, 0.0])
+    >>> print(metric.metric_names, metric(y, t).round(3))
+    ['LogLoss', 'Top1Misclass', 'Top2Misclass'] [1.204 1.    0.   ]
     """
 
     def __init__(self, k: int) -> None:
@@ -319,7 +319,7 @@ class MultiMetric(Metric):
     Examples
     --------
     >>> from neonlike.backends import gen_backend
-    >>> from neonlike.transforms import MultiMetric
+    >>> from neonlike.transforms import Misclassification, MultiMetric
     >>> be = gen_backend("cpu", batch_size=2)
     >>> y, t = be.array([[0.9, 0.2], [0.1, 0.8]]), be.array([[1.0, 1.0], [0.0, 0.0]])
     >>> MultiMetric(Misclassification(), 1)([None, y], [None, t])

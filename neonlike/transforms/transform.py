@@ -38,6 +38,7 @@ class Transform(NervanaObject, Dependent):
     Examples
     --------
     >>> from neonlike.backends import gen_backend
+    >>> from neonlike.transforms import Transform
     >>> be = gen_backend("cpu")
     >>> class Mish(Transform):
     ...     def __call__(self, x):
@@ -112,6 +113,7 @@ class Cost(NervanaObject, Dependent):
     Examples
     --------
     >>> from neonlike.backends import gen_backend
+    >>> from neonlike.transforms import Cost
     >>> be = gen_backend("cpu", batch_size=2)
     >>> class Absolute(Cost):
     ...     by_outputs = True
