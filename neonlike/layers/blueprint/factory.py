@@ -276,7 +276,7 @@ class Blueprints:
         >>> from neonlike.backends import gen_backend
         >>> be = gen_backend("cpu", batch_size=2)
         >>> be.blueprints.rnn_op((3, 5, 2), 4, "lstm", direction="bidirectional_concat").dst_desc.shape
-        (8, 5, 2)
+        (4, 5, 2)
         """
         states = src_iter, dst_iter
         return self._recurrent("rnn_op", src, dst, activation, alpha, direction, layers, states, weights_type)

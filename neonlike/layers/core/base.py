@@ -85,6 +85,7 @@ class Layer(OnVariables, NervanaObject):
     Examples
     --------
     >>> from neonlike.backends import gen_backend
+    >>> from neonlike.layers.layer import Layer
     >>> be = gen_backend("cpu", batch_size=2)
     >>> class Double(Layer):
     ...     def configure(self, in_obj):

@@ -37,12 +37,12 @@ class DeltasTree(NervanaObject):
     >>> from neonlike.layers import Linear
     >>> from neonlike.layers.container import DeltasTree
     >>> be = gen_backend("cpu", batch_size=2)
-    >>> layer, tree = Linear(2, Constant(0.1)), DeltasTree()
-    >>> layer = layer.configure(5)
-    >>> layer.allocate_deltas(tree)
+    >>> first, second, tree = Linear(5, Constant(0.1)), Linear(2, Constant(0.1)), DeltasTree()
+    >>> second = second.configure(first.configure(3))
+    >>> second.allocate_deltas(tree)
     >>> tree.allocate_buffers()
-    >>> layer.set_deltas(tree)
-    >>> layer.deltas.shape  # in the form of the inputs
+    >>> second.set_deltas(tree)
+    >>> second.deltas.shape  # in the form of the inputs
     (5, 2)
     """
 

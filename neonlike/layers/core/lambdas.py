@@ -64,8 +64,10 @@ class Lambda(StoredLayer):
 
     Examples
     --------
+    >>> import numpy as np
     >>> from neonlike import autograd as ag
     >>> from neonlike.backends import gen_backend
+    >>> from neonlike.layers import Lambda
     >>> be = gen_backend("cpu", batch_size=2)
     >>> gate = Lambda(lambda x, w: x * ag.sigmoid(w * x), parameters={"w": np.zeros((3, 1))})
     >>> gate(np.ones((3, 2))).tolist()

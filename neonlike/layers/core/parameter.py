@@ -204,7 +204,7 @@ class ParameterLayer(StoredLayer):
     >>> class Scale(ParameterLayer):
     ...     def configure(self, in_obj):
     ...         super().configure(in_obj)
-    ...         self.out_shape, self.weight_shape = self.in_shape, (self.in_shape, 1)
+    ...         self.out_shape, self.weight_shape = self.in_shape, (self.in_shape[0], 1)
     ...         return self
     ...     def fprop(self, inputs, inference=False):
     ...         self.inputs = inputs

@@ -54,8 +54,8 @@ class RoiPooling(Layer):
     >>> from neonlike.layers import RoiPooling
     >>> be = gen_backend("cpu", batch_size=2)
     >>> layer = RoiPooling(HW=(2, 2), spatial_scale=1.0)
-    >>> layer.configure([(3, 8, 8), (5, 4)]).out_shape  # maps of 8 x 8, 4 regions an image
-    (3, 2, 2)
+    >>> layer.configure([(3, 8, 8), (5, 4)]).out_shape  # 3 maps of 2 x 2 bins, 4 regions an image
+    (12, 4)
     """
 
     def __init__(

@@ -62,6 +62,8 @@ def get_steps(x: Any, shape: Sequence[int]) -> list[Any]:
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from neonlike.layers.recurrent.steps import get_steps
     >>> get_steps(np.arange(8).reshape(2, 4), (2, 2))[1].tolist()
     [[2, 3], [6, 7]]
     """
