@@ -74,6 +74,7 @@ class Callback(NervanaObject):
     >>> import numpy as np
     >>> from neonlike.backends import gen_backend
     >>> from neonlike.callbacks import Callbacks
+    >>> from neonlike.callbacks.callbacks import Callback
     >>> from neonlike.data import ArrayIterator
     >>> from neonlike.initializers import Constant
     >>> from neonlike.layers import GeneralizedCost, Linear

@@ -58,8 +58,8 @@ class GANPlotCallback(Callback):
     >>> from neonlike.callbacks.plotting_callbacks import GANPlotCallback
     >>> be = gen_backend("cpu", batch_size=2)
     >>> callback = GANPlotCallback("plots/digits", hw=2, num_samples=4, padding=1)
-    >>> callback.picture(be.zeros((4, 4)).get()).shape[2]  # channels
-    1
+    >>> callback.picture(be.zeros((4, 4)).get()).shape  # 5 x 5 pixels, enlarged 119 times
+    (595, 595)
     """
 
     def __init__(

@@ -50,6 +50,7 @@ def get_progress_string(
 
     Examples
     --------
+    >>> from neonlike.callbacks.progress import get_progress_string
     >>> get_progress_string("Train", 3, 5, 10, 0.25, 1.5, blockchar="#")
     'Epoch 3   [Train |##########          |    5/10   batches, 0.25 cost, 1.50s]'
     """
