@@ -45,6 +45,7 @@ class DataLoaderTransformer(NervanaDataIterator):
     Examples
     --------
     >>> from neonlike.backends import gen_backend
+    >>> from neonlike.data.dataloader_transformers import DataLoaderTransformer
     >>> be = gen_backend("cpu", batch_size=2)
     >>> class Negative(DataLoaderTransformer):
     ...     def transform(self, t):

@@ -44,7 +44,7 @@ class Dataset(NervanaObject):
     --------
     >>> import numpy as np
     >>> from neonlike.backends import gen_backend
-    >>> from neonlike.data import ArrayIterator
+    >>> from neonlike.data import ArrayIterator, Dataset
     >>> be = gen_backend("cpu", batch_size=2)
     >>> class Squares(Dataset):
     ...     def load_data(self):

@@ -45,8 +45,8 @@ class Digits(Dataset):
     >>> be = gen_backend("cpu", batch_size=2)
     >>> digits = Digits(test_part=0.5, valid_part=0.0)
     >>> (x, labels), (unseen, wanted), classes = digits.load_data()
-    >>> x.shape[1], x.min(), x.max(), classes
-    (64, -1.0, 1.0, 10)
+    >>> print(x.shape[1], x.min(), x.max(), classes)
+    64 -1.0 1.0 10
     """
 
     TAKES_SUBSETS = True

@@ -62,6 +62,7 @@ class NervanaDataIterator(NervanaObject):
     Examples
     --------
     >>> from neonlike.backends import gen_backend
+    >>> from neonlike.data import NervanaDataIterator
     >>> be = gen_backend("cpu", batch_size=2)
     >>> class Squares(NervanaDataIterator):
     ...     shape, ndata, nbatches = 1, 4, 2
@@ -200,6 +201,7 @@ class HostIterator(NervanaDataIterator):
     --------
     >>> import numpy as np
     >>> from neonlike.backends import gen_backend
+    >>> from neonlike.data import HostIterator
     >>> be = gen_backend("cpu", batch_size=2)
     >>> class Squares(HostIterator):
     ...     shape, ndata, nbatches = 1, 4, 2

@@ -188,6 +188,7 @@ class BABI(Dataset):
 
         Examples
         --------
+        >>> from neonlike.data import BABI
         >>> BABI.tokenize("Where is Mary?")
         ['Where', 'is', 'Mary', '?']
         """

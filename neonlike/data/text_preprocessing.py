@@ -24,6 +24,7 @@ def clean_string(base: str) -> str:
 
     Examples
     --------
+    >>> from neonlike.data.text_preprocessing import clean_string
     >>> clean_string("It's GREAT, isn't it?")
     "it 's great , is n't it ?"
     """
@@ -55,6 +56,7 @@ def pad_sentences(
 
     Examples
     --------
+    >>> from neonlike.data.text_preprocessing import pad_sentences
     >>> pad_sentences([[1], [2, 3, 4]], sentence_length=2)
     array([[0, 1],
            [3, 4]], dtype=int32)

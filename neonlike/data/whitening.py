@@ -26,8 +26,8 @@ def global_contrast_normalize(X: np.ndarray, scale: float = 1.0, min_divisor: fl
     --------
     >>> import numpy as np
     >>> from neonlike.data.whitening import global_contrast_normalize
-    >>> global_contrast_normalize(np.array([[1.0, 1.0, 4.0, 6.0]]), scale=3 * np.sqrt(2)).tolist()
-    [[-2.0, -2.0, 1.0, 3.0]]
+    >>> print(global_contrast_normalize(np.array([[1.0, 2.0, 3.0, 2.0]]), scale=2.0).round(3))
+    [[-1.414  0.     1.414  0.   ]]
     """
     centred = X - X.mean(axis=1, keepdims=True)
     divisor = np.sqrt(np.square(centred).sum(axis=1, keepdims=True)) / scale
