@@ -64,6 +64,8 @@ def extract_valid_args(args: Namespace, func: Callable[..., Any], startidx: int 
 
     Examples
     --------
+    >>> from argparse import Namespace
+    >>> from neonlike.experiments.argparser import extract_valid_args
     >>> extract_valid_args(Namespace(x=1, z=2), lambda x, y=0: None)
     {'x': 1}
     """
