@@ -342,7 +342,13 @@ class Logistic(Transform):
         self.shortcut = shortcut
 
     def set_shortcut(self, shortcut: bool) -> None:
-        """Switch the shortcut of the derivative on or off."""
+        """Switch the shortcut of the derivative on or off.
+
+        Parameters
+        ----------
+        shortcut : bool
+            Whether ``bprop`` is 1.
+        """
         self.shortcut = shortcut
 
     @property
@@ -397,7 +403,13 @@ class Swish(Transform):
         return x * self.be.sig(x if self.beta == 1 else self.beta * x)
 
     def bprop(self, inputs: Any) -> Any:
-        """Expression s + beta · x · s · (1 − s) with s = sig(beta · x), of the **input** x."""
+        """Expression s + beta · x · s · (1 − s) with s = sig(beta · x), of the **input** x.
+
+        Parameters
+        ----------
+        inputs : Tensor
+            Inputs x of the activation.
+        """
         scaled = inputs if self.beta == 1 else self.beta * inputs
         s = self.be.sig(scaled)
         return s + scaled * s * (1 - s)
@@ -454,7 +466,13 @@ class GELU(Transform):
         return self.be.gelu(x)
 
     def bprop(self, inputs: Any) -> Any:
-        """Expression Φ(x) + x · φ(x) with the normal density φ, of the **input** x."""
+        """Expression Φ(x) + x · φ(x) with the normal density φ, of the **input** x.
+
+        Parameters
+        ----------
+        inputs : Tensor
+            Inputs x of the activation.
+        """
         density = self.be.exp(-0.5 * self.be.square(inputs)) * (1 / math.sqrt(2 * math.pi))
         return 0.5 * (1 + self.be.erf(inputs * math.sqrt(0.5))) + inputs * density
 
@@ -490,7 +508,13 @@ class Sign(Transform):
         return self.be.binarize(x, x, stochastic=False)
 
     def bprop(self, x: Any) -> Any:
-        """Expression |x| ≤ 1 of the last input x."""
+        """Expression |x| ≤ 1 of the last input x.
+
+        Parameters
+        ----------
+        x : Tensor
+            Not used: the last input decides.
+        """
         if self.inputs is None:
             raise RuntimeError("Sign.bprop: called before the activation was applied; call the transform first")
         return self.be.less_equal(self.be.absolute(self.inputs), 1)

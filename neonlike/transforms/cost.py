@@ -363,11 +363,23 @@ class SmoothL1Loss(ByOutputs):
         return self.smoothL1grad(y - t)
 
     def smoothL1(self, x: Any) -> Any:  # noqa: N802  neon's name
-        """Expression of the loss of differences ``x``, element by element."""
+        """Expression of the loss of differences ``x``, element by element.
+
+        Parameters
+        ----------
+        x : Tensor or expression
+            Differences of outputs and targets.
+        """
         return smooth_l1_of_each(self.be, x, self.sigma**2)
 
     def smoothL1grad(self, x: Any) -> Any:  # noqa: N802  neon's name
-        """Expression of its derivative by ``x``."""
+        """Expression of its derivative by ``x``.
+
+        Parameters
+        ----------
+        x : Tensor or expression
+            Differences of outputs and targets.
+        """
         return self.be.clip(x * self.sigma**2, -1, 1)
 
 
@@ -408,11 +420,23 @@ class SquareHingeLoss(ByOutputs):
         return self.squarehingegrad(y, t)
 
     def squarehinge(self, y: Any, t: Any) -> Any:
-        """Expression of the cost, for any operands that broadcast."""
+        """Expression of the cost, for any operands that broadcast.
+
+        Parameters
+        ----------
+        y, t : Tensor or expression
+            Outputs and targets, ``(features, columns)``.
+        """
         return self.be.mean(self.be.square(self._slack(y, t)[1]), axis=0)
 
     def squarehingegrad(self, y: Any, t: Any) -> Any:
-        """Expression of its gradient by ``y``."""
+        """Expression of its gradient by ``y``.
+
+        Parameters
+        ----------
+        y, t : Tensor or expression
+            Outputs and targets, ``(features, columns)``.
+        """
         sign, slack = self._slack(y, t)
         return sign * slack * (-2.0 / y.shape[0])
 

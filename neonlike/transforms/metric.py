@@ -225,11 +225,23 @@ class PrecisionRecall(Metric):
         return self.token_stats.get().astype(np.float64)
 
     def of_counts(self, counts: np.ndarray) -> np.ndarray:
-        """Array (precision, recall)."""
+        """Array (precision, recall).
+
+        Parameters
+        ----------
+        counts : ndarray
+            Sum of :meth:`counts` over batches, ``(num_classes, 3)``.
+        """
         return self.by_class(counts).mean(axis=0)
 
     def by_class(self, counts: np.ndarray) -> np.ndarray:
-        """Precision and recall of each class, (num_classes, 2), from summed :meth:`counts`."""
+        """Precision and recall of each class, (num_classes, 2), from summed :meth:`counts`.
+
+        Parameters
+        ----------
+        counts : ndarray
+            Sum of :meth:`counts` over batches, ``(num_classes, 3)``.
+        """
         return counts[:, :1] / (counts[:, 1:] + self.epsilon)
 
     def _count(self, y: Any, t: Any, calcrange: slice) -> None:
@@ -353,7 +365,13 @@ class MultiMetric(Metric):
         return self.metric.counts(*self._chosen(y, t), calcrange=calcrange)
 
     def of_counts(self, counts: np.ndarray) -> Any:
-        """Value of the metric for summed counts."""
+        """Value of the metric for summed counts.
+
+        Parameters
+        ----------
+        counts : ndarray
+            Sum of :meth:`counts` over batches.
+        """
         return self.metric.of_counts(counts)
 
     def _chosen(self, y: Any, t: Any) -> tuple[Any, Any]:

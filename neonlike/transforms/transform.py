@@ -302,6 +302,14 @@ admit(Metric, "a metric")
 
 
 def column_mean(buffer: Any, calcrange: slice) -> np.ndarray:
-    """Mean of each row of a tensor over the columns ``calcrange``, on the host; float16 is averaged in float32."""
+    """Mean of each row of a tensor over the columns ``calcrange``, on the host; float16 is averaged in float32.
+
+    Parameters
+    ----------
+    buffer : Tensor
+        ``(rows, columns)``.
+    calcrange : slice
+        Columns that count.
+    """
     values = buffer.get()[:, calcrange]
     return np.asarray(values.astype(compute_dtype(values.dtype), copy=False).mean(axis=1))
