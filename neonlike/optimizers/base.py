@@ -173,6 +173,11 @@ class Optimizer(NervanaObject):
         """The parameters of the layers, if nothing has changed since they were found that :meth:`optimize` depends on.
 
         This is so for the classes of this library alone, and their own methods: None means to call :meth:`optimize`.
+
+        Parameters
+        ----------
+        layer_list : list
+            Layers as :meth:`Optimizer.optimize` takes them.
         """
         found = self._found
         return found.result if isinstance(layer_list, (list, tuple)) and found.again((self, *layer_list)) else None
@@ -337,7 +342,13 @@ class Optimizer(NervanaObject):
         return {}
 
     def set_progress(self, saved: dict[str, Any]) -> None:
-        """Resume from the :meth:`progress` of an optimizer; what is not in it stays."""
+        """Resume from the :meth:`progress` of an optimizer; what is not in it stays.
+
+        Parameters
+        ----------
+        saved : dict
+            Result of :meth:`progress`.
+        """
 
     def _numbers(self, scale: float, epoch: int) -> tuple[float, ...]:
         """Numbers of this step; ``scale`` is the factor of norm clipping."""

@@ -100,7 +100,15 @@ class MultiOptimizer(Optimizer):
         return groups
 
     def optimize(self, layer_list: Sequence[Any], epoch: int) -> None:
-        """Update the parameters of each layer with its optimizer, in place."""
+        """Update the parameters of each layer with its optimizer, in place.
+
+        Parameters
+        ----------
+        layer_list : list
+            Layers as :meth:`Optimizer.optimize` takes them.
+        epoch : int
+            Number of the epoch, from 0.
+        """
         for optimizer, layers in self._groups(layer_list).items():
             optimizer.optimize(layers, epoch)
 

@@ -413,7 +413,20 @@ CONSTANT_RATE = Schedule()
 
 
 def require_schedule(schedule: Any, where: str) -> Any:
-    """Return ``schedule``, or raise if it has no rates."""
+    """Return ``schedule``, or raise if it has no rates.
+
+    Parameters
+    ----------
+    schedule : object
+        The argument.
+    where : str
+        Subject of the message.
+
+    Raises
+    ------
+    DTypeError
+        If it is no schedule object.
+    """
     if isinstance(schedule, type) or not hasattr(schedule, "get_learning_rate"):
         raise DTypeError(
             f"{where}: schedule={schedule!r} is not a schedule object; construct one, e.g. Schedule([10, 20], 0.1)"
