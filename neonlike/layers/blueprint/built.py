@@ -334,7 +334,13 @@ class BuiltLayer:
         raise NotImplementedError
 
     def leave_to_cost(self, left: bool) -> None:
-        """Set whether the cost's gradient contains the derivative of the activation, as that of cross-entropy does."""
+        """Set whether the cost's gradient contains the derivative of the activation, as that of cross-entropy does.
+
+        Parameters
+        ----------
+        left : bool
+            Whether errors contain the derivative.
+        """
 
     def __repr__(self) -> str:
         return f"<{self.blueprint}, {'training' if self.train else 'inference'}>"

@@ -150,7 +150,15 @@ class MergeSum(Broadcast):
             run.allocate(self.outputs if run in self._direct else None)
 
     def fprop(self, inputs: Any, inference: bool = False) -> Any:
-        """outputs = sum of the branches' outputs."""
+        """outputs = sum of the branches' outputs.
+
+        Parameters
+        ----------
+        inputs : Tensor
+            Input of all branches.
+        inference : bool
+            True outside of training: batches may be partial.
+        """
         outputs: Any = None
         for run in self._direct:
             outputs = run.fprop(inputs, inference, 0.0 if outputs is None else 1.0)
@@ -292,7 +300,15 @@ class MergeBroadcast(Broadcast):
         return [whole[part].viewed(shape) for part, shape in zip(self.slices, shapes, strict=True)]
 
     def fprop(self, inputs: Any, inference: bool = False) -> Any:
-        """Concatenated outputs of all branches; inference accepts partial batches."""
+        """Concatenated outputs of all branches; inference accepts partial batches.
+
+        Parameters
+        ----------
+        inputs : Tensor
+            Input of all branches.
+        inference : bool
+            True outside of training: batches may be partial.
+        """
         found = [run.fprop(x, inference) for run, x in zip(self._runs, self._branch_inputs(inputs), strict=True)]
         for y, view in zip(found, self.output_views, strict=True):
             if y is view or _same_memory(y, view):

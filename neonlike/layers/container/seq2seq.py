@@ -171,7 +171,15 @@ class Seq2Seq(LayerContainer):
     # -- passes --------------------------------------------------------------------------------------------
 
     def fprop(self, inputs: Any, inference: bool = False) -> Any:
-        """Outputs of the decoder for all steps, ``(nout, steps * N)``; in inference see :meth:`generate`."""
+        """Outputs of the decoder for all steps, ``(nout, steps * N)``; in inference see :meth:`generate`.
+
+        Parameters
+        ----------
+        inputs : pair of Tensor, or Tensor
+            Sequences of the encoder and of the decoder; in inference the first is enough.
+        inference : bool
+            True outside of training: batches may be partial.
+        """
         pair = isinstance(inputs, list | tuple)
         if inference:
             return self.generate(inputs[0] if pair else inputs)
@@ -226,7 +234,13 @@ class Seq2Seq(LayerContainer):
         return self.encoder.samples_in(x)
 
     def bprop(self, error: Any) -> None:
-        """Backward pass of the decoder, then of the encoder from the errors of its final states."""
+        """Backward pass of the decoder, then of the encoder from the errors of its final states.
+
+        Parameters
+        ----------
+        error : Tensor
+            Gradient of the cost by the outputs, ``(nout, steps * N)``.
+        """
         self.decoder.bprop(error)
         errors: list[list[Any]] = [[] for _ in self.encoder.recurrent]
         for target, source in zip(self.decoder.recurrent, self.decoder_connections, strict=True):

@@ -27,7 +27,13 @@ __public_module__ = "neonlike.layers.container"
 
 
 def flatten(item: Any) -> Iterator[Any]:
-    """The entries of nested iterables, depth first."""
+    """The entries of nested iterables, depth first.
+
+    Parameters
+    ----------
+    item : object
+        A list, of lists and other objects.
+    """
     if not hasattr(item, "__iter__") or isinstance(item, str | bytes | type | Expression | np.ndarray):
         yield item
         return
@@ -36,7 +42,13 @@ def flatten(item: Any) -> Iterator[Any]:
 
 
 def pairwise(iterable: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
-    """Neighbours: (a, b), (b, c), (c, d), …"""
+    """Neighbours: (a, b), (b, c), (c, d), …
+
+    Parameters
+    ----------
+    iterable : iterable
+        Any number of objects.
+    """
     previous: Any = None
     for i, entry in enumerate(iterable):
         if i:
@@ -153,11 +165,23 @@ class LayerContainer(Layer):
     # -- inputs --------------------------------------------------------------------------------------------
 
     def data_shape(self, in_obj: Any) -> Any:
-        """The input shape of a dataset or shape, for comparison with ``in_shape``."""
+        """The input shape of a dataset or shape, for comparison with ``in_shape``.
+
+        Parameters
+        ----------
+        in_obj : dataset, Layer or shape
+            What tells the shape of the input.
+        """
         return getattr(in_obj, "shape", in_obj)
 
     def samples_in(self, inputs: Any) -> int:
-        """Number of samples in the inputs of ``fprop``; of several inputs, the number in the first."""
+        """Number of samples in the inputs of ``fprop``; of several inputs, the number in the first.
+
+        Parameters
+        ----------
+        inputs : Tensor, or list of Tensor
+            Inputs of ``fprop``.
+        """
         shape, first = self.in_shape, inputs
         while isinstance(first, list | tuple):  # a list of shapes, or a tuple if all are numbers of features
             shape, first = shape if isinstance(shape, int) else shape[0], first[0] if first else None

@@ -210,7 +210,13 @@ class SkipThought(LayerContainer):
         return self.outputs
 
     def bprop(self, error: Any) -> None:
-        """Backward pass of both decoders, then of the encoder; tied parameters get the mean of their gradients."""
+        """Backward pass of both decoders, then of the encoder; tied parameters get the mean of their gradients.
+
+        Parameters
+        ----------
+        error : list of Tensor
+            Gradient of the cost by the outputs of each decoder.
+        """
         if not isinstance(error, list | tuple) or len(error) != 2:
             raise DTypeError(f"{self.name}.bprop: expected a list of 2 errors, got {shown(error)}; use Multicost")
         for decoder, e in zip(self.decoders, error, strict=True):

@@ -120,7 +120,15 @@ class Tree(LayerContainer):
         self.deltas = self.layers[0].deltas
 
     def fprop(self, inputs: Any, inference: bool = False) -> Any:
-        """Outputs of all branches, as a list."""
+        """Outputs of all branches, as a list.
+
+        Parameters
+        ----------
+        inputs : Tensor
+            Input of the trunk.
+        inference : bool
+            True outside of training: batches may be partial.
+        """
         self.outputs = [branch.fprop(None if i else inputs, inference) for i, branch in enumerate(self.layers)]
         return self.outputs
 
@@ -170,7 +178,15 @@ class SingleOutputTree(Tree):
     """
 
     def fprop(self, inputs: Any, inference: bool = False) -> Any:
-        """Outputs of all branches as a list; in inference the output of the trunk, a tensor."""
+        """Outputs of all branches as a list; in inference the output of the trunk, a tensor.
+
+        Parameters
+        ----------
+        inputs : Tensor
+            Input of the trunk.
+        inference : bool
+            True outside of training: batches may be partial.
+        """
         if not inference:
             return super().fprop(inputs, inference)
         return self.layers[0].fprop(inputs, inference)

@@ -136,7 +136,13 @@ class Layer(OnVariables, NervanaObject):
         return f"{self.classnm} Layer '{self.name}': {self.in_shape} -> {self.out_shape}"
 
     def nested_str(self, level: int = 0) -> str:
-        """Text of the layer indented by ``level`` steps."""
+        """Text of the layer indented by ``level`` steps.
+
+        Parameters
+        ----------
+        level : int
+            Number of indentations.
+        """
         return "  " * level + str(self)
 
     def depends_on(self) -> Depends | None:
@@ -171,6 +177,11 @@ class Layer(OnVariables, NervanaObject):
     def input_shape(self, in_obj: Any) -> Any:
         """Read the shape of a sample from a shape, a layer, a tensor ``(features, N)`` or a dataset.
 
+        Parameters
+        ----------
+        in_obj : shape, Layer, Tensor or dataset
+            What has the shape.
+
         Raises
         ------
         DTypeError
@@ -204,7 +215,13 @@ class Layer(OnVariables, NervanaObject):
             self.outputs = self.be.iobuf(self.out_shape, shared=shared_outputs, parallelism=self.parallelism)
 
     def allocate_deltas(self, global_deltas: DeltasTree) -> None:
-        """Register the size of this layer's error buffer with the :class:`DeltasTree`."""
+        """Register the size of this layer's error buffer with the :class:`DeltasTree`.
+
+        Parameters
+        ----------
+        global_deltas : DeltasTree
+            The tree of error buffers.
+        """
         global_deltas.proc_layer(self)
 
     def set_deltas(self, delta_buffers: DeltasTree | list[Any]) -> None:
@@ -212,6 +229,11 @@ class Layer(OnVariables, NervanaObject):
 
         The first layer and layers that modify the error in place have no deltas. A list of tensors is accepted as a
         tree.
+
+        Parameters
+        ----------
+        delta_buffers : DeltasTree or list of Tensor
+            The tree, or a pair of buffers.
         """
         if not (self.owns_delta and self.prev_layer):
             self.deltas = None
@@ -309,13 +331,27 @@ class Layer(OnVariables, NervanaObject):
         return self.get_params() if self.has_params else None  # type: ignore[attr-defined]
 
     def get_params_serialize(self, keep_states: bool = True) -> Description:
-        """Description with weights, on the host."""
+        """Description with weights, on the host.
+
+        Parameters
+        ----------
+        keep_states : bool
+            Whether optimizer states are part of it.
+        """
         return self.get_description(get_weights=True, keep_states=keep_states)
 
     def get_description(  # type: ignore[override]
         self, get_weights: bool = False, keep_states: bool = True, **kwargs: Any
     ) -> Description:
-        """Describe the layer; layers with parameters add them with ``get_weights``."""
+        """Describe the layer; layers with parameters add them with ``get_weights``.
+
+        Parameters
+        ----------
+        get_weights : bool
+            Whether the weights are part of it.
+        keep_states : bool
+            Whether optimizer states are part of it.
+        """
         return super().get_description(**kwargs)
 
     def set_params(self, pdict: Description) -> None:
@@ -325,7 +361,15 @@ class Layer(OnVariables, NervanaObject):
         """Load optimizer states from a description; this layer has none."""
 
     def load_weights(self, pdict: Description, load_states: bool = True) -> None:
-        """Restore parameters (and optimizer states) from a description; nothing to do without parameters."""
+        """Restore parameters (and optimizer states) from a description; nothing to do without parameters.
+
+        Parameters
+        ----------
+        pdict : dict
+            A description.
+        load_states : bool
+            Whether optimizer states are restored, too.
+        """
 
     def check_weights(self, pdict: Description) -> None:
         """Raise if the parameters in a description do not fit this layer; changes nothing."""

@@ -82,7 +82,15 @@ class Bias(ParameterLayer):
         return buffer if buffer.shape[0] == rows else reshaped(self, role, buffer, rows)
 
     def fprop(self, inputs: Tensor, inference: bool = False) -> Tensor:
-        """outputs = inputs + bias, in place unless the inputs are needed; returns the outputs."""
+        """outputs = inputs + bias, in place unless the inputs are needed; returns the outputs.
+
+        Parameters
+        ----------
+        inputs : Tensor
+            ``(features, N)``, of images ``(C*H*W, N)``; **overwritten** unless they are needed.
+        inference : bool
+            True outside of training: batches may be partial.
+        """
         self.inputs = outputs = inputs
         if self.owns_output:
             inputs, outputs = require_input(self, inputs, interpret_in_shape(self.in_shape)[0], inference)
@@ -102,7 +110,13 @@ class Bias(ParameterLayer):
 
     @Layer.accumulates
     def bprop(self, error: Tensor) -> Tensor:
-        """dW = sum of the error over all axes but the feature; returns the error itself."""
+        """dW = sum of the error over all axes but the feature; returns the error itself.
+
+        Parameters
+        ----------
+        error : Tensor
+            Gradient of the cost by the outputs, in their shape.
+        """
         self.dW[:] = self.be.sum(self._by_feature("error", error), axis=1)
         return error
 

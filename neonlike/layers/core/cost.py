@@ -118,6 +118,11 @@ class GeneralizedCost(NervanaObject):
 
         Their weights grow accordingly, so that the gradient over the batch size is the gradient of their mean. Several
         ranks share a batch: ``samples`` are those of ``be.global_bsz``, in the order of the ranks.
+
+        Parameters
+        ----------
+        samples : int, optional
+            Number of samples that count.
         """
         if samples is None:
             self.column_weights = None
@@ -159,7 +164,13 @@ class GeneralizedCost(NervanaObject):
         self._store(self.of_columns(inputs, targets), inputs.shape[1])
 
     def of_columns(self, inputs: Any, targets: Any) -> Any:
-        """Expression of the cost of each column."""
+        """Expression of the cost of each column.
+
+        Parameters
+        ----------
+        inputs, targets : Tensor
+            Outputs of the network, and targets of the same shape, ``(features, columns)``.
+        """
         return self.costfunc(inputs, targets)
 
     def slope(self, inputs: Any, targets: Any) -> Any:
@@ -167,6 +178,11 @@ class GeneralizedCost(NervanaObject):
 
         The gradient is with respect to the network's outputs; if the last layer is an activation that leaves its
         derivative to the cost, it is with respect to the activation's inputs.
+
+        Parameters
+        ----------
+        inputs, targets : Tensor
+            Outputs of the network, and targets of the same shape, ``(features, columns)``.
         """
         if self.as_written:
             return self.costfunc.bprop(inputs, targets)
@@ -319,12 +335,28 @@ class GeneralizedCostMask(GeneralizedCost):
         self.weights = weights
 
     def of_columns(self, inputs: Any, targets: Any) -> Any:
-        """Expression of the masked cost of each column, times ``weights``; its mean is over **all** columns."""
+        """Expression of the masked cost of each column, times ``weights``; its mean is over **all** columns.
+
+        Parameters
+        ----------
+        inputs : Tensor
+            Outputs of the network, ``(features, columns)``.
+        targets : pair of Tensor
+            Targets of the same shape, and the mask, which broadcasts to it.
+        """
         target, mask = self._pair(targets)
         return self.costfunc(inputs * mask, target * mask) * self.weights
 
     def slope(self, inputs: Any, targets: Any) -> Any:
-        """Expression of the masked and weighted gradient."""
+        """Expression of the masked and weighted gradient.
+
+        Parameters
+        ----------
+        inputs : Tensor
+            Outputs of the network, ``(features, columns)``.
+        targets : pair of Tensor
+            Targets of the same shape, and the mask, which broadcasts to it.
+        """
         if not self.as_written:
             return self.slope_by(self.activation, inputs, targets)
         target, mask = self._pair(targets)

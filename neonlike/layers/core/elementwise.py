@@ -82,7 +82,15 @@ class Activation(Layer):
     nout = property(lambda self: features_of(self), doc="Rows of the outputs; None before the layer is configured.")
 
     def fprop(self, inputs: Tensor, inference: bool = False) -> Tensor:
-        """outputs = transform(inputs), in place unless the inputs are needed."""
+        """outputs = transform(inputs), in place unless the inputs are needed.
+
+        Parameters
+        ----------
+        inputs : Tensor
+            ``(features, N)``; **overwritten** unless they are needed.
+        inference : bool
+            True outside of training: batches may be partial.
+        """
         self.inputs = outputs = inputs
         if self.owns_output:
             inputs, outputs = require_input(self, inputs, interpret_in_shape(self.in_shape)[0], inference)
@@ -176,7 +184,15 @@ class DataTransform(Layer):
         return self
 
     def fprop(self, inputs: Tensor, inference: bool = False) -> Tensor:
-        """inputs = transform(inputs), in place."""
+        """inputs = transform(inputs), in place.
+
+        Parameters
+        ----------
+        inputs : Tensor
+            ``(features, N)``; **overwritten**.
+        inference : bool
+            True outside of training: batches may be partial.
+        """
         self.inputs = self.outputs = inputs
         self.outputs[:] = self.transform(inputs)
         return self.outputs
@@ -259,7 +275,15 @@ class Dropout(Layer):
             self.keep_mask = self.be.iobuf(self.out_shape, parallelism=self.parallelism)
 
     def fprop(self, inputs: Tensor, inference: bool = False) -> Tensor:
-        """Mask the inputs in place, or scale them in inference, and return them."""
+        """Mask the inputs in place, or scale them in inference, and return them.
+
+        Parameters
+        ----------
+        inputs : Tensor
+            ``(features, N)``; **overwritten** where the layer works in place.
+        inference : bool
+            True outside of training: batches may be partial.
+        """
         self.inputs = outputs = inputs
         if self.owns_output:
             inputs, outputs = require_input(self, inputs, interpret_in_shape(self.in_shape)[0], inference)

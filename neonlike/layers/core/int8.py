@@ -36,6 +36,11 @@ class Int8Layer(ParameterLayer):
         """Multiply in int8 from now on, in inference; inputs of a larger magnitude than ``largest`` are clipped to it.
 
         The weight is quantized as it is now: call this again after a change.
+
+        Parameters
+        ----------
+        largest : float
+            The largest magnitude of inputs that is represented.
         """
         self.int8_step = self.be.array([[step_of(largest)]], dtype=np.float32)
         self._int8 = None

@@ -111,7 +111,13 @@ class Lambda(StoredLayer):
 
     @staticmethod
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        """Decorator that registers a function for models built from files."""
+        """Decorator that registers a function for models built from files.
+
+        Parameters
+        ----------
+        function : callable
+            A function at the top level of a module.
+        """
         if name := _name_of(function):
             _known[name] = function
         return function
@@ -209,7 +215,15 @@ class Lambda(StoredLayer):
     # -- passes --------------------------------------------------------------------------------------------
 
     def fprop(self, inputs: Tensor, inference: bool = False) -> Tensor:
-        """outputs = function(inputs); inference accepts partial batches."""
+        """outputs = function(inputs); inference accepts partial batches.
+
+        Parameters
+        ----------
+        inputs : Tensor
+            ``(features, N)``.
+        inference : bool
+            True outside of training: batches may be partial.
+        """
         inputs, outputs = require_input(self, inputs, rows_of(self.in_shape), inference)
         self.inputs = inputs
         x = param(inputs) if self.deltas is not None and not inference else const(inputs)

@@ -73,7 +73,13 @@ class Multicost(NervanaObject):
             cost.initialize(terminal)
 
     def count_samples(self, samples: int | None) -> None:
-        """As :meth:`GeneralizedCost.count_samples`, for all costs."""
+        """As :meth:`GeneralizedCost.count_samples`, for all costs.
+
+        Parameters
+        ----------
+        samples : int, optional
+            Number of samples that count.
+        """
         for cost in self.costs:
             if hasattr(cost, "count_samples"):
                 cost.count_samples(samples)

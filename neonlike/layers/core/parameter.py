@@ -50,7 +50,13 @@ class StoredLayer(Layer):
         self.acc_params: list[tuple[Any, Any]] = []
 
     def gradient_of(self, parameter: Tensor) -> Any:
-        """A new tensor of zeros for the gradient of ``parameter``; None if the layer takes no gradients."""
+        """A new tensor of zeros for the gradient of ``parameter``; None if the layer takes no gradients.
+
+        Parameters
+        ----------
+        parameter : Tensor
+            A parameter of the layer.
+        """
         return self.be.zeros_like(parameter) if self.takes_gradients else None
 
     def parameter_names(self) -> tuple[str, ...]:
@@ -265,7 +271,13 @@ class ParameterLayer(StoredLayer):
         return None if inference or self.sums_left else self.batch_sum
 
     def init_params(self, shape: Any) -> None:
-        """Create the weight and its gradient and fill the weight."""
+        """Create the weight and its gradient and fill the weight.
+
+        Parameters
+        ----------
+        shape : tuple of int
+            Shape of the weight.
+        """
         if shape is None:
             raise ArgumentError(f"{self.name}.allocate: the layer does not know its shape; call configure first")
         if self.init is None:
@@ -275,7 +287,15 @@ class ParameterLayer(StoredLayer):
         self.states = []
 
     def new_parameter(self, shape: Any, init: Any) -> Tensor:
-        """A tensor of ``shape``, filled by an initializer or with the given values."""
+        """A tensor of ``shape``, filled by an initializer or with the given values.
+
+        Parameters
+        ----------
+        shape : tuple of int
+            Shape of the parameter.
+        init : Initializer, Tensor or ndarray
+            Its initializer, or its values.
+        """
         parameter = self.be.empty(shape, **self.get_param_attrs())
         if _fills(init) and not isinstance(init, Tensor | np.ndarray):
             init.fill(parameter)

@@ -94,7 +94,15 @@ class Reshape(Layer):
         return int(np.prod(shape)), samples
 
     def fprop(self, inputs: Tensor, inference: bool = False) -> Tensor:
-        """View of the inputs in the new shape; inference accepts partial batches."""
+        """View of the inputs in the new shape; inference accepts partial batches.
+
+        Parameters
+        ----------
+        inputs : Tensor
+            ``(features, steps * N)``.
+        inference : bool
+            True outside of training: batches may be partial.
+        """
         if not inputs.is_contiguous:
             contiguous = self.be.empty(inputs.shape, dtype=inputs.dtype)
             contiguous[:] = inputs
@@ -107,7 +115,13 @@ class Reshape(Layer):
         return self.outputs
 
     def bprop(self, error: Tensor) -> Tensor:
-        """View of the error in the old shape."""
+        """View of the error in the old shape.
+
+        Parameters
+        ----------
+        error : Tensor
+            Gradient of the cost by the outputs, in their shape.
+        """
         self.deltas = error.viewed(self.in_shape_t)
         return self.deltas
 
@@ -244,7 +258,15 @@ class BranchNode(Layer):
             DeltasTree.of(delta_buffers).swap()
 
     def fprop(self, inputs: Tensor | None = None, inference: bool = False) -> Tensor:
-        """Keep the trunk's activations and return them; None returns the kept ones."""
+        """Keep the trunk's activations and return them; None returns the kept ones.
+
+        Parameters
+        ----------
+        inputs : Tensor, optional
+            Activations of the trunk.
+        inference : bool
+            True outside of training: batches may be partial.
+        """
         if inputs is not None:
             self.inputs = self.outputs = inputs
         return self.outputs

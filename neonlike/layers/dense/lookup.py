@@ -116,6 +116,18 @@ class LookupTable(ParameterLayer):
     def fprop(self, inputs: Tensor, inference: bool = False) -> Tensor:
         """Set column ``t*N + n`` of the outputs to row ``inputs[t, n]`` of the weight.
 
+        Parameters
+        ----------
+        inputs : Tensor
+            Word numbers, ``(steps, N)``, of any dtype.
+        inference : bool
+            True outside of training: batches may be partial.
+
+        Returns
+        -------
+        Tensor
+            ``outputs``, ``(embedding_dim, steps * N)``.
+
         Raises
         ------
         IndexRangeError

@@ -91,7 +91,15 @@ class LRN(Layer):
             self.denom = self.be.iobuf(self.out_shape, parallelism=self.parallelism)
 
     def fprop(self, inputs: Tensor, inference: bool = False) -> Tensor:
-        """outputs = normalized inputs; inference accepts partial batches."""
+        """outputs = normalized inputs; inference accepts partial batches.
+
+        Parameters
+        ----------
+        inputs : Tensor
+            ``(C*H*W, N)``, or with all axes, ``(C, H, W, N)``.
+        inference : bool
+            True outside of training: batches may be partial.
+        """
         inputs, outputs = require_images(self, inputs, inference)
         self.inputs = inputs
         denom = self.denom if outputs is self.outputs else part_of(self, "denom", self.denom, outputs.shape[1])

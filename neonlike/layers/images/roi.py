@@ -113,7 +113,20 @@ class RoiPooling(Layer):
             self.rois = self.be.zeros((self.rois_per_batch, ROI_ROWS), dtype=stats_dtype(self.be))
 
     def fprop(self, inputs: Any, inference: bool = False) -> Tensor:
-        """outputs = largest activation of each bin; 0 for an empty one."""
+        """outputs = largest activation of each bin; 0 for an empty one.
+
+        Parameters
+        ----------
+        inputs : pair of Tensor
+            The feature map, ``(C*H*W, N)``, and the regions, ``(5, n)``.
+        inference : bool
+            True outside of training: batches may be partial.
+
+        Returns
+        -------
+        Tensor
+            ``outputs``, ``(C*height*width, n)``.
+        """
         if self.max_idx is None:
             raise ArgumentError(f"{self.name}.fprop: the layer is not set up; call configure and allocate on it")
         if not isinstance(inputs, tuple | list) or len(inputs) != 2:

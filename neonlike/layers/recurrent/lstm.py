@@ -111,11 +111,25 @@ class LSTM(Recurrent):
         )  # fmt: skip
 
     def set_final_cell_error(self, final: Tensor) -> None:
-        """Start the next backward pass with ``final``, ``(nout, N)``, as the error of the last cell."""
+        """Start the next backward pass with ``final``, ``(nout, N)``, as the error of the last cell.
+
+        Parameters
+        ----------
+        final : Tensor
+            The error, ``(nout, N)``.
+        """
         self._cell_error = final
 
     def add_final_errors(self, error: Tensor, finals: Sequence[Tensor]) -> None:
-        """As :meth:`Recurrent.add_final_errors`, of h and c."""
+        """As :meth:`Recurrent.add_final_errors`, of h and c.
+
+        Parameters
+        ----------
+        error : Tensor
+            Error at the outputs, ``(nout, steps * N)``, changed in place.
+        finals : list of Tensor
+            The errors of h and c, ``(nout, N)`` each.
+        """
         super().add_final_errors(error, finals)
         self.set_final_cell_error(finals[1])
 

@@ -272,7 +272,15 @@ class BiSum(Layer):
         self.allocated_samples = self.outputs.shape[1] // self.nsteps
 
     def fprop(self, inputs: Any, inference: bool = False) -> Tensor:
-        """Outputs ``(features, steps * N)``; inference accepts partial batches."""
+        """Outputs ``(features, steps * N)``; inference accepts partial batches.
+
+        Parameters
+        ----------
+        inputs : Tensor
+            ``(2 features, steps * N)``.
+        inference : bool
+            True outside of training: batches may be partial.
+        """
         extent = extent_of(self, inputs, self.nin, inference)
         if extent != self._extent:  # otherwise keep the object, as repeated passes require
             self._extent = extent

@@ -140,7 +140,13 @@ class Recurrent(Int8Layer, SequenceLayer):
         return [self.be.array(final) for _, _, final in self._last.states]
 
     def set_state(self, state: Any) -> None:
-        """Start the next forward pass as with ``init_state=state``, regardless of its input buffer; None: from 0."""
+        """Start the next forward pass as with ``init_state=state``, regardless of its input buffer; None: from 0.
+
+        Parameters
+        ----------
+        state : Tensor, list of Tensor or None
+            h, or all states of :meth:`get_state`.
+        """
         if state is None:
             self.x = None
         self._next_state = state
@@ -175,7 +181,15 @@ class Recurrent(Int8Layer, SequenceLayer):
             by_step[:] = by_step + added
 
     def add_final_errors(self, error: Tensor, finals: Sequence[Tensor]) -> None:
-        """As :meth:`add_final_error`, of all states of :meth:`get_state`."""
+        """As :meth:`add_final_error`, of all states of :meth:`get_state`.
+
+        Parameters
+        ----------
+        error : Tensor
+            Error at the outputs, ``(nout, steps * N)``, changed in place.
+        finals : list of Tensor
+            The error of each state, ``(nout, N)``.
+        """
         self.add_final_error(error, finals[0])
 
     def errors_passed(self) -> list[Tensor]:
