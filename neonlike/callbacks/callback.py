@@ -214,7 +214,13 @@ class Callback(NervanaObject):
         return {}
 
     def set_progress(self, saved: dict[str, Any]) -> None:
-        """Restore the state returned by :meth:`progress`; called after ``on_train_begin``."""
+        """Restore the state returned by :meth:`progress`; called after ``on_train_begin``.
+
+        Parameters
+        ----------
+        saved : dict
+            Result of :meth:`progress`.
+        """
 
     def get_description(self, skip: Any = (), **kwargs: Any) -> Description:
         """Describe the callback; a data iterator is described by its name only."""
