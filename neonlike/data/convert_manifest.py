@@ -21,6 +21,11 @@ def convert_manifest(source_manifest: str, output_manifest: str) -> None:
 
     Each column holds file names, so its header is ``@FILE``.
 
+    Parameters
+    ----------
+    source_manifest, output_manifest : path
+        The file to read, and the file to write.
+
     Raises
     ------
     MissingData, DamagedData

@@ -112,7 +112,13 @@ class PTB(Dataset):
 
     @staticmethod
     def newline_tokenizer(s: str) -> list[str]:
-        """Words of a text, with ``<eos>`` for the end of a line."""
+        """Words of a text, with ``<eos>`` for the end of a line.
+
+        Parameters
+        ----------
+        s : str
+            The text.
+        """
         return s.replace("\n", " <eos> ").split()
 
     def load_data(self) -> dict[str, str]:

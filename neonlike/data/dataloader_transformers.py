@@ -86,7 +86,13 @@ class DataLoaderTransformer(NervanaDataIterator):
             self.dataloader.set_progress(saved)
 
     def transform(self, t: Any) -> Any:
-        """Return the replacement of the element (or tuple) ``t``."""
+        """Return the replacement of the element (or tuple) ``t``.
+
+        Parameters
+        ----------
+        t : Tensor, or tuple of Tensor
+            The element with the index, ``(features, N)``, or without an index the whole batch.
+        """
         raise NotDefined(f"{self.classnm} does not define transform")
 
     def __iter__(self) -> Iterator[Any]:

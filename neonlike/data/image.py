@@ -170,7 +170,7 @@ class CIFAR10(Dataset):
     path : folder
         Folder for the files, created if missing; ``~`` is expanded.
     subset_pct : float
-        Percentage of the training images to use.
+        Kept for compatibility: 100, since the images are used as a whole.
     normalize : bool
         Scale values to 0 to 1, from 0 to 255.
     contrast_normalize : bool

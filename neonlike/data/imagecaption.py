@@ -291,6 +291,11 @@ class ImageCaptionTest(_Captions):
     def predict(self, model: Any) -> tuple[list[str], list[list[str]]]:
         """Describe each image with the likeliest word at each step; several ranks tell each other their sentences.
 
+        Parameters
+        ----------
+        model : Model
+            A trained model.
+
         Returns
         -------
         sents, targets

@@ -169,7 +169,15 @@ class Augmentation:
         return left, top, left + box_width, top + box_height
 
     def photometric(self, pixels: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
-        """Randomly change brightness, contrast and saturation of ``(C, H, W)``."""
+        """Randomly change brightness, contrast and saturation of ``(C, H, W)``.
+
+        Parameters
+        ----------
+        pixels : ndarray
+            Image ``(C, H, W)``.
+        rng : numpy.random.RandomState
+            Generator of the factors.
+        """
         changed = pixels
         for name in ("brightness", "contrast", "saturation"):
             if (span := getattr(self, name)) == (1.0, 1.0):
@@ -187,6 +195,13 @@ class Augmentation:
 
     def read(self, path: str, rng: np.random.RandomState) -> np.ndarray:
         """Read and augment the image of a file; uint8 ``(C, H, W)``.
+
+        Parameters
+        ----------
+        path : path
+            The file.
+        rng : numpy.random.RandomState
+            Generator of the box, and of all factors.
 
         Raises
         ------

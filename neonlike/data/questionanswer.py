@@ -186,6 +186,11 @@ class BABI(Dataset):
     def tokenize(sentence: str) -> list[str]:
         """Words and punctuation of a sentence.
 
+        Parameters
+        ----------
+        sentence : str
+            The sentence.
+
         Examples
         --------
         >>> from neonlike.data import BABI
@@ -200,6 +205,11 @@ class BABI(Dataset):
 
         A line is ``<number> <sentence>`` or ``<number> <question>\\t<answer>\\t<numbers of facts>``; number 1 begins a
         story.
+
+        Parameters
+        ----------
+        path : path
+            The file.
 
         Raises
         ------
@@ -222,11 +232,22 @@ class BABI(Dataset):
         return questions
 
     def words_to_vector(self, words: Sequence[str]) -> list[int]:
-        """Convert words to their numbers."""
+        """Convert words to their numbers.
+
+        Parameters
+        ----------
+        words : sequence of str
+            The words.
+        """
         return [self.word_to_index.get(word, self.vocab_size - 1) for word in words]
 
     def one_hot_vector(self, answer: str) -> np.ndarray:
         """Convert an answer to a one-hot vector ``(vocab_size,)``.
+
+        Parameters
+        ----------
+        answer : str
+            A word.
 
         Raises
         ------
@@ -240,7 +261,13 @@ class BABI(Dataset):
         return vector
 
     def vectorize(self, questions: Sequence[Question]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Convert questions to arrays of stories, questions and answers."""
+        """Convert questions to arrays of stories, questions and answers.
+
+        Parameters
+        ----------
+        questions : list of (story, question, answer)
+            Words of each, as :meth:`parse_babi` returns them.
+        """
         stories, queries, answers = zip(*questions, strict=True)
         return (
             pad_sentences([self.words_to_vector(words) for words in stories], self.story_maxlen),

@@ -22,6 +22,11 @@ WORD_BYTES = 1000
 def clean_string(base: str) -> str:
     """Lower-case a text, separate words and punctuation by blanks, and drop signs except ``( ) , ! ? ' ``.
 
+    Parameters
+    ----------
+    base : str
+        The text.
+
     Examples
     --------
     >>> from neonlike.data.text_preprocessing import clean_string

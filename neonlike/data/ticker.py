@@ -56,7 +56,13 @@ class Task(NervanaObject):
     time_steps_max: int
 
     def fetch_io(self, time_steps: int) -> tuple[np.ndarray, np.ndarray]:
-        """Create zeros for a minibatch's inputs and outputs, ``(nin, time_steps*N)`` and ``(nout, time_steps*N)``."""
+        """Create zeros for a minibatch's inputs and outputs, ``(nin, time_steps*N)`` and ``(nout, time_steps*N)``.
+
+        Parameters
+        ----------
+        time_steps : int
+            Steps of the minibatch.
+        """
         steps = time_steps * self.be.bsz
         return np.zeros((self.nin, steps), np.float32), np.zeros((self.nout, steps), np.float32)
 
