@@ -40,7 +40,13 @@ class Initializer(NervanaObject):
     """
 
     def fill(self, param: Tensor) -> None:
-        """Write the initial values into ``param``, in place."""
+        """Write the initial values into ``param``, in place.
+
+        Parameters
+        ----------
+        param : Tensor
+            The parameter, overwritten.
+        """
         raise NotDefined(f"{self.classnm} does not define fill(param)")
 
     def _fan_in(self, param: Tensor) -> int:
@@ -74,6 +80,11 @@ class Constant(Initializer):
 
     def fill(self, param: Tensor) -> None:
         """Write the value(s) into ``param``, in place.
+
+        Parameters
+        ----------
+        param : Tensor
+            The parameter, overwritten.
 
         Raises
         ------
@@ -148,7 +159,13 @@ class Uniform(Initializer):
         self.low, self.high = low, high
 
     def fill(self, param: Tensor) -> None:
-        """Draw the values of ``param``, in place."""
+        """Draw the values of ``param``, in place.
+
+        Parameters
+        ----------
+        param : Tensor
+            The parameter, overwritten.
+        """
         param[:] = self.be.rng.uniform(self.low, self.high, param.shape)
 
 
@@ -185,7 +202,13 @@ class Gaussian(Initializer):
         self.loc, self.scale = loc, scale
 
     def fill(self, param: Tensor) -> None:
-        """Draw the values of ``param``, in place."""
+        """Draw the values of ``param``, in place.
+
+        Parameters
+        ----------
+        param : Tensor
+            The parameter, overwritten.
+        """
         param[:] = self.be.rng.normal(self.loc, self.scale, param.shape)
 
 
@@ -214,7 +237,13 @@ class GlorotUniform(Initializer):
         super().__init__(name=name)
 
     def fill(self, param: Tensor) -> None:
-        """Draw the values of ``param``, in place."""
+        """Draw the values of ``param``, in place.
+
+        Parameters
+        ----------
+        param : Tensor
+            The parameter, overwritten.
+        """
         k = np.sqrt(6.0 / (param.shape[0] + param.shape[1]))
         param[:] = self.be.rng.uniform(-k, k, param.shape)
 
@@ -245,7 +274,13 @@ class Xavier(Initializer):
         self.local = local
 
     def fill(self, param: Tensor) -> None:
-        """Draw the values of ``param``, in place."""
+        """Draw the values of ``param``, in place.
+
+        Parameters
+        ----------
+        param : Tensor
+            The parameter, overwritten.
+        """
         k = np.sqrt(3.0 / self._fan_in(param))
         param[:] = self.be.rng.uniform(-k, k, param.shape)
 
@@ -278,7 +313,13 @@ class Kaiming(Initializer):
         self.local = local
 
     def fill(self, param: Tensor) -> None:
-        """Draw the values of ``param``, in place."""
+        """Draw the values of ``param``, in place.
+
+        Parameters
+        ----------
+        param : Tensor
+            The parameter, overwritten.
+        """
         param[:] = self.be.rng.normal(0.0, np.sqrt(2.0 / self._fan_in(param)), param.shape)
 
 
@@ -308,7 +349,13 @@ class IdentityInit(Initializer):
         self.local = local
 
     def fill(self, param: Tensor) -> None:
-        """Write the identity into ``param`` of shape (m, n), n >= m, in place."""
+        """Write the identity into ``param`` of shape (m, n), n >= m, in place.
+
+        Parameters
+        ----------
+        param : Tensor
+            The parameter, of two axes, overwritten.
+        """
         rows, columns = param.shape
         if columns < rows:
             raise ShapeError(
@@ -348,6 +395,12 @@ class Orthonormal(Initializer):
         self.scale = scale
 
     def fill(self, param: Tensor) -> None:
-        """Draw the values of ``param`` of shape (m, n), in place."""
+        """Draw the values of ``param`` of shape (m, n), in place.
+
+        Parameters
+        ----------
+        param : Tensor
+            The parameter, of two axes, overwritten.
+        """
         left, _, right = np.linalg.svd(self.be.rng.normal(0.0, 1.0, param.shape), full_matrices=False)
         param[:] = self.scale * (left if left.shape == tuple(param.shape) else right)
