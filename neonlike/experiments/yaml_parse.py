@@ -51,6 +51,11 @@ EXPONENT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$")
 def load_yaml(source: Source) -> dict[str, Any]:
     """Load the dictionary of a YAML file, by path or open; a dictionary is returned unchanged.
 
+    Parameters
+    ----------
+    source : path, open file or dict
+        The file.
+
     Raises
     ------
     MissingExtra
