@@ -105,6 +105,13 @@ def _starts_and_sizes(ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def h5_cost_data(filename: Path, epoch_axis: bool = True) -> list[Curve]:
     """Curves of the costs in a file, up to the last record.
 
+    Parameters
+    ----------
+    filename : path
+        HDF5 file of ``Callbacks(output_file=...)``.
+    epoch_axis : bool
+        Whether x is in epochs, not in minibatches.
+
     Returns
     -------
     list of (name, x, y)
@@ -131,6 +138,13 @@ def _curve(dataset: Any, markers: np.ndarray, epoch_axis: bool) -> tuple[np.ndar
 def h5_hist_data(filename: Path, epoch_axis: bool = True) -> list[Histogram]:
     """Histograms of layer attributes in a file.
 
+    Parameters
+    ----------
+    filename : path
+        HDF5 file of ``Callbacks(output_file=...)``.
+    epoch_axis : bool
+        Whether x is in epochs, not in minibatches.
+
     Returns
     -------
     list of (name, counts, dh, dw, bins, offset)
@@ -148,6 +162,11 @@ def h5_hist_data(filename: Path, epoch_axis: bool = True) -> list[Histogram]:
 
 def h5_deconv_data(filename: Path) -> list[tuple[str, list[Picture]]]:
     """Pictures of feature-map responses in a file of ``DeconvCallback``.
+
+    Parameters
+    ----------
+    filename : path
+        HDF5 file of ``Callbacks(output_file=...)``.
 
     Returns
     -------
