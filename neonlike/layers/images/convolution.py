@@ -185,8 +185,6 @@ class Convolution(Int8Layer, EpilogueLayer):
 class Convolution_bias(Convolution):  # noqa: N801  neon's name
     """Convolution that adds a bias to each map in the same call.
 
-    Parameters are those of :class:`Convolution`, plus
-
     Parameters
     ----------
     fshape, init, strides, padding, dilation, bsum, groups
