@@ -448,7 +448,7 @@ class AdamW(Adam):
 class ShiftAdaMax(Optimizer):
     """AdaMax with multiplications replaced by shifts, for binarized networks; parameters are kept in [−1, 1].
 
-    m averages g;  v ← max(β2·v, |g|);  p ← p − shift(shift(m, 1/(v + ε)), l), l = lr / (1 − β1^(epoch+1)).
+    m averages g;  ``v ← max(β2·v, |g|)``;  p ← p − shift(shift(m, 1/(v + ε)), l), l = lr / (1 − β1^(epoch+1)).
 
     Source: Courbariaux et al., "Binarized neural networks" (2016), algorithm 4.
 

@@ -508,7 +508,7 @@ class Sign(Transform):
         return self.be.binarize(x, x, stochastic=False)
 
     def bprop(self, x: Any) -> Any:
-        """Expression |x| ≤ 1 of the last input x.
+        """Expression ``|x| ≤ 1`` of the last input x.
 
         Parameters
         ----------

@@ -300,7 +300,7 @@ class MeanSquared(ByOutputs):
 
 
 class MeanAbsolute(Cost):
-    """mean |y − t| over the rows of each column.
+    """mean ``|y − t|`` over the rows of each column.
 
     Examples
     --------
@@ -329,7 +329,7 @@ class MeanAbsolute(Cost):
 
 
 class SmoothL1Loss(ByOutputs):
-    """Σ of ½ x² σ² where |x| < 1/σ², else |x| − ½/σ², with x = y − t.
+    """Σ of ``½ x² σ²`` where ``|x| < 1/σ²``, else ``|x| − ½/σ²``, with x = y − t.
 
     Source: Girshick, "Fast R-CNN" (2015), equation 3.
 
@@ -358,7 +358,7 @@ class SmoothL1Loss(ByOutputs):
         return smooth_l1(self.be, y - t, self.sigma**2)
 
     def bprop(self, y: Any, t: Any) -> Any:
-        """Expression x σ² where |x| < 1/σ², else the sign of x."""
+        """Expression x σ² where ``|x| < 1/σ²``, else the sign of x."""
         self._check_shapes(y, t)
         return self.smoothL1grad(y - t)
 

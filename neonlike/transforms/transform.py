@@ -202,7 +202,7 @@ class Cost(NervanaObject, Dependent):
 
 
 def smooth_l1(be: Any, x: Any, sigma2: float = 1.0) -> Any:
-    """Column sums of 0.5 σ² x² where |x| < 1/σ², else |x| − 0.5/σ², as an expression without overflow.
+    """Column sums of 0.5 σ² x² where ``|x| < 1/σ²``, else ``|x| − 0.5/σ²``, as an expression without overflow.
 
     Parameters
     ----------
@@ -217,7 +217,7 @@ def smooth_l1(be: Any, x: Any, sigma2: float = 1.0) -> Any:
 
 
 def smooth_l1_of_each(be: Any, x: Any, sigma2: float = 1.0) -> Any:
-    """Expression of 0.5 σ² x² where |x| < 1/σ², else |x| − 0.5/σ², without overflow.
+    """Expression of 0.5 σ² x² where ``|x| < 1/σ²``, else ``|x| − 0.5/σ²``, without overflow.
 
     Parameters
     ----------

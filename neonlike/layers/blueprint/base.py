@@ -51,6 +51,8 @@ class Blueprint:
         The most memory that a kernel of a training step works in; the backend keeps it for all layers.
     activation_name : str or None
         The activation that the output comes from.
+    be : Backend
+        The backend of the layers that are built.
     """
 
     be: Any = field(compare=False, repr=False)

@@ -36,6 +36,12 @@ class CostBlueprint:
         The outputs, and the targets.
     activation : str or None
         The last layer's, which cross-entropy depends on.
+    be : Backend
+        The backend of the cost.
+    layer : BuiltLayer or None
+        The last layer, if it was built.
+    targets : Tensor or None
+        Memory for the targets, if it was given.
     """
 
     be: Any = field(compare=False, repr=False)

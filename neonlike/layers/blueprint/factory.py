@@ -547,7 +547,7 @@ class Blueprints:
         ----------
         kind : str
             "crossentropy", behind softmax −Σ t log y and behind logistic −Σ (t log y + (1 − t) log (1 − y));
-            "mean_absolute", mean |y − t|; "quadratic", mean (y − t)² / 2, of each sample.
+            "mean_absolute", mean ``|y − t|``; "quadratic", mean (y − t)² / 2, of each sample.
         last_layer : Blueprint or BuiltLayer
             The layer that computes the outputs.
         targets : TensorDesc, blueprint or tensor, optional

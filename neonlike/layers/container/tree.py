@@ -162,6 +162,11 @@ class Tree(LayerContainer):
 class SingleOutputTree(Tree):
     """A :class:`Tree` with branches for training only: inference computes the trunk alone.
 
+    Parameters
+    ----------
+    layers, name, alphas
+        As of :class:`Tree`.
+
     Examples
     --------
     >>> from neonlike.backends import gen_backend
