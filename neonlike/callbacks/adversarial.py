@@ -39,7 +39,7 @@ class GANCostCallback(Callback):
         Parameters
         ----------
         callback_data, model, epochs
-            As of :meth:`~neonlike.callbacks.callback.Callback.on_train_begin`.
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_train_begin`.
         """
         require_gan(self, model)
         points = int(callback_data["config"].attrs["total_minibatches"])
@@ -54,7 +54,7 @@ class GANCostCallback(Callback):
         Parameters
         ----------
         callback_data, model, epoch, minibatch
-            As of :meth:`~neonlike.callbacks.callback.Callback.on_minibatch_end`.
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_minibatch_end`.
         """
         at = first_minibatch(callback_data, epoch) + minibatch
         (iterations, _), (costs, _) = self._datasets

@@ -79,7 +79,7 @@ class SerializeModelCallback(Callback):
         Parameters
         ----------
         callback_data, model, epochs
-            As of :meth:`~neonlike.callbacks.callback.Callback.on_train_begin`.
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_train_begin`.
         """
         by_first(self._check_path)
 
@@ -97,7 +97,7 @@ class SerializeModelCallback(Callback):
         Parameters
         ----------
         callback_data, model, epoch
-            As of :meth:`~neonlike.callbacks.callback.Callback.on_epoch_end`.
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_epoch_end`.
         """
         path = expand(self.save_path)
         if self.history == 1:
@@ -203,7 +203,7 @@ class SaveBestStateCallback(_OnLoss):
         Parameters
         ----------
         callback_data, model, epochs
-            As of :meth:`~neonlike.callbacks.callback.Callback.on_train_begin`.
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_train_begin`.
         """
         super().on_train_begin(callback_data, model, epochs)
         by_first(lambda: require_writable(f"{self.classnm}: path", self.path))
@@ -214,7 +214,7 @@ class SaveBestStateCallback(_OnLoss):
         Parameters
         ----------
         callback_data, model, epoch
-            As of :meth:`~neonlike.callbacks.callback.Callback.on_epoch_end`.
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_epoch_end`.
         """
         loss = self._new_loss(callback_data, epoch)
         if loss is None:
@@ -279,7 +279,7 @@ class EarlyStopCallback(_OnLoss):
         Parameters
         ----------
         callback_data, model, epoch
-            As of :meth:`~neonlike.callbacks.callback.Callback.on_epoch_end`.
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_epoch_end`.
         """
         loss = self._new_loss(callback_data, epoch)
         if loss is None:
@@ -348,7 +348,7 @@ class BatchNormTuneCallback(Callback):
         Parameters
         ----------
         callback_data, model, epoch
-            As of :meth:`~neonlike.callbacks.callback.Callback.on_epoch_end`.
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_epoch_end`.
         """
         layers = [layer for layer in model.layers.layers_fprop() if isinstance(layer, BatchNorm)]
         if not layers:

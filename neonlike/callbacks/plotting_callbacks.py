@@ -94,7 +94,7 @@ class GANPlotCallback(Callback):
         Parameters
         ----------
         callback_data, model, epochs
-            As of :meth:`~neonlike.callbacks.callback.Callback.on_train_begin`.
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_train_begin`.
         """
         require_gan(self, model)
         size, shape = self.nchan * self.hw**2, model.layers.generator.out_shape
@@ -112,7 +112,7 @@ class GANPlotCallback(Callback):
         Parameters
         ----------
         callback_data, model, epoch, minibatch
-            As of :meth:`~neonlike.callbacks.callback.Callback.on_minibatch_end`.
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_minibatch_end`.
         """
         self._course.append((model.gen_iter, -model.cost_dis.item()))
 
@@ -122,7 +122,7 @@ class GANPlotCallback(Callback):
         Parameters
         ----------
         callback_data, model, epoch
-            As of :meth:`~neonlike.callbacks.callback.Callback.on_epoch_end`.
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_epoch_end`.
         """
         by_first(lambda: self._write_all(model, epoch))
 

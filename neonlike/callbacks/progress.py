@@ -104,7 +104,7 @@ class ProgressBarCallback(Callback):
         Parameters
         ----------
         callback_data, model, epochs
-            As of :meth:`~neonlike.callbacks.callback.Callback.on_train_begin`.
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_train_begin`.
         """
         self._live = sys.stdout.isatty()
         self._block = _drawable(self._block)
@@ -116,7 +116,7 @@ class ProgressBarCallback(Callback):
         Parameters
         ----------
         callback_data, model, epoch
-            As of :meth:`~neonlike.callbacks.callback.Callback.on_epoch_begin`.
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_epoch_begin`.
         """
         self._start = time.perf_counter()
         self._last_draw = 0.0 if self._live else self._start
@@ -129,7 +129,7 @@ class ProgressBarCallback(Callback):
         Parameters
         ----------
         callback_data, model, epoch, minibatch
-            As of :meth:`~neonlike.callbacks.callback.Callback.on_minibatch_end`.
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_minibatch_end`.
         """
         self._costs.append(each_cost(model.cost))
         now, done = time.perf_counter(), minibatch + 1
@@ -158,7 +158,7 @@ class ProgressBarCallback(Callback):
         Parameters
         ----------
         callback_data, model, epoch
-            As of :meth:`~neonlike.callbacks.callback.Callback.on_epoch_end`.
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_epoch_end`.
         """
         line = self._line
         if "cost/loss" in callback_data:

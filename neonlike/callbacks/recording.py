@@ -60,7 +60,7 @@ class TrainCostCallback(Callback):
         Parameters
         ----------
         callback_data, model, epochs
-            As of :meth:`~neonlike.callbacks.callback.Callback.on_train_begin`.
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_train_begin`.
         """
         points = int(callback_data["config"].attrs["total_minibatches"])
         self._costs = Steps(new_dataset(callback_data, "cost/train", (points,), time_markers="minibatch"))
@@ -73,7 +73,7 @@ class TrainCostCallback(Callback):
         Parameters
         ----------
         callback_data, model, epoch, minibatch
-            As of :meth:`~neonlike.callbacks.callback.Callback.on_minibatch_end`.
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_minibatch_end`.
         """
         if epoch != self._epoch:
             self._epoch, self._first = epoch, first_minibatch(callback_data, epoch)
@@ -119,7 +119,7 @@ class TrainMulticostCallback(Callback):
         Parameters
         ----------
         callback_data, model, epochs
-            As of :meth:`~neonlike.callbacks.callback.Callback.on_train_begin`.
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_train_begin`.
         """
         if not isinstance(model.cost, Multicost):
             raise ArgumentError(
@@ -139,7 +139,7 @@ class TrainMulticostCallback(Callback):
         Parameters
         ----------
         callback_data, model, epoch, minibatch
-            As of :meth:`~neonlike.callbacks.callback.Callback.on_minibatch_end`.
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_minibatch_end`.
         """
         self.cost_history.append(each_cost(model.cost))
         means = np.mean(self.cost_history, axis=0)
@@ -223,7 +223,7 @@ class LossCallback(Callback):
         Parameters
         ----------
         callback_data, model, epochs
-            As of :meth:`~neonlike.callbacks.callback.Callback.on_train_begin`.
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_train_begin`.
         """
         for path in ("cost/loss", "time/loss"):
             epoch_dataset(callback_data, path + self.suffix, self.firings(epochs), self.epoch_freq, model.epoch_index)
@@ -234,7 +234,7 @@ class LossCallback(Callback):
         Parameters
         ----------
         callback_data, model, epoch
-            As of :meth:`~neonlike.callbacks.callback.Callback.on_epoch_end`.
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_epoch_end`.
         """
         start = time.perf_counter()
         self.loss = loss = self._evaluate(model)
@@ -314,7 +314,7 @@ class MetricCallback(Callback):
         Parameters
         ----------
         callback_data, model, epochs
-            As of :meth:`~neonlike.callbacks.callback.Callback.on_train_begin`.
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_train_begin`.
         """
         for name in self.metric_names:
             path = f"metrics/{name}{self.suffix}"
@@ -326,7 +326,7 @@ class MetricCallback(Callback):
         Parameters
         ----------
         callback_data, model, epoch
-            As of :meth:`~neonlike.callbacks.callback.Callback.on_epoch_end`.
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_epoch_end`.
         """
         values = model.eval(self.eval_set, metric=self.metric)
         for name, value in zip(self.metric_names, values, strict=True):
@@ -369,7 +369,7 @@ class RunTimerCallback(Callback):
         Parameters
         ----------
         callback_data, model, epochs
-            As of :meth:`~neonlike.callbacks.callback.Callback.on_train_begin`.
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_train_begin`.
         """
         for name in ("start_time", "end_time"):
             new_dataset(callback_data, f"time/train/{name}", (1,), dtype="float64", units="seconds")
@@ -406,7 +406,7 @@ class TrainLoggerCallback(Callback):
         Parameters
         ----------
         callback_data, model, epochs
-            As of :meth:`~neonlike.callbacks.callback.Callback.on_train_begin`.
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_train_begin`.
         """
         logger.info("Model:\n%s", model)
 
@@ -416,7 +416,7 @@ class TrainLoggerCallback(Callback):
         Parameters
         ----------
         callback_data, model, epoch, minibatch
-            As of :meth:`~neonlike.callbacks.callback.Callback.on_minibatch_end`.
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_minibatch_end`.
         """
         logger.info(
             "Epoch %d Minibatch %d complete. Train Cost %f.", epoch, minibatch, np.asarray(model.cost.cost).item()
@@ -428,7 +428,7 @@ class TrainLoggerCallback(Callback):
         Parameters
         ----------
         callback_data, model, epoch
-            As of :meth:`~neonlike.callbacks.callback.Callback.on_epoch_end`.
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_epoch_end`.
         """
         parts = [f"Train Cost {model.total_cost.item():.6f}."]
         if "cost/loss" in callback_data:
@@ -482,7 +482,7 @@ class HistCallback(Callback):
         Parameters
         ----------
         callback_data, model, epochs
-            As of :meth:`~neonlike.callbacks.callback.Callback.on_train_begin`.
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_train_begin`.
         """
         total = callback_data["config"].attrs["total_minibatches"] if self.plot_per_mini else epochs
         group = callback_data.require_group("hist")
@@ -499,7 +499,7 @@ class HistCallback(Callback):
         Parameters
         ----------
         callback_data, model, epoch, minibatch
-            As of :meth:`~neonlike.callbacks.callback.Callback.on_minibatch_end`.
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_minibatch_end`.
         """
         if self.plot_per_mini:
             if epoch != self._epoch:
@@ -512,7 +512,7 @@ class HistCallback(Callback):
         Parameters
         ----------
         callback_data, model, epoch
-            As of :meth:`~neonlike.callbacks.callback.Callback.on_epoch_end`.
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_epoch_end`.
         """
         if not self.plot_per_mini:
             self._record(callback_data, model, epoch)

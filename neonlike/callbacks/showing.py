@@ -81,7 +81,7 @@ class MultiLabelStatsCallback(Callback):
         Parameters
         ----------
         callback_data, model, epoch
-            As of :meth:`~neonlike.callbacks.callback.Callback.on_epoch_end`.
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_epoch_end`.
         """
         for label, measures in zip(self.labels, self._by_label(model), strict=True):
             named = zip(self.metric.metric_names, measures, strict=True)
@@ -146,7 +146,7 @@ class WatchTickerCallback(Callback):
         Parameters
         ----------
         callback_data, model, epoch
-            As of :meth:`~neonlike.callbacks.callback.Callback.on_epoch_end`.
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_epoch_end`.
         """
         x, (target, mask) = next(iter(self.valid_set))
         y = model.fprop(x, inference=True)

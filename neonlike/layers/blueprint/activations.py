@@ -92,7 +92,7 @@ class Activation:
         activation : str, Transform or None
             Name of an activation, or a transform.
         alpha, beta : float, optional
-            Parameters of a named activation, see :class:`~neonlike.layers.blueprint.factory.Blueprints`.
+            Parameters of a named activation, see :class:`~neonlike.layers.blueprint.Blueprints`.
 
         Raises
         ------

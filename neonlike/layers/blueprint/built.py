@@ -99,7 +99,7 @@ class BuiltLayer:
     train : bool
         Whether the layer has gradients.
     source, workspace, input_gradient, output
-        As of :meth:`~neonlike.layers.blueprint.base.Blueprint.build`.
+        As of :meth:`~neonlike.layers.blueprint.Blueprint.build`.
 
     Attributes
     ----------

@@ -80,7 +80,7 @@ def cost_blueprint(be: Any, kind: Any, last_layer: Any, targets: Any) -> CostBlu
     be : Backend
         The backend.
     kind, last_layer, targets
-        As of :meth:`~neonlike.layers.blueprint.factory.Blueprints.cost`.
+        As of :meth:`~neonlike.layers.blueprint.Blueprints.cost`.
     """
     name = "crossentropy" if kind == "cross_entropy" else kind
     if name not in ("crossentropy", *COSTS):

@@ -28,7 +28,7 @@ class StoredLayer(Layer):
     name : str, optional
         Name in listings and model files; by default the class's with a number.
     parallelism : str
-        Kept for compatibility, see :class:`~neonlike.layers.core.base.Layer`.
+        Kept for compatibility, see :class:`~neonlike.layers.layer.Layer`.
 
     Attributes
     ----------
@@ -188,7 +188,7 @@ class ParameterLayer(StoredLayer):
     name : str, optional
         Name in listings and model files; by default the class's with a number.
     parallelism : str
-        Kept for compatibility, see :class:`~neonlike.layers.core.base.Layer`.
+        Kept for compatibility, see :class:`~neonlike.layers.layer.Layer`.
 
     Attributes
     ----------

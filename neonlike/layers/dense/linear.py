@@ -31,7 +31,7 @@ class Linear(Int8Layer):
     name : str, optional
         Name in listings and model files; by default the class's with a number.
     parallelism : str
-        Kept for compatibility, see :class:`~neonlike.layers.core.base.Layer`.
+        Kept for compatibility, see :class:`~neonlike.layers.layer.Layer`.
 
     Examples
     --------
@@ -176,7 +176,7 @@ class Affine(CompoundLayer):
     name : str, optional
         Name in listings and model files; by default the class's with a number.
     parallelism : str
-        Kept for compatibility, see :class:`~neonlike.layers.core.base.Layer`.
+        Kept for compatibility, see :class:`~neonlike.layers.layer.Layer`.
 
     Raises
     ------

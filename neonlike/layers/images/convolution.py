@@ -36,7 +36,7 @@ class Convolution(Int8Layer, EpilogueLayer):
     name : str, optional
         Name in listings and model files; by default the class's with a number.
     parallelism : str
-        Kept for compatibility, see :class:`~neonlike.layers.core.base.Layer`.
+        Kept for compatibility, see :class:`~neonlike.layers.layer.Layer`.
     groups : int
         Number of groups; the maps of a group see only the channels of that group.
 
@@ -194,7 +194,7 @@ class Convolution_bias(Convolution):  # noqa: N801  neon's name
     bias : Initializer or array
         For the bias ``weight_bias`` (K, 1).
     parallelism : str
-        Kept for compatibility, see :class:`~neonlike.layers.core.base.Layer`.
+        Kept for compatibility, see :class:`~neonlike.layers.layer.Layer`.
 
     Attributes
     ----------

@@ -95,7 +95,7 @@ class SequenceLayer(ParameterLayer):
     name : str, optional
         Name in listings and model files; by default the class's with a number.
     parallelism : str
-        Kept for compatibility, see :class:`~neonlike.layers.core.base.Layer`.
+        Kept for compatibility, see :class:`~neonlike.layers.layer.Layer`.
 
     Attributes
     ----------
