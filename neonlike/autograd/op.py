@@ -52,6 +52,15 @@ class Op:
         """An expression for each parent, or None: what its derivative gets of the upstream derivative ``d``.
 
         ``z`` is the value. Each is summed to its parent's shape where broadcasting stretched that.
+
+        Parameters
+        ----------
+        d : expression
+            Derivative of the result by the value, of the value's shape.
+        z : expression
+            The value.
+        *parents : expressions
+            What the op was called with.
         """
         raise GradientError(f"{self.name}: defines no increments(), so it has no derivative")
 

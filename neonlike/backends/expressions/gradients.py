@@ -71,6 +71,11 @@ class GradientFamily(Family):
 
         The value is a new tensor. Both are computed together, sharing common parts.
 
+        Parameters
+        ----------
+        f, argnums
+            As in :meth:`grad`.
+
         Examples
         --------
         >>> from neonlike.backends import gen_backend

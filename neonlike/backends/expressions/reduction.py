@@ -35,6 +35,30 @@ class ReductionFamily(Family, builds_nodes=True):
         """Arithmetic mean over ``axis``.
 
         ``partial``, accepted and ignored in neon, must be None. ``keepdims``: see the class.
+
+        Parameters
+        ----------
+        a : tensor, expression, array or number
+        axis : int, tuple of int, or None
+            None: all elements.
+        partial : None
+            neon's argument, without effect.
+        out : tensor, optional
+            Receives the result at once, instead of an expression.
+        keepdims : bool
+            False drops the reduced axes, see the class.
+
+        Raises
+        ------
+        ShapeError
+            If an axis does not exist, or ``keepdims=False`` leaves fewer than two axes.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.mean(be.array([[1., 2.], [3., 6.]]), axis=1).tolist()
+        [[1.5], [4.5]]
         """
         node: Any = functions.mean(a if isinstance(a, Expression) else self._array(a), axis)
         if partial is not None or keepdims is not True:
@@ -52,7 +76,22 @@ class ReductionFamily(Family, builds_nodes=True):
         keepdims: bool = True,
         binary: bool = False,
     ) -> Any:
-        """Biased variance over ``axis``; ``binary`` replaces the square by a shift. Otherwise as :meth:`mean`."""
+        """Biased variance over ``axis``; ``binary`` replaces the square by a shift. Otherwise as :meth:`mean`.
+
+        Parameters
+        ----------
+        a, axis, partial, out, keepdims
+            As in :meth:`mean`.
+        binary : bool
+            Replace the square of a deviation by its product with the nearest power of two, see ``be.shift``.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.var(be.array([[1., 3.], [2., 6.]]), axis=1).tolist()
+        [[1.0], [4.0]]
+        """
         if not isinstance(binary, (bool, int, np.bool_)):
             raise ArgumentTypeError(f"var: binary must be True or False, got {shown(binary)}")
         node = functions.var(self._array(a), axis, bool(binary))
@@ -61,20 +100,64 @@ class ReductionFamily(Family, builds_nodes=True):
     mark(var, "composed", functions.var)
 
     def std(self, a: Any, axis: Any = None, partial: Any = None, out: Any = None, keepdims: bool = True) -> Any:
-        """Square root of the biased variance over ``axis``; as :meth:`mean`."""
+        """Square root of the biased variance over ``axis``; as :meth:`mean`.
+
+        Parameters
+        ----------
+        a, axis, partial, out, keepdims
+            As in :meth:`mean`.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.std(be.array([[1., 3.], [2., 6.]]), axis=1).tolist()
+        [[1.0], [2.0]]
+        """
         node = functions.std(self._array(a), axis)
         return self._finish(_as_asked("std", node, a, axis, keepdims, partial), out)
 
     mark(std, "composed", functions.std)
 
     def norm2(self, a: Any, axis: Any = None, out: Any = None) -> Any:
-        """Euclidean norm over ``axis``."""
+        """Euclidean norm over ``axis``.
+
+        Parameters
+        ----------
+        a, axis, out
+            As in :meth:`mean`; integers are computed in float64.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.norm2(be.array([[3., 4.], [6., 8.]]), axis=1).tolist()
+        [[5.0], [10.0]]
+        """
         return self._finish(functions.norm2(self._array(a), axis), out)
 
     mark(norm2, "composed", functions.norm2)
 
     def logsumexp(self, a: Any, axis: Any = None, out: Any = None) -> Any:
-        """log(sum(exp(a))) over ``axis``, without overflow."""
+        """log(sum(exp(a))) over ``axis``, without overflow.
+
+        Parameters
+        ----------
+        a, axis, out
+            As in :meth:`mean`.
+
+        Returns
+        -------
+        expression, or ``out``
+            -inf where all elements are -inf, or there are none.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.logsumexp(be.array([[1000., -1000.]]), axis=1).tolist()
+        [[1000.0]]
+        """
         return self._finish(functions.logsumexp(self._array(a), axis), out)
 
     mark(logsumexp, "composed", functions.logsumexp)
