@@ -76,7 +76,14 @@ class BatchWindow:
 
 
 def moved(tensor: Any, n: Any, axis: Any) -> Any:
-    """See :meth:`BatchWindow.offset`."""
+    """See :meth:`BatchWindow.offset`.
+
+    Parameters
+    ----------
+    tensor : Tensor
+    n : int
+    axis : int or None
+    """
     by = whole_number("offset", "n", n)
     place = one_axis("offset", tensor.batch_axis if axis is None else axis, tensor.shape)
     if not by:

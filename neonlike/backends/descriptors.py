@@ -181,6 +181,12 @@ class TensorDesc:
     def view(self, tensor: Any, name: str = "tensor", operation: str = "TensorDesc.view") -> Any:
         """View ``tensor`` in this shape, unchanged or with axes split or merged, as (C*H*W, N) to (C, H, W, N).
 
+        Parameters
+        ----------
+        tensor : Tensor
+        name, operation : str
+            Argument and method, for messages.
+
         Raises
         ------
         DTypeError
@@ -189,6 +195,13 @@ class TensorDesc:
             If it has another shape, or its strides allow no view.
         ArgumentError
             If it has a descriptor with another layout.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> from neonlike.backends.descriptors import TensorDesc
+        >>> TensorDesc((2, 3, 4), layout="CWN").view(gen_backend("cpu").ones((6, 4))).shape
+        (2, 3, 4)
         """
         if not isinstance(tensor, Tensor):
             raise DTypeError(f"{operation}: {name} must be a tensor, got {shown(tensor)}")

@@ -83,7 +83,17 @@ class Repeated:
         return done
 
     def played(self, be: Any, roots: Sequence[Any], play: Callable[..., Any], *given: Any) -> Any:
-        """``play(*given)``, recorded if it is time to."""
+        """``play(*given)``, recorded if it is time to.
+
+        Parameters
+        ----------
+        be : Backend
+        roots : sequence
+            What the pass depends on.
+        play : callable
+        *given : objects
+            Arguments of ``play``.
+        """
         guard = self.guard
         if guard is not None:
             self._look(guard)

@@ -37,6 +37,12 @@ class BatchNormOp:
     excluded: mean and variance are those of the other elements, y is the bias there, the gradient by x is 0, and
     neither that position nor one with a nan gradient by y contributes to the gradients by scale and bias.
 
+    Parameters
+    ----------
+    be : Backend
+    mode, nan : str
+        See below.
+
     Attributes
     ----------
     mode : "spatial", "per_activation" or "spatial_persistent"
@@ -47,6 +53,17 @@ class BatchNormOp:
         Values of the last training call.
     count, row_axes : int
         Elements per statistic; axes of x with separate statistics.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> op = be.batchnorm_op().stage(be.empty((1, 2)))
+    >>> x, y = be.array([[1., 3.]]), be.empty((1, 2))
+    >>> scale, bias = be.ones((1, 1)), be.zeros((1, 1))
+    >>> op.forward_training(1.0, 0.0, 0.1, 0.0, x, scale, bias, y)
+    >>> y.tolist(), op.saved_mean.item()
+    ([[-1.0, 1.0]], 2.0)
     """
 
     def __init__(self, be: Any, mode: str = "spatial", nan: str = "propagate") -> None:
@@ -178,9 +195,9 @@ class BatchNormOp:
 
         Raises
         ------
-        If no shape was staged.
-            If nothing was staged.
-        If a number is out of range, or a tensor has another layout.
+        TooEarly
+            If no shape was staged.
+        ArgumentError
             If a number is out of its range, or a tensor was made in another layout.
         ShapeError, DTypeError, AliasError
             If a tensor does not fit, or y overlaps another one. Nothing is written in any of these cases.
@@ -207,7 +224,13 @@ class BatchNormOp:
     def forward_inference(
         self, alpha: float, beta: float, epsilon: float, x: Any, scale: Any, bias: Any, y: Any
     ) -> None:
-        """Forward pass by the running statistics, which stay unchanged; otherwise as :meth:`forward_training`."""
+        """Forward pass by the running statistics, which stay unchanged; otherwise as :meth:`forward_training`.
+
+        Parameters
+        ----------
+        alpha, beta, epsilon, x, scale, bias, y
+            As of :meth:`forward_training`.
+        """
         name = "forward_inference"
         self._staged(name)
         epsilon, alpha, beta = self._numbers(name, epsilon=epsilon, alpha=alpha, beta=beta)
@@ -243,13 +266,15 @@ class BatchNormOp:
 
         Parameters
         ----------
+        alpha_data, beta_data, alpha_param, beta_param : float
+            Factors of the new and the old gradients.
         epsilon : float
             As in the training call.
         x : as staged
             As in the training call; :meth:`forward_training` must not have written y over it.
+        scale, dscale, dbias : as ``scale_bias_desc()``
         dx, dy : as staged
             Gradients by x and by y; dx may be dy, or x.
-        scale, dscale, dbias : as ``scale_bias_desc()``
 
         Raises
         ------

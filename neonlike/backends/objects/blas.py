@@ -21,9 +21,23 @@ class Blas:
 
     Operations return their output; reductions return numbers, which waits on a GPU. Operands are never converted.
 
+    Parameters
+    ----------
+    be : Backend
+    dtype : dtype
+
     Attributes
     ----------
     dtype : numpy.dtype
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> blas = be.blas("float64")
+    >>> x, y = blas.vector([1, 2]), blas.vector([3, 4])
+    >>> blas.dot(x, y), blas.axpy(10, x, y).T.tolist()
+    (11.0, [[13.0, 24.0]])
     """
 
     def __init__(self, be: Any, dtype: DType) -> None:
@@ -80,7 +94,21 @@ class Blas:
         return int(self.backend.argmax(self.backend.absolute(x), axis=0).item())
 
     def axpy(self, alpha: float, x: Any, y: Any) -> Any:
-        """Compute ``y += alpha * x`` and return y."""
+        """Compute ``y += alpha * x`` and return y.
+
+        Parameters
+        ----------
+        alpha : float
+        x, y : vectors of one size
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> blas = be.blas()
+        >>> blas.axpy(2, blas.vector([1, 2]), blas.vector([10, 10])).T.tolist()
+        [[12.0, 14.0]]
+        """
         (a, b) = self._vectors("axpy", x=x, y=y)
         self.backend.assign(b, alpha * a + b)
         return y
@@ -113,6 +141,20 @@ class Blas:
         """Compute ``y = alpha * A x + beta * y`` for A (m, n), and return y.
 
         With ``beta`` 0 the old y is not read, not even nan; the same holds for :meth:`gemm`.
+
+        Parameters
+        ----------
+        A : matrix (m, n)
+        x, y : vectors of n and m elements
+        alpha, beta : float
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> blas = be.blas()
+        >>> blas.gemv(blas.matrix([[1, 2], [3, 4]]), blas.vector([1, 1]), blas.vector(2)).T.tolist()
+        [[3.0, 7.0]]
         """
         self._check("gemv", A=A, x=x, y=y)
         (column,), (result,) = self._vectors("gemv", x=x), self._vectors("gemv", y=y)
@@ -120,14 +162,43 @@ class Blas:
         return y
 
     def ger(self, x: Any, y: Any, A: Any, alpha: float = 1.0) -> Any:
-        """Compute ``A += alpha * x y^T``, for x of m and y of n elements and A (m, n), and return A."""
+        """Compute ``A += alpha * x y^T``, for x of m and y of n elements and A (m, n), and return A.
+
+        Parameters
+        ----------
+        x, y : vectors of m and n elements
+        A : matrix (m, n)
+        alpha : float
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> blas = be.blas()
+        >>> blas.ger(blas.vector([1, 2]), blas.vector([3, 4]), blas.matrix(2, 2)).tolist()
+        [[3.0, 4.0], [6.0, 8.0]]
+        """
         self._check("ger", x=x, y=y, A=A)
         (column,), (row,) = self._vectors("ger", x=x), self._vectors("ger", y=y)
         self.backend.compound_dot(column, row.T, A, alpha=alpha, beta=1.0)
         return A
 
     def gemm(self, A: Any, B: Any, C: Any, alpha: float = 1.0, beta: float = 0.0) -> Any:
-        """Compute ``C = alpha * A B + beta * C``, for A (m, k), B (k, n) and C (m, n), and return C."""
+        """Compute ``C = alpha * A B + beta * C``, for A (m, k), B (k, n) and C (m, n), and return C.
+
+        Parameters
+        ----------
+        A, B, C : matrices (m, k), (k, n), (m, n)
+        alpha, beta : float
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> blas = be.blas()
+        >>> blas.gemm(blas.matrix([[1, 2]]), blas.matrix([[3], [4]]), blas.matrix(1, 1)).tolist()
+        [[11.0]]
+        """
         self._check("gemm", A=A, B=B, C=C)
         self.backend.compound_dot(A, B, C, alpha=alpha, beta=beta)
         return C

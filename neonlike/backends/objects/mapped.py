@@ -117,7 +117,14 @@ class Mapped(Protected):
 
 
 def map_file(be: Any, path: Any, desc: TensorDesc, mode: str, offset: int) -> Any:
-    """See ``DescribedFamily.mapped``."""
+    """See ``DescribedFamily.mapped``.
+
+    Parameters
+    ----------
+    be : Backend
+    path, desc, mode, offset
+        As of ``DescribedFamily.mapped``.
+    """
     name = _checked(path, desc, mode, offset)
     file, place = mapped_part(name, desc.dtype, desc.shape, mode, offset)
     kind = class_over(Mapped, be.tensor_cls)

@@ -21,9 +21,22 @@ class Workspace:
     All layers of a network can share one, with the size that the largest needs: its tensors share memory, so each layer
     may overwrite the data of another.
 
+    Parameters
+    ----------
+    be : Backend
+    nbytes : int
+
     Attributes
     ----------
     nbytes : int
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> work = be.workspace(64)
+    >>> work.tensor((2, 4)).shape, work.nbytes
+    ((2, 4), 64)
     """
 
     def __init__(self, be: Any, nbytes: Any) -> None:
