@@ -89,9 +89,7 @@ def spread(squares: Array, total: Any, count: Any, out: Array) -> None:
 
     Parameters
     ----------
-    squares, total, count : arrays or numbers
-        Sum of squares, sum, number.
-    out : array
+    squares, total, count, out : arrays; total and count may be numbers
     """
     np.divide(total, count, out)
     np.multiply(out, total, out)
@@ -107,8 +105,7 @@ def power(x: Array, y: Any, out: Array) -> None:
 
     Parameters
     ----------
-    x, y : array, array or number
-    out : array
+    x, y, out : arrays; y may be a number
     """
     root = np.size(y) == 1 and np.all(np.equal(y, 0.5))
     lowest = np.equal(x, -np.inf) if root else None
@@ -124,8 +121,7 @@ def maximum(x: Array, y: Any, out: Array) -> None:
 
     Parameters
     ----------
-    x, y : array, array or number
-    out : array
+    x, y, out : arrays; y may be a number
     """
     np.maximum(x, y, out=out)
 
@@ -136,8 +132,7 @@ def minimum(x: Array, y: Any, out: Array) -> None:
 
     Parameters
     ----------
-    x, y : array, array or number
-    out : array
+    x, y, out : arrays; y may be a number
     """
     np.minimum(x, y, out=out)
 
@@ -180,10 +175,7 @@ def leaky_relu(x: Array, slope: Any, out: Array) -> None:
 
     Parameters
     ----------
-    x : array
-    slope : array or number
-    out : array
-        Not ``x``.
+    x, slope, out : arrays; slope may be a number
     """
     np.multiply(x, slope, out)
     np.copyto(out, x, where=np.greater(x, 0))
@@ -202,8 +194,7 @@ def where(condition: Array, a: Any, b: Any, out: Array) -> None:
 
     Parameters
     ----------
-    condition, a, b : arrays or numbers
-    out : array
+    condition, a, b, out : arrays; a and b may be numbers
     """
     out[...] = b
     np.copyto(out, a, where=np.not_equal(condition, 0))
@@ -214,8 +205,7 @@ def shift(x: Array, by: Any, out: Array) -> None:
 
     Parameters
     ----------
-    x, by : array, array or number
-    out : array
+    x, by, out : arrays; by may be a number
     """
     by = np.asarray(by, dtype=out.dtype)
     np.ldexp(np.sign(by), _exponent(np.rint(np.log2(np.abs(by)))), out)
@@ -228,8 +218,7 @@ def shift_exponent(x: Array, by: Any, out: Array) -> None:
 
     Parameters
     ----------
-    x, by : array, array or number
-    out : array
+    x, by, out : arrays; by may be a number
     """
     by = np.asarray(by, dtype=out.dtype)
     power = np.ldexp(np.ones_like(by), _exponent(np.rint(by)))  # exact, unlike exp2 in general
@@ -281,11 +270,8 @@ def sum_(x: Array, axes: tuple[int, ...], out: Array) -> None:
 
     Parameters
     ----------
-    x : array
-    axes : tuple of int
-        Sorted.
-    out : array
-        With size 1 along ``axes``.
+    x, out : arrays, ``out`` with size 1 along ``axes``
+    axes : sorted tuple of int
     """
     if x.dtype != np.float32 or not axes or (axes == (x.ndim - 1,) and x.flags.c_contiguous):
         # float64 and integers, no axis at all, or the contiguous one, which NumPy sums pairwise
@@ -320,8 +306,7 @@ def prod(x: Array, axes: tuple[int, ...], out: Array) -> None:
 
     Parameters
     ----------
-    x, axes, out
-        As of :func:`sum_`.
+    x, axes, out : as of :func:`sum_`
     """
     np.multiply.reduce(x, axes, out=out, keepdims=True)
 
@@ -331,8 +316,7 @@ def max_(x: Array, axes: tuple[int, ...], out: Array) -> None:
 
     Parameters
     ----------
-    x, axes, out
-        As of :func:`sum_`.
+    x, axes, out : as of :func:`sum_`
     """
     np.maximum.reduce(_forward(x), axes, out=out, keepdims=True)
 
@@ -342,8 +326,7 @@ def min_(x: Array, axes: tuple[int, ...], out: Array) -> None:
 
     Parameters
     ----------
-    x, axes, out
-        As of :func:`sum_`.
+    x, axes, out : as of :func:`sum_`
     """
     np.minimum.reduce(_forward(x), axes, out=out, keepdims=True)
 
@@ -353,8 +336,7 @@ def any_(x: Array, axes: tuple[int, ...], out: Array) -> None:
 
     Parameters
     ----------
-    x, axes, out
-        As of :func:`sum_`.
+    x, axes, out : as of :func:`sum_`
     """
     out[...] = np.any(x, axis=axes, keepdims=True)
 
@@ -364,8 +346,7 @@ def all_(x: Array, axes: tuple[int, ...], out: Array) -> None:
 
     Parameters
     ----------
-    x, axes, out
-        As of :func:`sum_`.
+    x, axes, out : as of :func:`sum_`
     """
     out[...] = np.all(x, axis=axes, keepdims=True)
 
@@ -375,10 +356,7 @@ def argmax(x: Array, axes: tuple[int, ...], out: Array) -> None:
 
     Parameters
     ----------
-    x : array
-    axes : tuple of one int
-    out : int64 array
-        With size 1 along the axis.
+    x, axes, out : as of :func:`sum_`, with one axis, and ``out`` of int64
     """
     np.argmax(x, axis=axes[0], out=out, keepdims=True)
 
@@ -388,8 +366,7 @@ def argmin(x: Array, axes: tuple[int, ...], out: Array) -> None:
 
     Parameters
     ----------
-    x, axes, out
-        As of :func:`argmax`.
+    x, axes, out : as of :func:`argmax`
     """
     np.argmin(x, axis=axes[0], out=out, keepdims=True)
 
@@ -450,11 +427,7 @@ def out_of_range(name: str, index: int | str, limit: int) -> str:
 
     Parameters
     ----------
-    name : str
-        Operation.
-    index : int or str
-    limit : int
-        Size of the axis.
+    name, index, limit : as of :func:`check_range`, for one index
     """
     return f"{name}: index {index} is out of range for an axis of size {limit}; use {-limit} to {limit - 1}"
 
@@ -484,10 +457,8 @@ def take(x: Array, indices: Array, out: Array, axis: int) -> None:
 
     Parameters
     ----------
-    x : array
-    indices : integer array
-        Read as a vector.
-    out : array
+    x, indices, out : arrays
+        ``indices`` are read as a vector.
     axis : int
     """
     check_range("take", indices, x.shape[axis])
@@ -502,10 +473,8 @@ def untake(d: Array, indices: Array, out: Array, axis: int) -> None:
 
     Parameters
     ----------
-    d : array
-    indices : integer array
-        Read as a vector.
-    out : array
+    d, indices, out : arrays
+        ``indices`` are read as a vector.
     axis : int
     """
     check_range("take", indices, out.shape[axis])
@@ -518,8 +487,7 @@ def view(x: Array, out: Array, layout: tuple[Any, ...]) -> None:
 
     Parameters
     ----------
-    x, out : arrays
-    layout : tuple
+    x, out, layout : arrays and a tuple
     """
     if x.size == out.size and is_reshape(layout):
         same = out.reshape(x.shape)
@@ -534,9 +502,7 @@ def unview(d: Array, out: Array, layout: tuple[Any, ...]) -> None:
 
     Parameters
     ----------
-    d, out : arrays
-    layout : tuple
-        As of :func:`view`.
+    d, out, layout : arrays and a tuple
     """
     whole = out if out.flags.c_contiguous else np.empty(out.shape, out.dtype)  # the layout counts in C order
     if d.size != whole.size or not is_reshape(layout):
@@ -570,8 +536,7 @@ def cumsum(x: Array, out: Array, axis: int, reverse: bool) -> None:
     Parameters
     ----------
     x, out : arrays of one shape
-    axis : int
-    reverse : bool
+    axis, reverse : int and bool
     """
     _accumulated(np.add, x, out, axis, reverse)
 
@@ -581,8 +546,7 @@ def cumprod(x: Array, out: Array, axis: int, reverse: bool) -> None:
 
     Parameters
     ----------
-    x, out, axis, reverse
-        As of :func:`cumsum`.
+    x, out, axis, reverse : as of :func:`cumsum`
     """
     _accumulated(np.multiply, x, out, axis, reverse)
 
@@ -592,10 +556,9 @@ def argsort(x: Array, out: Array, axis: int, descending: bool) -> None:
 
     Parameters
     ----------
-    x : array
-    out : int64 array
-    axis : int
-    descending : bool
+    x, out : arrays
+        ``out`` of int64.
+    axis, descending : int and bool
     """
     keys = x.astype(np.float32) if x.dtype.kind == "V" else x
     if descending:
@@ -609,8 +572,8 @@ def take_along(x: Array, indices: Array, out: Array, axis: int) -> None:
 
     Parameters
     ----------
-    x : array
-    indices, out : arrays of one shape
+    x, indices, out : arrays
+        ``indices`` and ``out`` of one shape.
     axis : int
     """
     check_range("take_along_axis", indices, x.shape[axis])
@@ -622,8 +585,8 @@ def untake_along(d: Array, indices: Array, out: Array, axis: int) -> None:
 
     Parameters
     ----------
-    d, indices : arrays of one shape
-    out : array
+    d, indices, out : arrays
+        ``d`` and ``indices`` of one shape.
     axis : int
     """
     limit = out.shape[axis]
