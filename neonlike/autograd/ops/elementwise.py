@@ -10,6 +10,7 @@ from typing import Any
 from neonlike.autograd.ops.common import F, as_numbers, brief, derived, made, plain, variable, with_rule
 from neonlike.autograd.variable import Variable
 from neonlike.errors import ArgumentError, DTypeError
+from neonlike.optree import op_examples
 from neonlike.optree.calls import Request, call, call_spec
 from neonlike.optree.dtypes import DType, as_dtype, is_float
 from neonlike.optree.functions import gelu as _gelu
@@ -24,6 +25,9 @@ __all__ = [
     "square", "subtract", "tan", "tanh", "where",
 ]  # fmt: skip
 
+_PARAMETERS, _OPERAND = "Parameters\n----------", "variable, tensor, array or nested lists"
+"""Parts of the docstrings of functions made from rows."""
+
 
 def _unary(name: str, row: str) -> Callable[[Any], Variable]:
     """The op ``name`` of a row of the op table."""
@@ -35,8 +39,8 @@ def _unary(name: str, row: str) -> Callable[[Any], Variable]:
         return made(name, build(a._expr), (a,))
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"{OPS[row].doc} Any shape."
-    return function
+    function.__doc__ = f"{OPS[row].doc} Any shape.\n\n{_PARAMETERS}\na : {_OPERAND}"
+    return op_examples.added(function, op_examples.of_elements(OPS[row], f"autograd.{name}", op_examples.VARIABLES))
 
 
 def _binary(name: str, row: str) -> Callable[[Any, Any], Variable]:
@@ -47,8 +51,8 @@ def _binary(name: str, row: str) -> Callable[[Any, Any], Variable]:
         return derived(name, build, a, b)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"{OPS[row].doc} Shapes broadcast; one operand may be a number."
-    return function
+    function.__doc__ = f"{OPS[row].doc} Shapes broadcast.\n\n{_PARAMETERS}\na, b : {_OPERAND}\n    One may be a number."
+    return op_examples.added(function, op_examples.of_elements(OPS[row], f"autograd.{name}", op_examples.VARIABLES))
 
 
 add, subtract = _binary("add", "add"), _binary("subtract", "sub")

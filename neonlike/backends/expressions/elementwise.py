@@ -10,7 +10,7 @@ import numpy as np
 from neonlike.backends.family import Family
 from neonlike.backends.hostdata import host_array
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
-from neonlike.optree import functions, operators
+from neonlike.optree import functions, op_examples, operators
 from neonlike.optree.forms import form_of, mark, owner
 from neonlike.optree.functions import F
 from neonlike.optree.node import Expression, adapt, apply, expression
@@ -183,7 +183,10 @@ def builder(spec: OpSpec, name: str) -> Callable[..., Any]:
     if form := form_of(build):
         mark(method, form.kind, *form.specs)
     arguments = ", ".join(_LETTERS[: spec.arity])
-    method.__doc__ = f"{spec.doc}\n\nArguments {arguments}: tensors, expressions, numbers or arrays; see the class."
+    method.__doc__ = (
+        f"{spec.doc}\n\nParameters\n----------\n{arguments} : tensor, expression, array or number\n"
+        "    Shapes broadcast.\nout : tensor, optional\n    Receives the result at once, instead of an expression."
+    )
     method.__name__ = name
     method.__qualname__ = f"{ElementwiseFamily.__name__}.{name}"
     return method
@@ -217,4 +220,5 @@ Family.builders[Kind.ELEMENTWISE] = builder
 for _spec in OPS.values():
     for _name in _spec.builders if _spec.kind is Kind.ELEMENTWISE else ():
         if _name not in vars(ElementwiseFamily):
-            setattr(ElementwiseFamily, _name, builder(_spec, _name))
+            _example = op_examples.of_elements(_spec, f"be.{_name}")
+            setattr(ElementwiseFamily, _name, op_examples.added(builder(_spec, _name), _example))

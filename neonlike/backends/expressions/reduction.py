@@ -14,7 +14,7 @@ import numpy as np
 from neonlike.backends.family import Family
 from neonlike.checks import brief, shown
 from neonlike.errors import ArgumentError, ArgumentTypeError, ShapeError
-from neonlike.optree import along, arrange, dialect, functions, shapes
+from neonlike.optree import along, arrange, dialect, functions, op_examples, shapes
 from neonlike.optree.builders import reduce
 from neonlike.optree.dtypes import DTypeRule
 from neonlike.optree.forms import mark, owner
@@ -198,10 +198,11 @@ def builder(spec: OpSpec, name: str) -> Callable[..., Any]:
     """Create the method ``name`` of a reduction row."""
     default = 1 if spec.dtype is DTypeRule.INDEX else None
     method = _method(spec, name, default)
-    over = "1 unless given" if default else "None, which is all of them, unless given"
+    over = "int or None\n    None: among all elements in C order." if default else "int, tuple of int, or None"
     method.__doc__ = (
-        f"{spec.doc}\n\n``axis`` is {over}. Reduced axes are kept with size 1; ``keepdims=False`` drops them where two "
-        "are left, and is refused elsewhere."
+        f"{spec.doc}\n\nParameters\n----------\na : tensor, expression or array\naxis : {over}\n"
+        "out : tensor, optional\n    Receives the result at once, instead of an expression.\n"
+        "keepdims : bool\n    False drops the reduced axes where two are left, and is refused elsewhere."
     )
     method.__name__ = name
     method.__qualname__ = f"{ReductionFamily.__name__}.{name}"
@@ -223,4 +224,5 @@ def _method(spec: OpSpec, name: str, default: int | None) -> Callable[..., Any]:
 Family.builders[Kind.REDUCTION] = builder
 for _spec in OPS.values():
     for _name in _spec.builders if _spec.kind is Kind.REDUCTION else ():
-        setattr(ReductionFamily, _name, builder(_spec, _name))
+        _example = op_examples.of_rows(_spec, f"be.{_name}")
+        setattr(ReductionFamily, _name, op_examples.added(builder(_spec, _name), _example))

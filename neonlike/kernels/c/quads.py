@@ -110,7 +110,12 @@ class Sizes(NamedTuple):
 
 @lru_cache(maxsize=512)
 def matrix_sizes(m: int, k: int, n: int) -> Sizes:
-    """Sizes of the product (m, k) x (k, n)."""
+    """Sizes of the product (m, k) x (k, n).
+
+    Parameters
+    ----------
+    m, k, n : int
+    """
     row, one, none = (1, 1, n), (1, 1, 1), (0, 0, 0)
     return Sizes(1, k, m, 1, row, one, row, none, one, one)
 
@@ -154,7 +159,14 @@ class Panels(NamedTuple):
 
 
 def panels_of(weights: Array, groups: int, compiler: Compiler | None) -> Panels | None:
-    """Panels of the weights (maps, numbers along the inner dimension) of all groups; None if there is no kernel."""
+    """Panels of the weights (maps, numbers along the inner dimension) of all groups; None if there is no kernel.
+
+    Parameters
+    ----------
+    weights : int8 array
+    groups : int
+    compiler : Compiler or None
+    """
     if compiler is None:
         return None
     tile = tile_of(compiler)

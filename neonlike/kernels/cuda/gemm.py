@@ -60,7 +60,17 @@ class Gemm:
         return calls[0] if len(calls) == 1 else partial(in_turn, calls)
 
     def source(self, a: Any, b: Any, out: Any, dtype: DType, scaled: bool = False, relu: bool = False) -> KernelSource:
-        """Kernel source for such arrays."""
+        """Kernel source for such arrays.
+
+        Parameters
+        ----------
+        a, b, out : DeviceArray (m, k), (k, n), (m, n)
+        dtype : dtype
+            In which sums are computed.
+        scaled : bool
+            Whether there are other factors than alpha 1 and beta 0.
+        relu : bool
+        """
         compute = STORAGE[dtype.name]
         context = {
             "a_type": STORAGE[a.dtype.name],

@@ -150,7 +150,16 @@ Place = Callable[[Made, int, int], Word]
 
 
 def stays(run: Made, which: int, distance: int) -> Word:
-    """The word of an operand that stays where it is."""
+    """The word of an operand that stays where it is.
+
+    Parameters
+    ----------
+    run : Made
+    which : int
+        Number of the operand.
+    distance : int
+        In bytes.
+    """
     address = run.addresses[which]
     return Source.PLAIN, 0 if address is None else address + distance
 

@@ -181,7 +181,16 @@ def program(layer: Layer, kind: Kind, text: str, numbers: tuple[float, ...]) -> 
 
 
 def context(kind: Kind, cut: Form, text: str, dtype: Any) -> dict[str, Any]:
-    """The context that the template needs."""
+    """The context that the template needs.
+
+    Parameters
+    ----------
+    kind : Kind
+    cut : Form
+    text : str
+        CUDA text of the activations.
+    dtype : dtype
+    """
     name = {4: "float", 8: "double"}[dtype.itemsize]
     return {
         "cell": kind.cell, "roles": tuple(kind.roles), "activation": text, "vector": 1, "warps": WARPS, "ahead": AHEAD,

@@ -33,6 +33,15 @@ def choose_data_plan(
         As ``enable_winograd``.
     pairs : int
         The form of pairs of bfloat16 (``pairs.h``) that kernels may multiply; 0: none.
+
+    Parameters
+    ----------
+    g : ConvGeometry
+    backward : bool
+        Whether it is the data gradient.
+    vector, itemsize : int
+        Bytes of a vector and of a number.
+    threads : int
     """
     if pairs and (edge := winograd_edge(g, backward, vector, itemsize, winograd, True)):
         return winograd_plan(g, backward, vector, itemsize, edge, threads, pairs)
@@ -57,7 +66,15 @@ def choose_data_plan(
 
 
 def choose_update_plan(g: ConvGeometry, vector: int, itemsize: int, pairs: int = 0) -> ConvPlan:
-    """Plan of the weight gradient for vectors of ``vector`` bytes; ``pairs`` as of :func:`choose_data_plan`."""
+    """Plan of the weight gradient for vectors of ``vector`` bytes; ``pairs`` as of :func:`choose_data_plan`.
+
+    Parameters
+    ----------
+    g : ConvGeometry
+    vector, itemsize : int
+        Bytes of a vector and of a number.
+    pairs : int
+    """
     if pairs and (words := pairs_of_images(g)):
         plan = choose_update_plan(words, vector, itemsize)
         if plan.kind in PAIRED:

@@ -99,6 +99,14 @@ def winograd_edge(
         As ``enable_winograd``; only the value 4 allows F(4 x 4), which has a larger error, and not with pairs.
     pairs : bool
         Whether pairs of bfloat16 are multiplied, by either algorithm.
+
+    Parameters
+    ----------
+    g : ConvGeometry
+    backward : bool
+        Whether it is the data gradient.
+    vector_bytes, itemsize : int
+        Bytes of a vector and of a number.
     """
     plain = g.TRS == (1, 3, 3) and g.strides == (1, 1, 1) and g.groups == 1 and g.padding[0] == 0
     if not allowed or not plain or min(g.C, g.K) < LEAST_MAPS:
@@ -220,6 +228,14 @@ def winograd_plan(
 
     pairs : int
         The form of pairs of bfloat16 (``pairs.h``) that are multiplied; 0: none.
+
+    Parameters
+    ----------
+    g, backward, vector_bytes, itemsize
+        As of :func:`winograd_edge`.
+    edge : int
+        Of the result tiles, 2 or 4.
+    threads : int
     """
     inputs, outputs = (g.MPQ, g.DHW) if backward else (g.DHW, g.MPQ)
     channels, maps = (g.K, g.C) if backward else (g.C, g.K)
