@@ -66,6 +66,10 @@ class Repeated:
         be : Backend
         roots : tuple
             What a pass depends on, with all that these objects depend on: a chain, and tensors that it is given.
+        play : callable
+            Computes a pass.
+        *given : objects
+            Arguments of ``play``.
         """
         if self.again(roots):
             return self.result

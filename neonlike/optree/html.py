@@ -87,6 +87,8 @@ def tree(root: Any, below: Callable[[Any], Iterable[Any]], line: Callable[[Any],
 
     Parameters
     ----------
+    root : object
+        The first entry.
     below : callable
         Returns the parts of an entry.
     line : callable

@@ -160,6 +160,8 @@ class DynamicGraph:
             Two sizes at least.
         inc : tuple of int, optional
             Sizes of the lines that it is cut from; those of ``variable`` by default. The first does not matter.
+        name : str, optional
+            For messages and pictures.
 
         Raises
         ------

@@ -151,6 +151,8 @@ class Bench:
 
         Parameters
         ----------
+        name : str
+            Of the kernel or primitive.
         shapes : sequence of shapes
             Operands, then results. Calls of the same name, shapes, kind and dtype are one row.
         seconds : float

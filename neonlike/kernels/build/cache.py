@@ -169,6 +169,10 @@ class DiskCache:
 
         Parameters
         ----------
+        key : str
+        data : bytes or Path
+        suffix : str
+            Of the file.
         private : bool
             Store in the private directory even if the cache is writable.
 

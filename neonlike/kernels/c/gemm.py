@@ -109,6 +109,9 @@ def multiply(
         Matrices; or stacks of them if ``c`` is 3-D, where ``a`` or ``b`` may be one matrix for all. ``a`` and ``b`` are
         converted to the dtype of ``c``: float32 or float64, others are not taken. Nothing is done if ``c`` shares
         memory with them.
+    alpha, beta : float
+    compiler : Compiler, optional
+        As of :func:`pays`.
     pairs : int
         As of :func:`find_launch`.
     """
@@ -175,6 +178,9 @@ def gemm(a: Array, b: Array, c: Array, alpha: float = 1.0, beta: float = 0.0, co
     ----------
     a, b, c : arrays (m, k), (k, n), (m, n) of one dtype, float32 or float64
         With any strides; ``c`` shares no memory with the others, and its rows or its columns are contiguous.
+    alpha, beta : float
+    compiler : Compiler, optional
+        As of :func:`pays`.
 
     Returns
     -------

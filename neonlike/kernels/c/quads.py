@@ -216,6 +216,9 @@ def quantized_call(
         What the input is multiplied by before it is rounded.
     slope : float or None
         Of a rectifier; None: there is none.
+    compiler : Compiler
+    form : int
+        Of the arithmetic, such as :data:`INSTRUCTION`.
     """
     tile, threads = tile_of(compiler), threads_for(sizes.products, PARALLEL_PRODUCTS)
     function = PACKED.variant(
@@ -237,6 +240,9 @@ def matrix_call(
     ----------
     a, b, c : arrays (m, k), (k, n), (m, n)
         None of them empty; ``c`` shares no memory with the others.
+    compiler : Compiler
+    form : int
+        As of :func:`quantized_call`.
     """
     (m, k), n = a.shape, b.shape[1]
     if (a.strides[1] != 1 and k > 1) or (m > 1 and a.strides[0] != k) or (b.strides[1] != 1 and n > 1):

@@ -170,8 +170,12 @@ def load_cached(key: str, what: str, suffix: str = SUFFIX) -> ctypes.CDLL | None
 
     Parameters
     ----------
+    key : str
+        Key of the cache.
     what : str
         What it is, for the log.
+    suffix : str
+        Of the file.
     """
     path = default_cache().get(key, suffix)
     if path is None:

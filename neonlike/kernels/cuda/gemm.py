@@ -43,6 +43,8 @@ class Gemm:
             Arrays of any strides; ``out`` overlaps neither ``a`` nor ``b``.
         dtype : float32, float64 or int64
             Dtype of products and sums.
+        alpha, beta : float
+        relu : bool
         """
         if 0 in out.shape:
             return partial(in_turn, ())

@@ -98,6 +98,8 @@ class CudaKernel:
 
         Parameters
         ----------
+        shape : tuple of int
+        arrays : sequence of arrays and counters
         aligned : bool
             Whether all arrays start at multiples of ``ALIGNMENT`` bytes.
         digits : tuple of int, optional

@@ -37,7 +37,7 @@ class Lines(Moves):
 
         Parameters
         ----------
-        name : "cumsum" or "cumprod", with the direction
+        name : "cumsum" or "cumprod"
         source, out : DeviceArray
         axis : int
         """
@@ -125,8 +125,8 @@ class Lines(Moves):
         rank : int
         wide : bool
             Whether positions take 64 bits.
-        texts : object
-            Parts of forms that work on whole lines; None for others.
+        texts : (str, str) or None
+            Start and sign of forms that work on whole lines.
         """
         on_lines = texts is not None
         names = [Array(name, "leaf", 0, read, ()) for name in ("out", "source", "index")][: 3 if place else 2]
@@ -162,7 +162,10 @@ class Lines(Moves):
 
         Parameters
         ----------
+        bits : DeviceArray
+            The values.
         buffers : two contiguous DeviceArrays of int32, of the shape of ``bits``
+        descending : bool
         """
         calls: list[Call] = []
         n = bits.shape[-1]

@@ -157,7 +157,7 @@ class Unrolled(Protocol):
 
     @property
     def lasts(self) -> bool:
-        """Whether it can be repeated as long as its tensors live."""
+        """Whether it reads and writes these tensors alone, no copies of what they held."""
         ...
 
     def again(self, backend: Any, functions: tuple[Any, ...]) -> bool:

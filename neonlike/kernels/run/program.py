@@ -189,6 +189,8 @@ def join(
         Bytes of working memory that ``place`` uses, before that of the programs.
     working : int, optional
         The address of working memory of the joined program's own, of which ``keep`` has the owner.
+    refused : str
+        Message for a run without memory; empty: the usual one.
     """
     steps = tuple(
         Step(step.entry, tuple(_placed(word, run, place, memory, working) for word in step.words))

@@ -169,8 +169,12 @@ def attention_program(
 
     Parameters
     ----------
+    device : GpuDevice
     precision : str
         ``product_precision`` of the backend.
+    request : AttentionPass
+    dtype : dtype
+        Of the tensors.
     lines : sequence of Lines
         Of the operands ``LINED``.
     wide : bool

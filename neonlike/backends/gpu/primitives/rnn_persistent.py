@@ -119,6 +119,7 @@ def form(gates: Sequence[int], units: int, samples: int, itemsize: int, device: 
     units, samples : int
     itemsize : int
         Bytes of an element.
+    device : Capabilities
     """
     whole = VECTOR_BYTES // itemsize
     own_samples = 1 if samples == 1 else min(max(power_of_two(samples), whole), MOST_SAMPLES)
@@ -154,6 +155,7 @@ def program(layer: Layer, kind: Kind, text: str, numbers: tuple[float, ...]) -> 
     ----------
     layer : Layer
         Its elements are apart; see ``elements_apart``.
+    kind : Kind
     text, numbers
         Formulas of the activations.
     """

@@ -133,6 +133,7 @@ class Blas:
         a, b, out : DeviceArray (m, k), (k, n), (m, n), or stacks (x, ...) of these
             A matrix ``a`` or ``b`` with a stack ``out`` is shared by all. ``out`` overlaps neither of them. With beta 0
             the old ``out`` is not read.
+        alpha, beta : float
         """
         product = self.placed(a, b, out, alpha, beta)
         if product is None:
@@ -317,6 +318,7 @@ class Products:
             Any strides and dtypes; with integers alpha is 1 and beta 0.
         dtype : float32, float64, int64 or uint64
             Dtype of products and sums.
+        alpha, beta : float
         relu : bool
             f = max(., 0), else the identity; only if :meth:`applies_relu`.
         """

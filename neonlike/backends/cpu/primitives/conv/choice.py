@@ -29,11 +29,6 @@ def choose_data_plan(
 ) -> ConvPlan:
     """Plan of the forward pass or data gradient for vectors of ``vector`` bytes.
 
-    winograd : bool or int
-        As ``enable_winograd``.
-    pairs : int
-        The form of pairs of bfloat16 (``pairs.h``) that kernels may multiply; 0: none.
-
     Parameters
     ----------
     g : ConvGeometry
@@ -42,6 +37,10 @@ def choose_data_plan(
     vector, itemsize : int
         Bytes of a vector and of a number.
     threads : int
+    winograd : bool or int
+        As ``enable_winograd``.
+    pairs : int
+        The form of pairs of bfloat16 (``pairs.h``) that kernels may multiply; 0: none.
     """
     if pairs and (edge := winograd_edge(g, backward, vector, itemsize, winograd, True)):
         return winograd_plan(g, backward, vector, itemsize, edge, threads, pairs)

@@ -95,11 +95,6 @@ def winograd_edge(
 ) -> int:
     """Edge of the result tiles, 2 or 4; 0 if direct convolution is better or ``allowed`` is false.
 
-    allowed : bool or int
-        As ``enable_winograd``; only the value 4 allows F(4 x 4), which has a larger error, and not with pairs.
-    pairs : bool
-        Whether pairs of bfloat16 are multiplied, by either algorithm.
-
     Parameters
     ----------
     g : ConvGeometry
@@ -107,6 +102,10 @@ def winograd_edge(
         Whether it is the data gradient.
     vector_bytes, itemsize : int
         Bytes of a vector and of a number.
+    allowed : bool or int
+        As ``enable_winograd``; only the value 4 allows F(4 x 4), which has a larger error, and not with pairs.
+    pairs : bool
+        Whether pairs of bfloat16 are multiplied, by either algorithm.
     """
     plain = g.TRS == (1, 3, 3) and g.strides == (1, 1, 1) and g.groups == 1 and g.padding[0] == 0
     if not allowed or not plain or min(g.C, g.K) < LEAST_MAPS:
@@ -226,9 +225,6 @@ def winograd_plan(
 ) -> ConvPlan:
     """Plan of the forward pass or data gradient; neither results nor bsum partial sums depend on ``threads``.
 
-    pairs : int
-        The form of pairs of bfloat16 (``pairs.h``) that are multiplied; 0: none.
-
     Parameters
     ----------
     g, backward, vector_bytes, itemsize
@@ -236,6 +232,8 @@ def winograd_plan(
     edge : int
         Of the result tiles, 2 or 4.
     threads : int
+    pairs : int
+        The form of pairs of bfloat16 (``pairs.h``) that are multiplied; 0: none.
     """
     inputs, outputs = (g.MPQ, g.DHW) if backward else (g.DHW, g.MPQ)
     channels, maps = (g.K, g.C) if backward else (g.C, g.K)

@@ -53,6 +53,10 @@ def chosen_edge(products: Any, request: ConvPass | ConvUpdate, dtype: DType, met
 
     Parameters
     ----------
+    products : Products
+    request : ConvPass or ConvUpdate
+    dtype : dtype
+        Of the tensors.
     method : str
         ``be.conv_method``.
     allowed : int
