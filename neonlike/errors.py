@@ -131,11 +131,42 @@ class AliasError(NeonlikeError, ValueError, AssertionError):
 
 
 class ReadOnlyError(NeonlikeError, ValueError):
-    """A write to a read-only tensor was attempted; nothing was changed."""
+    """A write to a read-only tensor was attempted; nothing was changed.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.backends.descriptors import TensorDesc
+    >>> be = gen_backend("cpu")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "t")
+    ...     be.mapped(path, TensorDesc((1, 2)), "w+").close()
+    ...     try:
+    ...         be.mapped(path, TensorDesc((1, 2)))[:] = 1
+    ...     except ReadOnlyError:
+    ...         print("mapped for reading")
+    mapped for reading
+    """
 
 
 class TensorClosed(NeonlikeError, ValueError):
-    """The file behind a mapped tensor was closed, and the tensor with it."""
+    """The file behind a mapped tensor was closed, and the tensor with it.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.backends.descriptors import TensorDesc
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     t = gen_backend("cpu").mapped(os.path.join(folder, "t"), TensorDesc((1, 2)), "w+")
+    ...     t.close()
+    >>> try:
+    ...     t.get()
+    ... except TensorClosed:
+    ...     print("map it again")
+    map it again
+    """
 
 
 class BackendUnavailable(NeonlikeError, RuntimeError):
@@ -170,19 +201,43 @@ class OtherBackend(DTypeError, BackendUnavailable):
 
 
 class DeviceError(NeonlikeError, RuntimeError):
-    """A GPU driver refused a request; the GPU can still be used."""
+    """A GPU driver refused a request; the GPU can still be used.
+
+    Examples
+    --------
+    >>> issubclass(DeviceError, NeonlikeError)
+    True
+    """
 
 
 class DeviceLost(BackendUnavailable):
-    """This process can no longer use the GPU; the message names the first error."""
+    """This process can no longer use the GPU; the message names the first error.
+
+    Examples
+    --------
+    >>> issubclass(DeviceLost, BackendUnavailable)
+    True
+    """
 
 
 class OutOfMemory(NeonlikeError, MemoryError):
-    """Not enough memory; nothing was changed, and smaller requests may still succeed."""
+    """Not enough memory; nothing was changed, and smaller requests may still succeed.
+
+    Examples
+    --------
+    >>> issubclass(OutOfMemory, MemoryError)
+    True
+    """
 
 
 class DeviceMemoryError(OutOfMemory):
-    """Not enough GPU memory; nothing was changed, and smaller requests may still succeed."""
+    """Not enough GPU memory; nothing was changed, and smaller requests may still succeed.
+
+    Examples
+    --------
+    >>> issubclass(DeviceMemoryError, OutOfMemory)
+    True
+    """
 
 
 class KernelCompileError(NeonlikeError, RuntimeError):
@@ -196,6 +251,11 @@ class KernelCompileError(NeonlikeError, RuntimeError):
         Output of the compiler.
     expression : str
         The expression that the kernel computes.
+
+    Examples
+    --------
+    >>> KernelCompileError("refused", source_path="k.c", compiler_output="k.c:1: error").source_path
+    'k.c'
     """
 
     def __init__(
@@ -300,6 +360,11 @@ class MissingAttribute(NeonlikeError, AttributeError):
         The missing name; empty: no suggestions.
     known : callable
         Returns the names to compare with.
+
+    Examples
+    --------
+    >>> print(MissingAttribute("no attribute 'shpae'", "shpae", lambda: ["shape", "size"]))
+    no attribute 'shpae'; did you mean shape?
     """
 
     def __init__(self, message: str, name: str = "", known: Callable[[], Iterable[str]] = tuple) -> None:
@@ -327,11 +392,29 @@ class FixedAttribute(NeonlikeError, AttributeError):
 
 
 class NotDefined(NeonlikeError, NotImplementedError):
-    """A subclass does not define a method that its base class requires."""
+    """A subclass does not define a method that its base class requires.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> try:
+    ...     autograd.Op()(be.ones((1, 1)))
+    ... except NotDefined:
+    ...     print("define value() or forward()")
+    define value() or forward()
+    """
 
 
 class MissingExtra(NeonlikeError, ImportError):
-    """A feature needs an optional package; the message names the extra to install."""
+    """A feature needs an optional package; the message names the extra to install.
+
+    Examples
+    --------
+    >>> issubclass(MissingExtra, ImportError)
+    True
+    """
 
 
 class RankError(NeonlikeError, RuntimeError):
@@ -341,6 +424,11 @@ class RankError(NeonlikeError, RuntimeError):
     ----------
     on_all : bool
         Whether all ranks raise it: then rank 0 alone reports it.
+
+    Examples
+    --------
+    >>> RankError("rank 1 differs", on_all=True).on_all
+    True
     """
 
     def __init__(self, message: str = "", on_all: bool = False) -> None:

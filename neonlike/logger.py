@@ -23,7 +23,14 @@ logging.addLevelName(DISPLAY_LEVEL_NUM, "DISPLAY")
 
 
 class NeonLogger(logging.Logger):
-    """A standard logger with a ``display`` method."""
+    """A standard logger with a ``display`` method.
+
+    Examples
+    --------
+    >>> from neonlike import logger
+    >>> logger.isEnabledFor(41)
+    True
+    """
 
     def display(self, message: object, *args: object, **kwargs: object) -> None:
         """Log ``message`` at level 41, which is shown unless logging is silenced.

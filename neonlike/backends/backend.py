@@ -171,7 +171,15 @@ class Backend(Expressions, Products, Images, Sequences, Differentiable, Tensors,
         raise NotImplementedError
 
     def depends_on(self) -> Depends:
-        """A repeated pass depends on the settings of the backend, and on what its :class:`Executor` says."""
+        """A repeated pass depends on the settings of the backend, and on what its :class:`Executor` says.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> type(be.depends_on()).__name__
+        'Depends'
+        """
         return Depends(opened=frozenset(("executor",)))
 
     @property
@@ -494,7 +502,14 @@ class Backend(Expressions, Products, Images, Sequences, Differentiable, Tensors,
 
     @classmethod
     def device_of(cls, local_rank: int) -> int:
-        """Number of the device for a rank, by its number among the ranks of its machine; there is one device."""
+        """Number of the device for a rank, by its number among the ranks of its machine; there is one device.
+
+        Examples
+        --------
+        >>> from neonlike.backends import Backend
+        >>> Backend.device_of(3)
+        0
+        """
         return 0
 
     @staticmethod
@@ -532,4 +547,14 @@ def _loads(load: Callable[[], Any]) -> bool:
 
 
 class UnknownBackend(BackendUnavailable, ValueError):
-    """A backend name that is not registered."""
+    """A backend name that is not registered.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> try:
+    ...     gen_backend("abacus")
+    ... except UnknownBackend:
+    ...     print("no such backend")
+    no such backend
+    """

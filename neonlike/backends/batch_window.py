@@ -17,6 +17,14 @@ class BatchWindow:
     ----------
     desc : TensorDesc or None
         Descriptor from ``be.tensor(desc)``; it determines the batch axis.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> t = be.ones((3, 8))
+    >>> t.batch_axis, t[:, :2].offset(6).shape
+    (1, (3, 2))
     """
 
     desc: Any = None

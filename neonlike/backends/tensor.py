@@ -143,14 +143,30 @@ class Tensor(InPlaceOperators, BatchWindow, Expression):
     # Provided by each backend's tensor
 
     def get(self, stream: Any = None) -> npt.NDArray[Any]:
-        """Host copy with this shape and dtype."""
+        """Host copy with this shape and dtype.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.array([[1, 2]]).get().tolist()
+        [[1.0, 2.0]]
+        """
         raise NotImplementedError
 
     def _view(self, selection: Any) -> Tensor:
         raise NotImplementedError
 
     def permuted(self, axes: tuple[int, ...]) -> Tensor:
-        """View with axes in the order ``axes``."""
+        """View with axes in the order ``axes``.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.ones((2, 3, 4)).permuted((2, 0, 1)).shape
+        (4, 2, 3)
+        """
         raise NotImplementedError
 
     @property
@@ -169,7 +185,14 @@ class Tensor(InPlaceOperators, BatchWindow, Expression):
         raise NotImplementedError
 
     def check_writeable(self, operation: str) -> None:
-        """Raise ReadOnlyError if the tensor is read-only; see ``objects/mapped.py``."""
+        """Raise ReadOnlyError if the tensor is read-only; see ``objects/mapped.py``.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.ones((1, 2)).check_writeable("my function")
+        """
 
     # Size and identity
 
@@ -276,7 +299,16 @@ class Tensor(InPlaceOperators, BatchWindow, Expression):
             self.backend.assign(view, value)
 
     def alias_of(self, other: Any) -> int:
-        """0: no shared memory, 1: exactly the same elements in the same order, 2: any other overlap."""
+        """0: no shared memory, 1: exactly the same elements in the same order, 2: any other overlap.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> t = be.ones((4, 2))
+        >>> t.alias_of(t), t.alias_of(t[1:]), t.alias_of(be.ones((4, 2)))
+        (1, 2, 0)
+        """
         raise NotImplementedError
 
     def fill(self, value: float) -> Tensor:
@@ -374,7 +406,15 @@ class Tensor(InPlaceOperators, BatchWindow, Expression):
         return self.permuted(_swapped(len(self.shape)))
 
     def transpose(self, out: Any = None) -> Any:
-        """Return ``self.T``, or assign it to ``out`` and return ``out``."""
+        """Return ``self.T``, or assign it to ``out`` and return ``out``.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.array([[1, 2]]).transpose().tolist()
+        [[1.0], [2.0]]
+        """
         return self.T if out is None else self.backend.assign(out, self.T)
 
     def reshape(self, *shape: Any) -> Any:
@@ -494,7 +534,16 @@ class Tensor(InPlaceOperators, BatchWindow, Expression):
         return written_through(self[chosen], self, chosen) if is_neon() else self[chosen]
 
     def astensor(self) -> Tensor:
-        """Return self, for symmetry with expressions."""
+        """Return self, for symmetry with expressions.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> t = be.ones((1, 2))
+        >>> t.astensor() is t
+        True
+        """
         return self
 
     def hist(self, tag: str) -> Tensor:
@@ -511,7 +560,16 @@ class Tensor(InPlaceOperators, BatchWindow, Expression):
         return self.backend.record_histogram(self, tag)
 
     def execute(self) -> Tensor:
-        """Return self: a tensor is already computed."""
+        """Return self: a tensor is already computed.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> t = be.ones((1, 2))
+        >>> t.execute() is t
+        True
+        """
         return self
 
 

@@ -347,6 +347,16 @@ class FullLayer(Layer):
     nIn, nOut : int
         Inputs and outputs of each image.
     relu : bool
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> layer = FullLayer(be, None, 4, nIn=3, nOut=2)
+    >>> layer.init_activations()
+    >>> layer.init_weights()
+    >>> layer.fprop(be.ones((3, 4))).shape
+    (2, 4)
     """
 
     def __init__(self, lib: Any, dtype: Any, N: int, nIn: int, nOut: int, relu: bool = False) -> None:

@@ -162,6 +162,15 @@ class Autodiff:
 
         The expressions that tensors were computed from hold copies of ``node``; they are recognized by the dict
         ``node.attrs``, which all copies share.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> x = be.array([[3.]])
+        >>> square = x * x
+        >>> Autodiff(square * 2, be).gradient_at(square).tolist()
+        [[2.0]]
         """
         if not isinstance(node, OpTreeNode):
             raise GradientError(f"Autodiff: expected a part of the expression, got {type(node).__name__}")
@@ -319,7 +328,15 @@ def _not_there(tensor: Any, op_tree: Any) -> GradientError:
 
 
 class GradUtil:
-    """Checks on gradients."""
+    """Checks on gradients.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> GradUtil.is_invalid(be.ones((1, 2)), be)
+    False
+    """
 
     @staticmethod
     def is_invalid(grad_op_tree: Any, be: Any) -> bool:

@@ -30,7 +30,15 @@ class _Names(type):
 
 @owner
 class F(metaclass=_Names):
-    """Namespace of builders; rows of the op table are added below, as one static method per builder name."""
+    """Namespace of builders; rows of the op table are added below, as one static method per builder name.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> x = gen_backend("cpu").array([[1., 2.]])
+    >>> F.square(x + 1).tolist()
+    [[4.0, 9.0]]
+    """
 
 
 def reduction_builder(spec: OpSpec) -> Callable[..., OpTreeNode]:

@@ -39,6 +39,14 @@ class CPUTensor(Tensor):
     root : object
         Identity of the allocation; views have their base's. None for memory that is not ours, which may overlap
         with any other.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> t = gen_backend("cpu").ones((1, 2))
+    >>> t.array[0, 0] = 5
+    >>> t.tolist()
+    [[5.0, 1.0]]
     """
 
     array: npt.NDArray[Any]

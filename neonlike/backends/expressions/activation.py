@@ -19,7 +19,15 @@ F: Any = Functions
 
 @owner
 class ActivationFamily(Family):
-    """Activation methods defined as op-trees; each is one fused kernel."""
+    """Activation methods defined as op-trees; each is one fused kernel.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> be.fprop_relu(None, be.array([[-1., 2.]])).tolist()
+    [[0.0, 2.0]]
+    """
 
     def fprop_softmax(self, x: Any, axis: int | None = 0) -> Any:
         """exp(x - max) / sum(exp(x - max)) along ``axis``; lazy. x: tensor or expression (features, N).

@@ -13,6 +13,13 @@ class AlongFamily(Family):
     """``cumsum``, ``sort``, ``topk`` and similar: lazy, on tensors and expressions, or computed into ``out``.
 
     With ``axis=None`` they work on all elements in C order, as a column (n, 1).
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> be.sort(be.array([[2., 1.]])).tolist()
+    [[1.0, 2.0]]
     """
 
     def cumsum(self, a: Any, axis: int | None = None, reverse: bool = False, out: Any = None) -> Any:

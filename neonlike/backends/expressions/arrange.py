@@ -19,6 +19,13 @@ class ArrangeFamily(Family):
 
     Results are lazy, or computed into ``out``. Parts and other shapes of tensors are views of their memory, as slices
     are; those of expressions are expressions. Nothing has fewer than two axes.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> be.flip(be.array([[1., 2.]])).tolist()
+    [[2.0, 1.0]]
     """
 
     def concatenate(self, parts: Any, axis: int | None = 0, out: Any = None) -> Any:

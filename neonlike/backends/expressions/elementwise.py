@@ -21,7 +21,16 @@ _LETTERS = ("a", "b", "c")
 
 @owner
 class ElementwiseFamily(Family):
-    """``be.sig(a)``, ``be.add(a, b)`` ...: lazy without ``out``; with ``out`` they compute and return it."""
+    """``be.sig(a)``, ``be.add(a, b)`` ...: lazy without ``out``; with ``out`` they compute and return it.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> out = be.empty((1, 2))
+    >>> be.square(be.array([[1., 2.]]), out=out) is out, out.tolist()
+    (True, [[1.0, 4.0]])
+    """
 
     def clip(self, a: Any, a_min: Any = None, a_max: Any = None, out: Any = None) -> Any:
         """minimum(maximum(a, a_min), a_max); bounds may be tensors, and either may be None for no bound.

@@ -80,6 +80,13 @@ class RandomFamily(Family):
     rng_seed : int or None
     deterministic : bool
         True if a seed was set.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> one, other = (gen_backend("cpu", rng_seed=5).rng.randint(1000) for _ in range(2))
+    >>> one == other
+    True
     """
 
     def _init_random(self, seed: int | None) -> None:

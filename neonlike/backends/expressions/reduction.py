@@ -29,6 +29,14 @@ class ReductionFamily(Family, builds_nodes=True):
     ``axis`` is an int, a tuple, or None for all, an empty tuple for none; ``argmax`` and ``argmin`` take one axis, 1 by
     default, or None for the position among all elements in C order. Reduced axes keep size 1; ``keepdims=False`` drops
     them if two remain, and is refused elsewhere (:class:`ShapeError`).
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> x = be.ones((2, 3, 4))
+    >>> be.sum(x, axis=2).shape, be.sum(x, axis=2, keepdims=False).shape
+    ((2, 3, 1), (2, 3))
     """
 
     def mean(self, a: Any, axis: Any = None, partial: Any = None, out: Any = None, keepdims: bool = True) -> Any:

@@ -15,7 +15,15 @@ from neonlike.backends.objects.workspace import Workspace
 
 
 class DescribedFamily(Family):
-    """``tensor``, ``transformer``, ``batcher``, ``shuffler``, ``mapped``, ``workspace``, ``native``, ``blas``."""
+    """``tensor``, ``transformer``, ``batcher``, ``shuffler``, ``mapped``, ``workspace``, ``native``, ``blas``.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> be.workspace(64).nbytes
+    64
+    """
 
     _native: Any = None
 

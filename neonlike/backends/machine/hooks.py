@@ -34,6 +34,13 @@ class HooksFamily(MklFamily):
     use_cudac_kernels, warmup : bool
     round_mode : int
         Mantissa bits kept by stochastic rounding in assignments; 0: to nearest.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> be.device_type, be.round_mode
+    (0, 0)
     """
 
     fixed: ClassVar[frozenset[str]] = frozenset(
@@ -209,7 +216,19 @@ class HooksFamily(MklFamily):
         """
 
     def allocate_new_outputs(self, layer: Any, share_output: Any) -> None:
-        """Let ``layer`` allocate its outputs, shared with ``share_output``."""
+        """Let ``layer`` allocate its outputs, shared with ``share_output``.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> class Layer:
+        ...     def allocate(self, shared_outputs=None):
+        ...         self.outputs = shared_outputs
+        >>> layer = Layer()
+        >>> gen_backend("cpu").allocate_new_outputs(layer, "buffer")
+        >>> layer.outputs
+        'buffer'
+        """
         require_method("allocate_new_outputs", "layer", layer, "allocate", "Linear(...)")
         layer.allocate(shared_outputs=share_output)
 

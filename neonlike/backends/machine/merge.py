@@ -15,6 +15,12 @@ class MergeFamily(Family):
 
     Branches are layers or containers: ``fprop(inputs, inference, beta=)`` and ``bprop(error, alpha=, beta=)``. They
     write into buffers assigned at allocation; ``beta`` is the factor of the old contents.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> be.fprop_mergebroadcast(None, be.ones((1, 2)), False, None, [], (1,))
     """
 
     def fprop_mergesum(

@@ -16,7 +16,15 @@ from neonlike.optree.node import expression
 
 
 class MklFamily(Family):
-    """Conversions without effect, and reorderings."""
+    """Conversions without effect, and reorderings.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> be.trans2d(be.array([[1., 2.]])).shape
+    (2, 1)
+    """
 
     def convert(self, a: Any) -> Any:
         """Return ``a``: neon's MKL backend converts it to NumPy's layout, which all tensors have here.

@@ -26,6 +26,13 @@ class RanksFamily(Family):
         Whether each rank updates a part of the rows of large parameters, and sends them to the others. Settable.
     overlap_gradients : bool
         Whether ``fit`` sends gradients of these parameters while the backward pass goes on, on the CPU. Settable.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> be.rank, be.num_ranks
+    (0, 1)
     """
 
     ranks: Ranks = ALONE

@@ -19,7 +19,15 @@ from neonlike.logger import logger
 
 
 class TimingFamily(Family):
-    """``init_mark``, ``record_mark``, ``synchronize_mark``, ``get_time``; ``begin``, ``end``; ``bench_report``."""
+    """``init_mark``, ``record_mark``, ``synchronize_mark``, ``get_time``; ``begin``, ``end``; ``bench_report``.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> be.bench is None
+    True
+    """
 
 
     @property

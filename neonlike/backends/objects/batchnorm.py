@@ -24,7 +24,18 @@ CHANNELS = "C"
 
 
 class TooEarly(ArgumentError, AttributeError):
-    """An attribute was read before :meth:`BatchNormOp.stage`, or before a training call."""
+    """An attribute was read before :meth:`BatchNormOp.stage`, or before a training call.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> try:
+    ...     be.batchnorm_op().running_mean
+    ... except TooEarly:
+    ...     print("stage it first")
+    stage it first
+    """
 
 
 class BatchNormOp:
@@ -97,6 +108,13 @@ class BatchNormOp:
             If one of these axes is missing, or an axis has size 0.
         DTypeError
             If it is not of floats.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.batchnorm_op().stage(be.empty((3, 8)))
+        <BatchNormOp spatial, CN(3, 8) float32>
         """
         desc = TensorDesc.of(x_desc)
         if not is_float(desc.dtype):
@@ -133,6 +151,13 @@ class BatchNormOp:
         ------
         TooEarly
             If no shape was staged.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.batchnorm_op().stage(be.empty((3, 4, 4, 8))).scale_bias_desc().shape
+        (3, 1, 1, 1)
         """
         self._staged("scale_bias_desc")
         return self._stats
@@ -201,6 +226,15 @@ class BatchNormOp:
             If a number is out of its range, or a tensor was made in another layout.
         ShapeError, DTypeError, AliasError
             If a tensor does not fit, or y overlaps another one. Nothing is written in any of these cases.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> op, x, y = be.batchnorm_op().stage(be.empty((1, 2))), be.array([[1., 3.]]), be.empty((1, 2))
+        >>> op.forward_training(1.0, 0.0, 1.0, 0.0, x, be.ones((1, 1)), be.zeros((1, 1)), y)
+        >>> y.tolist(), op.running_mean.item()
+        ([[-1.0, 1.0]], 2.0)
         """
         name = "forward_training"
         self._staged(name)
@@ -230,6 +264,15 @@ class BatchNormOp:
         ----------
         alpha, beta, epsilon, x, scale, bias, y
             As of :meth:`forward_training`.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> op, y = be.batchnorm_op().stage(be.empty((1, 2))), be.empty((1, 2))
+        >>> op.forward_inference(1.0, 0.0, 0.0, be.array([[1., 3.]]), be.ones((1, 1)), be.zeros((1, 1)), y)
+        >>> y.tolist()    # by the mean 0 and the variance 1
+        [[1.0, 3.0]]
         """
         name = "forward_inference"
         self._staged(name)
@@ -284,6 +327,17 @@ class BatchNormOp:
             If its epsilon was another, or a tensor has another layout.
         ShapeError, DTypeError, AliasError
             As in :meth:`forward_training`.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> op, x, y = be.batchnorm_op().stage(be.empty((1, 2))), be.array([[1., 3.]]), be.empty((1, 2))
+        >>> scale, bias, dscale, dbias = (be.ones((1, 1)) for _ in range(4))
+        >>> op.forward_training(1.0, 0.0, 1.0, 0.0, x, scale, bias, y)
+        >>> op.backward(1.0, 0.0, 1.0, 0.0, 0.0, x, scale, dscale, dbias, be.empty((1, 2)), be.array([[1., 2.]]))
+        >>> dscale.item(), dbias.item()
+        (1.0, 3.0)
         """
         name = "backward"
         trained = self._trained(name)
@@ -323,6 +377,14 @@ class BatchNormOp:
         ------
         TooEarly
             If no shape was staged.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> record = be.batchnorm_op().stage(be.empty((3, 8))).info()
+        >>> record["mode"], record["format"], record["dims"]
+        ('spatial', 'CN', [3, 8])
         """
         self._staged("info")
         return batchnorm_record.record_of(self)
@@ -345,6 +407,14 @@ class BatchNormOp:
             If dims or dtype are invalid for tensors.
         BackendUnavailable
             If there is no backend.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> op = be.batchnorm_op("per_activation").stage(be.empty((3, 8)))
+        >>> BatchNormOp.from_info(op.info())
+        <BatchNormOp per_activation, CN(3, 8) float32>
         """
         return batchnorm_record.restored(cls, record, NervanaObject.be if be is None else be)
 

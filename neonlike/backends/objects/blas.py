@@ -49,7 +49,15 @@ class Blas:
     # Creation of operands
 
     def vector(self, values: Any) -> Any:
-        """Create a vector (n, 1) from ``values``, or of zeros if it is an integer."""
+        """Create a vector (n, 1) from ``values``, or of zeros if it is an integer.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.blas().vector([1, 2]).shape, be.blas().vector(3).T.tolist()
+        ((2, 1), [[0.0, 0.0, 0.0]])
+        """
         if isinstance(values, numbers.Integral) and not isinstance(values, bool):
             return self.backend.zeros((values, 1), dtype=self.dtype)
         made = self.backend.array(values, dtype=self.dtype)
@@ -58,7 +66,15 @@ class Blas:
         return made.reshape(-1, 1)
 
     def matrix(self, values: Any, columns: int | None = None) -> Any:
-        """Create a matrix from two-dimensional ``values``; or, from two integers, a matrix of zeros."""
+        """Create a matrix from two-dimensional ``values``; or, from two integers, a matrix of zeros.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.blas().matrix(2, 3).shape
+        (2, 3)
+        """
         if columns is not None:
             return self.backend.zeros((values, columns), dtype=self.dtype)
         made = self.backend.array(values, dtype=self.dtype)
@@ -69,12 +85,30 @@ class Blas:
     # Vectors
 
     def dot(self, x: Any, y: Any) -> float:
-        """Sum of the products of two vectors."""
+        """Sum of the products of two vectors.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> blas = be.blas()
+        >>> blas.dot(blas.vector([1, 2]), blas.vector([3, 4]))
+        11.0
+        """
         x, y = self._vectors("dot", x=x, y=y)
         return float(self.backend.sum(x * y))
 
     def nrm2(self, x: Any) -> float:
-        """Square root of the sum of squares, without overflow of squares."""
+        """Square root of the sum of squares, without overflow of squares.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> blas = be.blas()
+        >>> blas.nrm2(blas.vector([3, 4]))
+        5.0
+        """
         be, (x,) = self.backend, self._vectors("nrm2", x=x)
         largest = float(be.max(be.absolute(x))) if x.size else 0.0
         if not 0 < largest < math.inf:
@@ -82,12 +116,30 @@ class Blas:
         return largest * math.sqrt(float(be.sum(be.square(x / largest))))
 
     def asum(self, x: Any) -> float:
-        """Sum of magnitudes."""
+        """Sum of magnitudes.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> blas = be.blas()
+        >>> blas.asum(blas.vector([3, -4]))
+        7.0
+        """
         (x,) = self._vectors("asum", x=x)
         return float(self.backend.sum(self.backend.absolute(x)))
 
     def iamax(self, x: Any) -> int:
-        """Position of the largest magnitude, the first of equal ones."""
+        """Position of the largest magnitude, the first of equal ones.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> blas = be.blas()
+        >>> blas.iamax(blas.vector([3, -4]))
+        1
+        """
         (x,) = self._vectors("iamax", x=x)
         if not x.size:
             raise ShapeError("blas.iamax: a vector without elements has no largest one")
@@ -114,12 +166,30 @@ class Blas:
         return y
 
     def scal(self, alpha: float, x: Any) -> Any:
-        """Compute ``x *= alpha`` and return x, which may be a matrix."""
+        """Compute ``x *= alpha`` and return x, which may be a matrix.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> blas = be.blas()
+        >>> blas.scal(2, blas.vector([3, -4])).T.tolist()
+        [[6.0, -8.0]]
+        """
         self._check("scal", x=x)
         return self.backend.assign(x, alpha * x)
 
     def copy(self, x: Any, y: Any) -> Any:
-        """Copy x to y and return y."""
+        """Copy x to y and return y.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> blas = be.blas()
+        >>> blas.copy(blas.vector([1, 2]), blas.vector(2)).T.tolist()
+        [[1.0, 2.0]]
+        """
         (a, b) = self._vectors("copy", x=x, y=y)
         self.backend.assign(b, a)
         return y
@@ -131,6 +201,16 @@ class Blas:
         ------
         AliasError
             If they share memory.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> blas = be.blas()
+        >>> x, y = blas.vector([1, 2]), blas.vector([3, 4])
+        >>> blas.swap(x, y)
+        >>> x.T.tolist(), y.T.tolist()
+        ([[3.0, 4.0]], [[1.0, 2.0]])
         """
         (a, b) = self._vectors("swap", x=x, y=y)
         self.backend.assign_many([(a, b), (b, a)])

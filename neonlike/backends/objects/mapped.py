@@ -36,6 +36,19 @@ class Mapped(Protected):
     closed : bool
     writeable : bool
     place : Place
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.backends.descriptors import TensorDesc
+    >>> be = gen_backend("cpu")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with be.mapped(os.path.join(folder, "t"), TensorDesc((1, 2)), "w+") as t:
+    ...         t[:] = 3
+    ...         t.flush()
+    ...         t.tolist(), t.writeable
+    ([[3.0, 3.0]], True)
     """
 
     place: Place

@@ -121,7 +121,17 @@ class Transformer(Mover):
         return target
 
     def inverse(self) -> Transformer:
-        """The transformer in the opposite direction."""
+        """The transformer in the opposite direction.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> from neonlike.backends.descriptors import TensorDesc
+        >>> to_columns = be.transformer(TensorDesc((2, 3), layout="NC"), TensorDesc((3, 2), layout="CN"))
+        >>> to_columns.inverse()
+        <Transformer CN(3, 2) float32 -> NC(2, 3) float32>
+        """
         ends = (self.dst_desc if self.dst is None else self.dst, self.src_desc if self.src is None else self.src)
         return Transformer(self.backend, *ends)
 

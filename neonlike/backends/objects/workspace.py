@@ -66,6 +66,13 @@ class Workspace:
             If it exceeds the workspace (a RuntimeError, too).
         ArgumentError
             If ``offset`` is negative or misaligned for the dtype.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.workspace(64).tensor((2, 2), "float64", offset=16).dtype.name
+        'float64'
         """
         desc = shape if isinstance(shape, TensorDesc) else None
         sizes = as_shape(shape if desc is None else desc.shape, "workspace")
@@ -86,7 +93,17 @@ class Workspace:
         return made
 
     def tensors(self, *descs: TensorDesc) -> list[Any]:
-        """Create adjacent tensors from the start, one per descriptor, each aligned to 128 bytes."""
+        """Create adjacent tensors from the start, one per descriptor, each aligned to 128 bytes.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> from neonlike.backends.descriptors import TensorDesc
+        >>> a, b = be.workspace(256).tensors(TensorDesc((2, 2)), TensorDesc((3, 3)))
+        >>> b.ptr - a.ptr
+        128
+        """
         starts, end = [], 0
         for desc in descs:
             starts.append(end)

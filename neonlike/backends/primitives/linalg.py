@@ -45,7 +45,15 @@ class Product(NamedTuple):
 
 @owner
 class LinalgFamily(Family):
-    """``dot`` in expressions; ``compound_dot``, ``batched_dot`` and transposes immediately."""
+    """``dot`` in expressions; ``compound_dot``, ``batched_dot`` and transposes immediately.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> be.compound_dot(be.ones((1, 2)), be.ones((2, 1)), be.empty((1, 1))).item()
+    2.0
+    """
 
     multiplies_int8: ClassVar[bool] = False
     """Whether ``compound_dot`` multiplies int8 into int32 or float32, and layers may be quantized."""

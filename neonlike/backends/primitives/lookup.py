@@ -40,7 +40,15 @@ class LookupGradient:
 
 
 class LookupFamily(Family):
-    """``take`` and ``onehot``, with integer tensors, arrays or lists as indices; ``compound_bprop_lut``."""
+    """``take`` and ``onehot``, with integer tensors, arrays or lists as indices; ``compound_bprop_lut``.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> be.take(be.array([[1., 2.]]), [1], axis=1).tolist()
+    [[2.0]]
+    """
 
     def take(self, a: Any, indices: Any, axis: int | None = None, out: Any = None) -> Any:
         """Gather slices of ``a`` along ``axis`` by ``indices``, as many as there are indices. Differentiable.

@@ -65,7 +65,15 @@ class LrnPass:
 
 @owner
 class LrnFamily(Family):
-    """Local response normalisation across channels: ``lrn_layer``, ``fprop_lrn``, ``bprop_lrn``."""
+    """Local response normalisation across channels: ``lrn_layer``, ``fprop_lrn``, ``bprop_lrn``.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> be.lrn_layer(None, 16, 8, H=4, W=4, J=5).nOut
+    128
+    """
 
     def lrn_layer(self, dtype: Any, N: int, C: int, D: int = 1, H: int = 1, W: int = 1, J: int = 1) -> LrnGeometry:
         """Create the geometry of a normalisation over windows of ``J`` channels, for the calls below.

@@ -29,6 +29,13 @@ class CreationFamily(Family):
     ----------
     num_dev : int
         Number of devices that share a buffer, settable for scripts with several.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> be.array([1, 2]).shape, be.zeros((2, 3)).dtype.name
+    ((2, 1), 'float32')
     """
 
     num_dev = 1
@@ -324,11 +331,30 @@ class CreationFamily(Family):
         return self.ones(shape, own if dtype is None else dtype, name, persist_values)
 
     def wrap(self, host: npt.NDArray[Any]) -> Any:
-        """Hook: create a tensor over the memory of a NumPy array, without a copy if possible."""
+        """Hook: create a tensor over the memory of a NumPy array, without a copy if possible.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> host = np.zeros((1, 2), np.float32)
+        >>> be.wrap(host)[:] = 5
+        >>> host.tolist()
+        [[5.0, 5.0]]
+        """
         raise NotImplementedError
 
     def on_device(self, value: Any) -> Any:
-        """Hook: create a tensor over ``value``, not a NumPy array, if it is in the backend's memory; else None."""
+        """Hook: create a tensor over ``value``, not a NumPy array, if it is in the backend's memory; else None.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.on_device([1, 2]) is None
+        True
+        """
         return None
 
     def from_dlpack(self, other: Any) -> Any:
@@ -471,7 +497,17 @@ class CreationFamily(Family):
 
 
 class BadDefaultDType(DTypeError, ValueError):
-    """A default dtype that is not a float."""
+    """A default dtype that is not a float.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> try:
+    ...     gen_backend("cpu", datatype="int32")
+    ... except BadDefaultDType:
+    ...     print("a float is needed")
+    a float is needed
+    """
 
 
 def checked_default_dtype(name: str, value: npt.DTypeLike) -> DType:

@@ -25,7 +25,15 @@ class Uploads(Protocol):
 
 
 class MemoryFamily(Family):
-    """``synchronize``, ``wait_for``, ``upload_ahead``; ``memory_stats``, ``release_memory``; ``workspace_bytes``."""
+    """``synchronize``, ``wait_for``, ``upload_ahead``; ``memory_stats``, ``release_memory``; ``workspace_bytes``.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> be.memory_stats().used >= 0
+    True
+    """
 
     def synchronize(self) -> None:
         """Wait until all queued work is done; on the CPU it is done when a call returns.

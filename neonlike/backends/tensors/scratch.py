@@ -16,7 +16,18 @@ GRANULE = 128
 
 
 class ScratchTooSmall(NeonlikeError, RuntimeError):
-    """A request exceeds the scratch memory provided by ``set_scratch_size``."""
+    """A request exceeds the scratch memory provided by ``set_scratch_size``.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> try:
+    ...     be.scratch_buffer(1024)
+    ... except ScratchTooSmall:
+    ...     print("call set_scratch_size first")
+    call set_scratch_size first
+    """
 
 
 class ScratchFamily(Family):
@@ -28,6 +39,14 @@ class ScratchFamily(Family):
         Available bytes. Memory is allocated on first use.
     scratch_offset : int
         Assigned bytes.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> be.set_scratch_size(1024)
+    >>> be.scratch_size
+    1024
     """
 
     scratch_size: int = 0

@@ -19,6 +19,13 @@ class SeriesFamily(CreationFamily):
 
     As in all creation methods, the dtype defaults to the backend's, and n numbers are a column (n, 1), because a tensor
     has at least two dimensions: ``be.arange(5).T`` is a row.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> be.arange(3).T.tolist()
+    [[0.0, 1.0, 2.0]]
     """
 
     def full(self, shape: Any, fill_value: Any, dtype: Any = None, name: str | None = None) -> Any:

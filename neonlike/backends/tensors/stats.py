@@ -30,7 +30,15 @@ class Histogram:
 
 
 class StatsFamily(Family):
-    """Histogram bookkeeping: ``hist_bins``, ``hist_offset``, ``hist_max``, ``hist_idx``, ``hist_map``."""
+    """Histogram bookkeeping: ``hist_bins``, ``hist_offset``, ``hist_max``, ``hist_idx``, ``hist_map``.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> be.hist_bins, be.hist_offset
+    (64, -48)
+    """
 
     _hist_limit: ClassVar[int] = 4096
     """Maximum number of unread histograms, as in neon."""

@@ -20,7 +20,15 @@ from neonlike.optree.forms import owner
 
 @owner
 class AttentionFamily(Family):
-    """Scaled dot-product attention: ``attention_layer``, ``fprop_attention``, ``bprop_attention``."""
+    """Scaled dot-product attention: ``attention_layer``, ``fprop_attention``, ``bprop_attention``.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> be.attention_layer(None, 2, 8, queries=10, size=64).dimO
+    (2, 8, 10, 64)
+    """
 
     def attention_layer(
         self,

@@ -164,7 +164,15 @@ def _product(a: Any, b: Any) -> Any:
 
 
 class LazyAttentionFamily(AttentionFamily):
-    """``attention``, as an expression."""
+    """``attention``, as an expression.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> be.attention(be.ones((2, 4)), be.ones((3, 4)), be.ones((3, 4))).shape
+    (2, 4)
+    """
 
     def attention(self, Q: Any, K: Any, V: Any, causal: bool = False, scale: float | None = None) -> Any:
         """Scaled dot-product attention as an expression; see :meth:`fprop_attention`.

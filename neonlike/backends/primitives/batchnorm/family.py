@@ -46,6 +46,13 @@ class BatchNormFamily(Family):
     or merges its axes such as (nfm * H * W, N); any view. Statistics, parameters and their gradients have one value per
     row, (nfm, 1), and are float32 for float16 data; another float dtype is converted on entry and exit. The number of
     gammas defines a row: a feature map, or one position of it, see the module.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> be.sync_batchnorm
+    False
     """
 
     _sync_batchnorm = False

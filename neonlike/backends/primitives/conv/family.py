@@ -42,6 +42,13 @@ class ConvFamily(Family):
 
     Images are (C, D, H, W, N), filters (C / groups, T, R, S, K), outputs (K, M, P, Q, N); tensors of any shape with as
     many elements are accepted, such as (C D H W, N). Calls accept any number of images N, independent of the layer's.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> be.conv_layer(None, 16, 3, 8, H=28, W=28, R=5, S=5).dimO2
+    (4608, 16)
     """
 
     _untimed_rate: ClassVar[tuple[int, int] | None] = None

@@ -54,7 +54,15 @@ class Int8Weights(Dependent):
 
 
 class Int8Family(LinalgFamily):
-    """Products of quantized weights and inputs: ``int8_weights`` and ``int8_product``."""
+    """Products of quantized weights and inputs: ``int8_weights`` and ``int8_product``.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> be.multiplies_int8 in (True, False)
+    True
+    """
 
     def int8_weights(self, W: Any, step: float, layer: Any = None) -> Int8Weights:
         """Quantize weights of float32: each row or map to whole numbers from -127 to 127, by its largest magnitude.

@@ -37,6 +37,13 @@ class LazyFamily(Family):
 
     Operands are tensors or expressions of one float dtype; the result is an expression. :meth:`primitive` creates such
     a form from a user's function.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> be.matmul(be.ones((2, 3)), be.ones((3, 4))).shape
+    (2, 4)
     """
 
     def conv(

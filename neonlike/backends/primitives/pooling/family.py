@@ -47,7 +47,15 @@ class PoolPass:
 
 @owner
 class PoolFamily(Family):
-    """Pooling: ``pool_layer``, ``fprop_pool``, ``bprop_pool``."""
+    """Pooling: ``pool_layer``, ``fprop_pool``, ``bprop_pool``.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> be.pool_layer(None, "avg", 16, 8, H=4, W=4, R=2, S=2).nOut
+    32
+    """
 
     def pool_layer(
         self,

@@ -28,7 +28,15 @@ from neonlike.optree.forms import owner
 
 @owner
 class RecurrentFamily(GatedFamily):
-    """Unrolls of simple recurrent layers, forward and backward."""
+    """Unrolls of simple recurrent layers, forward and backward.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> callable(be.compound_rnn_unroll_fprop)
+    True
+    """
 
     @repeatable(pinned=True)
     def compound_rnn_unroll_fprop(

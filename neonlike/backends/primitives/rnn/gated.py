@@ -31,7 +31,15 @@ TRANSPOSED = " (the transposed weight)"
 
 @owner
 class GatedFamily(Family):
-    """Unrolls of gated recurrent layers, an addition to neon, whose layers call op-trees step by step."""
+    """Unrolls of gated recurrent layers, an addition to neon, whose layers call op-trees step by step.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> callable(be.compound_lstm_unroll_fprop)
+    True
+    """
 
     @repeatable(pinned=True)
     def compound_lstm_unroll_fprop(

@@ -47,7 +47,15 @@ class Detection:
 
 
 class DetectionFamily(RoiFamily):
-    """SSD's detection output."""
+    """SSD's detection output.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> callable(be.detectionOutput_fprop)
+    True
+    """
 
     def detectionOutput_fprop(  # noqa: N802  (neon's name)
         self,

@@ -33,7 +33,15 @@ from neonlike.errors import ArgumentError, DTypeError, MissingArgument, ShapeErr
 
 
 class RoiFamily(Family):
-    """Regions of interest: ``roipooling_fprop``, ``roipooling_bprop``, ``nms``."""
+    """Regions of interest: ``roipooling_fprop``, ``roipooling_bprop``, ``nms``.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> be.nms(be.array([[0., 0., 9., 9., 0.9]]), 0.5)
+    [0]
+    """
 
     def roipooling_fprop(
         self,
