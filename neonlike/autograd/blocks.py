@@ -122,6 +122,16 @@ def checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:
     ------
     DTypeError
         If ``function`` cannot be called; when called, if it returns no variable.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> x = autograd.param([[2.0]])
+    >>> autograd.checkpoint(lambda x: x * x * x)(x).backprop()
+    >>> x.partial_derivative.item()
+    12.0
     """
     if not callable(function):
         raise DTypeError(f"checkpoint: needs a function of variables, got {brief(function)}")

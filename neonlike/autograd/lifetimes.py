@@ -84,7 +84,18 @@ class scope:  # noqa: N801
         self._made, self._kept = [], []
 
     def keep(self, *variables: Any) -> Any:
-        """Let ``variables`` outlive the scope; returns the one, or a tuple of several."""
+        """Let ``variables`` outlive the scope; returns the one, or a tuple of several.
+
+        Examples
+        --------
+        >>> from neonlike import autograd
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> with autograd.scope() as inside:
+        ...     kept = inside.keep(autograd.const([[1.0]]) * 2)
+        >>> kept.item()
+        2.0
+        """
         self._kept += variables
         return variables[0] if len(variables) == 1 else variables
 

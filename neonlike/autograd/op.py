@@ -38,20 +38,70 @@ class Op:
     """
 
     def value(self, *parents: Any) -> Any:
-        """The value as an expression of ``parents``, which are expressions."""
+        """The value as an expression of ``parents``, which are expressions.
+
+        Examples
+        --------
+        >>> from neonlike import autograd
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> class Double(autograd.Op):
+        ...     def value(self, x):
+        ...         return x * 2
+        >>> Double()(autograd.const([[3.0]])).item()
+        6.0
+        """
         raise NotDefined(f"{self.name}: defines neither value() in expressions nor forward() that writes a tensor")
 
     forward: Callable[..., None] | None = None
     """``forward(out, *parents)`` writes the tensor ``out``, in place of :meth:`value`; all are tensors."""
 
     def shape(self, *shapes: Shape) -> Shape:
-        """The shape of what :meth:`forward` writes, from those of the parents."""
+        """The shape of what :meth:`forward` writes, from those of the parents.
+
+        Examples
+        --------
+        >>> from neonlike import autograd
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> class Total(autograd.Op):
+        ...     def forward(self, out, x):
+        ...         out[:] = be.sum(x)
+        ...     def shape(self, x):
+        ...         return (1, 1)
+        >>> Total()(autograd.const([[3.0, 4.0]])).item()
+        7.0
+        """
         return shapes[0]
 
     def increments(self, d: Any, z: Any, *parents: Any) -> Any:
         """An expression for each parent, or None: what its derivative gets of the upstream derivative ``d``.
 
         ``z`` is the value. Each is summed to its parent's shape where broadcasting stretched that.
+
+        Parameters
+        ----------
+        d : expression
+            Derivative of the result by the value, of the value's shape.
+        z : expression
+            The value.
+        *parents : expressions
+            What the op was called with.
+
+        Examples
+        --------
+        >>> from neonlike import autograd
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> class Double(autograd.Op):
+        ...     def value(self, x):
+        ...         return x * 2
+        ...     def increments(self, d, z, x):
+        ...         return d * 2
+        >>> x = autograd.param([[3.0]])
+        >>> Double()(x).backprop()
+        >>> x.partial_derivative.item()
+        2.0
         """
         raise GradientError(f"{self.name}: defines no increments(), so it has no derivative")
 

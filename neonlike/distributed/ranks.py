@@ -28,6 +28,12 @@ class Ranks:
         Number of this process among those of its machine.
     cores : int or None
         Cores of its machine that this process has; None: all.
+
+    Examples
+    --------
+    >>> from neonlike.distributed import ALONE
+    >>> ALONE.rank, ALONE.size, ALONE.tell("hello")
+    (0, 1, ['hello'])
     """
 
     rank = 0
@@ -50,6 +56,15 @@ class Ranks:
         """Send each other rank its rows of ``array``; write this rank's rows of the others to ``received``, by rank.
 
         ``bounds`` has the first row of each rank, and the number of rows.
+
+        Parameters
+        ----------
+        array : array
+            What is sent, the same number of rows on all ranks.
+        received : array
+            ``(size - 1, own rows, ...)``; written.
+        bounds : list of int
+            As :func:`row_bounds` gives them.
         """
 
     def begin_exchange_rows(
@@ -58,6 +73,16 @@ class Ranks:
         """Begin :meth:`exchange_rows`, and return a function that waits for its end; both arrays are in use until then.
 
         All ranks begin these in the same order; other calls may be made before one is waited for.
+
+        Parameters
+        ----------
+        array, received, bounds
+            As of :meth:`exchange_rows`.
+
+        Returns
+        -------
+        callable
+            Without arguments; it returns when ``received`` is whole.
         """
         self.exchange_rows(array, received, bounds)
         return _nothing
@@ -87,7 +112,13 @@ ALONE: Final = Ranks()
 
 
 def row_bounds(rows: int, ranks: int) -> list[int]:
-    """The first row of each rank's share of ``rows``, and their number."""
+    """The first row of each rank's share of ``rows``, and their number.
+
+    Examples
+    --------
+    >>> row_bounds(10, 4)
+    [0, 2, 5, 7, 10]
+    """
     return [rank * rows // ranks for rank in range(ranks + 1)]
 
 

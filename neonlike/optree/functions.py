@@ -30,7 +30,15 @@ class _Names(type):
 
 @owner
 class F(metaclass=_Names):
-    """Namespace of builders; rows of the op table are added below, as one static method per builder name."""
+    """Namespace of builders; rows of the op table are added below, as one static method per builder name.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> x = gen_backend("cpu").array([[1., 2.]])
+    >>> F.square(x + 1).tolist()
+    [[4.0, 9.0]]
+    """
 
 
 def reduction_builder(spec: OpSpec) -> Callable[..., OpTreeNode]:
@@ -64,6 +72,22 @@ def register(spec: OpSpec) -> OpSpec:
     ------
     ArgumentError
         If the name of the op or of a builder is taken.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.optree.dtypes import DTypeRule
+    >>> from neonlike.optree.ops import NON_DIFFERENTIABLE, Kind, OpSpec
+    >>> spec = OpSpec(
+    ...     "nextafter0", 1, Kind.ELEMENTWISE, lambda x, out: np.nextafter(x, 0, out), "nextafter({0}, 0)",
+    ...     DTypeRule.FLOAT, NON_DIFFERENTIABLE, "Next float towards 0.", builders=("nextafter0",),
+    ... )
+    >>> row = register(spec)
+    >>> be = gen_backend("cpu")
+    >>> be.nextafter0(be.ones((1, 1))).item() < 1
+    True
+    >>> unregister("nextafter0")
     """
     taken = [name for name in dict.fromkeys((spec.name, *spec.builders)) if name in OPS or name in vars(F)]
     if taken:
@@ -90,6 +114,14 @@ def onehot(indices: Any, axis: int, backend: Any = None, checked: bool | None = 
 
     ``indices`` is an integer vector of shape (1, n) or (n, 1). With ``checked`` (None: unless in neon's dialect), an
     index outside of the axis is an error at computation; otherwise it gives zeros.
+
+    Parameters
+    ----------
+    indices : integer tensor, array or list
+    axis : 0 or 1
+    backend : Backend, optional
+        For host indices.
+    checked : bool, optional
     """
     backend = backend or getattr(indices, "backend", None)
     positions = builders.index_operand("onehot", indices, None, backend)
@@ -105,7 +137,14 @@ def onehot(indices: Any, axis: int, backend: Any = None, checked: bool | None = 
 
 
 def rand(backend: Any, seed: int, call: int) -> OpTreeNode:
-    """U[0, 1) for each element of its target; a node always gives the same numbers."""
+    """U[0, 1) for each element of its target; a node always gives the same numbers.
+
+    Parameters
+    ----------
+    backend : Backend
+    seed, call : int
+        Key and counter of the Philox stream.
+    """
     dtype = F64 if backend.default_dtype == np.float64 else F32
     return OpTreeNode(OPS["rand"], (), {"seed": seed, "call": call}, FREE, dtype, backend)
 
@@ -119,7 +158,13 @@ def reciprocal(a: Any) -> OpTreeNode:
 
 
 def clip(a: Any, a_min: Any = None, a_max: Any = None) -> Expression:
-    """minimum(maximum(a, a_min), a_max); bounds may be tensors, and either may be None for no bound."""
+    """minimum(maximum(a, a_min), a_max); bounds may be tensors, and either may be None for no bound.
+
+    Parameters
+    ----------
+    a : expression or number
+    a_min, a_max : expression, number or None
+    """
     a = expression("clip", a) if a_min is a_max is None else a
     above = a if a_min is None else F.maximum(a, a_min)
     return above if a_max is None else F.minimum(above, a_max)
@@ -182,13 +227,28 @@ def moments(a: Any, axis: Any = None) -> tuple[Any, Any, Any]:
 
 
 def standardized(a: Any, axis: Any, eps: float) -> OpTreeNode:
-    """(a - mean) / sqrt(variance + eps), see :func:`moments`."""
+    """(a - mean) / sqrt(variance + eps), see :func:`moments`.
+
+    Parameters
+    ----------
+    a : expression
+    axis : int, tuple of int, or None
+    eps : float
+        Added to the variance.
+    """
     middle, rest, variance = moments(a, axis)
     return F.div(F.sub(F.sub(a, middle), rest), F.sqrt(F.add(variance, eps)))
 
 
 def var(a: Any, axis: Any = None, binary: bool = False) -> OpTreeNode:
-    """Biased variance mean((a - mean(a))**2); ``binary`` replaces the square by a power-of-two shift."""
+    """Biased variance mean((a - mean(a))**2); ``binary`` replaces the square by a power-of-two shift.
+
+    Parameters
+    ----------
+    a : expression
+    axis : int, tuple of int, or None
+    binary : bool
+    """
     apart, total, axes, count = _deviations("var", a, axis)
     if binary:
         return mean(F.shift(apart, apart), axes)

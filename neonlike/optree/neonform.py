@@ -134,6 +134,16 @@ def build(op: str, a: Any, b: Any, out: Any = None, **attrs: Any) -> Any:
 
     Missing operands are None; ``axis``, ``axes`` and ``idx`` (of ``onehot``) are keyword arguments.
 
+    Parameters
+    ----------
+    op : str
+        Name of the op.
+    a, b : operands or None
+    out : tensor, optional
+        Receives the result.
+    **attrs : objects
+        Other members of the op dict.
+
     Raises
     ------
     DTypeError

@@ -31,7 +31,14 @@ SAME, FLOAT, TRUTH, INDEX, WHOLE_ONLY = (
 
 
 class Kind(Enum):
-    """Kind of computation of an op; the planner treats each kind differently."""
+    """Kind of computation of an op; the planner treats each kind differently.
+
+    Examples
+    --------
+    >>> from neonlike.optree.ops import OPS
+    >>> OPS["sum"].kind is Kind.REDUCTION
+    True
+    """
 
     ELEMENTWISE = "elementwise"
     REDUCTION = "reduction"
@@ -97,6 +104,12 @@ class OpSpec:
         Attributes that affect the generated code and are part of a plan's key.
     logical : str
         Logical op that replaces this bitwise one if all operands are truth values; empty without one.
+
+    Examples
+    --------
+    >>> from neonlike.optree.ops import OPS
+    >>> OPS["sig"].arity, OPS["sig"].builders
+    (1, ('sig', 'sigmoid'))
     """
 
     name: str

@@ -102,7 +102,14 @@ def member(node: OpTreeNode, index: Any) -> Any:
 
 
 def take(self: OpTreeNode, indices: Any, axis: int, out: Any = None) -> Any:
-    """Gather slices along ``axis`` by integer ``indices`` (vector), as an expression, or assigned to ``out``."""
+    """Gather slices along ``axis`` by integer ``indices`` (vector), as an expression, or assigned to ``out``.
+
+    Parameters
+    ----------
+    indices : integers
+    axis : int
+    out : tensor, optional
+    """
     picked: Any = F.take(self, indices, axis)
     return picked if out is None else picked.backend.assign(out, picked)
 

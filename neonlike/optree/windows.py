@@ -61,6 +61,14 @@ def index(node: Expression, key: Any, moved: bool = True) -> Expression:
 
     If not ``moved``, the window stays on top of ``node``.
 
+    Parameters
+    ----------
+    node : expression
+    key : index
+        As of a tensor's ``[]``.
+    moved : bool
+        Push the window down to the tensors.
+
     Raises
     ------
     IndexRangeError

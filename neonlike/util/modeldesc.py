@@ -20,6 +20,12 @@ class ModelDescription(dict[str, Any]):
     ----------
     model : dict or path
         The dictionary, or a file with it.
+
+    Examples
+    --------
+    >>> described = ModelDescription({"model": {"config": {"layers": [{"config": {"name": "fc1"}}]}}})
+    >>> described.layers(), described.getlayer("fc1")
+    (['fc1'], {'config': {'name': 'fc1'}})
     """
 
     def __init__(self, model: dict[str, Any] | str | bytes | os.PathLike[str]) -> None:

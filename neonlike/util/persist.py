@@ -87,6 +87,16 @@ def save_obj(obj: Any, save_path: str | os.PathLike[str] | None) -> None:
     ----------
     save_path : path
         ``~`` and environment variables are expanded; a suffix ``.gz`` selects compression; an empty path saves nothing.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> from neonlike.util.persist import load_obj, save_obj
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "numbers.p")
+    ...     save_obj({"epochs": 3}, path)
+    ...     load_obj(path)
+    {'epochs': 3}
     """
     if save_path:
         _save(obj, save_path, "save_obj", _pickle)
@@ -143,7 +153,13 @@ class _Summed:
 
 
 def is_plain(value: Any) -> bool:
-    """Whether files can store ``value``: a number, a string, an array, or a container of these."""
+    """Whether files can store ``value``: a number, a string, an array, or a container of these.
+
+    Examples
+    --------
+    >>> is_plain({"a": [1, "two"]}), is_plain(object())
+    (True, False)
+    """
     if isinstance(value, list | tuple | set):
         return all(map(is_plain, value))
     if isinstance(value, dict):
@@ -252,6 +268,16 @@ def serialize(
     keep_states: bool = True,
 ) -> dict[str, Any]:
     """Describe a whole experiment: the model, and the callbacks and data sets if given.
+
+    Parameters
+    ----------
+    model : Model
+    callbacks : Callbacks, optional
+    datasets : data set, or list or dict of data sets, optional
+    dump_weights : bool
+        Whether the values of parameters are included.
+    keep_states : bool
+        Whether the optimizers' states are included.
 
     Returns
     -------

@@ -66,7 +66,14 @@ class NervanaCPU(
     HostMemory,
     Backend,
 ):
-    """CPU backend; see :class:`~neonlike.backends.backend.Backend` for the parameters."""
+    """CPU backend; see :class:`~neonlike.backends.backend.Backend` for the parameters.
+
+    Examples
+    --------
+    >>> from neonlike.backends import NervanaCPU, gen_backend
+    >>> isinstance(gen_backend("cpu"), NervanaCPU)
+    True
+    """
 
     backend_name: ClassVar[str] = "cpu"
     tensor_cls: ClassVar[type[Tensor]] = CPUTensor
@@ -152,7 +159,14 @@ class NervanaCPU(
 
 
 class NervanaMKL(NervanaCPU):
-    """neon's MKL backend by name; the CPU backend in everything else."""
+    """neon's MKL backend by name; the CPU backend in everything else.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> gen_backend("mkl").is_mkl()
+    True
+    """
 
     backend_name: ClassVar[str] = "mkl"
 
