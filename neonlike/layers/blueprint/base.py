@@ -53,6 +53,17 @@ class Blueprint:
         The activation that the output comes from.
     be : Backend
         The backend of the layers that are built.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.layers.blueprint.base import Blueprint
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> blueprint = be.blueprints.inner_product((4, 2), 3)
+    >>> isinstance(blueprint, Blueprint), blueprint.src_desc.shape, blueprint.dst_desc.shape
+    (True, (4, 2), (3, 2))
+    >>> blueprint == be.blueprints.inner_product((4, 2), 3)
+    True
     """
 
     be: Any = field(compare=False, repr=False)

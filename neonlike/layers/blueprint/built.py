@@ -117,6 +117,16 @@ class BuiltLayer:
         The kind of the blueprint, by which ``MultiOptimizer`` may choose an optimizer; may be set.
     blueprint : Blueprint
         The blueprint that built the layer.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.layers.blueprint.built import BuiltLayer
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> layer = be.blueprints.inner_product((4, 2), 1).build(train=False).init(lambda weights: weights.fill(0.5))
+    >>> layer.input[:] = 1
+    >>> isinstance(layer, BuiltLayer), layer().tolist()
+    (True, [[2.0, 2.0]])
     """
 
     input: Any

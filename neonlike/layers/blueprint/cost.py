@@ -42,6 +42,16 @@ class CostBlueprint:
         The last layer, if it was built.
     targets : Tensor or None
         Memory for the targets, if it was given.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.layers.blueprint.cost import CostBlueprint
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> make = be.blueprints
+    >>> blueprint = make.cost("quadratic", make.inner_product((4, 2), 1))
+    >>> isinstance(blueprint, CostBlueprint), blueprint.name, blueprint.src_desc.shape
+    (True, 'quadratic', (1, 2))
     """
 
     be: Any = field(compare=False, repr=False)
@@ -126,6 +136,18 @@ class CostLayer:
         Of the shape of the outputs; ``cost.targets[:] = t``.
     layer
         The last layer.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.layers.blueprint.cost import CostLayer
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> layer = be.blueprints.inner_product((4, 2), 1).build()  # its weights are 0
+    >>> cost = be.blueprints.cost("quadratic", layer).build()
+    >>> cost.targets[:] = 1
+    >>> output = layer.forward()
+    >>> isinstance(cost, CostLayer), cost(), cost.backward().tolist()
+    (True, 0.5, [[-1.0, -1.0]])
     """
 
     def __init__(self, blueprint: CostBlueprint, layer: Any, targets: Any) -> None:

@@ -37,6 +37,17 @@ class Broadcast(LayerContainer):
     ----------
     layers : list of Sequential
         The branches.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import Linear, MergeSum
+    >>> from neonlike.layers.container import Broadcast
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> merge = MergeSum([Linear(2, Constant(0.1)), [Linear(4, Constant(0.1)), Linear(2, Constant(0.1))]])
+    >>> isinstance(merge, Broadcast), [len(branch.layers) for branch in merge.layers]
+    (True, [1, 2])
     """
 
     def __init__(self, layers: Any, name: str | None = None) -> None:

@@ -33,6 +33,12 @@ def flatten(item: Any) -> Iterator[Any]:
     ----------
     item : object
         A list, of lists and other objects.
+
+    Examples
+    --------
+    >>> from neonlike.layers.container import flatten
+    >>> list(flatten([1, [2, [3]]]))
+    [1, 2, 3]
     """
     if not hasattr(item, "__iter__") or isinstance(item, str | bytes | type | Expression | np.ndarray):
         yield item
@@ -48,6 +54,12 @@ def pairwise(iterable: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
     ----------
     iterable : iterable
         Any number of objects.
+
+    Examples
+    --------
+    >>> from neonlike.layers.container import pairwise
+    >>> list(pairwise("abc"))
+    [('a', 'b'), ('b', 'c')]
     """
     previous: Any = None
     for i, entry in enumerate(iterable):
@@ -65,6 +77,17 @@ class LayerContainer(Layer):
         The layers inside the container.
     trained_shape : tuple or None
         Input shape that the network was trained on according to its model file; unchecked.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import Affine, Sequential
+    >>> from neonlike.layers.container import LayerContainer
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> net = Sequential([Affine(2, Constant(0.1), bias=Constant(0.0), name="dense")])
+    >>> isinstance(net, LayerContainer), [layer.name for layer in net.layers_fprop()]
+    (True, ['dense', 'dense_bias'])
     """
 
     layers: list[Any]

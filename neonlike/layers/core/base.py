@@ -50,6 +50,17 @@ def interpret_in_shape(shape: Any) -> tuple[int, int]:
     ----------
     shape : int or tuple of int
         Shape of a sample: ``(features, steps)``, or any other, which is one step of all its elements.
+
+    Returns
+    -------
+    tuple of int
+        (features, steps).
+
+    Examples
+    --------
+    >>> from neonlike.layers.layer import interpret_in_shape
+    >>> interpret_in_shape(3), interpret_in_shape((3, 5)), interpret_in_shape((2, 4, 4))
+    ((3, 1), (3, 5), (32, 1))
     """
     if isinstance(shape, int | np.integer):
         return int(shape), 1

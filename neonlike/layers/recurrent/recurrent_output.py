@@ -31,6 +31,16 @@ class RecurrentOutput(Layer):
     ----------
     name : str, optional
         Name in listings and model files; by default the class's with a number.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.layers import RecurrentMean
+    >>> from neonlike.layers.recurrent import RecurrentOutput
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> layer = RecurrentMean()
+    >>> isinstance(layer, RecurrentOutput), layer.configure((4, 5)).out_shape
+    (True, (4, 1))
     """
 
     def __init__(self, name: str | None = None) -> None:

@@ -26,10 +26,26 @@ def interpret_in_shape(shape: Any) -> tuple[int, int]:
     An int n is ``(n, 1)``, a pair is used as it is; the last entry of any other tuple is the steps: an image
     ``(C, H, W)`` is W steps of C·H features.
 
+    Parameters
+    ----------
+    shape : int or tuple of int
+        Shape of a sample.
+
+    Returns
+    -------
+    tuple of int
+        (features, steps).
+
     Raises
     ------
     ShapeError
         If it is neither an int nor a tuple of ints.
+
+    Examples
+    --------
+    >>> from neonlike.layers.recurrent import interpret_in_shape
+    >>> interpret_in_shape(3), interpret_in_shape((3, 5)), interpret_in_shape((2, 4, 6))
+    ((3, 1), (3, 5), (8, 6))
     """
     if isinstance(shape, int | np.integer):
         return int(shape), 1
