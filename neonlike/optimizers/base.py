@@ -41,6 +41,18 @@ def get_param_list(layer_list: Iterable[Any]) -> list[Parameter]:
     ----------
     layer_list : iterable of Layer
         Layers with parameters, or variables of :mod:`neonlike.autograd`.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import Linear
+    >>> from neonlike.optimizers import get_param_list
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> layer = Linear(2, Constant(0.1))
+    >>> y = layer(be.ones((3, 2)))
+    >>> [(param.shape, grad.shape, states) for (param, grad), states in get_param_list([layer])]
+    [((2, 3), (2, 3), [])]
     """
     found: list[Parameter] = []
     for layer in layer_list:
