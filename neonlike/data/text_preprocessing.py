@@ -166,6 +166,21 @@ def pad_data(
         If ``test_split`` is no such part.
     DamagedData
         If the file holds something else.
+
+    Examples
+    --------
+    >>> import os
+    >>> import tempfile
+    >>> import pickle
+    >>> from neonlike.data.text_preprocessing import pad_data
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> path = os.path.join(folder.name, "sentences.pkl")
+    >>> with open(path, "wb") as file:
+    ...     pickle.dump(([[1], [2, 3]], [0, 1]), file)
+    >>> (X, y), (X_test, y_test), nclass = pad_data(path, sentence_length=3, test_split=0.5)
+    >>> X.shape, X_test.shape, nclass
+    ((1, 3), (1, 3), 2)
+    >>> folder.cleanup()
     """
     if not 0 <= test_split <= 1:
         raise ArgumentError(f"pad_data: test_split={test_split}; expected a part, from 0 to 1")
@@ -226,6 +241,21 @@ def get_google_word2vec_W(  # noqa: N802  neon's name
     ------
     MissingData, DamagedData
         If the file does not exist, or is truncated.
+
+    Examples
+    --------
+    >>> import os
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from neonlike.data.text_preprocessing import get_google_word2vec_W
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> path = os.path.join(folder.name, "vectors.bin")
+    >>> with open(path, "wb") as file:  # one word with two values
+    ...     length = file.write(b"1 2" + bytes([10]) + b"cat " + np.array([1, 2], "<f4").tobytes())
+    >>> W, vector_size, rows = get_google_word2vec_W(path, {"cat": 0})
+    >>> W[3].tolist(), vector_size, rows
+    ([1.0, 2.0], 2, 4)
+    >>> folder.cleanup()
     """
     rows = min(vocab_size, max(vocab.values(), default=-1) + 1 + index_from)
     path = expand(fname)
