@@ -62,6 +62,13 @@ def load_yaml(source: Source) -> dict[str, Any]:
         If PyYAML is not installed.
     ArgumentError
         If it is not YAML, or not a mapping. Tags that name Python objects are refused.
+
+    Examples
+    --------
+    >>> import io
+    >>> from neonlike.experiments.yaml_parse import load_yaml
+    >>> load_yaml(io.StringIO("cost: SumSquared"))
+    {'cost': 'SumSquared'}
     """
     if isinstance(source, dict):
         return source
@@ -108,6 +115,12 @@ def format_yaml_dict(ldict: dict[str, Any], type_prefix: str = "") -> dict[str, 
     ------
     ArgumentError
         If there is no type, or the config is not a mapping.
+
+    Examples
+    --------
+    >>> from neonlike.experiments.yaml_parse import format_yaml_dict
+    >>> format_yaml_dict({"type": "Rectlin"})
+    {'type': 'Rectlin', 'config': {}}
     """
     if not isinstance(ldict, dict) or not isinstance(ldict.get("type"), str):
         raise ArgumentError(f"expected a mapping with the key 'type', such as {{type: Linear}}, got {shown(ldict)}")
