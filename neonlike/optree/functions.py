@@ -75,19 +75,19 @@ def register(spec: OpSpec) -> OpSpec:
 
     Examples
     --------
-    >>> import numpy as np
     >>> from neonlike.backends import gen_backend
     >>> from neonlike.optree.dtypes import DTypeRule
-    >>> from neonlike.optree.ops import NON_DIFFERENTIABLE, Kind, OpSpec
-    >>> spec = OpSpec(
-    ...     "nextafter0", 1, Kind.ELEMENTWISE, lambda x, out: np.nextafter(x, 0, out), "nextafter({0}, 0)",
-    ...     DTypeRule.FLOAT, NON_DIFFERENTIABLE, "Next float towards 0.", builders=("nextafter0",),
+    >>> from neonlike.optree.ops import Kind, OpSpec
+    >>> row = register(
+    ...     OpSpec(
+    ...         "cube", 1, Kind.ELEMENTWISE, lambda x, out: out.__setitem__(..., x * x * x), "{0} * {0} * {0}",
+    ...         DTypeRule.SAME, lambda F, d, z, x: (3 * d * F.square(x),), "a * a * a.", builders=("cube",),
+    ...     )
     ... )
-    >>> row = register(spec)
     >>> be = gen_backend("cpu")
-    >>> be.nextafter0(be.ones((1, 1))).item() < 1
-    True
-    >>> unregister("nextafter0")
+    >>> be.grad(be.cube)(be.array([[2.0]])).tolist()
+    [[12.0]]
+    >>> unregister("cube")
     """
     taken = [name for name in dict.fromkeys((spec.name, *spec.builders)) if name in OPS or name in vars(F)]
     if taken:

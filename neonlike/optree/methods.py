@@ -63,6 +63,8 @@ def astype(self: Any, dtype: Any) -> Any:
 
     Examples
     --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
     >>> be.array([[1.5, 2.5, -1, 300]]).astype("uint8").tolist()
     [[2, 2, 0, 255]]
     """

@@ -43,6 +43,7 @@ class DynamicGraph:
     Examples
     --------
     >>> from neonlike.backends import gen_backend
+    >>> from neonlike.autograd.dynamic import commands
     >>> be = gen_backend("cpu")
     >>> with be.dynamic_graph() as g:
     ...     x = g.variable(value=[[1.0, 2.0]])
