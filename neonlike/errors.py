@@ -243,6 +243,12 @@ class DeviceMemoryError(OutOfMemory):
 class KernelCompileError(NeonlikeError, RuntimeError):
     """A generated kernel did not compile, or could not be loaded.
 
+    Parameters
+    ----------
+    message : str
+    source_path, compiler_output, expression
+        See the attributes.
+
     Attributes
     ----------
     source_path : str or None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import lru_cache
+from string import ascii_lowercase
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -55,12 +56,19 @@ def reduction_builder(spec: OpSpec) -> Callable[..., OpTreeNode]:
     return chosen
 
 
+def _operands(spec: OpSpec) -> str:
+    """Entries of the section ``Parameters`` of a row's builder."""
+    if spec.kind is Kind.REDUCTION:
+        return "a : expression\naxis : int, tuple of int, or None"
+    return f"{', '.join(ascii_lowercase[: spec.arity])} : expression or number"
+
+
 def add_row(spec: OpSpec, namespace: type = F) -> None:
     """Give ``namespace`` a builder for each name in ``spec.builders``."""
     makers = {Kind.ELEMENTWISE: operators.builder, Kind.REDUCTION: reduction_builder}
     if spec.kind in makers:
         builder = makers[spec.kind](spec)
-        builder.__doc__ = spec.doc
+        builder.__doc__ = f"{spec.doc}\n\nParameters\n----------\n{_operands(spec)}"
         for name in {spec.name, *spec.builders}:
             setattr(namespace, name, staticmethod(builder))
 

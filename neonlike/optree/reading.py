@@ -165,7 +165,7 @@ METHODS: dict[str, Any] = {
     "fill": _unwritable("fill"),
     "copy_from": _unwritable("copy_from"),
     "reshape": windows.reshape,
-    "size": property(lambda self: size_of(self, "size")),
-    "ndim": property(lambda self: len(self.shape)),
+    "size": property(lambda self: size_of(self, "size"), doc="Number of elements."),
+    "ndim": property(lambda self: len(self.shape), doc="Number of axes."),
 }
 """Methods that ``methods`` attaches to nodes."""
