@@ -45,6 +45,7 @@ def upright_bytes(picture: Any) -> Any:
     Parameters
     ----------
     picture : PIL.Image.Image
+        The opened image.
 
     Raises
     ------
@@ -83,6 +84,7 @@ class Augmentation:
     Parameters
     ----------
     height, width : int
+        Size of the result in pixels.
     channels : int
         3 for red, green and blue, 1 for gray.
     scale : pair of float
@@ -95,6 +97,12 @@ class Augmentation:
         Factor of the box's width.
     brightness, contrast, saturation : pair of float
         Factors of each value, of its distance to the image's mean, and of its distance to the pixel's gray level.
+
+    Examples
+    --------
+    >>> from neonlike.data.images import Augmentation
+    >>> Augmentation(height=32, width=48, channels=1, flip_enable=True).shape
+    (1, 32, 48)
     """
 
     height: int
@@ -138,7 +146,20 @@ class Augmentation:
         return self.channels, self.height, self.width
 
     def box_in(self, width: int, height: int, rng: np.random.RandomState) -> tuple[float, float, float, float]:
-        """Draw left, top, right and bottom of a box in an image of ``width`` x ``height``."""
+        """Draw left, top, right and bottom of a box in an image of ``width`` x ``height``.
+
+        Parameters
+        ----------
+        width, height : int
+            Size of the image in pixels.
+        rng : numpy.random.RandomState
+            Generator that draws the box.
+
+        Returns
+        -------
+        tuple of float
+            Left, top, right and bottom, in pixels.
+        """
         aspect = self.width / self.height * rng.uniform(*self.horizontal_distortion)
         box_width = min(width, height * aspect)
         scale = rng.uniform(*self.scale)

@@ -147,6 +147,20 @@ def create_objects(
     ------
     ArgumentError
         If an entry is missing or cannot be built; the message names it.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.experiments.yaml_parse import create_objects
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> described = {
+    ...     "layers": [{"type": "Linear", "config": {"nout": 2, "init": {"type": "Constant", "config": {"val": 0.5}}}}],
+    ...     "cost": "SumSquared",
+    ...     "optimizer": {"type": "Adam"},
+    ... }
+    >>> model, cost, optimizer = create_objects(described)
+    >>> [type(one).__name__ for one in (model, cost, optimizer)]
+    ['Model', 'GeneralizedCost', 'Adam']
     """
     if NervanaObject.be is None:
         gen_backend(

@@ -17,7 +17,27 @@ from neonlike.nervanaobject import Description, NervanaObject
 
 
 class Initializer(NervanaObject):
-    """Base class of initializers."""
+    """Base class of initializers.
+
+    Parameters
+    ----------
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Initializer
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> class Alternating(Initializer):
+    ...     def fill(self, param):
+    ...         param[:] = 1.0
+    ...         param[:, 1::2] = -1.0
+    >>> weight = be.empty((1, 4))
+    >>> Alternating().fill(weight)
+    >>> weight.tolist()
+    [[1.0, -1.0, 1.0, -1.0]]
+    """
 
     def fill(self, param: Tensor) -> None:
         """Write the initial values into ``param``, in place."""
@@ -34,6 +54,18 @@ class Constant(Initializer):
     ----------
     val : float, Tensor or ndarray
         A scalar, or values of exactly the parameter's shape; a flat array is reshaped.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Constant
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> weight = be.empty((2, 2))
+    >>> Constant(0.5).fill(weight)
+    >>> weight.tolist()
+    [[0.5, 0.5], [0.5, 0.5]]
     """
 
     def __init__(self, val: float | Tensor | np.ndarray = 0.0, name: str | None = "constantInit") -> None:
@@ -62,7 +94,25 @@ class Constant(Initializer):
 
 
 class Array(Constant):
-    """Values of an array; a description stores them as a NumPy array."""
+    """Values of an array; a description stores them as a NumPy array.
+
+    Parameters
+    ----------
+    val : float, Tensor or ndarray
+        Values of exactly the parameter's shape, or one value for all.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Array
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> weight = be.empty((1, 2))
+    >>> Array(be.array([[1.0, 2.0]])).fill(weight)
+    >>> weight.tolist()
+    [[1.0, 2.0]]
+    """
 
     def get_description(self, skip: Any = (), **kwargs: Any) -> Description:
         """Describe the initializer with its values on the host."""
@@ -73,7 +123,25 @@ class Array(Constant):
 
 
 class Uniform(Initializer):
-    """Uniform on [low, high)."""
+    """Uniform on [low, high).
+
+    Parameters
+    ----------
+    low, high : float
+        Bounds of the values.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Uniform
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> weight = be.empty((1, 100))
+    >>> Uniform(-0.1, 0.1).fill(weight)
+    >>> bool(be.max(be.absolute(weight)) <= 0.1)
+    True
+    """
 
     def __init__(self, low: float = 0.0, high: float = 1.0, name: str | None = "uniformInit") -> None:
         super().__init__(name=name)
@@ -85,7 +153,30 @@ class Uniform(Initializer):
 
 
 class Gaussian(Initializer):
-    """Normal with mean ``loc`` and standard deviation ``scale``."""
+    """Normal with mean ``loc`` and standard deviation ``scale``.
+
+    Parameters
+    ----------
+    loc, scale : float
+        Mean and standard deviation; ``scale`` is 0 or more.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
+    Raises
+    ------
+    ArgumentError
+        If ``scale`` is negative.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Gaussian
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> weight = be.empty((1, 100))
+    >>> Gaussian(loc=5.0, scale=0.01).fill(weight)
+    >>> bool(be.max(be.absolute(weight - 5.0)) < 0.1)
+    True
+    """
 
     def __init__(self, loc: float = 0.0, scale: float = 1.0, name: str | None = "gaussianInit") -> None:
         super().__init__(name=name)
@@ -102,6 +193,21 @@ class GlorotUniform(Initializer):
     """Uniform on ±sqrt(6 / (fan-in + fan-out)).
 
     Source: Glorot & Bengio, "Understanding the difficulty of training deep feedforward neural networks" (2010).
+
+    Parameters
+    ----------
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import GlorotUniform
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> weight = be.empty((2, 4))
+    >>> GlorotUniform().fill(weight)
+    >>> bool(be.max(be.absolute(weight)) <= 1.0)  # sqrt(6 / (2 + 4))
+    True
     """
 
     def __init__(self, name: str | None = "autouniformInit") -> None:
@@ -120,6 +226,18 @@ class Xavier(Initializer):
     ----------
     local : bool
         True for convolution weights, False for linear weights (see the module's text).
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Xavier
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> weight = be.empty((2, 3))
+    >>> Xavier(local=False).fill(weight)
+    >>> bool(be.max(be.absolute(weight)) <= 1.0)  # sqrt(3 / 3)
+    True
     """
 
     def __init__(self, local: bool = True, name: str | None = "xavier") -> None:
@@ -136,6 +254,23 @@ class Kaiming(Initializer):
     """Normal with variance 2 / fan-in, for layers followed by a rectifier.
 
     Source: He et al., "Delving deep into rectifiers" (2015), equation 10.
+
+    Parameters
+    ----------
+    local : bool
+        True for convolution weights, False for linear weights (see the module's text).
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Kaiming
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> weight = be.empty((100, 200))
+    >>> Kaiming(local=False).fill(weight)
+    >>> round(weight.get().std().item(), 2)  # sqrt(2 / 200)
+    0.1
     """
 
     def __init__(self, local: bool = True, name: str | None = "Kaiming") -> None:
@@ -148,7 +283,25 @@ class Kaiming(Initializer):
 
 
 class IdentityInit(Initializer):
-    """The identity in the first columns, zero elsewhere; its name excludes the layer from optimization."""
+    """The identity in the first columns, zero elsewhere; its name excludes the layer from optimization.
+
+    Parameters
+    ----------
+    local : bool
+        Kept for compatibility.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import IdentityInit
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> weight = be.empty((2, 3))
+    >>> IdentityInit().fill(weight)
+    >>> weight.tolist()
+    [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
+    """
 
     def __init__(self, local: bool = True, name: str | None = "Identity") -> None:
         super().__init__(name=name)
@@ -170,6 +323,24 @@ class Orthonormal(Initializer):
 
     Source: Saxe et al., "Exact solutions to the nonlinear dynamics of learning in deep linear neural networks"
     (2013): a factor of the singular value decomposition of a Gaussian matrix.
+
+    Parameters
+    ----------
+    scale : float
+        Norm of each row or column.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Orthonormal
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> weight = be.empty((2, 3))
+    >>> Orthonormal(scale=1.0).fill(weight)
+    >>> print(abs(be.dot(weight, weight.T).get()).round(3))  # rows of norm 1, at right angles
+    [[1. 0.]
+     [0. 1.]]
     """
 
     def __init__(self, scale: float = 1.1, name: str | None = "orthonormal") -> None:

@@ -33,6 +33,8 @@ class GradientAccumulation(Optimizer):
         Any, also a :class:`MultiOptimizer` or :class:`LossScaling`.
     minibatches : int
         Number of minibatches K of a group.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
 
     Raises
     ------

@@ -45,6 +45,8 @@ class LossScaling(Optimizer):
     interval : int, optional
         Number of consecutive steps without overflow after which the scale is doubled; an overflow halves it. None:
         the scale stays constant.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
 
     Raises
     ------
@@ -163,6 +165,7 @@ class Scale:
     Parameters
     ----------
     be : Backend
+        The backend of the tensors.
     values : (float, float, float)
         The scale, steps without overflow since its last change, skipped steps.
     interval : int or None

@@ -63,6 +63,20 @@ def deconv_summary_page(filename: str, cost_data: Sequence[Curve], deconv_data: 
 def cost_fig(cost_data: Sequence[Curve], plot_height: int, plot_width: int, epoch_axis: bool = True) -> Any:
     """A figure of the curves of :func:`~neonlike.visualizations.data.h5_cost_data`.
 
+    Parameters
+    ----------
+    cost_data : list of (name, x, y)
+        The curves.
+    plot_height, plot_width : int
+        Size in pixels.
+    epoch_axis : bool
+        Whether x is in epochs, not in minibatches.
+
+    Returns
+    -------
+    bokeh.plotting.figure
+        The figure.
+
     Raises
     ------
     MissingExtra
@@ -82,8 +96,14 @@ def hist_fig(
 
     Parameters
     ----------
+    hist_data : tuple
+        One entry of :func:`~neonlike.visualizations.data.h5_hist_data`.
+    plot_height, plot_width : int
+        Size in pixels.
     x_range : optional
         Range of another figure, to be panned together.
+    epoch_axis : bool
+        Whether x is in epochs, not in minibatches.
     """
     name, counts, height, width, _, offset = hist_data
     fig = _figure(
@@ -96,7 +116,19 @@ def hist_fig(
 
 
 def image_fig(data: np.ndarray, h: int, w: int, x_range: Any, y_range: Any, plot_size: int) -> Any:
-    """A figure of a picture, uint8 ``(H, W, 3)``, drawn on ``w`` by ``h`` units."""
+    """A figure of a picture, uint8 ``(H, W, 3)``, drawn on ``w`` by ``h`` units.
+
+    Parameters
+    ----------
+    data : ndarray
+        The picture.
+    h, w : int
+        Height and width in units of the axes.
+    x_range, y_range : tuple of float
+        Ranges of the axes.
+    plot_size : int
+        Height and width of the figure in pixels.
+    """
     fig = _figure(height=plot_size, width=plot_size, x_range=x_range, y_range=y_range, toolbar_location=None)
     fig.axis.visible = False
     fig.image_rgba([convert_rgb_to_bokehrgba(data)], x=0, y=0, dw=w, dh=h)
@@ -107,6 +139,17 @@ def deconv_figs(
     layer_name: str, layer_data: Sequence[Picture], fm_max: int = 8, plot_size: int = 120
 ) -> list[tuple[int, Any, Any]]:
     """Figures of a layer of :func:`~neonlike.visualizations.data.h5_deconv_data`.
+
+    Parameters
+    ----------
+    layer_name : str
+        Name of the layer, for the titles.
+    layer_data : list of (feature map, image, response)
+        The pictures of the layer.
+    fm_max : int
+        Number of feature maps.
+    plot_size : int
+        Height and width of each figure in pixels.
 
     Returns
     -------

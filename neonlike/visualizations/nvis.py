@@ -22,6 +22,10 @@ def write_page(metrics: str, folder: str, axis: str = "epoch") -> str:
 
     Parameters
     ----------
+    metrics : path
+        HDF5 file of ``Callbacks(output_file=...)``.
+    folder : path
+        Folder for the page.
     axis : str
         ``"epoch"`` or ``"minibatch"``: unit of the x axis.
     """

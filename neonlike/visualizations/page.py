@@ -79,7 +79,17 @@ def histogram(found: Histogram) -> str:
 
 
 def responses(layer: str, pictures: Sequence[Picture], size: int = 96) -> str:
-    """Pairs of pictures of a layer: an image, and a feature map's response in it."""
+    """Pairs of pictures of a layer: an image, and a feature map's response in it.
+
+    Parameters
+    ----------
+    layer : str
+        Name of the layer.
+    pictures : list of (feature map, image, response)
+        The pictures, uint8 ``(H, W, C)``.
+    size : int
+        Height and width in pixels of the page.
+    """
     shown = []
     for number, original, response in pictures:
         shown.append(f"<span title='feature map {number}'>{image(original, size)}{image(response, size)}</span>")
@@ -87,7 +97,22 @@ def responses(layer: str, pictures: Sequence[Picture], size: int = 96) -> str:
 
 
 def image(pixels: np.ndarray, width: int, height: int | None = None) -> str:
-    """Build an ``img`` element of uint8 pixels ``(H, W, C)`` with one or three channels."""
+    """Build an ``img`` element of uint8 pixels ``(H, W, C)`` with one or three channels.
+
+    Parameters
+    ----------
+    pixels : ndarray
+        The picture.
+    width : int
+        Width on the page, in pixels.
+    height : int, optional
+        Height on the page; the width by default.
+
+    Returns
+    -------
+    str
+        HTML text, with the picture in it as PNG.
+    """
     encoded = base64.b64encode(png(pixels)).decode()
     return f'<img width="{width}" height="{height or width}" src="data:image/png;base64,{encoded}">'
 

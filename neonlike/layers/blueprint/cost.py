@@ -67,7 +67,15 @@ class CostBlueprint:
 
 
 def cost_blueprint(be: Any, kind: Any, last_layer: Any, targets: Any) -> CostBlueprint:
-    """See ``Blueprints.cost``."""
+    """See ``Blueprints.cost``.
+
+    Parameters
+    ----------
+    be : Backend
+        The backend.
+    kind, last_layer, targets
+        As of :meth:`~neonlike.layers.blueprint.factory.Blueprints.cost`.
+    """
     name = "crossentropy" if kind == "cross_entropy" else kind
     if name not in ("crossentropy", *COSTS):
         raise ArgumentError(f"cost: there is no cost {brief(kind)}, only crossentropy, {', '.join(COSTS)}")
@@ -96,6 +104,15 @@ def cost_blueprint(be: Any, kind: Any, last_layer: Any, targets: Any) -> CostBlu
 
 class CostLayer:
     """The mean of a cost over the samples of a batch (of sequences: and steps), and its gradient.
+
+    Parameters
+    ----------
+    blueprint : CostBlueprint
+        The cost's blueprint.
+    layer : BuiltLayer
+        The last layer, built for training.
+    targets : Tensor, optional
+        Memory for the targets; new by default.
 
     Attributes
     ----------

@@ -36,10 +36,11 @@ class Seq2Seq(LayerContainer):
     decoder_connections : list, optional
         For each recurrent layer of the decoder, the index of the encoder's recurrent layer whose final state it starts
         from; None starts from 0. By default layers are paired in order.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
 
     Attributes
     ----------
-    encoder, decoder : Encoder, Decoder
     layers : list of Layer
         The layers of both.
     in_shape : tuple
@@ -48,6 +49,18 @@ class Seq2Seq(LayerContainer):
     Notes
     -----
     The cells of an LSTM start from 0: only the state h is passed on.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import Affine, Recurrent, Seq2Seq
+    >>> from neonlike.transforms import Softmax, Tanh
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> encoder = [Recurrent(4, Constant(0.1), activation=Tanh())]
+    >>> decoder = [Recurrent(4, Constant(0.1), activation=Tanh()), Affine(7, Constant(0.1), activation=Softmax())]
+    >>> Seq2Seq([encoder, decoder]).configure((3, 5, 7, 6)).out_shape  # 5 steps in, 6 steps out
+    (7, 6)
     """
 
     def __init__(

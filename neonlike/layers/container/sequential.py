@@ -131,7 +131,8 @@ class LayerContainer(Layer):
 
         Parameters
         ----------
-        lengths : sequence of N int, or None
+        lengths : sequence of int, optional
+            Number of steps of each of the N samples; None: all have all steps.
         """
         shared = lengths if isinstance(lengths, Padding | None) else Padding(lengths)
         for layer in self.layers:
@@ -242,12 +243,30 @@ class Sequential(LayerContainer):
     ----------
     layers : list
         Layers; nested lists (such as Affine) are flattened. A BranchNode only marks a junction.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
 
     Attributes
     ----------
     folds : bool
         Whether layers fuse the work of their successors into their own calls where possible, see
         :mod:`neonlike.layers.core.folding`. Set it on the class or on an object, before ``configure``.
+
+    Raises
+    ------
+    ArgumentError
+        If there are no layers, or the first works in place.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import Affine, Linear, Sequential
+    >>> from neonlike.transforms import Rectlin
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> net = Sequential([Affine(2, Constant(1.0), activation=Rectlin()), Linear(1, Constant(1.0))])
+    >>> net(be.ones((3, 2))).tolist()
+    [[6.0, 6.0]]
     """
 
     folds = repeatable = True
@@ -339,7 +358,22 @@ class Sequential(LayerContainer):
             self.set_deltas(tree)
 
     def fprop(self, inputs: Any, inference: bool = False, beta: float = 0.0) -> Any:
-        """Forward pass; ``beta`` is for the last layer. Inputs of None start from the first layer, a BranchNode."""
+        """Forward pass; ``beta`` is for the last layer. Inputs of None start from the first layer, a BranchNode.
+
+        Parameters
+        ----------
+        inputs : Tensor, list of Tensor or None
+            Input of the first layer.
+        inference : bool
+            True outside of training: batches may be partial.
+        beta : float
+            Factor of the last layer's previous outputs; 0 overwrites them.
+
+        Returns
+        -------
+        Tensor or list of Tensor
+            Outputs of the last layer.
+        """
         if beta or running.depth:
             return self._fprop(inputs, inference, beta)
         passes = self.replays.inference if inference else self.replays.forward
@@ -359,6 +393,13 @@ class Sequential(LayerContainer):
         """Backward pass; ``alpha`` and ``beta`` are for the first layer and for layers after a BranchNode.
 
         Layers after a BranchNode inside the chain always add to the errors of the branches that start there.
+
+        Parameters
+        ----------
+        error : Tensor
+            Gradient of the cost by the outputs of the last layer.
+        alpha, beta : float
+            deltas = alpha · gradient + beta · deltas.
 
         Returns
         -------

@@ -45,6 +45,11 @@ def interpret_in_shape(shape: Any) -> tuple[int, int]:
     """Read an input shape as (features, steps).
 
     An int n is ``(n, 1)``, a pair is used as it is, any other tuple is flattened to ``(prod, 1)``.
+
+    Parameters
+    ----------
+    shape : int or tuple of int
+        Shape of a sample: ``(features, steps)``, or any other, which is one step of all its elements.
     """
     if isinstance(shape, int | np.integer):
         return int(shape), 1
@@ -76,6 +81,25 @@ class Layer(OnVariables, NervanaObject):
     owns_output, owns_delta, needs_outputs : bool
         Whether the layer has an output (error) buffer of its own, and whether it reads its outputs again. Layers that
         work in place use a buffer of their own after a layer that does.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.layers.layer import Layer
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> class Double(Layer):
+    ...     def configure(self, in_obj):
+    ...         super().configure(in_obj)
+    ...         self.out_shape = self.in_shape
+    ...         return self
+    ...     def fprop(self, inputs, inference=False):
+    ...         self.outputs[:] = 2 * inputs
+    ...         return self.outputs
+    ...     def bprop(self, error):
+    ...         self.deltas[:] = 2 * error
+    ...         return self.deltas
+    >>> Double()(be.ones((1, 2))).tolist()
+    [[2.0, 2.0]]
     """
 
     is_branch_node = nests_deltas = needs_outputs = False
@@ -233,6 +257,11 @@ class Layer(OnVariables, NervanaObject):
     def set_acc_on(self, acc_on: bool) -> None:
         """Switch accumulation over the following backward passes on or off.
 
+        Parameters
+        ----------
+        acc_on : bool
+            Whether gradients are added to those of earlier passes.
+
         Raises
         ------
         AccumulationError
@@ -317,15 +346,33 @@ class Layer(OnVariables, NervanaObject):
         return False
 
     def set_next(self, layer: Layer | None) -> None:
-        """Set the layer after this one."""
+        """Set the layer after this one.
+
+        Parameters
+        ----------
+        layer : Layer or None
+            The next layer.
+        """
         self.next_layer = layer
 
     def set_batch_size(self, N: int | None) -> None:
-        """Set the number of samples in use, at most ``be.bsz``."""
+        """Set the number of samples in use, at most ``be.bsz``.
+
+        Parameters
+        ----------
+        N : int, optional
+            Number of samples; None: all.
+        """
         self.actual_bsz = N
 
     def set_seq_len(self, S: int | None) -> None:
-        """Set the number of time steps in use."""
+        """Set the number of time steps in use.
+
+        Parameters
+        ----------
+        S : int, optional
+            Number of steps; None: all.
+        """
         self.actual_seq_len = S
 
     def get_param_attrs(self) -> dict[str, bool]:
@@ -354,7 +401,15 @@ admit(Layer, "a layer")
 
 
 def require_tensor(operation: str, name: str, value: Any) -> None:
-    """Raise DTypeError unless ``value`` is a tensor."""
+    """Raise DTypeError unless ``value`` is a tensor.
+
+    Parameters
+    ----------
+    operation, name : str
+        What is called and which argument it is, for the message.
+    value : object
+        The argument.
+    """
     if not isinstance(value, Tensor):
         raise DTypeError(f"{operation}: {name} must be a tensor, got {shown(value)}; make one with be.array")
 
@@ -381,6 +436,22 @@ def require_input(layer: Layer, inputs: Any, expected_rows: int, inference: bool
 
     Inference accepts fewer columns than a batch: the outputs are then a part of the layer's buffer. In neon's dialect,
     inputs with the same number of elements but other rows and columns are reshaped.
+
+    Parameters
+    ----------
+    layer : Layer
+        The layer whose ``fprop`` is called.
+    inputs : Tensor
+        ``(expected_rows, columns)``.
+    expected_rows : int
+        Rows that the layer was configured for.
+    inference : bool
+        Accept fewer columns than a batch has.
+
+    Returns
+    -------
+    inputs, outputs : Tensor
+        The inputs, and the part of ``layer.outputs`` with their columns.
 
     Raises
     ------

@@ -28,6 +28,17 @@ class Bias(ParameterLayer):
     ----------
     init : Initializer or array
         Initializer of the bias ``(features, 1)`` or ``(maps, 1)``.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import Bias
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> Bias(init=Constant(1.0))(be.zeros((3, 2))).tolist()
+    [[1.0, 1.0], [1.0, 1.0], [1.0, 1.0]]
     """
 
     repeatable = True

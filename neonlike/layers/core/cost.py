@@ -30,6 +30,8 @@ class GeneralizedCost(NervanaObject):
     ----------
     costfunc : Cost
         Cost function, e.g. ``CrossEntropyMulti()``.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
 
     Attributes
     ----------
@@ -43,6 +45,17 @@ class GeneralizedCost(NervanaObject):
         Weights ``(1, steps*N)`` of the columns of a batch, if not all count; see :meth:`count_samples`.
     activation : Transform or None
         The network's last activation, if it leaves its derivative to the cost, as Softmax does.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import GeneralizedCost, Linear
+    >>> from neonlike.transforms import SumSquared
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> layer, cost = Linear(nout=1, init=Constant(1.0)), GeneralizedCost(SumSquared())
+    >>> cost(layer(be.ones((3, 2))), be.zeros((1, 2))).item()
+    9.0
     """
 
     gradients: ClassVar[tuple[str, ...]] = ("bprop",)
@@ -160,7 +173,17 @@ class GeneralizedCost(NervanaObject):
         return self.slope_by(self.activation, inputs, targets)
 
     def slope_by(self, activation: Any, inputs: Any, targets: Any) -> Any:
-        """Expression of the gradient by the inputs of ``activation``; if None, by ``inputs``."""
+        """Expression of the gradient by the inputs of ``activation``; if None, by ``inputs``.
+
+        Parameters
+        ----------
+        activation : Transform or None
+            The network's last activation.
+        inputs : Tensor
+            Outputs of the network, ``(features, columns)``.
+        targets : Tensor
+            Targets of the same shape.
+        """
         if activation is None:
             return self.costfunc.slope(inputs, targets)
         return self.costfunc.slope_before(activation, inputs, targets)
@@ -210,7 +233,18 @@ class GeneralizedCost(NervanaObject):
         return found
 
     def get_errors(self, inputs: Any, targets: Any) -> Any:
-        """Gradient of the summed cost for the last layer (``deltas``); see :meth:`slope`."""
+        """Gradient of the summed cost for the last layer (``deltas``); see :meth:`slope`.
+
+        Parameters
+        ----------
+        inputs, targets : Tensor
+            Outputs of the network, and targets of the same shape, ``(features, columns)``.
+
+        Returns
+        -------
+        Tensor
+            ``deltas``, in the shape of the outputs.
+        """
         self._check_ready("get_errors")
         return self.replays.backward.run(self.be, (self, inputs, targets), self._differentiate, inputs, targets)
 
@@ -262,8 +296,22 @@ class GeneralizedCostMask(GeneralizedCost):
 
     Parameters
     ----------
+    costfunc : Cost
+        Cost function, e.g. ``CrossEntropyMulti()``.
     weights : float
         Factor of cost and gradient.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.layers import GeneralizedCostMask
+    >>> from neonlike.transforms import SumSquared
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> y, t, mask = be.ones((3, 2)), be.zeros((3, 2)), be.array([[1.0, 0.0]])
+    >>> GeneralizedCostMask(SumSquared()).of_columns(y, (t, mask)).tolist()
+    [[1.5, 0.0]]
     """
 
     def __init__(self, costfunc: Any, weights: float = 1.0, name: str | None = None) -> None:
@@ -283,7 +331,17 @@ class GeneralizedCostMask(GeneralizedCost):
         return self.costfunc.bprop(inputs, target) * mask * self.weights
 
     def slope_by(self, activation: Any, inputs: Any, targets: Any) -> Any:
-        """As :meth:`GeneralizedCost.slope_by`, masked and weighted."""
+        """As :meth:`GeneralizedCost.slope_by`, masked and weighted.
+
+        Parameters
+        ----------
+        activation : Transform or None
+            The network's last activation.
+        inputs : Tensor
+            Outputs of the network, ``(features, columns)``.
+        targets : pair of Tensor
+            Targets of the same shape, and the mask, which broadcasts to it.
+        """
         target, mask = self._pair(targets)
         if activation is None:
             return self.costfunc.slope(inputs * mask, target * mask) * mask * self.weights
@@ -302,6 +360,17 @@ class GeneralizedGANCost(GeneralizedCost):
     ----------
     costfunc : GANCost
         Cost function.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.layers import GeneralizedGANCost
+    >>> from neonlike.transforms import GANCost
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> GeneralizedGANCost(GANCost(func="wasserstein")).costfunc.func
+    'wasserstein'
     """
 
     gradients = ("bprop_data", "bprop_noise", "bprop_generator")

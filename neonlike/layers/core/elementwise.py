@@ -41,12 +41,23 @@ class Activation(Layer):
     ----------
     transform : Transform
         The activation function.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
 
     Attributes
     ----------
     left_to_cost : bool or None
         Whether the errors that ``bprop`` is given contain the derivative of the transform. None: those of a last layer
         do, if the transform leaves its derivative to the cost.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.layers import Activation
+    >>> from neonlike.transforms import Rectlin
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> Activation(Rectlin())(be.array([[-1.0, 2.0]])).tolist()
+    [[0.0, 2.0]]
     """
 
     repeatable = needs_outputs = True
@@ -84,7 +95,25 @@ class Activation(Layer):
         return outputs
 
     def bprop(self, error: Tensor, alpha: float = 1.0, beta: float = 0.0) -> Tensor | None:
-        """deltas = alpha · transform'(outputs) · error + beta · deltas."""
+        """deltas = alpha · transform'(outputs) · error + beta · deltas.
+
+        Parameters
+        ----------
+        error : Tensor
+            Gradient of the cost by the outputs, in their shape.
+        alpha, beta : float
+            deltas = alpha · gradient + beta · deltas.
+
+        Returns
+        -------
+        Tensor or None
+            ``deltas``, the gradient by the inputs; None if no layer before needs it.
+
+        Raises
+        ------
+        ArgumentError
+            If there was no forward pass.
+        """
         if self.deltas is None:
             return None
         if self.outputs is None:
@@ -119,6 +148,17 @@ class DataTransform(Layer):
     ----------
     transform : Transform
         For example ``Normalizer()``.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.layers import DataTransform
+    >>> from neonlike.transforms import Normalizer
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> DataTransform(Normalizer(divisor=255.0))(be.array([[0.0, 255.0]])).tolist()
+    [[0.0, 1.0]]
     """
 
     def __init__(self, transform: Any, name: str | None = None) -> None:
@@ -155,6 +195,13 @@ class Dropout(Layer):
     ----------
     keep : float
         Probability of keeping an element.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
+    Raises
+    ------
+    ArgumentError
+        If ``keep`` is no probability.
 
     Notes
     -----
@@ -162,6 +209,14 @@ class Dropout(Layer):
     ``keep`` and inference changes nothing. The backward pass works in place on the error.
 
     Source: Srivastava et al., "Dropout: a simple way to prevent neural networks from overfitting" (2014).
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.layers import Dropout
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> Dropout(keep=0.5)(be.ones((3, 2)), inference=True).tolist()
+    [[0.5, 0.5], [0.5, 0.5], [0.5, 0.5]]
     """
 
     overwrites_error = True
@@ -223,7 +278,15 @@ class Dropout(Layer):
         return outputs
 
     def bprop(self, error: Tensor, alpha: float = 1.0, beta: float = 0.0) -> Tensor:
-        """error = mask · error · alpha (/ keep in Caffe mode) + beta · error, in place; returns it."""
+        """error = mask · error · alpha (/ keep in Caffe mode) + beta · error, in place; returns it.
+
+        Parameters
+        ----------
+        error : Tensor
+            Gradient of the cost by the outputs, in their shape; **overwritten**.
+        alpha, beta : float
+            Factors of the masked error and of the error before.
+        """
         factor = alpha * self._train_scaling
         masked = self.keep_mask * error if factor == 1 else self.keep_mask * error * factor
         error[:] = masked + beta * error if beta else masked

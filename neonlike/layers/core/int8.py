@@ -85,6 +85,21 @@ class Int8Layer(ParameterLayer):
     ) -> None:
         """outputs = f(product + bias) + beta · outputs in int8, with f as of ``be.int8_product``.
 
+        Parameters
+        ----------
+        inputs, outputs : Tensor
+            Factors ``(rows, columns)``, and the tensor for the result.
+        inference : bool
+            True outside of training: batches may be partial.
+        beta : float
+            Factor of the previous outputs; 0 overwrites them.
+        bias : Tensor, optional
+            A number for each row, or map.
+        relu : bool
+            Whether f rectifies.
+        slope : float
+            Factor of values below 0 where f rectifies.
+
         Raises
         ------
         ArgumentError

@@ -23,6 +23,13 @@ __public_module__ = "neonlike.layers.layer"
 class StoredLayer(Layer):
     """Base of layers with parameters, with their saving and loading.
 
+    Parameters
+    ----------
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+    parallelism : str
+        Kept for compatibility, see :class:`~neonlike.layers.core.base.Layer`.
+
     Attributes
     ----------
     states : list
@@ -172,6 +179,10 @@ class ParameterLayer(StoredLayer):
     ----------
     init : Initializer, Tensor or ndarray
         Initializer of the weight, or its values in exactly its shape.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+    parallelism : str
+        Kept for compatibility, see :class:`~neonlike.layers.core.base.Layer`.
 
     Attributes
     ----------
@@ -183,6 +194,28 @@ class ParameterLayer(StoredLayer):
         Sums of the outputs over the batch, for a following batch normalization.
     acc_params : list of (Tensor, Tensor)
         Pairs (saved gradient, gradient) for accumulation.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers.layer import ParameterLayer
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> class Scale(ParameterLayer):
+    ...     def configure(self, in_obj):
+    ...         super().configure(in_obj)
+    ...         self.out_shape, self.weight_shape = self.in_shape, (self.in_shape[0], 1)
+    ...         return self
+    ...     def fprop(self, inputs, inference=False):
+    ...         self.inputs = inputs
+    ...         self.outputs[:] = self.W * inputs
+    ...         return self.outputs
+    ...     def bprop(self, error):
+    ...         self.dW[:] = self.be.sum(error * self.inputs, axis=1)
+    ...         self.deltas[:] = self.W * error
+    ...         return self.deltas
+    >>> Scale(init=Constant(3.0))(be.ones((2, 2))).tolist()
+    [[3.0, 3.0], [3.0, 3.0]]
     """
 
     def __init__(self, init: Any = None, name: str | None = None, parallelism: str = "Unknown") -> None:

@@ -30,6 +30,11 @@ class CompoundLayer(ListOnVariables, list[Any]):
         Add an activation layer.
     name : str, optional
         Name of the first layer; the others add a suffix to it.
+
+    Raises
+    ------
+    MissingArgument
+        If there are both a bias and batch normalization.
     """
 
     from_description: ClassVar[bool] = True
