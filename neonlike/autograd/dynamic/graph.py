@@ -33,7 +33,16 @@ Runs = Command | Callable[..., Any]
 
 
 def maker(be: Any) -> Callable[[], DynamicGraph]:
-    """``be.dynamic_graph``: called, it makes a graph."""
+    """``be.dynamic_graph``: called, it makes a graph.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> with maker(be)() as g:
+    ...     g.closed
+    False
+    """
     return partial(DynamicGraph, be)
 
 
