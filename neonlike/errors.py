@@ -40,9 +40,9 @@ class NeonlikeError(Exception):
     >>> from neonlike.errors import NeonlikeError
     >>> try:
     ...     be.ones((2, 3)) + be.ones((2, 4))
-    ... except NeonlikeError as error:
-    ...     print(type(error).__name__)
-    ShapeError
+    ... except NeonlikeError:
+    ...     print("shapes do not broadcast")
+    shapes do not broadcast
     """
 
 
@@ -242,6 +242,12 @@ class DeviceMemoryError(OutOfMemory):
 
 class KernelCompileError(NeonlikeError, RuntimeError):
     """A generated kernel did not compile, or could not be loaded.
+
+    Parameters
+    ----------
+    message : str
+    source_path, compiler_output, expression
+        See the attributes.
 
     Attributes
     ----------

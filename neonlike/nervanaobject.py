@@ -169,8 +169,8 @@ class NervanaObject:
     Examples
     --------
     >>> from neonlike.transforms import Tanh
-    >>> Tanh().get_description()
-    {'type': 'neonlike.transforms.activation.Tanh', 'config': {}}
+    >>> Tanh(name="squash").get_description()
+    {'type': 'neonlike.transforms.activation.Tanh', 'config': {'name': 'squash'}}
     """
 
     be: ClassVar[Any] = None

@@ -52,9 +52,12 @@ def grad(
 
     Examples
     --------
-    >>> x = param([[1.0, 2.0]])
-    >>> (slope,) = grad(sum(x * x * x), [x], create_graph=True)
-    >>> (curvature,) = grad(sum(slope), [x])
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> x = autograd.param([[1.0, 2.0]])
+    >>> (slope,) = autograd.grad(autograd.sum(x * x * x), [x], create_graph=True)
+    >>> (curvature,) = autograd.grad(autograd.sum(slope), [x])
     >>> curvature.tolist()
     [[6.0, 12.0]]
     """
@@ -213,7 +216,10 @@ def check_gradient(function: Callable[..., Any], *args: Any, rtol: float = 1e-5,
 
     Examples
     --------
-    >>> check_gradient(lambda x: tanh(x) * x, [[0.5, -1.0, 2.0]]) < 1e-5
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.check_gradient(lambda x: autograd.tanh(x) * x, [[0.5, -1.0, 2.0]]) < 1e-5
     True
     """
     name = getattr(function, "__name__", type(function).__name__)

@@ -48,8 +48,11 @@ class scope:  # noqa: N801
 
     Examples
     --------
-    >>> with scope() as inside:
-    ...     hidden = const([[1.0, 2.0]]) * 2
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> with autograd.scope() as inside:
+    ...     hidden = autograd.const([[1.0, 2.0]]) * 2
     ...     total = inside.keep(hidden + 1)
     >>> total.tolist()
     [[3.0, 5.0]]

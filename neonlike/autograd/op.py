@@ -24,14 +24,15 @@ class Op:
 
     Examples
     --------
-    >>> class Cube(Op):
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> class Cube(autograd.Op):
     ...     def value(self, x):
     ...         return x * x * x
     ...     def increments(self, d, z, x):
     ...         return d * 3 * x * x
-    >>> from neonlike.backends import gen_backend
-    >>> be = gen_backend("cpu")
-    >>> x = param([[2.0]])
+    >>> x = autograd.param([[2.0]])
     >>> Cube()(x).backprop()
     >>> x.partial_derivative.item()
     12.0
@@ -165,11 +166,14 @@ def op(
 
     Examples
     --------
-    >>> @op(increments=lambda d, z, x: d)
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> @autograd.op(increments=lambda d, z, x: d)
     ... def straight_through(x):
     ...     return be.rint(x)
-    >>> x = param([[0.2, 1.7]])
-    >>> sum(straight_through(x) * 3).backprop()
+    >>> x = autograd.param([[0.2, 1.7]])
+    >>> autograd.sum(straight_through(x) * 3).backprop()
     >>> x.partial_derivative.tolist()
     [[3.0, 3.0]]
     """

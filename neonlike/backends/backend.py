@@ -353,7 +353,7 @@ class Backend(Expressions, Products, Images, Sequences, Differentiable, Tensors,
         >>> total, x = be.zeros((1, 1)), be.ones((1, 1))
         >>> step = be.prepare(total, total + x)
         >>> for _ in range(3):
-        ...     step()
+        ...     result = step()
         >>> total.item()
         3.0
         """

@@ -42,14 +42,48 @@ class Ranks:
     cores: int | None = None
 
     def reduce(self, array: npt.NDArray[Any], op: str = "sum") -> None:
-        """Replace ``array`` on every rank by the sum, mean, min, max or product over all ranks."""
+        """Replace ``array`` on every rank by the sum, mean, min, max or product over all ranks.
+
+        Parameters
+        ----------
+        array : array
+            Contiguous; overwritten.
+        op : "sum", "mean", "min", "max" or "prod"
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> array = np.ones(3)
+        >>> ALONE.reduce(array, "mean")
+        >>> array.tolist()
+        [1.0, 1.0, 1.0]
+        """
         check_operation("reduce", op)
 
     def broadcast(self, array: npt.NDArray[Any], root: int = 0) -> None:
-        """Replace ``array`` on every rank by that of rank ``root``."""
+        """Replace ``array`` on every rank by that of rank ``root``.
+
+        Parameters
+        ----------
+        array : array
+            Contiguous; overwritten on the other ranks.
+        root : int
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> ALONE.broadcast(np.ones(3), root=0)
+        """
 
     def gather(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """The arrays of all ranks, which have one shape: ``(size, *shape)``."""
+        """The arrays of all ranks, which have one shape: ``(size, *shape)``.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> ALONE.gather(np.ones(3)).shape
+        (1, 3)
+        """
         return array[np.newaxis].copy()
 
     def exchange_rows(self, array: npt.NDArray[Any], received: npt.NDArray[Any], bounds: list[int]) -> None:
@@ -65,6 +99,11 @@ class Ranks:
             ``(size - 1, own rows, ...)``; written.
         bounds : list of int
             As :func:`row_bounds` gives them.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> ALONE.exchange_rows(np.ones((4, 2)), np.empty((0, 4, 2)), row_bounds(4, 1))
         """
 
     def begin_exchange_rows(
@@ -83,22 +122,44 @@ class Ranks:
         -------
         callable
             Without arguments; it returns when ``received`` is whole.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> wait = ALONE.begin_exchange_rows(np.ones((4, 2)), np.empty((0, 4, 2)), row_bounds(4, 1))
+        >>> wait()
         """
         self.exchange_rows(array, received, bounds)
         return _nothing
 
     def gather_rows(self, array: npt.NDArray[Any], bounds: list[int]) -> None:
-        """Replace the rows of each rank in ``array``, see :meth:`exchange_rows`, by what that rank has there."""
+        """Replace the rows of each rank in ``array``, see :meth:`exchange_rows`, by what that rank has there.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> ALONE.gather_rows(np.ones((4, 2)), row_bounds(4, 1))
+        """
 
     def tell(self, thing: Any, what: str = "") -> list[Any]:
         """Exchange objects that can be pickled; returns those of all ranks, by rank.
 
         ``what`` names them, and is compared: a rank that tells something else than the others is an error.
+
+        Examples
+        --------
+        >>> ALONE.tell({"loss": 0.5}, "the loss")
+        [{'loss': 0.5}]
         """
         return [thing]
 
     def barrier(self) -> None:
-        """Wait until all ranks are here."""
+        """Wait until all ranks are here.
+
+        Examples
+        --------
+        >>> ALONE.barrier()
+        """
 
     def queueing(self, what: str) -> None:
         """Count ``what``, a call of all ranks that their devices are about to carry out (``links.py``)."""

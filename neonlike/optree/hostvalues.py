@@ -83,6 +83,8 @@ class HostValues:
 
         Examples
         --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
         >>> be.sum(be.ones((2, 3))).item()
         6.0
         """
@@ -123,6 +125,8 @@ class HostValues:
 
         Examples
         --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
         >>> be.array([[1, 2], [3, 4]]).tolist()
         [[1.0, 2.0], [3.0, 4.0]]
         """

@@ -175,7 +175,15 @@ class OpTreeNode(Expression):
         self.backend = backend
 
     def transpose(self, out: Any = None) -> Any:
-        """Return ``self.T``, or assign it to ``out`` and return ``out``."""
+        """Return ``self.T``, or assign it to ``out`` and return ``out``.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> (be.array([[1., 2.]]) + 1).transpose().tolist()
+        [[2.0], [3.0]]
+        """
         return self.T if out is None else OpTreeNode.build("assign", out, self.T)
 
     def _evaluated(self) -> Any:
@@ -187,7 +195,15 @@ class OpTreeNode(Expression):
         return self.backend.assign(self.backend.fresh(self.shape, self.dtype), self)
 
     def asnumpyarray(self) -> npt.NDArray[Any]:
-        """Compute and return a host array of this shape and dtype."""
+        """Compute and return a host array of this shape and dtype.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> (be.array([[1., 2.]]) + 1).asnumpyarray().shape
+        (1, 2)
+        """
         host: npt.NDArray[Any] = self._evaluated().get()
         return host
 

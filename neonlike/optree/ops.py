@@ -435,12 +435,26 @@ UNITS = {
 
 
 def x_t(x: Any) -> Any:
-    """Transpose of a 2-D operand in a gradient rule."""
+    """Transpose of a 2-D operand in a gradient rule.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> x_t(be.array([[1., 2.]])).tolist()
+    [[1.0], [2.0]]
+    """
     return x.T
 
 
 def inverse(axes: tuple[int, ...]) -> tuple[int, ...]:
-    """Inverse of the permutation ``axes``."""
+    """Inverse of the permutation ``axes``.
+
+    Examples
+    --------
+    >>> inverse((2, 0, 1))
+    (1, 2, 0)
+    """
     return tuple(axes.index(i) for i in range(len(axes)))
 
 

@@ -60,7 +60,16 @@ def expand(path: str | os.PathLike[str]) -> str:
 
 
 def ensure_dirs_exist(path: str) -> str:
-    """Create the parent folder of ``path`` (``path`` itself if it ends in a slash) and return ``path``."""
+    """Create the parent folder of ``path`` (``path`` itself if it ends in a slash) and return ``path``.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = ensure_dirs_exist(os.path.join(folder, "runs", "first.p"))
+    ...     os.path.isdir(os.path.join(folder, "runs"))
+    True
+    """
     folder = os.path.dirname(path)
     if folder:
         os.makedirs(folder, exist_ok=True)
@@ -113,6 +122,16 @@ def save_model(described: Any, save_path: str | os.PathLike[str] | None) -> None
     ------
     DTypeError
         If it holds anything but numbers, strings, arrays and containers of these, and the format is not a pickle.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import numpy as np
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "model.npz")
+    ...     save_model({"W": np.ones((1, 2))}, path)
+    ...     load_obj(path)["W"].tolist()
+    [[1.0, 1.0]]
     """
     if save_path:
         pickled = os.fspath(save_path).removesuffix(PACKED).endswith(PICKLED)
@@ -179,6 +198,15 @@ def load_obj(load_path: str | bytes | os.PathLike[str] | IO[bytes]) -> Any:
         If the file refers to another class or function.
     UnreadableFile
         If it is from another program, modified, damaged or truncated.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "numbers.p.gz")
+    ...     save_obj([1, 2], path)
+    ...     load_obj(path)
+    [1, 2]
     """
     if isinstance(load_path, str | bytes | os.PathLike):
         path = expand(os.fsdecode(load_path))
@@ -243,7 +271,15 @@ def get_cache_dir(subdir: str | list[str] | None = None) -> str:
 
 
 def get_data_cache_dir(data_dir: str, subdir: str | list[str] | None = None) -> str:
-    """The folder for data sets, created if need be: ``NEON_DATA_CACHE_DIR`` if it is set, else ``data_dir``."""
+    """The folder for data sets, created if need be: ``NEON_DATA_CACHE_DIR`` if it is set, else ``data_dir``.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     os.path.basename(get_data_cache_dir(folder, subdir="digits"))
+    'digits'
+    """
     return _folder(settings.NEON_DATA_CACHE_DIR.text or data_dir, subdir)
 
 
@@ -283,6 +319,18 @@ def serialize(
     -------
     dict
         The model's description with the entries ``callbacks`` and ``datasets`` added.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import Affine
+    >>> from neonlike.models import Model
+    >>> be = gen_backend("cpu", batch_size=4)
+    >>> model = Model([Affine(nout=2, init=Constant(0.5))])
+    >>> model.initialize((3, 4))
+    >>> sorted(serialize(model))[:2]
+    ['backend', 'epoch_index']
     """
     described: dict[str, Any] = model.get_description(get_weights=dump_weights, keep_states=keep_states)
     if callbacks is not None:

@@ -372,7 +372,7 @@ def random_uniform(low: float = 0.0, high: float = 1.0) -> Command:
     >>> from neonlike.autograd.dynamic import commands
     >>> graph = be.dynamic_graph()
     >>> x = graph.exec(commands.random_uniform(2, 3), (), [graph.variable((4, 4))]).get()
-    >>> 2 <= x.min() and x.max() < 3
+    >>> bool(2 <= x.min() and x.max() < 3)
     True
     """
     return _source("random_uniform", lambda be, tensor: be.uniform(low, high, out=tensor), low=low, high=high)

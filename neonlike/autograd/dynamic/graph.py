@@ -33,7 +33,16 @@ Runs = Command | Callable[..., Any]
 
 
 def maker(be: Any) -> Callable[[], DynamicGraph]:
-    """``be.dynamic_graph``: called, it makes a graph."""
+    """``be.dynamic_graph``: called, it makes a graph.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> with maker(be)() as g:
+    ...     g.closed
+    False
+    """
     return partial(DynamicGraph, be)
 
 
@@ -43,6 +52,7 @@ class DynamicGraph:
     Examples
     --------
     >>> from neonlike.backends import gen_backend
+    >>> from neonlike.autograd.dynamic import commands
     >>> be = gen_backend("cpu")
     >>> with be.dynamic_graph() as g:
     ...     x = g.variable(value=[[1.0, 2.0]])

@@ -79,6 +79,15 @@ class Window(NamedTuple):
 class TensorVariable:
     """A variable of a dynamic graph; made by its ``variable``, ``constant``, ``alias``, ``exec`` and ``backward``.
 
+    Parameters
+    ----------
+    graph : DynamicGraph
+    name : str
+    storage : Storage
+        Of the value.
+    window : Window, optional
+        Of an alias: its part of the storage.
+
     Attributes
     ----------
     graph : DynamicGraph

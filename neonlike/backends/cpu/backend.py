@@ -66,7 +66,13 @@ class NervanaCPU(
     HostMemory,
     Backend,
 ):
-    """CPU backend; see :class:`~neonlike.backends.backend.Backend` for the parameters.
+    """Backend in host memory: its tensors are NumPy arrays, computed by compiled C or by NumPy.
+
+    Parameters
+    ----------
+    rng_seed, default_dtype, hist_bins, hist_offset, compat_mode, num_devices, stochastic_round, device_id
+    deterministic, bench, product_precision
+        As of :class:`~neonlike.backends.backend.Backend`.
 
     Examples
     --------

@@ -219,6 +219,8 @@ class CreationFamily(Family):
 
         Examples
         --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
         >>> be.array([1, 2, 3]).shape
         (3, 1)
         """

@@ -89,7 +89,7 @@ class ConvFamily(Family):
             Size of the input.
         T, R, S : int
             Size of the filter.
-        pad_*, str_*, dil_* : int
+        pad_d, pad_h, pad_w, str_d, str_h, str_w, dil_d, dil_h, dil_w : int
             Zero padding on either side, step of the filter, distance of its elements.
         groups : int
             Number of groups, each with separate channels and maps; C gives a depthwise convolution.
