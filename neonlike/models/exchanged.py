@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from neonlike.exchange import Differences, weights
+import numpy as np
+
+from neonlike.exchange import Differences, torch_weights, weights
 from neonlike.models.statistics import complete
 from neonlike.nervanaobject import NervanaObject
 
@@ -61,3 +63,50 @@ class Exchanged(NervanaObject):
             If the file has another format, or is damaged.
         """
         return weights.restore(self, path, strict)
+
+    def load_torch(self, weights: Any, names: Any = None, eps: float | None = 1e-5) -> None:
+        """Load the weights of a PyTorch model of the same architecture.
+
+        Layouts are changed as far as needed. Everything is checked before anything is changed.
+
+        Parameters
+        ----------
+        weights : mapping, module or path
+            A ``state_dict``, of tensors or arrays; a module, which tells ``eps`` and ``momentum`` of its
+            normalizations, too; or a file of the safetensors format.
+        names : list or dict, optional
+            Names of the modules in the order of the layers with weights; or place of the layer -> name. By default
+            modules are taken in their order.
+        eps : float, optional
+            Set as ``eps`` of normalizations, because a state_dict does not contain it; 1e-5 is PyTorch's default. None
+            leaves that of the layers.
+
+        Raises
+        ------
+        ArgumentError, ShapeError
+            If modules, names or shapes differ; the message lists them.
+        NotDefined
+            If PyTorch has no such layer, or one with another formula.
+        """
+        torch_weights.load_torch(self, weights, names, eps)
+
+    def to_torch(self, names: Any = None) -> dict[str, np.ndarray]:
+        """Return the weights as a ``state_dict`` of arrays, for a PyTorch model of the same architecture.
+
+        Parameters
+        ----------
+        names : list, dict, mapping or module, optional
+            As of :meth:`load_torch`; or PyTorch's model or its ``state_dict``, whose names are taken in their order. By
+            default the places of the layers, as in ``0.weight``.
+
+        Returns
+        -------
+        dict
+            Name -> array, in PyTorch's layouts.
+
+        Raises
+        ------
+        NotDefined
+            If PyTorch has no such layer, or one with another formula.
+        """
+        return torch_weights.to_torch(self, names)
