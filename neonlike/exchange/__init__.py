@@ -1,4 +1,7 @@
-"""Weights and models in the formats of other libraries; docs/exchange.md describes them."""
+"""Weights and models in the formats of other libraries: safetensors, PyTorch's ``state_dict``, ONNX.
+
+The methods of models call this package; docs/exchange.md describes the formats.
+"""
 
 from neonlike.exchange.differences import Differences
 

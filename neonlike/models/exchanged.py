@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from neonlike.exchange import Differences, torch_weights, weights
+from neonlike.exchange.onnx import export, importing
 from neonlike.models.statistics import complete
 from neonlike.nervanaobject import NervanaObject
 
@@ -110,3 +111,50 @@ class Exchanged(NervanaObject):
             If PyTorch has no such layer, or one with another formula.
         """
         return torch_weights.to_torch(self, names)
+
+    def to_onnx(self, path: Any, batch_size: int | None = None) -> None:
+        """Save the model as an ONNX file that computes what ``fprop(x, inference=True)`` does.
+
+        Inputs and outputs have the samples first: ``(N, features)``, ``(N, C, H, W)``, and ``(N, steps, features)`` for
+        sequences. Recurrent layers start from a state of 0.
+
+        Parameters
+        ----------
+        path : path
+            An existing file is replaced only after the new one is complete.
+        batch_size : int, optional
+            Number of samples; by default any.
+
+        Raises
+        ------
+        NotDefined
+            If ONNX cannot say what a layer computes; the message names the layer and the reason.
+        MissingExtra
+            If the package onnx is not installed.
+        """
+        export.to_onnx(self, path, batch_size)
+
+    @classmethod
+    def from_onnx(cls, path: Any) -> Any:
+        """Make a model of an ONNX file, initialized and with the file's weights.
+
+        Parameters
+        ----------
+        path : path
+            A file of :meth:`to_onnx`, or of another program with the same operators.
+
+        Returns
+        -------
+        Model
+            Its outputs in inference are those of the graph; its inputs are laid out as everywhere in this library.
+
+        Raises
+        ------
+        NotDefined
+            If an operator or attribute cannot be read; the message names node, operator and attribute.
+        UnreadableFile
+            If the file is not in the ONNX format, or is damaged.
+        MissingExtra
+            If the package onnx is not installed.
+        """
+        return importing.from_onnx(cls, path)

@@ -24,7 +24,8 @@ from tests.exchange.networks import outputs, ready
 safetensors = pytest.importorskip("safetensors")
 from safetensors.numpy import load_file, save_file  # noqa: E402
 
-pytestmark = pytest.mark.samples(4)
+pytestmark = pytest.mark.engines("numpy", batch_size=4)
+SAME = pytest.mark.cpu_only("files are the same on every backend")
 INIT = Gaussian(scale=0.1)
 
 
@@ -55,6 +56,7 @@ def saved(be: Any, rng: Any, tmp_path: Any) -> tuple[Model, Any]:
     return model, tmp_path / "m.safetensors"
 
 
+@SAME
 def test_names_are_places_and_parameters(saved):
     model, path = saved
     names = ["0.W", "0.weight_bias", "2.0.0.W", "2.0.1.beta", "2.0.1.gamma", "2.0.1.gmean", "2.0.1.gvar", "2.0.3.W"]
@@ -78,6 +80,7 @@ def test_there_and_back(saved, rng):
         np.testing.assert_array_equal(outputs(again, x), outputs(model, x))
 
 
+@SAME
 def test_recurrent_layers_and_attention(be, rng, tmp_path):
     def layers() -> list[Any]:
         gates = {"activation": Tanh(), "gate_activation": Logistic(), "reset_cells": True}
@@ -91,9 +94,9 @@ def test_recurrent_layers_and_attention(be, rng, tmp_path):
     np.testing.assert_array_equal(outputs(again, x), outputs(model, x))
 
 
-@pytest.mark.cpu_only("dtypes of files are the same on every backend")
+@SAME
 @pytest.mark.parametrize("name", ["float64", "float16", "bfloat16"])
-def test_dtypes_are_kept(name, rng, tmp_path, no_backend_left):
+def test_dtypes_are_kept(engine, name, rng, tmp_path, no_backend_left):
     gen_backend("cpu", batch_size=4, datatype=name if name == "bfloat16" else np.dtype(name).type)
     model = ready(convnet(), IMAGES, rng)
     model.save_safetensors(tmp_path / "m")
@@ -111,6 +114,7 @@ def test_dtypes_are_kept(name, rng, tmp_path, no_backend_left):
     assert same(single, wanted)
 
 
+@SAME
 def test_quantized_models_stay_quantized(be, rng, tmp_path):
     if not be.multiplies_int8:
         pytest.skip("no int8 here")
@@ -139,6 +143,7 @@ def changed(saved: Any, **arrays: Any) -> Any:
 WRONG = {"4_W": np.zeros((36, 3), np.float32), "5_W": None, "7_W": np.ones((2, 2), np.float32)}
 
 
+@SAME
 def test_all_differences_are_listed_and_nothing_is_changed(saved, rng):
     path = changed(saved, **WRONG)
     model = ready(convnet(), IMAGES, rng)
@@ -151,6 +156,7 @@ def test_all_differences_are_listed_and_nothing_is_changed(saved, rng):
     assert same(model, before)
 
 
+@SAME
 def test_what_fits_is_loaded_on_request(saved, rng):
     path = changed(saved, **WRONG)
     model = ready(convnet(), IMAGES, rng)
@@ -162,6 +168,7 @@ def test_what_fits_is_loaded_on_request(saved, rng):
         np.testing.assert_array_equal(after[name], before[name] if name in ("4.W", "5.W") else wanted[name])
 
 
+@SAME
 def test_a_dtype_that_numpy_lacks_is_named(saved, rng):
     model, path = saved
     header = json.dumps({"0.W": {"dtype": "F8_E4M3", "shape": [2], "data_offsets": [0, 2]}}).encode()
@@ -170,6 +177,7 @@ def test_a_dtype_that_numpy_lacks_is_named(saved, rng):
         model.load_safetensors(path)
 
 
+@SAME
 @pytest.mark.parametrize("damage", ["", "short", "header", "length", "text"])
 def test_damaged_files_are_unreadable(saved, damage):
     model, path = saved
@@ -188,6 +196,7 @@ def test_damaged_files_are_unreadable(saved, damage):
     assert same(model, before)
 
 
+@SAME
 def test_a_failed_save_leaves_the_old_file(saved, monkeypatch):
     model, path = saved
     before = path.read_bytes()
@@ -199,6 +208,7 @@ def test_a_failed_save_leaves_the_old_file(saved, monkeypatch):
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]
 
 
+@SAME
 def test_a_model_without_weights_is_told_what_to_do(be, saved):
     _, path = saved
     with pytest.raises(ArgumentError, match=r"call model\.initialize"):
@@ -208,6 +218,7 @@ def test_a_model_without_weights_is_told_what_to_do(be, saved):
         Model(convnet()).load_safetensors(path)
 
 
+@SAME
 def test_without_the_package_the_extra_is_named(saved, monkeypatch):
     model, path = saved
     monkeypatch.setitem(__import__("sys").modules, "safetensors", None)
@@ -216,6 +227,7 @@ def test_without_the_package_the_extra_is_named(saved, monkeypatch):
             call(path)
 
 
+@SAME
 def test_nested_chains_have_longer_places(be, rng, tmp_path):
     model = ready([Chain([Chain([Affine(2, INIT)]), Affine(3, INIT, bias=Constant(0))])], 4, rng)
     model.save_safetensors(tmp_path / "m")

@@ -29,7 +29,11 @@ from tests.exchange.networks import outputs, ready
 torch = pytest.importorskip("torch")
 nn = torch.nn
 N = 3
-pytestmark = [pytest.mark.peers("torch"), pytest.mark.samples(N)]
+pytestmark = [
+    pytest.mark.peers("torch"),
+    pytest.mark.engines("numpy", batch_size=N),
+    pytest.mark.cpu_only("layouts are the same on every backend"),
+]
 INIT, ZERO = Gaussian(scale=0.1), Constant(0)
 GATES: dict[str, Any] = {"activation": Tanh(), "gate_activation": Logistic(), "reset_cells": True}
 

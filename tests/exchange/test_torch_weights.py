@@ -35,7 +35,7 @@ from tests.exchange import torch_formulas as formulas
 from tests.exchange.networks import outputs, ready
 
 N = 3
-pytestmark = pytest.mark.samples(N)
+pytestmark = [pytest.mark.engines("numpy", batch_size=N), pytest.mark.cpu_only("layouts are the same on every backend")]
 INIT, ZERO = Gaussian(scale=0.1), Constant(0)
 GATES: dict[str, Any] = {"activation": Tanh(), "gate_activation": Logistic(), "reset_cells": True}
 
