@@ -41,6 +41,7 @@ STOREYS: tuple[tuple[str, ...], ...] = (
     ("initializers", "transforms", "optimizers", "util"),
     ("data",),
     ("layers",),
+    ("exchange",),
     ("models", "callbacks"),
     ("benchmark", "experiments", "visualizations"),
     ("compat",),

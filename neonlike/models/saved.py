@@ -8,13 +8,14 @@ from neonlike.distributed.first import by_first
 from neonlike.layers.core.parts import copied
 from neonlike.logger import logger
 from neonlike.models import saving
+from neonlike.models.exchanged import Exchanged
 from neonlike.models.statistics import complete
-from neonlike.nervanaobject import Description, NervanaObject
+from neonlike.nervanaobject import Description
 
 __all__ = ["Saved"]
 
 
-class Saved(NervanaObject):
+class Saved(Exchanged):
     """A mixin with a model's methods for files and dictionaries."""
 
     made_on: Any

@@ -8,6 +8,7 @@ import hashlib
 import io
 import os
 import pickle
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
@@ -33,9 +34,11 @@ __all__ = [
     "is_plain",
     "load_class",
     "load_obj",
+    "read_bytes",
     "save_model",
     "save_obj",
     "serialize",
+    "write_file",
 ]
 
 TEXT = "utf-8-sig"
@@ -108,7 +111,7 @@ def save_obj(obj: Any, save_path: str | os.PathLike[str] | None) -> None:
     {'epochs': 3}
     """
     if save_path:
-        _save(obj, save_path, "save_obj", _pickle)
+        write_file(obj, save_path, "save_obj", _pickle)
 
 
 @checked
@@ -135,11 +138,13 @@ def save_model(described: Any, save_path: str | os.PathLike[str] | None) -> None
     """
     if save_path:
         pickled = os.fspath(save_path).removesuffix(PACKED).endswith(PICKLED)
-        _save(described, save_path, "save_params", _pickle if pickled else archive.write)
+        write_file(described, save_path, "save_params", _pickle if pickled else archive.write)
 
 
-def _save(obj: Any, save_path: str | os.PathLike[str], operation: str, write: Callable[[Any, IO[bytes]], None]) -> None:
-    """Write a file by ``write(obj, file)``, in a folder that is created if missing."""
+def write_file(
+    obj: Any, save_path: str | os.PathLike[str], operation: str, write: Callable[[Any, IO[bytes]], Any]
+) -> None:
+    """Write a file atomically by ``write(obj, file)``; its folder is created, a suffix ``.gz`` selects compression."""
     path = ensure_dirs_exist(expand(save_path))
     if os.path.isdir(path):
         raise IsADirectoryError(f"{operation}: {path} is a folder; give the name of a file in it")
@@ -219,6 +224,25 @@ def load_obj(load_path: str | bytes | os.PathLike[str] | IO[bytes]) -> Any:
             return _read(file, path)
     require_method("load_obj", "load_path", load_path, "read", "an open file (and a path needs none)")
     return _read(load_path, str(getattr(load_path, "name", "the file")))
+
+
+def read_bytes(load_path: str | os.PathLike[str]) -> bytes:
+    """Read a whole file of any format; gzip is decompressed.
+
+    Raises
+    ------
+    UnreadableFile
+        If the compressed content is damaged.
+    """
+    path = expand(load_path)
+    with open(path, "rb") as file:
+        content = file.read()
+    if not content.startswith(GZIP):
+        return content
+    try:
+        return gzip.decompress(content)
+    except (OSError, EOFError, zlib.error) as error:
+        raise unreadable(path, error) from error
 
 
 def _read(file: IO[bytes], where: str) -> Any:
