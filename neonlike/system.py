@@ -1,8 +1,8 @@
 """The services of the operating system that some systems lack, each behind one function with what replaces it.
 
-What else is one system's alone is there, behind one function as well: the folder of caches
-(``kernels.build.cache.default_directory``), owners of files (``distrust`` there), suffixes and flags of compiled libraries
-(``kernels.c.toolchain``), and pages of a loaded library (``kernels.c.pages.load_library``).
+Other things that differ are behind one function each, too, where they are needed: the folder of caches
+(``kernels.build.cache.default_directory``), owners of files (``distrust`` there), names and flags of compiled libraries
+(``kernels.c.toolchain``), pages of a loaded library (``kernels.c.pages.load_library``), links (``util.atomic.refer``).
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
 
 Also: on the oldest versions of what the package depends on, with clang, and without a compiler. Before the tests, every
 file is compiled and every module imported with deprecations and doubtful syntax as errors, as a coming Python will have
-them. A line for each run says what it used, how many tests passed and how long it took; the exit status is 1 if one failed.
-A Python or compiler that is not on this machine is named, and its runs are left out.
+them. A line for each run says what it used, how many tests passed and how long it took; the exit status is 1 if one
+failed. A Python or compiler that is not on this machine is named, and its runs are left out.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def carry_out(run: Run, python: str, jobs: str, more: Sequence[str]) -> tuple[bo
 
 
 def obstacle(run: Run, pythons: Mapping[str, str | None]) -> str:
-    """What a run needs and this machine does not have; empty if it has all."""
+    """Name the thing that a run needs and this machine does not have; empty if it has all."""
     if pythons[run.python] is None:
         return f"there is no Python {run.python} here"
     compiler = dict(run.variables).get("CC", "")
@@ -171,7 +171,8 @@ def obstacle(run: Run, pythons: Mapping[str, str | None]) -> str:
 def main(arguments: list[str] | None = None) -> int:
     """Carry out the runs; return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--only", action="append", choices=[run.name for run in RUNS], help="only this run, and others so named")
+    names = [run.name for run in RUNS]
+    parser.add_argument("--only", action="append", choices=names, help="only this run, and others so named")
     parser.add_argument("--jobs", default="auto", help="processes of tests side by side (default: one for each core)")
     parser.add_argument("--list", action="store_true", help="say what would run, and where")
     parser.add_argument("more", nargs="*", metavar="PYTEST ARGUMENT", help="other tests, or options of pytest")
@@ -182,7 +183,7 @@ def main(arguments: list[str] | None = None) -> int:
     for run in runs:
         missing = obstacle(run, pythons)
         if missing or options.list:
-            lines.append(f"{run.name:12} {missing and f'left out: {missing}' or pythons[run.python]}")
+            lines.append(f"{run.name:12} {f'left out: {missing}' if missing else pythons[run.python]}")
             good &= not (missing and options.only)
             continue
         well, line = carry_out(run, str(pythons[run.python]), options.jobs, options.more)

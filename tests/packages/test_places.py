@@ -86,7 +86,7 @@ def test_a_closed_folder_of_kernels(compiled: None, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("engine", ["numpy", "c"])
 def test_paths_with_spaces_and_umlauts(engine: str, compiled: None, tmp_path: Path) -> None:
-    """Of the home, the temporary files, the kernels and the model."""
+    """Home, temporary files, kernels and model have such paths."""
     place = tmp_path / "Größe 5 – Ünïcode (ä) 'x'"
     (place / "tmp").mkdir(parents=True)
     done = run_script(

@@ -127,7 +127,7 @@ class TestFolders:
         for name in ("NEON_CACHE_DIR", "XDG_CACHE_HOME"):
             monkeypatch.delenv(name, raising=False)
         monkeypatch.setattr(persist.Path, "home", homeless)
-        with pytest.raises(ArgumentError, match="home directory.*NEON_CACHE_DIR"):
+        with pytest.raises(ArgumentError, match=r"home directory.*NEON_CACHE_DIR"):
             persist.get_cache_dir()
 
     def test_ensure_dirs_exist(self, tmp_path):
