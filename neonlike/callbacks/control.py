@@ -16,6 +16,7 @@ from neonlike.errors import ArgumentError, DTypeError
 from neonlike.layers.layer import BatchNorm
 from neonlike.logger import logger
 from neonlike.models.statistics import average_statistics
+from neonlike.util.atomic import refer
 from neonlike.util.persist import expand, is_plain, require_writable
 
 __public_module__ = "neonlike.callbacks.callbacks"
@@ -114,16 +115,8 @@ class SerializeModelCallback(Callback):
 
     @staticmethod
     def _rotate(path: str, file: str, old: list[str]) -> None:
-        """Let ``path`` be a link to the newest ``file``, and remove ``old`` ones."""
-        link = f"{path}.new"
-        try:
-            if os.path.lexists(link):
-                os.remove(link)
-            os.symlink(os.path.basename(file), link)
-            os.replace(link, path)  # atomic: the name always refers to a file
-        finally:
-            if os.path.islink(link):
-                os.remove(link)
+        """Let ``path`` refer to the newest ``file``, and remove ``old`` ones."""
+        refer(path, file)
         for oldest in old:
             if os.path.exists(oldest):
                 os.remove(oldest)

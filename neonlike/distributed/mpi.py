@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from neonlike import system
 from neonlike.distributed.ranks import Ranks, check_operation
 from neonlike.distributed.waiting import Call
 from neonlike.errors import RankError
@@ -48,7 +49,7 @@ class MpiRanks(Ranks):
         self.rank, self.size = everyone.rank, everyone.size
         machine = everyone.Split_type(mpi.COMM_TYPE_SHARED)
         self.local_rank = machine.rank
-        cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
+        cores = system.own_processors()
         self.cores = _share_of_cores(cores, machine.allgather(cores))
         machine.Free()
         self._operations = {"sum": mpi.SUM, "mean": mpi.SUM, "min": mpi.MIN, "max": mpi.MAX, "prod": mpi.PROD}

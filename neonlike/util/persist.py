@@ -17,6 +17,7 @@ import numpy as np
 
 from neonlike import settings
 from neonlike.checks import checked, require_method
+from neonlike.errors import ArgumentError
 from neonlike.nervanaobject import load_class
 from neonlike.util import archive
 from neonlike.util.atomic import replacing
@@ -287,10 +288,20 @@ def get_cache_dir(subdir: str | list[str] | None = None) -> str:
     """The folder for cached files, created if need be.
 
     ``NEON_CACHE_DIR`` if set, else the user's cache folder.
+
+    Raises
+    ------
+    ArgumentError
+        If the user has no home directory, and neither ``NEON_CACHE_DIR`` nor ``XDG_CACHE_HOME`` is set.
     """
     base = settings.NEON_CACHE_DIR.text
     if not base:
-        base = os.path.join(settings.XDG_CACHE_HOME.text or str(Path.home() / ".cache"), "neonlike")
+        try:
+            base = os.path.join(settings.XDG_CACHE_HOME.text or str(Path.home() / ".cache"), "neonlike")
+        except RuntimeError as error:
+            raise ArgumentError(
+                f"get_cache_dir: there is no place for it ({error}); name a folder with NEON_CACHE_DIR"
+            ) from error
     return _folder(base, subdir)
 
 
