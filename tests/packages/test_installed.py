@@ -175,7 +175,8 @@ def make_place(folder: Path, wheel: Path) -> None:
     place = Place(folder)
     venv.create(place.python.parent.parent, symlinks=True)
     install = ("pip", "--python", str(place.python), "install", "--quiet", "--no-deps", "--no-index", str(wheel))
-    done = subprocess.run([sys.executable, "-m", *install], capture_output=True, text=True, timeout=300)
+    apart = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}  # or pip may find it installed
+    done = subprocess.run([sys.executable, "-m", *install], env=apart, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     link_packages(NEEDED, folder / "needed")
     (place.packages / "needed.pth").write_text(f"{folder / 'needed'}\n", encoding="utf-8")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests import ROOT
 from tests.packages.scripts import USE, run_script
 
 pytestmark = pytest.mark.cpu_only("starts processes on the CPU")
@@ -87,3 +90,46 @@ def test_the_numpy_engine_needs_nothing_that_a_system_lacks(system: str, tmp_pat
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1].startswith("engine numpy files model.prm model_")
+
+
+# Compilers for other systems -----------------------------------------------------------------------------------------
+
+TEMPLATES = ROOT / "neonlike" / "kernels" / "templates" / "c"
+COMPILERS = {
+    "musl": "musl-gcc", "arm64": "aarch64-linux-gnu-gcc", "Windows": "x86_64-w64-mingw32-gcc",
+}  # fmt: skip
+"""Compilers of Debian's packages musl-tools, gcc-aarch64-linux-gnu and gcc-mingw-w64-x86-64."""
+
+
+@pytest.fixture(params=COMPILERS)
+def foreign(request: pytest.FixtureRequest) -> str:
+    """A compiler for another system."""
+    name = COMPILERS[request.param]
+    if not shutil.which(name):
+        pytest.skip(f"there is no {name} here")
+    return name
+
+
+def compiled_by(compiler: str, source: Path, made: Path) -> str:
+    """Words of a compiler that makes a library of a source; empty if there is nothing wrong with it."""
+    flags = ("-std=gnu11", "-O1", "-fPIC", "-fopenmp-simd", "-shared", "-pthread")
+    headers = (f"-I{folder}" for folder in (TEMPLATES, *TEMPLATES.iterdir()) if folder.is_dir())
+    command = [compiler, *flags, *headers, str(source), "-o", str(made), "-lm"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    return done.stdout + done.stderr or "x" * done.returncode
+
+
+def test_worker_threads_compile_for_other_systems(foreign: str, tmp_path: Path) -> None:
+    assert compiled_by(foreign, TEMPLATES / "workers.c", tmp_path / "workers.so") == ""
+
+
+def test_kernels_compile_for_other_systems(foreign: str, tmp_path: Path) -> None:
+    done = run_script(
+        USE, tmp_path / "model.prm", NEONLIKE_CACHE_DIR=str(tmp_path / "kernels"), NEONLIKE_KEEP_SOURCE="1",
+        NEONLIKE_OPTIMIZE="1", NEONLIKE_FASTPATH="0", NEONLIKE_CPU_JIT="1",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    sources = list((tmp_path / "kernels").rglob("*.c"))
+    assert len(sources) > 5
+    words = {source.name: compiled_by(foreign, source, tmp_path / "kernel.so") for source in sources}
+    assert {name: text for name, text in words.items() if text} == {}
