@@ -48,6 +48,7 @@ from tests.planted import (
     cuda_rnn,
     data,
     described,
+    exchange,
     far_from_zero,
     int8,
     layers,
@@ -79,6 +80,7 @@ MUTANTS = tuple(
         cuda_base, cuda_rest, cuda_dispatch, cuda_engine, cuda_folds, cuda_rnn, cuda_conv, cuda_images, blueprints,
         repeating, attention, autograd, replays, basics, short_rows, contraction, ranks, pairs,
         far_from_zero, unsigned, nccl, scaling, winograd_pairs, int8,
+        exchange,
     )
     for row in table.MUTANTS
 )
@@ -190,6 +192,9 @@ TESTS = {
         "recorded": "callbacks: progress_bar callbacks callbacks_control models: damaged_models model_mlp",
         "resumed": "models: resume",
         "gan": "models: gan",
+        "weights": "exchange: safetensors",
+        "torch": "exchange: torch_weights",
+        "onnx": "exchange: onnx onnx_graphs",
         "seq2seq": "layers/container: seq2seq models: skipthought",
     }.items()
 }

@@ -94,6 +94,8 @@ class Exchanged(NervanaObject):
     def to_torch(self, names: Any = None) -> dict[str, np.ndarray]:
         """Return the weights as a ``state_dict`` of arrays, for a PyTorch model of the same architecture.
 
+        All ranks have to call this.
+
         Parameters
         ----------
         names : list, dict, mapping or module, optional
@@ -110,13 +112,14 @@ class Exchanged(NervanaObject):
         NotDefined
             If PyTorch has no such layer, or one with another formula.
         """
+        complete(self)
         return torch_weights.to_torch(self, names)
 
     def to_onnx(self, path: Any, batch_size: int | None = None) -> None:
         """Save the model as an ONNX file that computes what ``fprop(x, inference=True)`` does.
 
         Inputs and outputs have the samples first: ``(N, features)``, ``(N, C, H, W)``, and ``(N, steps, features)`` for
-        sequences. Recurrent layers start from a state of 0.
+        sequences. Recurrent layers start from a state of 0. All ranks have to call this; rank 0 writes.
 
         Parameters
         ----------
@@ -132,6 +135,7 @@ class Exchanged(NervanaObject):
         MissingExtra
             If the package onnx is not installed.
         """
+        complete(self)
         export.to_onnx(self, path, batch_size)
 
     @classmethod
