@@ -28,6 +28,7 @@ MUTANTS = tuple(
         ("onnx", "the update gate keeps its sign", ONNX + "write_recurrent.py", "part[:, : layer.nout] *= -1", "part[:, : layer.nout] *= 1"),
         ("onnx", "dropout is the identity", ONNX + "write_dense.py", "if layer.caffe_mode or layer.keep == 1", "if layer.keep"),
         ("onnx", "padding counts in means", ONNX + "read_images.py", "getattr(own, \"count_include_pad\", 0) and any(window.pads)", "getattr(own, \"count_include_pad\", 0) > 1"),
+        ("onnx", "twice a GELU is one", ONNX + "patterns.py", "abs((_factor(found[0]) or 0.0) - 0.5) < 1e-6", "_factor(found[0])"),
         ("onnx", "branches that cross are read twice", ONNX + "reader.py", "            if id(node) in self._read:", "            if node is None:"),
     )
 )  # fmt: skip

@@ -9,6 +9,7 @@ from neonlike.errors import ArgumentError, NeonlikeError, NotDefined
 from neonlike.exchange.onnx import read_dense, read_images, read_recurrent
 from neonlike.exchange.onnx.graph import Flow, Graph
 from neonlike.exchange.onnx.library import onnx_for
+from neonlike.exchange.onnx.patterns import fuse_gelu
 from neonlike.exchange.onnx.reader import Reader, chain
 from neonlike.exchange.places import assign
 from neonlike.nervanaobject import NervanaObject
@@ -43,9 +44,10 @@ def _made(onnx: Any, cls: Any, content: bytes, path: Any) -> Any:
     proto = onnx.load_model_from_string(content)
     onnx.external_data_helper.load_external_data_for_model(proto, os.path.dirname(os.path.abspath(path)))
     onnx.checker.check_model(proto)
-    graph = Graph(onnx, proto.graph, path)
+    graph = Graph(onnx, proto, path)
+    fuse_gelu(graph)
     reader = Reader(graph, READERS, read_dense.JOINS)
-    flow, in_shape, reader.batch = _input(graph)
+    flow, in_shape = _input(graph)
     layers, result = reader.layers(graph.input.name, graph.output.name, flow)
     if result.form not in ("plain", "steps"):
         raise NotDefined(f"from_onnx: {path}: its output is {result.form} {result.shape}; expected samples first")
@@ -55,8 +57,8 @@ def _made(onnx: Any, cls: Any, content: bytes, path: Any) -> Any:
     return model
 
 
-def _input(graph: Graph) -> tuple[Flow, Any, int | None]:
-    """The form of the input, the shape that layers have for it, and the number of samples, if it is fixed."""
+def _input(graph: Graph) -> tuple[Flow, Any]:
+    """The form of the input, and the shape that layers have for it."""
     tensor = graph.input.type.tensor_type
     sizes = [one.dim_value if one.HasField("dim_value") else None for one in tensor.shape.dim]
     if len(sizes) < 2 or any(not size for size in sizes[1:]):
@@ -66,7 +68,6 @@ def _input(graph: Graph) -> tuple[Flow, Any, int | None]:
             "fixed sizes behind"
         )
     shape = tuple(int(size) for size in sizes[1:] if size)
-    batch = sizes[0] or None
     if len(shape) == 2:  # (N, steps, features)
-        return Flow(shape[::-1], "steps"), shape[::-1], batch
-    return Flow(shape), shape, batch
+        return Flow(shape[::-1], "steps"), shape[::-1]
+    return Flow(shape), shape
