@@ -28,7 +28,7 @@ MAX_FILE_LINES = 600
 MAX_FUNCTION_LINES = 40
 """Without the docstring."""
 
-GROUND_FLOOR = ("attached", "checks", "console", "errors", "logger", "settings", "version")
+GROUND_FLOOR = ("attached", "checks", "console", "errors", "logger", "markup", "settings", "version")
 """Usable by everything, and using nothing of the package but each other."""
 
 STOREYS: tuple[tuple[str, ...], ...] = (
