@@ -41,8 +41,8 @@ STOREYS: tuple[tuple[str, ...], ...] = (
     ("initializers", "transforms", "optimizers", "util"),
     ("data",),
     ("layers",),
-    ("models", "callbacks"),
-    ("benchmark", "experiments", "visualizations"),
+    ("models", "callbacks", "report", "visualizations"),
+    ("benchmark", "experiments"),
     ("compat",),
 )
 """From the bottom up; a module may import from its own storey and from those below it. A package is in one storey."""
