@@ -97,7 +97,18 @@ def summed(
 ) -> tuple[Any, int]:
     """Sum ``measured`` over the batches of a data set and all ranks; return the sum and the number of samples.
 
-    ``seen`` is called with each batch of this rank, see :func:`predictions`.
+    Parameters
+    ----------
+    who : str
+        The caller, for the message.
+    model : Model
+        The model.
+    dataset : iterator
+        Data to evaluate.
+    measured : callable
+        ``measured(y, t, valid, steps)`` gives the sum over the first ``valid`` samples of a batch.
+    seen : callable, optional
+        Called with each batch of this rank, see :func:`predictions`.
 
     Raises
     ------
@@ -120,6 +131,15 @@ def average(model: Any, dataset: Any, metric: Any) -> np.ndarray:
     """Value of a metric over all samples: float32, one number per metric name.
 
     It is the mean over samples, or computed from summed counts if the metric accumulates counts.
+
+    Parameters
+    ----------
+    model : Model
+        The model.
+    dataset : iterator
+        Data to evaluate.
+    metric : Metric
+        The metric.
     """
     require(metric, ("metric_names",), "metric", "Misclassification()")
     require(dataset, ("reset", "ndata", "__iter__"), "dataset", DATASET_EXAMPLE)
@@ -151,7 +171,13 @@ def outputs(model: Any, dataset: Any) -> np.ndarray:
 
 
 def outputs_beam(model: Any, dataset: Any, num_beams: int, steps: int | None) -> np.ndarray:
-    """See :meth:`Model.get_outputs_beam`."""
+    """See :meth:`Model.get_outputs_beam`.
+
+    Parameters
+    ----------
+    model, dataset, num_beams, steps
+        The model, and the arguments of its method.
+    """
     search = BeamSearch(model.layers)
     if not num_beams:
         found = outputs(model, dataset)

@@ -23,6 +23,9 @@ def explain(plan: Plan, graph: Graph, engine: Engine, reached: Callable[[Stage],
 
     Parameters
     ----------
+    plan : Plan
+    graph : Graph
+    engine : Engine
     reached : callable
         Share of the machine's rates that a stage has reached where it was timed, as text; empty if it was not.
     """
