@@ -48,6 +48,7 @@ from tests.planted import (
     cuda_rnn,
     data,
     described,
+    exchange,
     far_from_zero,
     int8,
     layers,
@@ -80,7 +81,7 @@ MUTANTS = tuple(
         roi, lrn, batchnorm, pool, rnn, recurrent, rest, lazy, layers, conv, containers, training, data, described,
         cuda_base, cuda_rest, cuda_dispatch, cuda_engine, cuda_folds, cuda_rnn, cuda_conv, cuda_images, blueprints,
         repeating, attention, autograd, replays, basics, short_rows, contraction, ranks, pages, pairs,
-        far_from_zero, unsigned, nccl, scaling, winograd_pairs, int8, systems,
+        far_from_zero, unsigned, nccl, scaling, winograd_pairs, int8, systems, exchange,
     )
     for row in table.MUTANTS
 )
@@ -194,6 +195,9 @@ TESTS = {
         "resumed": "models: resume",
         "gan": "models: gan",
         "systems": ".: system util: atomic persist",
+        "weights": "exchange: safetensors",
+        "torch": "exchange: torch_weights",
+        "onnx": "exchange: onnx onnx_graphs",
         "seq2seq": "layers/container: seq2seq models: skipthought",
     }.items()
 }

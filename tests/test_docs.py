@@ -168,7 +168,7 @@ def test_the_tour_names_what_exists() -> None:
 
 PAGES_OF_PYTHON = [
     "gradients", "autograd", "dynamic_graph", "primitives", "expressions", "training", "data", "blueprints",
-    "start", "from_neon", "from_pytorch", "from_keras", "from_numpy", "faq", "exchange",
+    "start", "from_neon", "from_pytorch", "from_keras", "from_numpy", "faq", "exchange", "report",
 ]  # fmt: skip
 
 

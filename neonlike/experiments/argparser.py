@@ -172,7 +172,7 @@ class NeonArgparser(configargparse.ArgumentParser):  # type: ignore[misc]
         add("--caffe", action="store_true", help="sizes and scalings as in Caffe")
         add(
             "--bench", dest="bench_report", nargs="?", const=True, default=None, metavar="FILE",
-            help="time every kernel and show the table at the end, or write it to a .txt, .json or .csv file",
+            help="time every kernel and show the table at the end, or write it to a .txt, .json, .csv or .html file",
         )  # fmt: skip
         # None, not False: scripts pass it to gen_backend, which warns about any value.
         add("--deterministic", action="store_true", default=None, help="deprecated")

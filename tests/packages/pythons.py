@@ -112,7 +112,7 @@ def prepare(run: Run, python: str) -> Path:
     if not made.exists():
         subprocess.run([python, "-m", "venv", str(folder)], check=True)
     fixed = oldest_versions(project.read_text(encoding="utf-8")) if run.oldest else []
-    install = [str(made), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    install = [str(made), "-m", "pip", "install", "--quiet", "--no-compile", "--disable-pip-version-check"]
     subprocess.run([*install, "--editable", ".[test]", *fixed], cwd=ROOT, check=True)
     ready.touch()
     return made
