@@ -20,7 +20,7 @@ WORD_BYTES = 1000
 
 
 def clean_string(base: str) -> str:
-    """Lower-case a text, separate words and punctuation by blanks, and drop signs except ``( ) , ! ? ' ``.
+    """Lower-case a text, separate words and punctuation by blanks, and drop signs except ``(),!?'`` and backquotes.
 
     Examples
     --------
