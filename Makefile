@@ -5,6 +5,7 @@
 #   make test-all    the same with all cases of each test on C and on the GPU: several times as long
 #   make test-gpu    every test of a backend, all cases, with the GPU backend in place of the CPU's
 #   make test-peers  the tests that compare with PyTorch and JAX, in an environment of its own with these (.venv-peers)
+#   make test-pythons    the fast tests on each Python of this machine, and on the oldest NumPy  (PYTHONS_ARGS="--only 3.12")
 #   make gpu-setup   what the GPU tests need without a GPU: PyCUDA and an emulated driver (make test runs this first)
 #   make gpu-first   the first minutes on a GPU: everything tried, nothing stops the rest, facts in gpu-check/ or $OUT
 #   make gpu-again   what failed in it, once more          (FAILED=NAME,NAME or FAILED=the folder of its facts)
@@ -28,6 +29,7 @@ VENV ?= .venv
 PEERS_VENV ?= .venv-peers
 DEMO_ARGS ?=
 PYTEST_ARGS ?=
+PYTHONS_ARGS ?=
 BENCH_ARGS ?= --quick
 FUZZ_ARGS ?=
 MUTANT_ARGS ?=
@@ -58,7 +60,7 @@ PYTEST = $(PY) -m pytest $(SIDE_BY_SIDE)
 INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check --editable
 
 .NOTPARALLEL:
-.PHONY: help demo test test-all test-gpu test-peers compare-with-peers gpu-setup gpu-first gpu-again gpu-results gpu-check gpu-wheels check bench fuzz fuzz-sanitize mutants vectors docs docs-pages clean
+.PHONY: help demo test test-all test-gpu test-peers test-pythons compare-with-peers gpu-setup gpu-first gpu-again gpu-results gpu-check gpu-wheels check bench fuzz fuzz-sanitize mutants vectors docs docs-pages clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -85,6 +87,10 @@ test-peers:
 
 compare-with-peers: $(VENV)/.ready-peers
 	NEONLIKE_REQUIRE_PEERS=1 $(PYTEST) -m peers $(PYTEST_ARGS)
+
+# Environments in .venv-pythons, of what each run needs; a program, since it goes on after a failure.
+test-pythons:
+	$(PYTHON) tests/packages/pythons.py $(PYTHONS_ARGS)
 
 # Quick once all is there. Where it cannot be done the GPU tests say why they are skipped, or fail with
 # NEONLIKE_REQUIRE_GPU_TESTS=1.
@@ -143,10 +149,9 @@ docs-pages: $(VENV)/.ready-test
 	@mv docs/ops.md.new docs/ops.md
 	$(PY) -c 'from neonlike import settings; print(settings.page(), end="")' > docs/environment.md
 	$(PY) benchmarks/front_page.py --write
-	PYTHONPATH=docs $(PY) -m sitebuilder.described --shrink
 
 clean:
-	rm -rf $(VENV) $(PEERS_VENV) build dist docs/_build neonlike.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PEERS_VENV) .venv-pythons build dist docs/_build neonlike.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # One marker a set of extras, older than pyproject.toml when the dependencies may have changed. The editable

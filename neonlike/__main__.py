@@ -115,7 +115,17 @@ def warm(options: argparse.Namespace) -> int:
 
 
 def run_script(script: str, arguments: Sequence[str], is_module: bool) -> None:
-    """Run a script as ``python script arguments`` or ``python -m script arguments`` does."""
+    """Run a script as ``python script arguments`` or ``python -m script arguments`` does.
+
+    Parameters
+    ----------
+    script : str
+        Path of a file, or name of a module.
+    arguments : sequence of str
+        Become ``sys.argv[1:]``.
+    is_module : bool
+        Whether ``script`` names a module.
+    """
     sys.argv = [script, *arguments]
     if is_module:
         runpy.run_module(script, run_name="__main__", alter_sys=True)

@@ -65,6 +65,7 @@ from tests.planted import (
     roi,
     scaling,
     short_rows,
+    systems,
     training,
     unsigned,
     winograd_pairs,
@@ -78,7 +79,7 @@ MUTANTS = tuple(
         roi, lrn, batchnorm, pool, rnn, recurrent, rest, lazy, layers, conv, containers, training, data, described,
         cuda_base, cuda_rest, cuda_dispatch, cuda_engine, cuda_folds, cuda_rnn, cuda_conv, cuda_images, blueprints,
         repeating, attention, autograd, replays, basics, short_rows, contraction, ranks, pairs,
-        far_from_zero, unsigned, nccl, scaling, winograd_pairs, int8,
+        far_from_zero, unsigned, nccl, scaling, winograd_pairs, int8, systems,
     )
     for row in table.MUTANTS
 )
@@ -190,6 +191,7 @@ TESTS = {
         "recorded": "callbacks: progress_bar callbacks callbacks_control models: damaged_models model_mlp",
         "resumed": "models: resume",
         "gan": "models: gan",
+        "systems": ".: system util: atomic persist",
         "seq2seq": "layers/container: seq2seq models: skipthought",
     }.items()
 }

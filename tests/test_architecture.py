@@ -28,7 +28,7 @@ MAX_FILE_LINES = 600
 MAX_FUNCTION_LINES = 40
 """Without the docstring."""
 
-GROUND_FLOOR = ("attached", "checks", "console", "errors", "logger", "settings", "version")
+GROUND_FLOOR = ("attached", "checks", "console", "errors", "logger", "settings", "system", "version")
 """Usable by everything, and using nothing of the package but each other."""
 
 STOREYS: tuple[tuple[str, ...], ...] = (
@@ -41,6 +41,7 @@ STOREYS: tuple[tuple[str, ...], ...] = (
     ("initializers", "transforms", "optimizers", "util"),
     ("data",),
     ("layers",),
+    ("exchange",),
     ("models", "callbacks"),
     ("benchmark", "experiments", "visualizations"),
     ("compat",),
@@ -80,6 +81,7 @@ TESTS_APART = {
     "cudaemu": "the emulated GPU",
     "fuzz": "random programs",
     "gpu_check": "the program that tries a GPU",
+    "packages": "what is installed, and where it runs",
     "planted": "faults for mutants.py",
 }
 """Folders of tests that neither the package nor the repository has, and what they are about."""

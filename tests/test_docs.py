@@ -170,6 +170,7 @@ def test_the_tour_names_what_exists() -> None:
 
 PAGES_OF_PYTHON = [
     "gradients", "autograd", "dynamic_graph", "primitives", "expressions", "training", "data", "blueprints",
+    "exchange",
 ]  # fmt: skip
 
 

@@ -18,7 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--no-runs", action="store_true", help="leave out the output of the examples")
     given = parser.parse_args(arguments)
     sources, built = given.output / "source", given.output / "html"
-    if faults := described.new_faults():
+    if faults := described.faults():
         return complain(faults)
     staging.stage(sources, with_runs=not given.no_runs)
     status = build(sources, built, given.output / "doctrees")

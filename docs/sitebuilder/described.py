@@ -1,9 +1,6 @@
 """Check of the public names' docstrings: each has one, which describes the parameters where there are three or more.
 
-``docs/undescribed.txt`` lists the names that are not there yet. The list only becomes shorter: ``--shrink`` removes the
-entries that are no longer needed, nothing adds one.
-
-    PYTHONPATH=docs python -m sitebuilder.described [--shrink]
+    PYTHONPATH=docs python -m sitebuilder.described
 """
 
 from __future__ import annotations
@@ -12,12 +9,12 @@ import importlib
 import inspect
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from enum import Enum
 
-from sitebuilder import DOCS, ROOT
-from sitebuilder.inventory import INTERNAL, PACKAGE, PAGES, Public, contents, everything, listed, names_of
+from sitebuilder import ROOT
+from sitebuilder.inventory import INTERNAL, PACKAGE, PAGES, Public, everything, listed, names_of
 
-ALLOWED = DOCS / "undescribed.txt"
 MOST_UNDESCRIBED = 2
 """A function of so many parameters may do without a section on them."""
 NO_DOCSTRING, NO_PARAMETERS = "no docstring", "parameters not described"
@@ -47,6 +44,8 @@ def parameters(public: Public) -> list[str]:
     value = public.value
     if public.kind == "exception":
         value = vars(value).get("__init__")
+    elif public.kind == "class" and issubclass(value, Enum):
+        return []
     try:
         given = list(inspect.signature(value).parameters.values())
     except (TypeError, ValueError):
@@ -80,16 +79,6 @@ def fault(public: Public) -> str:
     return NO_PARAMETERS if len(names) > MOST_UNDESCRIBED and set(names) - described(text) else ""
 
 
-def faults(names: Iterable[Public]) -> list[str]:
-    """All faults, as ``name: fault``, sorted."""
-    return sorted(f"{public.path}: {found}" for public in names if (found := fault(public)))
-
-
-def allowed() -> set[str]:
-    """Entries of the list of names that are not described yet."""
-    return set(ALLOWED.read_text(encoding="utf-8").splitlines()) if ALLOWED.exists() else set()
-
-
 def missing_from_reference() -> Iterator[str]:
     """Public names that no page of the reference has, and modules with ``__all__`` that no page knows."""
     on_pages = {group.module for page in PAGES for group in page.groups}
@@ -106,24 +95,17 @@ def missing_from_reference() -> Iterator[str]:
                 yield f"{module}: its names are on no page of the reference, see PAGES in docs/sitebuilder/inventory.py"
 
 
-def new_faults() -> list[str]:
-    """Faults that are not on the list."""
-    assert contents()
-    return [*missing_from_reference(), *(one for one in faults(everything()) if one not in allowed())]
-
-
-def unneeded() -> list[str]:
-    """Entries of the list whose names are described by now."""
-    return sorted(allowed() - set(faults(everything())))
+def faults() -> list[str]:
+    """All faults, as ``name: fault``."""
+    return [
+        *missing_from_reference(),
+        *sorted(f"{public.path}: {found}" for public in everything() if (found := fault(public))),
+    ]
 
 
 def main() -> int:
-    """Print the faults, or with ``--shrink`` shorten the list."""
-    if "--shrink" in sys.argv:
-        kept = sorted(allowed() - set(unneeded()))
-        ALLOWED.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
-        return 0
-    found = new_faults()
+    """Print the faults."""
+    found = faults()
     print(*found, sep="\n")
     return 1 if found else 0
 

@@ -77,6 +77,7 @@ PAGES = (
     Page("initializers", "Initializers", (Group("neonlike.initializers"),)),
     Page("optimizers", "Optimizers and schedules", (Group("neonlike.optimizers"),)),
     Page("models", "Models", (Group("neonlike.models"), Group("neonlike.benchmark"))),
+    Page("exchange", "Exchange with other libraries", (Group("neonlike.exchange"),)),
     Page("callbacks", "Callbacks", (Group("neonlike.callbacks.callbacks"),)),
     Page("data", "Data", (
         Group("neonlike.data"), Group("neonlike.data.dataiterator"), Group("neonlike.data.dataloaderadapter"),

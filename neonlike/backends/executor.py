@@ -87,6 +87,13 @@ class Executor:
         """Compute ``pairs`` (target, expression or number), for which ``replay`` returned ``answer``.
 
         ``fresh``: the targets are discarded should this fail.
+
+        Parameters
+        ----------
+        pairs : sequence of (Tensor, expression or number)
+        answer : Replayed
+            What replay said of them.
+        fresh : bool
         """
         graph = linearize(pairs, fresh)
         plan = self.plan(graph)

@@ -71,7 +71,7 @@ class Callbacks(NervanaObject):
     ----------
     model : Model
         The model; only a weak reference is kept.
-    train_set
+    train_set : object
         Not used; kept for compatibility.
     output_file : str, optional
         HDF5 file for the records, overwritten; without it they stay in memory, as on all ranks but the first.
@@ -104,6 +104,26 @@ class Callbacks(NervanaObject):
         The callbacks in calling order.
     callback_data : h5py.File or MemoryStore
         The records; a file is closed when training ends.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.callbacks import Callbacks
+    >>> from neonlike.data import ArrayIterator
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import GeneralizedCost, Linear
+    >>> from neonlike.models import Model
+    >>> from neonlike.optimizers import GradientDescentMomentum
+    >>> from neonlike.transforms import SumSquared
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> model = Model([Linear(1, Constant(0.0))])
+    >>> data = ArrayIterator(np.ones((4, 3)), np.ones((4, 1)), make_onehot=False)
+    >>> callbacks = Callbacks(model, progress_bar=False)
+    >>> cost, descent = GeneralizedCost(SumSquared()), GradientDescentMomentum(0.25, momentum_coef=0.0)
+    >>> model.fit(data, cost, descent, num_epochs=2, callbacks=callbacks)
+    >>> callbacks.callback_data["cost/train"][...].shape  # two minibatches in each of two epochs
+    (4,)
     """
 
     from_description = False
@@ -162,35 +182,92 @@ class Callbacks(NervanaObject):
     # -- adding --------------------------------------------------------------------------------------------
 
     def add_callback(self, callback: Callback, insert_pos: int | None = None) -> None:
-        """Add a callback at the end, or at a position."""
+        """Add a callback at the end, or at a position.
+
+        Parameters
+        ----------
+        callback : Callback
+            The callback.
+        insert_pos : int, optional
+            Its place among the callbacks; by default the end.
+
+        Raises
+        ------
+        DTypeError
+            If it is no callback.
+        """
         if not isinstance(callback, Callback):
             raise DTypeError(f"add_callback: got {brief(callback)}; expected an object derived from Callback")
         self.callbacks.insert(len(self.callbacks) if insert_pos is None else insert_pos, callback)
 
     def add_save_best_state_callback(self, path: str) -> None:
-        """Add a callback that saves the model to ``path`` whenever the loss is the lowest so far."""
+        """Add a callback that saves the model to ``path`` whenever the loss is the lowest so far.
+
+        Parameters
+        ----------
+        path : path
+            File to write.
+        """
         self.add_callback(SaveBestStateCallback(path))
 
     def add_early_stop_callback(self, stop_func: Callable[[Any, float], tuple[Any, bool]]) -> None:
-        """Add a callback that stops the training when ``stop_func(state, loss) -> (state, finished)`` is finished."""
+        """Add a callback that stops the training when ``stop_func(state, loss) -> (state, finished)`` is finished.
+
+        Parameters
+        ----------
+        stop_func : callable
+            Called with the last state, None at first, and the loss; returns the new state and whether to stop.
+        """
         self.add_callback(EarlyStopCallback(stop_func))
 
     def add_hist_callback(self, plot_per_mini: bool = False, filter_key: Iterable[str] = ("W",)) -> None:
-        """Add a callback that records histograms of layer attributes."""
+        """Add a callback that records histograms of layer attributes.
+
+        Parameters
+        ----------
+        plot_per_mini : bool
+            Record once per minibatch instead of per epoch.
+        filter_key : list of str
+            Attributes of the layers to record.
+        """
         self.callbacks.append(HistCallback(plot_per_mini=plot_per_mini, filter_key=filter_key))
 
     def add_deconv_callback(self, train_set: Any, valid_set: Any, max_fm: int = 16, dataset_pct: float = 25) -> None:
-        """Add a callback that shows, after training, the image regions that activate feature maps."""
+        """Add a callback that shows, after training, the image regions that activate feature maps.
+
+        Parameters
+        ----------
+        train_set : iterator
+            Accepted for compatibility.
+        valid_set : iterator
+            Images to search for the strongest responses.
+        max_fm : int
+            Number of feature maps per layer, counted from the first.
+        dataset_pct : float
+            Percentage of the data to search.
+        """
         self.callbacks.append(DeconvCallback(train_set, valid_set, max_fm, dataset_pct))
 
     def add_watch_ticker_callback(self, valid: Any) -> None:
-        """Add a callback that prints a minibatch of a Ticker after each epoch."""
+        """Add a callback that prints a minibatch of a Ticker after each epoch.
+
+        Parameters
+        ----------
+        valid : Ticker
+            Source of the minibatch.
+        """
         self.callbacks.append(WatchTickerCallback(self.model, valid))
 
     # -- hooks ---------------------------------------------------------------------------------------------
 
     def on_train_begin(self, epochs: int) -> None:
-        """Prepare the store for ``epochs`` epochs in total, load ``model_file``, and call the callbacks."""
+        """Prepare the store for ``epochs`` epochs in total, load ``model_file``, and call the callbacks.
+
+        Parameters
+        ----------
+        epochs : int
+            Epochs of the training in total, those of earlier calls of ``fit`` included.
+        """
         model, data = self.model, self._open()
         if model is None:
             raise ArgumentError("Callbacks: their model is gone; make them with the model that is trained, and keep it")
@@ -257,7 +334,13 @@ class Callbacks(NervanaObject):
         by_first(self.callback_data.close)
 
     def on_epoch_begin(self, epoch: int) -> None:
-        """Call the callbacks that are due."""
+        """Call the callbacks that are due.
+
+        Parameters
+        ----------
+        epoch : int
+            Number of the epoch, from 0.
+        """
         model, data = self.model, self.callback_data
         # Minibatches before an interrupt; if it came after the last one, on_minibatch_end is not called again.
         self._minibatches_in_epoch = getattr(getattr(model, "progress", None), "minibatches", 0)
@@ -269,7 +352,13 @@ class Callbacks(NervanaObject):
                 callback.on_epoch_begin(data, model, epoch)
 
     def on_epoch_end(self, epoch: int) -> None:
-        """Count the minibatches and call the callbacks that are due."""
+        """Count the minibatches and call the callbacks that are due.
+
+        Parameters
+        ----------
+        epoch : int
+            Number of the epoch, from 0.
+        """
         model, data = self.model, self.callback_data
         markers = data[MARKERS]
         done = int(markers.attrs["minibatches_complete"]) + self._minibatches_in_epoch
@@ -282,14 +371,30 @@ class Callbacks(NervanaObject):
         by_first(data.flush)  # keeps the file readable if this process is killed
 
     def on_minibatch_begin(self, epoch: int, minibatch: int) -> None:
-        """Call the callbacks that are due."""
+        """Call the callbacks that are due.
+
+        Parameters
+        ----------
+        epoch : int
+            Number of the epoch, from 0.
+        minibatch : int
+            Number of the minibatch in its epoch, from 0.
+        """
         model, data = self.model, self.callback_data
         for callback in self._at_begin:
             if callback.should_fire(data, model, minibatch, callback.minibatch_freq):
                 callback.on_minibatch_begin(data, model, epoch, minibatch)
 
     def on_minibatch_end(self, epoch: int, minibatch: int) -> None:
-        """Call the callbacks that are due."""
+        """Call the callbacks that are due.
+
+        Parameters
+        ----------
+        epoch : int
+            Number of the epoch, from 0.
+        minibatch : int
+            Number of the minibatch in its epoch, from 0.
+        """
         model, data = self.model, self.callback_data
         self._minibatches_in_epoch = minibatch + 1
         for callback in self._at_end:

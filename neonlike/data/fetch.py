@@ -14,6 +14,7 @@ import urllib.request
 from collections.abc import Iterator
 from typing import IO, Any
 
+from neonlike import system
 from neonlike.errors import ArgumentError, NeonlikeError
 from neonlike.logger import logger
 
@@ -209,14 +210,12 @@ def _forget(*paths: str) -> None:
 @contextlib.contextmanager
 def _locked(part: str) -> Iterator[None]:
     """Lock a download against other processes, if the file system supports locks."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
+    if not system.has_locks():
         yield
         return
     with open(part + ".lock", "a") as lock:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            system.lock(lock, wait=False)
         except BlockingIOError as error:
             raise DownloadFailed(f"fetch: another process is downloading {part}; wait for it to end") from error
         except OSError as error:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from neonlike import system
 from neonlike.distributed.ranks import Ranks, check_operation
 from neonlike.distributed.waiting import Call
 from neonlike.errors import RankError
@@ -48,7 +49,7 @@ class MpiRanks(Ranks):
         self.rank, self.size = everyone.rank, everyone.size
         machine = everyone.Split_type(mpi.COMM_TYPE_SHARED)
         self.local_rank = machine.rank
-        cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
+        cores = system.own_processors()
         self.cores = _share_of_cores(cores, machine.allgather(cores))
         machine.Free()
         self._operations = {"sum": mpi.SUM, "mean": mpi.SUM, "min": mpi.MIN, "max": mpi.MAX, "prod": mpi.PROD}
@@ -81,7 +82,13 @@ class MpiRanks(Ranks):
         return found
 
     def exchange_rows(self, array: npt.NDArray[Any], received: npt.NDArray[Any], bounds: list[int]) -> None:
-        """Send each other rank its rows of ``array``; write this rank's rows of the others to ``received``, by rank."""
+        """Send each other rank its rows of ``array``; write this rank's rows of the others to ``received``, by rank.
+
+        Parameters
+        ----------
+        array, received, bounds
+            As of ``Ranks.exchange_rows``.
+        """
         messages = self._rows_of_ranks(array, received, bounds)
         with self._call("exchange_rows", array) as comm:
             comm.Alltoallv(*messages)
@@ -92,6 +99,11 @@ class MpiRanks(Ranks):
         """Begin :meth:`exchange_rows`, and return a function that waits for its end; both arrays are in use until then.
 
         All ranks begin these in the same order; other calls may be made before one is waited for.
+
+        Parameters
+        ----------
+        array, received, bounds
+            As of ``Ranks.exchange_rows``.
         """
         messages = self._rows_of_ranks(array, received, bounds)
         with self._call("exchange_rows", array) as comm:

@@ -55,11 +55,17 @@ def extract_valid_args(args: Namespace, func: Callable[..., Any], startidx: int 
 
     Parameters
     ----------
+    args : Namespace
+        Parsed options.
+    func : callable
+        Function whose parameters are looked for.
     startidx : int
         Number of parameters to skip, e.g. 1 for the ``self`` of a method.
 
     Examples
     --------
+    >>> from argparse import Namespace
+    >>> from neonlike.experiments.argparser import extract_valid_args
     >>> extract_valid_args(Namespace(x=1, z=2), lambda x, y=0: None)
     {'x': 1}
     """
@@ -83,6 +89,14 @@ class NeonArgparser(configargparse.ArgumentParser):  # type: ignore[misc]
         Other defaults for the shared options, e.g. ``{"epochs": 20}``.
     default_config_files : list of str, optional
         Files with options; by default ``~/nervana/neon.cfg``.
+
+    Examples
+    --------
+    >>> from neonlike.experiments.argparser import NeonArgparser
+    >>> parser = NeonArgparser("trains a network", default_overrides={"epochs": 20})
+    >>> options = parser.parse_args(["--backend", "cpu", "--batch_size", "64"], gen_be=False)
+    >>> options.epochs, options.batch_size, options.backend
+    (20, 64, 'cpu')
     """
 
     def __init__(self, *args: Any, default_overrides: dict[str, Any] | None = None, **kwargs: Any) -> None:
@@ -196,6 +210,8 @@ class NeonArgparser(configargparse.ArgumentParser):  # type: ignore[misc]
         ----------
         args : list of str, optional
             Arguments; by default those of the process.
+        namespace : Namespace, optional
+            Object that gets the options as attributes.
         gen_be : bool
             Create the backend (without rounding, which belongs to the optimizer).
 

@@ -84,6 +84,17 @@ def _of_samples(tensors: Any, batch: int, valid: int) -> Any:
 def summed(who: str, model: Any, dataset: Any, measured: Callable[[Any, Any, int, int], Any]) -> tuple[Any, int]:
     """Sum ``measured`` over the batches of a data set and all ranks; return the sum and the number of samples.
 
+    Parameters
+    ----------
+    who : str
+        The caller, for the message.
+    model : Model
+        The model.
+    dataset : iterator
+        Data to evaluate.
+    measured : callable
+        ``measured(y, t, valid, steps)`` gives the sum over the first ``valid`` samples of a batch.
+
     Raises
     ------
     ArgumentError
@@ -105,6 +116,15 @@ def average(model: Any, dataset: Any, metric: Any) -> np.ndarray:
     """Value of a metric over all samples: float32, one number per metric name.
 
     It is the mean over samples, or computed from summed counts if the metric accumulates counts.
+
+    Parameters
+    ----------
+    model : Model
+        The model.
+    dataset : iterator
+        Data to evaluate.
+    metric : Metric
+        The metric.
     """
     require(metric, ("metric_names",), "metric", "Misclassification()")
     require(dataset, ("reset", "ndata", "__iter__"), "dataset", DATASET_EXAMPLE)
@@ -136,7 +156,13 @@ def outputs(model: Any, dataset: Any) -> np.ndarray:
 
 
 def outputs_beam(model: Any, dataset: Any, num_beams: int, steps: int | None) -> np.ndarray:
-    """See :meth:`Model.get_outputs_beam`."""
+    """See :meth:`Model.get_outputs_beam`.
+
+    Parameters
+    ----------
+    model, dataset, num_beams, steps
+        The model, and the arguments of its method.
+    """
     search = BeamSearch(model.layers)
     if not num_beams:
         found = outputs(model, dataset)

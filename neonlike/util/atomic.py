@@ -6,6 +6,7 @@ import contextlib
 import io
 import os
 import secrets
+import shutil
 import socket
 import stat
 from collections.abc import Iterator
@@ -49,6 +50,25 @@ def replacing(path: str) -> Iterator[IO[bytes]]:
             os.unlink(temporary)
         raise
     _flush_folder(folder)
+
+
+def refer(path: str, file: str) -> None:
+    """Let ``path`` refer to ``file`` of the same folder; at all times it refers to a whole file.
+
+    It becomes a symbolic link, or a copy where the file system or the user may have no links, as on Windows.
+    """
+    new = f"{path}.new"
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(new)
+        try:
+            os.symlink(os.path.basename(file), new)
+        except OSError:
+            shutil.copyfile(file, new)
+        os.replace(new, path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):  # renamed
+            os.remove(new)
 
 
 def _status(path: str) -> os.stat_result | None:

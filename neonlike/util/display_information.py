@@ -28,6 +28,10 @@ def display_model_params(neon_args: Any = None, neon_root_yaml: Mapping[str, Any
         Parsed options.
     neon_root_yaml : dict, optional
         The content of a YAML model.
+
+    Examples
+    --------
+    >>> display_model_params(neon_root_yaml={"cost": "CrossEntropyMulti"})
     """
     lines = [(name, getattr(neon_args, name)) for name in OF_A_RUN if hasattr(neon_args, name)]
     root = neon_root_yaml or {}
@@ -38,7 +42,12 @@ def display_model_params(neon_args: Any = None, neon_root_yaml: Mapping[str, Any
 
 
 def display_cpu_information() -> None:
-    """Show the processor, its cores and the threads that kernels use."""
+    """Show the processor, its cores and the threads that kernels use.
+
+    Examples
+    --------
+    >>> display_cpu_information()
+    """
     info = _cpu_info()
     _show(
         "Processor",
@@ -52,7 +61,12 @@ def display_cpu_information() -> None:
 
 
 def display_platform_information() -> None:
-    """Show the operating system and the versions of Python, NumPy and this library."""
+    """Show the operating system and the versions of Python, NumPy and this library.
+
+    Examples
+    --------
+    >>> display_platform_information()
+    """
     _show(
         "Platform",
         [

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
-from typing import IO, Any
+from typing import Any
 
+from neonlike import system
 from neonlike.checks import shown
 from neonlike.errors import DTypeError
 from neonlike.util.persist import ensure_dirs_exist, expand, load_obj, save_obj
@@ -33,18 +34,9 @@ def atomic_shelve(filename: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
     """
     path = ensure_dirs_exist(expand(filename))
     with open(f"{path}.lock", "ab") as guard:
-        _lock(guard)
+        system.lock(guard)
         kept = load_obj(path) if os.path.exists(path) else {}
         if not isinstance(kept, dict):
             raise DTypeError(f"atomic_shelve: {path} holds no dictionary, but {shown(kept)}")
         yield kept
         save_obj(kept, path)
-
-
-def _lock(file: IO[bytes]) -> None:
-    """Wait until no other process holds the file; closing it releases the lock. No effect without lock support."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return
-    fcntl.flock(file, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""Public names have docstrings, and the list of those that lack one only becomes shorter."""
+"""Public names have docstrings, which describe their parameters."""
 
 from __future__ import annotations
 
@@ -12,13 +12,8 @@ from sitebuilder import described
 from sitebuilder.inventory import Public, everything, listed, methods
 
 
-def test_no_name_has_a_new_fault() -> None:
-    """An entry of docs/undescribed.txt is no remedy: describe the name."""
-    assert described.new_faults() == []
-
-
-def test_entries_that_are_no_longer_needed_are_gone() -> None:
-    assert described.unneeded() == [], "described by now; shorten docs/undescribed.txt with: make docs-pages"
+def test_every_public_name_is_described() -> None:
+    assert described.faults() == []
 
 
 def test_all_kinds_of_names_are_known() -> None:
@@ -115,13 +110,10 @@ def test_a_fault_is_found(kind: str, value: Any, fault: str) -> None:
     assert described.fault(Public(f"{__name__}.{getattr(value, '__name__', 'x')}", kind, value)) == fault
 
 
-def test_a_new_fault_is_reported_and_a_listed_one_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_without_docstring_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     planted = Public("neonlike.planted", "function", bare)
     monkeypatch.setattr(described, "everything", lambda: (planted,))
-    assert described.new_faults() == ["neonlike.planted: no docstring"]
-    monkeypatch.setattr(described, "allowed", lambda: {"neonlike.planted: no docstring", "neonlike.gone: no docstring"})
-    assert described.new_faults() == []
-    assert described.unneeded() == ["neonlike.gone: no docstring"]
+    assert described.faults() == ["neonlike.planted: no docstring"]
 
 
 def test_a_name_on_no_page_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from neonlike.callbacks.callbacks import Callbacks
 from neonlike.data import ArrayIterator
-from neonlike.errors import DTypeError
+from neonlike.errors import ArgumentError, DTypeError
 from neonlike.initializers import Constant, Gaussian
 from neonlike.layers import Affine, Sequential
 from neonlike.models import Model
@@ -119,6 +119,16 @@ class TestFolders:
         assert persist.get_cache_dir() == str(tmp_path / "cache" / "neonlike")
         assert persist.get_data_cache_dir(str(tmp_path / "data")) == str(tmp_path / "data")
         assert persist.get_data_cache_or_nothing() == ""
+
+    def test_a_user_without_a_home_is_told_which_variable_names_a_folder(self, monkeypatch):
+        def homeless():
+            raise RuntimeError("Could not determine home directory.")
+
+        for name in ("NEON_CACHE_DIR", "XDG_CACHE_HOME"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setattr(persist.Path, "home", homeless)
+        with pytest.raises(ArgumentError, match=r"home directory.*NEON_CACHE_DIR"):
+            persist.get_cache_dir()
 
     def test_ensure_dirs_exist(self, tmp_path):
         path = str(tmp_path / "a" / "b" / "file.txt")

@@ -66,7 +66,20 @@ class NervanaCPU(
     HostMemory,
     Backend,
 ):
-    """CPU backend; see :class:`~neonlike.backends.backend.Backend` for the parameters."""
+    """Backend in host memory: its tensors are NumPy arrays, computed by compiled C or by NumPy.
+
+    Parameters
+    ----------
+    rng_seed, default_dtype, hist_bins, hist_offset, compat_mode, num_devices, stochastic_round, device_id
+    deterministic, bench, product_precision
+        As of :class:`~neonlike.backends.backend.Backend`.
+
+    Examples
+    --------
+    >>> from neonlike.backends import NervanaCPU, gen_backend
+    >>> isinstance(gen_backend("cpu"), NervanaCPU)
+    True
+    """
 
     backend_name: ClassVar[str] = "cpu"
     tensor_cls: ClassVar[type[Tensor]] = CPUTensor
@@ -152,7 +165,14 @@ class NervanaCPU(
 
 
 class NervanaMKL(NervanaCPU):
-    """neon's MKL backend by name; the CPU backend in everything else."""
+    """neon's MKL backend by name; the CPU backend in everything else.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> gen_backend("mkl").is_mkl()
+    True
+    """
 
     backend_name: ClassVar[str] = "mkl"
 

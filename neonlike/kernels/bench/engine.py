@@ -97,7 +97,15 @@ class TimedEngine(Engine):
 
 
 class TimedStage(ExecutableStage):
-    """A stage with a clock around it; ``stage`` is None for a final copy of a run."""
+    """A stage with a clock around it; ``stage`` is None for a final copy of a run.
+
+    Parameters
+    ----------
+    inner : ExecutableStage
+    plan : Plan
+    stage : Stage or None
+    bench : Bench
+    """
 
     def __init__(self, inner: ExecutableStage, plan: Plan, stage: Stage | None, bench: Bench) -> None:
         self.inner, self.plan, self.stage, self.bench = inner, plan, stage, bench
@@ -201,6 +209,12 @@ def stage_text(plan: Plan, graph: Graph, stage: Stage) -> str:
 
     Tensors are t0, t1, ..., numbers c0, c1, ..., results of other stages v0, v1, ...: a plan runs on any tensors and
     numbers, so actual names and values would describe only one of many calls.
+
+    Parameters
+    ----------
+    plan : Plan
+    graph : Graph
+    stage : Stage
     """
     texts: dict[int, str] = {}
     for index in stage.values:

@@ -78,7 +78,14 @@ class Meter(Protocol):
 
 
 class Span:
-    """Interval between two marks of a meter (None: the host's clock); the first read consumes the marks."""
+    """Interval between two marks of a meter (None: the host's clock); the first read consumes the marks.
+
+    Parameters
+    ----------
+    meter : Meter or None
+    start, end : marks
+        Of the meter, or seconds.
+    """
 
     def __init__(self, meter: Meter | None, start: Any, end: Any) -> None:
         self.meter, self.start, self.end = meter, start, end
@@ -144,6 +151,8 @@ class Bench:
 
         Parameters
         ----------
+        name : str
+            Of the kernel or primitive.
         shapes : sequence of shapes
             Operands, then results. Calls of the same name, shapes, kind and dtype are one row.
         seconds : float
@@ -178,7 +187,13 @@ class Bench:
         kind: str = "loop",
         dtype: Any = "",
     ) -> Iterator[None]:
-        """Time the block and :meth:`record` it, unless it raises; kernels inside it are shown as its parts."""
+        """Time the block and :meth:`record` it, unless it raises; kernels inside it are shown as its parts.
+
+        Parameters
+        ----------
+        name, shapes, nbytes, flops, kind, dtype
+            As of :meth:`record`.
+        """
         before, self._local.inside = self._inside, name
         try:
             with self.running() as pauses:
@@ -232,7 +247,16 @@ class Bench:
         return found
 
     def row(self, name: str, shapes: tuple[Shape, ...], kind: str, dtype: str) -> Row:
-        """The row of such calls, created if missing."""
+        """The row of such calls, created if missing.
+
+        Parameters
+        ----------
+        name : str
+            Of the kernel or primitive.
+        shapes : tuple of shapes
+        kind : "loop" or "product"
+        dtype : str
+        """
         key = (name, self._inside, kind, dtype, shapes)
         with self._lock:
             found = self._rows.get(key)
@@ -245,7 +269,17 @@ class Bench:
         return self.clock() if self.meter is None else self.meter.mark()
 
     def add_span(self, row: Row, start: Any, end: Any, nbytes: int, flops: int, pauses: Sequence[Span] = ()) -> None:
-        """Count one call in ``row``, between two marks and without ``pauses``; a device's marks are read later."""
+        """Count one call in ``row``, between two marks and without ``pauses``; a device's marks are read later.
+
+        Parameters
+        ----------
+        row : Row
+        start, end : marks
+        nbytes, flops : int
+            Of the call.
+        pauses : sequence of Span
+            Times within it that do not count.
+        """
         span = Span(self.meter, start, end)
         if self.meter is None:
             self.add(row, span.seconds - sum(pause.seconds for pause in pauses), nbytes, flops)
@@ -270,7 +304,15 @@ class Bench:
                 self.add(row, seconds, nbytes, flops)
 
     def add(self, row: Row, seconds: float, nbytes: int, flops: int) -> None:
-        """Count one call in ``row``."""
+        """Count one call in ``row``.
+
+        Parameters
+        ----------
+        row : Row
+        seconds : float
+        nbytes, flops : int
+            Of the call.
+        """
         with self._lock:
             row.calls += 1
             row.seconds += seconds

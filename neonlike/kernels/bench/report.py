@@ -50,7 +50,17 @@ def format_of(format: str | None, path: str | os.PathLike[str] | None) -> str:
 
 
 def render(format: str, rows: Sequence[Row], rates: MachineRates, engine: str, compiling: float) -> str:
-    """Format the report as one of ``FORMATS``; ``compiling`` is in seconds."""
+    """Format the report as one of ``FORMATS``; ``compiling`` is in seconds.
+
+    Parameters
+    ----------
+    format : str
+    rows : sequence of Row
+    rates : MachineRates
+    engine : str
+        Name of the engine.
+    compiling : float
+    """
     records = [_record(row, rates) for row in rows]
     if format == "json":
         return _json(records, rates, engine, compiling)

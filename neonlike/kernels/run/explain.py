@@ -14,7 +14,14 @@ from neonlike.optree.show import infix
 
 
 def explain(plan: Plan, graph: Graph, engine: Engine) -> str:
-    """Readable account of ``plan`` for the assignment in ``graph``."""
+    """Readable account of ``plan`` for the assignment in ``graph``.
+
+    Parameters
+    ----------
+    plan : Plan
+    graph : Graph
+    engine : Engine
+    """
     roots = [graph.nodes[r] for r in graph.roots if 0 <= r < len(graph.nodes)]
     lines = [f"expression  {infix(root)}" for root in roots]
     lines.append(f"engine      {engine.name}, {len(plan.stages)} stage{'s' * (len(plan.stages) != 1)}")

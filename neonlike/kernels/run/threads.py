@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
-from neonlike import settings
+from neonlike import settings, system
 
 when_changed: list[Callable[[], None]] = []
 """Called when the number has changed: launches that were kept hold the old one."""
@@ -57,18 +57,12 @@ def refresh() -> int:
     """
     global _count
     before = _count
-    _count = _chosen or settings.NUM_THREADS.get() or settings.OMP_NUM_THREADS.get() or _share or _cores()
+    _count = _chosen or settings.NUM_THREADS.get() or settings.OMP_NUM_THREADS.get() or _share
+    _count = _count or len(system.own_processors())
     if before not in (0, _count):
         for forget in when_changed:
             forget()
     return _count
-
-
-def _cores() -> int:
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on this system
-        return os.cpu_count() or 1
 
 
 def parallel(function: Callable[[Any], None], items: Sequence[Any]) -> None:

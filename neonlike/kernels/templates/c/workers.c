@@ -241,7 +241,11 @@ static void forget(void) {
 }
 
 static void prepare(void) {
+#if defined(_WIN32)
+    (void)forget; /* no process forks */
+#else
     pthread_atfork(0, 0, forget);
+#endif
 }
 
 /* Other libraries' threads -----------------------------------------------------------------------------------------*/
@@ -280,14 +284,30 @@ void nl_after_fork(void) {
 
 /* Workers block signals, which the program's threads handle, except faults, so that the program's handler reports them.
  */
-static void block_signals(sigset_t *before) {
+#if defined(_WIN32)
+typedef int signals; /* no thread receives any */
+static void block_signals(signals *before) {
+    *before = 0;
+}
+
+static void unblock_signals(const signals *before) {
+    (void)before;
+}
+#else
+typedef sigset_t signals;
+static void block_signals(signals *before) {
     static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS};
-    sigset_t blocked;
+    signals blocked;
     sigfillset(&blocked);
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
         sigdelset(&blocked, faults[i]);
     pthread_sigmask(SIG_SETMASK, &blocked, before);
 }
+
+static void unblock_signals(const signals *before) {
+    pthread_sigmask(SIG_SETMASK, before, 0);
+}
+#endif
 
 /* Start a thread for worker `w`; returns the system's error number if that fails. */
 static int start_worker(struct worker *w) {
@@ -312,7 +332,7 @@ static int64_t have_workers(int64_t wanted) {
     if (then && now() - then < AGAIN_NS)
         return count;
     pthread_once(&prepared, prepare);
-    sigset_t before;
+    signals before;
     block_signals(&before); /* which threads inherit */
     pthread_mutex_lock(&starting);
     for (count = atomic_load(&started); count < wanted; count++) {
@@ -323,7 +343,7 @@ static int64_t have_workers(int64_t wanted) {
         atomic_store_explicit(&started, count + 1, memory_order_release);
     }
     pthread_mutex_unlock(&starting);
-    pthread_sigmask(SIG_SETMASK, &before, 0);
+    unblock_signals(&before);
     return least(count, wanted);
 }
 
