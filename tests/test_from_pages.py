@@ -20,7 +20,7 @@ PLACES = (layers, models, data, optimizers, initializers, transforms, callbacks,
 
 
 def owners(be: Backend) -> dict[str, Any]:
-    """What the pages call by these names."""
+    """Objects by the names that the pages have for them."""
     model, t, v = models.Model([layers.Dropout()]), be.ones((2, 2)), autograd.param([[1.0]])
     return {"be": be, "ag": autograd, "model": model, "t": t, "v": v, "np": np, "e": t + 1}
 
