@@ -13,7 +13,17 @@ _OFFERS: dict[str, tuple[str, str]] = {}
 
 
 def attach(name: str, module: str, maker: str) -> None:
-    """Define ``be.<name>`` as ``maker(be)``, a callable of ``module``, which is imported at first use."""
+    """Define ``be.<name>`` as ``maker(be)``, a callable of ``module``, which is imported at first use.
+
+    Parameters
+    ----------
+    name : str
+        Name of the attribute.
+    module : str
+        Dotted path of the module.
+    maker : str
+        Name of a callable of the module.
+    """
     _OFFERS[name] = module, maker
 
 

@@ -79,6 +79,12 @@ def is_real(value: Any) -> bool:
 def number(operation: str, name: str, value: Any) -> float:
     """Convert ``value``, a number or 0-d array, to a float.
 
+    Parameters
+    ----------
+    operation, name : str
+        Method and argument, for messages.
+    value : number or array of one
+
     Raises
     ------
     ArgumentTypeError
@@ -168,6 +174,14 @@ def _alternatives(annotation: str) -> list[str]:
 def require(operation: str, name: str, value: Any, kind: Kind) -> Any:
     """Return ``value``, or its integer value, if ``kind`` admits it.
 
+    Parameters
+    ----------
+    operation, name : str
+        Method and argument, for messages.
+    value : object
+    kind : Kind
+        The admitted values.
+
     Raises
     ------
     ArgumentTypeError
@@ -217,7 +231,18 @@ def admit_anything(meant: Mapping[str, str]) -> None:
 
 
 def require_method(operation: str, name: str, value: Any, method: str, example: str) -> None:
-    """Raise ArgumentTypeError unless ``value`` is an object, not a class, with a ``method``."""
+    """Raise ArgumentTypeError unless ``value`` is an object, not a class, with a ``method``.
+
+    Parameters
+    ----------
+    operation, name : str
+        Method and argument, for the message.
+    value : object
+    method : str
+        Name of what it must have.
+    example : str
+        Something that has it, as it is written in a program.
+    """
     if isinstance(value, type) or not callable(getattr(value, method, None)):
         raise ArgumentTypeError(f"{operation}: {name} must have {method}(), as {example} has; got {shown(value)}")
 

@@ -23,10 +23,27 @@ logging.addLevelName(DISPLAY_LEVEL_NUM, "DISPLAY")
 
 
 class NeonLogger(logging.Logger):
-    """A standard logger with a ``display`` method."""
+    """A standard logger with a ``display`` method.
+
+    Examples
+    --------
+    >>> from neonlike import logger
+    >>> logger.isEnabledFor(41)
+    True
+    """
 
     def display(self, message: object, *args: object, **kwargs: object) -> None:
-        """Log ``message`` at level 41, which is shown unless logging is silenced."""
+        """Log ``message`` at level 41, which is shown unless logging is silenced.
+
+        Parameters
+        ----------
+        message : object
+            Text with ``%`` places, as of :mod:`logging`.
+        *args : objects
+            Values for the places.
+        **kwargs
+            ``exc_info`` and others, as of :mod:`logging`.
+        """
         if self.isEnabledFor(DISPLAY_LEVEL_NUM):
             self._log(DISPLAY_LEVEL_NUM, message, args, **kwargs)  # type: ignore[arg-type]
 

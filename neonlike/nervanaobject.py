@@ -165,6 +165,12 @@ class NervanaObject:
         The process-wide current backend, or None before ``gen_backend``; looked up at each use.
     from_description : bool
         Whether objects of the class may be built from descriptions. False if construction reads or writes files.
+
+    Examples
+    --------
+    >>> from neonlike.transforms import Tanh
+    >>> Tanh(name="squash").get_description()
+    {'type': 'neonlike.transforms.activation.Tanh', 'config': {'name': 'squash'}}
     """
 
     be: ClassVar[Any] = None

@@ -35,6 +35,7 @@ class ParserBesideYaml(NeonArgparser):
     """Leaves the backend open if the command line does not name it, so that the YAML file may."""
 
     def unsaid_backend(self) -> str | None:
+        """None: a backend that the command line does not name is the file's."""
         return None
 
 

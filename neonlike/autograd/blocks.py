@@ -52,9 +52,12 @@ def grad(
 
     Examples
     --------
-    >>> x = param([[1.0, 2.0]])
-    >>> (slope,) = grad(sum(x * x * x), [x], create_graph=True)
-    >>> (curvature,) = grad(sum(slope), [x])
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> x = autograd.param([[1.0, 2.0]])
+    >>> (slope,) = autograd.grad(autograd.sum(x * x * x), [x], create_graph=True)
+    >>> (curvature,) = autograd.grad(autograd.sum(slope), [x])
     >>> curvature.tolist()
     [[6.0, 12.0]]
     """
@@ -122,6 +125,16 @@ def checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:
     ------
     DTypeError
         If ``function`` cannot be called; when called, if it returns no variable.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> x = autograd.param([[2.0]])
+    >>> autograd.checkpoint(lambda x: x * x * x)(x).backprop()
+    >>> x.partial_derivative.item()
+    12.0
     """
     if not callable(function):
         raise DTypeError(f"checkpoint: needs a function of variables, got {brief(function)}")
@@ -203,7 +216,10 @@ def check_gradient(function: Callable[..., Any], *args: Any, rtol: float = 1e-5,
 
     Examples
     --------
-    >>> check_gradient(lambda x: tanh(x) * x, [[0.5, -1.0, 2.0]]) < 1e-5
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.check_gradient(lambda x: autograd.tanh(x) * x, [[0.5, -1.0, 2.0]]) < 1e-5
     True
     """
     name = getattr(function, "__name__", type(function).__name__)

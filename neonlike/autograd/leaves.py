@@ -42,11 +42,22 @@ def const(value: Any, dtype: Any = None, backend: Any = None, name: str | None =
     dtype : dtype, optional
     backend : Backend, optional
         For what is no tensor; default: the current one.
+    name : str, optional
+        Shown by ``repr`` and reports.
 
     Raises
     ------
     BackendUnavailable
         If there is none.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> x = autograd.const([[1, 2]])
+    >>> x.needs_grad, (x + 1).tolist()
+    (False, [[2.0, 3.0]])
     """
     variable = made(None, _tensor_of("const", value, dtype, backend), (), name)
     variable._tensor = variable._expr
@@ -57,10 +68,25 @@ def const(value: Any, dtype: Any = None, backend: Any = None, name: str | None =
 def param(value: Any, dtype: Any = None, backend: Any = None, name: str | None = None) -> Variable:
     """A variable whose derivative :meth:`Variable.backprop` fills in; arguments as of :func:`const`.
 
+    Parameters
+    ----------
+    value, dtype, backend, name
+        As of :func:`const`; the values must be floats.
+
     Raises
     ------
     DTypeError
         If the values are integers.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> w = autograd.param([[3.0]])
+    >>> (w * w).backprop()
+    >>> w.partial_derivative.item()
+    6.0
     """
     tensor = _tensor_of("param", value, dtype, backend)
     if not is_float(tensor.dtype):
@@ -75,7 +101,19 @@ def param(value: Any, dtype: Any = None, backend: Any = None, name: str | None =
 
 
 def zero_grad(variables: Iterable[Variable]) -> None:
-    """Forget the derivatives that ``variables`` have gathered."""
+    """Forget the derivatives that ``variables`` have gathered.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> w = autograd.param([[3.0]])
+    >>> (w * w).backprop()
+    >>> autograd.zero_grad([w])
+    >>> w.partial_derivative.item()
+    0.0
+    """
     for variable in variables:
         variable.zero_grad()
 
@@ -92,7 +130,26 @@ def const_beside(value: Any, others: Iterable[Any]) -> Variable:
 
 
 def derived(op: str, build: Callable[..., Any], *operands: Any) -> Variable:
-    """``build`` of the expressions of ``operands``: variables, and what can be made constants; numbers stay."""
+    """``build`` of the expressions of ``operands``: variables, and what can be made constants; numbers stay.
+
+    Parameters
+    ----------
+    op : str
+        Name of the op, for ``repr`` and messages.
+    build : callable
+        Builds an expression of the operands' expressions.
+    *operands : variables, tensors, arrays or numbers
+
+    Returns
+    -------
+    Variable
+        Made by ``op`` of the operands that are no numbers.
+
+    Raises
+    ------
+    DTypeError
+        If ``build`` returns no expression.
+    """
     parents: list[Variable] = []
     expressions = []
     for operand in operands:

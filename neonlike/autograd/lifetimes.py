@@ -48,8 +48,11 @@ class scope:  # noqa: N801
 
     Examples
     --------
-    >>> with scope() as inside:
-    ...     hidden = const([[1.0, 2.0]]) * 2
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> with autograd.scope() as inside:
+    ...     hidden = autograd.const([[1.0, 2.0]]) * 2
     ...     total = inside.keep(hidden + 1)
     >>> total.tolist()
     [[3.0, 5.0]]
@@ -84,7 +87,18 @@ class scope:  # noqa: N801
         self._made, self._kept = [], []
 
     def keep(self, *variables: Any) -> Any:
-        """Let ``variables`` outlive the scope; returns the one, or a tuple of several."""
+        """Let ``variables`` outlive the scope; returns the one, or a tuple of several.
+
+        Examples
+        --------
+        >>> from neonlike import autograd
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> with autograd.scope() as inside:
+        ...     kept = inside.keep(autograd.const([[1.0]]) * 2)
+        >>> kept.item()
+        2.0
+        """
         self._kept += variables
         return variables[0] if len(variables) == 1 else variables
 

@@ -24,34 +24,85 @@ class Op:
 
     Examples
     --------
-    >>> class Cube(Op):
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> class Cube(autograd.Op):
     ...     def value(self, x):
     ...         return x * x * x
     ...     def increments(self, d, z, x):
     ...         return d * 3 * x * x
-    >>> from neonlike.backends import gen_backend
-    >>> be = gen_backend("cpu")
-    >>> x = param([[2.0]])
+    >>> x = autograd.param([[2.0]])
     >>> Cube()(x).backprop()
     >>> x.partial_derivative.item()
     12.0
     """
 
     def value(self, *parents: Any) -> Any:
-        """The value as an expression of ``parents``, which are expressions."""
+        """The value as an expression of ``parents``, which are expressions.
+
+        Examples
+        --------
+        >>> from neonlike import autograd
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> class Double(autograd.Op):
+        ...     def value(self, x):
+        ...         return x * 2
+        >>> Double()(autograd.const([[3.0]])).item()
+        6.0
+        """
         raise NotDefined(f"{self.name}: defines neither value() in expressions nor forward() that writes a tensor")
 
     forward: Callable[..., None] | None = None
     """``forward(out, *parents)`` writes the tensor ``out``, in place of :meth:`value`; all are tensors."""
 
     def shape(self, *shapes: Shape) -> Shape:
-        """The shape of what :meth:`forward` writes, from those of the parents."""
+        """The shape of what :meth:`forward` writes, from those of the parents.
+
+        Examples
+        --------
+        >>> from neonlike import autograd
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> class Total(autograd.Op):
+        ...     def forward(self, out, x):
+        ...         out[:] = be.sum(x)
+        ...     def shape(self, x):
+        ...         return (1, 1)
+        >>> Total()(autograd.const([[3.0, 4.0]])).item()
+        7.0
+        """
         return shapes[0]
 
     def increments(self, d: Any, z: Any, *parents: Any) -> Any:
         """An expression for each parent, or None: what its derivative gets of the upstream derivative ``d``.
 
         ``z`` is the value. Each is summed to its parent's shape where broadcasting stretched that.
+
+        Parameters
+        ----------
+        d : expression
+            Derivative of the result by the value, of the value's shape.
+        z : expression
+            The value.
+        *parents : expressions
+            What the op was called with.
+
+        Examples
+        --------
+        >>> from neonlike import autograd
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> class Double(autograd.Op):
+        ...     def value(self, x):
+        ...         return x * 2
+        ...     def increments(self, d, z, x):
+        ...         return d * 2
+        >>> x = autograd.param([[3.0]])
+        >>> Double()(x).backprop()
+        >>> x.partial_derivative.item()
+        2.0
         """
         raise GradientError(f"{self.name}: defines no increments(), so it has no derivative")
 
@@ -115,11 +166,14 @@ def op(
 
     Examples
     --------
-    >>> @op(increments=lambda d, z, x: d)
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> @autograd.op(increments=lambda d, z, x: d)
     ... def straight_through(x):
     ...     return be.rint(x)
-    >>> x = param([[0.2, 1.7]])
-    >>> sum(straight_through(x) * 3).backprop()
+    >>> x = autograd.param([[0.2, 1.7]])
+    >>> autograd.sum(straight_through(x) * 3).backprop()
     >>> x.partial_derivative.tolist()
     [[3.0, 3.0]]
     """

@@ -76,6 +76,16 @@ def get_params(self: Variable) -> Entry:
     ------
     GradientError
         If this is no parameter.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> w = autograd.param([[3.0]])
+    >>> (value, derivative), states = w.get_params()
+    >>> value.item(), derivative.item(), states
+    (3.0, 0.0, [])
     """
     if not self.is_parameter:
         raise GradientError(f"{self!r} is no parameter, which an optimizer could update; make one with autograd.param")

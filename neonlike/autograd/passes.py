@@ -124,6 +124,15 @@ class Recording:
         """The pass is over: remember it for its key, if all of it can be run again.
 
         ``value`` is None if it was known; what is kept now of ``nodes`` will be kept again.
+
+        Parameters
+        ----------
+        value : Tensor or None
+            The value, if it was computed in this pass.
+        gradients : dict
+            Tensors by the ids of the parameters' expressions.
+        nodes : tuple of OpTreeNode
+            Further nodes whose results the pass keeps.
         """
         passes = self.be.executor.replay.passes
         found = self._pass(value, gradients, nodes)
@@ -184,7 +193,16 @@ def _known(be: Any, tape: Tape, shape: Shape, dtype: DType) -> Pass | Recording 
 
 def repeat(be: Any, root: OpTreeNode, is_known: bool) -> Result | Recording | None:
     """The value of ``root``, unless it ``is_known``, and its gradients, if such a pass was recorded; or what is to
-    record it; or None. What was kept for the pass is let go where it is repeated."""
+    record it; or None. What was kept for the pass is let go where it is repeated.
+
+    Parameters
+    ----------
+    be : Backend
+    root : OpTreeNode
+        Expression of the scalar.
+    is_known : bool
+        Whether its value was computed before.
+    """
     tape = _tape_of(be, root, "gradients" if is_known else "value and gradients")
     if tape is None or (tape.met and sum(kept[node].nbytes for node in tape.met) > MOST_KEPT):
         return None
@@ -199,7 +217,15 @@ def repeat(be: Any, root: OpTreeNode, is_known: bool) -> Result | Recording | No
 
 
 def value_of(be: Any, root: OpTreeNode, differentiable: bool) -> Any:
-    """Tensor of the value of ``root``, as :func:`~neonlike.optree.keeping.compute` gives it and keeps what is below."""
+    """Tensor of the value of ``root``, as :func:`~neonlike.optree.keeping.compute` gives it and keeps what is below.
+
+    Parameters
+    ----------
+    be : Backend
+    root : OpTreeNode
+    differentiable : bool
+        Whether a backward pass may follow, which reads what is kept.
+    """
     tape = None if id(root) in kept else _tape_of(be, root, "kept value" if differentiable else "value")
     known = None if tape is None else _known(be, tape, (1, 1), root.dtype)
     if known.__class__ is Pass and (result := known.run(be, tape.leaves)) is not None:  # type: ignore[union-attr]

@@ -53,7 +53,18 @@ class LossScaler:
         self.good_steps = 0
 
     def backprop(self, loss: Variable, keep_graph: bool = False) -> None:
-        """``backprop`` of ``loss`` times the scale."""
+        """``backprop`` of ``loss`` times the scale.
+
+        Examples
+        --------
+        >>> from neonlike import autograd
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> w = autograd.param([[2.0]])
+        >>> autograd.LossScaler(8.0).backprop(w * w)
+        >>> w.partial_derivative.item()
+        32.0
+        """
         mul(loss, self.scale).backprop(keep_graph)
 
     def unscale(self, parameters: Iterable[Variable]) -> bool:
@@ -63,6 +74,16 @@ class LossScaler:
         -------
         bool
             False where one is infinite or nan: derivatives are forgotten then, and the step is to be left out.
+
+        Examples
+        --------
+        >>> from neonlike import autograd
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> w, scaler = autograd.param([[2.0]]), autograd.LossScaler(8.0)
+        >>> scaler.backprop(w * w)
+        >>> scaler.unscale([w]), w.partial_derivative.item()
+        (True, 4.0)
         """
         listed = list(parameters)
         gradients = [parameter.partial_derivative for parameter in listed]

@@ -23,6 +23,16 @@ class MemoryReport(NamedTuple):
         Values that were asked for or are kept for a backward pass.
     derivatives, derivative_bytes
         What ``partial_derivative`` holds.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> x = autograd.param([[1.0, 2.0]])
+    >>> report = (x * 2).memory_report()
+    >>> report.parameters, report.parameter_bytes
+    (1, 8)
     """
 
     parameters: int = 0
@@ -45,6 +55,15 @@ def memory_report() -> MemoryReport:
 
     Intermediates are those kept for backward passes; a value that was asked for and whose graph a backward pass has
     freed belongs to whoever holds the variable.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> x = autograd.param([[1.0, 2.0]])
+    >>> autograd.memory_report().parameters >= 1
+    True
     """
     alive = [variable for reference in list(lifetimes.registered.values()) if (variable := reference()) is not None]
     return _report([v for v in alive if not v.is_freed], list(tape.kept.values()))

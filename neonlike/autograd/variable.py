@@ -22,7 +22,21 @@ from neonlike.optree.shapes import Shape
 
 
 class FreedError(NeonlikeError, RuntimeError):
-    """A variable was used whose memory was given back, by ``free()``, a scope, or a backward pass."""
+    """A variable was used whose memory was given back, by ``free()``, a scope, or a backward pass.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> x = autograd.param([[1.0]])
+    >>> x.free()
+    >>> try:
+    ...     x.value
+    ... except autograd.FreedError:
+    ...     print("freed")
+    freed
+    """
 
 
 ELSEWHERE = {
@@ -47,13 +61,14 @@ class Variable:
 
     Examples
     --------
+    >>> from neonlike import autograd
     >>> from neonlike.backends import gen_backend
     >>> be = gen_backend("cpu")
-    >>> x, y = const(be.array([[1, 0], [0, 1]])), param(be.ones((2, 2)))
-    >>> w = sum(x + y)
+    >>> x, y = autograd.const(be.array([[1, 0], [0, 1]])), autograd.param(be.ones((2, 2)))
+    >>> w = autograd.sum(x + y)
     >>> w.backprop()
-    >>> x.partial_derivative is None, y.partial_derivative.get().tolist() == [[1.0, 1.0], [1.0, 1.0]]
-    (True, True)
+    >>> x.partial_derivative is None, y.partial_derivative.tolist()
+    (True, [[1.0, 1.0], [1.0, 1.0]])
     """
 
     __slots__ = (
@@ -146,15 +161,42 @@ class Variable:
         return self.needs_grad and self.op is None
 
     def get(self) -> Any:
-        """The value as a NumPy array."""
+        """The value as a NumPy array.
+
+        Examples
+        --------
+        >>> from neonlike import autograd
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> (autograd.const([[1.0, 2.0]]) * 2).get().shape
+        (1, 2)
+        """
         return self.value.get()
 
     def item(self) -> Any:
-        """The one element as a number."""
+        """The one element as a number.
+
+        Examples
+        --------
+        >>> from neonlike import autograd
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> autograd.sum(autograd.const([[1.0, 2.0]])).item()
+        3.0
+        """
         return self.value.item()
 
     def tolist(self) -> list[Any]:
-        """The value as nested lists."""
+        """The value as nested lists.
+
+        Examples
+        --------
+        >>> from neonlike import autograd
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> (autograd.const([[1.0, 2.0]]) * 2).tolist()
+        [[2.0, 4.0]]
+        """
         found: list[Any] = self.value.tolist()
         return found
 
@@ -170,6 +212,15 @@ class Variable:
             If it is neither.
         ShapeError
             If the shape is another.
+
+        Examples
+        --------
+        >>> from neonlike import autograd
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> w = autograd.param([[1.0]])
+        >>> w.assign(w * 5).item()
+        5.0
         """
         if self.op is not None:
             raise GradientError(f"assign: {self!r} is computed; assign to the constants and parameters below it")
@@ -199,6 +250,16 @@ class Variable:
             If this has more than one element.
         GradientError
             If it depends on no parameter, or another pass has used its graph up. No derivative has changed then.
+
+        Examples
+        --------
+        >>> from neonlike import autograd
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> w = autograd.param([[1.0, 2.0]])
+        >>> autograd.sum(w * w).backprop()
+        >>> w.partial_derivative.tolist()
+        [[2.0, 4.0]]
         """
         if not self.needs_grad:
             raise GradientError(f"backprop: {self!r} depends on no parameter; make some with autograd.param(values)")
@@ -241,18 +302,53 @@ class Variable:
         return found
 
     def zero_grad(self) -> None:
-        """Forget the derivative gathered so far."""
+        """Forget the derivative gathered so far.
+
+        Examples
+        --------
+        >>> from neonlike import autograd
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> w = autograd.param([[1.0]])
+        >>> (w * 3).backprop()
+        >>> w.zero_grad()
+        >>> w.partial_derivative.item()
+        0.0
+        """
         self._derivative = None
 
     def keep_derivative(self) -> Variable:
-        """Have :meth:`backprop` fill ``partial_derivative`` of this too, which is computed; returns self."""
+        """Have :meth:`backprop` fill ``partial_derivative`` of this too, which is computed; returns self.
+
+        Examples
+        --------
+        >>> from neonlike import autograd
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> w = autograd.param([[2.0]])
+        >>> square = (w * w).keep_derivative()
+        >>> (square * 3).backprop()
+        >>> square.partial_derivative.item()
+        3.0
+        """
         if not self.needs_grad:
             raise GradientError(f"keep_derivative: {self!r} depends on no parameter, so it has no derivative")
         self._wanted = True
         return self
 
     def detach(self) -> Variable:
-        """A constant of the same value, through which no derivative flows."""
+        """A constant of the same value, through which no derivative flows.
+
+        Examples
+        --------
+        >>> from neonlike import autograd
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> w = autograd.param([[2.0]])
+        >>> (w * w.detach()).backprop()
+        >>> w.partial_derivative.item()
+        2.0
+        """
         expr = self._expr if not self.needs_grad else tape.ruled(self._expr, _NOTHING)
         return made("detach", expr, ())
 
@@ -265,7 +361,18 @@ class Variable:
                 self._expr = self._tensor
 
     def free(self) -> None:
-        """Give the memory back; using the variable from now on is a FreedError. What others need of it stays."""
+        """Give the memory back; using the variable from now on is a FreedError. What others need of it stays.
+
+        Examples
+        --------
+        >>> from neonlike import autograd
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> w = autograd.param([[2.0]])
+        >>> w.free()
+        >>> w
+        <Variable input, freed>
+        """
         if not self.is_freed:
             del self._expr, self._tensor, self._derivative
             self._wanted = False
@@ -282,11 +389,31 @@ class Variable:
     # Looking at it
 
     def memory_report(self) -> report.MemoryReport:
-        """Numbers and bytes of the parameters, constants and kept intermediates that this depends on."""
+        """Numbers and bytes of the parameters, constants and kept intermediates that this depends on.
+
+        Examples
+        --------
+        >>> from neonlike import autograd
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> report = autograd.sum(autograd.param([[2.0]])).memory_report()
+        >>> type(report).__name__
+        'MemoryReport'
+        """
         return report.of_graph(upstream(self, spent_too=True))
 
     def explain(self) -> str:
-        """Text: each op below, whether its value is kept for the backward pass, and why."""
+        """Text: each op below, whether its value is kept for the backward pass, and why.
+
+        Examples
+        --------
+        >>> from neonlike import autograd
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> w = autograd.param([[2.0]])
+        >>> "square" in autograd.square(w).explain()
+        True
+        """
         return report.explain(self)
 
     def __repr__(self) -> str:
@@ -324,7 +451,18 @@ _NOTHING = tape.Rule("detach", (), lambda F, d, z: (), dear=False, key=tape.rule
 
 
 def made(op: str | None, expr: Any, parents: tuple[Variable, ...], name: str | None = None) -> Variable:
-    """A variable of ``expr``, made by ``op`` of ``parents``: how every op ends."""
+    """A variable of ``expr``, made by ``op`` of ``parents``: how every op ends.
+
+    Parameters
+    ----------
+    op : str or None
+        None: a constant or parameter.
+    expr : Expression
+        The value.
+    parents : tuple of Variable
+        Those that ``expr`` was made of.
+    name : str, optional
+    """
     variable = _new(Variable)
     needs = False
     for parent in parents:

@@ -28,7 +28,14 @@ class Backend_ABC_Meta(ABCMeta):  # noqa: N801  (neon's name)
 
 
 class AbstractBackend(metaclass=Backend_ABC_Meta):
-    """Root of every backend class, for ``isinstance`` checks; setting an attribute has an effect or is refused."""
+    """Root of every backend class, for ``isinstance`` checks; setting an attribute has an effect or is refused.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> isinstance(gen_backend("cpu"), AbstractBackend)
+    True
+    """
 
     fixed: ClassVar[frozenset[str]] = frozenset()
     """Read-only attributes that describe the backend."""

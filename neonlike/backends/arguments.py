@@ -24,7 +24,15 @@ def check_values(
     compat_mode: Any,
     batch_size: Any = 0,
 ) -> None:
-    """Raise ArgumentError unless each number is None or an integer in its range, and the mode exists."""
+    """Raise ArgumentError unless each number is None or an integer in its range, and the mode exists.
+
+    Parameters
+    ----------
+    operation : str
+        Method, for messages.
+    rng_seed, stochastic_round, device_id, max_devices, compat_mode, batch_size
+        As of ``gen_backend``.
+    """
     if compat_mode is not None and not (isinstance(compat_mode, str) and compat_mode == "caffe"):
         raise ArgumentError(f"{operation}: compat_mode must be None or 'caffe', got {brief(compat_mode)}")
     flag = isinstance(stochastic_round, bool)
@@ -59,6 +67,15 @@ def check_names(operation: str, options: Iterable[str], *functions: Any, without
     """Raise UnknownArgument for the first of ``options`` that is not an argument of any of ``functions``.
 
     Arguments in ``without`` do not count.
+
+    Parameters
+    ----------
+    operation : str
+        Method, for messages.
+    options : iterable of str
+        Names that were given.
+    *functions : callables
+    without : sequence of str
     """
     options = list(options)
     if not options:

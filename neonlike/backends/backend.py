@@ -30,6 +30,7 @@ from neonlike.kernels.run.engine import Engine
 from neonlike.kernels.run.prepared import Prepared
 from neonlike.kernels.run.program import Replayed
 from neonlike.kernels.run.threads import refresh as refresh_threads
+from neonlike.markup import Explanation
 from neonlike.optree.dialect import is_neon
 from neonlike.optree.dtypes import whole_as_float
 from neonlike.optree.forms import mark, owner
@@ -42,7 +43,14 @@ DONE, LEFT = Replayed.DONE, Replayed.LEFT
 
 
 class Block:
-    """Names for the ``block`` argument of ``be.begin`` and ``be.end``."""
+    """Names for the ``block`` argument of ``be.begin`` and ``be.end``.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.backends.backend import Block
+    >>> gen_backend("cpu").begin(Block.epoch, 1)
+    """
 
     epoch, minibatch, fprop, bprop, update = range(5)
 
@@ -64,7 +72,7 @@ class Backend(Expressions, Products, Images, Sequences, Differentiable, Tensors,
         Without effect on the CPU; ``be.deterministic`` says whether a seed was given.
     bench : bool, path or None
         Time every kernel and report it at the end, see :meth:`bench_report`: to the log, or to a file that ends in
-        .txt, .json or .csv. None: what the environment variable ``NEONLIKE_BENCH`` says, 0, 1 or a file.
+        .txt, .json, .csv or .html. None: what the environment variable ``NEONLIKE_BENCH`` says, 0, 1 or a file.
     product_precision : {"float32", "tf32", "bfloat16"}, optional
         Precision of factors in float32 products, convolutions and recurrent layers (docs/precision.md); "tf32" on a GPU
         alone. None: what the environment variable ``NEONLIKE_PRODUCT_PRECISION`` says, else "float32".
@@ -76,6 +84,15 @@ class Backend(Expressions, Products, Images, Sequences, Differentiable, Tensors,
     ArgumentError
         On another ``compat_mode``, ``bench`` or ``product_precision``, on numbers that are none, or if an environment
         variable makes no sense (docs/environment.md).
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu", rng_seed=0, batch_size=32)
+    >>> x, w, y = be.ones((4, 32)), be.full((2, 4), 0.5), be.empty((2, 32))
+    >>> y[:] = be.relu(be.dot(w, x) - 1)
+    >>> be.mean(y).item()
+    1.0
     """
 
     __slots__ = ("_replay",)  # which every assignment asks first, and the extension reads faster than other attributes
@@ -134,6 +151,12 @@ class Backend(Expressions, Products, Images, Sequences, Differentiable, Tensors,
         ------
         ArgumentError
             If backends of this kind do not have it.
+
+        Examples
+        --------
+        >>> from neonlike.backends import Backend
+        >>> Backend.precision_of("bfloat16")
+        'bfloat16'
         """
         if wanted is None:
             found = settings.PRODUCT_PRECISION.get()
@@ -149,7 +172,15 @@ class Backend(Expressions, Products, Images, Sequences, Differentiable, Tensors,
         raise NotImplementedError
 
     def depends_on(self) -> Depends:
-        """A repeated pass depends on the settings of the backend, and on what its :class:`Executor` says."""
+        """A repeated pass depends on the settings of the backend, and on what its :class:`Executor` says.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> type(be.depends_on()).__name__
+        'Depends'
+        """
         return Depends(opened=frozenset(("executor",)))
 
     @property
@@ -173,6 +204,13 @@ class Backend(Expressions, Products, Images, Sequences, Differentiable, Tensors,
             If ``value`` does not broadcast to ``target``.
         DTypeError
             If ``value`` is no number, tensor, expression or array, nor lists of numbers.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.assign(be.empty((1, 2)), be.ones((1, 2)) * 3).tolist()
+        [[3.0, 3.0]]
         """
         table = self._replay.table
         answer = LEFT if table is None else table.run(self, target, value)
@@ -242,6 +280,14 @@ class Backend(Expressions, Products, Images, Sequences, Differentiable, Tensors,
         ------
         AliasError
             If two targets share memory.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> a, b = be.array([[1.]]), be.array([[2.]])
+        >>> [t.item() for t in be.assign_many([(a, b), (b, a)])]
+        [2.0, 1.0]
         """
         table = self._replay.table
         answer = LEFT if table is None else table.run_many(self, pairs, False)
@@ -251,6 +297,14 @@ class Backend(Expressions, Products, Images, Sequences, Differentiable, Tensors,
         """As :meth:`assign_many`, to tensors that the caller alone has, and lets go of if this fails.
 
         Their contents do not matter then, so that each is written as soon as its value is known, and read from there.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> x = be.array([[3.]])
+        >>> [t.item() for t in be.assign_fresh([(be.empty((1, 1)), x + 1), (be.empty((1, 1)), x * 2)])]
+        [4.0, 6.0]
         """
         table = self._replay.table
         answer = LEFT if table is None else table.run_many(self, pairs, True)
@@ -271,6 +325,14 @@ class Backend(Expressions, Products, Images, Sequences, Differentiable, Tensors,
         ------
         ArgumentError
             If the expression assigns nothing.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> t = be.ones((1, 2))
+        >>> be.execute(t) is t
+        True
         """
         if isinstance(optree, Tensor):
             return optree
@@ -284,6 +346,17 @@ class Backend(Expressions, Products, Images, Sequences, Differentiable, Tensors,
         ``be.prepare([(out1, expr1), (out2, expr2)])`` prepares several at once, as :meth:`assign_many`. Each
         ``rand`` in it gives its own numbers the first time and new ones from then on. Kernels start to compile at
         once, in the background. What is between its stages is kept: call a step from one thread at a time.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> total, x = be.zeros((1, 1)), be.ones((1, 1))
+        >>> step = be.prepare(total, total + x)
+        >>> for _ in range(3):
+        ...     result = step()
+        >>> total.item()
+        3.0
         """
         pairs = list(target) if isinstance(target, (list, tuple)) and value is None else [(target, value)]
         check_pairs("prepare", pairs)
@@ -294,8 +367,10 @@ class Backend(Expressions, Products, Images, Sequences, Differentiable, Tensors,
         sources = [(out, self._source(wanted)) for out, wanted in pairs]
         return Prepared(self, *self.executor.prepare(sources, self.rand))
 
-    def explain(self, value: Any, out: Tensor | None = None) -> str:
-        """Text showing how ``value`` runs: stages with reasons, operations, bytes and flops.
+    def explain(self, value: Any, out: Tensor | None = None) -> Explanation:
+        """Text showing how ``value`` runs: stages with reasons, operations, bytes and flops; notebooks show a table.
+
+        In bench mode it includes the share of the machine's rates that stages have reached, if they ran.
 
         Parameters
         ----------
@@ -307,6 +382,14 @@ class Backend(Expressions, Products, Images, Sequences, Differentiable, Tensors,
         ------
         DTypeError, ShapeError
             If ``value`` is none of these, or ``out`` no tensor, or they do not fit.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> x = be.ones((4, 4))
+        >>> "stage" in be.explain(be.sum(x * 2))
+        True
         """
         self.check_open("explain")
         source = self._source(value)
@@ -330,16 +413,40 @@ class Backend(Expressions, Products, Images, Sequences, Differentiable, Tensors,
         -------
         str
             Such as "float32", or of the CPU's "bfloat16 by vdpbf16ps" or "bfloat16 in plain arithmetic".
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> layer = be.conv_layer(None, 16, 3, 8, H=8, W=8, R=3, S=3)
+        >>> be.factors_of(layer)[:7]
+        'float32'
         """
         return ""
 
     def check_open(self, operation: str) -> None:
-        """Raise BackendUnavailable if the backend was closed."""
+        """Raise BackendUnavailable if the backend was closed.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.check_open("my function")
+        """
         if self.closed:
             raise BackendUnavailable(f"{operation}: this backend was closed; make a new one with gen_backend()")
 
     def cleanup_backend(self) -> None:
-        """Release what the backend holds; afterwards tensors of a GPU raise BackendUnavailable. May be called again."""
+        """Release what the backend holds; afterwards tensors of a GPU raise BackendUnavailable. May be called again.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.cleanup_backend()
+        >>> be.closed
+        True
+        """
         self.closed = True
         self.executor.clear()
         if self.executor.recorder is not None:
@@ -360,6 +467,12 @@ class Backend(Expressions, Products, Images, Sequences, Differentiable, Tensors,
         """Sorted names of the backends. "gpu" always is one: asked for where it cannot run, it says what is missing.
 
         In neon's dialect it is one only where it loads: neon's scripts and tests ask here what they can use.
+
+        Examples
+        --------
+        >>> from neonlike.backends import Backend
+        >>> "cpu" in Backend.backend_choices()
+        True
         """
         loaders = Backend.loaders.items()
         return sorted({*Backend.backends, *(name for name, load in loaders if not is_neon() or _loads(load))})
@@ -368,18 +481,38 @@ class Backend(Expressions, Products, Images, Sequences, Differentiable, Tensors,
     def allocate_backend(name: str, **arguments: Any) -> Backend:
         """Construct the backend registered as ``name``.
 
+        Parameters
+        ----------
+        name : str
+            "cpu", "gpu" or another registered name.
+        **arguments
+            Those of the class, see :class:`Backend`.
+
         Raises
         ------
         UnknownBackend
             If there is none of that name, or it is "gpu" and PyCUDA or a driver is missing.
         BackendUnavailable
             If there is no GPU that can be used.
+
+        Examples
+        --------
+        >>> from neonlike.backends import Backend
+        >>> Backend.allocate_backend("cpu", default_dtype="float64").zeros((1, 1)).dtype.name
+        'float64'
         """
         return Backend.backend_class(name)(**arguments)
 
     @classmethod
     def device_of(cls, local_rank: int) -> int:
-        """Number of the device for a rank, by its number among the ranks of its machine; there is one device."""
+        """Number of the device for a rank, by its number among the ranks of its machine; there is one device.
+
+        Examples
+        --------
+        >>> from neonlike.backends import Backend
+        >>> Backend.device_of(3)
+        0
+        """
         return 0
 
     @staticmethod
@@ -390,6 +523,12 @@ class Backend(Expressions, Products, Images, Sequences, Differentiable, Tensors,
         ------
         UnknownBackend
             If there is none of that name, or it is "gpu" and PyCUDA or a driver is missing.
+
+        Examples
+        --------
+        >>> from neonlike.backends import Backend
+        >>> Backend.backend_class("cpu").__name__
+        'NervanaCPU'
         """
         if isinstance(name, str) and name in Backend.loaders:
             try:
@@ -411,4 +550,14 @@ def _loads(load: Callable[[], Any]) -> bool:
 
 
 class UnknownBackend(BackendUnavailable, ValueError):
-    """A backend name that is not registered."""
+    """A backend name that is not registered.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> try:
+    ...     gen_backend("abacus")
+    ... except UnknownBackend:
+    ...     print("no such backend")
+    no such backend
+    """

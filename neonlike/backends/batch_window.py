@@ -17,6 +17,14 @@ class BatchWindow:
     ----------
     desc : TensorDesc or None
         Descriptor from ``be.tensor(desc)``; it determines the batch axis.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> t = be.ones((3, 8))
+    >>> t.batch_axis, t[:, :2].offset(6).shape
+    (1, (3, 2))
     """
 
     desc: Any = None
@@ -76,7 +84,14 @@ class BatchWindow:
 
 
 def moved(tensor: Any, n: Any, axis: Any) -> Any:
-    """See :meth:`BatchWindow.offset`."""
+    """See :meth:`BatchWindow.offset`.
+
+    Parameters
+    ----------
+    tensor : Tensor
+    n : int
+    axis : int or None
+    """
     by = whole_number("offset", "n", n)
     place = one_axis("offset", tensor.batch_axis if axis is None else axis, tensor.shape)
     if not by:

@@ -28,6 +28,11 @@ def neon_layout(ndim: int) -> str:
     ------
     ShapeError
         If there is no default for this number of axes.
+
+    Examples
+    --------
+    >>> neon_layout(4)
+    'CHWN'
     """
     if not 2 <= ndim <= 5:
         raise ShapeError(f"layout: there is a default for 2 to 5 axes, not for {ndim}; name them: layout='NTCHW'")
@@ -91,6 +96,13 @@ class TensorDesc:
             If ``thing`` is neither.
         ShapeError
             If it is a tensor of more than five axes without a descriptor.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> TensorDesc.of(be.ones((3, 4))).layout
+        'CN'
         """
         if isinstance(thing, TensorDesc):
             return thing
@@ -138,7 +150,13 @@ class TensorDesc:
         return self.shape[self.axis(BATCH)]
 
     def axis(self, letter: str) -> int:
-        """Position of ``letter`` in the layout; raises ShapeError if it is missing."""
+        """Position of ``letter`` in the layout; raises ShapeError if it is missing.
+
+        Examples
+        --------
+        >>> TensorDesc((8, 3, 4, 4), layout="NCHW").axis("H")
+        2
+        """
         found = self.layout.find(letter.upper()) if isinstance(letter, str) and len(letter) == 1 else -1
         if found < 0:
             raise ShapeError(f"TensorDesc: the layout {self.layout!r} has no axis {brief(letter)}")
@@ -147,11 +165,23 @@ class TensorDesc:
     # Derived descriptors
 
     def with_dtype(self, dtype: Any) -> TensorDesc:
-        """Copy with another dtype."""
+        """Copy with another dtype.
+
+        Examples
+        --------
+        >>> TensorDesc((8, 3), "uint8", "NC").with_dtype("float32").dtype.name
+        'float32'
+        """
         return replace(self, dtype=dtype)
 
     def with_batch(self, count: int) -> TensorDesc:
-        """Copy with ``count`` samples."""
+        """Copy with ``count`` samples.
+
+        Examples
+        --------
+        >>> TensorDesc((8, 3), layout="NC").with_batch(2).shape
+        (2, 3)
+        """
         axis = self.axis(BATCH)
         return replace(self, shape=(*self.shape[:axis], count, *self.shape[axis + 1 :]))
 
@@ -162,6 +192,11 @@ class TensorDesc:
         ------
         ShapeError
             If an omitted axis has another size.
+
+        Examples
+        --------
+        >>> TensorDesc((8, 3, 4, 5), layout="NCHW").with_layout("CDHWN").shape
+        (3, 1, 4, 5, 8)
         """
         new = checked_layout(layout)
         self._check_left_out(new)
@@ -181,6 +216,12 @@ class TensorDesc:
     def view(self, tensor: Any, name: str = "tensor", operation: str = "TensorDesc.view") -> Any:
         """View ``tensor`` in this shape, unchanged or with axes split or merged, as (C*H*W, N) to (C, H, W, N).
 
+        Parameters
+        ----------
+        tensor : Tensor
+        name, operation : str
+            Argument and method, for messages.
+
         Raises
         ------
         DTypeError
@@ -189,6 +230,13 @@ class TensorDesc:
             If it has another shape, or its strides allow no view.
         ArgumentError
             If it has a descriptor with another layout.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> from neonlike.backends.descriptors import TensorDesc
+        >>> TensorDesc((2, 3, 4), layout="CWN").view(gen_backend("cpu").ones((6, 4))).shape
+        (2, 3, 4)
         """
         if not isinstance(tensor, Tensor):
             raise DTypeError(f"{operation}: {name} must be a tensor, got {shown(tensor)}")
@@ -206,20 +254,41 @@ class TensorDesc:
         return tensor.viewed(self.shape)
 
     def arranged(self, tensor: Any, layout: str) -> Any:
-        """View ``tensor``, of this shape, with axes in the order of ``layout``; see ``with_layout``."""
+        """View ``tensor``, of this shape, with axes in the order of ``layout``; see ``with_layout``.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> desc = TensorDesc((8, 3), layout="NC")
+        >>> desc.arranged(be.tensor(desc), "CN").shape
+        (3, 8)
+        """
         wanted, order = self.with_layout(layout), self.order(layout)
         turned = tensor if order == tuple(range(self.ndim)) else tensor.permuted(order)
         return turned.viewed(wanted.shape)
 
     def order(self, layout: str) -> tuple[int, ...]:
-        """Order of the axes in ``layout``, followed by the axes it omits."""
+        """Order of the axes in ``layout``, followed by the axes it omits.
+
+        Examples
+        --------
+        >>> TensorDesc((8, 3, 4, 5), layout="NCHW").order("CHWN")
+        (1, 2, 3, 0)
+        """
         kept = [self.layout.index(letter) for letter in checked_layout(layout) if letter in self.layout]
         return (*kept, *(axis for axis in range(self.ndim) if axis not in kept))
 
     # As plain values
 
     def info(self) -> dict[str, Any]:
-        """The three attributes as JSON values, for :meth:`from_info`."""
+        """The three attributes as JSON values, for :meth:`from_info`.
+
+        Examples
+        --------
+        >>> TensorDesc((8, 3), "uint8", "NC").info()
+        {'shape': [8, 3], 'dtype': 'uint8', 'layout': 'NC'}
+        """
         return {"shape": list(self.shape), "dtype": self.dtype.name, "layout": self.layout}
 
     @staticmethod
@@ -230,6 +299,12 @@ class TensorDesc:
         ------
         ArgumentError
             If shape, dtype or layout is missing.
+
+        Examples
+        --------
+        >>> desc = TensorDesc((8, 3), "uint8", "NC")
+        >>> TensorDesc.from_info(desc.info()) == desc
+        True
         """
         if not isinstance(record, Mapping) or not {"shape", "dtype", "layout"} <= set(record):
             raise ArgumentError(f"TensorDesc.from_info: needs shape, dtype and layout, got {brief(record)}")

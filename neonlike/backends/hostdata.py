@@ -119,6 +119,12 @@ def check_fills(operation: str, shape: Shape, target: Shape) -> None:
     """Raise ShapeTypeError unless data of ``shape`` fills a tensor of shape ``target`` in C order.
 
     One shape must split or merge axes of the other: (C, H, W, N) for (C*H*W, N), (n,) for (n, 1) or (1, n).
+
+    Parameters
+    ----------
+    operation : str
+        Method, for messages.
+    shape, target : tuple of int
     """
     if not is_regrouped(shape, target):
         size, wanted = math.prod(shape), math.prod(target)

@@ -38,6 +38,13 @@ def assign(tensor: Any, mask: Any, value: Any) -> None:
 
     The value is a number, an operand of the tensor's shape, or (n,) or (n, 1) values for the n elements, in C order.
 
+    Parameters
+    ----------
+    tensor : Tensor
+    mask : expression or bool array
+        Of the tensor's shape.
+    value : number, operand or array
+
     Raises
     ------
     ShapeError

@@ -25,6 +25,14 @@ class MemoryStats:
         Number of memory blocks in use.
     requests, driver_requests : int
         Number of blocks allocated by a GPU's pool so far, and of memory requests to the device. 0 on the CPU.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> stats = be.memory_stats()
+    >>> stats.used <= stats.used_peak
+    True
     """
 
     used: int

@@ -27,6 +27,14 @@ def restore_tensor(values: Any, dtype: str, name: str | None, persist_values: bo
 
     The arguments come from files, so all of them are checked.
 
+    Parameters
+    ----------
+    values : array
+    dtype : str
+        Name of the dtype.
+    name : str or None
+    persist_values : bool
+
     Raises
     ------
     BackendUnavailable

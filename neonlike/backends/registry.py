@@ -77,6 +77,13 @@ def gen_backend(
         the number of ranks. An earlier backend is kept then.
     MissingExtra
         If there are several ranks and mpi4py is not installed.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu", rng_seed=1, batch_size=64)
+    >>> be
+    <NervanaCPU float32 bsz=64>
     """
     if deterministic_update is not None or deterministic is not None:
         logger.warning("gen_backend: deterministic and deterministic_update are deprecated and ignored")
@@ -138,6 +145,16 @@ def _replace_current() -> None:
 
 
 def cleanup_backend() -> None:
-    """Clean up the current backend, if there is one."""
+    """Clean up the current backend, if there is one.
+
+    Examples
+    --------
+    >>> from neonlike import NervanaObject
+    >>> from neonlike.backends import cleanup_backend, gen_backend
+    >>> be = gen_backend("cpu")
+    >>> cleanup_backend()
+    >>> NervanaObject.be is None
+    True
+    """
     if NervanaObject.be is not None:
         release(NervanaObject.be)

@@ -66,6 +66,10 @@ class Repeated:
         be : Backend
         roots : tuple
             What a pass depends on, with all that these objects depend on: a chain, and tensors that it is given.
+        play : callable
+            Computes a pass.
+        *given : objects
+            Arguments of ``play``.
         """
         if self.again(roots):
             return self.result
@@ -83,7 +87,17 @@ class Repeated:
         return done
 
     def played(self, be: Any, roots: Sequence[Any], play: Callable[..., Any], *given: Any) -> Any:
-        """``play(*given)``, recorded if it is time to."""
+        """``play(*given)``, recorded if it is time to.
+
+        Parameters
+        ----------
+        be : Backend
+        roots : sequence
+            What the pass depends on.
+        play : callable
+        *given : objects
+            Arguments of ``play``.
+        """
         guard = self.guard
         if guard is not None:
             self._look(guard)

@@ -19,7 +19,16 @@ def _storing_class(cls: type[Any]) -> type[Any]:
 
 
 def written_through(picked: Any, tensor: Any, chosen: Any) -> Any:
-    """Make assignments to ``picked``, a copy of the elements of ``tensor`` at ``chosen``, write to ``tensor``, too."""
+    """Make assignments to ``picked``, a copy of the elements of ``tensor`` at ``chosen``, write to ``tensor``, too.
+
+    Parameters
+    ----------
+    picked : Tensor
+        The copy.
+    tensor : Tensor
+    chosen : index
+        Where in ``tensor`` the copy comes from.
+    """
     cls = type(picked)
     if cls not in _classes:
         _classes[cls] = _storing_class(cls)

@@ -85,6 +85,15 @@ class Tensor(InPlaceOperators, BatchWindow, Expression):
         The tensor that this one is a view of.
     rounding : int or bool
         Mantissa bits of stochastic rounding; accepted everywhere, used on the GPU.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> t = be.array([[1., 2.], [3., 4.]], name="t")
+    >>> t[:] = t * 2 + 1
+    >>> t[0].tolist(), t.T.shape, (t > 4).tolist()
+    ([[3.0, 5.0]], (2, 2), [[0.0, 1.0], [1.0, 1.0]])
     """
 
     name: str | None = None
@@ -134,14 +143,30 @@ class Tensor(InPlaceOperators, BatchWindow, Expression):
     # Provided by each backend's tensor
 
     def get(self, stream: Any = None) -> npt.NDArray[Any]:
-        """Host copy with this shape and dtype."""
+        """Host copy with this shape and dtype.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.array([[1, 2]]).get().tolist()
+        [[1.0, 2.0]]
+        """
         raise NotImplementedError
 
     def _view(self, selection: Any) -> Tensor:
         raise NotImplementedError
 
     def permuted(self, axes: tuple[int, ...]) -> Tensor:
-        """View with axes in the order ``axes``."""
+        """View with axes in the order ``axes``.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.ones((2, 3, 4)).permuted((2, 0, 1)).shape
+        (4, 2, 3)
+        """
         raise NotImplementedError
 
     @property
@@ -160,7 +185,14 @@ class Tensor(InPlaceOperators, BatchWindow, Expression):
         raise NotImplementedError
 
     def check_writeable(self, operation: str) -> None:
-        """Raise ReadOnlyError if the tensor is read-only; see ``objects/mapped.py``."""
+        """Raise ReadOnlyError if the tensor is read-only; see ``objects/mapped.py``.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.ones((1, 2)).check_writeable("my function")
+        """
 
     # Size and identity
 
@@ -267,17 +299,44 @@ class Tensor(InPlaceOperators, BatchWindow, Expression):
             self.backend.assign(view, value)
 
     def alias_of(self, other: Any) -> int:
-        """0: no shared memory, 1: exactly the same elements in the same order, 2: any other overlap."""
+        """0: no shared memory, 1: exactly the same elements in the same order, 2: any other overlap.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> t = be.ones((4, 2))
+        >>> t.alias_of(t), t.alias_of(t[1:]), t.alias_of(be.ones((4, 2)))
+        (1, 2, 0)
+        """
         raise NotImplementedError
 
     def fill(self, value: float) -> Tensor:
-        """Set every element to ``value`` and return self."""
+        """Set every element to ``value`` and return self.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.empty((1, 2)).fill(3).tolist()
+        [[3.0, 3.0]]
+        """
         return self.backend.assign(self, value)
 
     def copy(self, a: Any = _NOTHING) -> Tensor:
         """Assign ``a`` to self, without a new tensor, and return self, as in neon.
 
         Without an argument (an addition to neon): return a new tensor with the values, through which gradients flow.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> t = be.ones((1, 2))
+        >>> kept = t.copy()
+        >>> t[:] = 5
+        >>> kept.tolist()
+        [[1.0, 1.0]]
         """
         if a is _NOTHING:
             made: Tensor = computed(pickling.copy_tensor(self), self)
@@ -285,7 +344,15 @@ class Tensor(InPlaceOperators, BatchWindow, Expression):
         return self.backend.assign(self, a)
 
     def copy_from(self, a: Any) -> Tensor:
-        """Assign ``a`` to self and return self: as :meth:`copy`, or as :meth:`set` for host data."""
+        """Assign ``a`` to self and return self: as :meth:`copy`, or as :meth:`set` for host data.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.empty((1, 2)).copy_from([[1, 2]]).tolist()
+        [[1.0, 2.0]]
+        """
         return self.copy(a) if isinstance(a, Expression) else self.set(a)
 
     def set(self, ary: Any) -> Tensor:
@@ -301,6 +368,13 @@ class Tensor(InPlaceOperators, BatchWindow, Expression):
             If the number of elements differs, or neither shape splits axes of the other.
         DTypeError
             If the data are not numbers.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.empty((2, 2)).set([[1, 2], [3, 4]]).tolist()
+        [[1.0, 2.0], [3.0, 4.0]]
         """
         host = host_array("set", ary)
         if host.ndim == 0:
@@ -313,7 +387,15 @@ class Tensor(InPlaceOperators, BatchWindow, Expression):
         raise NotImplementedError
 
     def asnumpyarray(self) -> npt.NDArray[Any]:
-        """Host array: on the CPU the tensor's memory, elsewhere a copy."""
+        """Host array: on the CPU the tensor's memory, elsewhere a copy.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.ones((1, 2)).asnumpyarray()
+        array([[1., 1.]], dtype=float32)
+        """
         return self.get()
 
     # Views
@@ -324,7 +406,15 @@ class Tensor(InPlaceOperators, BatchWindow, Expression):
         return self.permuted(_swapped(len(self.shape)))
 
     def transpose(self, out: Any = None) -> Any:
-        """Return ``self.T``, or assign it to ``out`` and return ``out``."""
+        """Return ``self.T``, or assign it to ``out`` and return ``out``.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.array([[1, 2]]).transpose().tolist()
+        [[1.0], [2.0]]
+        """
         return self.T if out is None else self.backend.assign(out, self.T)
 
     def reshape(self, *shape: Any) -> Any:
@@ -337,6 +427,13 @@ class Tensor(InPlaceOperators, BatchWindow, Expression):
         ------
         ShapeError
             If the sizes do not match.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.ones((2, 6)).reshape(3, -1).shape
+        (3, 4)
         """
         new = regrouped(self.shape, shape)
         if new == self.shape:
@@ -354,6 +451,15 @@ class Tensor(InPlaceOperators, BatchWindow, Expression):
         ------
         ShapeError
             If the sizes do not match, or the strides allow no view.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> t = be.zeros((2, 2))
+        >>> t.viewed(4, 1)[3] = 1
+        >>> t.tolist()
+        [[0.0, 0.0], [0.0, 1.0]]
         """
         new = regrouped(self.shape, shape)
         if new == self.shape:
@@ -371,13 +477,30 @@ class Tensor(InPlaceOperators, BatchWindow, Expression):
         raise NotImplementedError
 
     def dimension_reorder(self, new_order: Any) -> Tensor:
-        """Reshape to ``[shape[d] for d in new_order]`` without moving data."""
+        """Reshape to ``[shape[d] for d in new_order]`` without moving data.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.ones((2, 3)).dimension_reorder((1, 0)).shape
+        (3, 2)
+        """
         return self.viewed([self.shape[d] for d in permutation("dimension_reorder", new_order, len(self.shape))])
 
     def take(self, indices: Any, axis: int | None = None, out: Any = None) -> Tensor:
         """Gather slices along ``axis`` by integer ``indices`` (vector): a copy, or assigned to ``out``.
 
         Without an axis, elements in C order. ``be.take`` is the lazy, differentiable form.
+
+        Parameters
+        ----------
+        indices : sequence of int, array or integer tensor
+            A vector; negative ones count from the end.
+        axis : int, optional
+            None: elements in C order.
+        out : tensor, optional
+            Receives the slices.
 
         Raises
         ------
@@ -387,6 +510,13 @@ class Tensor(InPlaceOperators, BatchWindow, Expression):
             If the indices are not integers.
         ShapeError
             If the axis does not exist.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.array([[1., 2., 3.]]).take([2, 0], axis=1).tolist()
+        [[3.0, 1.0]]
         """
         if axis is None:
             picked: Any = self.backend.take(self, indices, None, out)
@@ -404,15 +534,42 @@ class Tensor(InPlaceOperators, BatchWindow, Expression):
         return written_through(self[chosen], self, chosen) if is_neon() else self[chosen]
 
     def astensor(self) -> Tensor:
-        """Return self, for symmetry with expressions."""
+        """Return self, for symmetry with expressions.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> t = be.ones((1, 2))
+        >>> t.astensor() is t
+        True
+        """
         return self
 
     def hist(self, tag: str) -> Tensor:
-        """Counts of round(log2|x|) over the backend's bins, recorded under ``tag``; int32 (1, hist_bins)."""
+        """Counts of round(log2|x|) over the backend's bins, recorded under ``tag``; int32 (1, hist_bins).
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> counts = be.full((1, 10), 4.0).hist("fours")
+        >>> counts.shape, be.argmax(counts).item() + be.hist_offset    # 2**2
+        ((1, 64), 2)
+        """
         return self.backend.record_histogram(self, tag)
 
     def execute(self) -> Tensor:
-        """Return self: a tensor is already computed."""
+        """Return self: a tensor is already computed.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> t = be.ones((1, 2))
+        >>> t.execute() is t
+        True
+        """
         return self
 
 
@@ -425,7 +582,16 @@ def _swapped(ndim: int) -> tuple[int, ...]:
 
 
 def single_axis(operation: str, axis: Any, shape: Shape) -> int:
-    """Convert ``axis`` to a non-negative number; ShapeError if it is not exactly one axis of ``shape``."""
+    """Convert ``axis`` to a non-negative number; ShapeError if it is not exactly one axis of ``shape``.
+
+    Parameters
+    ----------
+    operation : str
+        Method, for the message.
+    axis : int
+        Negative ones count from the end.
+    shape : tuple of int
+    """
     axes = normalize_axes(operation, axis, shape)
     if axis is None or len(axes) != 1:
         raise ShapeError(f"{operation}: needs one axis of {shape}, got axis={brief(axis)}")

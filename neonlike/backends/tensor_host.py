@@ -18,11 +18,28 @@ class TensorHost(Protocol):
         ...
 
     def fresh(self, shape: Any, dtype: Any = None, name: str | None = None, persist_values: bool = True) -> Any:
-        """Create a tensor with undefined elements."""
+        """Create a tensor with undefined elements.
+
+        Parameters
+        ----------
+        shape : int or sequence of int
+        dtype : dtype, optional
+            None: the backend's.
+        name : str, optional
+        persist_values : bool
+            False: the values may be dropped between passes.
+        """
         ...
 
     def array(self, ary: Any, dtype: Any = None, name: str | None = None, persist_values: bool = True) -> Any:
-        """Create a tensor with the values of host data."""
+        """Create a tensor with the values of host data.
+
+        Parameters
+        ----------
+        ary : array, nested lists or number
+        dtype, name, persist_values
+            As in :meth:`fresh`.
+        """
         ...
 
     def record_histogram(self, tensor: Any, tag: str) -> Any:

@@ -19,13 +19,28 @@ def require_gan(callback: Callback, model: Any) -> None:
 
 
 class GANCostCallback(Callback):
-    """Record the discriminator's cost in ``gan/cost_dis``, and the generator's updates in ``gan/gen_iter``."""
+    """Record the discriminator's cost in ``gan/cost_dis``, and the generator's updates in ``gan/gen_iter``.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.callbacks.callbacks import GANCostCallback
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> GANCostCallback().epoch_freq
+    1
+    """
 
     def __init__(self) -> None:
         super().__init__(epoch_freq=1)
 
     def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
-        """Create the datasets."""
+        """Create the datasets.
+
+        Parameters
+        ----------
+        callback_data, model, epochs
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_train_begin`.
+        """
         require_gan(self, model)
         points = int(callback_data["config"].attrs["total_minibatches"])
         self._datasets = [
@@ -34,7 +49,13 @@ class GANCostCallback(Callback):
         ]
 
     def on_minibatch_end(self, callback_data: Any, model: Any, epoch: int, minibatch: int) -> None:
-        """Record the minibatch."""
+        """Record the minibatch.
+
+        Parameters
+        ----------
+        callback_data, model, epoch, minibatch
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_minibatch_end`.
+        """
         at = first_minibatch(callback_data, epoch) + minibatch
         (iterations, _), (costs, _) = self._datasets
         iterations[at] = model.gen_iter

@@ -21,6 +21,13 @@ Frequency = int | Container[int] | None
 def frequency(operation: str, name: str, value: Any) -> Any:
     """Return ``value``, which must not be a bool; neon's dialect converts a bool to 1 or 0.
 
+    Parameters
+    ----------
+    operation, name : str
+        The class and argument, for the message.
+    value : object
+        The argument.
+
     Raises
     ------
     ArgumentTypeError
@@ -61,6 +68,31 @@ class Callback(NervanaObject):
     ----------
     epoch_freq, minibatch_freq : int, list (or other container) of int, or None
         Interval between epochs (minibatches) at which hooks are called, or a list of them; None: never.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.callbacks import Callbacks
+    >>> from neonlike.callbacks.callbacks import Callback
+    >>> from neonlike.data import ArrayIterator
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import GeneralizedCost, Linear
+    >>> from neonlike.models import Model
+    >>> from neonlike.optimizers import GradientDescentMomentum
+    >>> from neonlike.transforms import SumSquared
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> class Epochs(Callback):
+    ...     def on_epoch_end(self, callback_data, model, epoch):
+    ...         print("epoch", epoch)
+    >>> model = Model([Linear(1, Constant(0.0))])
+    >>> data = ArrayIterator(np.ones((4, 3)), np.ones((4, 1)), make_onehot=False)
+    >>> callbacks = Callbacks(model, progress_bar=False)
+    >>> callbacks.add_callback(Epochs(epoch_freq=1))
+    >>> cost, descent = GeneralizedCost(SumSquared()), GradientDescentMomentum(0.25, momentum_coef=0.0)
+    >>> model.fit(data, cost, descent, num_epochs=2, callbacks=callbacks)
+    epoch 0
+    epoch 1
     """
 
     epoch_freq: Frequency = 1  # default for user classes that skip the constructor
@@ -82,25 +114,99 @@ class Callback(NervanaObject):
         self.costnm = None
 
     def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
-        """Called before a training of ``epochs`` epochs in total; creates datasets."""
+        """Called before a training of ``epochs`` epochs in total; creates datasets.
+
+        Parameters
+        ----------
+        callback_data : h5py.File or MemoryStore
+            The records of the training.
+        model : Model
+            The model in training.
+        epochs : int
+            Epochs of the training in total, those of earlier calls of ``fit`` included.
+        """
 
     def on_train_end(self, callback_data: Any, model: Any) -> None:
-        """Called after training."""
+        """Called after training.
+
+        Parameters
+        ----------
+        callback_data : h5py.File or MemoryStore
+            The records of the training.
+        model : Model
+            The model in training.
+        """
 
     def on_epoch_begin(self, callback_data: Any, model: Any, epoch: int) -> None:
-        """Called before an epoch."""
+        """Called before an epoch.
+
+        Parameters
+        ----------
+        callback_data : h5py.File or MemoryStore
+            The records of the training.
+        model : Model
+            The model in training.
+        epoch : int
+            Number of the epoch, from 0.
+        """
 
     def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
-        """Called after an epoch."""
+        """Called after an epoch.
+
+        Parameters
+        ----------
+        callback_data : h5py.File or MemoryStore
+            The records of the training.
+        model : Model
+            The model in training.
+        epoch : int
+            Number of the epoch, from 0.
+        """
 
     def on_minibatch_begin(self, callback_data: Any, model: Any, epoch: int, minibatch: int) -> None:
-        """Called before a minibatch."""
+        """Called before a minibatch.
+
+        Parameters
+        ----------
+        callback_data : h5py.File or MemoryStore
+            The records of the training.
+        model : Model
+            The model in training.
+        epoch : int
+            Number of the epoch, from 0.
+        minibatch : int
+            Number of the minibatch in its epoch, from 0.
+        """
 
     def on_minibatch_end(self, callback_data: Any, model: Any, epoch: int, minibatch: int) -> None:
-        """Called after a minibatch."""
+        """Called after a minibatch.
+
+        Parameters
+        ----------
+        callback_data : h5py.File or MemoryStore
+            The records of the training.
+        model : Model
+            The model in training.
+        epoch : int
+            Number of the epoch, from 0.
+        minibatch : int
+            Number of the minibatch in its epoch, from 0.
+        """
 
     def should_fire(self, callback_data: Any, model: Any, time: int, freq: Frequency) -> bool:
-        """Whether a hook is called at ``time``, an epoch or minibatch counted from 0."""
+        """Whether a hook is called at ``time``, an epoch or minibatch counted from 0.
+
+        Parameters
+        ----------
+        callback_data : h5py.File or MemoryStore
+            The records of the training.
+        model : Model
+            The model in training.
+        time : int
+            Number of the epoch, or of the minibatch in its epoch, from 0.
+        freq : int, list of int or None
+            The callback's frequency.
+        """
         return fires(time, freq)
 
     def progress(self) -> dict[str, Any]:
@@ -108,7 +214,13 @@ class Callback(NervanaObject):
         return {}
 
     def set_progress(self, saved: dict[str, Any]) -> None:
-        """Restore the state returned by :meth:`progress`; called after ``on_train_begin``."""
+        """Restore the state returned by :meth:`progress`; called after ``on_train_begin``.
+
+        Parameters
+        ----------
+        saved : dict
+            Result of :meth:`progress`.
+        """
 
     def get_description(self, skip: Any = (), **kwargs: Any) -> Description:
         """Describe the callback; a data iterator is described by its name only."""
@@ -120,7 +232,13 @@ class Callback(NervanaObject):
         return described
 
     def firings(self, epochs: int) -> list[int]:
-        """The epochs, of ``epochs`` in total, at which the epoch hooks are called."""
+        """The epochs, of ``epochs`` in total, at which the epoch hooks are called.
+
+        Parameters
+        ----------
+        epochs : int
+            Epochs of the training in total, those of earlier calls of ``fit`` included.
+        """
         freq = self.epoch_freq
         if isinstance(freq, int | np.integer) and freq and type(self).should_fire is Callback.should_fire:
             return list(range(abs(int(freq)) - 1, epochs, abs(int(freq))))

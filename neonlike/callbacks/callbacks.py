@@ -27,8 +27,11 @@ from neonlike.callbacks.recording import (
     TrainLoggerCallback,
     TrainMulticostCallback,
 )
+from neonlike.callbacks.reporting import RunReport
+from neonlike.callbacks.run_record import RunCallback
 from neonlike.callbacks.showing import MultiLabelStatsCallback, WatchTickerCallback
 from neonlike.callbacks.store import MARKERS, MemoryStore, new_dataset, open_store, records, restore
+from neonlike.callbacks.tensorboard import TensorBoardCallback
 from neonlike.checks import brief, shown
 from neonlike.distributed.first import by_first
 from neonlike.errors import ArgumentError, DTypeError
@@ -49,9 +52,11 @@ __all__ = [
     "MetricCallback",
     "MultiLabelStatsCallback",
     "ProgressBarCallback",
+    "RunCallback",
     "RunTimerCallback",
     "SaveBestStateCallback",
     "SerializeModelCallback",
+    "TensorBoardCallback",
     "TrainCostCallback",
     "TrainLoggerCallback",
     "TrainMulticostCallback",
@@ -60,8 +65,8 @@ __all__ = [
 ]
 
 
-NOT_SAVED = ("hist", "config", "time", "deconv")
-"""Groups of the store that are not saved with a model: large ones, and the clock."""
+NOT_SAVED = ("hist", "config", "time", "deconv", "run")
+"""Groups of the store that are not saved with a model: large ones, the clock, and facts of the process."""
 
 
 class Callbacks(NervanaObject):
@@ -71,7 +76,7 @@ class Callbacks(NervanaObject):
     ----------
     model : Model
         The model; only a weak reference is kept.
-    train_set
+    train_set : object
         Not used; kept for compatibility.
     output_file : str, optional
         HDF5 file for the records, overwritten; without it they stay in memory, as on all ranks but the first.
@@ -97,6 +102,10 @@ class Callbacks(NervanaObject):
         Record each cost of a Multicost.
     stop_on_nan : bool
         End the training at the first minibatch with a nan or infinite cost, so that files saved before remain valid.
+    report : str, optional
+        HTML file for a report of the run, see docs/report.md; it needs matplotlib.
+    tensorboard : str, optional
+        Folder for TensorBoard's event files; it needs tensorboardX.
 
     Attributes
     ----------
@@ -104,6 +113,26 @@ class Callbacks(NervanaObject):
         The callbacks in calling order.
     callback_data : h5py.File or MemoryStore
         The records; a file is closed when training ends.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.callbacks import Callbacks
+    >>> from neonlike.data import ArrayIterator
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import GeneralizedCost, Linear
+    >>> from neonlike.models import Model
+    >>> from neonlike.optimizers import GradientDescentMomentum
+    >>> from neonlike.transforms import SumSquared
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> model = Model([Linear(1, Constant(0.0))])
+    >>> data = ArrayIterator(np.ones((4, 3)), np.ones((4, 1)), make_onehot=False)
+    >>> callbacks = Callbacks(model, progress_bar=False)
+    >>> cost, descent = GeneralizedCost(SumSquared()), GradientDescentMomentum(0.25, momentum_coef=0.0)
+    >>> model.fit(data, cost, descent, num_epochs=2, callbacks=callbacks)
+    >>> callbacks.callback_data["cost/train"][...].shape  # two minibatches in each of two epochs
+    (4,)
     """
 
     from_description = False
@@ -124,6 +153,8 @@ class Callbacks(NervanaObject):
         log_token: str | None = None,
         multicost: bool = False,
         stop_on_nan: bool = False,
+        report: str | os.PathLike[str] | None = None,
+        tensorboard: str | os.PathLike[str] | None = None,
     ) -> None:
         super().__init__()
         _warn_of_unused(train_set, serialize, save_path)
@@ -131,6 +162,7 @@ class Callbacks(NervanaObject):
         self._model = _reference(model)
         self.stop_on_nan, self.output_file = stop_on_nan, output_file
         self.model_file, self.save_path = model_file, save_path
+        self.report = None if report is None else RunReport(report)
         opened = by_first(lambda: open_store(output_file))
         self.callback_data = MemoryStore() if opened is None else opened
         self.callbacks: list[Callback] = []
@@ -139,15 +171,29 @@ class Callbacks(NervanaObject):
         self._minibatches_in_epoch = 0
         self._progress: Description = {}
         self._fresh: weakref.WeakKeyDictionary[Callback, Description] = weakref.WeakKeyDictionary()
-        self.add_callback(TrainMulticostCallback() if multicost else TrainCostCallback())
-        if progress_bar:
-            self.add_callback(ProgressBarCallback())
+        self._add_shown(multicost, progress_bar)
         if eval_freq:
             self._add_evaluation(eval_set, metric, eval_freq)
         if save_path:
             self.add_callback(SerializeModelCallback(save_path, max(serialize or 1, 1), history))
+        self._add_records(tensorboard)
+
+    def _add_shown(self, multicost: bool, progress_bar: bool) -> None:
+        """Add the callbacks for the cost of training."""
+        self.add_callback(TrainMulticostCallback() if multicost else TrainCostCallback())
+        if progress_bar:
+            self.add_callback(ProgressBarCallback())
+
+    def _add_records(self, tensorboard: str | os.PathLike[str] | None) -> None:
+        """Add the log, the times of the training, and the callbacks that record what reports show."""
         self.add_callback(TrainLoggerCallback())
         self.add_callback(RunTimerCallback())
+        if self.output_file is not None or self.report is not None:
+            self.add_callback(RunCallback())
+        if self.report is not None:
+            self.add_hist_callback(filter_key=("W", "dW"))
+        if tensorboard is not None:
+            self.add_callback(TensorBoardCallback(tensorboard))
 
     def _add_evaluation(self, eval_set: Any, metric: Any, epoch_freq: int) -> None:
         self.add_callback(LossCallback(eval_set, epoch_freq=epoch_freq), insert_pos=0)
@@ -162,35 +208,92 @@ class Callbacks(NervanaObject):
     # -- adding --------------------------------------------------------------------------------------------
 
     def add_callback(self, callback: Callback, insert_pos: int | None = None) -> None:
-        """Add a callback at the end, or at a position."""
+        """Add a callback at the end, or at a position.
+
+        Parameters
+        ----------
+        callback : Callback
+            The callback.
+        insert_pos : int, optional
+            Its place among the callbacks; by default the end.
+
+        Raises
+        ------
+        DTypeError
+            If it is no callback.
+        """
         if not isinstance(callback, Callback):
             raise DTypeError(f"add_callback: got {brief(callback)}; expected an object derived from Callback")
         self.callbacks.insert(len(self.callbacks) if insert_pos is None else insert_pos, callback)
 
     def add_save_best_state_callback(self, path: str) -> None:
-        """Add a callback that saves the model to ``path`` whenever the loss is the lowest so far."""
+        """Add a callback that saves the model to ``path`` whenever the loss is the lowest so far.
+
+        Parameters
+        ----------
+        path : path
+            File to write.
+        """
         self.add_callback(SaveBestStateCallback(path))
 
     def add_early_stop_callback(self, stop_func: Callable[[Any, float], tuple[Any, bool]]) -> None:
-        """Add a callback that stops the training when ``stop_func(state, loss) -> (state, finished)`` is finished."""
+        """Add a callback that stops the training when ``stop_func(state, loss) -> (state, finished)`` is finished.
+
+        Parameters
+        ----------
+        stop_func : callable
+            Called with the last state, None at first, and the loss; returns the new state and whether to stop.
+        """
         self.add_callback(EarlyStopCallback(stop_func))
 
     def add_hist_callback(self, plot_per_mini: bool = False, filter_key: Iterable[str] = ("W",)) -> None:
-        """Add a callback that records histograms of layer attributes."""
+        """Add a callback that records histograms of layer attributes.
+
+        Parameters
+        ----------
+        plot_per_mini : bool
+            Record once per minibatch instead of per epoch.
+        filter_key : list of str
+            Attributes of the layers to record.
+        """
         self.callbacks.append(HistCallback(plot_per_mini=plot_per_mini, filter_key=filter_key))
 
     def add_deconv_callback(self, train_set: Any, valid_set: Any, max_fm: int = 16, dataset_pct: float = 25) -> None:
-        """Add a callback that shows, after training, the image regions that activate feature maps."""
+        """Add a callback that shows, after training, the image regions that activate feature maps.
+
+        Parameters
+        ----------
+        train_set : iterator
+            Accepted for compatibility.
+        valid_set : iterator
+            Images to search for the strongest responses.
+        max_fm : int
+            Number of feature maps per layer, counted from the first.
+        dataset_pct : float
+            Percentage of the data to search.
+        """
         self.callbacks.append(DeconvCallback(train_set, valid_set, max_fm, dataset_pct))
 
     def add_watch_ticker_callback(self, valid: Any) -> None:
-        """Add a callback that prints a minibatch of a Ticker after each epoch."""
+        """Add a callback that prints a minibatch of a Ticker after each epoch.
+
+        Parameters
+        ----------
+        valid : Ticker
+            Source of the minibatch.
+        """
         self.callbacks.append(WatchTickerCallback(self.model, valid))
 
     # -- hooks ---------------------------------------------------------------------------------------------
 
     def on_train_begin(self, epochs: int) -> None:
-        """Prepare the store for ``epochs`` epochs in total, load ``model_file``, and call the callbacks."""
+        """Prepare the store for ``epochs`` epochs in total, load ``model_file``, and call the callbacks.
+
+        Parameters
+        ----------
+        epochs : int
+            Epochs of the training in total, those of earlier calls of ``fit`` included.
+        """
         model, data = self.model, self._open()
         if model is None:
             raise ArgumentError("Callbacks: their model is gone; make them with the model that is trained, and keep it")
@@ -218,6 +321,7 @@ class Callbacks(NervanaObject):
         config.attrs["total_minibatches"] = max(per_epoch * epochs, done + per_epoch * (epochs - model.epoch_index))
         config.attrs["total_epochs"] = epochs
         _name_apart(self.callbacks)
+        self._follow_evaluation()
         for callback in self.callbacks:
             callback.on_train_begin(data, model, epochs)
         self._remember(resumes)
@@ -230,6 +334,24 @@ class Callbacks(NervanaObject):
             first = self._fresh.setdefault(callback, callback.progress())
             if not resumes:
                 _set_progress(callback, first)
+
+    def _follow_evaluation(self) -> None:
+        """Let the record of the run have the results of the first evaluation of the loss."""
+        loss = next((one for one in self.callbacks if isinstance(one, LossCallback)), None)
+        for one in self.callbacks:
+            if isinstance(one, RunCallback):
+                one.follow(loss)
+
+    def _write_report(self) -> None:
+        """Record the kernels of bench mode, and write the report if one is wanted."""
+        if not self._is_open():
+            return
+        for one in self.callbacks:
+            if isinstance(one, RunCallback):
+                one.record_kernels(self.callback_data, self.model)
+        if self.report is not None:
+            report = self.report
+            by_first(lambda: report.write(self.callback_data))
 
     def _open(self) -> Any:
         """Open the store; a file closed by an earlier training is opened again."""
@@ -249,6 +371,7 @@ class Callbacks(NervanaObject):
         """Call the callbacks and close the file."""
         for callback in self.callbacks:
             callback.on_train_end(self.callback_data, self.model)
+        self._write_report()
         self._close()
 
     def _close(self) -> None:
@@ -257,7 +380,13 @@ class Callbacks(NervanaObject):
         by_first(self.callback_data.close)
 
     def on_epoch_begin(self, epoch: int) -> None:
-        """Call the callbacks that are due."""
+        """Call the callbacks that are due.
+
+        Parameters
+        ----------
+        epoch : int
+            Number of the epoch, from 0.
+        """
         model, data = self.model, self.callback_data
         # Minibatches before an interrupt; if it came after the last one, on_minibatch_end is not called again.
         self._minibatches_in_epoch = getattr(getattr(model, "progress", None), "minibatches", 0)
@@ -269,7 +398,13 @@ class Callbacks(NervanaObject):
                 callback.on_epoch_begin(data, model, epoch)
 
     def on_epoch_end(self, epoch: int) -> None:
-        """Count the minibatches and call the callbacks that are due."""
+        """Count the minibatches and call the callbacks that are due.
+
+        Parameters
+        ----------
+        epoch : int
+            Number of the epoch, from 0.
+        """
         model, data = self.model, self.callback_data
         markers = data[MARKERS]
         done = int(markers.attrs["minibatches_complete"]) + self._minibatches_in_epoch
@@ -280,16 +415,34 @@ class Callbacks(NervanaObject):
             if callback.should_fire(data, model, epoch, callback.epoch_freq):
                 callback.on_epoch_end(data, model, epoch)
         by_first(data.flush)  # keeps the file readable if this process is killed
+        if self.report is not None and model.be.ranks.tell(self.report.is_due(), "report is due")[0]:
+            self._write_report()
 
     def on_minibatch_begin(self, epoch: int, minibatch: int) -> None:
-        """Call the callbacks that are due."""
+        """Call the callbacks that are due.
+
+        Parameters
+        ----------
+        epoch : int
+            Number of the epoch, from 0.
+        minibatch : int
+            Number of the minibatch in its epoch, from 0.
+        """
         model, data = self.model, self.callback_data
         for callback in self._at_begin:
             if callback.should_fire(data, model, minibatch, callback.minibatch_freq):
                 callback.on_minibatch_begin(data, model, epoch, minibatch)
 
     def on_minibatch_end(self, epoch: int, minibatch: int) -> None:
-        """Call the callbacks that are due."""
+        """Call the callbacks that are due.
+
+        Parameters
+        ----------
+        epoch : int
+            Number of the epoch, from 0.
+        minibatch : int
+            Number of the minibatch in its epoch, from 0.
+        """
         model, data = self.model, self.callback_data
         self._minibatches_in_epoch = minibatch + 1
         for callback in self._at_end:
@@ -301,6 +454,7 @@ class Callbacks(NervanaObject):
         if self.save_path:
             logger.display("Training was interrupted; the model is saved to %s", self.save_path)
             self.model.save_params(os.fspath(self.save_path))
+        self._write_report()
         self._close()
 
     # -- saving --------------------------------------------------------------------------------------------

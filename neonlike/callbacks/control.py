@@ -33,6 +33,37 @@ class SerializeModelCallback(Callback):
         Interval in epochs.
     history : int
         Number of latest files to keep, as ``<base>_<epoch><ext>``; ``save_path`` is then a link to the newest.
+
+    Raises
+    ------
+    ArgumentError
+        If ``history`` is below 1.
+
+    Examples
+    --------
+    >>> import os
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.callbacks import Callbacks
+    >>> from neonlike.callbacks.callbacks import SerializeModelCallback
+    >>> from neonlike.data import ArrayIterator
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import GeneralizedCost, Linear
+    >>> from neonlike.models import Model
+    >>> from neonlike.optimizers import GradientDescentMomentum
+    >>> from neonlike.transforms import SumSquared
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> model = Model([Linear(1, Constant(0.0))])
+    >>> data = ArrayIterator(np.ones((4, 3)), np.ones((4, 1)), make_onehot=False)
+    >>> callbacks = Callbacks(model, progress_bar=False)
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> callbacks.add_callback(SerializeModelCallback(os.path.join(folder.name, "model.prm"), epoch_freq=1))
+    >>> cost, descent = GeneralizedCost(SumSquared()), GradientDescentMomentum(0.25, momentum_coef=0.0)
+    >>> model.fit(data, cost, descent, num_epochs=2, callbacks=callbacks)
+    >>> os.listdir(folder.name)
+    ['model.prm']
+    >>> folder.cleanup()
     """
 
     def __init__(self, save_path: str, epoch_freq: Frequency = 1, history: int = 1) -> None:
@@ -44,7 +75,13 @@ class SerializeModelCallback(Callback):
         self.checkpoint_files: deque[str] = deque()
 
     def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
-        """Check that the file can be written, before an epoch is lost."""
+        """Check that the file can be written, before an epoch is lost.
+
+        Parameters
+        ----------
+        callback_data, model, epochs
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_train_begin`.
+        """
         by_first(self._check_path)
 
     def _check_path(self) -> None:
@@ -56,7 +93,13 @@ class SerializeModelCallback(Callback):
             )
 
     def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
-        """Save the model."""
+        """Save the model.
+
+        Parameters
+        ----------
+        callback_data, model, epoch
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_epoch_end`.
+        """
         path = expand(self.save_path)
         if self.history == 1:
             model.save_params(path)
@@ -112,6 +155,33 @@ class SaveBestStateCallback(_OnLoss):
     ----------
     path : str
         File to write.
+
+    Examples
+    --------
+    >>> import os
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.callbacks import Callbacks
+    >>> from neonlike.callbacks.callbacks import SaveBestStateCallback
+    >>> from neonlike.data import ArrayIterator
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import GeneralizedCost, Linear
+    >>> from neonlike.models import Model
+    >>> from neonlike.optimizers import GradientDescentMomentum
+    >>> from neonlike.transforms import SumSquared
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> model = Model([Linear(1, Constant(0.0))])
+    >>> data = ArrayIterator(np.ones((4, 3)), np.ones((4, 1)), make_onehot=False)
+    >>> callbacks = Callbacks(model, progress_bar=False)
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> callbacks = Callbacks(model, progress_bar=False, eval_set=data, eval_freq=1)
+    >>> callbacks.add_callback(SaveBestStateCallback(os.path.join(folder.name, "best.prm")))
+    >>> cost, descent = GeneralizedCost(SumSquared()), GradientDescentMomentum(0.25, momentum_coef=0.0)
+    >>> model.fit(data, cost, descent, num_epochs=2, callbacks=callbacks)
+    >>> os.listdir(folder.name)
+    ['best.prm']
+    >>> folder.cleanup()
     """
 
     def __init__(self, path: str) -> None:
@@ -121,12 +191,24 @@ class SaveBestStateCallback(_OnLoss):
         self.best_cost: float | None = None
 
     def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
-        """Check that a loss will be evaluated, and that the file can be written."""
+        """Check that a loss will be evaluated, and that the file can be written.
+
+        Parameters
+        ----------
+        callback_data, model, epochs
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_train_begin`.
+        """
         super().on_train_begin(callback_data, model, epochs)
         by_first(lambda: require_writable(f"{self.classnm}: path", self.path))
 
     def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
-        """Save the model if its loss is the lowest."""
+        """Save the model if its loss is the lowest.
+
+        Parameters
+        ----------
+        callback_data, model, epoch
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_epoch_end`.
+        """
         loss = self._new_loss(callback_data, epoch)
         if loss is None:
             return
@@ -152,6 +234,29 @@ class EarlyStopCallback(_OnLoss):
     ----------
     stop_func : callable
         Called as ``stop_func(state, loss) -> (new state, finished)``; the first state is None.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.callbacks import Callbacks
+    >>> from neonlike.callbacks.callbacks import EarlyStopCallback
+    >>> from neonlike.data import ArrayIterator
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import GeneralizedCost, Linear
+    >>> from neonlike.models import Model
+    >>> from neonlike.optimizers import GradientDescentMomentum
+    >>> from neonlike.transforms import SumSquared
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> model = Model([Linear(1, Constant(0.0))])
+    >>> data = ArrayIterator(np.ones((4, 3)), np.ones((4, 1)), make_onehot=False)
+    >>> callbacks = Callbacks(model, progress_bar=False)
+    >>> callbacks = Callbacks(model, progress_bar=False, eval_set=data, eval_freq=1)
+    >>> callbacks.add_callback(EarlyStopCallback(lambda state, loss: (state, loss < 0.01)))
+    >>> cost, descent = GeneralizedCost(SumSquared()), GradientDescentMomentum(0.25, momentum_coef=0.0)
+    >>> model.fit(data, cost, descent, num_epochs=2, callbacks=callbacks)
+    >>> model.completed_epochs  # the loss was below 0.01 after the first
+    1
     """
 
     def __init__(self, stop_func: Callable[[Any, float], tuple[Any, bool]]) -> None:
@@ -162,7 +267,13 @@ class EarlyStopCallback(_OnLoss):
         self.stop_state: Any = None
 
     def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
-        """Call the function, and mark the model as finished if it returns so."""
+        """Call the function, and mark the model as finished if it returns so.
+
+        Parameters
+        ----------
+        callback_data, model, epoch
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_epoch_end`.
+        """
         loss = self._new_loss(callback_data, epoch)
         if loss is None:
             return
@@ -195,6 +306,29 @@ class BatchNormTuneCallback(Callback):
         Data for the statistics; it is reset first.
     epoch_freq : int
         Interval in epochs.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.callbacks import Callbacks
+    >>> from neonlike.callbacks.callbacks import BatchNormTuneCallback
+    >>> from neonlike.data import ArrayIterator
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import BatchNorm, GeneralizedCost, Linear
+    >>> from neonlike.models import Model
+    >>> from neonlike.optimizers import GradientDescentMomentum
+    >>> from neonlike.transforms import SumSquared
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> model = Model([Linear(1, Constant(0.5)), BatchNorm()])
+    >>> data = ArrayIterator(np.ones((4, 3)), np.ones((4, 1)), make_onehot=False)
+    >>> callbacks = Callbacks(model, progress_bar=False)
+    >>> callbacks.add_callback(BatchNormTuneCallback(data))
+    >>> cost, descent = GeneralizedCost(SumSquared()), GradientDescentMomentum(0.25, momentum_coef=0.0)
+    >>> model.fit(data, cost, descent, num_epochs=2, callbacks=callbacks)
+    >>> norm = model.layers.layers[1]
+    >>> float(norm.gmean.item()) == float(model.layers.layers[0].W.get().sum())  # the mean of W · 1
+    True
     """
 
     def __init__(self, tune_set: Any, epoch_freq: Frequency = 1) -> None:
@@ -202,7 +336,13 @@ class BatchNormTuneCallback(Callback):
         self.tune_set = tune_set
 
     def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
-        """Run the data set through the network."""
+        """Run the data set through the network.
+
+        Parameters
+        ----------
+        callback_data, model, epoch
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_epoch_end`.
+        """
         layers = [layer for layer in model.layers.layers_fprop() if isinstance(layer, BatchNorm)]
         if not layers:
             return

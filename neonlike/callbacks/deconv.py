@@ -36,7 +36,17 @@ COLOURS = (1, 3)
 
 @dataclass
 class Strongest:
-    """Position of the strongest response of each feature map: minibatch, image and location."""
+    """Position of the strongest response of each feature map: minibatch, image and location.
+
+    Parameters
+    ----------
+    end : int
+        Number of minibatches that are searched.
+    batch_img, fm_loc : ndarray
+        For each feature map, the minibatch and image, and the pixel.
+    activation : ndarray
+        For each feature map, the response.
+    """
 
     end: int
     """Index of the convolution's last layer: its bias, normalization or activation."""
@@ -63,9 +73,26 @@ class DeconvCallback(Callback):
     dataset_pct : float
         Percentage of the data to search.
 
+    Raises
+    ------
+    ArgumentError
+        If ``max_fm`` is below 1, or ``dataset_pct`` is no percentage.
+
     References
     ----------
     Springenberg et al., "Striving for simplicity: the all convolutional net" (2014), section 4.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.callbacks.callbacks import DeconvCallback
+    >>> from neonlike.data import ArrayIterator
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> images = ArrayIterator(np.zeros((4, 48)), np.zeros(4, dtype=int), nclass=2, lshape=(3, 4, 4))
+    >>> callback = DeconvCallback(images, images, max_fm=8)
+    >>> callback.max_fm, callback.dataset_pct
+    (8, 25)
     """
 
     def __init__(self, train_set: Any, valid_set: Any, max_fm: int = 16, dataset_pct: float = 25) -> None:

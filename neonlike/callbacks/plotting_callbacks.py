@@ -46,6 +46,20 @@ class GANPlotCallback(Callback):
         Unused, since the pictures have no text; kept for compatibility.
     epoch_freq : int
         Interval in epochs.
+
+    Raises
+    ------
+    ArgumentError
+        If a size is out of range.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.callbacks.plotting_callbacks import GANPlotCallback
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> callback = GANPlotCallback("plots/digits", hw=2, num_samples=4, padding=1)
+    >>> callback.picture(be.zeros((4, 4)).get()).shape  # 5 x 5 pixels, enlarged 119 times
+    (595, 595)
     """
 
     def __init__(
@@ -75,7 +89,13 @@ class GANPlotCallback(Callback):
         self.plot_width, self.plot_height, self.dpi, self.font_size = plot_width, plot_height, dpi, font_size
 
     def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
-        """Check that the model generates images of this size, and create the folder."""
+        """Check that the model generates images of this size, and create the folder.
+
+        Parameters
+        ----------
+        callback_data, model, epochs
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_train_begin`.
+        """
         require_gan(self, model)
         size, shape = self.nchan * self.hw**2, model.layers.generator.out_shape
         if np.prod(shape) != size:
@@ -87,11 +107,23 @@ class GANPlotCallback(Callback):
         self._course: list[tuple[int, float]] = []
 
     def on_minibatch_end(self, callback_data: Any, model: Any, epoch: int, minibatch: int) -> None:
-        """Record the training's progress."""
+        """Record the training's progress.
+
+        Parameters
+        ----------
+        callback_data, model, epoch, minibatch
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_minibatch_end`.
+        """
         self._course.append((model.gen_iter, -model.cost_dis.item()))
 
     def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
-        """Write all files, of what rank 0 has."""
+        """Write all files, of what rank 0 has.
+
+        Parameters
+        ----------
+        callback_data, model, epoch
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_epoch_end`.
+        """
         by_first(lambda: self._write_all(model, epoch))
 
     def _write_all(self, model: Any, epoch: int) -> None:

@@ -45,9 +45,12 @@ def get_progress_string(
         The cost, or several.
     time : float
         Seconds so far.
+    blockchar : str
+        Character of the bar.
 
     Examples
     --------
+    >>> from neonlike.callbacks.progress import get_progress_string
     >>> get_progress_string("Train", 3, 5, 10, 0.25, 1.5, blockchar="#")
     'Epoch 3   [Train |##########          |    5/10   batches, 0.25 cost, 1.50s]'
     """
@@ -74,6 +77,14 @@ class ProgressBarCallback(Callback):
         Minimum interval in minibatches between redraws.
     update_thresh_s : float
         Seconds between redraws.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.callbacks.callbacks import ProgressBarCallback
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> ProgressBarCallback(update_thresh_s=0.5).update_thresh_s
+    0.5
     """
 
     def __init__(self, epoch_freq: int = 1, minibatch_freq: int = 1, update_thresh_s: float = 0.1) -> None:
@@ -88,20 +99,38 @@ class ProgressBarCallback(Callback):
         self._costs: deque[np.ndarray] = deque(maxlen=AVERAGED)
 
     def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
-        """Detect the capabilities of the output."""
+        """Detect the capabilities of the output.
+
+        Parameters
+        ----------
+        callback_data, model, epochs
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_train_begin`.
+        """
         self._live = sys.stdout.isatty()
         self._block = _drawable(self._block)
         self._costs.clear()
 
     def on_epoch_begin(self, callback_data: Any, model: Any, epoch: int) -> None:
-        """Start the clock."""
+        """Start the clock.
+
+        Parameters
+        ----------
+        callback_data, model, epoch
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_epoch_begin`.
+        """
         self._start = time.perf_counter()
         self._last_draw = 0.0 if self._live else self._start
         self._length, self._line = 0, ""
         self._first = getattr(getattr(model, "progress", None), "minibatches", 0)
 
     def on_minibatch_end(self, callback_data: Any, model: Any, epoch: int, minibatch: int) -> None:
-        """Redraw the bar if it is due."""
+        """Redraw the bar if it is due.
+
+        Parameters
+        ----------
+        callback_data, model, epoch, minibatch
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_minibatch_end`.
+        """
         self._costs.append(each_cost(model.cost))
         now, done = time.perf_counter(), minibatch + 1
         if now - self._last_draw <= (self.update_thresh_s if self._live else LOG_EVERY_S) and done != model.nbatches:
@@ -124,7 +153,13 @@ class ProgressBarCallback(Callback):
         return f" {_amount(done * self.be.global_bsz / seconds)} samples/s, {_duration(seconds / done * left)} left"
 
     def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
-        """Write the finished line, with the loss if it was evaluated in this epoch."""
+        """Write the finished line, with the loss if it was evaluated in this epoch.
+
+        Parameters
+        ----------
+        callback_data, model, epoch
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_epoch_end`.
+        """
         line = self._line
         if "cost/loss" in callback_data:
             losses, seconds = callback_data["cost/loss"], callback_data["time/loss"]

@@ -14,7 +14,7 @@ from neonlike.callbacks.store import Steps, epoch_dataset, first_minibatch, new_
 from neonlike.errors import ArgumentError, DTypeError
 from neonlike.layers.container import Multicost
 from neonlike.logger import logger
-from neonlike.models.evaluation import summed
+from neonlike.models.evaluation import Seen, summed
 from neonlike.optree.node import Expression
 
 __public_module__ = "neonlike.callbacks.callbacks"
@@ -27,6 +27,26 @@ class TrainCostCallback(Callback):
     ----------
     wsz : int
         Number of minibatches to average.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.callbacks import Callbacks
+    >>> from neonlike.data import ArrayIterator
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import GeneralizedCost, Linear
+    >>> from neonlike.models import Model
+    >>> from neonlike.optimizers import GradientDescentMomentum
+    >>> from neonlike.transforms import SumSquared
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> model = Model([Linear(1, Constant(0.0))])
+    >>> data = ArrayIterator(np.ones((4, 3)), np.ones((4, 1)), make_onehot=False)
+    >>> callbacks = Callbacks(model, progress_bar=False)  # has a TrainCostCallback
+    >>> cost, descent = GeneralizedCost(SumSquared()), GradientDescentMomentum(0.25, momentum_coef=0.0)
+    >>> model.fit(data, cost, descent, num_epochs=2, callbacks=callbacks)
+    >>> callbacks.callback_data["cost/train"][:2].tolist()  # 0.5, and the mean of it and 0.03125
+    [0.5, 0.265625]
     """
 
     def __init__(self, wsz: int = 10) -> None:
@@ -35,14 +55,26 @@ class TrainCostCallback(Callback):
         self.cost_history: deque[float] = deque(maxlen=int(wsz))
 
     def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
-        """Create the dataset."""
+        """Create the dataset.
+
+        Parameters
+        ----------
+        callback_data, model, epochs
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_train_begin`.
+        """
         points = int(callback_data["config"].attrs["total_minibatches"])
         self._costs = Steps(new_dataset(callback_data, "cost/train", (points,), time_markers="minibatch"))
         self._epoch = -1
         self.cost_history.clear()
 
     def on_minibatch_end(self, callback_data: Any, model: Any, epoch: int, minibatch: int) -> None:
-        """Record the running mean."""
+        """Record the running mean.
+
+        Parameters
+        ----------
+        callback_data, model, epoch, minibatch
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_minibatch_end`.
+        """
         if epoch != self._epoch:
             self._epoch, self._first = epoch, first_minibatch(callback_data, epoch)
         self.cost_history.append(np.asarray(model.cost.cost).item())
@@ -66,6 +98,14 @@ class TrainMulticostCallback(Callback):
     ----------
     wsz : int
         Number of minibatches to average.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.callbacks.callbacks import TrainMulticostCallback
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> TrainMulticostCallback(wsz=20).cost_history.maxlen
+    20
     """
 
     def __init__(self, wsz: int = 10) -> None:
@@ -74,7 +114,13 @@ class TrainMulticostCallback(Callback):
         self.cost_history: deque[np.ndarray] = deque(maxlen=int(wsz))
 
     def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
-        """Create the datasets."""
+        """Create the datasets.
+
+        Parameters
+        ----------
+        callback_data, model, epochs
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_train_begin`.
+        """
         if not isinstance(model.cost, Multicost):
             raise ArgumentError(
                 f"TrainMulticostCallback: the cost is a {type(model.cost).__name__}; this callback is for a Multicost"
@@ -88,7 +134,13 @@ class TrainMulticostCallback(Callback):
         self.cost_history.clear()
 
     def on_minibatch_end(self, callback_data: Any, model: Any, epoch: int, minibatch: int) -> None:
-        """Record the running means."""
+        """Record the running means.
+
+        Parameters
+        ----------
+        callback_data, model, epoch, minibatch
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_minibatch_end`.
+        """
         self.cost_history.append(each_cost(model.cost))
         means = np.mean(self.cost_history, axis=0)
         if epoch != self._epoch:
@@ -124,9 +176,39 @@ class LossCallback(Callback):
         Suffix of the record names: empty, "_2" for the second callback with the same records, and so on.
     loss : float or None
         Loss of the last evaluation.
+    seen : callable or None
+        Gets inputs, outputs and targets of each evaluated batch, see :func:`~neonlike.models.evaluation.predictions`.
+
+    Raises
+    ------
+    DTypeError
+        If ``eval_set`` is no data iterator.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.callbacks import Callbacks
+    >>> from neonlike.callbacks.callbacks import LossCallback
+    >>> from neonlike.data import ArrayIterator
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import GeneralizedCost, Linear
+    >>> from neonlike.models import Model
+    >>> from neonlike.optimizers import GradientDescentMomentum
+    >>> from neonlike.transforms import SumSquared
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> model = Model([Linear(1, Constant(0.0))])
+    >>> data = ArrayIterator(np.ones((4, 3)), np.ones((4, 1)), make_onehot=False)
+    >>> callbacks = Callbacks(model, progress_bar=False)
+    >>> callbacks.add_callback(LossCallback(data, epoch_freq=1))
+    >>> cost, descent = GeneralizedCost(SumSquared()), GradientDescentMomentum(0.25, momentum_coef=0.0)
+    >>> model.fit(data, cost, descent, num_epochs=2, callbacks=callbacks)
+    >>> callbacks.callback_data["cost/loss"][...].tolist()
+    [0.001953125, 7.62939453125e-06]
     """
 
     suffix = ""
+    seen: Seen | None = None
 
     def __init__(self, eval_set: Any, epoch_freq: Frequency = 1) -> None:
         super().__init__(epoch_freq=epoch_freq)
@@ -139,12 +221,24 @@ class LossCallback(Callback):
         self.loss: float | None = None
 
     def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
-        """Create the datasets."""
+        """Create the datasets.
+
+        Parameters
+        ----------
+        callback_data, model, epochs
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_train_begin`.
+        """
         for path in ("cost/loss", "time/loss"):
             epoch_dataset(callback_data, path + self.suffix, self.firings(epochs), self.epoch_freq, model.epoch_index)
 
     def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
-        """Evaluate and record the loss."""
+        """Evaluate and record the loss.
+
+        Parameters
+        ----------
+        callback_data, model, epoch
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_epoch_end`.
+        """
         start = time.perf_counter()
         self.loss = loss = self._evaluate(model)
         record(callback_data, "time/loss" + self.suffix, epoch, time.perf_counter() - start)
@@ -156,7 +250,7 @@ class LossCallback(Callback):
             columns = model.cost.outputs.get()
             return float(columns[:, : valid * steps].sum(dtype=np.float64)) / steps
 
-        total, samples = summed(self.classnm, model, self.eval_set, cost_of)
+        total, samples = summed(self.classnm, model, self.eval_set, cost_of, self.seen)
         return float(total / samples)
 
 
@@ -176,6 +270,33 @@ class MetricCallback(Callback):
     ----------
     suffix : str
         Suffix of the record names: empty, "_2" for the second callback with the same records, and so on.
+
+    Raises
+    ------
+    ArgumentError
+        If ``metric`` is no metric object.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.callbacks import Callbacks
+    >>> from neonlike.callbacks.callbacks import MetricCallback
+    >>> from neonlike.data import ArrayIterator
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import GeneralizedCost, Linear
+    >>> from neonlike.models import Model
+    >>> from neonlike.optimizers import GradientDescentMomentum
+    >>> from neonlike.transforms import Misclassification, SumSquared
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> model = Model([Linear(1, Constant(0.0))])
+    >>> data = ArrayIterator(np.ones((4, 3)), np.ones((4, 1)), make_onehot=False)
+    >>> callbacks = Callbacks(model, progress_bar=False)
+    >>> callbacks.add_callback(MetricCallback(data, Misclassification()))
+    >>> cost, descent = GeneralizedCost(SumSquared()), GradientDescentMomentum(0.25, momentum_coef=0.0)
+    >>> model.fit(data, cost, descent, num_epochs=2, callbacks=callbacks)
+    >>> callbacks.callback_data["metrics/Top1Misclass"][...].tolist()
+    [0.0, 0.0]
     """
 
     suffix = ""
@@ -191,26 +312,68 @@ class MetricCallback(Callback):
         self.metric_names = list(metric.metric_names)
 
     def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
-        """Create the datasets."""
+        """Create the datasets.
+
+        Parameters
+        ----------
+        callback_data, model, epochs
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_train_begin`.
+        """
         for name in self.metric_names:
             path = f"metrics/{name}{self.suffix}"
             epoch_dataset(callback_data, path, self.firings(epochs), self.epoch_freq, model.epoch_index)
 
     def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
-        """Evaluate and record the metric."""
+        """Evaluate and record the metric.
+
+        Parameters
+        ----------
+        callback_data, model, epoch
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_epoch_end`.
+        """
         values = model.eval(self.eval_set, metric=self.metric)
         for name, value in zip(self.metric_names, values, strict=True):
             record(callback_data, f"metrics/{name}{self.suffix}", epoch, value)
 
 
 class RunTimerCallback(Callback):
-    """Record start and end of the training in ``time/train/start_time`` and ``end_time``, in seconds since 1970."""
+    """Record start and end of the training in ``time/train/start_time`` and ``end_time``, in seconds since 1970.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.callbacks import Callbacks
+    >>> from neonlike.callbacks.callbacks import RunTimerCallback
+    >>> from neonlike.data import ArrayIterator
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import GeneralizedCost, Linear
+    >>> from neonlike.models import Model
+    >>> from neonlike.optimizers import GradientDescentMomentum
+    >>> from neonlike.transforms import SumSquared
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> model = Model([Linear(1, Constant(0.0))])
+    >>> data = ArrayIterator(np.ones((4, 3)), np.ones((4, 1)), make_onehot=False)
+    >>> callbacks = Callbacks(model, progress_bar=False)
+    >>> callbacks.add_callback(RunTimerCallback())
+    >>> cost, descent = GeneralizedCost(SumSquared()), GradientDescentMomentum(0.25, momentum_coef=0.0)
+    >>> model.fit(data, cost, descent, num_epochs=2, callbacks=callbacks)
+    >>> times = callbacks.callback_data["time/train"]
+    >>> bool(times["start_time"][0] <= times["end_time"][0])
+    True
+    """
 
     def __init__(self) -> None:
         super().__init__()
 
     def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
-        """Record the start."""
+        """Record the start.
+
+        Parameters
+        ----------
+        callback_data, model, epochs
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_train_begin`.
+        """
         for name in ("start_time", "end_time"):
             new_dataset(callback_data, f"time/train/{name}", (1,), dtype="float64", units="seconds")
         callback_data["time/train/start_time"][0] = time.time()
@@ -227,23 +390,49 @@ class TrainLoggerCallback(Callback):
     ----------
     epoch_freq, minibatch_freq : int or None
         Interval in epochs (minibatches).
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.callbacks.callbacks import TrainLoggerCallback
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> TrainLoggerCallback(epoch_freq=1, minibatch_freq=100).minibatch_freq
+    100
     """
 
     def __init__(self, epoch_freq: Frequency = 1, minibatch_freq: Frequency = None) -> None:
         super().__init__(epoch_freq=epoch_freq, minibatch_freq=minibatch_freq)
 
     def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
-        """Log the network."""
+        """Log the network.
+
+        Parameters
+        ----------
+        callback_data, model, epochs
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_train_begin`.
+        """
         logger.info("Model:\n%s", model)
 
     def on_minibatch_end(self, callback_data: Any, model: Any, epoch: int, minibatch: int) -> None:
-        """Log the cost of the minibatch."""
+        """Log the cost of the minibatch.
+
+        Parameters
+        ----------
+        callback_data, model, epoch, minibatch
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_minibatch_end`.
+        """
         logger.info(
             "Epoch %d Minibatch %d complete. Train Cost %f.", epoch, minibatch, np.asarray(model.cost.cost).item()
         )
 
     def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
-        """Log the costs and metrics of the epoch."""
+        """Log the costs and metrics of the epoch.
+
+        Parameters
+        ----------
+        callback_data, model, epoch
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_epoch_end`.
+        """
         parts = [f"Train Cost {model.total_cost.item():.6f}."]
         if "cost/loss" in callback_data:
             parts += _latest("Eval Cost", callback_data["cost/loss"], epoch)
@@ -261,6 +450,28 @@ class HistCallback(Callback):
         Record once per minibatch instead of per epoch.
     filter_key : list of str
         Attributes of the layers to record, e.g. ``["W", "dW"]``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.callbacks import Callbacks
+    >>> from neonlike.callbacks.callbacks import HistCallback
+    >>> from neonlike.data import ArrayIterator
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import GeneralizedCost, Linear
+    >>> from neonlike.models import Model
+    >>> from neonlike.optimizers import GradientDescentMomentum
+    >>> from neonlike.transforms import SumSquared
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> model = Model([Linear(1, Constant(0.0))])
+    >>> data = ArrayIterator(np.ones((4, 3)), np.ones((4, 1)), make_onehot=False)
+    >>> callbacks = Callbacks(model, progress_bar=False)
+    >>> callbacks.add_callback(HistCallback(plot_per_mini=False, filter_key=["W"]))
+    >>> cost, descent = GeneralizedCost(SumSquared()), GradientDescentMomentum(0.25, momentum_coef=0.0)
+    >>> model.fit(data, cost, descent, num_epochs=2, callbacks=callbacks)
+    >>> len(callbacks.callback_data["hist"].keys())
+    1
     """
 
     def __init__(self, plot_per_mini: bool, filter_key: Iterable[str]) -> None:
@@ -269,7 +480,13 @@ class HistCallback(Callback):
         self.filter_key = list(filter_key)
 
     def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
-        """Create the group."""
+        """Create the group.
+
+        Parameters
+        ----------
+        callback_data, model, epochs
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_train_begin`.
+        """
         total = callback_data["config"].attrs["total_minibatches"] if self.plot_per_mini else epochs
         group = callback_data.require_group("hist")
         group.attrs["bins"] = model.be.hist_bins
@@ -280,14 +497,26 @@ class HistCallback(Callback):
         self._epoch = -1
 
     def on_minibatch_end(self, callback_data: Any, model: Any, epoch: int, minibatch: int) -> None:
-        """Record the histograms of the minibatch."""
+        """Record the histograms of the minibatch.
+
+        Parameters
+        ----------
+        callback_data, model, epoch, minibatch
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_minibatch_end`.
+        """
         if self.plot_per_mini:
             if epoch != self._epoch:
                 self._epoch, self._first = epoch, first_minibatch(callback_data, epoch)
             self._record(callback_data, model, self._first + minibatch)
 
     def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
-        """Record the histograms of the epoch."""
+        """Record the histograms of the epoch.
+
+        Parameters
+        ----------
+        callback_data, model, epoch
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_epoch_end`.
+        """
         if not self.plot_per_mini:
             self._record(callback_data, model, epoch)
 
@@ -312,7 +541,19 @@ class HistCallback(Callback):
 
 
 def record(callback_data: Any, path: str, epoch: int, value: Any) -> None:
-    """Store the value for an epoch."""
+    """Store the value for an epoch.
+
+    Parameters
+    ----------
+    callback_data : h5py.File or MemoryStore
+        The records of the training.
+    path : str
+        Path of a dataset with a value for some epochs.
+    epoch : int
+        Number of the epoch, from 0; one without a place is left out.
+    value : float
+        The value.
+    """
     dataset = callback_data[path]
     at = recorded_at(dataset, epoch)
     if at is not None:

@@ -30,6 +30,34 @@ class MultiLabelStatsCallback(Callback):
         A metric with ``outputs`` of shape (labels, names), such as ``PrecisionRecall(num_classes)``.
     epoch_freq : int
         Interval in epochs.
+
+    Raises
+    ------
+    ArgumentError
+        If the metric has no outputs of this shape.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.callbacks import Callbacks
+    >>> from neonlike.callbacks.callbacks import MultiLabelStatsCallback
+    >>> from neonlike.data import ArrayIterator
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import GeneralizedCost, Linear
+    >>> from neonlike.models import Model
+    >>> from neonlike.optimizers import GradientDescentMomentum
+    >>> from neonlike.transforms import PrecisionRecall, SumSquared
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> model = Model([Linear(2, Constant(1.0))])
+    >>> data = ArrayIterator(np.ones((4, 3)), np.zeros(4, dtype=int), nclass=2)
+    >>> callbacks = Callbacks(model, progress_bar=False)
+    >>> metric = PrecisionRecall(num_classes=2, binarize=True)
+    >>> callbacks.add_callback(MultiLabelStatsCallback(data, ["cat", "dog"], metric, epoch_freq=2))
+    >>> cost, descent = GeneralizedCost(SumSquared()), GradientDescentMomentum(0.25, momentum_coef=0.0)
+    >>> model.fit(data, cost, descent, num_epochs=2, callbacks=callbacks)
+    [Precision: 100%, Recall: 100%] -> cat
+    [Precision: 0%, Recall: 0%] -> dog
     """
 
     def __init__(self, eval_set: Any, labels: Sequence[str], metric: Any, epoch_freq: Frequency = 1) -> None:
@@ -48,7 +76,13 @@ class MultiLabelStatsCallback(Callback):
         self.eval_set, self.labels, self.metric = eval_set, labels, metric
 
     def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
-        """Evaluate and print a line per label."""
+        """Evaluate and print a line per label.
+
+        Parameters
+        ----------
+        callback_data, model, epoch
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_epoch_end`.
+        """
         for label, measures in zip(self.labels, self._by_label(model), strict=True):
             named = zip(self.metric.metric_names, measures, strict=True)
             text = ", ".join(f"{name}: {100 * value:.0f}%" for name, value in named)
@@ -81,6 +115,21 @@ class WatchTickerCallback(Callback):
         Source of the minibatch.
     epoch_freq : int
         Interval in epochs.
+
+    Raises
+    ------
+    ArgumentError
+        If ``valid_set`` is no Ticker.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.callbacks.callbacks import WatchTickerCallback
+    >>> from neonlike.data import CopyTask, Ticker
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> data = Ticker(CopyTask(seq_len_max=3, vec_size=2))
+    >>> WatchTickerCallback(None, data, epoch_freq=5).valid_set is data
+    True
     """
 
     def __init__(self, model: Any, valid_set: Any, epoch_freq: Frequency = 1) -> None:
@@ -92,7 +141,13 @@ class WatchTickerCallback(Callback):
         self.model, self.valid_set = None, valid_set
 
     def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
-        """Print the steps of a sequence as columns, up to its last."""
+        """Print the steps of a sequence as columns, up to its last.
+
+        Parameters
+        ----------
+        callback_data, model, epoch
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_epoch_end`.
+        """
         x, (target, mask) = next(iter(self.valid_set))
         y = model.fprop(x, inference=True)
         # Columns are ordered by step, and by sample within a step.

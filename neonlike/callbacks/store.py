@@ -30,7 +30,19 @@ class MissingRecord(NeonlikeError, KeyError):
 
 
 class MemoryDataset:
-    """An array with attributes, like h5py's Dataset."""
+    """An array with attributes, like h5py's Dataset.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Shape of a new array; not used with ``data``.
+    dtype : dtype, optional
+        float32 by default, or that of ``data``.
+    data : array, optional
+        The values, which are copied.
+    fillvalue : float
+        Value of all elements of a new array.
+    """
 
     def __init__(self, shape: Any, dtype: Any = None, data: Any = None, fillvalue: Any = 0) -> None:
         dtype = np.float32 if dtype is None and data is None else dtype
@@ -92,7 +104,15 @@ class MemoryGroup:
     def create_dataset(
         self, path: str, shape: Any = None, dtype: Any = None, data: Any = None, fillvalue: Any = 0, **storage: Any
     ) -> MemoryDataset:
-        """Create a dataset (float32 by default) and its parent groups; storage options are ignored."""
+        """Create a dataset (float32 by default) and its parent groups; storage options are ignored.
+
+        Parameters
+        ----------
+        path : str
+            Path below the group, with slashes.
+        shape, dtype, data, fillvalue
+            As of :class:`MemoryDataset`.
+        """
         group, name = self._parent(path)
         if name in group.children:
             raise ValueError(f"create_dataset: {path!r} exists already")
@@ -160,7 +180,17 @@ class MemoryGroup:
 
 
 class MemoryStore(MemoryGroup):
-    """The root group in memory; it stays readable after training."""
+    """The root group in memory; it stays readable after training.
+
+    Examples
+    --------
+    >>> from neonlike.callbacks.store import MemoryStore
+    >>> store = MemoryStore()
+    >>> costs = store.create_dataset("cost/train", (3,))
+    >>> costs[0] = 1.5
+    >>> store["cost/train"][...].tolist(), store.keys()
+    ([1.5, 0.0, 0.0], ['cost'])
+    """
 
     filename = None
 
@@ -211,6 +241,19 @@ def new_dataset(store: Any, path: str, shape: tuple[int, ...], dtype: Any = "flo
     """Create a dataset with attributes; one from an earlier training is enlarged and keeps its values.
 
     Missing values are nan in float datasets, and 0 in others and in markers.
+
+    Parameters
+    ----------
+    store : h5py.File or MemoryStore
+        The records of the training.
+    path : str
+        Path of the dataset.
+    shape : tuple of int
+        Its shape.
+    dtype : dtype
+        Its dtype.
+    **attrs
+        Its attributes.
     """
     old = store[path][...] if path in store else None
     if old is not None:
@@ -236,6 +279,21 @@ def epoch_dataset(
 
     Values of an earlier training, in the store or in ``more`` (epochs, values), keep their epochs, which are added if
     missing from the new ones. Values from epoch ``done`` on are dropped, because these epochs are trained again.
+
+    Parameters
+    ----------
+    store : h5py.File or MemoryStore
+        The records of the training.
+    path : str
+        Path of the dataset.
+    epochs : sequence of int
+        Epochs that get a value.
+    epoch_freq : int or list of int
+        Frequency of the callback, the attribute ``epoch_freq`` of the dataset.
+    done : int, optional
+        Number of epochs already trained.
+    more : pair of ndarray, optional
+        Epochs and values of an earlier training.
     """
     known = {}
     if path in store and EPOCHS + path in store:
@@ -264,6 +322,7 @@ class Steps:
     Parameters
     ----------
     dataset : h5py.Dataset or MemoryDataset
+        The dataset, ``(steps,)`` or of two axes.
     axis : int
         The axis of the steps, 0 or 1.
     """
@@ -324,6 +383,19 @@ def restore(store: Any, saved: dict[str, np.ndarray]) -> None:
         if hasattr(dataset, "shape") and len(dataset.shape) == values.ndim:
             common = tuple(slice(0, min(a, b)) for a, b in zip(dataset.shape, values.shape, strict=True))
             dataset[common] = values[common]
+
+
+def set_text(store: Any, path: str, text: str) -> None:
+    """Store a text, in place of an earlier one."""
+    if path in store:
+        del store[path]
+    store.create_dataset(path, data=np.frombuffer(text.encode(), np.uint8))
+
+
+def get_text(store: Any, path: str) -> str:
+    """The text stored by :func:`set_text`; empty if there is none."""
+    found = store.get(path)
+    return "" if found is None else np.asarray(found[...]).tobytes().decode()
 
 
 def first_minibatch(store: Any, epoch: int) -> int:

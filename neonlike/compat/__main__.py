@@ -35,7 +35,17 @@ def list_names() -> None:
 
 
 def run_script(script: str, arguments: Sequence[str], force: bool) -> None:
-    """Run a script as ``python script arguments`` does, with neon meaning this library."""
+    """Run a script as ``python script arguments`` does, with neon meaning this library.
+
+    Parameters
+    ----------
+    script : str
+        Path of the file.
+    arguments : sequence of str
+        Become ``sys.argv[1:]``.
+    force : bool
+        Take the place of a real neon package.
+    """
     sys.argv = [script, *arguments]
     # For -m, Python starts the path with the current folder; for a script, with the script's (or nothing with -P).
     if not getattr(sys.flags, "safe_path", False):

@@ -104,6 +104,15 @@ def translated(function: Callable[..., Any], arguments: list[Taken], operation: 
     """Wrap ``function`` to accept neon's ``arguments`` by position and name, and its own by name.
 
     ``bound``: the function has a first argument for the object or class that it belongs to.
+
+    Parameters
+    ----------
+    function : callable
+    arguments : list of Taken
+        neon's arguments, in its order.
+    operation : str
+        Name for messages.
+    bound : bool
     """
     by_name = {argument.name: argument for argument in arguments}
     skipped = int(bound)

@@ -166,6 +166,27 @@ class ContractFinder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
+        """Find a module of the table, with or without a file here.
+
+        Parameters
+        ----------
+        fullname : str
+            Dotted name.
+        path : sequence of str or None
+            Where the parent package looks for modules.
+        target : module, optional
+            Python's hint for a reload; ignored.
+
+        Returns
+        -------
+        ModuleSpec or None
+            None: the module is not the table's.
+
+        Raises
+        ------
+        NotBuiltYet
+            If neon has the module and this library does not.
+        """
         package, _, key = fullname.partition(".")
         if package != PACKAGE or not key:
             return None

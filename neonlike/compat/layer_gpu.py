@@ -39,6 +39,8 @@ class Layer:
         Dtype of its tensors.
     N : int
         Images per minibatch.
+    inner, outer : sequence of four int
+        Sizes of the input (C, D, H, W) and of the output (K, M, P, Q).
 
     Attributes
     ----------
@@ -50,6 +52,14 @@ class Layer:
         Input, output, error of the output and of the input.
     weights, updat_out : Tensor or None
         Parameters and their gradient.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> data = DataLayer(be, np.float32, N=4, C=2, H=4, W=4)
+    >>> print(Layer.create(be, {"layer": FullLayer, "nOut": 5}, data, np.float32))
+    FullLayer 32x1x1x1 -> 5x1x1x1, 4 images
     """
 
     def __init__(
@@ -70,7 +80,22 @@ class Layer:
 
     @staticmethod
     def create(lib: Any, conf: dict[str, Any], prev_layer: Layer | None, dtype: Any) -> Layer:
-        """Build the layer of a configuration; missing input sizes are taken from ``prev_layer``."""
+        """Build the layer of a configuration; missing input sizes are taken from ``prev_layer``.
+
+        Parameters
+        ----------
+        lib : Backend
+        conf : dict
+            Configuration, with the class under ``layer`` and settings of several layers under ``common``.
+        prev_layer : Layer or None
+        dtype : dtype
+            Dtype of its tensors.
+
+        Raises
+        ------
+        ArgumentError
+            If ``conf`` names no class of this module.
+        """
         config = {**conf.get("common", {}), **conf, "dtype": dtype}
         config.pop("common", None)
         kind = config.pop("layer", None)
@@ -116,7 +141,17 @@ class Layer:
         shared.reverse()
 
     def init_weights(self, loc: float = 0.0, scale: float = 0.1, shared: Any = None, zeros: bool = False) -> None:
-        """Draw the weights from a normal distribution, or set them to 0; ``shared`` is memory for their gradient."""
+        """Draw the weights from a normal distribution, or set them to 0; ``shared`` is memory for their gradient.
+
+        Parameters
+        ----------
+        loc, scale : float
+            Mean and standard deviation.
+        shared : Tensor, optional
+            Memory for the gradient.
+        zeros : bool
+            Whether all weights are 0.
+        """
         if self.dimF2 is None:
             return
         self.weights = self.lib.zeros(self.dimF2, dtype=self.dtype)
@@ -209,7 +244,26 @@ def _image(layer: Layer) -> dict[str, int]:
 
 
 class DataLayer(Layer):
-    """The input of a network: images (C, D, H, W)."""
+    """The input of a network: images (C, D, H, W).
+
+    Parameters
+    ----------
+    lib : Backend
+    dtype : dtype
+        Dtype of its tensors.
+    N, C, D, H, W : int
+        Images, channels, depth, height, width.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> data = DataLayer(be, np.float32, N=4, C=2, H=4, W=4)
+    >>> data.init_activations()
+    >>> data.init_data(np.zeros((32, 4)))
+    >>> data.fprop().shape
+    (32, 4)
+    """
 
     def __init__(self, lib: Any, dtype: Any, N: int, C: int, D: int = 1, H: int = 1, W: int = 1) -> None:
         super().__init__(lib, dtype, N, (C, D, H, W), (C, D, H, W))
@@ -224,7 +278,27 @@ class DataLayer(Layer):
 
 
 class Convolution(Layer):
-    """A convolution, rectified with ``relu``; sizes as of ``be.conv_layer``."""
+    """A convolution, rectified with ``relu``; sizes as of ``be.conv_layer``.
+
+    Parameters
+    ----------
+    lib : Backend
+    dtype : dtype
+        Dtype of its tensors.
+    N, C, K : int
+        Images, input channels, output maps.
+    relu : bool
+        Whether negative outputs become 0.
+    **sizes : int
+        As of ``be.conv_layer``.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> print(Convolution(be, np.float32, N=4, C=2, K=3, H=4, W=4, R=3, S=3))
+    Convolution 2x1x4x4 -> 3x1x2x2, 4 images
+    """
 
     def __init__(self, lib: Any, dtype: Any, N: int, C: int, K: int, relu: bool = False, **sizes: int) -> None:
         self.nglayer = g = lib.conv_layer(dtype, N, C, K, **sizes)
@@ -247,7 +321,26 @@ class Convolution(Layer):
 
 
 class Pooling(Layer):
-    """A pooling; sizes as of ``be.pool_layer``."""
+    """A pooling; sizes as of ``be.pool_layer``.
+
+    Parameters
+    ----------
+    lib : Backend
+    dtype : dtype
+        Dtype of its tensors.
+    N, C : int
+        Images and channels.
+    op : "max", "avg" or "l2"
+    **sizes : int
+        As of ``be.pool_layer``.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> print(Pooling(be, np.float32, N=4, C=2, H=4, W=4, R=2, S=2))
+    Pooling 2x1x4x4 -> 2x1x2x2, 4 images
+    """
 
     def __init__(self, lib: Any, dtype: Any, N: int, C: int, op: str = "max", **sizes: int) -> None:
         self.nglayer = g = lib.pool_layer(dtype, op, N, C, **sizes)
@@ -276,7 +369,30 @@ class Pooling(Layer):
 
 
 class FullLayer(Layer):
-    """A fully connected layer, rectified with ``relu``."""
+    """A fully connected layer, rectified with ``relu``.
+
+    Parameters
+    ----------
+    lib : Backend
+    dtype : dtype
+        Dtype of its tensors.
+    N : int
+        Images.
+    nIn, nOut : int
+        Inputs and outputs of each image.
+    relu : bool
+        Whether negative outputs become 0.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> layer = FullLayer(be, None, 4, nIn=3, nOut=2)
+    >>> layer.init_activations()
+    >>> layer.init_weights()
+    >>> layer.fprop(be.ones((3, 4))).shape
+    (2, 4)
+    """
 
     def __init__(self, lib: Any, dtype: Any, N: int, nIn: int, nOut: int, relu: bool = False) -> None:
         super().__init__(lib, dtype, N, (nIn, 1, 1, 1), (nOut, 1, 1, 1))
@@ -298,7 +414,31 @@ class FullLayer(Layer):
 
 
 class BatchNorm(Layer):
-    """Batch normalization of each map of images (C, D, H, W), or of ``nIn`` values, rectified with ``relu``."""
+    """Batch normalization of each map of images (C, D, H, W), or of ``nIn`` values, rectified with ``relu``.
+
+    Parameters
+    ----------
+    lib : Backend
+    dtype : dtype
+        Dtype of its tensors.
+    N, C, D, H, W : int
+        Images, channels, depth, height, width.
+    nIn : int
+        Values of each image, in place of ``C``.
+    rho : float
+        Share of the old running statistics.
+    eps : float
+        Added to the variance.
+    relu : bool
+        Whether negative outputs become 0.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> print(BatchNorm(be, np.float32, N=4, C=2, H=4, W=4))
+    BatchNorm 2x1x4x4 -> 2x1x4x4, 4 images
+    """
 
     def __init__(
         self, lib: Any, dtype: Any, N: int, C: int = 0, D: int = 1, H: int = 1, W: int = 1, nIn: int = 0,
@@ -309,7 +449,13 @@ class BatchNorm(Layer):
         self.statistics: dict[str, Any] = {}
 
     def init_weights(self, loc: float = 0.0, scale: float = 0.1, shared: Any = None, zeros: bool = False) -> None:
-        """Make factors 1, offsets 0 and the running statistics."""
+        """Make factors 1, offsets 0 and the running statistics.
+
+        Parameters
+        ----------
+        loc, scale, shared, zeros
+            Without effect.
+        """
         names = ("beta", "xsum", "xvar", "gmean", "gvar", "grad_gamma", "grad_beta")
         self.statistics = {name: self.lib.zeros((self.C, 1)) for name in names}
         self.weights = self.statistics["gamma"] = self.lib.ones((self.C, 1))
@@ -345,8 +491,21 @@ class Inception(Layer):
 
     Parameters
     ----------
+    lib : Backend
+    dtype : dtype
+        Dtype of its tensors.
     partitions : list of list of dict
         Configurations of each chain.
+    N, C, D, H, W : int
+        Images, channels, depth, height, width.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> chains = [[{"layer": ConvLayer, "K": 3}], [{"layer": ConvLayer, "K": 5}]]
+    >>> print(Inception(be, np.float32, chains, N=4, C=2, H=4, W=4))
+    Inception 2x1x4x4 -> 8x1x4x4, 4 images
     """
 
     def __init__(
@@ -382,7 +541,13 @@ class Inception(Layer):
                 layer.init_deltas()
 
     def init_weights(self, loc: float = 0.0, scale: float = 0.1, shared: Any = None, zeros: bool = False) -> None:
-        """Create the weights of all chains; ``shared`` is not used, because their gradients are needed together."""
+        """Create the weights of all chains; ``shared`` is not used, because their gradients are needed together.
+
+        Parameters
+        ----------
+        loc, scale, shared, zeros
+            As of :meth:`Layer.init_weights`.
+        """
         for chain in self.partitions:
             for layer in chain:
                 layer.init_weights(loc, scale, None, zeros)

@@ -56,6 +56,22 @@ class AliasFinder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
+        """Find a module below ``neon``, which loading makes one of this library.
+
+        Parameters
+        ----------
+        fullname : str
+            Dotted name.
+        path : sequence of str or None
+            Where the parent package looks for modules.
+        target : module, optional
+            Python's hint for a reload; ignored.
+
+        Returns
+        -------
+        ModuleSpec or None
+            None: the name is not neon's.
+        """
         if fullname.partition(".")[0] != ORIGINAL and not _answers(fullname):
             return None
         return ModuleSpec(fullname, _AliasLoader(), is_package=True)

@@ -21,10 +21,30 @@ def convert_manifest(source_manifest: str, output_manifest: str) -> None:
 
     Each column holds file names, so its header is ``@FILE``.
 
+    Parameters
+    ----------
+    source_manifest, output_manifest : path
+        The file to read, and the file to write.
+
     Raises
     ------
     MissingData, DamagedData
         If the file does not exist, or its lines have different numbers of columns, or none.
+
+    Examples
+    --------
+    >>> import os
+    >>> import tempfile
+    >>> from neonlike.data.convert_manifest import convert_manifest
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> old, new = (os.path.join(folder.name, name) for name in ("old.csv", "new.tsv"))
+    >>> with open(old, "w") as file:
+    ...     length = file.write("image.jpg,label.txt")
+    >>> convert_manifest(old, new)
+    >>> with open(new) as file:
+    ...     print(file.read().split())
+    ['@FILE', '@FILE', 'image.jpg', 'label.txt']
+    >>> folder.cleanup()
     """
     source, target = expand(source_manifest), expand(output_manifest)
     if not os.path.isfile(source):

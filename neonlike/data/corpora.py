@@ -28,6 +28,14 @@ class Shakespeare(Dataset):
         Characters per sequence.
     path : folder
         Folder of ``shakespeare_input.txt``.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.data import Shakespeare
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> shakespeare = Shakespeare(timesteps=64, path="data")
+    >>> train, valid = shakespeare.train_iter, shakespeare.valid_iter  # doctest: +SKIP
     """
 
     FILE, BYTES = "shakespeare_input.txt", 4573338
@@ -60,6 +68,21 @@ class PTB(Dataset):
         As in :class:`Text`.
     tokenizer : str, optional
         Name of a method: "newline_tokenizer" for words, with ``<eos>`` at line ends. Characters by default.
+
+    Raises
+    ------
+    ArgumentError
+        If there is no such tokenizer.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.data import PTB
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> treebank = PTB(timesteps=20, path="data", tokenizer="newline_tokenizer")
+    >>> train, valid = treebank.train_iter, treebank.valid_iter  # doctest: +SKIP
+    >>> PTB.newline_tokenizer("no it was n't" + chr(10))
+    ['no', 'it', 'was', "n't", '<eos>']
     """
 
     TRAIN = "ptb.train.txt"
@@ -89,7 +112,13 @@ class PTB(Dataset):
 
     @staticmethod
     def newline_tokenizer(s: str) -> list[str]:
-        """Words of a text, with ``<eos>`` for the end of a line."""
+        """Words of a text, with ``<eos>`` for the end of a line.
+
+        Parameters
+        ----------
+        s : str
+            The text.
+        """
         return s.replace("\n", " <eos> ").split()
 
     def load_data(self) -> dict[str, str]:
@@ -115,7 +144,20 @@ class PTB(Dataset):
 
 
 class HutterPrize(Dataset):
-    """The first 10**8 bytes of a Wikipedia dump, from M. Hutter's prize for compressing them."""
+    """The first 10**8 bytes of a Wikipedia dump, from M. Hutter's prize for compressing them.
+
+    Parameters
+    ----------
+    path : folder
+        Folder for the files, created if missing; ``~`` is expanded.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.data import HutterPrize
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> path = HutterPrize(path="data").load_data()  # doctest: +SKIP
+    """
 
     FILE, ARCHIVE, BYTES = "enwik8", "enwik8.zip", 36445475
 
@@ -138,6 +180,18 @@ class IMDB(Dataset):
         Words per sequence, taken from the end of a review.
     path : folder
         Folder of ``imdb.pkl``.
+
+    References
+    ----------
+    Maas et al., "Learning word vectors for sentiment analysis" (2011).
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.data import IMDB
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> reviews = IMDB(vocab_size=20000, sentence_length=128, path="data")
+    >>> train, test = reviews.train_iter, reviews.test_iter  # doctest: +SKIP
     """
 
     FILE, BYTES = "imdb.pkl", 33213513
@@ -166,6 +220,14 @@ class SICK(Dataset):
     ----------
     path : folder
         Folder of ``SICK_train.txt``, ``SICK_trial.txt`` and ``SICK_test_annotated.txt``.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.data import SICK
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> pairs = SICK(path="data/SICK")
+    >>> train, development, test, scores = pairs.load_eval_data()  # doctest: +SKIP
     """
 
     FILES = ("SICK_train.txt", "SICK_trial.txt", "SICK_test_annotated.txt")

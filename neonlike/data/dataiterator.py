@@ -57,6 +57,8 @@ class ArrayIterator(CyclicIterator):
         Shape of a sample, e.g. ``(C, H, W)``, for all inputs or for each; a flat vector by default.
     make_onehot : bool
         Convert labels to one-hot columns ``(nclass, N)``. The attribute is False if no conversion is needed.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
 
     Raises
     ------
@@ -66,6 +68,18 @@ class ArrayIterator(CyclicIterator):
         If labels are not integers from 0 to nclass−1.
     MissingArgument
         If labels are given without ``nclass``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.data import ArrayIterator
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> data = ArrayIterator(np.arange(8.0).reshape(4, 2), np.array([0, 1, 0, 1]), nclass=2)
+    >>> for x, t in data:  # features and classes in rows, samples in columns
+    ...     print(x.tolist(), t.tolist())
+    [[0.0, 2.0], [1.0, 3.0]] [[1.0, 0.0], [0.0, 1.0]]
+    [[4.0, 6.0], [5.0, 7.0]] [[1.0, 0.0], [0.0, 1.0]]
     """
 
     shares = True

@@ -38,8 +38,21 @@ class DataLoaderTransformer(NervanaDataIterator):
     Parameters
     ----------
     dataloader : iterable
+        Loader whose batches, tuples of tensors, are changed.
     index : int, optional
         Index of the transformed element in each tuple; by default the whole tuple is transformed.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.data.dataloader_transformers import DataLoaderTransformer
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> class Negative(DataLoaderTransformer):
+    ...     def transform(self, t):
+    ...         return -t
+    >>> loader = [(be.ones((1, 2)), be.zeros((1, 2)))]
+    >>> [(x.tolist(), t.tolist()) for x, t in Negative(loader, index=0)]
+    [([[-1.0, -1.0]], [[0.0, 0.0]])]
     """
 
     from_description = False
@@ -73,7 +86,13 @@ class DataLoaderTransformer(NervanaDataIterator):
             self.dataloader.set_progress(saved)
 
     def transform(self, t: Any) -> Any:
-        """Return the replacement of the element (or tuple) ``t``."""
+        """Return the replacement of the element (or tuple) ``t``.
+
+        Parameters
+        ----------
+        t : Tensor, or tuple of Tensor
+            The element with the index, ``(features, N)``, or without an index the whole batch.
+        """
         raise NotDefined(f"{self.classnm} does not define transform")
 
     def __iter__(self) -> Iterator[Any]:
@@ -103,7 +122,26 @@ class _Buffered(DataLoaderTransformer):
 
 
 class OneHot(_Buffered):
-    """Converts labels ``(1, N)`` to one-hot columns ``(nclasses, N)``."""
+    """Converts labels ``(1, N)`` to one-hot columns ``(nclasses, N)``.
+
+    Parameters
+    ----------
+    dataloader : iterable
+        Loader whose batches, tuples of tensors, are changed.
+    index : int
+        Place of the changed element in each tuple.
+    nclasses : int
+        Number of classes.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.data.dataloader_transformers import OneHot
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> loader = [(be.ones((3, 2)), be.array([[0, 2]], dtype="int32"))]
+    >>> [t.tolist() for x, t in OneHot(loader, index=1, nclasses=3)]
+    [[[1.0, 0.0], [0.0, 0.0], [0.0, 1.0]]]
+    """
 
     def __init__(self, dataloader: Any, index: int, nclasses: int) -> None:
         super().__init__(dataloader, index)
@@ -117,7 +155,26 @@ class OneHot(_Buffered):
 
 
 class PixelWiseOneHot(_Buffered):
-    """Converts pixel labels ``(H*W, N)`` to one map per class, ``(nclasses*H*W, N)``."""
+    """Converts pixel labels ``(H*W, N)`` to one map per class, ``(nclasses*H*W, N)``.
+
+    Parameters
+    ----------
+    dataloader : iterable
+        Loader whose batches, tuples of tensors, are changed.
+    index : int
+        Place of the changed element in each tuple.
+    nclasses : int
+        Number of classes.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.data.dataloader_transformers import PixelWiseOneHot
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> loader = [(be.ones((3, 2)), be.array([[0, 1], [1, 1]], dtype="int32"))]  # two pixels, two samples
+    >>> [t.tolist() for x, t in PixelWiseOneHot(loader, index=1, nclasses=2)]
+    [[[1.0, 0.0], [0.0, 0.0], [0.0, 1.0], [1.0, 1.0]]]
+    """
 
     def __init__(self, dataloader: Any, index: int, nclasses: int) -> None:
         super().__init__(dataloader, index)
@@ -133,7 +190,26 @@ class PixelWiseOneHot(_Buffered):
 
 
 class TypeCast(_Buffered):
-    """Casts an element to a dtype."""
+    """Casts an element to a dtype.
+
+    Parameters
+    ----------
+    dataloader : iterable
+        Loader whose batches, tuples of tensors, are changed.
+    index : int
+        Place of the changed element in each tuple.
+    dtype : dtype
+        The new dtype.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.data.dataloader_transformers import TypeCast
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> loader = [(be.array([[3, 4]], dtype="int32"), be.ones((1, 2)))]
+    >>> [x.dtype.name for x, t in TypeCast(loader, index=0, dtype="float32")]
+    ['float32']
+    """
 
     def __init__(self, dataloader: Any, index: int, dtype: Any) -> None:
         super().__init__(dataloader, index)
@@ -151,8 +227,19 @@ class Retuple(DataLoaderTransformer):
 
     Parameters
     ----------
+    dataloader : iterable
+        Loader whose batches, tuples of tensors, are changed.
     data, target : sequence of int
         Indices of the elements; several form a tuple.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.data.dataloader_transformers import Retuple
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> loader = [(be.ones((3, 2)), be.ones((4, 2)), be.ones((5, 2)))]
+    >>> [(len(x), t.shape) for x, t in Retuple(loader, data=(0, 1), target=(2,))]
+    [(2, (5, 2))]
     """
 
     def __init__(self, dataloader: Any, data: Sequence[int] = (0,), target: Sequence[int] = (1,)) -> None:
@@ -170,8 +257,21 @@ class BGRMeanSubtract(_Buffered):
 
     Parameters
     ----------
+    dataloader : iterable
+        Loader whose batches, tuples of tensors, are changed.
+    index : int
+        Place of the changed element in each tuple.
     pixel_mean : sequence of 3 floats
         Mean of each channel.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.data.dataloader_transformers import BGRMeanSubtract
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> loader = [(be.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]), None)]  # one pixel in three channels
+    >>> [x.tolist() for x, t in BGRMeanSubtract(loader, index=0, pixel_mean=(1, 2, 3))]
+    [[[0.0, 1.0], [1.0, 2.0], [2.0, 3.0]]]
     """
 
     def __init__(self, dataloader: Any, index: int, pixel_mean: Sequence[float] = (127, 119, 104)) -> None:
@@ -195,8 +295,26 @@ class ValueNormalize(_Buffered):
 
     Parameters
     ----------
+    dataloader : iterable
+        Loader whose batches, tuples of tensors, are changed.
+    index : int
+        Place of the changed element in each tuple.
     source_range, target_range : pairs of float
         Smallest and largest value, before and after.
+
+    Raises
+    ------
+    ArgumentError
+        If ``source_range`` is a single value.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.data.dataloader_transformers import ValueNormalize
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> loader = [(be.array([[0.0, 4.0]]), None)]
+    >>> [x.tolist() for x, t in ValueNormalize(loader, index=0, source_range=(0, 4), target_range=(-1, 1))]
+    [[[-1.0, 1.0]]]
     """
 
     def __init__(
@@ -227,13 +345,31 @@ class DumpImage(DataLoaderTransformer):
 
     Parameters
     ----------
+    dataloader : iterable
+        Loader whose batches, tuples of tensors, are changed.
+    index : int
+        Place of the changed element in each tuple.
     image_index : int
         Which image of the batch; of several ranks, the one that has it saves it.
     outshape : tuple
         Its shape ``(C, H, W)``, C = 1 or 3; values go from 0 to 255.
     output_directory : path, optional
         Folder, created if missing; a new temporary one by default, of each rank. The attribute holds its path.
-        """
+
+    Examples
+    --------
+    >>> import os
+    >>> import tempfile
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.data.dataloader_transformers import DumpImage
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> loader = [(be.zeros((4, 2)), None)]
+    >>> for x, t in DumpImage(loader, 0, image_index=1, outshape=(1, 2, 2), output_directory=folder.name):
+    ...     print(len(os.listdir(folder.name)))
+    1
+    >>> folder.cleanup()
+    """
 
     def __init__(
         self, dataloader: Any, index: int, image_index: int, outshape: Sequence[int], output_directory: Any = None

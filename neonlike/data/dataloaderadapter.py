@@ -37,6 +37,20 @@ class DataLoaderAdapter(NervanaDataIterator):
     ------
     ArrayShapeError
         If there are several ranks, and a batch of the loader is not of all of them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.data.dataloaderadapter import DataLoaderAdapter
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> class Loader:
+    ...     def shapes(self):
+    ...         return [(3,), (1,)]
+    ...     def __iter__(self):
+    ...         yield np.ones((2, 3), dtype=np.float32), np.array([[0], [1]])
+    >>> [(x.shape, t.tolist()) for x, t in DataLoaderAdapter(Loader())]
+    [((3, 2), [[0, 1]])]
     """
 
     from_description = False

@@ -39,6 +39,22 @@ class Dataset(NervanaObject):
         Folder for the files, created if missing. ``~`` and environment variables are expanded.
     subset_pct : float
         Percentage of the training data to use; most data sets accept only 100.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.data import ArrayIterator, Dataset
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> class Squares(Dataset):
+    ...     def load_data(self):
+    ...         x = np.arange(4.0).reshape(4, 1)
+    ...         return x, x**2
+    ...     def gen_iterators(self):
+    ...         return {"train": ArrayIterator(*self.load_data(), make_onehot=False)}
+    >>> squares = Squares("", "", 0)
+    >>> [t.tolist() for x, t in squares.train_iter]
+    [[[0.0, 1.0]], [[4.0, 9.0]]]
     """
 
     DIGESTS: ClassVar[dict[str, str]] = {}
@@ -79,6 +95,11 @@ class Dataset(NervanaObject):
     def get_iterator(self, setname: str) -> Any:
         """The iterator over a part: "train", "valid", "test".
 
+        Parameters
+        ----------
+        setname : str
+            Name of the part, a key of ``data_dict``.
+
         Raises
         ------
         ArgumentError
@@ -115,6 +136,13 @@ class Dataset(NervanaObject):
         """Return the path of one of the data set's files, after downloading it if missing.
 
         A downloaded archive (zip or tar) is unpacked beside it.
+
+        Parameters
+        ----------
+        filename : str
+            Name of the file, in the folder of the data set and on the network.
+        size : int
+            Size in bytes, for the progress display; 0 if unknown.
         """
         path = self._valid_path_append(self.path, filename)
         if not os.path.exists(path):
@@ -124,6 +152,15 @@ class Dataset(NervanaObject):
 
     def find(self, name: str, archive: str, size: int = 0) -> str:
         """Return the path of the file ``name``, after unpacking ``archive`` from its folder or downloading it.
+
+        Parameters
+        ----------
+        name : str
+            Path of the file, relative to the folder of the data set.
+        archive : str
+            File name of the zip or tar archive that has it.
+        size : int
+            Size of the archive in bytes, for the progress display; 0 if unknown.
 
         Raises
         ------
@@ -139,7 +176,19 @@ class Dataset(NervanaObject):
 
     @classmethod
     def fetch_dataset(cls, url: str, sourcefile: str, destfile: str, totalsz: int) -> str:
-        """Download ``url/sourcefile`` to ``destfile`` (:func:`neonlike.data.fetch.fetch`); returns ``destfile``."""
+        """Download ``url/sourcefile`` to ``destfile`` (:func:`neonlike.data.fetch.fetch`); returns ``destfile``.
+
+        Parameters
+        ----------
+        url : str
+            Folder of the file on the network.
+        sourcefile : str
+            Name of the file there; its checksum in ``DIGESTS``, if any, is compared.
+        destfile : path
+            Path of the local file.
+        totalsz : int
+            Size in bytes, for the progress display; 0 if unknown.
+        """
         return fetch(f"{url.rstrip('/')}/{sourcefile}", destfile, totalsz, cls.DIGESTS.get(sourcefile, ""))
 
     @staticmethod
@@ -163,6 +212,11 @@ def unpack(path: str) -> None:
     """Unpack a zip or tar archive into its folder, atomically per file; existing files are kept.
 
     Other files are ignored.
+
+    Parameters
+    ----------
+    path : path
+        The archive.
 
     Raises
     ------

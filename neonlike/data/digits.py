@@ -22,8 +22,8 @@ class Digits(Dataset):
 
     Parameters
     ----------
-    path
-        Unused: the images are part of scikit-learn.
+    path : object
+        Not used: the images are part of scikit-learn.
     subset_pct : float
         Percentage of the training images to use.
     normalize : bool
@@ -32,6 +32,21 @@ class Digits(Dataset):
         Fractions of all images for testing and for validation.
     seed : int
         Seed of the shuffled order.
+
+    Raises
+    ------
+    ArgumentError
+        If the parts leave no images to train with.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.data import Digits
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> digits = Digits(test_part=0.5, valid_part=0.0)
+    >>> (x, labels), (unseen, wanted), classes = digits.load_data()
+    >>> print(x.shape[1], x.min(), x.max(), classes)
+    64 -1.0 1.0 10
     """
 
     TAKES_SUBSETS = True

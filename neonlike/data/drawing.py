@@ -19,6 +19,7 @@ class DrawsEachEpoch(HostIterator):
     Attributes
     ----------
     epoch_seed : int
+        The seed of the epoch.
     """
 
     epoch_seed: int = 0

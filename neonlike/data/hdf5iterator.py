@@ -39,6 +39,9 @@ class HDF5Iterator(HostIterator, CyclicIterator):
     Parameters
     ----------
     hdf_filename : path
+        File with the datasets ``input``, with the attribute ``lshape``, and ``output``; and optionally ``mean``.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
 
     Attributes
     ----------
@@ -53,6 +56,26 @@ class HDF5Iterator(HostIterator, CyclicIterator):
         If the file does not exist; an ``IOError``.
     DamagedData
         If it is not an HDF5 file, or incomplete; an ``IOError``.
+
+    Examples
+    --------
+    >>> import os
+    >>> import tempfile
+    >>> import h5py
+    >>> import numpy as np
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.data import HDF5Iterator
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> path = os.path.join(folder.name, "data.h5")
+    >>> with h5py.File(path, "w") as file:
+    ...     file["input"], file["output"] = np.arange(4.0).reshape(4, 1), np.arange(4.0).reshape(4, 1) ** 2
+    ...     file["input"].attrs["lshape"] = (1,)
+    >>> data = HDF5Iterator(path)
+    >>> [(x.tolist(), t.tolist()) for x, t in data]
+    [([[0.0, 1.0]], [[0.0, 1.0]]), ([[2.0, 3.0]], [[4.0, 9.0]])]
+    >>> data.cleanup()
+    >>> folder.cleanup()
     """
 
     from_description = False  # construction opens a file
@@ -192,14 +215,42 @@ class HDF5Iterator(HostIterator, CyclicIterator):
 class HDF5IteratorOneHot(HDF5Iterator):
     """:class:`HDF5Iterator` for labels: ``output`` holds integers and has an attribute ``nclass``.
 
+    Parameters
+    ----------
+    hdf_filename : path
+        File as of :class:`HDF5Iterator`.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
     Attributes
     ----------
     nclass : int
+        Number of classes.
 
     Raises
     ------
     MissingArgument
         If there are no labels, or no ``nclass``; an ``AssertionError``.
+
+    Examples
+    --------
+    >>> import os
+    >>> import tempfile
+    >>> import h5py
+    >>> import numpy as np
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.data import HDF5IteratorOneHot
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> path = os.path.join(folder.name, "data.h5")
+    >>> with h5py.File(path, "w") as file:
+    ...     file["input"], file["output"] = np.zeros((2, 1)), np.array([[0], [2]])
+    ...     file["input"].attrs["lshape"], file["output"].attrs["nclass"] = (1,), 3
+    >>> data = HDF5IteratorOneHot(path)
+    >>> [t.tolist() for x, t in data]
+    [[[1.0, 0.0], [0.0, 0.0], [0.0, 1.0]]]
+    >>> data.cleanup()
+    >>> folder.cleanup()
     """
 
     def _look_into(self) -> None:
@@ -236,7 +287,35 @@ class HDF5IteratorOneHot(HDF5Iterator):
 
 
 class HDF5IteratorAutoencoder(HDF5Iterator):
-    """:class:`HDF5Iterator` with the inputs as targets."""
+    """:class:`HDF5Iterator` with the inputs as targets.
+
+    Parameters
+    ----------
+    hdf_filename : path
+        File as of :class:`HDF5Iterator`.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
+    Examples
+    --------
+    >>> import os
+    >>> import tempfile
+    >>> import h5py
+    >>> import numpy as np
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.data import HDF5IteratorAutoencoder
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> path = os.path.join(folder.name, "data.h5")
+    >>> with h5py.File(path, "w") as file:
+    ...     file["input"] = np.array([[1.0], [2.0]])
+    ...     file["input"].attrs["lshape"] = (1,)
+    >>> data = HDF5IteratorAutoencoder(path)
+    >>> [(x.tolist(), t.tolist()) for x, t in data]
+    [([[1.0, 2.0]], [[1.0, 2.0]])]
+    >>> data.cleanup()
+    >>> folder.cleanup()
+    """
 
     def _look_into(self) -> None:
         super()._look_into()

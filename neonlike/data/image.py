@@ -30,6 +30,10 @@ class MNIST(Dataset):
 
     Parameters
     ----------
+    path : folder
+        Folder for the files, created if missing; ``~`` is expanded.
+    subset_pct : float
+        Percentage of the images to use.
     normalize : bool
         Scale values to 0 to 1, from 0 to 255.
     sym_range : bool
@@ -38,8 +42,25 @@ class MNIST(Dataset):
         Side length in pixels: images are padded with zeros, or cut, at the right and bottom.
     shuffle : bool
         Shuffle the training images, with their labels, by ``be.rng``.
-    subset_pct : float
-        Percentage of the images to use.
+
+    Raises
+    ------
+    ArgumentError
+        If ``size`` is below 1.
+
+    References
+    ----------
+    LeCun et al., "Gradient-based learning applied to document recognition" (1998).
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.data import MNIST
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> mnist = MNIST(path="data", normalize=True)
+    >>> train, valid = mnist.train_iter, mnist.valid_iter  # doctest: +SKIP
+    >>> train.shape, train.nclass  # doctest: +SKIP
+    ((1, 28, 28), 10)
     """
 
     TAKES_SUBSETS = True
@@ -146,6 +167,10 @@ class CIFAR10(Dataset):
 
     Parameters
     ----------
+    path : folder
+        Folder for the files, created if missing; ``~`` is expanded.
+    subset_pct : float
+        Kept for compatibility: 100, since the images are used as a whole.
     normalize : bool
         Scale values to 0 to 1, from 0 to 255.
     contrast_normalize : bool
@@ -154,6 +179,20 @@ class CIFAR10(Dataset):
         Apply ZCA whitening with statistics of the training images, cached in a file in the folder.
     pad_classes : bool
         Use 16 classes, of which six stay empty.
+
+    References
+    ----------
+    Krizhevsky, "Learning multiple layers of features from tiny images" (2009).
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.data import CIFAR10
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> cifar = CIFAR10(path="data", contrast_normalize=True, whiten=True)
+    >>> train, valid = cifar.train_iter, cifar.valid_iter  # doctest: +SKIP
+    >>> train.shape, train.nclass  # doctest: +SKIP
+    ((3, 32, 32), 10)
     """
 
     ARCHIVE, BYTES = "cifar-10-python.tar.gz", 170498071
@@ -220,6 +259,15 @@ class DUMMY(Dataset):
         Number of images.
     path, subset_pct, normalize, contrast_normalize, whiten, pad_classes
         Accepted for interchangeability with CIFAR10; they have no effect.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.data import DUMMY
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> (images, labels), _, classes = DUMMY(batch_size=2).load_data()
+    >>> images.shape, classes
+    ((2, 150528), 1000)
     """
 
     NCLASS = 1000

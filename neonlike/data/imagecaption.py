@@ -145,7 +145,9 @@ class _Captions(HostIterator):
         Parameters
         ----------
         sents : list of str
+            Generated sentences.
         targets : list of lists of str
+            References of each.
         """
         metric = BLEUScore()
         metric(sents, targets, brevity_penalty=True)
@@ -164,6 +166,7 @@ class ImageCaption(DrawsEachEpoch, _Captions):
     Parameters
     ----------
     path : folder
+        Folder with ``dataset.json`` and ``vgg_feats.mat``, or with ``features.pkl.gz``.
     max_images : int
         Maximum number of images; −1: all.
 
@@ -171,6 +174,15 @@ class ImageCaption(DrawsEachEpoch, _Captions):
     ----------
     shape : list
         ``[(4096, 1), (vocab_size, max_sentence_length)]``.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.data import ImageCaption
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> data = ImageCaption("data/flickr8k")  # doctest: +SKIP
+    >>> for (image, sentence), (targets, mask) in data:  # doctest: +SKIP
+    ...     print(image.shape, targets.shape)
     """
 
     shares = True
@@ -231,8 +243,17 @@ class ImageCaptionTest(_Captions):
     Parameters
     ----------
     path : folder
+        Folder as of :class:`ImageCaption`.
     max_images : int
         Maximum number of images; −1: all.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.data import ImageCaptionTest
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> data = ImageCaptionTest("data/flickr8k")  # doctest: +SKIP
+    >>> sentences, references = data.predict(model)  # doctest: +SKIP
     """
 
     shares = True
@@ -269,6 +290,11 @@ class ImageCaptionTest(_Captions):
 
     def predict(self, model: Any) -> tuple[list[str], list[list[str]]]:
         """Describe each image with the likeliest word at each step; several ranks tell each other their sentences.
+
+        Parameters
+        ----------
+        model : Model
+            A trained model.
 
         Returns
         -------
@@ -330,19 +356,67 @@ class _CaptionDataset(Dataset):
 
 
 class Flickr8k(_CaptionDataset):
-    """8,000 photographs with five sentences each (Hodosh, Young, Hockenmaier 2013)."""
+    """8,000 photographs with five sentences each (Hodosh, Young, Hockenmaier 2013).
+
+    Parameters
+    ----------
+    path : folder
+        Folder that contains the folder ``flickr8k``, or an archive of that name.
+    max_images : int
+        Maximum number of images per part; −1: all.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.data import Flickr8k
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> flickr = Flickr8k("data")
+    >>> train, test = flickr.train_iter, flickr.test_iter  # doctest: +SKIP
+    """
 
     NAME = "flickr8k"
 
 
 class Flickr30k(_CaptionDataset):
-    """31,000 photographs with five sentences each (Young et al. 2014)."""
+    """31,000 photographs with five sentences each (Young et al. 2014).
+
+    Parameters
+    ----------
+    path : folder
+        Folder that contains the folder ``flickr30k``, or an archive of that name.
+    max_images : int
+        Maximum number of images per part; −1: all.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.data import Flickr30k
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> flickr = Flickr30k("data")
+    >>> train, test = flickr.train_iter, flickr.test_iter  # doctest: +SKIP
+    """
 
     NAME = "flickr30k"
 
 
 class Coco(_CaptionDataset):
-    """123,000 photographs with five sentences each (Lin et al. 2014)."""
+    """123,000 photographs with five sentences each (Lin et al. 2014).
+
+    Parameters
+    ----------
+    path : folder
+        Folder that contains the folder ``coco``, or an archive of that name.
+    max_images : int
+        Maximum number of images per part; −1: all.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.data import Coco
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> coco = Coco("data", max_images=1000)
+    >>> train, test = coco.train_iter, coco.test_iter  # doctest: +SKIP
+    """
 
     NAME = "coco"
 

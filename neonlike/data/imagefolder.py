@@ -27,12 +27,15 @@ class ImageFolder(DrawsEachEpoch, HostIterator, CyclicIterator):
     Parameters
     ----------
     path : folder
+        Folder with a folder for each class.
     height, width : int
         Size of the resulting images; the width defaults to the height.
     shuffle : bool
         Shuffle each epoch.
     make_onehot : bool
         Use one-hot targets ``(nclass, N)``; otherwise labels ``(1, N)``, int32.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
     **augmentation
         ``channels``, ``scale``, ``center``, ``flip_enable``, ``horizontal_distortion``, ``brightness``, ``contrast``,
         ``saturation``: see :class:`neonlike.data.images.Augmentation`.
@@ -48,6 +51,25 @@ class ImageFolder(DrawsEachEpoch, HostIterator, CyclicIterator):
     ------
     MissingData
         If the folder does not exist, or has no images.
+
+    Examples
+    --------
+    >>> import os
+    >>> import tempfile
+    >>> from PIL import Image
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.data import ImageFolder
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> for name, grey in (("black", 0), ("white", 255)):
+    ...     os.makedirs(os.path.join(folder.name, name))
+    ...     Image.new("RGB", (8, 8), (grey, grey, grey)).save(os.path.join(folder.name, name, "one.png"))
+    >>> data = ImageFolder(folder.name, height=4)
+    >>> data.classes, data.shape, data.ndata
+    (['black', 'white'], (3, 4, 4), 2)
+    >>> [(x[0].tolist(), t.tolist()) for x, t in data]
+    [([[0.0, 255.0]], [[1.0, 0.0], [0.0, 1.0]])]
+    >>> folder.cleanup()
     """
 
     from_description = False  # construction reads a folder

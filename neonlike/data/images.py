@@ -45,6 +45,7 @@ def upright_bytes(picture: Any) -> Any:
     Parameters
     ----------
     picture : PIL.Image.Image
+        The opened image.
 
     Raises
     ------
@@ -83,6 +84,7 @@ class Augmentation:
     Parameters
     ----------
     height, width : int
+        Size of the result in pixels.
     channels : int
         3 for red, green and blue, 1 for gray.
     scale : pair of float
@@ -95,6 +97,12 @@ class Augmentation:
         Factor of the box's width.
     brightness, contrast, saturation : pair of float
         Factors of each value, of its distance to the image's mean, and of its distance to the pixel's gray level.
+
+    Examples
+    --------
+    >>> from neonlike.data.images import Augmentation
+    >>> Augmentation(height=32, width=48, channels=1, flip_enable=True).shape
+    (1, 32, 48)
     """
 
     height: int
@@ -138,7 +146,20 @@ class Augmentation:
         return self.channels, self.height, self.width
 
     def box_in(self, width: int, height: int, rng: np.random.RandomState) -> tuple[float, float, float, float]:
-        """Draw left, top, right and bottom of a box in an image of ``width`` x ``height``."""
+        """Draw left, top, right and bottom of a box in an image of ``width`` x ``height``.
+
+        Parameters
+        ----------
+        width, height : int
+            Size of the image in pixels.
+        rng : numpy.random.RandomState
+            Generator that draws the box.
+
+        Returns
+        -------
+        tuple of float
+            Left, top, right and bottom, in pixels.
+        """
         aspect = self.width / self.height * rng.uniform(*self.horizontal_distortion)
         box_width = min(width, height * aspect)
         scale = rng.uniform(*self.scale)
@@ -148,7 +169,15 @@ class Augmentation:
         return left, top, left + box_width, top + box_height
 
     def photometric(self, pixels: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
-        """Randomly change brightness, contrast and saturation of ``(C, H, W)``."""
+        """Randomly change brightness, contrast and saturation of ``(C, H, W)``.
+
+        Parameters
+        ----------
+        pixels : ndarray
+            Image ``(C, H, W)``.
+        rng : numpy.random.RandomState
+            Generator of the factors.
+        """
         changed = pixels
         for name in ("brightness", "contrast", "saturation"):
             if (span := getattr(self, name)) == (1.0, 1.0):
@@ -166,6 +195,13 @@ class Augmentation:
 
     def read(self, path: str, rng: np.random.RandomState) -> np.ndarray:
         """Read and augment the image of a file; uint8 ``(C, H, W)``.
+
+        Parameters
+        ----------
+        path : path
+            The file.
+        rng : numpy.random.RandomState
+            Generator of the box, and of all factors.
 
         Raises
         ------

@@ -22,10 +22,24 @@ class Indexer:
     Parameters
     ----------
     repo_dir : folder
+        Folder with a subfolder for each class.
     index_file : str
         Name of the index, relative to the folder unless it is absolute.
     pattern : str
         Shell pattern of the listed file names.
+
+    Examples
+    --------
+    >>> import os
+    >>> import tempfile
+    >>> from neonlike.data.indexer import Indexer
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> for name in ("cats", "dogs"):
+    ...     os.makedirs(os.path.join(folder.name, name))
+    ...     open(os.path.join(folder.name, name, "one.jpg"), "w").close()
+    >>> [label for file, label in Indexer(folder.name).files()]
+    [0, 1]
+    >>> folder.cleanup()
     """
 
     def __init__(self, repo_dir: str, index_file: str = "index.csv", pattern: str = "*.jpg") -> None:

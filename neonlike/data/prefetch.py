@@ -34,11 +34,23 @@ class Prefetch(NervanaDataIterator):
         :class:`neonlike.data.HostIterator`. (Data already on the backend, as in ArrayIterator, need no prefetching.)
     depth : int
         Maximum number of prepared batches.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
 
     Raises
     ------
     ArgumentTypeError
         If the iterator is not of this kind.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.data import QA, Prefetch
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> data = QA(np.ones((4, 3), int), np.ones((4, 2), int), np.ones((4, 5)))
+    >>> len(list(Prefetch(data, depth=2)))  # batches
+    2
     """
 
     from_description = False

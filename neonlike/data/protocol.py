@@ -42,6 +42,11 @@ class Batches(int):
 class NervanaDataIterator(NervanaObject):
     """Base of data iterators.
 
+    Parameters
+    ----------
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
     Attributes
     ----------
     shape : int, tuple or list of these
@@ -53,6 +58,20 @@ class NervanaDataIterator(NervanaObject):
     shares : bool
         Whether each of several ranks reads its columns of each batch alone. A class that defines ``__iter__`` or
         ``host_batches`` has to say it again (:func:`neonlike.data.sharing.require_shares`).
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.data import NervanaDataIterator
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> class Squares(NervanaDataIterator):
+    ...     shape, ndata, nbatches = 1, 4, 2
+    ...     def __iter__(self):
+    ...         for start in (0, 2):
+    ...             x = self.be.array([[start, start + 1]])
+    ...             yield x, x * x
+    >>> [t.tolist() for x, t in Squares()]
+    [[[0.0, 1.0]], [[4.0, 9.0]]]
     """
 
     shares: bool = False
@@ -72,7 +91,13 @@ class NervanaDataIterator(NervanaObject):
         return {}
 
     def set_progress(self, saved: dict[str, Any]) -> None:
-        """Start the next epoch at the position ``saved``, a result of :meth:`progress`."""
+        """Start the next epoch at the position ``saved``, a result of :meth:`progress`.
+
+        Parameters
+        ----------
+        saved : dict
+            The position.
+        """
 
     def data_id(self) -> int:
         """A checksum of some of the data, used to recognize it when a training resumes; 0: unknown."""
@@ -171,6 +196,24 @@ class HostIterator(NervanaDataIterator):
     not touch the backend or the iterator's state, and :meth:`load`, which runs in the training thread. Buffers are
     allocated in :meth:`allocate_buffers`, which is called before an epoch whenever the backend or the batch size has
     changed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.data import HostIterator
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> class Squares(HostIterator):
+    ...     shape, ndata, nbatches = 1, 4, 2
+    ...     def allocate_buffers(self):
+    ...         self.x, self.t = self.be.iobuf(1), self.be.iobuf(1)
+    ...     def host_batches(self):
+    ...         for start in (0, 2):
+    ...             yield np.array([[start, start + 1]], dtype=np.float32)
+    ...     def load(self, batch):
+    ...         return self.x.set(batch), self.t.set(batch**2)
+    >>> [t.tolist() for x, t in Squares()]
+    [[[0.0, 1.0]], [[4.0, 9.0]]]
     """
 
     _made_for: tuple[Any, int, int] | None = None
@@ -183,7 +226,18 @@ class HostIterator(NervanaDataIterator):
         raise NotDefined(f"{self.classnm} does not define host_batches")
 
     def load(self, batch: Any) -> Any:
-        """Copy one item of :meth:`host_batches` to the backend and return ``(inputs, targets)``."""
+        """Copy one item of :meth:`host_batches` to the backend and return ``(inputs, targets)``.
+
+        Parameters
+        ----------
+        batch : object
+            One item of :meth:`host_batches`.
+
+        Returns
+        -------
+        inputs, targets : Tensor, or list of Tensor
+            Tensors ``(features, N)``.
+        """
         raise NotDefined(f"{self.classnm} does not define load")
 
     def send_ahead(self, batch: Any, send: Callable[[Any], Any]) -> Any:
@@ -235,13 +289,31 @@ class HostIterator(NervanaDataIterator):
 
 
 def columns(array: Any, dtype: Any) -> np.ndarray:
-    """Convert samples in rows, ``(N, ...)``, to contiguous columns ``(features, N)`` of a dtype."""
+    """Convert samples in rows, ``(N, ...)``, to contiguous columns ``(features, N)`` of a dtype.
+
+    Parameters
+    ----------
+    array : ndarray
+        Samples in rows, ``(N, ...)``.
+    dtype : dtype
+        The dtype of the result.
+    """
     host = np.asarray(array)
     return np.ascontiguousarray(host.reshape(len(host), -1).T, dtype=dtype)
 
 
 def check_labels(who: str, labels: np.ndarray, nclass: int) -> None:
-    """Raise ArgumentError unless ``labels`` are integers (of any dtype) from 0 to ``nclass`` − 1."""
+    """Raise ArgumentError unless ``labels`` are integers (of any dtype) from 0 to ``nclass`` − 1.
+
+    Parameters
+    ----------
+    who : str
+        The caller, for the message.
+    labels : ndarray
+        Labels, of any shape.
+    nclass : int
+        Number of classes.
+    """
     if labels.dtype.kind not in "iufb" or not np.array_equal(labels, np.trunc(labels)):
         raise ArgumentError(f"{who}: labels of type {labels.dtype} are not integers")
     if labels.size and not (0 <= labels.min() and labels.max() < nclass):

@@ -39,6 +39,21 @@ class QA(DrawsEachEpoch):
     ----------
     shape : list
         ``[(words of a story, 1), (words of a question, 1)]``.
+
+    Raises
+    ------
+    ArrayShapeError
+        If the arrays have other than two axes, or different numbers of samples.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.data import QA
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> data = QA(np.ones((4, 3), int), np.ones((4, 2), int), np.ones((4, 5)))
+    >>> [(story.shape, query.shape, answer.shape) for (story, query), answer in data]
+    [((3, 2), (2, 2), (5, 2)), ((3, 2), (2, 2), (5, 2))]
     """
 
     shares = True
@@ -99,6 +114,8 @@ class BABI(Dataset):
 
     Parameters
     ----------
+    path : folder
+        Folder for the files, created if missing; ``~`` is expanded.
     task : str
         Name of the task, such as "qa1_single-supporting-fact".
     subset : str
@@ -114,7 +131,21 @@ class BABI(Dataset):
     vocab_size : int
         Number of words plus 2.
     word_to_index, index_to_word : dict
+        Number of each word, and the reverse.
     story_maxlen, query_maxlen : int
+        Words of the longest story, and of the longest question.
+
+    References
+    ----------
+    Weston et al., "Towards AI-complete question answering: a set of prerequisite toy tasks" (2015).
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.data import BABI
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> babi = BABI(path="data", task="qa1_single-supporting-fact")  # doctest: +SKIP
+    >>> train, test = babi.train_iter, babi.test_iter  # doctest: +SKIP
     """
 
     from_description = False  # construction reads files
@@ -155,8 +186,14 @@ class BABI(Dataset):
     def tokenize(sentence: str) -> list[str]:
         """Words and punctuation of a sentence.
 
+        Parameters
+        ----------
+        sentence : str
+            The sentence.
+
         Examples
         --------
+        >>> from neonlike.data import BABI
         >>> BABI.tokenize("Where is Mary?")
         ['Where', 'is', 'Mary', '?']
         """
@@ -168,6 +205,11 @@ class BABI(Dataset):
 
         A line is ``<number> <sentence>`` or ``<number> <question>\\t<answer>\\t<numbers of facts>``; number 1 begins a
         story.
+
+        Parameters
+        ----------
+        path : path
+            The file.
 
         Raises
         ------
@@ -190,11 +232,22 @@ class BABI(Dataset):
         return questions
 
     def words_to_vector(self, words: Sequence[str]) -> list[int]:
-        """Convert words to their numbers."""
+        """Convert words to their numbers.
+
+        Parameters
+        ----------
+        words : sequence of str
+            The words.
+        """
         return [self.word_to_index.get(word, self.vocab_size - 1) for word in words]
 
     def one_hot_vector(self, answer: str) -> np.ndarray:
         """Convert an answer to a one-hot vector ``(vocab_size,)``.
+
+        Parameters
+        ----------
+        answer : str
+            A word.
 
         Raises
         ------
@@ -208,7 +261,13 @@ class BABI(Dataset):
         return vector
 
     def vectorize(self, questions: Sequence[Question]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Convert questions to arrays of stories, questions and answers."""
+        """Convert questions to arrays of stories, questions and answers.
+
+        Parameters
+        ----------
+        questions : list of (story, question, answer)
+            Words of each, as :meth:`parse_babi` returns them.
+        """
         stories, queries, answers = zip(*questions, strict=True)
         return (
             pad_sentences([self.words_to_vector(words) for words in stories], self.story_maxlen),

@@ -41,11 +41,21 @@ def read_text(who: str, path: str | os.PathLike[str]) -> str:
 class TokenSequences(HostIterator):
     """Base of iterators over sequences of token numbers, stored on the host as ``(N, nbatches, T)``, N of all ranks.
 
+    Parameters
+    ----------
+    time_steps : int
+        Tokens per sequence, T.
+    nin, nout : int
+        Vocabulary sizes of inputs and targets.
+    onehot_input : bool
+        Use one-hot inputs; otherwise token numbers, int32.
+    get_prev_target : bool
+        Pair each input with the previous step's target.
+
     Attributes
     ----------
     shape : tuple
         ``(nclass_in, T)`` one-hot, or ``(T, 1)`` numbers as int32.
-    seq_length, nbatches, ndata : int
     decoder_shape : tuple or None
         Shape of the second input, the previous targets; None without it.
     X, y : ndarray
@@ -54,6 +64,8 @@ class TokenSequences(HostIterator):
         Number of batches already yielded in the epoch.
     reverse_target : bool
         Whether each target sequence is reversed.
+    seq_length, nbatches, ndata : int
+        Tokens per sequence, batches per epoch, and sequences.
     """
 
     reverse_target = False
@@ -170,9 +182,10 @@ class Text(TokenSequences):
     ----------
     vocab : list
         All tokens, sorted.
-    token_to_index, index_to_token : dict
     nclass, nout : int
         Number of tokens in the vocabulary.
+    token_to_index, index_to_token : dict
+        Number of each token, and the reverse.
 
     Raises
     ------
@@ -180,6 +193,25 @@ class Text(TokenSequences):
         If the vocabulary lacks a token of the text; an ``AssertionError``.
     ArrayShapeError
         If the text is shorter than a batch.
+
+    Examples
+    --------
+    >>> import os
+    >>> import tempfile
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.data import Text
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> path = os.path.join(folder.name, "text.txt")
+    >>> with open(path, "w") as file:
+    ...     length = file.write("abcabcabcabc")
+    >>> data = Text(time_steps=3, path=path)
+    >>> data.vocab, data.shape, data.nbatches
+    (['a', 'b', 'c'], (3, 3), 2)
+    >>> x, t = next(iter(data))
+    >>> x.get()[:, 0].tolist(), t.get()[:, 0].tolist()  # a, and b after it
+    ([1.0, 0.0, 0.0], [0.0, 1.0, 0.0])
+    >>> folder.cleanup()
     """
 
     def __init__(
@@ -224,6 +256,13 @@ class Text(TokenSequences):
     def create_valid_file(path: str, valid_split: float = 0.1) -> tuple[str, str]:
         """Split a text file in two files beside it: ``name_train.ext``, and the last part as ``name_valid.ext``.
 
+        Parameters
+        ----------
+        path : path
+            The text file.
+        valid_split : float
+            Part of the text for validation.
+
         Returns
         -------
         tuple of str
@@ -242,7 +281,15 @@ class Text(TokenSequences):
 
     @staticmethod
     def get_tokens(string: str, tokenizer: Tokenizer | None = None) -> Sequence[str]:
-        """Split a text into tokens by ``tokenizer``, or into characters."""
+        """Split a text into tokens by ``tokenizer``, or into characters.
+
+        Parameters
+        ----------
+        string : str
+            The text.
+        tokenizer : callable, optional
+            Function from a text to a list of tokens.
+        """
         if tokenizer is None:
             return string
         if not callable(tokenizer):
@@ -258,6 +305,13 @@ class Text(TokenSequences):
         """Return all tokens, sorted; or ``vocab`` in its order, if it contains them all.
 
         In neon's dialect ``vocab`` is sorted, too, as in neon.
+
+        Parameters
+        ----------
+        tokens : iterable of str
+            Tokens of the text.
+        vocab : sequence of str, optional
+            Vocabulary to use.
 
         Raises
         ------

@@ -20,10 +20,16 @@ WORD_BYTES = 1000
 
 
 def clean_string(base: str) -> str:
-    """Lower-case a text, separate words and punctuation by blanks, and drop signs except ``( ) , ! ? ' ``.
+    """Lower-case a text, separate words and punctuation by blanks, and drop signs except ``( ) , ! ? '`` and backticks.
+
+    Parameters
+    ----------
+    base : str
+        The text.
 
     Examples
     --------
+    >>> from neonlike.data.text_preprocessing import clean_string
     >>> clean_string("It's GREAT, isn't it?")
     "it 's great , is n't it ?"
     """
@@ -39,8 +45,14 @@ def pad_sentences(
 
     Parameters
     ----------
+    sentences : sequence of sequences of int
+        Token numbers of each sentence.
     sentence_length : int, optional
         Length of the rows; by default that of the longest sentence.
+    dtype : dtype
+        The dtype of the result.
+    pad_val : float
+        Value of the padding.
 
     Returns
     -------
@@ -49,6 +61,7 @@ def pad_sentences(
 
     Examples
     --------
+    >>> from neonlike.data.text_preprocessing import pad_sentences
     >>> pad_sentences([[1], [2, 3, 4]], sentence_length=2)
     array([[0, 1],
            [3, 4]], dtype=int32)
@@ -76,21 +89,35 @@ def get_paddedXY(  # noqa: N802  neon's name
 
     Parameters
     ----------
+    X : sequence of sequences of int
+        Word numbers of each sentence.
+    y : sequence of int
+        Label of each sentence.
     vocab_size : int, optional
         Numbers from here on, including ``index_from``, are unknown words; None: no limit.
+    sentence_length : int, optional
+        Length of the rows; None: that of the longest sentence.
     oov : int, optional
         Replacement of unknown words; None: they are dropped.
     start : int, optional
         Start token of each sentence; None: no token.
     index_from : int
         Offset added to each word number, to reserve numbers for ``start``, ``oov`` and the padding, 0.
-    seed, shuffle
-        Seed of the shuffle, and whether to shuffle.
+    seed : int
+        Seed of the shuffle.
+    shuffle : bool
+        Whether sentences and labels are shuffled.
 
     Returns
     -------
     X, y : ndarray
         int32, ``(sentences, sentence_length)`` and ``(sentences, 1)``.
+
+    Examples
+    --------
+    >>> from neonlike.data.text_preprocessing import get_paddedXY
+    >>> get_paddedXY([[1], [2, 9]], [0, 1], vocab_size=8, sentence_length=3, shuffle=False)[0].tolist()
+    [[0, 1, 4], [1, 5, 2]]
     """
     if len(X) != len(y):
         raise ArgumentError(f"get_paddedXY: {len(X)} sentences but {len(y)} labels")
@@ -119,10 +146,41 @@ def pad_data(
 
     The last ``test_split`` of the shuffled sentences form the test part. Loading the file executes no code.
 
+    Parameters
+    ----------
+    path : path
+        The pickled file, optionally gzipped.
+    vocab_size, sentence_length, oov, start, index_from, seed
+        As of :func:`get_paddedXY`.
+    test_split : float
+        Part of the sentences for testing, from 0 to 1.
+
     Returns
     -------
     (X_train, y_train), (X_test, y_test), nclass
         nclass is the largest label plus 1.
+
+    Raises
+    ------
+    ArgumentError
+        If ``test_split`` is no such part.
+    DamagedData
+        If the file holds something else.
+
+    Examples
+    --------
+    >>> import os
+    >>> import tempfile
+    >>> import pickle
+    >>> from neonlike.data.text_preprocessing import pad_data
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> path = os.path.join(folder.name, "sentences.pkl")
+    >>> with open(path, "wb") as file:
+    ...     pickle.dump(([[1], [2, 3]], [0, 1]), file)
+    >>> (X, y), (X_test, y_test), nclass = pad_data(path, sentence_length=3, test_split=0.5)
+    >>> X.shape, X_test.shape, nclass
+    ((1, 3), (1, 3), 2)
+    >>> folder.cleanup()
     """
     if not 0 <= test_split <= 1:
         raise ArgumentError(f"pad_data: test_split={test_split}; expected a part, from 0 to 1")
@@ -163,6 +221,8 @@ def get_google_word2vec_W(  # noqa: N802  neon's name
 
     Parameters
     ----------
+    fname : path
+        The file of vectors.
     vocab : dict
         Number of each word, from 0.
     vocab_size : int
@@ -181,6 +241,21 @@ def get_google_word2vec_W(  # noqa: N802  neon's name
     ------
     MissingData, DamagedData
         If the file does not exist, or is truncated.
+
+    Examples
+    --------
+    >>> import os
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from neonlike.data.text_preprocessing import get_google_word2vec_W
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> path = os.path.join(folder.name, "vectors.bin")
+    >>> with open(path, "wb") as file:  # one word with two values
+    ...     length = file.write(b"1 2" + bytes([10]) + b"cat " + np.array([1, 2], "<f4").tobytes())
+    >>> W, vector_size, rows = get_google_word2vec_W(path, {"cat": 0})
+    >>> W[3].tolist(), vector_size, rows
+    ([1.0, 2.0], 2, 4)
+    >>> folder.cleanup()
     """
     rows = min(vocab_size, max(vocab.values(), default=-1) + 1 + index_from)
     path = expand(fname)

@@ -33,6 +33,21 @@ class Task(NervanaObject):
         Number of values of an input and of an output per step.
     time_steps_max : int
         Number of steps of the longest sequence.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.data import Task, Ticker
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> class Echo(Task):
+    ...     shares, nin, nout, time_steps_max = True, 1, 1, 3
+    ...     def synthesize(self, in_tensor, out_tensor, mask):
+    ...         inputs, outputs = self.fetch_io(3)
+    ...         inputs[:] = outputs[:] = 1
+    ...         self.fill_buffers(3, inputs, outputs, in_tensor, out_tensor, mask)
+    >>> x, (t, mask) = next(iter(Ticker(Echo())))
+    >>> x.tolist() == t.tolist() == mask.tolist() == [[1.0] * 6]  # 3 steps of 2 samples
+    True
     """
 
     shares: bool = False
@@ -41,14 +56,30 @@ class Task(NervanaObject):
     time_steps_max: int
 
     def fetch_io(self, time_steps: int) -> tuple[np.ndarray, np.ndarray]:
-        """Create zeros for a minibatch's inputs and outputs, ``(nin, time_steps*N)`` and ``(nout, time_steps*N)``."""
+        """Create zeros for a minibatch's inputs and outputs, ``(nin, time_steps*N)`` and ``(nout, time_steps*N)``.
+
+        Parameters
+        ----------
+        time_steps : int
+            Steps of the minibatch.
+        """
         steps = time_steps * self.be.bsz
         return np.zeros((self.nin, steps), np.float32), np.zeros((self.nout, steps), np.float32)
 
     def fill_buffers(
         self, time_steps: int, inputs: np.ndarray, outputs: np.ndarray, in_tensor: Any, out_tensor: Any, mask: Any
     ) -> None:
-        """Copy a minibatch to the backend, padded with zeros; the mask is 1 up to its last step."""
+        """Copy a minibatch to the backend, padded with zeros; the mask is 1 up to its last step.
+
+        Parameters
+        ----------
+        time_steps : int
+            Steps of the minibatch.
+        inputs, outputs : ndarray
+            ``(nin, time_steps * N)`` and ``(nout, time_steps * N)``.
+        in_tensor, out_tensor, mask : Tensor
+            Tensors as :meth:`synthesize` takes them.
+        """
         used = time_steps * self.be.bsz
         for tensor, values in ((in_tensor, inputs), (out_tensor, outputs)):
             padded = np.zeros(tensor.shape, np.float32)
@@ -58,7 +89,15 @@ class Task(NervanaObject):
         mask[:, :used] = 1
 
     def synthesize(self, in_tensor: Any, out_tensor: Any, mask: Any) -> None:
-        """Draw a minibatch into tensors ``(nin, time_steps_max*N)`` and, twice, ``(nout, time_steps_max*N)``."""
+        """Draw a minibatch into tensors ``(nin, time_steps_max*N)`` and, twice, ``(nout, time_steps_max*N)``.
+
+        Parameters
+        ----------
+        in_tensor : Tensor
+            Inputs ``(nin, time_steps_max * N)``, overwritten.
+        out_tensor, mask : Tensor
+            Targets and mask, ``(nout, time_steps_max * N)`` each, overwritten.
+        """
         raise NotDefined(f"{self.classnm} does not define synthesize")
 
     def _length(self, most: int) -> int:
@@ -92,6 +131,24 @@ class CopyTask(Task):
         Length of the longest sequence.
     vec_size : int
         Bits per step.
+
+    Raises
+    ------
+    ArgumentError
+        If a size is below 1.
+
+    References
+    ----------
+    Graves et al., "Neural Turing machines" (2014), section 4.1.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.data import CopyTask
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> task = CopyTask(seq_len_max=3, vec_size=2)
+    >>> task.nin, task.nout, task.time_steps_max
+    (4, 2, 8)
     """
 
     shares = True
@@ -104,7 +161,13 @@ class CopyTask(Task):
         self.time_steps_max = 2 * seq_len_max + 2
 
     def synthesize(self, in_tensor: Any, out_tensor: Any, mask: Any) -> None:
-        """Draw a minibatch."""
+        """Draw a minibatch.
+
+        Parameters
+        ----------
+        in_tensor, out_tensor, mask : Tensor
+            As of :meth:`Task.synthesize`.
+        """
         length = self._length(self.seq_len_max)
         steps, size = 2 * length + 2, self.vec_size
         inputs, outputs = self.fetch_io(steps)
@@ -132,6 +195,24 @@ class RepeatCopyTask(Task):
         Maximum number of repetitions.
     vec_size : int
         Bits per step.
+
+    Raises
+    ------
+    ArgumentError
+        If a size is below 1.
+
+    References
+    ----------
+    Graves et al., "Neural Turing machines" (2014), section 4.2.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.data import RepeatCopyTask
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> task = RepeatCopyTask(seq_len_max=3, repeat_count_max=2, vec_size=2)
+    >>> task.nin, task.nout, task.time_steps_max
+    (4, 3, 12)
     """
 
     shares = True
@@ -144,7 +225,13 @@ class RepeatCopyTask(Task):
         self.time_steps_max = seq_len_max * (repeat_count_max + 1) + 3
 
     def synthesize(self, in_tensor: Any, out_tensor: Any, mask: Any) -> None:
-        """Draw a minibatch."""
+        """Draw a minibatch.
+
+        Parameters
+        ----------
+        in_tensor, out_tensor, mask : Tensor
+            As of :meth:`Task.synthesize`.
+        """
         length, count = self._length(self.seq_len_max), self._length(self.repeat_count_max)
         steps, size = length * (count + 1) + 3, self.vec_size
         inputs, outputs = self.fetch_io(steps)
@@ -170,6 +257,24 @@ class PrioritySortTask(Task):
         Length of the longest sequence.
     vec_size : int
         Bits per step.
+
+    Raises
+    ------
+    ArgumentError
+        If a size is below 1.
+
+    References
+    ----------
+    Graves et al., "Neural Turing machines" (2014), section 4.5.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.data import PrioritySortTask
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> task = PrioritySortTask(seq_len_max=3, vec_size=2)
+    >>> task.nin, task.nout, task.time_steps_max
+    (5, 2, 8)
     """
 
     shares = True
@@ -182,7 +287,13 @@ class PrioritySortTask(Task):
         self.time_steps_max = 2 * seq_len_max + 2
 
     def synthesize(self, in_tensor: Any, out_tensor: Any, mask: Any) -> None:
-        """Draw a minibatch."""
+        """Draw a minibatch.
+
+        Parameters
+        ----------
+        in_tensor, out_tensor, mask : Tensor
+            As of :meth:`Task.synthesize`.
+        """
         length = self._length(self.seq_len_max)
         steps, size = 2 * length + 2, self.vec_size
         inputs, outputs = self.fetch_io(steps)
@@ -204,6 +315,7 @@ class Ticker(NervanaDataIterator):
     Parameters
     ----------
     task : Task
+        Generator of the minibatches.
 
     Attributes
     ----------
@@ -215,6 +327,21 @@ class Ticker(NervanaDataIterator):
         100.
     batch_index : int
         Number of batches already yielded in the epoch.
+
+    Raises
+    ------
+    ArgumentTypeError
+        If ``task`` is no task.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.data import CopyTask, Ticker
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> data = Ticker(CopyTask(seq_len_max=3, vec_size=2))
+    >>> x, (t, mask) = next(iter(data))
+    >>> x.shape, t.shape, mask.shape  # 8 steps of 2 samples
+    ((4, 16), (2, 16), (2, 16))
     """
 
     def __init__(self, task: Any) -> None:

@@ -28,14 +28,17 @@ class TextNMT(TokenSequences):
     time_steps : int
         Steps per sentence; further steps in the file are ignored.
     path : folder
-    tokenizer
-        Unused: the file has token numbers.
+        Folder of the file.
+    tokenizer : object
+        Not used: the file has token numbers.
     onehot_input : bool
         Use one-hot inputs; otherwise token numbers, int32.
     get_prev_target : bool
         Pair each input with the previous step's target.
     split : str
         Part of the data set, such as "train".
+    dataset : str
+        Name of the data set.
     subset_pct : float
         Percentage of the file to use.
 
@@ -47,6 +50,13 @@ class TextNMT(TokenSequences):
         The targets' mappings are also ``token_to_index`` and ``index_to_token``.
     nclass, nout : int
         Number of tokens in the targets' language.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.data import TextNMT
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> data = TextNMT(time_steps=20, path="data", split="train", dataset="un2000")  # doctest: +SKIP
     """
 
     reverse_target = True

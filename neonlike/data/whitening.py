@@ -15,8 +15,19 @@ def global_contrast_normalize(X: np.ndarray, scale: float = 1.0, min_divisor: fl
 
     Parameters
     ----------
+    X : ndarray
+        Images in rows, ``(n, features)``.
+    scale : float
+        Norm of the results.
     min_divisor : float
         Images with a smaller norm, of a single colour, are not scaled.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from neonlike.data.whitening import global_contrast_normalize
+    >>> print(global_contrast_normalize(np.array([[1.0, 2.0, 3.0, 2.0]]), scale=2.0).round(3))
+    [[-1.414  0.     1.414  0.   ]]
     """
     centred = X - X.mean(axis=1, keepdims=True)
     divisor = np.sqrt(np.square(centred).sum(axis=1, keepdims=True)) / scale
@@ -28,6 +39,13 @@ def zca_transform(images: np.ndarray, filter_bias: float = 0.1) -> tuple[np.ndar
     """Compute the mean ``(features,)`` and matrix ``(features, features)`` that whiten images in rows.
 
     The matrix is C**(−1/2) with C their covariance, plus ``filter_bias`` on its diagonal.
+
+    Parameters
+    ----------
+    images : ndarray
+        Images in rows, ``(n, features)``.
+    filter_bias : float
+        Summand on the diagonal, which limits the amplification of noise.
     """
     values, vectors = np.linalg.eigh(np.cov(images.T) + filter_bias * np.eye(images.shape[1]))
     whiten = (vectors / np.sqrt(values)) @ vectors.T
@@ -41,8 +59,15 @@ def zca_whiten(
 
     Parameters
     ----------
+    train, test : ndarray
+        Images in rows, ``(n, features)``.
     cache : path, optional
         File for mean and matrix; read if it exists.
+
+    Returns
+    -------
+    train, test : ndarray
+        Whitened images.
     """
     if cache is not None and os.path.exists(cache):
         mean, whiten = load_obj(cache)

@@ -13,6 +13,14 @@ from neonlike.errors import RankError
 def agree(ranks: Ranks, who: str, facts: dict[str, Any]) -> None:
     """Raise on all ranks unless all have the same ``facts``, by name.
 
+    Parameters
+    ----------
+    ranks : Ranks
+    who : str
+        Name of the method.
+    facts : dict
+        Values by their names; they can be pickled.
+
     Raises
     ------
     RankError

@@ -30,6 +30,11 @@ def message_dtype(compression: Any) -> np.dtype[Any] | None:
         For another one.
     DTypeError
         For bfloat16 where ml_dtypes is not installed.
+
+    Examples
+    --------
+    >>> message_dtype("float16").name
+    'float16'
     """
     if compression is None:
         return None

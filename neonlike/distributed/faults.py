@@ -173,7 +173,16 @@ class Watch:
 
 
 def watch(ranks: Any, mpi: Any, ends: bool) -> None:
-    """Watch ``ranks`` to the end of the process, which ``ends`` MPI or leaves that to others."""
+    """Watch ``ranks`` to the end of the process, which ``ends`` MPI or leaves that to others.
+
+    Parameters
+    ----------
+    ranks : MpiRanks
+    mpi : module
+        ``mpi4py.MPI``.
+    ends : bool
+        Whether this process ends MPI.
+    """
     Watch(ranks, mpi, ends).start()
 
 

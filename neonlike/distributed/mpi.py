@@ -82,7 +82,13 @@ class MpiRanks(Ranks):
         return found
 
     def exchange_rows(self, array: npt.NDArray[Any], received: npt.NDArray[Any], bounds: list[int]) -> None:
-        """Send each other rank its rows of ``array``; write this rank's rows of the others to ``received``, by rank."""
+        """Send each other rank its rows of ``array``; write this rank's rows of the others to ``received``, by rank.
+
+        Parameters
+        ----------
+        array, received, bounds
+            As of ``Ranks.exchange_rows``.
+        """
         messages = self._rows_of_ranks(array, received, bounds)
         with self._call("exchange_rows", array) as comm:
             comm.Alltoallv(*messages)
@@ -93,6 +99,11 @@ class MpiRanks(Ranks):
         """Begin :meth:`exchange_rows`, and return a function that waits for its end; both arrays are in use until then.
 
         All ranks begin these in the same order; other calls may be made before one is waited for.
+
+        Parameters
+        ----------
+        array, received, bounds
+            As of ``Ranks.exchange_rows``.
         """
         messages = self._rows_of_ranks(array, received, bounds)
         with self._call("exchange_rows", array) as comm:

@@ -28,6 +28,18 @@ def average_gradients(parameters: Sequence[Any]) -> None:
     ------
     ArgumentError
         If a parameter has no derivative.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> from neonlike import distributed
+    >>> weight = autograd.param([[2.0]])
+    >>> (weight * 3).backprop()
+    >>> distributed.average_gradients([weight])
+    >>> weight.partial_derivative.item()
+    3.0
     """
     parameters = list(parameters)
     for place, parameter in enumerate(parameters):
@@ -95,7 +107,17 @@ class Synchronised:
             average_gradients(self.parameters)
 
     def mean(self, number: float) -> float:
-        """The mean of a number, such as a loss, over all ranks."""
+        """The mean of a number, such as a loss, over all ranks.
+
+        Examples
+        --------
+        >>> from neonlike import autograd
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> from neonlike import distributed
+        >>> distributed.Synchronised([autograd.param([[2.0]])]).mean(1.5)
+        1.5
+        """
         found = np.array([number], np.float64)
         self._ranks.reduce(found, "mean")
         return float(found[0])

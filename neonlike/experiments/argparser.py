@@ -55,11 +55,17 @@ def extract_valid_args(args: Namespace, func: Callable[..., Any], startidx: int 
 
     Parameters
     ----------
+    args : Namespace
+        Parsed options.
+    func : callable
+        Function whose parameters are looked for.
     startidx : int
         Number of parameters to skip, e.g. 1 for the ``self`` of a method.
 
     Examples
     --------
+    >>> from argparse import Namespace
+    >>> from neonlike.experiments.argparser import extract_valid_args
     >>> extract_valid_args(Namespace(x=1, z=2), lambda x, y=0: None)
     {'x': 1}
     """
@@ -83,6 +89,14 @@ class NeonArgparser(configargparse.ArgumentParser):  # type: ignore[misc]
         Other defaults for the shared options, e.g. ``{"epochs": 20}``.
     default_config_files : list of str, optional
         Files with options; by default ``~/nervana/neon.cfg``.
+
+    Examples
+    --------
+    >>> from neonlike.experiments.argparser import NeonArgparser
+    >>> parser = NeonArgparser("trains a network", default_overrides={"epochs": 20})
+    >>> options = parser.parse_args(["--backend", "cpu", "--batch_size", "64"], gen_be=False)
+    >>> options.epochs, options.batch_size, options.backend
+    (20, 64, 'cpu')
     """
 
     def __init__(self, *args: Any, default_overrides: dict[str, Any] | None = None, **kwargs: Any) -> None:
@@ -132,6 +146,11 @@ class NeonArgparser(configargparse.ArgumentParser):  # type: ignore[misc]
         log_file = os.path.join(WORK_DIR, "neon_log.txt")
         add("-l", "--log", dest="logfile", nargs="?", const=log_file, default=None, help="file for log messages")
         add("-o", "--output_file", default=None, help="HDF5 file for costs and metrics")
+        add("--report", dest="run_report", default=None, metavar="FILE", help="HTML file for a report of the run")
+        add(
+            "--tensorboard", dest="event_folder", default=None, metavar="FOLDER",
+            help="folder for TensorBoard's event files",
+        )  # fmt: skip
         add("--log_token", default="", help="accepted for compatibility")
         add("--manifest", action="append", default=None, help="data manifest as key:path; may be repeated")
         add("--manifest_root", default=None, help="folder that paths in manifests are relative to")
@@ -158,7 +177,7 @@ class NeonArgparser(configargparse.ArgumentParser):  # type: ignore[misc]
         add("--caffe", action="store_true", help="sizes and scalings as in Caffe")
         add(
             "--bench", dest="bench_report", nargs="?", const=True, default=None, metavar="FILE",
-            help="time every kernel and show the table at the end, or write it to a .txt, .json or .csv file",
+            help="time every kernel and show the table at the end, or write it to a .txt, .json, .csv or .html file",
         )  # fmt: skip
         # None, not False: scripts pass it to gen_backend, which warns about any value.
         add("--deterministic", action="store_true", default=None, help="deprecated")
@@ -196,6 +215,8 @@ class NeonArgparser(configargparse.ArgumentParser):  # type: ignore[misc]
         ----------
         args : list of str, optional
             Arguments; by default those of the process.
+        namespace : Namespace, optional
+            Object that gets the options as attributes.
         gen_be : bool
             Create the backend (without rounding, which belongs to the optimizer).
 
@@ -224,13 +245,21 @@ class NeonArgparser(configargparse.ArgumentParser):  # type: ignore[misc]
         _set_up_log(parsed, ranks)
         check_rounding(parsed)
         _check_files(parsed, ranks)
-        parsed.callback_args = extract_valid_args(parsed, Callbacks.__init__, startidx=1)
+        parsed.callback_args = extract_valid_args(parsed, Callbacks.__init__, startidx=1) | _records(parsed)
         asked = Profile(parsed.profile_inference, parsed.profile_iterations, parsed.profile_iter_skip)
         instead_of_training(asked if parsed.profile else None)
         self.args = parsed
         if gen_be:
             gen_backend(**backend_options(parsed))
         return parsed
+
+
+def _records(parsed: Namespace) -> dict[str, Any]:
+    """The arguments of ``Callbacks`` for reports; options of a script's own with these names are no such arguments."""
+    return {
+        "report": getattr(parsed, "run_report", None),
+        "tensorboard": getattr(parsed, "event_folder", None),
+    }
 
 
 def _opened(path: str) -> IO[str]:

@@ -40,6 +40,21 @@ def deserialize(
     ------
     ArgumentError
         If the file is not an experiment, or its callbacks need data that it does not describe.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.experiments.load_experiment import deserialize
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import Linear
+    >>> from neonlike.models import Model
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> model = Model([Linear(1, Constant(0.5))])
+    >>> model.initialize(3)
+    >>> copy, data, callbacks = deserialize(model.serialize())
+    >>> copy.layers.layers[0].W.tolist()
+    [[0.5, 0.5, 0.5]]
     """
     described = fn if isinstance(fn, dict) else load_obj(fn)
     if not isinstance(described, dict) or "model" not in described:

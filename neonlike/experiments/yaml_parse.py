@@ -51,12 +51,24 @@ EXPONENT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$")
 def load_yaml(source: Source) -> dict[str, Any]:
     """Load the dictionary of a YAML file, by path or open; a dictionary is returned unchanged.
 
+    Parameters
+    ----------
+    source : path, open file or dict
+        The file.
+
     Raises
     ------
     MissingExtra
         If PyYAML is not installed.
     ArgumentError
         If it is not YAML, or not a mapping. Tags that name Python objects are refused.
+
+    Examples
+    --------
+    >>> import io
+    >>> from neonlike.experiments.yaml_parse import load_yaml
+    >>> load_yaml(io.StringIO("cost: SumSquared"))
+    {'cost': 'SumSquared'}
     """
     if isinstance(source, dict):
         return source
@@ -103,6 +115,12 @@ def format_yaml_dict(ldict: dict[str, Any], type_prefix: str = "") -> dict[str, 
     ------
     ArgumentError
         If there is no type, or the config is not a mapping.
+
+    Examples
+    --------
+    >>> from neonlike.experiments.yaml_parse import format_yaml_dict
+    >>> format_yaml_dict({"type": "Rectlin"})
+    {'type': 'Rectlin', 'config': {}}
     """
     if not isinstance(ldict, dict) or not isinstance(ldict.get("type"), str):
         raise ArgumentError(f"expected a mapping with the key 'type', such as {{type: Linear}}, got {shown(ldict)}")
@@ -147,6 +165,20 @@ def create_objects(
     ------
     ArgumentError
         If an entry is missing or cannot be built; the message names it.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.experiments.yaml_parse import create_objects
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> described = {
+    ...     "layers": [{"type": "Linear", "config": {"nout": 2, "init": {"type": "Constant", "config": {"val": 0.5}}}}],
+    ...     "cost": "SumSquared",
+    ...     "optimizer": {"type": "Adam"},
+    ... }
+    >>> model, cost, optimizer = create_objects(described)
+    >>> [type(one).__name__ for one in (model, cost, optimizer)]
+    ['Model', 'GeneralizedCost', 'Adam']
     """
     if NervanaObject.be is None:
         gen_backend(

@@ -17,10 +17,36 @@ from neonlike.nervanaobject import Description, NervanaObject
 
 
 class Initializer(NervanaObject):
-    """Base class of initializers."""
+    """Base class of initializers.
+
+    Parameters
+    ----------
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Initializer
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> class Alternating(Initializer):
+    ...     def fill(self, param):
+    ...         param[:] = 1.0
+    ...         param[:, 1::2] = -1.0
+    >>> weight = be.empty((1, 4))
+    >>> Alternating().fill(weight)
+    >>> weight.tolist()
+    [[1.0, -1.0, 1.0, -1.0]]
+    """
 
     def fill(self, param: Tensor) -> None:
-        """Write the initial values into ``param``, in place."""
+        """Write the initial values into ``param``, in place.
+
+        Parameters
+        ----------
+        param : Tensor
+            The parameter, overwritten.
+        """
         raise NotDefined(f"{self.classnm} does not define fill(param)")
 
     def _fan_in(self, param: Tensor) -> int:
@@ -34,6 +60,18 @@ class Constant(Initializer):
     ----------
     val : float, Tensor or ndarray
         A scalar, or values of exactly the parameter's shape; a flat array is reshaped.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Constant
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> weight = be.empty((2, 2))
+    >>> Constant(0.5).fill(weight)
+    >>> weight.tolist()
+    [[0.5, 0.5], [0.5, 0.5]]
     """
 
     def __init__(self, val: float | Tensor | np.ndarray = 0.0, name: str | None = "constantInit") -> None:
@@ -42,6 +80,11 @@ class Constant(Initializer):
 
     def fill(self, param: Tensor) -> None:
         """Write the value(s) into ``param``, in place.
+
+        Parameters
+        ----------
+        param : Tensor
+            The parameter, overwritten.
 
         Raises
         ------
@@ -62,7 +105,25 @@ class Constant(Initializer):
 
 
 class Array(Constant):
-    """Values of an array; a description stores them as a NumPy array."""
+    """Values of an array; a description stores them as a NumPy array.
+
+    Parameters
+    ----------
+    val : float, Tensor or ndarray
+        Values of exactly the parameter's shape, or one value for all.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Array
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> weight = be.empty((1, 2))
+    >>> Array(be.array([[1.0, 2.0]])).fill(weight)
+    >>> weight.tolist()
+    [[1.0, 2.0]]
+    """
 
     def get_description(self, skip: Any = (), **kwargs: Any) -> Description:
         """Describe the initializer with its values on the host."""
@@ -73,19 +134,66 @@ class Array(Constant):
 
 
 class Uniform(Initializer):
-    """Uniform on [low, high)."""
+    """Uniform on [low, high).
+
+    Parameters
+    ----------
+    low, high : float
+        Bounds of the values.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Uniform
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> weight = be.empty((1, 100))
+    >>> Uniform(-0.1, 0.1).fill(weight)
+    >>> bool(be.max(be.absolute(weight)) <= 0.1)
+    True
+    """
 
     def __init__(self, low: float = 0.0, high: float = 1.0, name: str | None = "uniformInit") -> None:
         super().__init__(name=name)
         self.low, self.high = low, high
 
     def fill(self, param: Tensor) -> None:
-        """Draw the values of ``param``, in place."""
+        """Draw the values of ``param``, in place.
+
+        Parameters
+        ----------
+        param : Tensor
+            The parameter, overwritten.
+        """
         param[:] = self.be.rng.uniform(self.low, self.high, param.shape)
 
 
 class Gaussian(Initializer):
-    """Normal with mean ``loc`` and standard deviation ``scale``."""
+    """Normal with mean ``loc`` and standard deviation ``scale``.
+
+    Parameters
+    ----------
+    loc, scale : float
+        Mean and standard deviation; ``scale`` is 0 or more.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
+    Raises
+    ------
+    ArgumentError
+        If ``scale`` is negative.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Gaussian
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> weight = be.empty((1, 100))
+    >>> Gaussian(loc=5.0, scale=0.01).fill(weight)
+    >>> bool(be.max(be.absolute(weight - 5.0)) < 0.1)
+    True
+    """
 
     def __init__(self, loc: float = 0.0, scale: float = 1.0, name: str | None = "gaussianInit") -> None:
         super().__init__(name=name)
@@ -94,7 +202,13 @@ class Gaussian(Initializer):
         self.loc, self.scale = loc, scale
 
     def fill(self, param: Tensor) -> None:
-        """Draw the values of ``param``, in place."""
+        """Draw the values of ``param``, in place.
+
+        Parameters
+        ----------
+        param : Tensor
+            The parameter, overwritten.
+        """
         param[:] = self.be.rng.normal(self.loc, self.scale, param.shape)
 
 
@@ -102,13 +216,34 @@ class GlorotUniform(Initializer):
     """Uniform on ±sqrt(6 / (fan-in + fan-out)).
 
     Source: Glorot & Bengio, "Understanding the difficulty of training deep feedforward neural networks" (2010).
+
+    Parameters
+    ----------
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import GlorotUniform
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> weight = be.empty((2, 4))
+    >>> GlorotUniform().fill(weight)
+    >>> bool(be.max(be.absolute(weight)) <= 1.0)  # sqrt(6 / (2 + 4))
+    True
     """
 
     def __init__(self, name: str | None = "autouniformInit") -> None:
         super().__init__(name=name)
 
     def fill(self, param: Tensor) -> None:
-        """Draw the values of ``param``, in place."""
+        """Draw the values of ``param``, in place.
+
+        Parameters
+        ----------
+        param : Tensor
+            The parameter, overwritten.
+        """
         k = np.sqrt(6.0 / (param.shape[0] + param.shape[1]))
         param[:] = self.be.rng.uniform(-k, k, param.shape)
 
@@ -120,6 +255,18 @@ class Xavier(Initializer):
     ----------
     local : bool
         True for convolution weights, False for linear weights (see the module's text).
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Xavier
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> weight = be.empty((2, 3))
+    >>> Xavier(local=False).fill(weight)
+    >>> bool(be.max(be.absolute(weight)) <= 1.0)  # sqrt(3 / 3)
+    True
     """
 
     def __init__(self, local: bool = True, name: str | None = "xavier") -> None:
@@ -127,7 +274,13 @@ class Xavier(Initializer):
         self.local = local
 
     def fill(self, param: Tensor) -> None:
-        """Draw the values of ``param``, in place."""
+        """Draw the values of ``param``, in place.
+
+        Parameters
+        ----------
+        param : Tensor
+            The parameter, overwritten.
+        """
         k = np.sqrt(3.0 / self._fan_in(param))
         param[:] = self.be.rng.uniform(-k, k, param.shape)
 
@@ -136,6 +289,23 @@ class Kaiming(Initializer):
     """Normal with variance 2 / fan-in, for layers followed by a rectifier.
 
     Source: He et al., "Delving deep into rectifiers" (2015), equation 10.
+
+    Parameters
+    ----------
+    local : bool
+        True for convolution weights, False for linear weights (see the module's text).
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Kaiming
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> weight = be.empty((100, 200))
+    >>> Kaiming(local=False).fill(weight)
+    >>> round(weight.get().std().item(), 2)  # sqrt(2 / 200)
+    0.1
     """
 
     def __init__(self, local: bool = True, name: str | None = "Kaiming") -> None:
@@ -143,19 +313,49 @@ class Kaiming(Initializer):
         self.local = local
 
     def fill(self, param: Tensor) -> None:
-        """Draw the values of ``param``, in place."""
+        """Draw the values of ``param``, in place.
+
+        Parameters
+        ----------
+        param : Tensor
+            The parameter, overwritten.
+        """
         param[:] = self.be.rng.normal(0.0, np.sqrt(2.0 / self._fan_in(param)), param.shape)
 
 
 class IdentityInit(Initializer):
-    """The identity in the first columns, zero elsewhere; its name excludes the layer from optimization."""
+    """The identity in the first columns, zero elsewhere; its name excludes the layer from optimization.
+
+    Parameters
+    ----------
+    local : bool
+        Kept for compatibility.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import IdentityInit
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> weight = be.empty((2, 3))
+    >>> IdentityInit().fill(weight)
+    >>> weight.tolist()
+    [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
+    """
 
     def __init__(self, local: bool = True, name: str | None = "Identity") -> None:
         super().__init__(name=name)
         self.local = local
 
     def fill(self, param: Tensor) -> None:
-        """Write the identity into ``param`` of shape (m, n), n >= m, in place."""
+        """Write the identity into ``param`` of shape (m, n), n >= m, in place.
+
+        Parameters
+        ----------
+        param : Tensor
+            The parameter, of two axes, overwritten.
+        """
         rows, columns = param.shape
         if columns < rows:
             raise ShapeError(
@@ -170,6 +370,24 @@ class Orthonormal(Initializer):
 
     Source: Saxe et al., "Exact solutions to the nonlinear dynamics of learning in deep linear neural networks"
     (2013): a factor of the singular value decomposition of a Gaussian matrix.
+
+    Parameters
+    ----------
+    scale : float
+        Norm of each row or column.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Orthonormal
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> weight = be.empty((2, 3))
+    >>> Orthonormal(scale=1.0).fill(weight)
+    >>> print(abs(be.dot(weight, weight.T).get()).round(3))  # rows of norm 1, at right angles
+    [[1. 0.]
+     [0. 1.]]
     """
 
     def __init__(self, scale: float = 1.1, name: str | None = "orthonormal") -> None:
@@ -177,6 +395,12 @@ class Orthonormal(Initializer):
         self.scale = scale
 
     def fill(self, param: Tensor) -> None:
-        """Draw the values of ``param`` of shape (m, n), in place."""
+        """Draw the values of ``param`` of shape (m, n), in place.
+
+        Parameters
+        ----------
+        param : Tensor
+            The parameter, of two axes, overwritten.
+        """
         left, _, right = np.linalg.svd(self.be.rng.normal(0.0, 1.0, param.shape), full_matrices=False)
         param[:] = self.scale * (left if left.shape == tuple(param.shape) else right)

@@ -78,7 +78,19 @@ def warn_of_unused_keys(model: Any, optimizer: Any) -> None:
 
 
 def require(value: Any, attributes: tuple[str, ...], argument: str, example: str, unlike: str | None = None) -> None:
-    """Raise unless ``value`` is an object (not a class) with these attributes, and without the attribute ``unlike``."""
+    """Raise unless ``value`` is an object (not a class) with these attributes, and without the attribute ``unlike``.
+
+    Parameters
+    ----------
+    value : object
+        The argument.
+    attributes : tuple of str
+        Names of the attributes that it must have.
+    argument, example : str
+        Name of the argument, and what to give, for the message.
+    unlike : str, optional
+        Name of an attribute that its class must not have.
+    """
     fits = not isinstance(value, type) and all(hasattr(value, name) for name in attributes)
     if not fits or (unlike is not None and hasattr(type(value), unlike)):
         what = f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"

@@ -38,6 +38,21 @@ class BeamSearch(NervanaObject):
         The scores of each beam.
     z_list : list of Tensor
         The decoder's next input, for each beam.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import Affine, Recurrent, Seq2Seq
+    >>> from neonlike.transforms import Softmax, Tanh
+    >>> from neonlike.util.beamsearch import BeamSearch
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> encoder = [Recurrent(4, Constant(0.1), activation=Tanh())]
+    >>> decoder = [Recurrent(4, Constant(0.1), activation=Tanh()), Affine(3, Constant(0.1), activation=Softmax())]
+    >>> net = Seq2Seq([encoder, decoder]).configure((3, 5, 3, 5))
+    >>> net.allocate()
+    >>> BeamSearch(net).beamsearch(be.ones((3, 10)), num_beams=2, steps=4).shape
+    (4, 2)
     """
 
     def __init__(self, seq2seq: Any) -> None:

@@ -28,6 +28,7 @@ def met(model: Any, epoch: int, minibatch: int, inputs: Any, callbacks: Any) -> 
     inputs : Tensor or nested lists
         Inputs of the minibatch.
     callbacks : Callbacks
+        Callbacks of the training, which may ask for its end.
     """
     if model.diverged:
         return False

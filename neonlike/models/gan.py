@@ -38,6 +38,8 @@ class GAN(Model):
         ``"normal"`` for N(0, 1), ``"uniform"`` for U(-1, 1).
     weights_only : bool
         When loading, leave the optimizer states out.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
     optimizer : Optimizer, optional
         Default for ``fit`` without an optimizer.
     k : int
@@ -59,6 +61,30 @@ class GAN(Model):
         Noise of the minibatch, the discriminator's outputs for its generated samples, and constant noise.
     data_batch, noise_batch : Tensor
         The last data of an epoch, and the generator's output for ``z0`` after it.
+
+    Raises
+    ------
+    ArgumentError
+        If ``noise_type`` is none of these, or ``k`` is below 1.
+    DTypeError
+        If ``layers`` is no GenerativeAdversarial.
+
+    References
+    ----------
+    Goodfellow et al., "Generative adversarial nets" (2014); Arjovsky et al., "Wasserstein GAN" (2017).
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import Linear
+    >>> from neonlike.layers.container import GenerativeAdversarial
+    >>> from neonlike.models import GAN
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> both = GenerativeAdversarial([Linear(2, Constant(0.1))], [Linear(1, Constant(0.1))])
+    >>> gan = GAN(both, noise_dim=5, k=3, wgan_train_sched=True)
+    >>> [gan.get_k(update) for update in (0, 24, 25, 500, 501)]
+    [100, 100, 3, 100, 3]
     """
 
     def __init__(
@@ -120,36 +146,91 @@ class GAN(Model):
                 self.be.rng_set_state(state)
 
     def fill_noise(self, z: Any, normal: bool = True) -> None:
-        """Fill ``z`` with N(0, 1), or with U(-1, 1)."""
+        """Fill ``z`` with N(0, 1), or with U(-1, 1).
+
+        Parameters
+        ----------
+        z : Tensor
+            Tensor of the noise, ``(noise_dim, N)``, overwritten.
+        normal : bool
+            Draw from N(0, 1), else from U(−1, 1).
+        """
         if normal:
             self.be.fill_normal(z)
         else:
             z[:] = 2.0 * self.be.rand() - 1.0
 
     def fprop_gen(self, x: Any, inference: bool = False) -> Any:
-        """Generate samples from noise."""
+        """Generate samples from noise.
+
+        Parameters
+        ----------
+        x : Tensor
+            Noise, ``(noise_dim, N)``.
+        inference : bool
+            True outside of training: batches may be partial.
+
+        Returns
+        -------
+        Tensor
+            Generated samples, ``(features, N)``.
+        """
         return self.layers.generator.fprop(x, inference)
 
     def fprop_dis(self, x: Any, inference: bool = False) -> Any:
-        """The discriminator's outputs for samples."""
+        """The discriminator's outputs for samples.
+
+        Parameters
+        ----------
+        x : Tensor
+            Samples, ``(features, N)``.
+        inference : bool
+            True outside of training: batches may be partial.
+        """
         return self.layers.discriminator.fprop(x, inference)
 
     def bprop_gen(self, delta: Any) -> Any:
-        """Gradients of the generator's parameters."""
+        """Gradients of the generator's parameters.
+
+        Parameters
+        ----------
+        delta : Tensor
+            Gradient of the cost by the generated samples.
+        """
         return self.layers.generator.bprop(delta)
 
     def bprop_dis(self, delta: Any) -> Any:
-        """Compute gradients of the discriminator's parameters; return the gradient of its input."""
+        """Compute gradients of the discriminator's parameters; return the gradient of its input.
+
+        Parameters
+        ----------
+        delta : Tensor
+            Gradient of the cost by the discriminator's outputs.
+        """
         return self.layers.discriminator.bprop(delta)
 
     def clip_param_in_layers(self, layer_list: Any, abs_bound: float | None = None) -> None:
-        """Clip all parameters of the layers to ±abs_bound; do nothing if it is None or 0."""
+        """Clip all parameters of the layers to ±abs_bound; do nothing if it is None or 0.
+
+        Parameters
+        ----------
+        layer_list : list of Layer
+            Layers with parameters.
+        abs_bound : float, optional
+            Bound on the magnitude of each parameter.
+        """
         if abs_bound:
             for (param, _), _ in get_param_list(layer_list):
                 param[:] = self.be.clip(param, -abs(abs_bound), abs(abs_bound))
 
     def get_k(self, giter: int) -> int:
-        """Number of discriminator updates before update ``giter`` of the generator, counted from 0."""
+        """Number of discriminator updates before update ``giter`` of the generator, counted from 0.
+
+        Parameters
+        ----------
+        giter : int
+            Number of the generator's update, from 0.
+        """
         return 100 if self.wgan_train_sched and (giter < 25 or giter % 500 == 0) else self.k
 
     # -- training ------------------------------------------------------------------------------------------
@@ -169,6 +250,11 @@ class GAN(Model):
 
     def train_minibatch(self, x: Any) -> Any:
         """Train the discriminator on the data ``x`` (features, N), and the generator if it is due.
+
+        Parameters
+        ----------
+        x : Tensor
+            Data of a minibatch, ``(features, N)``.
 
         Returns
         -------

@@ -15,7 +15,8 @@ from neonlike.data.sharing import require_shares
 from neonlike.errors import ArgumentError, OtherBackend
 from neonlike.layers.container import LayerContainer, Sequential
 from neonlike.layers.core.cost import GeneralizedCost
-from neonlike.models import arguments, divergence, evaluation, quantize, saving, timing, together
+from neonlike.markup import Explanation
+from neonlike.models import arguments, divergence, evaluation, graph, quantize, saving, timing, together
 from neonlike.models.arguments import DATASET_EXAMPLE, NoCallbacks, as_list, check_input_shape, require
 from neonlike.models.explain import explain
 from neonlike.models.progress import Progress, check_epochs, warn_if_done
@@ -38,10 +39,12 @@ class Model(Saved):
     ----------
     layers : list, container, path or dict
         Layers (a list becomes a Sequential), or a saved model: its file or its dictionary.
-    dataset
+    dataset : object
         Not used; kept for compatibility.
     weights_only : bool
         When loading, leave the optimizer states out.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
     optimizer : Optimizer, optional
         Kept until ``fit`` is given one.
 
@@ -63,6 +66,24 @@ class Model(Saved):
         Whether a cost of the last training was nan or infinite.
     total_cost : ndarray
         Cost of the epoch, ``(1, 1)``: the sum so far, and the mean over the batches at its end.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.data import ArrayIterator
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import Affine, GeneralizedCost
+    >>> from neonlike.models import Model
+    >>> from neonlike.optimizers import GradientDescentMomentum
+    >>> from neonlike.transforms import Rectlin, SumSquared
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> model = Model([Affine(2, init=Constant(0.5), activation=Rectlin()), Affine(1, init=Constant(0.0))])
+    >>> data = ArrayIterator(np.ones((4, 3)), np.ones((4, 1)), make_onehot=False)
+    >>> cost, descent = GeneralizedCost(SumSquared()), GradientDescentMomentum(0.1, momentum_coef=0.0)
+    >>> model.fit(data, cost, descent, num_epochs=20)
+    >>> model.completed_epochs, model.get_outputs(data).round(2)[0].tolist()
+    (20, [1.0])
     """
 
     from_description = False
@@ -111,9 +132,37 @@ class Model(Saved):
     def __str__(self) -> str:
         return "Network Layers:\n" + self.layers.nested_str()
 
-    def explain(self) -> str:
-        """Tell in a line for each layer which others its call computes, and in which precision it multiplies."""
-        return "\n".join([explain(self.layers), *together.explain(self)])
+    def explain(self) -> Explanation:
+        """Tell in a line for each layer which others its call computes, and in which precision it multiplies.
+
+        Returns
+        -------
+        str
+            Notebooks show it as a table.
+        """
+        return explain(self.layers, together.explain(self))
+
+    def plot(self, path: str | os.PathLike[str] | None = None) -> Explanation:
+        """Draw the network's graph, with shapes and frames around layers that one call computes.
+
+        Parameters
+        ----------
+        path : path, optional
+            File for the graph: .svg, .png or .pdf; .dot or .gv for its text in the DOT language.
+
+        Returns
+        -------
+        str
+            The text of :meth:`explain`; notebooks show the graph, or without Graphviz's program ``dot`` a table.
+
+        Raises
+        ------
+        ArgumentError
+            If the network's shapes are not known yet, or for another kind of file.
+        MissingExtra
+            If a picture is to be written and Graphviz is not installed.
+        """
+        return graph.plot(self.layers, path)
 
     # -- setting up ----------------------------------------------------------------------------------------
 
@@ -358,13 +407,31 @@ class Model(Saved):
         """Outputs of the network for a batch of inputs, ``(features, N)``; in inference N may be less than a batch.
 
         They are in a buffer that the next batch overwrites.
+
+        Parameters
+        ----------
+        x : Tensor, or list of Tensor
+            Input of the network, ``(features, N)``.
+        inference : bool
+            True outside of training: batches may be partial.
+
+        Returns
+        -------
+        Tensor, or list of Tensor
+            Outputs of the network; the next call overwrites them.
         """
         if self.made_on is not self.be:
             self.check_backend("fprop")
         return self.layers.fprop(x, inference)
 
     def bprop(self, delta: Any) -> Any:
-        """Gradients of all parameters, from the gradient with respect to the outputs."""
+        """Gradients of all parameters, from the gradient with respect to the outputs.
+
+        Parameters
+        ----------
+        delta : Tensor, or list of Tensor
+            Gradient of the cost by the outputs, summed over the batch.
+        """
         if self.made_on is not self.be:
             self.check_backend("bprop")
         return self.layers.bprop(delta)
@@ -418,15 +485,32 @@ class Model(Saved):
     def eval(self, dataset: Any, metric: Any) -> np.ndarray:
         """Average of a metric over all samples.
 
+        Parameters
+        ----------
+        dataset : iterator
+            Data to evaluate; it is reset first.
+        metric : Metric
+            For example ``Misclassification()``.
+
         Returns
         -------
         ndarray
             float32, one number for each of ``metric.metric_names``.
+
+        Raises
+        ------
+        DTypeError
+            If these are no data iterator and metric.
         """
         return evaluation.average(self, dataset, metric)
 
     def get_outputs(self, dataset: Any) -> np.ndarray:
         """Outputs for all samples.
+
+        Parameters
+        ----------
+        dataset : iterator
+            Data whose inputs are read; it is reset first.
 
         Returns
         -------
@@ -440,6 +524,8 @@ class Model(Saved):
 
         Parameters
         ----------
+        dataset : iterator
+            Data whose inputs are read.
         num_beams : int
             Beams of a search for the most likely words; 0: each step reads what the one before wrote.
         steps : int, optional
@@ -469,6 +555,21 @@ class Model(Saved):
         nskip: int = 2,
     ) -> dict[str, dict[str, float]]:
         """Measure and print the milliseconds of a forward pass, backward pass with update, and iteration.
+
+        Parameters
+        ----------
+        dataset : iterator
+            Data, iterated repeatedly as needed.
+        inference : bool
+            Forward passes only; otherwise the parameters are trained.
+        cost : GeneralizedCost or Multicost, optional
+            Cost of the training.
+        optimizer : Optimizer, optional
+            Optimizer of the training.
+        niterations : int
+            Number of batches that are timed.
+        nskip : int
+            Number of batches before them.
 
         Returns
         -------

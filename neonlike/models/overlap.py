@@ -24,7 +24,9 @@ class Handover(Dependent):
     Parameters
     ----------
     chain : Sequential
+        The network.
     optimizers : list of Optimizer
+        The optimizers that update its layers.
     """
 
     def __init__(self, chain: Sequential, optimizers: list[Any]) -> None:

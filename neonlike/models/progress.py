@@ -74,7 +74,17 @@ class Progress:
         return {name: self.random.get(name) for name in ("rng_state", "rand_stream")}
 
     def begin(self, model: Any, dataset: Any, callbacks: Any) -> None:
-        """Start a training: set the data iterator to its saved position, if it has the same data."""
+        """Start a training: set the data iterator to its saved position, if it has the same data.
+
+        Parameters
+        ----------
+        model : Model
+            The model.
+        dataset : iterator
+            Data of the training.
+        callbacks : Callbacks
+            Callbacks of the training.
+        """
         saved, self.loaded = self.loaded or self._last, {}
         random, self.random = self.random, {}
         self._dataset, self._callbacks = dataset, callbacks
@@ -187,6 +197,20 @@ def check_epochs(model: Any, num_epochs: Any, is_read: bool = False) -> None:
     """Raise unless ``num_epochs`` is a number of epochs, and not less than the epochs already done.
 
     That number is not known yet if the model ``is_read`` from a file before the training.
+
+    Parameters
+    ----------
+    model : Model
+        The model.
+    num_epochs : int
+        Epochs in total, as ``fit`` is given them.
+    is_read : bool
+        Whether callbacks will read the model from a file.
+
+    Raises
+    ------
+    DTypeError, ArgumentError
+        If it is no such number.
     """
     if isinstance(num_epochs, bool) or not isinstance(num_epochs, int | np.integer):
         raise DTypeError(f"{model.name}.fit: num_epochs={brief(num_epochs)} is not the number of epochs, an integer")

@@ -8,13 +8,14 @@ from neonlike.distributed.first import by_first
 from neonlike.layers.core.parts import copied
 from neonlike.logger import logger
 from neonlike.models import saving
+from neonlike.models.exchanged import Exchanged
 from neonlike.models.statistics import complete
-from neonlike.nervanaobject import Description, NervanaObject
+from neonlike.nervanaobject import Description
 
 __all__ = ["Saved"]
 
 
-class Saved(NervanaObject):
+class Saved(Exchanged):
     """A mixin with a model's methods for files and dictionaries."""
 
     made_on: Any
@@ -23,13 +24,28 @@ class Saved(NervanaObject):
         return copied(self, memo, self.made_on is not None)
 
     def get_description(self, get_weights: bool = False, keep_states: bool = False, **_: Any) -> Description:  # type: ignore[override]
-        """Describe model, backend, cost and optimizer as a dictionary; see :mod:`neonlike.models.saving`."""
+        """Describe model, backend, cost and optimizer as a dictionary; see :mod:`neonlike.models.saving`.
+
+        Parameters
+        ----------
+        get_weights : bool
+            Whether the weights are part of it.
+        keep_states : bool
+            Whether the optimizer states are part of it.
+        """
         return saving.describe(self, get_weights, keep_states)
 
     def serialize(self, fn: Any = None, keep_states: bool = True) -> Description | None:
         """Return a dictionary of the model with its weights, or save it to the file ``fn`` and return None.
 
         All ranks have to call this; rank 0 writes the file.
+
+        Parameters
+        ----------
+        fn : path, optional
+            File to write.
+        keep_states : bool
+            Whether the optimizer states are part of it.
         """
         complete(self)
 
@@ -58,11 +74,30 @@ class Saved(NervanaObject):
         self.serialize(keep_states=keep_states, fn=param_path)
 
     def load_params(self, param_path: Any, load_states: bool = True) -> None:
-        """Load a model saved by ``save_params``, into the existing layers if there are any."""
+        """Load a model saved by ``save_params``, into the existing layers if there are any.
+
+        Parameters
+        ----------
+        param_path : path
+            The file.
+        load_states : bool
+            Whether optimizer states are loaded, to resume the training.
+
+        Raises
+        ------
+        ArgumentError, DTypeError
+            If the file is no saved model, or does not fit the layers.
+        """
         self.deserialize(saving.load_obj(param_path), load_states=load_states)
 
     def load_weights(self, weight_path: Any) -> None:
-        """Deprecated name of ``load_params``."""
+        """Deprecated name of ``load_params``.
+
+        Parameters
+        ----------
+        weight_path : path
+            The file.
+        """
         logger.warning("Model.load_weights is deprecated: use load_params")
         self.load_params(weight_path)
 
@@ -72,5 +107,19 @@ class Saved(NervanaObject):
         The number of completed epochs and the backend's compatibility mode are restored, too. Data position, callback
         state and random streams belong to a training: a ``fit`` that resumes it with the same data restores them. When
         a callback calls this during a training, only weights and optimizer states are restored.
+
+        Parameters
+        ----------
+        model_dict : dict
+            Result of :meth:`serialize`, or the contents of a file.
+        data : object
+            Not used; kept for compatibility.
+        load_states : bool
+            Whether optimizer states are restored, too.
+
+        Raises
+        ------
+        DTypeError, ArgumentError
+            If it is no saved model, or does not fit the layers.
         """
         saving.restore(self, model_dict, load_states)

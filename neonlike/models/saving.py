@@ -29,7 +29,17 @@ __all__ = ["describe", "load_obj", "restore", "resume", "save_model"]
 
 
 def describe(model: Any, get_weights: bool, keep_states: bool) -> Description:
-    """Convert a model to a dictionary."""
+    """Convert a model to a dictionary.
+
+    Parameters
+    ----------
+    model : Model
+        The model.
+    get_weights : bool
+        Whether the weights are part of it.
+    keep_states : bool
+        Whether the optimizer states are part of it.
+    """
     be = model.be
     rng_state = be.rng_get_state()
     described: Description = {
@@ -65,7 +75,22 @@ def _progress(optimizer: Any) -> dict[str, Any]:
 
 
 def restore(model: Any, model_dict: Any, load_states: bool) -> None:
-    """Restore a model from a dictionary, into its layers if it has any."""
+    """Restore a model from a dictionary, into its layers if it has any.
+
+    Parameters
+    ----------
+    model : Model
+        The model, with or without layers.
+    model_dict : dict
+        Result of :func:`describe`, or the contents of a file of neon.
+    load_states : bool
+        Whether optimizer states are restored, too.
+
+    Raises
+    ------
+    DTypeError, ArgumentError
+        If it is no saved model, or does not fit the layers.
+    """
     if not isinstance(model_dict, dict):
         raise DTypeError(f"Model.deserialize: expected the dictionary of a model, got {type(model_dict).__name__}")
     model.check_backend("deserialize")

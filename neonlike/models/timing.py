@@ -49,7 +49,17 @@ def instead_of_training(asked: Profile | None) -> None:
 
 
 def profile(model: Any, dataset: Any, asked: Profile) -> None:
-    """Time passes and layers over some minibatches and show a table; ``model`` has its cost and optimizer."""
+    """Time passes and layers over some minibatches and show a table; ``model`` has its cost and optimizer.
+
+    Parameters
+    ----------
+    model : Model
+        The model, with cost and optimizer unless only inference is timed.
+    dataset : iterator
+        Data, iterated repeatedly as needed.
+    asked : Profile
+        The passes and minibatches that are timed.
+    """
     logger.display(
         "--profile: %s is timed instead of trained, %d minibatches after %d that are left out",
         model.name, asked.iterations, asked.skipped,
@@ -76,6 +86,23 @@ class Benchmark(NervanaObject):
     ----------
     layer_times : dict
         Milliseconds per call, under ``"fprop <layer>"`` and ``"bprop <layer>"``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.benchmark import Benchmark
+    >>> from neonlike.callbacks import Callbacks
+    >>> from neonlike.data import ArrayIterator
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import Linear
+    >>> from neonlike.models import Model
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> model = Model([Linear(1, Constant(0.0))])
+    >>> data = ArrayIterator(np.ones((4, 3)), np.ones((4, 1)), make_onehot=False)
+    >>> callbacks = Callbacks(model, progress_bar=False)
+    >>> sorted(Benchmark(model, time_layers=False).time(data, inference=True, niterations=2))
+    ['data_loading', 'fprop']
     """
 
     def __init__(self, model: Any, time_layers: bool = True) -> None:
@@ -257,7 +284,15 @@ def _require_batches(method: str, dataset: Any, niterations: int) -> None:
 def benchmark_model(
     model: Any, dataset: Any, inference: bool, cost: Any, optimizer: Any, niterations: int, nskip: int
 ) -> dict[str, dict[str, float]]:
-    """See :meth:`Model.benchmark`."""
+    """See :meth:`Model.benchmark`.
+
+    Parameters
+    ----------
+    model : Model
+        The model.
+    dataset, inference, cost, optimizer, niterations, nskip
+        As of :meth:`Model.benchmark`.
+    """
     if not inference and optimizer is not None:
         require_method("Model.benchmark", "optimizer", optimizer, "optimize", "GradientDescentMomentum(...)")
     if niterations < 1:

@@ -32,6 +32,7 @@ class Together:
     Parameters
     ----------
     model : Model
+        The model in training.
     guard : InterruptGuard
         Interrupts of one rank are those of all.
     """

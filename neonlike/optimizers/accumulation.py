@@ -33,6 +33,8 @@ class GradientAccumulation(Optimizer):
         Any, also a :class:`MultiOptimizer` or :class:`LossScaling`.
     minibatches : int
         Number of minibatches K of a group.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
 
     Raises
     ------
@@ -73,21 +75,48 @@ class GradientAccumulation(Optimizer):
         return self.optimizer.scales_errors
 
     def scale_errors(self, errors: Any) -> Any:
-        """Scale the ``errors`` of a cost in place as the wrapped optimizer does."""
+        """Scale the ``errors`` of a cost in place as the wrapped optimizer does.
+
+        Parameters
+        ----------
+        errors : Tensor, or list of Tensor
+            Gradient of a cost by the outputs.
+        """
         return self.optimizer.scale_errors(errors)
 
     def optimize(self, layer_list: Sequence[Any], epoch: int) -> None:
-        """Add the gradients of a minibatch; update the parameters if it is the last of its group."""
+        """Add the gradients of a minibatch; update the parameters if it is the last of its group.
+
+        Parameters
+        ----------
+        layer_list : list
+            Layers as :meth:`Optimizer.optimize` takes them.
+        epoch : int
+            Number of the epoch, from 0.
+        """
         if self.add(layer_list):
             self.optimizer.optimize(layer_list, epoch)
 
     def flush(self, layer_list: Sequence[Any], epoch: int) -> None:
-        """Update the parameters by the mean of the minibatches since the last step, if there were any."""
+        """Update the parameters by the mean of the minibatches since the last step, if there were any.
+
+        Parameters
+        ----------
+        layer_list : list
+            Layers as :meth:`Optimizer.optimize` takes them.
+        epoch : int
+            Number of the epoch, from 0.
+        """
         if self.end_group(layer_list):
             self.optimizer.optimize(layer_list, epoch)
 
     def add(self, layer_list: Sequence[Any]) -> bool:
         """Add the gradients of a minibatch; whether the wrapped optimizer is to step, which finds their means.
+
+        Parameters
+        ----------
+        layer_list : list
+            Layers as :meth:`Optimizer.optimize` takes them.
 
         Raises
         ------
@@ -102,7 +131,13 @@ class GradientAccumulation(Optimizer):
         return self._count >= self.minibatches and self._end(layer_list)
 
     def end_group(self, layer_list: Sequence[Any]) -> bool:
-        """Replace the gradients by their means since the last step; whether there were any, for a step to take."""
+        """Replace the gradients by their means since the last step; whether there were any, for a step to take.
+
+        Parameters
+        ----------
+        layer_list : list
+            Layers as :meth:`Optimizer.optimize` takes them.
+        """
         if not self._count:
             return False
         self._hold(layer_list)

@@ -23,6 +23,35 @@ class RMSProp(Optimizer):
     """RMSProp: a ← d·a + (1 − d)·g²;  p ← p − lr·g / (sqrt(a + ε) + ε).
 
     Source: Tieleman & Hinton, lecture 6.5 of "Neural networks for machine learning" (2012).
+
+    Parameters
+    ----------
+    stochastic_round : bool or int
+        Mantissa bits for stochastic rounding of the parameters; 0 and False round to nearest. GPU only.
+    decay_rate : float
+        The weight d of what was before, in [0, 1).
+    learning_rate : float
+        Base rate, which the schedule adjusts.
+    epsilon : float
+        The summand ε, which keeps from dividing by 0.
+    gradient_clip_norm, gradient_clip_value, param_clip_value : float, optional
+        Bounds on the norm of all gradients, on each gradient element, and on each parameter; None: no bound.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+    schedule : Schedule
+        Learning-rate schedule; constant by default.
+
+    Examples
+    --------
+    >>> from neonlike import autograd as ag
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.optimizers import RMSProp
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> w = ag.param([[2.0]])
+    >>> (w * w).sum().backprop()
+    >>> RMSProp(learning_rate=0.01, decay_rate=0.0).optimize([w], epoch=0)
+    >>> print(w.get().round(3))  # 2 − 0.01
+    [[1.99]]
     """
 
     number_of_states = 1
@@ -65,6 +94,31 @@ class Adagrad(Optimizer):
     """Adagrad: a ← a + g²;  p ← p − lr·g / sqrt(a + ε).
 
     Source: Duchi et al., "Adaptive subgradient methods for online learning and stochastic optimization" (2011).
+
+    Parameters
+    ----------
+    stochastic_round : bool or int
+        Mantissa bits for stochastic rounding of the parameters; 0 and False round to nearest. GPU only.
+    learning_rate : float
+        Factor lr of the steps.
+    epsilon : float
+        The summand ε, which keeps from dividing by 0.
+    gradient_clip_norm, gradient_clip_value, param_clip_value : float, optional
+        Bounds on the norm of all gradients, on each gradient element, and on each parameter; None: no bound.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
+    Examples
+    --------
+    >>> from neonlike import autograd as ag
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.optimizers import Adagrad
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> w = ag.param([[2.0]])
+    >>> (w * w).sum().backprop()
+    >>> Adagrad(learning_rate=0.01).optimize([w], epoch=0)
+    >>> print(w.get().round(3))  # 2 − 0.01
+    [[1.99]]
     """
 
     number_of_states = 1
@@ -106,6 +160,31 @@ class Adadelta(Optimizer):
     p ← p − Δ.
 
     Source: Zeiler, "ADADELTA: an adaptive learning rate method" (2012).
+
+    Parameters
+    ----------
+    stochastic_round : bool or int
+        Mantissa bits for stochastic rounding of the parameters; 0 and False round to nearest. GPU only.
+    decay : float
+        The weight d of what was before, in [0, 1).
+    epsilon : float
+        The summand ε, by which the first steps are made.
+    param_clip_value : float, optional
+        Bound on each parameter; None: no bound.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
+    Examples
+    --------
+    >>> from neonlike import autograd as ag
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.optimizers import Adadelta
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> w = ag.param([[2.0]])
+    >>> (w * w).sum().backprop()
+    >>> Adadelta(decay=0.75, epsilon=0.01).optimize([w], epoch=0)  # g = 2: sqrt(0.01 / 1.01) · 2
+    >>> print(w.get().round(3))
+    [[1.801]]
     """
 
     number_of_states = 3
@@ -149,6 +228,21 @@ class Adam(Optimizer):
     Steps t count from each parameter's first step; they are saved with the states of its layer. In neon's dialect one
     number counts all calls of ``optimize``.
 
+    Parameters
+    ----------
+    stochastic_round : bool or int
+        Mantissa bits for stochastic rounding of the parameters; 0 and False round to nearest. GPU only.
+    learning_rate : float
+        Factor lr of the steps.
+    beta_1, beta_2 : float
+        Weights β1, β2 of what was before, in [0, 1), in the averages of g and g².
+    epsilon : float
+        The summand ε, which keeps from dividing by 0.
+    gradient_clip_norm, gradient_clip_value, param_clip_value : float, optional
+        Bounds on the norm of all gradients, on each gradient element, and on each parameter; None: no bound.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
     Attributes
     ----------
     t : int
@@ -158,6 +252,19 @@ class Adam(Optimizer):
     References
     ----------
     Kingma & Ba, "Adam: a method for stochastic optimization" (2014).
+
+    Examples
+    --------
+    >>> from neonlike import autograd as ag
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.optimizers import Adam
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> w = ag.param([[2.0]])
+    >>> (w * w).sum().backprop()
+    >>> adam = Adam(learning_rate=0.01)
+    >>> adam.optimize([w], epoch=0)
+    >>> print(w.get().round(3), adam.t)  # the first step is as long as the rate
+    [[1.99]] 1
     """
 
     number_of_states = 2
@@ -259,8 +366,18 @@ class AdamW(Adam):
 
     Parameters
     ----------
+    stochastic_round : bool or int
+        Mantissa bits for stochastic rounding of the parameters; 0 and False round to nearest. GPU only.
+    learning_rate : float
+        Base rate, which the schedule adjusts.
+    beta_1, beta_2, epsilon
+        As of :class:`Adam`.
     wdecay : float
         Weight decay, as a fraction of the parameter at a learning rate of 1.
+    gradient_clip_norm, gradient_clip_value, param_clip_value : float, optional
+        Bounds on the norm of all gradients, on each gradient element, and on each parameter; None: no bound.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
     schedule : Schedule
         Learning-rate schedule.
 
@@ -272,6 +389,18 @@ class AdamW(Adam):
     References
     ----------
     Loshchilov & Hutter, "Decoupled weight decay regularization" (2017), algorithm 2.
+
+    Examples
+    --------
+    >>> from neonlike import autograd as ag
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.optimizers import AdamW
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> w = ag.param([[2.0]])
+    >>> (w * w).sum().backprop()
+    >>> AdamW(learning_rate=0.01, wdecay=0.5).optimize([w], epoch=0)
+    >>> print(w.get().round(3))  # 2 − 0.01 · (1 + 0.5 · 2)
+    [[1.98]]
     """
 
     hyperparameters = ("beta_1", "beta_2", "epsilon", "wdecay")
@@ -319,9 +448,36 @@ class AdamW(Adam):
 class ShiftAdaMax(Optimizer):
     """AdaMax with multiplications replaced by shifts, for binarized networks; parameters are kept in [−1, 1].
 
-    m averages g;  v ← max(β2·v, |g|);  p ← p − shift(shift(m, 1/(v + ε)), l), l = lr / (1 − β1^(epoch+1)).
+    m averages g;  ``v ← max(β2·v, |g|)``;  p ← p − shift(shift(m, 1/(v + ε)), l), l = lr / (1 − β1^(epoch+1)).
 
     Source: Courbariaux et al., "Binarized neural networks" (2016), algorithm 4.
+
+    Parameters
+    ----------
+    stochastic_round : bool or int
+        Mantissa bits for stochastic rounding of the parameters; 0 and False round to nearest. GPU only.
+    learning_rate : float
+        Base rate, which the schedule adjusts.
+    beta_1, beta_2 : float
+        Weights β1, β2 of what was before, in [0, 1).
+    epsilon : float
+        The summand ε, which keeps from dividing by 0.
+    schedule : Schedule
+        Learning-rate schedule; constant by default.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
+    Examples
+    --------
+    >>> from neonlike import autograd as ag
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.optimizers import ShiftAdaMax
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> w = ag.param([[0.5]])
+    >>> (w * 2.0).sum().backprop()
+    >>> ShiftAdaMax(learning_rate=0.25, beta_1=0.5).optimize([w], epoch=0)
+    >>> w.item() < 0.5
+    True
     """
 
     number_of_states = 3

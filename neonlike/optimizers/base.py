@@ -36,6 +36,23 @@ def get_param_list(layer_list: Iterable[Any]) -> list[Parameter]:
     """All parameters of the layers, ``[((param, grad), states), ...]``.
 
     A layer's ``get_params()`` gives one such entry, or a list of them.
+
+    Parameters
+    ----------
+    layer_list : iterable of Layer
+        Layers with parameters, or variables of :mod:`neonlike.autograd`.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import Linear
+    >>> from neonlike.optimizers import get_param_list
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> layer = Linear(2, Constant(0.1))
+    >>> y = layer(be.ones((3, 2)))
+    >>> [(param.shape, grad.shape, states) for (param, grad), states in get_param_list([layer])]
+    [((2, 3), (2, 3), [])]
     """
     found: list[Parameter] = []
     for layer in layer_list:
@@ -76,6 +93,11 @@ class Optimizer(NervanaObject):
     step) and ``_updates`` (the assignments of one parameter). All right-hand sides are evaluated with the values before
     the step, in one kernel.
 
+    Parameters
+    ----------
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
     Attributes
     ----------
     hyperparameters : tuple of str
@@ -91,6 +113,23 @@ class Optimizer(NervanaObject):
     master_weights : bool
         Whether parameters of 16 bits are updated in a float32 copy and rounded (``masters``), so that small steps add
         up; False loses those below half the distance of two numbers. Not with stochastic rounding.
+
+    Examples
+    --------
+    >>> from neonlike import autograd as ag
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.optimizers import Optimizer
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> class Descent(Optimizer):
+    ...     def _numbers(self, scale, epoch):
+    ...         return (0.25,)
+    ...     def _updates(self, param, grad, states, rate):
+    ...         return [(param, param - rate * self._mean_gradient(grad))]
+    >>> w = ag.param([[2.0]])
+    >>> (w * w).sum().backprop()
+    >>> Descent().optimize([w], epoch=0)
+    >>> w.tolist()
+    [[1.5]]
     """
 
     number_of_states: ClassVar[int] = 0
@@ -146,12 +185,26 @@ class Optimizer(NervanaObject):
         """The parameters of the layers, if nothing has changed since they were found that :meth:`optimize` depends on.
 
         This is so for the classes of this library alone, and their own methods: None means to call :meth:`optimize`.
+
+        Parameters
+        ----------
+        layer_list : list
+            Layers as :meth:`Optimizer.optimize` takes them.
         """
         found = self._found
         return found.result if isinstance(layer_list, (list, tuple)) and found.again((self, *layer_list)) else None
 
     def update_group(self, group: Group, epoch: int, known: bool = True) -> None:
         """Update parameters as :meth:`optimize` does, that are still ``known``.
+
+        Parameters
+        ----------
+        group : Group
+            Parameters that :meth:`known_group` found.
+        epoch : int
+            Number of the epoch, from 0.
+        known : bool
+            Whether nothing has changed since then.
 
         Raises
         ------
@@ -275,7 +328,13 @@ class Optimizer(NervanaObject):
         return be, be.engine, be.num_threads, be.bsz
 
     def scale_errors(self, errors: Any) -> Any:
-        """Scale the ``errors`` of a cost, a tensor or a list, in place if the optimizer uses loss scaling."""
+        """Scale the ``errors`` of a cost, a tensor or a list, in place if the optimizer uses loss scaling.
+
+        Parameters
+        ----------
+        errors : Tensor, or list of Tensor
+            Gradient of a cost by the outputs.
+        """
         return errors
 
     def use_scale(self, scale: Any) -> None:
@@ -295,7 +354,13 @@ class Optimizer(NervanaObject):
         return {}
 
     def set_progress(self, saved: dict[str, Any]) -> None:
-        """Resume from the :meth:`progress` of an optimizer; what is not in it stays."""
+        """Resume from the :meth:`progress` of an optimizer; what is not in it stays.
+
+        Parameters
+        ----------
+        saved : dict
+            Result of :meth:`progress`.
+        """
 
     def _numbers(self, scale: float, epoch: int) -> tuple[float, ...]:
         """Numbers of this step; ``scale`` is the factor of norm clipping."""
@@ -311,6 +376,13 @@ class Optimizer(NervanaObject):
 
     def clip_gradient_norm(self, param_list: Sequence[Parameter], clip_norm: float | None) -> float:
         """Factor that brings the norm of the mean gradient of all parameters down to at most ``clip_norm``.
+
+        Parameters
+        ----------
+        param_list : list
+            Parameters as :func:`~neonlike.optimizers.get_param_list` gives them.
+        clip_norm : float, optional
+            Bound on the norm.
 
         Returns
         -------
@@ -355,7 +427,15 @@ class Optimizer(NervanaObject):
         return norm()
 
     def clip_value(self, v: Any, abs_bound: float | None = None) -> Any:
-        """Expression of ``v`` clipped to ±|abs_bound|; ``v`` itself if the bound is None or 0."""
+        """Expression of ``v`` clipped to ±|abs_bound|; ``v`` itself if the bound is None or 0.
+
+        Parameters
+        ----------
+        v : Tensor or expression
+            The values.
+        abs_bound : float, optional
+            Bound on their magnitude.
+        """
         if not abs_bound:
             return v
         return self.be.clip(v, -abs(abs_bound), abs(abs_bound))
@@ -370,6 +450,15 @@ def require_averages(optimizer: str, **weights: float) -> None:
 
 def require_rate(optimizer: str, rate: Any, epoch: int | None = None) -> Any:
     """The learning rate (of an epoch), refused if it is negative, infinite or nan; neon's dialect takes any.
+
+    Parameters
+    ----------
+    optimizer : str
+        Class of the optimizer, for the message.
+    rate : float
+        The learning rate.
+    epoch : int, optional
+        The epoch that has it, for the message.
 
     Raises
     ------
@@ -409,7 +498,17 @@ def _is_parameter(entry: Any) -> bool:
 
 
 def keep(prepared: dict[Any, Any], key: Any, made: Any) -> None:
-    """Add to what is prepared; the oldest goes where there are many, as with parameters that are made anew."""
+    """Add to what is prepared; the oldest goes where there are many, as with parameters that are made anew.
+
+    Parameters
+    ----------
+    prepared : dict
+        What is prepared, in the order in which it was made.
+    key : hashable
+        Its key.
+    made : object
+        What to add.
+    """
     if len(prepared) >= MOST_STEPS:
         del prepared[next(iter(prepared))]
     prepared[key] = made

@@ -45,6 +45,8 @@ class LossScaling(Optimizer):
     interval : int, optional
         Number of consecutive steps without overflow after which the scale is doubled; an overflow halves it. None:
         the scale stays constant.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
 
     Raises
     ------
@@ -101,7 +103,13 @@ class LossScaling(Optimizer):
         return self._held
 
     def scale_errors(self, errors: Any) -> Any:
-        """Multiply the ``errors`` of a cost, a tensor or a list, by the scale in place."""
+        """Multiply the ``errors`` of a cost, a tensor or a list, by the scale in place.
+
+        Parameters
+        ----------
+        errors : Tensor, or list of Tensor
+            Gradient of a cost by the outputs.
+        """
         scale = self._present()
         for error in errors if isinstance(errors, list | tuple) else (errors,):
             error[:] = error * scale.factor
@@ -110,6 +118,13 @@ class LossScaling(Optimizer):
 
     def optimize(self, layer_list: Sequence[Any], epoch: int) -> None:
         """Update the parameters of the layers in place with the wrapped optimizer, unless a gradient is not finite.
+
+        Parameters
+        ----------
+        layer_list : list
+            Layers as :meth:`Optimizer.optimize` takes them.
+        epoch : int
+            Number of the epoch, from 0.
 
         Raises
         ------
@@ -163,6 +178,7 @@ class Scale:
     Parameters
     ----------
     be : Backend
+        The backend of the tensors.
     values : (float, float, float)
         The scale, steps without overflow since its last change, skipped steps.
     interval : int or None

@@ -25,7 +25,19 @@ def has_master(states: Any) -> bool:
 
 
 def complete_master(be: Any, param: Any, states: list[Any], wanted: bool) -> None:
-    """Add a master weight to the states of a parameter of 16 bits, or drop it unless ``wanted``."""
+    """Add a master weight to the states of a parameter of 16 bits, or drop it unless ``wanted``.
+
+    Parameters
+    ----------
+    be : Backend
+        The backend of the parameter.
+    param : Tensor
+        The parameter.
+    states : list of Tensor
+        Its optimizer states, changed in place.
+    wanted : bool
+        Whether a parameter of 16 bits is to have a master weight.
+    """
     wanted = wanted and param.dtype.name in DROPPED
     if wanted == has_master(states):
         return

@@ -30,6 +30,23 @@ class MultiOptimizer(Optimizer):
     optimizer_mapping : dict
         Layer name or class name -> optimizer; the key ``'default'`` is required. A class name matches exactly that
         class, not its subclasses.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
+    Raises
+    ------
+    ArgumentError
+        If there is no default, or a value is a :class:`GradientAccumulation`.
+    DTypeError
+        If a value is no optimizer.
+
+    Examples
+    --------
+    >>> from neonlike.optimizers import Adam, GradientDescentMomentum, MultiOptimizer
+    >>> descent = GradientDescentMomentum(learning_rate=0.1, momentum_coef=0.9)
+    >>> optimizer = MultiOptimizer({"default": Adam(), "Bias": descent})
+    >>> sorted(optimizer.optimizer_mapping)
+    ['Bias', 'default']
     """
 
     def __init__(self, optimizer_mapping: dict[str, Optimizer], name: str | None = None) -> None:
@@ -83,7 +100,15 @@ class MultiOptimizer(Optimizer):
         return groups
 
     def optimize(self, layer_list: Sequence[Any], epoch: int) -> None:
-        """Update the parameters of each layer with its optimizer, in place."""
+        """Update the parameters of each layer with its optimizer, in place.
+
+        Parameters
+        ----------
+        layer_list : list
+            Layers as :meth:`Optimizer.optimize` takes them.
+        epoch : int
+            Number of the epoch, from 0.
+        """
         for optimizer, layers in self._groups(layer_list).items():
             optimizer.optimize(layers, epoch)
 

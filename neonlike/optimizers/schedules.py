@@ -39,6 +39,18 @@ class Schedule(NervanaObject):
         None: constant rate. An int k: a change every k epochs. A list: changes at these epochs.
     change : float or list of float
         Factor; with two lists of equal length, absolute rates from those epochs on (see StepSchedule).
+
+    Raises
+    ------
+    ArgumentError
+        If the lists have other lengths, or a number of epochs is not above 0.
+
+    Examples
+    --------
+    >>> from neonlike.optimizers import Schedule
+    >>> schedule = Schedule([10, 20], change=0.5)
+    >>> [schedule.get_learning_rate(0.25, epoch) for epoch in (0, 10, 20)]
+    [0.25, 0.125, 0.0625]
     """
 
     def __init__(self, step_config: int | Sequence[int] | None = None, change: float | Sequence[float] = 1.0) -> None:
@@ -57,7 +69,15 @@ class Schedule(NervanaObject):
         self.step_config, self.change = step_config, change
 
     def get_learning_rate(self, learning_rate: float, epoch: int) -> float:
-        """Rate in ``epoch`` (counted from 0) for the base rate ``learning_rate``."""
+        """Rate in ``epoch`` (counted from 0) for the base rate ``learning_rate``.
+
+        Parameters
+        ----------
+        learning_rate : float
+            The base rate.
+        epoch : int
+            Number of the epoch, from 0.
+        """
         if self.step_config is None:
             return learning_rate
         if isinstance(self.step_config, int):
@@ -82,6 +102,18 @@ class StepSchedule(Schedule):
     ----------
     steps : float
         The last returned rate, 0 before the first step.
+
+    Raises
+    ------
+    ArgumentError
+        If these are no lists of one length.
+
+    Examples
+    --------
+    >>> from neonlike.optimizers import StepSchedule
+    >>> schedule = StepSchedule([10, 20], [0.1, 0.01])
+    >>> [schedule.get_learning_rate(0.25, epoch) for epoch in (0, 10, 20)]
+    [0.25, 0.1, 0.01]
     """
 
     def __init__(self, step_config: Sequence[int], change: Sequence[float]) -> None:
@@ -97,14 +129,42 @@ class StepSchedule(Schedule):
         self.steps: float = 0
 
     def get_learning_rate(self, learning_rate: float, epoch: int) -> float:
-        """Rate in ``epoch`` (counted from 0)."""
+        """Rate in ``epoch`` (counted from 0).
+
+        Parameters
+        ----------
+        learning_rate : float
+            The base rate.
+        epoch : int
+            Number of the epoch, from 0.
+        """
         rate = _step_rate(self.step_config, self.change, epoch)  # type: ignore[arg-type]
         self.steps = rate or 0
         return learning_rate if rate is None else rate
 
 
 class PowerSchedule(NervanaObject):
-    """Power schedule lr · change^floor(epoch / step_config)."""
+    """Power schedule lr · change^floor(epoch / step_config).
+
+    Parameters
+    ----------
+    step_config : int
+        Epochs from change to change.
+    change : float
+        Factor of the rate at each.
+
+    Raises
+    ------
+    ArgumentError
+        If ``step_config`` is no number of epochs, or ``change`` is a list.
+
+    Examples
+    --------
+    >>> from neonlike.optimizers import PowerSchedule
+    >>> schedule = PowerSchedule(step_config=10, change=0.5)
+    >>> [schedule.get_learning_rate(0.25, epoch) for epoch in (0, 9, 10, 20)]
+    [0.25, 0.25, 0.125, 0.0625]
+    """
 
     def __init__(self, step_config: int, change: float) -> None:
         super().__init__()
@@ -116,24 +176,73 @@ class PowerSchedule(NervanaObject):
         self.step_config, self.change = step_config, change
 
     def get_learning_rate(self, learning_rate: float, epoch: int) -> float:
-        """Rate in ``epoch`` (counted from 0)."""
+        """Rate in ``epoch`` (counted from 0).
+
+        Parameters
+        ----------
+        learning_rate : float
+            The base rate.
+        epoch : int
+            Number of the epoch, from 0.
+        """
         return float(learning_rate * self.change ** (epoch // self.step_config))
 
 
 class ExpSchedule(NervanaObject):
-    """Hyperbolic schedule lr / (1 + decay · epoch)."""
+    """Hyperbolic schedule lr / (1 + decay · epoch).
+
+    Parameters
+    ----------
+    decay : float
+        The larger, the faster the rate falls; it is half the base rate at epoch 1 / decay.
+
+    Examples
+    --------
+    >>> from neonlike.optimizers import ExpSchedule
+    >>> schedule = ExpSchedule(decay=0.5)
+    >>> [schedule.get_learning_rate(0.25, epoch) for epoch in (0, 2, 6)]
+    [0.25, 0.125, 0.0625]
+    """
 
     def __init__(self, decay: float) -> None:
         super().__init__()
         self.decay = decay
 
     def get_learning_rate(self, learning_rate: float, epoch: int) -> float:
-        """Rate in ``epoch`` (counted from 0)."""
+        """Rate in ``epoch`` (counted from 0).
+
+        Parameters
+        ----------
+        learning_rate : float
+            The base rate.
+        epoch : int
+            Number of the epoch, from 0.
+        """
         return learning_rate / (1.0 + self.decay * epoch)
 
 
 class PolySchedule(NervanaObject):
-    """Polynomial schedule lr · (1 − epoch / total_epochs)^power; 0 from ``total_epochs`` on."""
+    """Polynomial schedule lr · (1 − epoch / total_epochs)^power; 0 from ``total_epochs`` on.
+
+    Parameters
+    ----------
+    total_epochs : int
+        Epoch from which on the rate is 0.
+    power : float
+        Exponent; 1 is a straight line.
+
+    Raises
+    ------
+    ArgumentError
+        If ``total_epochs`` is not positive.
+
+    Examples
+    --------
+    >>> from neonlike.optimizers import PolySchedule
+    >>> schedule = PolySchedule(total_epochs=10, power=1)
+    >>> [schedule.get_learning_rate(0.25, epoch) for epoch in (0, 5, 10)]
+    [0.25, 0.125, 0.0]
+    """
 
     def __init__(self, total_epochs: int, power: float) -> None:
         super().__init__()
@@ -142,12 +251,40 @@ class PolySchedule(NervanaObject):
         self.total_epochs, self.power = total_epochs, power
 
     def get_learning_rate(self, learning_rate: float, epoch: int) -> float:
-        """Rate in ``epoch`` (counted from 0)."""
+        """Rate in ``epoch`` (counted from 0).
+
+        Parameters
+        ----------
+        learning_rate : float
+            The base rate.
+        epoch : int
+            Number of the epoch, from 0.
+        """
         return float(learning_rate * max(0.0, 1.0 - epoch / self.total_epochs) ** self.power)
 
 
 class ShiftSchedule(NervanaObject):
-    """Shift schedule lr · 2^(−shift_size · floor(epoch / interval)): factors are powers of two."""
+    """Shift schedule lr · 2^(−shift_size · floor(epoch / interval)): factors are powers of two.
+
+    Parameters
+    ----------
+    interval : int
+        Epochs from shift to shift.
+    shift_size : int
+        Binary places of each shift; 1 halves the rate.
+
+    Raises
+    ------
+    ArgumentError
+        If ``interval`` is not positive.
+
+    Examples
+    --------
+    >>> from neonlike.optimizers import ShiftSchedule
+    >>> schedule = ShiftSchedule(interval=10)
+    >>> [schedule.get_learning_rate(0.25, epoch) for epoch in (0, 10, 20)]
+    [0.25, 0.125, 0.0625]
+    """
 
     def __init__(self, interval: int, shift_size: int = 1) -> None:
         super().__init__()
@@ -156,7 +293,15 @@ class ShiftSchedule(NervanaObject):
         self.interval, self.shift_size = interval, shift_size
 
     def get_learning_rate(self, learning_rate: float, epoch: int) -> float:
-        """Rate in ``epoch`` (counted from 0)."""
+        """Rate in ``epoch`` (counted from 0).
+
+        Parameters
+        ----------
+        learning_rate : float
+            The base rate.
+        epoch : int
+            Number of the epoch, from 0.
+        """
         return float(learning_rate * 2.0 ** (-self.shift_size * int(epoch / self.interval)))
 
 
@@ -172,9 +317,21 @@ class CosineSchedule(NervanaObject):
     floor : float
         The final rate.
 
+    Raises
+    ------
+    ArgumentError
+        If ``total_epochs`` is not positive.
+
     References
     ----------
     Loshchilov & Hutter, "SGDR: stochastic gradient descent with warm restarts" (2016), equation 5.
+
+    Examples
+    --------
+    >>> from neonlike.optimizers import CosineSchedule
+    >>> schedule = CosineSchedule(total_epochs=10)
+    >>> [round(schedule.get_learning_rate(0.25, epoch), 3) for epoch in (0, 5, 10)]
+    [0.25, 0.125, 0.0]
     """
 
     def __init__(self, total_epochs: int, floor: float = 0.0) -> None:
@@ -184,7 +341,15 @@ class CosineSchedule(NervanaObject):
         self.total_epochs, self.floor = total_epochs, floor
 
     def get_learning_rate(self, learning_rate: float, epoch: float) -> float:
-        """Rate in ``epoch`` (counted from 0; fractions are moments within an epoch)."""
+        """Rate in ``epoch`` (counted from 0; fractions are moments within an epoch).
+
+        Parameters
+        ----------
+        learning_rate : float
+            The base rate.
+        epoch : float
+            Number of the epoch, from 0.
+        """
         descent = min(epoch / self.total_epochs, 1.0)
         return self.floor + (learning_rate - self.floor) * 0.5 * (1.0 + math.cos(math.pi * descent))
 
@@ -202,9 +367,21 @@ class WarmupSchedule(NervanaObject):
     schedule : Schedule, optional
         The following schedule; its epoch 0 is the first after the warm-up. The base rate by default.
 
+    Raises
+    ------
+    ArgumentError
+        If ``warmup_epochs`` is not positive.
+
     References
     ----------
     Goyal et al., "Accurate, large minibatch SGD: training ImageNet in 1 hour" (2017), section 2.2.
+
+    Examples
+    --------
+    >>> from neonlike.optimizers import CosineSchedule, WarmupSchedule
+    >>> schedule = WarmupSchedule(warmup_epochs=3, schedule=CosineSchedule(total_epochs=10))
+    >>> [schedule.get_learning_rate(0.5, epoch) for epoch in (0, 1, 2, 3)]
+    [0.125, 0.25, 0.375, 0.5]
     """
 
     def __init__(self, warmup_epochs: int, schedule: Any = None) -> None:
@@ -215,7 +392,15 @@ class WarmupSchedule(NervanaObject):
         self.schedule = None if schedule is None else require_schedule(schedule, self.classnm)
 
     def get_learning_rate(self, learning_rate: float, epoch: float) -> float:
-        """Rate in ``epoch`` (counted from 0; fractions are moments within an epoch)."""
+        """Rate in ``epoch`` (counted from 0; fractions are moments within an epoch).
+
+        Parameters
+        ----------
+        learning_rate : float
+            The base rate.
+        epoch : float
+            Number of the epoch, from 0.
+        """
         if epoch < self.warmup_epochs:
             return float(learning_rate * (epoch + 1) / (self.warmup_epochs + 1))
         if self.schedule is None:
@@ -228,7 +413,20 @@ CONSTANT_RATE = Schedule()
 
 
 def require_schedule(schedule: Any, where: str) -> Any:
-    """Return ``schedule``, or raise if it has no rates."""
+    """Return ``schedule``, or raise if it has no rates.
+
+    Parameters
+    ----------
+    schedule : object
+        The argument.
+    where : str
+        Subject of the message.
+
+    Raises
+    ------
+    DTypeError
+        If it is no schedule object.
+    """
     if isinstance(schedule, type) or not hasattr(schedule, "get_learning_rate"):
         raise DTypeError(
             f"{where}: schedule={schedule!r} is not a schedule object; construct one, e.g. Schedule([10, 20], 0.1)"

@@ -29,14 +29,33 @@ class GradientDescentMomentum(Optimizer):
         Weight decay (L2).
     gradient_clip_norm, gradient_clip_value, param_clip_value : float, optional
         Bounds on the norm of all gradients, on each gradient element, and on each parameter.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
     schedule : Schedule
         Learning-rate schedule.
     nesterov : bool
         Nesterov's accelerated gradient (needs momentum).
 
+    Raises
+    ------
+    ArgumentError
+        If the rate is negative or not finite, or ``nesterov`` has no momentum.
+
     References
     ----------
     Sutskever et al., "On the importance of initialization and momentum in deep learning" (2013).
+
+    Examples
+    --------
+    >>> from neonlike import autograd as ag
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.optimizers import GradientDescentMomentum
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> w = ag.param([[2.0]])
+    >>> (w * w).sum().backprop()  # gradients are divided by the batch size, 2
+    >>> GradientDescentMomentum(learning_rate=0.25, momentum_coef=0.0).optimize([w], epoch=0)
+    >>> w.tolist()
+    [[1.5]]
     """
 
     hyperparameters = ("momentum_coef", "wdecay", "nesterov")

@@ -26,6 +26,15 @@ from neonlike.optree.builders import cast
 class Shard:
     """The rows of a parameter that this rank updates, and their gradients by the samples of all ranks.
 
+    Parameters
+    ----------
+    ranks : Ranks
+        The processes that train together.
+    param, grad : Tensor
+        The whole parameter, and the gradient by this rank's samples.
+    compression : str or None
+        Name of a dtype of 16 bits in which the gradient is sent.
+
     Attributes
     ----------
     param, grad : Tensor
@@ -101,7 +110,10 @@ class Exchange:
 
     Parameters
     ----------
-    pairs : sequence of (param, grad)
+    ranks : Ranks
+        The processes that train together.
+    pairs : sequence of (Tensor, Tensor)
+        Parameters and their gradients.
     shared : bool
         Whether the ranks may update rows of large parameters each; else all gradients are summed.
     compression : str or None
@@ -137,7 +149,15 @@ class Exchange:
 
 
 def can_be_shared(param: Any, grad: Any, ranks: int) -> bool:
-    """Whether ranks may update rows of a parameter each: its memory is on the host and contiguous, and it is large."""
+    """Whether ranks may update rows of a parameter each: its memory is on the host and contiguous, and it is large.
+
+    Parameters
+    ----------
+    param, grad : Tensor
+        A parameter and its gradient.
+    ranks : int
+        Number of processes.
+    """
     if not (param.live_host and grad.live_host) or param.shape != grad.shape or param.dtype != grad.dtype:
         return False
     fits = param.dtype in (np.float32, np.float64) and param.nbytes >= LARGE_BYTES and param.shape[0] >= ranks

@@ -24,9 +24,15 @@ from neonlike.optree.dtypes import compute_dtype
 class Count:
     """Number of steps of some parameters, shared as long as they take all steps together.
 
-    Attributes
+    Parameters
     ----------
     steps : int
+        Number of steps.
+    parameters : int
+        Number of parameters that share the count.
+
+    Attributes
+    ----------
     parameters : int
         Number of parameters that share the count.
     """
@@ -99,6 +105,19 @@ def complete_states(
 
     States are float32 for parameters of 16 bits: squares of gradients would underflow in float16, and a factor of 0.999
     leaves any bfloat16 number unchanged. States from elsewhere, without ``kept_by``, count as this optimizer's.
+
+    Parameters
+    ----------
+    be : Backend
+        The backend of the parameters.
+    param_list : list
+        Parameters as :func:`~neonlike.optimizers.get_param_list` gives them.
+    optimizer_class : type
+        The optimizer's class, whose states these are.
+    count : int
+        Number of states of a parameter.
+    masters : bool
+        Whether parameters of 16 bits have a master weight.
     """
     kind, others = keeper(optimizer_class), set()
     for (param, _), states in param_list:

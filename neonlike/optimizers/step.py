@@ -39,6 +39,7 @@ class Step:
     Parameters
     ----------
     be : Backend
+        The backend of the parameters.
     param_list : list of Parameter
         The parameters, with all their states.
     updates : callable
@@ -77,7 +78,9 @@ class Norm:
     Parameters
     ----------
     be : Backend
-    param_list : list of Parameter
+        The backend of the parameters.
+    param_list : list
+        Parameters as :func:`~neonlike.optimizers.get_param_list` gives them.
     scale : loss_scaling.Scale, optional
         Scale of the loss behind the gradients.
     """

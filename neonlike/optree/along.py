@@ -19,17 +19,41 @@ def _scan(name: str, a: Any, axis: Any, attrs: dict[str, Any]) -> OpTreeNode:
 
 
 def cumsum(a: Any, axis: Any, reverse: bool = False) -> OpTreeNode:
-    """Cumulative sums of ``a`` along ``axis``; ``reverse`` starts from the end."""
+    """Cumulative sums of ``a`` along ``axis``; ``reverse`` starts from the end.
+
+    Parameters
+    ----------
+    a : expression
+    axis : int or None
+        None: all elements in C order.
+    reverse : bool
+    """
     return _scan("cumsum", a, axis, {"reverse": bool(reverse)})
 
 
 def cumprod(a: Any, axis: Any, reverse: bool = False) -> OpTreeNode:
-    """Cumulative products of ``a`` along ``axis``; ``reverse`` starts from the end."""
+    """Cumulative products of ``a`` along ``axis``; ``reverse`` starts from the end.
+
+    Parameters
+    ----------
+    a, axis, reverse
+        As of :func:`cumsum`.
+    """
     return _scan("cumprod", a, axis, {"reverse": bool(reverse)})
 
 
 def position(spec: OpSpec, a: Any, axis: Any, backend: Any = None) -> Expression:
-    """First position of an extreme along ``axis``; for None, among all elements in C order."""
+    """First position of an extreme along ``axis``; for None, among all elements in C order.
+
+    Parameters
+    ----------
+    spec : OpSpec
+        Row of ``argmax`` or ``argmin``.
+    a : expression
+    axis : int or None
+    backend : Backend, optional
+        For an array.
+    """
     a = expression(spec.name, a, backend)
     if axis is not None:
         return builders.reduce(spec, a, axis, backend)
@@ -40,6 +64,14 @@ def argsort(a: Any, axis: Any = -1, descending: bool = False, count: Any = None)
     """Positions along ``axis`` in the order of the values, limited to the first ``count`` (None: all).
 
     Equal values keep their order; nan comes last either way.
+
+    Parameters
+    ----------
+    a : expression
+    axis : int or None
+        None: all elements in C order.
+    descending : bool
+    count : int, optional
 
     Raises
     ------
@@ -65,6 +97,13 @@ def take_along(a: Any, indices: Any, axis: Any) -> OpTreeNode:
     """Gather along ``axis``, one index per element: ``out[.., j, ..] = a[.., indices[.., j, ..], ..]``.
 
     Both operands are broadcast along the other axes.
+
+    Parameters
+    ----------
+    a : expression
+    indices : integer tensor, array or nested lists
+    axis : int or None
+        None: all elements in C order.
 
     Raises
     ------
@@ -93,19 +132,43 @@ def take_along(a: Any, indices: Any, axis: Any) -> OpTreeNode:
 
 
 def untake_along(d: Any, indices: Any, shape: Shape, axis: int) -> OpTreeNode:
-    """Zeros of ``shape`` with elements of ``d`` scatter-added along ``axis``: the gradient of :func:`take_along`."""
+    """Zeros of ``shape`` with elements of ``d`` scatter-added along ``axis``: the gradient of :func:`take_along`.
+
+    Parameters
+    ----------
+    d : expression
+    indices : integer tensor
+        Of the shape of ``d``.
+    shape : tuple of int
+    axis : int
+    """
     return builders.move("untake_along", (expression("untake_along", d), indices), {"axis": axis}, shape)
 
 
 def sort(a: Any, axis: Any = -1, descending: bool = False) -> OpTreeNode:
-    """Sort ``a`` along ``axis``."""
+    """Sort ``a`` along ``axis``.
+
+    Parameters
+    ----------
+    a, axis, descending
+        As of :func:`argsort`.
+    """
     a, axis = in_line(expression("sort", a), axis)
     axis = one_axis("sort", axis, a.shape)
     return take_along(a, argsort(a, axis, descending), axis)
 
 
 def topk(a: Any, k: Any, axis: Any = -1, largest: bool = True) -> tuple[Expression, Expression]:
-    """The ``k`` largest (or smallest) values along ``axis``, best first, and their positions."""
+    """The ``k`` largest (or smallest) values along ``axis``, best first, and their positions.
+
+    Parameters
+    ----------
+    a : expression
+    k : int
+    axis : int or None
+        None: all elements in C order.
+    largest : bool
+    """
     a, axis = in_line(expression("topk", a), axis)
     axis = one_axis("topk", axis, a.shape)
     places = argsort(a, axis, descending=largest, count=k)

@@ -24,6 +24,14 @@ from neonlike.optree.shapes import Shape
 def one_axis(name: str, axis: Any, shape: Shape) -> int:
     """Normalize ``axis`` of ``shape`` to a number from 0 on.
 
+    Parameters
+    ----------
+    name : str
+        Operation, for the message.
+    axis : int
+        Negative ones count from the end.
+    shape : tuple of int
+
     Raises
     ------
     ShapeError
@@ -41,7 +49,14 @@ def in_line(a: Expression, axis: Any) -> tuple[Expression, Any]:
 
 
 def whole_number(name: str, what: str, value: Any) -> int:
-    """Convert ``value`` to an int, or raise DTypeError."""
+    """Convert ``value`` to an int, or raise DTypeError.
+
+    Parameters
+    ----------
+    name, what : str
+        Operation and argument, for the message.
+    value : object
+    """
     try:
         return operator.index(value)
     except TypeError:
@@ -55,6 +70,12 @@ def sliced(a: Any, axis: int, start: int, stop: int, step: int = 1) -> Expressio
     """Slices ``start`` to ``stop`` of ``a`` along ``axis``: a view of a tensor, a lazy ``view`` of an expression.
 
     Neither bound is negative. ``stop`` is excluded; with a ``step`` of -1 it is included.
+
+    Parameters
+    ----------
+    a : expression
+    axis : int
+    start, stop, step : int
     """
     count = len(range(start, stop + (step < 0) * step, step))
     if count == a.shape[axis] and step == 1:
@@ -70,6 +91,14 @@ def sliced(a: Any, axis: int, start: int, stop: int, step: int = 1) -> Expressio
 
 def cuts(name: str, where: Any, size: int) -> list[int]:
     """Boundaries of parts: ``where`` is a number of equal parts or the cut positions, as in NumPy.
+
+    Parameters
+    ----------
+    name : str
+        Operation, for messages.
+    where : int or sequence of int
+    size : int
+        Of the axis.
 
     Raises
     ------
@@ -90,7 +119,14 @@ def cuts(name: str, where: Any, size: int) -> list[int]:
 
 
 def split(a: Any, where: Any, axis: Any = 0) -> list[Expression]:
-    """Split ``a`` along ``axis`` into ``where`` equal parts, or at the positions in ``where``."""
+    """Split ``a`` along ``axis`` into ``where`` equal parts, or at the positions in ``where``.
+
+    Parameters
+    ----------
+    a : expression
+    where : int or sequence of int
+    axis : int
+    """
     a = expression("split", a)
     axis = one_axis("split", axis, a.shape)
     ends = cuts("split", where, a.shape[axis])
@@ -177,6 +213,13 @@ def _parts(name: str, parts: Any, backend: Any) -> list[Expression]:
 def concat(parts: Any, axis: Any = 0, backend: Any = None) -> Expression:
     """Join a list of tensors and expressions along ``axis``; for None, their elements as a column (n, 1).
 
+    Parameters
+    ----------
+    parts : list or tuple of expressions
+    axis : int or None
+    backend : Backend, optional
+        For arrays.
+
     Raises
     ------
     ShapeError
@@ -203,7 +246,15 @@ def concat(parts: Any, axis: Any = 0, backend: Any = None) -> Expression:
 
 
 def stack(parts: Any, axis: Any = 0, backend: Any = None) -> Expression:
-    """Join ``parts``, all of one shape, along a new axis, which is ``axis`` of the result."""
+    """Join ``parts``, all of one shape, along a new axis, which is ``axis`` of the result.
+
+    Parameters
+    ----------
+    parts : list or tuple of expressions
+    axis : int
+    backend : Backend, optional
+        For arrays.
+    """
     found = _parts("stack", parts, backend)
     for position, part in enumerate(found):
         if part.shape != found[0].shape:
@@ -216,7 +267,13 @@ def stack(parts: Any, axis: Any = 0, backend: Any = None) -> Expression:
 
 
 def parts_of(d: Any, z: Any, parts: Sequence[Any]) -> tuple[Any, ...]:
-    """Gradients of ``parts``: slices of ``d``, the gradient of their concatenation ``z``."""
+    """Gradients of ``parts``: slices of ``d``, the gradient of their concatenation ``z``.
+
+    Parameters
+    ----------
+    d, z : expressions
+    parts : sequence of expressions
+    """
     axis = z.attrs["axis"]
     ends = itertools.accumulate((part.shape[axis] for part in parts), initial=0)
     return tuple(sliced(d, axis, low, high) for low, high in itertools.pairwise(ends))
@@ -226,6 +283,12 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Expression:
     """Shift ``a`` cyclically by ``shift`` along ``axis``.
 
     Both may be tuples, with one shift per axis or one for all. Without an axis, all elements are shifted in C order.
+
+    Parameters
+    ----------
+    a : expression
+    shift : int or tuple of int
+    axis : int, tuple of int, or None
     """
     made: Expression = expression("roll", a)
     shifts = [whole_number("roll", "shift", by) for by in (shift if isinstance(shift, (list, tuple)) else [shift])]
@@ -278,6 +341,15 @@ def pad(a: Any, widths: Any, value: Any = 0, mode: str = "constant") -> Expressi
     """Pad ``a`` with ``value``: ``widths`` elements before and after each axis.
 
     Widths are one number, one pair (before, after) for all axes, or one pair per axis; so is the value.
+
+    Parameters
+    ----------
+    a : expression
+    widths : int, pair, or pairs
+    value : number, pair, or pairs
+        For the mode "constant".
+    mode : str
+        One of :data:`PAD_MODES`.
 
     Raises
     ------

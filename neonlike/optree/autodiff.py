@@ -131,6 +131,15 @@ class Autodiff:
         GradientError
             For something that is not a tensor of floats, for one that the expression contains through a copy that was
             written to since it was made, and with ``absent="error"`` for one that it does not contain.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> x = be.array([[1., 2.]])
+        >>> (slope,) = Autodiff(be.sum(x * x), be).get_grad_op_tree([x])
+        >>> slope.tolist()
+        [[2.0, 4.0]]
         """
         if not isinstance(absent, str) or absent not in ("zeros", "error"):
             raise GradientError(f"Autodiff: absent must be 'zeros' or 'error', got {brief(absent)}")
@@ -153,6 +162,15 @@ class Autodiff:
 
         The expressions that tensors were computed from hold copies of ``node``; they are recognized by the dict
         ``node.attrs``, which all copies share.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> x = be.array([[3.]])
+        >>> square = x * x
+        >>> Autodiff(square * 2, be).gradient_at(square).tolist()
+        [[2.0]]
         """
         if not isinstance(node, OpTreeNode):
             raise GradientError(f"Autodiff: expected a part of the expression, got {type(node).__name__}")
@@ -184,7 +202,16 @@ class Autodiff:
         return found, views, known
 
     def get_grad_tensor(self, tensors: Sequence[Any], *, absent: str = "zeros") -> list[Any]:
-        """Gradients in newly allocated tensors, of their tensors' dtypes; see :meth:`get_grad_op_tree`."""
+        """Gradients in newly allocated tensors, of their tensors' dtypes; see :meth:`get_grad_op_tree`.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> x = be.array([[1., 2.]])
+        >>> Autodiff(be.sum(x * x), be).get_grad_tensor([x])[0].tolist()
+        [[2.0, 4.0]]
+        """
         if isinstance(tensors, Expression):
             tensors = [tensors]
         trees = self.get_grad_op_tree(tensors, absent=absent)
@@ -193,12 +220,29 @@ class Autodiff:
         return [origin.computed(made, tree) for made, tree in zip(out, trees)]
 
     def get_grad_asnumpyarray(self, tensors: Sequence[Any], *, absent: str = "zeros") -> list[npt.NDArray[Any]]:
-        """Gradients as host arrays of the backend's default dtype; see :meth:`get_grad_op_tree`."""
+        """Gradients as host arrays of the backend's default dtype; see :meth:`get_grad_op_tree`.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> x = be.array([[1., 2.]])
+        >>> Autodiff(be.sum(x * x), be).get_grad_asnumpyarray([x])[0].shape
+        (1, 2)
+        """
         made = self.get_grad_tensor(tensors, absent=absent)
         return [g.get().astype(self.be.default_dtype, copy=False) for g in made]
 
     def back_prop_grad(self, tensors: Sequence[Any], gradients: Sequence[Any], *, absent: str = "zeros") -> None:
         """Evaluate gradients into the given tensors; one of them may be ``next_error``.
+
+        Parameters
+        ----------
+        tensors : sequence of tensors
+        gradients : sequence of tensors
+            The buffers, one for each tensor, of its shape.
+        absent : "zeros" or "error"
+            As in :meth:`get_grad_op_tree`.
 
         Raises
         ------
@@ -206,6 +250,15 @@ class Autodiff:
             As :meth:`get_grad_op_tree`.
         AliasError
             If a buffer shares memory with a tensor of the expression, which would change the expression.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> x, slope = be.array([[1., 2.]]), be.empty((1, 2))
+        >>> Autodiff(be.sum(x * x), be).back_prop_grad([x], [slope])
+        >>> slope.tolist()
+        [[2.0, 4.0]]
         """
         if not isinstance(tensors, (list, tuple)) or not isinstance(gradients, (list, tuple)):
             raise GradientError("back_prop_grad: expected a list of tensors, and one of as many buffers")
@@ -220,7 +273,15 @@ class Autodiff:
         self.be.assign_many(list(zip(gradients, self.get_grad_op_tree(tensors, absent=absent))))
 
     def cleanup(self) -> None:
-        """Drop the expression and its gradients; the next Autodiff of equal arguments is a new object."""
+        """Drop the expression and its gradients; the next Autodiff of equal arguments is a new object.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> x = be.ones((1, 2))
+        >>> Autodiff(be.sum(x * x), be).cleanup()
+        """
         if self._alive(self._key) is self:
             self._living.pop(self._key, None)
         self.op_tree = self.next_error = self._found = None
@@ -267,10 +328,26 @@ def _not_there(tensor: Any, op_tree: Any) -> GradientError:
 
 
 class GradUtil:
-    """Checks on gradients."""
+    """Checks on gradients.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> GradUtil.is_invalid(be.ones((1, 2)), be)
+    False
+    """
 
     @staticmethod
     def is_invalid(grad_op_tree: Any, be: Any) -> bool:
-        """True if any value is nan or outside (-50000, 50000)."""
+        """True if any value is nan or outside (-50000, 50000).
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> GradUtil.is_invalid(be.ones((1, 2)) * 1e6, be)
+        True
+        """
         values = grad_op_tree.asnumpyarray()
         return not bool(np.all(np.abs(values) < 50000))

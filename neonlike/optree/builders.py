@@ -20,6 +20,15 @@ from neonlike.optree.shapes import FREE, Shape
 def reduce(spec: OpSpec, a: Any, axis: Any, backend: Any = None) -> OpTreeNode:
     """Reduce ``a`` over ``axis`` (int, tuple of ints or None for all); reduced axes keep size 1.
 
+    Parameters
+    ----------
+    spec : OpSpec
+        Row of a reduction.
+    a : expression or array
+    axis : int, tuple of int, or None
+    backend : Backend, optional
+        For an array.
+
     Raises
     ------
     ShapeError
@@ -50,7 +59,20 @@ def _reduced_over(axis: int | None, shape: Shape, name: str) -> tuple[tuple[int,
 
 
 def dot(a: Any, b: Any, backend: Any = None) -> OpTreeNode:
-    """Lazy matrix product of 2-D operands (m, k) x (k, n) -> (m, n)."""
+    """Lazy matrix product of 2-D operands (m, k) x (k, n) -> (m, n).
+
+    Parameters
+    ----------
+    a : expression or array (m, k)
+    b : expression or array (k, n)
+    backend : Backend, optional
+        For arrays.
+
+    Raises
+    ------
+    ShapeError
+        If an operand is not 2-D, or the inner sizes differ.
+    """
     backend = backend or getattr(a, "backend", None) or getattr(b, "backend", None)
     operands = (expression("dot", a, backend), expression("dot", b, backend))
     shape = shapes.dot(operands[0].shape, operands[1].shape)
@@ -74,7 +96,17 @@ def transpose(a: OpTreeNode, axes: Any = None) -> OpTreeNode:
 
 
 def move(name: str, operands: tuple[Any, ...], attrs: dict[str, Any], shape: Shape) -> OpTreeNode:
-    """Build a node of kind MOVE, ZERO or SCAN with a given shape."""
+    """Build a node of kind MOVE, ZERO or SCAN with a given shape.
+
+    Parameters
+    ----------
+    name : str
+        Name of the op.
+    operands : tuple of expressions
+    attrs : dict
+        Attributes of the node.
+    shape : tuple of int
+    """
     spec = OPS[name]
     assert spec.kind in (Kind.MOVE, Kind.ZERO, Kind.SCAN)
     return OpTreeNode(spec, operands, attrs, shape, *_dtype_and_backend(spec, operands))
@@ -96,6 +128,18 @@ def index_operand(name: str, indices: Any, limit: int | None, backend: Any, vect
     """Convert integer indices to a tensor; host indices (lists, arrays) become a ``vector``, or keep their shape.
 
     Host indices are checked against ``limit``, and negative ones count from the end.
+
+    Parameters
+    ----------
+    name : str
+        Operation, for messages.
+    indices : integer tensor, array or nested lists
+    limit : int or None
+        Size of the axis; None: host indices are not checked.
+    backend : Backend
+        For host indices.
+    vector : bool
+        Host indices become (1, n).
 
     Raises
     ------

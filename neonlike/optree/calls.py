@@ -46,7 +46,13 @@ class Request:
         def dtypes(self) -> tuple[DType | None, ...]: ...
 
     def run(self, be: Any, results: Sequence[Any], operands: Sequence[Any]) -> None:
-        """Compute ``results`` from ``operands``, all of them tensors of ``be``; operands are not modified."""
+        """Compute ``results`` from ``operands``, all of them tensors of ``be``; operands are not modified.
+
+        Parameters
+        ----------
+        be : Backend
+        results, operands : sequence of Tensor
+        """
         raise NotImplementedError
 
     @property
@@ -56,6 +62,11 @@ class Request:
 
     def planned(self, be: Any, results: Sequence[Any], operands: Sequence[Any]) -> Any:
         """The kernel that :meth:`run` launches on arrays of this layout without shared memory, if it is a single one.
+
+        Parameters
+        ----------
+        be : Backend
+        results, operands : sequence of arrays
 
         Returns
         -------
@@ -80,7 +91,15 @@ def call_spec(name: str, grad: GradRule) -> OpSpec:
 
 
 def call(spec: OpSpec, request: Request, operands: Sequence[Any]) -> OpTreeNode:
-    """Lazy first result of ``request`` on ``operands``, which are tensors or expressions with a shape."""
+    """Lazy first result of ``request`` on ``operands``, which are tensors or expressions with a shape.
+
+    Parameters
+    ----------
+    spec : OpSpec
+        From :func:`call_spec`.
+    request : Request
+    operands : sequence of expressions
+    """
     shape, dtype = request.results[0]
     backend = common_backend(spec.name, tuple(operands))
     return OpTreeNode(spec, tuple(operands), {"request": request}, shape, dtype, backend)
@@ -113,7 +132,17 @@ def sources(node: OpTreeNode) -> tuple[Any, ...]:
 
 
 def of_result(F: Any, d: Any, z: Any, *operands: Any) -> tuple[Any, ...]:
-    """Gradient rule for each result of a primitive with ``slopes``."""
+    """Gradient rule for each result of a primitive with ``slopes``.
+
+    Parameters
+    ----------
+    F : namespace of builders
+    d : expression
+        The gradient that arrives at the result.
+    z : expression
+        The result.
+    *operands : expressions
+    """
     request = z.attrs["request"]
     if request.slopes is None:
         raise GradientError(

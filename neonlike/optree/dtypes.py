@@ -133,6 +133,16 @@ def promote(dtypes: Sequence[DType]) -> DType:
 def check_whole(operation: str, dtypes: Sequence[DType], whole: DType, numbers: Iterable[float]) -> None:
     """Raise for integers without common dtype; ``whole`` is the promoted dtype of ``dtypes``.
 
+    Parameters
+    ----------
+    operation : str
+        For messages.
+    dtypes : sequence of dtype
+        Of the operands.
+    whole : dtype
+    numbers : iterable of numbers
+        Operands that are numbers.
+
     Raises
     ------
     DTypeError

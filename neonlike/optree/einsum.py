@@ -63,7 +63,15 @@ def _padded(sizes: Sequence[int]) -> Shape:
 
 
 def einsum(subscripts: Any, operands: Sequence[Any], backend: Any = None) -> Expression:
-    """The sum of products described by ``subscripts``; see ``Backend.einsum``."""
+    """The sum of products described by ``subscripts``; see ``Backend.einsum``.
+
+    Parameters
+    ----------
+    subscripts : str
+    operands : sequence of expressions or arrays
+    backend : Backend, optional
+        For arrays.
+    """
     backend = backend or next((b for o in operands if (b := getattr(o, "backend", None)) is not None), None)
     values = [expression("einsum", operand, backend) for operand in operands]
     inputs, output = _parsed(subscripts, [value.shape for value in values])

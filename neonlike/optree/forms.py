@@ -46,7 +46,16 @@ def owner(cls: Owner) -> Owner:
 
 
 def mark(function: Function, kind: str, *specs: Any) -> Function:
-    """Mark ``function`` and return it."""
+    """Mark ``function`` and return it.
+
+    Parameters
+    ----------
+    function : callable
+    kind : str
+        See :class:`Form`.
+    *specs : objects
+        See :class:`Form`.
+    """
     function.form = Form(kind, specs)  # type: ignore[attr-defined]
     return function
 

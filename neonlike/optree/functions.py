@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import lru_cache
+from string import ascii_lowercase
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,7 +31,15 @@ class _Names(type):
 
 @owner
 class F(metaclass=_Names):
-    """Namespace of builders; rows of the op table are added below, as one static method per builder name."""
+    """Namespace of builders; rows of the op table are added below, as one static method per builder name.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> x = gen_backend("cpu").array([[1., 2.]])
+    >>> F.square(x + 1).tolist()
+    [[4.0, 9.0]]
+    """
 
 
 def reduction_builder(spec: OpSpec) -> Callable[..., OpTreeNode]:
@@ -47,12 +56,19 @@ def reduction_builder(spec: OpSpec) -> Callable[..., OpTreeNode]:
     return chosen
 
 
+def _operands(spec: OpSpec) -> str:
+    """Entries of the section ``Parameters`` of a row's builder."""
+    if spec.kind is Kind.REDUCTION:
+        return "a : expression\naxis : int, tuple of int, or None"
+    return f"{', '.join(ascii_lowercase[: spec.arity])} : expression or number"
+
+
 def add_row(spec: OpSpec, namespace: type = F) -> None:
     """Give ``namespace`` a builder for each name in ``spec.builders``."""
     makers = {Kind.ELEMENTWISE: operators.builder, Kind.REDUCTION: reduction_builder}
     if spec.kind in makers:
         builder = makers[spec.kind](spec)
-        builder.__doc__ = spec.doc
+        builder.__doc__ = f"{spec.doc}\n\nParameters\n----------\n{_operands(spec)}"
         for name in {spec.name, *spec.builders}:
             setattr(namespace, name, staticmethod(builder))
 
@@ -64,6 +80,22 @@ def register(spec: OpSpec) -> OpSpec:
     ------
     ArgumentError
         If the name of the op or of a builder is taken.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.optree.dtypes import DTypeRule
+    >>> from neonlike.optree.ops import Kind, OpSpec
+    >>> row = register(
+    ...     OpSpec(
+    ...         "cube", 1, Kind.ELEMENTWISE, lambda x, out: out.__setitem__(..., x * x * x), "{0} * {0} * {0}",
+    ...         DTypeRule.SAME, lambda F, d, z, x: (3 * d * F.square(x),), "a * a * a.", builders=("cube",),
+    ...     )
+    ... )
+    >>> be = gen_backend("cpu")
+    >>> be.grad(be.cube)(be.array([[2.0]])).tolist()
+    [[12.0]]
+    >>> unregister("cube")
     """
     taken = [name for name in dict.fromkeys((spec.name, *spec.builders)) if name in OPS or name in vars(F)]
     if taken:
@@ -90,6 +122,23 @@ def onehot(indices: Any, axis: int, backend: Any = None, checked: bool | None = 
 
     ``indices`` is an integer vector of shape (1, n) or (n, 1). With ``checked`` (None: unless in neon's dialect), an
     index outside of the axis is an error at computation; otherwise it gives zeros.
+
+    Parameters
+    ----------
+    indices : integer tensor, array or list
+    axis : 0 or 1
+    backend : Backend, optional
+        For host indices.
+    checked : bool, optional
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> t = be.empty((3, 2))
+    >>> t[:] = F.onehot(be.array([[2, 0]], dtype="int64"), axis=0)
+    >>> t.tolist()
+    [[0.0, 1.0], [0.0, 0.0], [1.0, 0.0]]
     """
     backend = backend or getattr(indices, "backend", None)
     positions = builders.index_operand("onehot", indices, None, backend)
@@ -105,7 +154,24 @@ def onehot(indices: Any, axis: int, backend: Any = None, checked: bool | None = 
 
 
 def rand(backend: Any, seed: int, call: int) -> OpTreeNode:
-    """U[0, 1) for each element of its target; a node always gives the same numbers."""
+    """U[0, 1) for each element of its target; a node always gives the same numbers.
+
+    Parameters
+    ----------
+    backend : Backend
+    seed, call : int
+        Key and counter of the Philox stream.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> node = rand(be, seed=1, call=0)
+    >>> numbers, again = be.empty((1, 2)), be.empty((1, 2))
+    >>> numbers[:], again[:] = node, node
+    >>> numbers.tolist() == again.tolist()
+    True
+    """
     dtype = F64 if backend.default_dtype == np.float64 else F32
     return OpTreeNode(OPS["rand"], (), {"seed": seed, "call": call}, FREE, dtype, backend)
 
@@ -114,12 +180,33 @@ def rand(backend: Any, seed: int, call: int) -> OpTreeNode:
 
 
 def reciprocal(a: Any) -> OpTreeNode:
-    """1 / a."""
+    """1 / a.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> F.reciprocal(be.array([[2., 4.]])).tolist()
+    [[0.5, 0.25]]
+    """
     return F.div(1.0, a)
 
 
 def clip(a: Any, a_min: Any = None, a_max: Any = None) -> Expression:
-    """minimum(maximum(a, a_min), a_max); bounds may be tensors, and either may be None for no bound."""
+    """minimum(maximum(a, a_min), a_max); bounds may be tensors, and either may be None for no bound.
+
+    Parameters
+    ----------
+    a : expression or number
+    a_min, a_max : expression, number or None
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> F.clip(be.array([[-1., 0.5, 3.]]), 0, 1).tolist()
+    [[0.0, 0.5, 1.0]]
+    """
     a = expression("clip", a) if a_min is a_max is None else a
     above = a if a_min is None else F.maximum(a, a_min)
     return above if a_max is None else F.minimum(above, a_max)
@@ -146,7 +233,15 @@ def _over(name: str, axis: Any, shape: Shape) -> tuple[tuple[int, ...], Shape, f
 
 
 def mean(a: Any, axis: Any = None) -> OpTreeNode:
-    """Arithmetic mean over ``axis``; nan for an empty reduction."""
+    """Arithmetic mean over ``axis``; nan for an empty reduction.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> F.mean(be.array([[1., 2.], [3., 6.]]), axis=1).tolist()
+    [[1.5], [4.5]]
+    """
     a = expression("mean", a)
     if axis is not None and axis.__class__ is not int:
         axis = shapes.normalize_axes("mean", axis, a.shape)
@@ -176,19 +271,56 @@ def moments(a: Any, axis: Any = None) -> tuple[Any, Any, Any]:
     The mean is rounded to the dtype of ``a``; the rest is the mean of a - mean (the corrected two-pass algorithm; Chan,
     Golub & LeVeque, "Algorithms for computing the sample variance", 1983). The rest has no gradient: its derivative is
     0, because the mean of a - mean(a) is 0 for all ``a``.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> middle, rest, variance = moments(be.array([[1., 3.]]))
+    >>> middle.tolist(), rest.tolist(), variance.tolist()
+    ([[2.0]], [[0.0]], [[1.0]])
     """
     apart, total, axes, count = _deviations("moments", a, axis)
     return apart.operands[1], F.div(total, count), _spread(apart, total, axes, count)
 
 
 def standardized(a: Any, axis: Any, eps: float) -> OpTreeNode:
-    """(a - mean) / sqrt(variance + eps), see :func:`moments`."""
+    """(a - mean) / sqrt(variance + eps), see :func:`moments`.
+
+    Parameters
+    ----------
+    a : expression
+    axis : int, tuple of int, or None
+    eps : float
+        Added to the variance.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> standardized(be.array([[1., 3.]]), axis=1, eps=0.0).tolist()
+    [[-1.0, 1.0]]
+    """
     middle, rest, variance = moments(a, axis)
     return F.div(F.sub(F.sub(a, middle), rest), F.sqrt(F.add(variance, eps)))
 
 
 def var(a: Any, axis: Any = None, binary: bool = False) -> OpTreeNode:
-    """Biased variance mean((a - mean(a))**2); ``binary`` replaces the square by a power-of-two shift."""
+    """Biased variance mean((a - mean(a))**2); ``binary`` replaces the square by a power-of-two shift.
+
+    Parameters
+    ----------
+    a : expression
+    axis : int, tuple of int, or None
+    binary : bool
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> F.var(be.array([[1., 3.], [2., 6.]]), axis=1).tolist()
+    [[1.0], [4.0]]
+    """
     apart, total, axes, count = _deviations("var", a, axis)
     if binary:
         return mean(F.shift(apart, apart), axes)
@@ -199,7 +331,15 @@ mark(var, "composed", var)
 
 
 def std(a: Any, axis: Any = None) -> OpTreeNode:
-    """Square root of the biased variance, without overflow of squares. Its gradient at 0 is 0."""
+    """Square root of the biased variance, without overflow of squares. Its gradient at 0 is 0.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> F.std(be.array([[1., 3.], [2., 6.]]), axis=1).tolist()
+    [[1.0], [2.0]]
+    """
     apart, total, axes, count = _deviations("std", a, axis)
     a = apart.operands[0]
     if a.dtype is F32 or a.dtype != F64:
@@ -215,7 +355,15 @@ mark(std, "composed", std)
 
 
 def norm2(a: Any, axis: Any = None) -> OpTreeNode:
-    """Euclidean norm over ``axis``, without overflow of squares. Its gradient at 0 is 0."""
+    """Euclidean norm over ``axis``, without overflow of squares. Its gradient at 0 is 0.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> F.norm2(be.array([[3., 4.]]), axis=1).tolist()
+    [[5.0]]
+    """
     a = _floats("norm2", a)
     axes, small, _ = _over("norm2", axis, a.shape)
 
@@ -326,7 +474,15 @@ def _below(a: Any, top: Any) -> OpTreeNode:
 
 
 def logsumexp(a: Any, axis: Any = None) -> OpTreeNode:
-    """log(sum(exp(a))) over ``axis``, without overflow; -inf where all elements are -inf, or there are none."""
+    """log(sum(exp(a))) over ``axis``, without overflow; -inf where all elements are -inf, or there are none.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> F.logsumexp(be.array([[1000., -1000.]]), axis=1).tolist()
+    [[1000.0]]
+    """
     a = expression("logsumexp", a)
     top = _offset("logsumexp", a, axis)
     if isinstance(top, OpTreeNode):
@@ -337,14 +493,30 @@ def logsumexp(a: Any, axis: Any = None) -> OpTreeNode:
 
 
 def softmax(a: Any, axis: Any = 0) -> OpTreeNode:
-    """exp(a - max) / sum(exp(a - max)) along ``axis``, by default the features' axis."""
+    """exp(a - max) / sum(exp(a - max)) along ``axis``, by default the features' axis.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> F.softmax(be.array([[1.], [1.]])).tolist()
+    [[0.5], [0.5]]
+    """
     a = expression("softmax", a)
     powers = F.exp(_below(a, _offset("softmax", a, axis)))
     return F.div(powers, F.sum(powers, axis))
 
 
 def log_softmax(a: Any, axis: Any = 0) -> OpTreeNode:
-    """log(softmax(a)) along ``axis``, without underflow."""
+    """log(softmax(a)) along ``axis``, without underflow.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> F.log_softmax(be.array([[0.], [-1000.]])).tolist()
+    [[0.0], [-1000.0]]
+    """
     a = expression("log_softmax", a)
     below = _below(a, _offset("log_softmax", a, axis))
     return F.sub(below, F.log(F.sum(F.exp(below), axis)))
@@ -355,12 +527,28 @@ for _function in (logsumexp, softmax, log_softmax):
 
 
 def silu(a: Any) -> OpTreeNode:
-    """a * sig(a), also called swish; Elfwing et al. 2017."""
+    """a * sig(a), also called swish; Elfwing et al. 2017.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> F.silu(be.array([[0., 100.]])).tolist()
+    [[0.0, 100.0]]
+    """
     return F.mul(a, F.sig(a))
 
 
 def gelu(a: Any) -> OpTreeNode:
-    """a * Phi(a) with the normal distribution function Phi (exact, by erf); Hendrycks & Gimpel 2016."""
+    """a * Phi(a) with the normal distribution function Phi (exact, by erf); Hendrycks & Gimpel 2016.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> F.gelu(be.array([[0., 100.]])).tolist()
+    [[0.0, 100.0]]
+    """
     return F.mul(F.mul(0.5, a), 1 + F.erf(F.mul(a, math.sqrt(0.5))))
 
 

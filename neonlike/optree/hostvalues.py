@@ -49,6 +49,15 @@ class HostValues:
     """Base of tensors and expressions: ``item()``, ``float(t)``, ``tolist()``, ``np.sum(t)``; all wait for the values.
 
     Each of these computes an expression anew; ``e.astensor()`` computes it once.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> t = be.array([[1., 2.]])
+    >>> float(be.sum(t)), np.sum(t + 1).item()
+    (3.0, 5.0)
     """
 
     __slots__ = ()
@@ -74,6 +83,8 @@ class HostValues:
 
         Examples
         --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
         >>> be.sum(be.ones((2, 3))).item()
         6.0
         """
@@ -114,6 +125,8 @@ class HostValues:
 
         Examples
         --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
         >>> be.array([[1, 2], [3, 4]]).tolist()
         [[1.0, 2.0], [3.0, 4.0]]
         """

@@ -32,7 +32,17 @@ def sizes(shape: Sequence[int]) -> str:
 
 
 def heading(kind: str, *facts: str, name: str | None = None) -> str:
-    """Format a line: the kind in bold, the name, and facts as text."""
+    """Format a line: the kind in bold, the name, and facts as text.
+
+    Parameters
+    ----------
+    kind : str
+        Name of the class.
+    *facts : str
+        Empty ones are left out.
+    name : str, optional
+        Of the object.
+    """
     named = f" <i>{text(name)}</i>" if name else ""
     return f"<div><b>{text(kind)}</b>{named} {text(', '.join(fact for fact in facts if fact))}</div>"
 
@@ -77,6 +87,8 @@ def tree(root: Any, below: Callable[[Any], Iterable[Any]], line: Callable[[Any],
 
     Parameters
     ----------
+    root : object
+        The first entry.
     below : callable
         Returns the parts of an entry.
     line : callable

@@ -184,7 +184,18 @@ def _computed(be: Any, wanted: Sequence[Entry], keeping: bool, valued: set[int])
 
 
 def keep_results(node: OpTreeNode, results: list[Any], why: str, leads: bool) -> None:
-    """As :func:`~neonlike.optree.tape.keep`; an expression stands for the first of ``results`` if that is None."""
+    """As :func:`~neonlike.optree.tape.keep`; an expression stands for the first of ``results`` if that is None.
+
+    Parameters
+    ----------
+    node : OpTreeNode
+    results : list
+        Tensors, the node's own first, which may be None.
+    why : str
+        The reason, for reports.
+    leads : bool
+        Whether a gradient has to go to the node.
+    """
     if results[0] is None:
         results[0] = OpTreeNode(node.spec, node.operands, node.attrs, node.shape, node.dtype, node.backend)
     keep(node, results, why, leads)

@@ -45,6 +45,13 @@ def astensor(self: OpTreeNode) -> Any:
         If the shape is free (a lone ``rand`` or ``onehot``).
     NoTensorError
         If the tree has no tensor, and so no backend.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> (be.array([[1., 2.]]) + 1).astensor().tolist()
+    [[2.0, 3.0]]
     """
     return computed(self._evaluated(), self)
 
@@ -63,6 +70,8 @@ def astype(self: Any, dtype: Any) -> Any:
 
     Examples
     --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
     >>> be.array([[1.5, 2.5, -1, 300]]).astype("uint8").tolist()
     [[2, 2, 0, 255]]
     """

@@ -32,7 +32,14 @@ def broadcast_to(a: Any, shape: Shape) -> Expression:
 
 
 def take(a: Any, indices: Any, axis: int) -> OpTreeNode:
-    """Gather slices of ``a`` along ``axis`` by integer ``indices`` (list, array or tensor, read as a vector)."""
+    """Gather slices of ``a`` along ``axis`` by integer ``indices`` (list, array or tensor, read as a vector).
+
+    Parameters
+    ----------
+    a : expression
+    indices : integers
+    axis : int
+    """
     a = expression("take", a)
     axes = shapes.normalize_axes("take", axis, a.shape)
     if axis is None or len(axes) != 1:
@@ -44,7 +51,15 @@ def take(a: Any, indices: Any, axis: int) -> OpTreeNode:
 
 
 def untake(d: Any, indices: Any, shape: Shape, axis: int) -> OpTreeNode:
-    """Zeros of ``shape`` with slices of ``d`` scatter-added at ``indices``: the gradient of :func:`take`."""
+    """Zeros of ``shape`` with slices of ``d`` scatter-added at ``indices``: the gradient of :func:`take`.
+
+    Parameters
+    ----------
+    d : expression
+    indices : integers
+    shape : tuple of int
+    axis : int
+    """
     return builders.move("untake", (expression("untake", d), indices), {"axis": axis}, shape)
 
 
@@ -60,5 +75,13 @@ def drop_axes(a: Any, count: int) -> Expression:
 
 
 def unview(d: Any, shape: Shape, layout: tuple[Any, ...]) -> OpTreeNode:
-    """Zeros of ``shape`` with ``d`` in the window of ``layout``: the gradient of :func:`view`."""
+    """Zeros of ``shape`` with ``d`` in the window of ``layout``: the gradient of :func:`view`.
+
+    Parameters
+    ----------
+    d : expression
+    shape : tuple of int
+    layout : tuple
+        (shape, strides in elements, offset) of the window.
+    """
     return builders.move("unview", (expression("unview", d),), {"layout": layout}, shape)

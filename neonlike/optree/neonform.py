@@ -29,14 +29,33 @@ def op_dict(self: OpTreeNode) -> dict[str, Any]:
 
 
 def as_tuple(self: OpTreeNode) -> tuple[Any, ...]:
-    """The tuple ``(op_dict, left, right)``, with None for missing operands; ``where`` has a fourth member."""
+    """The tuple ``(op_dict, left, right)``, with None for missing operands; ``where`` has a fourth member.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> x = be.array([[1., 2.]], name="x")
+    >>> op, left, right = (x + 1).as_tuple()
+    >>> op["op"], left is x, right
+    ('add', True, 1)
+    """
     operands = (*self.operands, None, None)[: max(2, len(self.operands))]
     return (op_dict(self), *operands)
 
 
 @checked
 def traverse(self: OpTreeNode, ls: list[Any]) -> list[Any]:
-    """Append operands, then op dicts, to ``ls`` in post-order, repeating shared parts, and return ``ls``."""
+    """Append operands, then op dicts, to ``ls`` in post-order, repeating shared parts, and return ``ls``.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> x = be.array([[1., 2.]])
+    >>> (x + 1).traverse([])[1:]
+    [1, {'op': 'add', 'shape': (1, 2)}]
+    """
     stack: list[tuple[Any, bool]] = [(self, False)]
     while stack:
         item, expanded = stack.pop()
@@ -51,7 +70,16 @@ def traverse(self: OpTreeNode, ls: list[Any]) -> list[Any]:
 
 
 def key(self: OpTreeNode) -> tuple[Any, ...]:
-    """Hashable post-order tuple: tensors, numbers, and ``op`` or ``(op, axis)``."""
+    """Hashable post-order tuple: tensors, numbers, and ``op`` or ``(op, axis)``.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> x = be.array([[1., 2.]])
+    >>> be.sum(x + 1, axis=1).key()[1:]
+    (1, 'add', ('sum', 1))
+    """
     return tuple(
         ((item["op"], item["axis"]) if "axis" in item else item["op"]) if isinstance(item, dict) else item
         for item in traverse(self, [])
@@ -59,7 +87,16 @@ def key(self: OpTreeNode) -> tuple[Any, ...]:
 
 
 def intrinsic_key_maps(self: OpTreeNode) -> tuple[tuple[Any, ...], dict[Any, int], dict[int, Any]]:
-    """The key with tensors replaced by ``(index, shape)``, and the maps tensor -> index and index -> tensor."""
+    """The key with tensors replaced by ``(index, shape)``, and the maps tensor -> index and index -> tensor.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> x = be.array([[1., 2.]])
+    >>> (x * x).intrinsic_key_maps()[0]
+    ((0, (1, 2)), (0, (1, 2)), 'mul')
+    """
     index_of: dict[Any, int] = {}
     parts = []
     for item in key(self):
@@ -85,6 +122,14 @@ def optree_to_list(optree: Any) -> Any:
     """Convert an expression to nested lists ``[op_dict, left, right]``; other objects are returned unchanged.
 
     Shared parts become the same list.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> x = be.array([[1., 2.]])
+    >>> OpTreeNode.optree_to_list(x + 1)[0::2]
+    [{'op': 'add', 'shape': (1, 2)}, 1]
     """
     made: dict[int, list[Any]] = {}
     for item in postorder(optree):
@@ -102,6 +147,14 @@ def list_to_optree(parts: Any) -> Any:
     ------
     DTypeError
         If a list does not start with an op dict of a known op.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> x = be.array([[1., 2.]])
+    >>> OpTreeNode.list_to_optree([{"op": "add"}, x, 1]).tolist()
+    [[2.0, 3.0]]
     """
     made: dict[int, Any] = {}
     stack: list[Any] = [parts]
@@ -134,10 +187,28 @@ def build(op: str, a: Any, b: Any, out: Any = None, **attrs: Any) -> Any:
 
     Missing operands are None; ``axis``, ``axes`` and ``idx`` (of ``onehot``) are keyword arguments.
 
+    Parameters
+    ----------
+    op : str
+        Name of the op.
+    a, b : operands or None
+    out : tensor, optional
+        Receives the result.
+    **attrs : objects
+        Other members of the op dict.
+
     Raises
     ------
     DTypeError
         If the op does not exist, or an operand is unusable.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> x = be.array([[1., 2.]])
+    >>> OpTreeNode.build("sum", x, None, axis=1).tolist()
+    [[3.0]]
     """
     if isinstance(op, str) and op == "assign":
         return _assign(a, b)

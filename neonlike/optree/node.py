@@ -30,7 +30,17 @@ _SCALAR_SHAPE: Shape = (1, 1)
 
 
 class Expression(HostValues):
-    """Base of tensors and nodes, the parts of an expression, with a shape, a dtype, a backend and operators."""
+    """Base of tensors and nodes, the parts of an expression, with a shape, a dtype, a backend and operators.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> a = be.array([[1., 2.]])
+    >>> expression = (a + 1) * a
+    >>> expression.shape, expression.tolist()
+    ((1, 2), [[2.0, 6.0]])
+    """
 
     __slots__ = ()
 
@@ -120,6 +130,14 @@ class OpTreeNode(Expression):
     dtype : numpy.dtype
     backend : Backend or None
         Backend of the tensors in the tree; None for trees of numbers.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> a = be.array([[1., 2.]])
+    >>> be.sig(a)
+    <OpTreeNode sig shape=(1, 2) dtype=float32>
     """
 
     __slots__ = ("__weakref__", "attrs", "backend", "dtype", "operands", "shape", "spec")
@@ -157,7 +175,15 @@ class OpTreeNode(Expression):
         self.backend = backend
 
     def transpose(self, out: Any = None) -> Any:
-        """Return ``self.T``, or assign it to ``out`` and return ``out``."""
+        """Return ``self.T``, or assign it to ``out`` and return ``out``.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> (be.array([[1., 2.]]) + 1).transpose().tolist()
+        [[2.0], [3.0]]
+        """
         return self.T if out is None else OpTreeNode.build("assign", out, self.T)
 
     def _evaluated(self) -> Any:
@@ -169,7 +195,15 @@ class OpTreeNode(Expression):
         return self.backend.assign(self.backend.fresh(self.shape, self.dtype), self)
 
     def asnumpyarray(self) -> npt.NDArray[Any]:
-        """Compute and return a host array of this shape and dtype."""
+        """Compute and return a host array of this shape and dtype.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> (be.array([[1., 2.]]) + 1).asnumpyarray().shape
+        (1, 2)
+        """
         host: npt.NDArray[Any] = self._evaluated().get()
         return host
 
@@ -201,6 +235,14 @@ def _has_no_axes(value: Any) -> bool:
 
 def adapt(name: str, value: Any, backend: Any) -> Operand:
     """Convert ``value`` to an operand: expressions pass, scalars become Python numbers, arrays become tensors.
+
+    Parameters
+    ----------
+    name : str
+        Operation, for messages.
+    value : object
+    backend : Backend or None
+        For arrays.
 
     Raises
     ------
@@ -293,6 +335,15 @@ def apply(spec: OpSpec, operands: tuple[Any, ...], backend: Any = None) -> OpTre
     """Apply the elementwise ``spec`` to any operands, with all checks; builders handle the common cases.
 
     If an operand has ``_applied(spec, operands)``, as variables of :mod:`neonlike.autograd` do, it builds the result.
+
+    Parameters
+    ----------
+    spec : OpSpec
+        An elementwise row.
+    operands : tuple
+        As many as the row takes.
+    backend : Backend, optional
+        For arrays.
     """
     name = spec.name
     if not all(isinstance(o, (Expression, int, float)) for o in operands):
@@ -413,6 +464,14 @@ OPERATORS = (_neg, _abs, _sqr, _add, _sub, _mul, _div, _pow, _lt, _le, _eq, _ne,
 
 def expression(name: str, value: Any, backend: Any = None) -> Expression:
     """Convert ``value`` to an expression with a definite shape, for ops that need one.
+
+    Parameters
+    ----------
+    name : str
+        Operation, for messages.
+    value : object
+    backend : Backend, optional
+        For arrays.
 
     Raises
     ------

@@ -85,7 +85,12 @@ def relu(x: Array, out: Array) -> None:
 
 
 def spread(squares: Array, total: Any, count: Any, out: Array) -> None:
-    """Variance of ``count`` numbers from the sum of their squares and their sum; infinite if the squares overflow."""
+    """Variance of ``count`` numbers from the sum of their squares and their sum; infinite if the squares overflow.
+
+    Parameters
+    ----------
+    squares, total, count, out : arrays; total and count may be numbers
+    """
     np.divide(total, count, out)
     np.multiply(out, total, out)
     np.subtract(squares, out, out)
@@ -96,7 +101,12 @@ def spread(squares: Array, total: Any, count: Any, out: Array) -> None:
 
 @inplace
 def power(x: Array, y: Any, out: Array) -> None:
-    """Power x**y by IEEE 754; NumPy's square root for a scalar y of 1/2 differs at -0 and -infinity."""
+    """Power x**y by IEEE 754; NumPy's square root for a scalar y of 1/2 differs at -0 and -infinity.
+
+    Parameters
+    ----------
+    x, y, out : arrays; y may be a number
+    """
     root = np.size(y) == 1 and np.all(np.equal(y, 0.5))
     lowest = np.equal(x, -np.inf) if root else None
     np.power(x, y, out)
@@ -107,13 +117,23 @@ def power(x: Array, y: Any, out: Array) -> None:
 
 @inplace
 def maximum(x: Array, y: Any, out: Array) -> None:
-    """Larger of x and y; nan wins. (``out`` by keyword: NumPy deprecates a third positional argument here.)"""
+    """Larger of x and y; nan wins. (``out`` by keyword: NumPy deprecates a third positional argument here.)
+
+    Parameters
+    ----------
+    x, y, out : arrays; y may be a number
+    """
     np.maximum(x, y, out=out)
 
 
 @inplace
 def minimum(x: Array, y: Any, out: Array) -> None:
-    """Smaller of x and y; nan wins."""
+    """Smaller of x and y; nan wins.
+
+    Parameters
+    ----------
+    x, y, out : arrays; y may be a number
+    """
     np.minimum(x, y, out=out)
 
 
@@ -151,7 +171,12 @@ def softplus(x: Array, out: Array) -> None:
 
 
 def leaky_relu(x: Array, slope: Any, out: Array) -> None:
-    """x where x > 0, else slope * x."""
+    """x where x > 0, else slope * x.
+
+    Parameters
+    ----------
+    x, slope, out : arrays; slope may be a number
+    """
     np.multiply(x, slope, out)
     np.copyto(out, x, where=np.greater(x, 0))
 
@@ -165,13 +190,23 @@ def binarize(x: Array, out: Array) -> None:
 
 @any_dtype
 def where(condition: Array, a: Any, b: Any, out: Array) -> None:
-    """a where condition is not zero, else b."""
+    """a where condition is not zero, else b.
+
+    Parameters
+    ----------
+    condition, a, b, out : arrays; a and b may be numbers
+    """
     out[...] = b
     np.copyto(out, a, where=np.not_equal(condition, 0))
 
 
 def shift(x: Array, by: Any, out: Array) -> None:
-    """x * sgn(by) * 2^rint(log2|by|); 0 where by is 0."""
+    """x * sgn(by) * 2^rint(log2|by|); 0 where by is 0.
+
+    Parameters
+    ----------
+    x, by, out : arrays; by may be a number
+    """
     by = np.asarray(by, dtype=out.dtype)
     np.ldexp(np.sign(by), _exponent(np.rint(np.log2(np.abs(by)))), out)
     np.copyto(out, 0, where=by == 0)
@@ -179,7 +214,12 @@ def shift(x: Array, by: Any, out: Array) -> None:
 
 
 def shift_exponent(x: Array, by: Any, out: Array) -> None:
-    """x * 2^rint(by)."""
+    """x * 2^rint(by).
+
+    Parameters
+    ----------
+    x, by, out : arrays; by may be a number
+    """
     by = np.asarray(by, dtype=out.dtype)
     power = np.ldexp(np.ones_like(by), _exponent(np.rint(by)))  # exact, unlike exp2 in general
     np.multiply(x, np.where(np.isnan(by), by, power), out)
@@ -226,7 +266,13 @@ _ROWS = 128
 
 
 def sum_(x: Array, axes: tuple[int, ...], out: Array) -> None:
-    """Sum in blocks of 128 with a float64 total, so the error does not grow with the length."""
+    """Sum in blocks of 128 with a float64 total, so the error does not grow with the length.
+
+    Parameters
+    ----------
+    x, out : arrays, ``out`` with size 1 along ``axes``
+    axes : sorted tuple of int
+    """
     if x.dtype != np.float32 or not axes or (axes == (x.ndim - 1,) and x.flags.c_contiguous):
         # float64 and integers, no axis at all, or the contiguous one, which NumPy sums pairwise
         np.add.reduce(x, axes, out=out, keepdims=True)
@@ -256,37 +302,72 @@ def _forward(x: Array) -> Array:
 
 
 def prod(x: Array, axes: tuple[int, ...], out: Array) -> None:
-    """Product over ``axes``."""
+    """Product over ``axes``.
+
+    Parameters
+    ----------
+    x, axes, out : as of :func:`sum_`
+    """
     np.multiply.reduce(x, axes, out=out, keepdims=True)
 
 
 def max_(x: Array, axes: tuple[int, ...], out: Array) -> None:
-    """Maximum over ``axes``; nan wins."""
+    """Maximum over ``axes``; nan wins.
+
+    Parameters
+    ----------
+    x, axes, out : as of :func:`sum_`
+    """
     np.maximum.reduce(_forward(x), axes, out=out, keepdims=True)
 
 
 def min_(x: Array, axes: tuple[int, ...], out: Array) -> None:
-    """Minimum over ``axes``; nan wins."""
+    """Minimum over ``axes``; nan wins.
+
+    Parameters
+    ----------
+    x, axes, out : as of :func:`sum_`
+    """
     np.minimum.reduce(_forward(x), axes, out=out, keepdims=True)
 
 
 def any_(x: Array, axes: tuple[int, ...], out: Array) -> None:
-    """1 if any element is not zero."""
+    """1 if any element is not zero.
+
+    Parameters
+    ----------
+    x, axes, out : as of :func:`sum_`
+    """
     out[...] = np.any(x, axis=axes, keepdims=True)
 
 
 def all_(x: Array, axes: tuple[int, ...], out: Array) -> None:
-    """1 if all elements are not zero."""
+    """1 if all elements are not zero.
+
+    Parameters
+    ----------
+    x, axes, out : as of :func:`sum_`
+    """
     out[...] = np.all(x, axis=axes, keepdims=True)
 
 
 def argmax(x: Array, axes: tuple[int, ...], out: Array) -> None:
-    """First position of the maximum, or of the first nan."""
+    """First position of the maximum, or of the first nan.
+
+    Parameters
+    ----------
+    x, axes, out : as of :func:`sum_`, with one axis, and ``out`` of int64
+    """
     np.argmax(x, axis=axes[0], out=out, keepdims=True)
 
 
 def argmin(x: Array, axes: tuple[int, ...], out: Array) -> None:
-    """First position of the minimum, or of the first nan."""
+    """First position of the minimum, or of the first nan.
+
+    Parameters
+    ----------
+    x, axes, out : as of :func:`argmax`
+    """
     np.argmin(x, axis=axes[0], out=out, keepdims=True)
 
 
@@ -294,7 +375,12 @@ def argmin(x: Array, axes: tuple[int, ...], out: Array) -> None:
 
 
 def dot(a: Array, b: Array, out: Array) -> None:
-    """Matrix product; float16 accumulates in float32."""
+    """Matrix product; float16 accumulates in float32.
+
+    Parameters
+    ----------
+    a, b, out : arrays (m, k), (k, n), (m, n)
+    """
     if a.dtype != out.dtype or b.dtype != out.dtype:
         common = np.promote_types(out.dtype, np.float32) if out.dtype.kind == "f" else out.dtype
         a, b = a.astype(common, copy=False), b.astype(common, copy=False)
@@ -321,19 +407,40 @@ def concat(*parts_and_out: Array, axis: int) -> None:
 
 
 def check_range(name: str, indices: Array, limit: int) -> None:
-    """Raise IndexRangeError unless all of ``indices`` lie in [-limit, limit)."""
+    """Raise IndexRangeError unless all of ``indices`` lie in [-limit, limit).
+
+    Parameters
+    ----------
+    name : str
+        Operation, for the message.
+    indices : integer array
+    limit : int
+        Size of the axis.
+    """
     bad = indices[(indices < -limit) | (indices >= limit)]
     if bad.size:
         raise IndexRangeError(out_of_range(name, int(bad.flat[0]), limit))
 
 
 def out_of_range(name: str, index: int | str, limit: int) -> str:
-    """Message for an ``index`` out of range."""
+    """Message for an ``index`` out of range.
+
+    Parameters
+    ----------
+    name, index, limit : as of :func:`check_range`, for one index
+    """
     return f"{name}: index {index} is out of range for an axis of size {limit}; use {-limit} to {limit - 1}"
 
 
 def classes(indices: Array, out: Array, limit: int) -> None:
-    """Copy ``indices``, class numbers of :func:`onehot` from 0 on; negative ones are errors."""
+    """Copy ``indices``, class numbers of :func:`onehot` from 0 on; negative ones are errors.
+
+    Parameters
+    ----------
+    indices, out : integer arrays of one shape
+    limit : int
+        Number of classes.
+    """
     bad = indices[(indices < 0) | (indices >= limit)]
     if bad.size:
         raise IndexRangeError(no_class(int(bad.flat[0]), limit))
@@ -346,7 +453,14 @@ def no_class(index: int | str, limit: int) -> str:
 
 
 def take(x: Array, indices: Array, out: Array, axis: int) -> None:
-    """Gather slices of ``x`` along ``axis``."""
+    """Gather slices of ``x`` along ``axis``.
+
+    Parameters
+    ----------
+    x, indices, out : arrays
+        ``indices`` are read as a vector.
+    axis : int
+    """
     check_range("take", indices, x.shape[axis])
     if x.dtype == out.dtype:
         np.take(x, indices.reshape(-1), axis=axis, out=out)
@@ -355,14 +469,26 @@ def take(x: Array, indices: Array, out: Array, axis: int) -> None:
 
 
 def untake(d: Array, indices: Array, out: Array, axis: int) -> None:
-    """Scatter-add slices of ``d`` to their positions along ``axis``: the gradient of :func:`take`."""
+    """Scatter-add slices of ``d`` to their positions along ``axis``: the gradient of :func:`take`.
+
+    Parameters
+    ----------
+    d, indices, out : arrays
+        ``indices`` are read as a vector.
+    axis : int
+    """
     check_range("take", indices, out.shape[axis])
     out[...] = 0
     np.add.at(np.moveaxis(out, axis, 0), indices.reshape(-1), np.moveaxis(d, axis, 0))
 
 
 def view(x: Array, out: Array, layout: tuple[Any, ...]) -> None:
-    """Elements of ``x`` seen through ``layout`` = (shape, strides in elements, offset)."""
+    """Elements of ``x`` seen through ``layout`` = (shape, strides in elements, offset).
+
+    Parameters
+    ----------
+    x, out, layout : arrays and a tuple
+    """
     if x.size == out.size and is_reshape(layout):
         same = out.reshape(x.shape)
         if np.may_share_memory(same, out):
@@ -372,7 +498,12 @@ def view(x: Array, out: Array, layout: tuple[Any, ...]) -> None:
 
 
 def unview(d: Array, out: Array, layout: tuple[Any, ...]) -> None:
-    """Zeros with ``d`` placed where :func:`view` would read: the gradient of ``view``."""
+    """Zeros with ``d`` placed where :func:`view` would read: the gradient of ``view``.
+
+    Parameters
+    ----------
+    d, out, layout : arrays and a tuple
+    """
     whole = out if out.flags.c_contiguous else np.empty(out.shape, out.dtype)  # the layout counts in C order
     if d.size != whole.size or not is_reshape(layout):
         whole[...] = 0
@@ -400,17 +531,35 @@ def _accumulated(ufunc: np.ufunc, x: Array, out: Array, axis: int, reverse: bool
 
 
 def cumsum(x: Array, out: Array, axis: int, reverse: bool) -> None:
-    """Cumulative sums along ``axis``; ``reverse`` starts from the end."""
+    """Cumulative sums along ``axis``; ``reverse`` starts from the end.
+
+    Parameters
+    ----------
+    x, out : arrays of one shape
+    axis, reverse : int and bool
+    """
     _accumulated(np.add, x, out, axis, reverse)
 
 
 def cumprod(x: Array, out: Array, axis: int, reverse: bool) -> None:
-    """Cumulative products along ``axis``; ``reverse`` starts from the end."""
+    """Cumulative products along ``axis``; ``reverse`` starts from the end.
+
+    Parameters
+    ----------
+    x, out, axis, reverse : as of :func:`cumsum`
+    """
     _accumulated(np.multiply, x, out, axis, reverse)
 
 
 def argsort(x: Array, out: Array, axis: int, descending: bool) -> None:
-    """Positions along ``axis`` in the order of the values, as many as fit in ``out``; stable, nan last."""
+    """Positions along ``axis`` in the order of the values, as many as fit in ``out``; stable, nan last.
+
+    Parameters
+    ----------
+    x, out : arrays
+        ``out`` of int64.
+    axis, descending : int and bool
+    """
     keys = x.astype(np.float32) if x.dtype.kind == "V" else x
     if descending:
         keys = np.negative(keys) if keys.dtype.kind == "f" else np.invert(keys)  # the smallest integer has no negative
@@ -419,13 +568,27 @@ def argsort(x: Array, out: Array, axis: int, descending: bool) -> None:
 
 
 def take_along(x: Array, indices: Array, out: Array, axis: int) -> None:
-    """Gather elements of ``x`` along ``axis``, with one index per element."""
+    """Gather elements of ``x`` along ``axis``, with one index per element.
+
+    Parameters
+    ----------
+    x, indices, out : arrays
+        ``indices`` and ``out`` of one shape.
+    axis : int
+    """
     check_range("take_along_axis", indices, x.shape[axis])
     out[...] = np.take_along_axis(x, indices.astype(np.int64, copy=False), axis)
 
 
 def untake_along(d: Array, indices: Array, out: Array, axis: int) -> None:
-    """Scatter-add elements of ``d`` along ``axis``: the gradient of :func:`take_along`."""
+    """Scatter-add elements of ``d`` along ``axis``: the gradient of :func:`take_along`.
+
+    Parameters
+    ----------
+    d, indices, out : arrays
+        ``d`` and ``indices`` of one shape.
+    axis : int
+    """
     limit = out.shape[axis]
     check_range("take_along_axis", indices, limit)
     total = np.zeros(out.shape, wide_dtype(out.dtype))

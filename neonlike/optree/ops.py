@@ -31,7 +31,14 @@ SAME, FLOAT, TRUTH, INDEX, WHOLE_ONLY = (
 
 
 class Kind(Enum):
-    """Kind of computation of an op; the planner treats each kind differently."""
+    """Kind of computation of an op; the planner treats each kind differently.
+
+    Examples
+    --------
+    >>> from neonlike.optree.ops import OPS
+    >>> OPS["sum"].kind is Kind.REDUCTION
+    True
+    """
 
     ELEMENTWISE = "elementwise"
     REDUCTION = "reduction"
@@ -97,6 +104,12 @@ class OpSpec:
         Attributes that affect the generated code and are part of a plan's key.
     logical : str
         Logical op that replaces this bitwise one if all operands are truth values; empty without one.
+
+    Examples
+    --------
+    >>> from neonlike.optree.ops import OPS
+    >>> OPS["sig"].arity, OPS["sig"].builders
+    (1, ('sig', 'sigmoid'))
     """
 
     name: str
@@ -422,12 +435,26 @@ UNITS = {
 
 
 def x_t(x: Any) -> Any:
-    """Transpose of a 2-D operand in a gradient rule."""
+    """Transpose of a 2-D operand in a gradient rule.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> x_t(be.array([[1., 2.]])).tolist()
+    [[1.0], [2.0]]
+    """
     return x.T
 
 
 def inverse(axes: tuple[int, ...]) -> tuple[int, ...]:
-    """Inverse of the permutation ``axes``."""
+    """Inverse of the permutation ``axes``.
+
+    Examples
+    --------
+    >>> inverse((2, 0, 1))
+    (1, 2, 0)
+    """
     return tuple(axes.index(i) for i in range(len(axes)))
 
 

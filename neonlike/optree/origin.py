@@ -132,7 +132,13 @@ def computed(out: Any, value: Any) -> Any:
 
 
 def gathered(out: Any, tensor: Any, chosen: Any) -> Any:
-    """Record a gather from ``tensor`` at ``chosen``, a selection, as the origin of the new tensor ``out``."""
+    """Record a gather from ``tensor`` at ``chosen``, a selection, as the origin of the new tensor ``out``.
+
+    Parameters
+    ----------
+    out, tensor : tensors
+    chosen : Selection
+    """
     if is_float(out.dtype):
 
         def build(found: list[Any]) -> Any:

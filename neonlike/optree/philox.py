@@ -53,6 +53,14 @@ def uniform(
 
     float32 uses 24 bits of one word, float64 53 bits of two. ``consecutive`` promises that ``index`` counts up
     by one in C order; each Philox block is then computed only once.
+
+    Parameters
+    ----------
+    index : int64 array
+    call, seed : int
+        Counter and key of the stream.
+    out : float32 or float64 array
+    consecutive : bool
     """
     per_block = 2 if out.dtype == np.float64 else 4
     flat = index.reshape(-1)

@@ -76,7 +76,15 @@ def number(node: OpTreeNode, operation: str) -> int | float | bool:
 
 
 def get(self: OpTreeNode, stream: Any = None) -> npt.NDArray[Any]:
-    """The elements as a host array of this shape and dtype; computed now. ``stream`` is accepted, as in neon."""
+    """The elements as a host array of this shape and dtype; computed now. ``stream`` is accepted, as in neon.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> (be.array([[1., 2.]]) + 1).get().tolist()
+    [[2.0, 3.0]]
+    """
     return self.asnumpyarray()
 
 
@@ -102,7 +110,21 @@ def member(node: OpTreeNode, index: Any) -> Any:
 
 
 def take(self: OpTreeNode, indices: Any, axis: int, out: Any = None) -> Any:
-    """Gather slices along ``axis`` by integer ``indices`` (vector), as an expression, or assigned to ``out``."""
+    """Gather slices along ``axis`` by integer ``indices`` (vector), as an expression, or assigned to ``out``.
+
+    Parameters
+    ----------
+    indices : integers
+    axis : int
+    out : tensor, optional
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> (be.array([[1., 2., 3.]]) + 1).take([2, 0], axis=1).tolist()
+    [[4.0, 2.0]]
+    """
     picked: Any = F.take(self, indices, axis)
     return picked if out is None else picked.backend.assign(out, picked)
 
@@ -114,6 +136,13 @@ def copy(self: OpTreeNode, *values: Any) -> Any:
     ------
     DTypeError
         If a value to write is given.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> (be.array([[1., 2.]]) + 1).copy().tolist()
+    [[2.0, 3.0]]
     """
     return _unwritable("copy")(self) if values else self.astensor()
 
@@ -158,7 +187,7 @@ METHODS: dict[str, Any] = {
     "fill": _unwritable("fill"),
     "copy_from": _unwritable("copy_from"),
     "reshape": windows.reshape,
-    "size": property(lambda self: size_of(self, "size")),
-    "ndim": property(lambda self: len(self.shape)),
+    "size": property(lambda self: size_of(self, "size"), doc="Number of elements."),
+    "ndim": property(lambda self: len(self.shape), doc="Number of axes."),
 }
 """Methods that ``methods`` attaches to nodes."""

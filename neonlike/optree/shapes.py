@@ -48,7 +48,14 @@ def broadcast(name: str, shapes: Sequence[Shape]) -> Shape:
 
 @lru_cache(maxsize=4096)
 def broadcast_two(name: str, a: Shape, b: Shape) -> Shape:
-    """:func:`broadcast` for two shapes that are not free."""
+    """:func:`broadcast` for two shapes that are not free.
+
+    Parameters
+    ----------
+    name : str
+        Operation, for messages.
+    a, b : tuple of int
+    """
     return _broadcast(name, (a, b))
 
 
@@ -99,6 +106,13 @@ def is_reshape(layout: tuple[Any, ...]) -> bool:
 def normalize_axes(name: str, axis: Any, shape: Shape) -> tuple[int, ...]:
     """Sorted non-negative axes from an int, a sequence of ints or None (all axes).
 
+    Parameters
+    ----------
+    name : str
+        Operation, for messages.
+    axis : int, sequence of int, or None
+    shape : tuple of int
+
     Raises
     ------
     ShapeError
@@ -146,6 +160,13 @@ def dot(left: Shape, right: Shape) -> Shape:
 
 def permutation(name: str, axes: Any, ndim: int) -> tuple[int, ...]:
     """Axes of a transpose; None swaps the last two.
+
+    Parameters
+    ----------
+    name : str
+        Operation, for messages.
+    axes : sequence of int, or None
+    ndim : int
 
     Raises
     ------

@@ -38,17 +38,44 @@ def _render(root: Any, infix: bool) -> str:
 
 
 def prefix(root: Any) -> str:
-    """Prefix form, such as ``sig(add(mul(t0, t1), t2))``."""
+    """Prefix form, such as ``sig(add(mul(t0, t1), t2))``.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> x = be.array([[1., 2.]], name="x")
+    >>> str(x * 2 + 1)
+    'add(mul(x, 2), 1)'
+    """
     return _render(root, infix=False)
 
 
 def infix(root: Any) -> str:
-    """Infix form, such as ``sig(((t0 * t1) + t2))``."""
+    """Infix form, such as ``sig(((t0 * t1) + t2))``.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> x = be.array([[1., 2.]], name="x")
+    >>> (x * 2 + 1).pp()
+    '((x * 2) + 1)'
+    """
     return _render(root, infix=True)
 
 
 def to_dot(root: Any) -> str:
-    """Graphviz source of the graph: boxes are tensors, ellipses ops with their shapes."""
+    """Graphviz source of the graph: boxes are tensors, ellipses ops with their shapes.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> x = be.array([[1., 2.]], name="x")
+    >>> (x + 1).to_dot().splitlines()[0]
+    'digraph optree {'
+    """
     lines = ["digraph optree {", "  rankdir=BT;"]
     named = names(root)
     for leaf in leaves(root):

@@ -161,6 +161,14 @@ def gradients(root: Any, incoming: Any, wanted: Iterable[Any], stop: bool = Fals
     """Gradients of ``root`` as expressions, by the ids of the nodes and tensors ``wanted``; constants have none.
 
     With ``stop`` they are partial derivatives: the nodes ``wanted`` pass no gradient on to their own operands.
+
+    Parameters
+    ----------
+    root : expression
+    incoming : expression
+        The gradient at ``root``, of its shape.
+    wanted : iterable of nodes and tensors
+    stop : bool
     """
     by_id = {id(one): one for one in wanted}
     sweep = Sweep(root, by_id, by_id if stop else ())

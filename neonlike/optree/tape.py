@@ -146,7 +146,17 @@ kept: dict[int, Kept] = {}
 
 
 def keep(node: OpTreeNode, tensors: Sequence[Any], why: str, leads: bool) -> None:
-    """Remember the results of ``node``; ``leads``: a gradient has to go to it."""
+    """Remember the results of ``node``; ``leads``: a gradient has to go to it.
+
+    Parameters
+    ----------
+    node : OpTreeNode
+    tensors : sequence of Tensor
+        The node's value, and further results.
+    why : str
+        The reason, for reports.
+    leads : bool
+    """
     # A builtin as callback: it runs no Python code, in which an interrupt could be raised and lost.
     alive = weakref.ref(node, partial(kept.pop, id(node)))
     kept[id(node)] = Kept(alive, tensors[0], tuple(tensors[1:]), why, leads)

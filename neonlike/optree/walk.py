@@ -14,6 +14,15 @@ def ordered(
     """Lists the objects of ``kind`` reached from ``roots`` by ``below``, each once, in topological order, users last.
 
     Of siblings the last one comes first. Objects whose ids are in ``stop`` are left out, and are not gone through.
+
+    Parameters
+    ----------
+    roots : iterable of objects
+        Those of another class are left out.
+    below : callable
+        Lists what an object leads to.
+    stop : container of int
+    kind : type
     """
     order: list[Any] = []
     met: set[int] = set()

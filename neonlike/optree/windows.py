@@ -61,6 +61,14 @@ def index(node: Expression, key: Any, moved: bool = True) -> Expression:
 
     If not ``moved``, the window stays on top of ``node``.
 
+    Parameters
+    ----------
+    node : expression
+    key : index
+        As of a tensor's ``[]``.
+    moved : bool
+        Push the window down to the tensors.
+
     Raises
     ------
     IndexRangeError
@@ -120,6 +128,13 @@ def reshape(self: OpTreeNode, *shape: Any) -> Expression:
     ------
     ShapeError
         If the sizes do not match, or the expression has a free shape.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> (be.array([[1., 2.], [3., 4.]]) + 1).reshape(1, -1).tolist()
+    [[2.0, 3.0, 4.0, 5.0]]
     """
     if self.shape is FREE:
         raise ShapeError(f"reshape: {self} has no shape of its own; assign it to a tensor and reshape that")

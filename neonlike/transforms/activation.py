@@ -14,7 +14,21 @@ from neonlike.transforms.transform import Transform
 
 
 class Identity(Transform):
-    """f(x) = x."""
+    """f(x) = x.
+
+    Parameters
+    ----------
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.transforms import Identity
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> Identity()(be.array([[-1.0, 2.0]])).tolist()
+    [[-1.0, 2.0]]
+    """
 
     def __call__(self, x: Any) -> Any:
         """``x`` itself."""
@@ -32,6 +46,18 @@ class Rectlin(Transform):
     ----------
     slope : float
         Slope below zero; 0 gives the plain rectifier, a small positive number the leaky one.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.transforms import Rectlin
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> Rectlin()(be.array([[-1.0, 2.0]])).tolist()
+    [[0.0, 2.0]]
+    >>> Rectlin(slope=0.5)(be.array([[-1.0, 2.0]])).tolist()
+    [[-0.5, 2.0]]
     """
 
     def __init__(self, slope: float = 0, name: str | None = None) -> None:
@@ -43,12 +69,42 @@ class Rectlin(Transform):
         return _leaky(self.be, x, self.slope)
 
     def bprop(self, x: Any, nglayer: Any = None, error: Any = None, deltas: Any = None) -> Any:
-        """Expression (y > 0) + slope · (y < 0); it does not contain the factor ``error``."""
+        """Expression (y > 0) + slope · (y < 0); it does not contain the factor ``error``.
+
+        Parameters
+        ----------
+        x : Tensor
+            Outputs y of the activation.
+        nglayer, error, deltas
+            Accepted for compatibility and not used.
+        """
         return _leaky_slope(self.be, x, self.slope)
 
 
 class Rectlinclip(Transform):
-    """Rectified linear unit clipped from above: min(max(x, 0) + slope · min(x, 0), xcut)."""
+    """Rectified linear unit clipped from above: min(max(x, 0) + slope · min(x, 0), xcut).
+
+    Parameters
+    ----------
+    slope : float
+        Slope below zero; 0 gives the plain rectifier.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+    xcut : float
+        The largest output.
+
+    References
+    ----------
+    Hannun et al., "Deep Speech: scaling up end-to-end speech recognition" (2014), section 2.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.transforms import Rectlinclip
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> Rectlinclip(xcut=3.0)(be.array([[-1.0, 2.0, 5.0]])).tolist()
+    [[0.0, 2.0, 3.0]]
+    """
 
     def __init__(self, slope: float = 0, name: str | None = None, xcut: float = 20.0) -> None:
         super().__init__(name)
@@ -67,6 +123,21 @@ class Explin(Transform):
     """Exponential linear unit max(x, 0) + alpha · (exp(min(x, 0)) − 1).
 
     Source: Clevert et al., "Fast and accurate deep network learning by exponential linear units" (2015).
+
+    Parameters
+    ----------
+    alpha : float
+        Minus the limit of the outputs for x to −∞.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.transforms import Explin
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> Explin()(be.array([[0.0, 2.0]])).tolist()
+    [[0.0, 2.0]]
     """
 
     def __init__(self, alpha: float = 1.0, name: str | None = None) -> None:
@@ -85,7 +156,23 @@ class Explin(Transform):
 
 
 class Normalizer(Transform):
-    """f(x) = x / divisor; the default maps bytes to [0, 2)."""
+    """f(x) = x / divisor; the default maps bytes to [0, 2).
+
+    Parameters
+    ----------
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+    divisor : float
+        The value that becomes 1.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.transforms import Normalizer
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> Normalizer()(be.array([[0.0, 64.0]])).tolist()
+    [[0.0, 0.5]]
+    """
 
     def __init__(self, name: str | None = None, divisor: float = 128.0) -> None:
         super().__init__(name)
@@ -110,8 +197,18 @@ class Softmax(Transform):
     ----------
     axis : int
         0 (features, the default) or 1.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
     epsilon : float
         Kept for compatibility; the maximum is subtracted first, so the sum is at least 1.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.transforms import Softmax
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> Softmax()(be.zeros((4, 1))).tolist()  # of each column
+    [[0.25], [0.25], [0.25], [0.25]]
     """
 
     def __init__(self, axis: int = 0, name: str | None = None, epsilon: float = 2**-23) -> None:
@@ -147,6 +244,18 @@ class PixelwiseSoftmax(Transform):
     ----------
     c : int
         Number of feature maps; the input has shape ``(c*H*W, N)``.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+    epsilon : float
+        Kept for compatibility, as in :class:`Softmax`.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.transforms import PixelwiseSoftmax
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> PixelwiseSoftmax(c=2)(be.zeros((6, 1))).tolist()  # two maps of three pixels
+    [[0.5], [0.5], [0.5], [0.5], [0.5], [0.5]]
     """
 
     def __init__(self, c: int, name: str | None = None, epsilon: float = 2**-23) -> None:
@@ -183,7 +292,21 @@ class PixelwiseSoftmax(Transform):
 
 
 class Tanh(Transform):
-    """Hyperbolic tangent."""
+    """Hyperbolic tangent.
+
+    Parameters
+    ----------
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.transforms import Tanh
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> print(Tanh()(be.array([[0.0, 1.0]])).get().round(3))
+    [[0.    0.762]]
+    """
 
     def __call__(self, x: Any) -> Any:
         """Expression tanh(x)."""
@@ -199,9 +322,19 @@ class Logistic(Transform):
 
     Parameters
     ----------
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
     shortcut : bool
         If true, ``bprop`` is 1: the derivative is left to the cost (CrossEntropyBinary), since its gradient y − t
         already includes the derivative.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.transforms import Logistic
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> print(Logistic()(be.array([[0.0, 1.0]])).get().round(3))
+    [[0.5   0.731]]
     """
 
     def __init__(self, name: str | None = None, shortcut: bool = False) -> None:
@@ -209,7 +342,13 @@ class Logistic(Transform):
         self.shortcut = shortcut
 
     def set_shortcut(self, shortcut: bool) -> None:
-        """Switch the shortcut of the derivative on or off."""
+        """Switch the shortcut of the derivative on or off.
+
+        Parameters
+        ----------
+        shortcut : bool
+            Whether ``bprop`` is 1.
+        """
         self.shortcut = shortcut
 
     @property
@@ -239,8 +378,20 @@ class Swish(Transform):
     ----------
     beta : float
         Factor of the input; 1 gives the sigmoid linear unit, :class:`SiLU`.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
 
-    Source: Ramachandran et al., "Searching for activation functions" (2017).
+    References
+    ----------
+    Ramachandran et al., "Searching for activation functions" (2017).
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.transforms import Swish
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> print(Swish()(be.array([[0.0, 1.0]])).get().round(3))
+    [[0.    0.731]]
     """
 
     def __init__(self, beta: float = 1.0, name: str | None = None) -> None:
@@ -252,14 +403,38 @@ class Swish(Transform):
         return x * self.be.sig(x if self.beta == 1 else self.beta * x)
 
     def bprop(self, inputs: Any) -> Any:
-        """Expression s + beta · x · s · (1 − s) with s = sig(beta · x), of the **input** x."""
+        """Expression s + beta · x · s · (1 − s) with s = sig(beta · x), of the **input** x.
+
+        Parameters
+        ----------
+        inputs : Tensor
+            Inputs x of the activation.
+        """
         scaled = inputs if self.beta == 1 else self.beta * inputs
         s = self.be.sig(scaled)
         return s + scaled * s * (1 - s)
 
 
 class SiLU(Swish):
-    """Sigmoid linear unit x · sig(x): :class:`Swish` with beta 1."""
+    """Sigmoid linear unit x · sig(x): :class:`Swish` with beta 1.
+
+    Parameters
+    ----------
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
+    References
+    ----------
+    Elfwing et al., "Sigmoid-weighted linear units for neural network function approximation" (2017).
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.transforms import SiLU
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> print(SiLU()(be.array([[0.0, 1.0]])).get().round(3))
+    [[0.    0.731]]
+    """
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__(1.0, name)
@@ -271,6 +446,19 @@ class GELU(Transform):
     Its derivative needs the input, so layers use an output buffer of their own.
 
     Source: Hendrycks and Gimpel, "Gaussian error linear units" (2016).
+
+    Parameters
+    ----------
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.transforms import GELU
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> print(GELU()(be.array([[0.0, 1.0]])).get().round(3))
+    [[0.    0.841]]
     """
 
     def __call__(self, x: Any) -> Any:
@@ -278,7 +466,13 @@ class GELU(Transform):
         return self.be.gelu(x)
 
     def bprop(self, inputs: Any) -> Any:
-        """Expression Φ(x) + x · φ(x) with the normal density φ, of the **input** x."""
+        """Expression Φ(x) + x · φ(x) with the normal density φ, of the **input** x.
+
+        Parameters
+        ----------
+        inputs : Tensor
+            Inputs x of the activation.
+        """
         density = self.be.exp(-0.5 * self.be.square(inputs)) * (1 / math.sqrt(2 * math.pi))
         return 0.5 * (1 + self.be.erf(inputs * math.sqrt(0.5))) + inputs * density
 
@@ -287,6 +481,19 @@ class Sign(Transform):
     """+1 where x ≥ 0, else −1, **in place**, with the straight-through estimate of the derivative.
 
     Source: Courbariaux et al., "Binarized neural networks" (2016).
+
+    Parameters
+    ----------
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.transforms import Sign
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> Sign()(be.array([[-0.3, 0.0, 2.0]])).tolist()
+    [[-1.0, 1.0, 1.0]]
     """
 
     def __init__(self, name: str | None = None) -> None:
@@ -301,7 +508,13 @@ class Sign(Transform):
         return self.be.binarize(x, x, stochastic=False)
 
     def bprop(self, x: Any) -> Any:
-        """Expression |x| ≤ 1 of the last input x."""
+        """Expression ``|x| ≤ 1`` of the last input x.
+
+        Parameters
+        ----------
+        x : Tensor
+            Not used: the last input decides.
+        """
         if self.inputs is None:
             raise RuntimeError("Sign.bprop: called before the activation was applied; call the transform first")
         return self.be.less_equal(self.be.absolute(self.inputs), 1)

@@ -40,6 +40,7 @@ class BLEUScore(Metric):
 
     Examples
     --------
+    >>> from neonlike.transforms import BLEUScore
     >>> score = BLEUScore()
     >>> round(score(["the cat sat on the mat ."], [["the cat is on the mat", "there is a cat on the mat"]], N=2), 2)
     70.71

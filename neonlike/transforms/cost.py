@@ -68,6 +68,18 @@ class CrossEntropyBinary(Cost):
     -----
     ``bprop`` is scale · (y − t), which includes the derivative of a logistic output: the gradient behind
     ``Logistic(shortcut=True)``. Networks with any other last activation are trained by :meth:`slope`.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.transforms import CrossEntropyBinary
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> y, t = be.array([[0.5, 0.25]]), be.array([[1.0, 0.0]])
+    >>> cost = CrossEntropyBinary()
+    >>> print(cost(y, t).get().round(3))  # −log 0.5, −log 0.75
+    [[0.693 0.288]]
+    >>> cost.bprop(y, t).tolist()
+    [[-0.5, 0.25]]
     """
 
     by_outputs = True
@@ -98,7 +110,17 @@ class CrossEntropyBinary(Cost):
         return isinstance(activation, Logistic)
 
     def slope_before(self, activation: Transform, y: Any, t: Any, mask: Any = None) -> Any:
-        """As for every cost; for a logistic output, scale · (y − t)."""
+        """As for every cost; for a logistic output, scale · (y − t).
+
+        Parameters
+        ----------
+        activation : Transform
+            The last activation of the network.
+        y, t : Tensor or expression
+            Outputs and targets, ``(features, columns)``.
+        mask : Tensor, optional
+            Mask of 0 and 1, of a shape that broadcasts to theirs.
+        """
         if not self.fits(activation):
             return super().slope_before(activation, y, t, mask)
         return self.bprop(y, t) if mask is None else self.bprop(y, t) * mask
@@ -116,6 +138,11 @@ class CrossEntropyMulti(Cost):
     label_smoothing : float
         a in [0, 1): targets become (1 − a) · t + a / classes, which limits the network's confidence.
 
+    Raises
+    ------
+    ArgumentError
+        If ``label_smoothing`` is not in [0, 1).
+
     Notes
     -----
     ``bprop`` is scale · (y − t), which includes the derivative of a preceding softmax, for targets with columns that
@@ -125,6 +152,16 @@ class CrossEntropyMulti(Cost):
     References
     ----------
     Szegedy et al., "Rethinking the Inception architecture for computer vision" (2015), section 7: label smoothing.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.transforms import CrossEntropyMulti
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> y, t = be.array([[0.5, 0.25], [0.5, 0.75]]), be.array([[1.0, 0.0], [0.0, 1.0]])
+    >>> cost = CrossEntropyMulti(usebits=True)
+    >>> print(cost(y, t).get().round(3))  # −log2 0.5, −log2 0.75
+    [[1.    0.415]]
     """
 
     by_outputs = True
@@ -168,7 +205,17 @@ class CrossEntropyMulti(Cost):
         return isinstance(activation, Softmax | PixelwiseSoftmax)
 
     def slope_before(self, activation: Transform, y: Any, t: Any, mask: Any = None) -> Any:
-        """As for every cost; for a softmax, L · scale · (y Σ t − t)."""
+        """As for every cost; for a softmax, L · scale · (y Σ t − t).
+
+        Parameters
+        ----------
+        activation : Transform
+            The last activation of the network.
+        y, t : Tensor or expression
+            Outputs and targets, ``(classes, columns)``.
+        mask : Tensor, optional
+            Mask of 0 and 1, of a shape that broadcasts to theirs.
+        """
         if not isinstance(activation, Softmax | PixelwiseSoftmax):
             return super().slope_before(activation, y, t, mask)
         self._check_shapes(y, t)
@@ -199,7 +246,17 @@ class ByOutputs(Cost):
 
 
 class SumSquared(ByOutputs):
-    """½ Σ (y − t)² of each column."""
+    """½ Σ (y − t)² of each column.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.transforms import SumSquared
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> y, t = be.array([[1.0], [3.0]]), be.zeros((2, 1))
+    >>> SumSquared()(y, t).tolist(), SumSquared().bprop(y, t).tolist()
+    ([[5.0]], [[1.0], [3.0]])
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -216,7 +273,17 @@ class SumSquared(ByOutputs):
 
 
 class MeanSquared(ByOutputs):
-    """½ mean (y − t)² over the rows of each column."""
+    """½ mean (y − t)² over the rows of each column.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.transforms import MeanSquared
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> y, t = be.array([[1.0], [3.0]]), be.zeros((2, 1))
+    >>> MeanSquared()(y, t).tolist(), MeanSquared().bprop(y, t).tolist()
+    ([[2.5]], [[0.5], [1.5]])
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -233,7 +300,17 @@ class MeanSquared(ByOutputs):
 
 
 class MeanAbsolute(Cost):
-    """mean |y − t| over the rows of each column."""
+    """mean ``|y − t|`` over the rows of each column.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.transforms import MeanAbsolute
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> y, t = be.array([[1.0], [-3.0]]), be.zeros((2, 1))
+    >>> MeanAbsolute()(y, t).tolist(), MeanAbsolute().bprop(y, t).tolist()
+    ([[2.0]], [[0.5], [-0.5]])
+    """
 
     by_outputs = True
 
@@ -252,9 +329,23 @@ class MeanAbsolute(Cost):
 
 
 class SmoothL1Loss(ByOutputs):
-    """Σ of ½ x² σ² where |x| < 1/σ², else |x| − ½/σ², with x = y − t.
+    """Σ of ``½ x² σ²`` where ``|x| < 1/σ²``, else ``|x| − ½/σ²``, with x = y − t.
 
     Source: Girshick, "Fast R-CNN" (2015), equation 3.
+
+    Parameters
+    ----------
+    sigma : float
+        σ: up to a difference of 1/σ², the cost is quadratic.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.transforms import SmoothL1Loss
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> y, t = be.array([[0.5, 3.0]]), be.zeros((1, 2))
+    >>> SmoothL1Loss()(y, t).tolist(), SmoothL1Loss().bprop(y, t).tolist()
+    ([[0.125, 2.5]], [[0.5, 1.0]])
     """
 
     def __init__(self, sigma: float = 1.0) -> None:
@@ -267,21 +358,48 @@ class SmoothL1Loss(ByOutputs):
         return smooth_l1(self.be, y - t, self.sigma**2)
 
     def bprop(self, y: Any, t: Any) -> Any:
-        """Expression x σ² where |x| < 1/σ², else the sign of x."""
+        """Expression x σ² where ``|x| < 1/σ²``, else the sign of x."""
         self._check_shapes(y, t)
         return self.smoothL1grad(y - t)
 
     def smoothL1(self, x: Any) -> Any:  # noqa: N802  neon's name
-        """Expression of the loss of differences ``x``, element by element."""
+        """Expression of the loss of differences ``x``, element by element.
+
+        Parameters
+        ----------
+        x : Tensor or expression
+            Differences of outputs and targets.
+        """
         return smooth_l1_of_each(self.be, x, self.sigma**2)
 
     def smoothL1grad(self, x: Any) -> Any:  # noqa: N802  neon's name
-        """Expression of its derivative by ``x``."""
+        """Expression of its derivative by ``x``.
+
+        Parameters
+        ----------
+        x : Tensor or expression
+            Differences of outputs and targets.
+        """
         return self.be.clip(x * self.sigma**2, -1, 1)
 
 
 class SquareHingeLoss(ByOutputs):
-    """mean max(margin − (2t − 1) y, 0)² over the rows, for targets 0 or 1."""
+    """mean max(margin − (2t − 1) y, 0)² over the rows, for targets 0 or 1.
+
+    Parameters
+    ----------
+    margin : float
+        Output from which a target 1 costs nothing; with the other sign for 0.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.transforms import SquareHingeLoss
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> y, t = be.array([[0.5, 0.5, 2.0]]), be.array([[1.0, 0.0, 1.0]])
+    >>> SquareHingeLoss()(y, t).tolist()
+    [[0.25, 2.25, 0.0]]
+    """
 
     def __init__(self, margin: float = 1) -> None:
         super().__init__()
@@ -302,11 +420,23 @@ class SquareHingeLoss(ByOutputs):
         return self.squarehingegrad(y, t)
 
     def squarehinge(self, y: Any, t: Any) -> Any:
-        """Expression of the cost, for any operands that broadcast."""
+        """Expression of the cost, for any operands that broadcast.
+
+        Parameters
+        ----------
+        y, t : Tensor or expression
+            Outputs and targets, ``(features, columns)``.
+        """
         return self.be.mean(self.be.square(self._slack(y, t)[1]), axis=0)
 
     def squarehingegrad(self, y: Any, t: Any) -> Any:
-        """Expression of its gradient by ``y``."""
+        """Expression of its gradient by ``y``.
+
+        Parameters
+        ----------
+        y, t : Tensor or expression
+            Outputs and targets, ``(features, columns)``.
+        """
         sign, slack = self._slack(y, t)
         return sign * slack * (-2.0 / y.shape[0])
 
@@ -322,6 +452,21 @@ class GANCost(Cost):
         ``"dis"`` or ``"gen"``: the player that the cost belongs to.
     func : str
         ``"original"``, ``"modified"`` (Goodfellow et al., 2014) or ``"wasserstein"`` (Arjovsky et al., 2017).
+
+    Raises
+    ------
+    ArgumentError
+        If ``cost_type`` or ``func`` is none of these.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.transforms import GANCost
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> data, noise = be.array([[0.5]]), be.array([[0.5]])
+    >>> cost = GANCost(func="modified")
+    >>> print(cost(data, noise, cost_type="dis").get().round(3))  # −log 0.5 − log(1 − 0.5)
+    [[1.386]]
     """
 
     by_outputs = True
@@ -368,15 +513,33 @@ class GANCost(Cost):
         return self.be.safelog(1 - y) if self.func == "original" else -self.be.safelog(y)
 
     def bprop_data(self, y_data: Any) -> Any:
-        """Gradient of the discriminator's cost with respect to its outputs for data."""
+        """Gradient of the discriminator's cost with respect to its outputs for data.
+
+        Parameters
+        ----------
+        y_data : Tensor
+            Outputs of the discriminator for data, ``(features, N)``.
+        """
         return self.scale if self.func == "wasserstein" else -self.scale / y_data
 
     def bprop_noise(self, y_noise: Any) -> Any:
-        """Gradient of the discriminator's cost with respect to its outputs for noise."""
+        """Gradient of the discriminator's cost with respect to its outputs for noise.
+
+        Parameters
+        ----------
+        y_noise : Tensor
+            Outputs of the discriminator for generated samples, ``(features, N)``.
+        """
         return -self.scale if self.func == "wasserstein" else self.scale / (1 - y_noise)
 
     def bprop_generator(self, y_noise: Any) -> Any:
-        """Gradient of the generator's cost with respect to the discriminator's outputs for noise."""
+        """Gradient of the generator's cost with respect to the discriminator's outputs for noise.
+
+        Parameters
+        ----------
+        y_noise : Tensor
+            Outputs of the discriminator for generated samples, ``(features, N)``.
+        """
         if self.func == "wasserstein":
             return self.scale
         return self.scale / (y_noise - 1) if self.func == "original" else -self.scale / y_noise

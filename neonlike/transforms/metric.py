@@ -24,6 +24,15 @@ class Misclassification(Metric):
     ----------
     steps : int
         Time steps of the outputs; a hint for the buffer size.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.transforms import Misclassification
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> y, t = be.array([[0.9, 0.2], [0.1, 0.8]]), be.array([[1.0, 1.0], [0.0, 0.0]])
+    >>> Misclassification()(y, t)
+    0.5
     """
 
     def __init__(self, steps: int = 1) -> None:
@@ -41,7 +50,17 @@ class Misclassification(Metric):
 
 
 class Accuracy(Metric):
-    """Fraction of columns with the largest output at the target class."""
+    """Fraction of columns with the largest output at the target class.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.transforms import Accuracy
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> y, t = be.array([[0.9, 0.2], [0.1, 0.8]]), be.array([[1.0, 1.0], [0.0, 0.0]])
+    >>> Accuracy()(y, t)
+    0.5
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,7 +76,17 @@ class Accuracy(Metric):
 
 
 class LogLoss(Metric):
-    """Mean −log probability of the target class; the logarithm is floored at −50."""
+    """Mean −log probability of the target class; the logarithm is floored at −50.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.transforms import LogLoss
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> y, t = be.array([[0.5, 0.25], [0.5, 0.75]]), be.array([[1.0, 1.0], [0.0, 0.0]])
+    >>> round(LogLoss()(y, t), 3)  # mean of −log 0.5 and −log 0.25
+    1.04
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -77,6 +106,26 @@ class TopKMisclassification(Metric):
 
     With p the probability of the true class, ``above`` the number of larger outputs and ``tied`` the number equal
     to p, the true class is among the first k with probability (k − ``above``) / ``tied``, at most 1, at least 0.
+
+    Parameters
+    ----------
+    k : int
+        Number of largest outputs among which the true class counts as found.
+
+    Raises
+    ------
+    ArgumentError
+        If ``k`` is no positive integer.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.transforms import TopKMisclassification
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> y, t = be.array([[0.5], [0.3], [0.2]]), be.array([[0.0], [1.0], [0.0]])
+    >>> metric = TopKMisclassification(k=2)
+    >>> print(metric.metric_names, metric(y, t).round(3))
+    ['LogLoss', 'Top1Misclass', 'Top2Misclass'] [1.204 1.    0.   ]
     """
 
     def __init__(self, k: int) -> None:
@@ -125,6 +174,16 @@ class PrecisionRecall(Metric):
         Tensor ``(num_classes, 3)``: true positives, predictions, targets of each class.
     outputs
         Tensor ``(num_classes, 2)``: precision and recall of each class.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.transforms import PrecisionRecall
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> y, t = be.array([[1.0, 1.0], [0.0, 0.0]]), be.array([[1.0, 0.0], [0.0, 1.0]])
+    >>> metric = PrecisionRecall(num_classes=2)
+    >>> metric(y, t).round(3).tolist()  # means of 1/2 and 0, and of 1 and 0
+    [0.25, 0.5]
     """
 
     def __init__(self, num_classes: int, binarize: bool = False, epsilon: float = 1e-6) -> None:
@@ -153,16 +212,36 @@ class PrecisionRecall(Metric):
         return self.outputs.get().mean(axis=0)
 
     def counts(self, y: Any, t: Any, calcrange: slice = EVERYTHING) -> np.ndarray:
-        """True positives, predictions and targets of each class, (num_classes, 3) in float64."""
+        """True positives, predictions and targets of each class, (num_classes, 3) in float64.
+
+        Parameters
+        ----------
+        y, t : Tensor
+            Outputs and targets, ``(classes, N)``.
+        calcrange : slice
+            Columns that count; all by default.
+        """
         self._count(y, t, calcrange)
         return self.token_stats.get().astype(np.float64)
 
     def of_counts(self, counts: np.ndarray) -> np.ndarray:
-        """Array (precision, recall)."""
+        """Array (precision, recall).
+
+        Parameters
+        ----------
+        counts : ndarray
+            Sum of :meth:`counts` over batches, ``(num_classes, 3)``.
+        """
         return self.by_class(counts).mean(axis=0)
 
     def by_class(self, counts: np.ndarray) -> np.ndarray:
-        """Precision and recall of each class, (num_classes, 2), from summed :meth:`counts`."""
+        """Precision and recall of each class, (num_classes, 2), from summed :meth:`counts`.
+
+        Parameters
+        ----------
+        counts : ndarray
+            Sum of :meth:`counts` over batches, ``(num_classes, 3)``.
+        """
         return counts[:, :1] / (counts[:, 1:] + self.epsilon)
 
     def _count(self, y: Any, t: Any, calcrange: slice) -> None:
@@ -188,6 +267,16 @@ class ObjectDetection(Metric):
     """Accuracy of the labels and smooth L1 loss of the boxes of detected objects.
 
     Source: Girshick, "Fast R-CNN" (2015), section 2.3.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.transforms import ObjectDetection
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> labels, boxes = be.array([[1.0, 1.0], [0.0, 0.0]]), be.zeros((4, 2))
+    >>> wanted, where, mask = be.array([[1.0, 0.0], [0.0, 1.0]]), be.zeros((4, 2)), be.ones((4, 2))
+    >>> ObjectDetection()((labels, boxes), (wanted, (where, mask))).tolist()
+    [0.5, 0.0]
     """
 
     def __init__(self) -> None:
@@ -231,6 +320,22 @@ class MultiMetric(Metric):
 
     A target that is not a list, but has the output's shape, is used for every output. Other attributes are those of the
     wrapped metric.
+
+    Parameters
+    ----------
+    metric : Metric
+        The metric to apply.
+    index : int
+        Place of the output, and of its target.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.transforms import Misclassification, MultiMetric
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> y, t = be.array([[0.9, 0.2], [0.1, 0.8]]), be.array([[1.0, 1.0], [0.0, 0.0]])
+    >>> MultiMetric(Misclassification(), 1)([None, y], [None, t])
+    0.5
     """
 
     def __init__(self, metric: Metric, index: int) -> None:
@@ -248,11 +353,25 @@ class MultiMetric(Metric):
         return self.metric(*self._chosen(y, t), calcrange=calcrange)
 
     def counts(self, y: Any, t: Any, calcrange: slice = EVERYTHING) -> np.ndarray:
-        """Counts of the metric on ``y[index]`` and ``t[index]``."""
+        """Counts of the metric on ``y[index]`` and ``t[index]``.
+
+        Parameters
+        ----------
+        y, t : list of Tensor
+            Outputs and targets, ``(classes, N)`` each.
+        calcrange : slice
+            Columns that count; all by default.
+        """
         return self.metric.counts(*self._chosen(y, t), calcrange=calcrange)
 
     def of_counts(self, counts: np.ndarray) -> Any:
-        """Value of the metric for summed counts."""
+        """Value of the metric for summed counts.
+
+        Parameters
+        ----------
+        counts : ndarray
+            Sum of :meth:`counts` over batches.
+        """
         return self.metric.of_counts(counts)
 
     def _chosen(self, y: Any, t: Any) -> tuple[Any, Any]:

@@ -30,9 +30,15 @@ class Transform(NervanaObject, Dependent):
     ``bprop(inputs, outputs)``. Layers keep the input only if ``bprop`` asks for it. ``be.check_grad(f, x)`` compares a
     ``bprop`` with numerical differences.
 
+    Parameters
+    ----------
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
     Examples
     --------
     >>> from neonlike.backends import gen_backend
+    >>> from neonlike.transforms import Transform
     >>> be = gen_backend("cpu")
     >>> class Mish(Transform):
     ...     def __call__(self, x):
@@ -58,7 +64,8 @@ class Transform(NervanaObject, Dependent):
 
         Parameters
         ----------
-        y, error : tensor or expression, of one shape
+        y, error : Tensor or expression
+            Outputs, and the gradient by them, of one shape.
 
         Returns
         -------
@@ -73,7 +80,18 @@ class Transform(NervanaObject, Dependent):
         return self.func(x)
 
     def bprop(self, x: Any) -> Any:
-        """Expression (or number) of the derivative, as a function of the transform's **output**."""
+        """Expression (or number) of the derivative, as a function of the transform's **output**.
+
+        Parameters
+        ----------
+        x : Tensor
+            Outputs y of the transform.
+
+        Returns
+        -------
+        expression or float
+            The derivative of each element, in the shape of ``x``.
+        """
         if self.funcgrad is None:
             raise NotDefined(f"{self.classnm} defines neither bprop nor funcgrad")
         return self.funcgrad(x)
@@ -91,6 +109,21 @@ class Cost(NervanaObject, Dependent):
     ----------
     by_outputs : bool
         Whether :meth:`slope` is the gradient by the outputs themselves.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.transforms import Cost
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> class Absolute(Cost):
+    ...     by_outputs = True
+    ...     def __call__(self, y, t):
+    ...         return self.be.sum(self.be.absolute(y - t), axis=0)
+    ...     def bprop(self, y, t):
+    ...         return self.be.sgn(y - t)
+    >>> y, t = be.ones((3, 2)), be.zeros((3, 2))
+    >>> Absolute()(y, t).tolist(), Absolute().bprop(y, t)[0].tolist()
+    ([[3.0, 3.0]], [[1.0, 1.0]])
     """
 
     func: Any = None
@@ -104,17 +137,35 @@ class Cost(NervanaObject, Dependent):
         return self.func(y, t)
 
     def bprop(self, y: Any, t: Any) -> Any:
-        """Expression of the derivative with respect to ``y``, in its shape; summed, not averaged, over the batch."""
+        """Expression of the derivative with respect to ``y``, in its shape; summed, not averaged, over the batch.
+
+        Parameters
+        ----------
+        y, t : Tensor or expression
+            Outputs and targets, ``(features, columns)``.
+        """
         if self.funcgrad is None:
             raise NotDefined(f"{self.classnm} defines neither bprop nor funcgrad")
         return self.funcgrad(y, t)
 
     def slope(self, y: Any, t: Any) -> Any:
-        """Expression of the derivative with respect to ``y`` alone, without any activation's derivative."""
+        """Expression of the derivative with respect to ``y`` alone, without any activation's derivative.
+
+        Parameters
+        ----------
+        y, t : Tensor or expression
+            Outputs and targets, ``(features, columns)``.
+        """
         return self.bprop(y, t)
 
     def fits(self, activation: Transform) -> bool:
-        """Whether ``bprop`` includes the derivative of ``activation``."""
+        """Whether ``bprop`` includes the derivative of ``activation``.
+
+        Parameters
+        ----------
+        activation : Transform
+            The last activation of a network.
+        """
         return False
 
     def slope_before(self, activation: Transform, y: Any, t: Any, mask: Any = None) -> Any:
@@ -123,7 +174,9 @@ class Cost(NervanaObject, Dependent):
         Parameters
         ----------
         activation : Transform
-        y, t : tensor or expression (features, columns)
+            The last activation of the network.
+        y, t : Tensor or expression
+            Outputs and targets, ``(features, columns)``.
         mask : tensor of a shape that broadcasts to theirs, optional
             Mask of 0 and 1: the cost is computed for y · mask and t · mask.
         """
@@ -149,11 +202,14 @@ class Cost(NervanaObject, Dependent):
 
 
 def smooth_l1(be: Any, x: Any, sigma2: float = 1.0) -> Any:
-    """Column sums of 0.5 σ² x² where |x| < 1/σ², else |x| − 0.5/σ², as an expression without overflow.
+    """Column sums of 0.5 σ² x² where ``|x| < 1/σ²``, else ``|x| − 0.5/σ²``, as an expression without overflow.
 
     Parameters
     ----------
-    x : tensor or expression (features, columns)
+    be : Backend
+        The backend.
+    x : Tensor or expression
+        Differences, ``(features, columns)``.
     sigma2 : float
         σ².
     """
@@ -161,7 +217,17 @@ def smooth_l1(be: Any, x: Any, sigma2: float = 1.0) -> Any:
 
 
 def smooth_l1_of_each(be: Any, x: Any, sigma2: float = 1.0) -> Any:
-    """Expression of 0.5 σ² x² where |x| < 1/σ², else |x| − 0.5/σ², without overflow."""
+    """Expression of 0.5 σ² x² where ``|x| < 1/σ²``, else ``|x| − 0.5/σ²``, without overflow.
+
+    Parameters
+    ----------
+    be : Backend
+        The backend.
+    x : Tensor or expression
+        Differences, of any shape.
+    sigma2 : float
+        σ².
+    """
     size = be.absolute(x)
     near = be.minimum(size, 1.0 / sigma2)
     return (0.5 * sigma2) * be.square(near) + (size - near)
@@ -174,6 +240,18 @@ class Metric(Cost):
     ----------
     metric_names : list of str
         A name for each number returned.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.transforms import Metric
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> class LargestError(Metric):
+    ...     metric_names = ["LargestError"]
+    ...     def __call__(self, y, t, calcrange=slice(0, None)):
+    ...         return float(abs(y.get() - t.get())[:, calcrange].max())
+    >>> LargestError()(be.ones((2, 2)), be.zeros((2, 2)))
+    1.0
     """
 
     metric_names: list[str]
@@ -184,11 +262,25 @@ class Metric(Cost):
         return False
 
     def counts(self, y: Any, t: Any, calcrange: slice = slice(0, None)) -> np.ndarray:
-        """Counts to be summed over the batches of a data set; :meth:`of_counts` computes the metric from them."""
+        """Counts to be summed over the batches of a data set; :meth:`of_counts` computes the metric from them.
+
+        Parameters
+        ----------
+        y, t : Tensor
+            Outputs and targets, ``(classes, N)``.
+        calcrange : slice
+            Columns that count; all by default.
+        """
         raise NotDefined(f"{self.classnm} does not define counts: it is a mean over samples")
 
     def of_counts(self, counts: np.ndarray) -> Any:
-        """Value(s) of the metric from summed :meth:`counts`."""
+        """Value(s) of the metric from summed :meth:`counts`.
+
+        Parameters
+        ----------
+        counts : ndarray
+            Sum of :meth:`counts` over batches.
+        """
         raise NotDefined(f"{self.classnm} does not define of_counts: it is a mean over samples")
 
     def __call__(self, y: Any, t: Any, calcrange: slice = slice(0, None)) -> Any:
@@ -210,6 +302,14 @@ admit(Metric, "a metric")
 
 
 def column_mean(buffer: Any, calcrange: slice) -> np.ndarray:
-    """Mean of each row of a tensor over the columns ``calcrange``, on the host; float16 is averaged in float32."""
+    """Mean of each row of a tensor over the columns ``calcrange``, on the host; float16 is averaged in float32.
+
+    Parameters
+    ----------
+    buffer : Tensor
+        ``(rows, columns)``.
+    calcrange : slice
+        Columns that count.
+    """
     values = buffer.get()[:, calcrange]
     return np.asarray(values.astype(compute_dtype(values.dtype), copy=False).mean(axis=1))

@@ -14,5 +14,12 @@ xrange = range
 
 
 def pickle_load(file: IO[bytes]) -> Any:
-    """Read an open pickle file with ``load_obj``; strings written by Python 2 are decoded as Latin-1."""
+    """Read an open pickle file with ``load_obj``; strings written by Python 2 are decoded as Latin-1.
+
+    Examples
+    --------
+    >>> import io, pickle
+    >>> pickle_load(io.BytesIO(pickle.dumps([1, 2])))
+    [1, 2]
+    """
     return load(file, str(getattr(file, "name", "the file")))

@@ -28,6 +28,10 @@ def display_model_params(neon_args: Any = None, neon_root_yaml: Mapping[str, Any
         Parsed options.
     neon_root_yaml : dict, optional
         The content of a YAML model.
+
+    Examples
+    --------
+    >>> display_model_params(neon_root_yaml={"cost": "CrossEntropyMulti"})
     """
     lines = [(name, getattr(neon_args, name)) for name in OF_A_RUN if hasattr(neon_args, name)]
     root = neon_root_yaml or {}
@@ -38,30 +42,44 @@ def display_model_params(neon_args: Any = None, neon_root_yaml: Mapping[str, Any
 
 
 def display_cpu_information() -> None:
-    """Show the processor, its cores and the threads that kernels use."""
-    info = _cpu_info()
-    _show(
-        "Processor",
-        [
-            ("model", info.get("model name") or platform.processor() or platform.machine()),
-            ("cores", os.cpu_count()),
-            ("threads of kernels", thread_count()),
-            ("vector instructions", " ".join(sorted({"avx", "avx2", "fma", "avx512f"} & set(info["flags"].split())))),
-        ],
-    )
+    """Show the processor, its cores and the threads that kernels use.
+
+    Examples
+    --------
+    >>> display_cpu_information()
+    """
+    _show("Processor", processor())
 
 
 def display_platform_information() -> None:
-    """Show the operating system and the versions of Python, NumPy and this library."""
-    _show(
-        "Platform",
-        [
-            ("system", f"{platform.system()} {platform.release()} {platform.machine()}"),
-            ("Python", f"{platform.python_implementation()} {platform.python_version()}"),
-            ("NumPy", np.__version__),
-            ("neonlike", __version__),
-        ],
-    )
+    """Show the operating system and the versions of Python, NumPy and this library.
+
+    Examples
+    --------
+    >>> display_platform_information()
+    """
+    _show("Platform", versions())
+
+
+def processor() -> list[tuple[str, Any]]:
+    """Names and values of the processor, its cores and the threads that kernels use."""
+    info = _cpu_info()
+    return [
+        ("model", info.get("model name") or platform.processor() or platform.machine()),
+        ("cores", os.cpu_count()),
+        ("threads of kernels", thread_count()),
+        ("vector instructions", " ".join(sorted({"avx", "avx2", "fma", "avx512f"} & set(info["flags"].split())))),
+    ]
+
+
+def versions() -> list[tuple[str, str]]:
+    """Names and versions of the operating system, Python, NumPy and this library."""
+    return [
+        ("system", f"{platform.system()} {platform.release()} {platform.machine()}"),
+        ("Python", f"{platform.python_implementation()} {platform.python_version()}"),
+        ("NumPy", np.__version__),
+        ("neonlike", __version__),
+    ]
 
 
 def _show(title: str, lines: Iterable[tuple[str, Any]]) -> None:

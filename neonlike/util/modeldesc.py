@@ -20,6 +20,12 @@ class ModelDescription(dict[str, Any]):
     ----------
     model : dict or path
         The dictionary, or a file with it.
+
+    Examples
+    --------
+    >>> described = ModelDescription({"model": {"config": {"layers": [{"config": {"name": "fc1"}}]}}})
+    >>> described.layers(), described.getlayer("fc1")
+    (['fc1'], {'config': {'name': 'fc1'}})
     """
 
     def __init__(self, model: dict[str, Any] | str | bytes | os.PathLike[str]) -> None:
@@ -44,6 +50,13 @@ class ModelDescription(dict[str, Any]):
             Entry of ``config``, or ``"type"``.
         regex : str, optional
             Pattern that a value must contain.
+
+        Examples
+        --------
+        >>> inner = [{"type": "Linear", "config": {"name": "fc1"}}]
+        >>> described = ModelDescription({"model": {"config": {"layers": inner}}})
+        >>> described.layers("type"), described.layers(regex="conv")
+        (['Linear'], [])
         """
         found = []
         for layer in self.find_layers(self["model"]):
@@ -53,12 +66,27 @@ class ModelDescription(dict[str, Any]):
         return found
 
     def getlayer(self, layer_name: str) -> dict[str, Any] | None:
-        """Description of the named layer, or None."""
+        """Description of the named layer, or None.
+
+        Examples
+        --------
+        >>> inner = [{"type": "Linear", "config": {"name": "fc1"}}]
+        >>> described = ModelDescription({"model": {"config": {"layers": inner}}})
+        >>> described.getlayer("fc1")["type"]
+        'Linear'
+        """
         return self.find_by_name(self["model"], layer_name)
 
     @staticmethod
     def find_layers(container: dict[str, Any] | list[Any]) -> Iterator[dict[str, Any]]:
-        """Descriptions of the leaf layers in a description of a container, in order."""
+        """Descriptions of the leaf layers in a description of a container, in order.
+
+        Examples
+        --------
+        >>> inner = {"config": {"layers": [{"config": {"name": "a"}}]}}
+        >>> [layer["config"]["name"] for layer in ModelDescription.find_layers([inner, {"config": {"name": "b"}}])]
+        ['a', 'b']
+        """
         for layer in _inside(container):
             if "layers" in layer.get("config", {}):
                 yield from ModelDescription.find_layers(layer)
@@ -67,7 +95,13 @@ class ModelDescription(dict[str, Any]):
 
     @staticmethod
     def find_by_name(container: dict[str, Any] | list[Any], layer_name: str) -> dict[str, Any] | None:
-        """Description of the named layer inside a container's description, or None."""
+        """Description of the named layer inside a container's description, or None.
+
+        Examples
+        --------
+        >>> ModelDescription.find_by_name([{"config": {"name": "a", "nout": 3}}], "a")
+        {'config': {'name': 'a', 'nout': 3}}
+        """
         for layer in _inside(container):
             if layer.get("config", {}).get("name") == layer_name:
                 return layer
@@ -77,7 +111,13 @@ class ModelDescription(dict[str, Any]):
 
     @staticmethod
     def match(a: Any, b: Any) -> bool:
-        """Whether two (parts of) descriptions are equal except for names."""
+        """Whether two (parts of) descriptions are equal except for names.
+
+        Examples
+        --------
+        >>> ModelDescription.match({"name": "a", "nout": 3}, {"name": "b", "nout": 3})
+        True
+        """
         if isinstance(a, dict) and isinstance(b, dict):
             keys = a.keys() - {"name"}
             return keys == b.keys() - {"name"} and all(ModelDescription.match(a[key], b[key]) for key in keys)

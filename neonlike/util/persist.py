@@ -8,6 +8,7 @@ import hashlib
 import io
 import os
 import pickle
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
@@ -34,9 +35,11 @@ __all__ = [
     "is_plain",
     "load_class",
     "load_obj",
+    "read_bytes",
     "save_model",
     "save_obj",
     "serialize",
+    "write_file",
 ]
 
 TEXT = "utf-8-sig"
@@ -61,7 +64,16 @@ def expand(path: str | os.PathLike[str]) -> str:
 
 
 def ensure_dirs_exist(path: str) -> str:
-    """Create the parent folder of ``path`` (``path`` itself if it ends in a slash) and return ``path``."""
+    """Create the parent folder of ``path`` (``path`` itself if it ends in a slash) and return ``path``.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = ensure_dirs_exist(os.path.join(folder, "runs", "first.p"))
+    ...     os.path.isdir(os.path.join(folder, "runs"))
+    True
+    """
     folder = os.path.dirname(path)
     if folder:
         os.makedirs(folder, exist_ok=True)
@@ -88,9 +100,19 @@ def save_obj(obj: Any, save_path: str | os.PathLike[str] | None) -> None:
     ----------
     save_path : path
         ``~`` and environment variables are expanded; a suffix ``.gz`` selects compression; an empty path saves nothing.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> from neonlike.util.persist import load_obj, save_obj
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "numbers.p")
+    ...     save_obj({"epochs": 3}, path)
+    ...     load_obj(path)
+    {'epochs': 3}
     """
     if save_path:
-        _save(obj, save_path, "save_obj", _pickle)
+        write_file(obj, save_path, "save_obj", _pickle)
 
 
 @checked
@@ -104,14 +126,53 @@ def save_model(described: Any, save_path: str | os.PathLike[str] | None) -> None
     ------
     DTypeError
         If it holds anything but numbers, strings, arrays and containers of these, and the format is not a pickle.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import numpy as np
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "model.npz")
+    ...     save_model({"W": np.ones((1, 2))}, path)
+    ...     load_obj(path)["W"].tolist()
+    [[1.0, 1.0]]
     """
     if save_path:
         pickled = os.fspath(save_path).removesuffix(PACKED).endswith(PICKLED)
-        _save(described, save_path, "save_params", _pickle if pickled else archive.write)
+        write_file(described, save_path, "save_params", _pickle if pickled else archive.write)
 
 
-def _save(obj: Any, save_path: str | os.PathLike[str], operation: str, write: Callable[[Any, IO[bytes]], None]) -> None:
-    """Write a file by ``write(obj, file)``, in a folder that is created if missing."""
+def write_file(
+    obj: Any, save_path: str | os.PathLike[str], operation: str, write: Callable[[Any, IO[bytes]], Any]
+) -> None:
+    """Write a file atomically by ``write(obj, file)``; its folder is created, a suffix ``.gz`` selects compression.
+
+    Parameters
+    ----------
+    obj : object
+        Passed to ``write``.
+    save_path : path
+        ``~`` and environment variables are expanded.
+    operation : str
+        Name of the caller, for messages.
+    write : callable
+        Called with ``obj`` and an open binary file.
+
+    Raises
+    ------
+    IsADirectoryError
+        If the path is that of a folder.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "text.gz")
+    ...     write_file(b"words", path, "example", lambda text, file: file.write(text))
+    ...     with gzip.open(path) as file:
+    ...         file.read()
+    b'words'
+    """
     path = ensure_dirs_exist(expand(save_path))
     if os.path.isdir(path):
         raise IsADirectoryError(f"{operation}: {path} is a folder; give the name of a file in it")
@@ -144,7 +205,13 @@ class _Summed:
 
 
 def is_plain(value: Any) -> bool:
-    """Whether files can store ``value``: a number, a string, an array, or a container of these."""
+    """Whether files can store ``value``: a number, a string, an array, or a container of these.
+
+    Examples
+    --------
+    >>> is_plain({"a": [1, "two"]}), is_plain(object())
+    (True, False)
+    """
     if isinstance(value, list | tuple | set):
         return all(map(is_plain, value))
     if isinstance(value, dict):
@@ -164,6 +231,15 @@ def load_obj(load_path: str | bytes | os.PathLike[str] | IO[bytes]) -> Any:
         If the file refers to another class or function.
     UnreadableFile
         If it is from another program, modified, damaged or truncated.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "numbers.p.gz")
+    ...     save_obj([1, 2], path)
+    ...     load_obj(path)
+    [1, 2]
     """
     if isinstance(load_path, str | bytes | os.PathLike):
         path = expand(os.fsdecode(load_path))
@@ -176,6 +252,25 @@ def load_obj(load_path: str | bytes | os.PathLike[str] | IO[bytes]) -> Any:
             return _read(file, path)
     require_method("load_obj", "load_path", load_path, "read", "an open file (and a path needs none)")
     return _read(load_path, str(getattr(load_path, "name", "the file")))
+
+
+def read_bytes(load_path: str | os.PathLike[str]) -> bytes:
+    """Read a whole file of any format; gzip is decompressed.
+
+    Raises
+    ------
+    UnreadableFile
+        If the compressed content is damaged.
+    """
+    path = expand(load_path)
+    with open(path, "rb") as file:
+        content = file.read()
+    if not content.startswith(GZIP):
+        return content
+    try:
+        return gzip.decompress(content)
+    except (OSError, EOFError, zlib.error) as error:
+        raise unreadable(path, error) from error
 
 
 def _read(file: IO[bytes], where: str) -> Any:
@@ -238,7 +333,15 @@ def get_cache_dir(subdir: str | list[str] | None = None) -> str:
 
 
 def get_data_cache_dir(data_dir: str, subdir: str | list[str] | None = None) -> str:
-    """The folder for data sets, created if need be: ``NEON_DATA_CACHE_DIR`` if it is set, else ``data_dir``."""
+    """The folder for data sets, created if need be: ``NEON_DATA_CACHE_DIR`` if it is set, else ``data_dir``.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     os.path.basename(get_data_cache_dir(folder, subdir="digits"))
+    'digits'
+    """
     return _folder(settings.NEON_DATA_CACHE_DIR.text or data_dir, subdir)
 
 
@@ -264,10 +367,32 @@ def serialize(
 ) -> dict[str, Any]:
     """Describe a whole experiment: the model, and the callbacks and data sets if given.
 
+    Parameters
+    ----------
+    model : Model
+    callbacks : Callbacks, optional
+    datasets : data set, or list or dict of data sets, optional
+    dump_weights : bool
+        Whether the values of parameters are included.
+    keep_states : bool
+        Whether the optimizers' states are included.
+
     Returns
     -------
     dict
         The model's description with the entries ``callbacks`` and ``datasets`` added.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import Affine
+    >>> from neonlike.models import Model
+    >>> be = gen_backend("cpu", batch_size=4)
+    >>> model = Model([Affine(nout=2, init=Constant(0.5))])
+    >>> model.initialize((3, 4))
+    >>> sorted(serialize(model))[:2]
+    ['backend', 'epoch_index']
     """
     described: dict[str, Any] = model.get_description(get_weights=dump_weights, keep_states=keep_states)
     if callbacks is not None:

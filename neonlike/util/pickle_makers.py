@@ -106,14 +106,38 @@ def scalar(dtype: Any, content: Any = b"") -> Any:
 
 
 def from_buffer(content: Any, dtype: Any, shape: Any, order: str = "C") -> Any:
-    """An array from bytes."""
+    """An array from bytes.
+
+    Parameters
+    ----------
+    content : bytes or str
+    dtype : dtype
+    shape : int or tuple of int
+    order : "C" or "F"
+        In which order the elements are.
+    """
     if isinstance(shape, int):
         shape = (shape,)
     return filled(dtype, shape, content, order == "F")
 
 
 def filled(dtype: Any, shape: Any, content: Any, fortran: Any = False) -> Any:
-    """A new array of a shape, filled from bytes or, for object arrays, from a list."""
+    """A new array of a shape, filled from bytes or, for object arrays, from a list.
+
+    Parameters
+    ----------
+    dtype : dtype
+    shape : tuple of int
+    content : bytes, str or list
+        A list for object arrays.
+    fortran : bool
+        Whether the first axis changes fastest.
+
+    Raises
+    ------
+    Damaged
+        If these do not fit together.
+    """
     if not isinstance(dtype, np.dtype) or not isinstance(shape, tuple):
         raise Damaged("an array without dtype or shape")
     if not all(type(n) is int and n >= 0 for n in shape):

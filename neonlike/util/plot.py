@@ -16,6 +16,13 @@ def running_median(y: np.ndarray, window: int) -> np.ndarray:
     Parameters
     ----------
     y : ndarray ``(n,)``
+    window : int
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> running_median(np.array([1.0, 9.0, 2.0]), 3).tolist()
+    [1.0, 2.0, 2.0]
     """
     padded = np.pad(y, window // 2, mode="edge")
     return np.median(np.lib.stride_tricks.sliding_window_view(padded, window), axis=1)

@@ -43,15 +43,41 @@ MOVED = {"neonlike.backends.families.random": "neonlike.backends.expressions.ran
 
 
 class LoadError(NeonlikeError, AttributeError):
-    """A saved file refers to something that does not exist here."""
+    """A saved file refers to something that does not exist here.
+
+    Examples
+    --------
+    >>> issubclass(RefusedContent, LoadError)
+    True
+    """
 
 
 class RefusedContent(LoadError, pickle.UnpicklingError):
-    """A file refers to a class or function that is refused, because calling it could execute anything."""
+    """A file refers to a class or function that is refused, because calling it could execute anything.
+
+    Examples
+    --------
+    >>> import io, os, pickle
+    >>> try:
+    ...     load(io.BytesIO(pickle.dumps(os.system)), "it")
+    ... except RefusedContent:
+    ...     print("refused")
+    refused
+    """
 
 
 class UnreadableFile(NeonlikeError, pickle.UnpicklingError, EOFError):
-    """A file was not written by ``save_obj``, or is incomplete."""
+    """A file was not written by ``save_obj``, or is incomplete.
+
+    Examples
+    --------
+    >>> import io
+    >>> try:
+    ...     load(io.BytesIO(b"text"), "it")
+    ... except UnreadableFile:
+    ...     print("unreadable")
+    unreadable
+    """
 
 
 def load(file: IO[bytes], where: str) -> Any:

@@ -53,6 +53,12 @@ def create_minibatch_x(minibatches: int, minibatch_markers: Any, epoch_axis: boo
         Number of minibatches up to the end of each epoch, see ``time_markers/minibatch``.
     epoch_axis : bool
         Use units of epochs, not of minibatches.
+
+    Examples
+    --------
+    >>> from neonlike.visualizations.data import create_minibatch_x
+    >>> create_minibatch_x(4, [2, 4], epoch_axis=True).tolist()
+    [0.0, 0.5, 1.0, 1.5]
     """
     numbers = np.arange(minibatches, dtype=np.float64)
     if not epoch_axis:
@@ -74,6 +80,12 @@ def create_epoch_x(points: int, epoch_freq: Any, minibatch_markers: Any, epoch_a
         Interval in epochs between values, or a list of the epochs.
     minibatch_markers, epoch_axis
         See :func:`create_minibatch_x`.
+
+    Examples
+    --------
+    >>> from neonlike.visualizations.data import create_epoch_x
+    >>> create_epoch_x(2, 1, [2, 4], epoch_axis=True).tolist()
+    [0.5, 1.5]
     """
     if np.ndim(epoch_freq) == 0:
         epochs = (np.arange(points) + 1) * max(1, abs(int(epoch_freq))) - 1
@@ -105,17 +117,58 @@ def _starts_and_sizes(ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def h5_cost_data(filename: Path, epoch_axis: bool = True) -> list[Curve]:
     """Curves of the costs in a file, up to the last record.
 
+    Parameters
+    ----------
+    filename : path
+        HDF5 file of ``Callbacks(output_file=...)``.
+    epoch_axis : bool
+        Whether x is in epochs, not in minibatches.
+
     Returns
     -------
     list of (name, x, y)
         ``train``, and with an evaluation set ``loss``.
+
+    Examples
+    --------
+    >>> import os
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.callbacks import Callbacks
+    >>> from neonlike.data import ArrayIterator
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import GeneralizedCost, Linear
+    >>> from neonlike.models import Model
+    >>> from neonlike.optimizers import GradientDescentMomentum
+    >>> from neonlike.transforms import SumSquared
+    >>> from neonlike.visualizations.data import h5_cost_data
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> model = Model([Linear(1, Constant(0.0))])
+    >>> data = ArrayIterator(np.ones((4, 3)), np.ones((4, 1)), make_onehot=False)
+    >>> callbacks = Callbacks(model, progress_bar=False)
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> path = os.path.join(folder.name, "run.h5")
+    >>> callbacks = Callbacks(model, output_file=path, progress_bar=False)
+    >>> cost, descent = GeneralizedCost(SumSquared()), GradientDescentMomentum(0.25, momentum_coef=0.0)
+    >>> model.fit(data, cost, descent, num_epochs=2, callbacks=callbacks)
+    >>> [(name, x.tolist(), y[:2].tolist()) for name, x, y in h5_cost_data(path)]
+    [('train', [0.0, 0.5, 1.0, 1.5], [0.5, 0.265625])]
+    >>> folder.cleanup()
     """
     with _opened(filename) as file:
         markers = file[MARKERS][...]
-        return [(name, *_curve(dataset, markers, epoch_axis)) for name, dataset in file.get("cost", {}).items()]
+        return [(name, *curve(dataset, markers, epoch_axis)) for name, dataset in file.get("cost", {}).items()]
 
 
-def _curve(dataset: Any, markers: np.ndarray, epoch_axis: bool) -> tuple[np.ndarray, np.ndarray]:
+def curve(dataset: Any, markers: np.ndarray, epoch_axis: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Axis positions and values of a dataset, up to the last completed epoch.
+
+    Raises
+    ------
+    ArgumentError
+        If no epoch was completed.
+    """
     y = dataset[...]
     done = int(_ends(markers)[-1])
     if _text(dataset.attrs["time_markers"]) == "minibatch":
@@ -131,11 +184,46 @@ def _curve(dataset: Any, markers: np.ndarray, epoch_axis: bool) -> tuple[np.ndar
 def h5_hist_data(filename: Path, epoch_axis: bool = True) -> list[Histogram]:
     """Histograms of layer attributes in a file.
 
+    Parameters
+    ----------
+    filename : path
+        HDF5 file of ``Callbacks(output_file=...)``.
+    epoch_axis : bool
+        Whether x is in epochs, not in minibatches.
+
     Returns
     -------
     list of (name, counts, dh, dw, bins, offset)
         ``counts`` has shape (bins, steps); ``dh`` and ``dw`` are the extents of its picture, in bins and in epochs (or
         minibatches); the first bin holds magnitudes of 2**offset.
+
+    Examples
+    --------
+    >>> import os
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.callbacks import Callbacks
+    >>> from neonlike.data import ArrayIterator
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import GeneralizedCost, Linear
+    >>> from neonlike.models import Model
+    >>> from neonlike.optimizers import GradientDescentMomentum
+    >>> from neonlike.transforms import SumSquared
+    >>> from neonlike.visualizations.data import h5_hist_data
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> model = Model([Linear(1, Constant(0.0))])
+    >>> data = ArrayIterator(np.ones((4, 3)), np.ones((4, 1)), make_onehot=False)
+    >>> callbacks = Callbacks(model, progress_bar=False)
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> path = os.path.join(folder.name, "run.h5")
+    >>> callbacks = Callbacks(model, output_file=path, progress_bar=False)
+    >>> callbacks.add_hist_callback()
+    >>> cost, descent = GeneralizedCost(SumSquared()), GradientDescentMomentum(0.25, momentum_coef=0.0)
+    >>> model.fit(data, cost, descent, num_epochs=2, callbacks=callbacks)
+    >>> [counts.shape for name, counts, *rest in h5_hist_data(path)]  # bins, epochs
+    [(64, 2)]
+    >>> folder.cleanup()
     """
     with _opened(filename) as file:
         group, config = file.get("hist"), file["config"].attrs
@@ -148,6 +236,11 @@ def h5_hist_data(filename: Path, epoch_axis: bool = True) -> list[Histogram]:
 
 def h5_deconv_data(filename: Path) -> list[tuple[str, list[Picture]]]:
     """Pictures of feature-map responses in a file of ``DeconvCallback``.
+
+    Parameters
+    ----------
+    filename : path
+        HDF5 file of ``Callbacks(output_file=...)``.
 
     Returns
     -------
@@ -177,6 +270,13 @@ def convert_rgb_to_bokehrgba(img_data: np.ndarray, downsample: int = 1) -> np.nd
         uint8, ``(H, W, 3)``.
     downsample : int
         Interval between the rows and columns to keep.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from neonlike.visualizations.data import convert_rgb_to_bokehrgba
+    >>> convert_rgb_to_bokehrgba(np.zeros((4, 6, 3), dtype=np.uint8)).shape
+    (4, 6)
     """
     fits = isinstance(img_data, np.ndarray) and img_data.dtype == np.uint8 and img_data.ndim == 3
     if not fits or img_data.shape[2] != 3:

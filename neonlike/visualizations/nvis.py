@@ -22,8 +22,44 @@ def write_page(metrics: str, folder: str, axis: str = "epoch") -> str:
 
     Parameters
     ----------
+    metrics : path
+        HDF5 file of ``Callbacks(output_file=...)``.
+    folder : path
+        Folder for the page.
     axis : str
         ``"epoch"`` or ``"minibatch"``: unit of the x axis.
+
+    Returns
+    -------
+    str
+        Path of the page.
+
+    Examples
+    --------
+    >>> import os
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.callbacks import Callbacks
+    >>> from neonlike.data import ArrayIterator
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import GeneralizedCost, Linear
+    >>> from neonlike.models import Model
+    >>> from neonlike.optimizers import GradientDescentMomentum
+    >>> from neonlike.transforms import SumSquared
+    >>> from neonlike.visualizations.nvis import write_page
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> model = Model([Linear(1, Constant(0.0))])
+    >>> data = ArrayIterator(np.ones((4, 3)), np.ones((4, 1)), make_onehot=False)
+    >>> callbacks = Callbacks(model, progress_bar=False)
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> callbacks = Callbacks(model, output_file=os.path.join(folder.name, "run.h5"), progress_bar=False)
+    >>> cost, descent = GeneralizedCost(SumSquared()), GradientDescentMomentum(0.25, momentum_coef=0.0)
+    >>> model.fit(data, cost, descent, num_epochs=2, callbacks=callbacks)
+    >>> page = write_page(os.path.join(folder.name, "run.h5"), os.path.join(folder.name, "page"))
+    >>> os.path.basename(page)
+    'index.html'
+    >>> folder.cleanup()
     """
     path = os.path.join(folder, "index.html")
     by_first(lambda: _write(path, metrics, axis))

@@ -20,14 +20,30 @@ MOST_POINTS = 2000
 
 
 def page(title: str, sections: Sequence[str]) -> str:
-    """Build the text of a page."""
+    """Build the text of a page.
+
+    Parameters
+    ----------
+    title : str
+        Title of the page.
+    sections : sequence of str
+        HTML texts, in order.
+    """
     head = f'<!doctype html><html><head><meta charset="utf-8"><title>{html.escape(title)}</title>'
     return f"{head}<style>{STYLE}</style></head><body><h1>{html.escape(title)}</h1>{''.join(sections)}</body></html>\n"
 
 
 def curves(found: Sequence[Curve], x_label: str) -> str:
-    """Plot all curves with axes and a legend; non-finite values are left out."""
-    drawn = [(name, *_thinned(x, y)) for name, x, y in found]
+    """Plot all curves with axes and a legend; non-finite values are left out.
+
+    Parameters
+    ----------
+    found : list of (name, x, y)
+        The curves.
+    x_label : str
+        Title of the x axis.
+    """
+    drawn = [(name, *thinned(x, y)) for name, x, y in found]
     xs = np.concatenate([x for _, x, _ in drawn]) if drawn else np.array([])
     ys = np.concatenate([y for _, _, y in drawn]) if drawn else np.array([])
     if not len(xs):
@@ -48,12 +64,13 @@ def curves(found: Sequence[Curve], x_label: str) -> str:
     return f'<h2>Costs</h2><svg width="{WIDTH}" height="{HEIGHT}">{"".join(parts)}</svg>'
 
 
-def _thinned(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def thinned(x: np.ndarray, y: np.ndarray, most: int = MOST_POINTS) -> tuple[np.ndarray, np.ndarray]:
+    """The finite values of a curve, averaged over neighbours if they are more than ``most``."""
     finite = np.isfinite(y)
     x, y = x[finite].astype(float), y[finite].astype(float)
-    if len(x) <= MOST_POINTS:
+    if len(x) <= most:
         return x, y
-    parts = np.array_split(np.arange(len(x)), MOST_POINTS)
+    parts = np.array_split(np.arange(len(x)), most)
     return np.array([x[part].mean() for part in parts]), np.array([y[part].mean() for part in parts])
 
 
@@ -79,7 +96,17 @@ def histogram(found: Histogram) -> str:
 
 
 def responses(layer: str, pictures: Sequence[Picture], size: int = 96) -> str:
-    """Pairs of pictures of a layer: an image, and a feature map's response in it."""
+    """Pairs of pictures of a layer: an image, and a feature map's response in it.
+
+    Parameters
+    ----------
+    layer : str
+        Name of the layer.
+    pictures : list of (feature map, image, response)
+        The pictures, uint8 ``(H, W, C)``.
+    size : int
+        Height and width in pixels of the page.
+    """
     shown = []
     for number, original, response in pictures:
         shown.append(f"<span title='feature map {number}'>{image(original, size)}{image(response, size)}</span>")
@@ -87,13 +114,34 @@ def responses(layer: str, pictures: Sequence[Picture], size: int = 96) -> str:
 
 
 def image(pixels: np.ndarray, width: int, height: int | None = None) -> str:
-    """Build an ``img`` element of uint8 pixels ``(H, W, C)`` with one or three channels."""
+    """Build an ``img`` element of uint8 pixels ``(H, W, C)`` with one or three channels.
+
+    Parameters
+    ----------
+    pixels : ndarray
+        The picture.
+    width : int
+        Width on the page, in pixels.
+    height : int, optional
+        Height on the page; the width by default.
+
+    Returns
+    -------
+    str
+        HTML text, with the picture in it as PNG.
+    """
     encoded = base64.b64encode(png(pixels)).decode()
     return f'<img width="{width}" height="{height or width}" src="data:image/png;base64,{encoded}">'
 
 
 def png(pixels: np.ndarray) -> bytes:
-    """Encode uint8 pixels ``(H, W, 1 or 3)`` as a PNG file."""
+    """Encode uint8 pixels ``(H, W, 1 or 3)`` as a PNG file.
+
+    Parameters
+    ----------
+    pixels : ndarray
+        The picture, uint8.
+    """
     height, width, channels = pixels.shape
     kind = {1: 0, 3: 2}[channels]
     lines = np.concatenate([np.zeros((height, 1), np.uint8), pixels.reshape(height, -1)], axis=1)

@@ -1,8 +1,8 @@
 """A training in which one rank fails: ``mpiexec -n 3 python -m tests.fuzz.ranks_program FAULT FOLDER [FILE]``.
 
 FAULT is the JSON of a :class:`Fault`; without one (``{}``) nothing fails. The model is saved in FOLDER as ``m.prm``
-after each epoch. The moment of the fault is noted in the file ``fault``, the last weights in ``weights.json``. FILE is
-a saved model to go on from.
+after each epoch. The moment of the fault is noted in the file ``fault``, the last weights in ``weights.json``; a rank
+that caught an exception and trains anew leaves ``again`` and its number. FILE is a saved model to go on from.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from neonlike.transforms import CrossEntropyMulti, Rectlin, Softmax
 from neonlike.util import persist
 
 BATCH, EPOCHS, SAMPLES, FEATURES, CLASSES = 12, 5, 58, 20, 5
+AGAIN, WEIGHTS = "again", "weights.json"
 PAUSE_S = 0.01
 """Length of a minibatch at least, so that faults at a random time meet all that a training does."""
 
@@ -242,10 +243,11 @@ def main(fault: str, folder: str, file: str | None = None) -> None:
     except (Exception, KeyboardInterrupt):
         if not planted.fault.caught:
             raise
+        (planted.folder / f"{AGAIN}{be.rank}").touch()
         model = train(planted)
     if be.rank == 0:
         found = [float(value) for layer in model.layers_to_optimize for value in layer.W.get().ravel()]
-        (planted.folder / "weights.json").write_text(json.dumps(found))
+        (planted.folder / WEIGHTS).write_text(json.dumps(found))
 
 
 if __name__ == "__main__":

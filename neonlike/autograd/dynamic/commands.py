@@ -24,7 +24,14 @@ __all__ = [
 
 
 class Hint(NamedTuple):
-    """Where the windows of a convolution or pooling lie: one number for all spatial axes, or one each."""
+    """Where the windows of a convolution or pooling lie: one number for all spatial axes, or one each.
+
+    Examples
+    --------
+    >>> from neonlike.autograd.dynamic import Hint
+    >>> Hint(strides=2, padding=(1, 0))
+    Hint(strides=2, padding=(1, 0))
+    """
 
     strides: Any = None
     padding: Any = 0
@@ -54,6 +61,12 @@ class Command:
         For messages and pictures.
     windows : bool
         Whether a :class:`Hint` means something to it.
+
+    Examples
+    --------
+    >>> from neonlike.autograd.dynamic import commands
+    >>> print(commands.softmax(axis=1))
+    softmax(axis=1)
     """
 
     name: str
@@ -95,6 +108,16 @@ def ewise(op: Any) -> Command:
     ------
     ArgumentError
         If there is none of this name.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> from neonlike.autograd.dynamic import commands
+    >>> graph = be.dynamic_graph()
+    >>> x = graph.variable(value=[[1.0, 2.0]])
+    >>> graph.exec(commands.ewise("add"), [x, x]).get().tolist()
+    [[2.0, 4.0]]
     """
     if not isinstance(op, str) or op not in _ELEMENTWISE:
         raise ArgumentError(
@@ -115,6 +138,16 @@ def function(build: Callable[..., Any], name: str | None = None, inputs: int | N
         For messages and pictures.
     inputs : int, optional
         How many it takes; not checked if not given.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> from neonlike.autograd.dynamic import commands
+    >>> graph = be.dynamic_graph()
+    >>> x = graph.variable(value=[[1.0, 2.0]])
+    >>> graph.exec(commands.function(lambda x: x * 3 + 1), [x]).get().tolist()
+    [[4.0, 7.0]]
     """
     if not callable(build):
         raise DTypeError(f"commands.function: needs a function of expressions, got {brief(build)}")
@@ -123,7 +156,18 @@ def function(build: Callable[..., Any], name: str | None = None, inputs: int | N
 
 
 def gemm(transpose_a: bool = False, transpose_b: bool = False) -> Command:
-    """Matrix product of inputs a (m, k) and b (k, n), each transposed first if asked; a third one, a bias, is added."""
+    """Matrix product of inputs a (m, k) and b (k, n), each transposed first if asked; a third one, a bias, is added.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> from neonlike.autograd.dynamic import commands
+    >>> graph = be.dynamic_graph()
+    >>> x = graph.variable(value=[[1.0, 2.0]])
+    >>> graph.exec(commands.gemm(transpose_b=True), [x, x]).get().tolist()
+    [[5.0]]
+    """
 
     def build(a: Any, b: Any, bias: Any = None) -> Any:
         product = F.dot(a.T if transpose_a else a, b.T if transpose_b else b)
@@ -134,7 +178,17 @@ def gemm(transpose_a: bool = False, transpose_b: bool = False) -> Command:
 
 
 def softmax(axis: int = 0) -> Command:
-    """exp(x) over its sum along ``axis``."""
+    """exp(x) over its sum along ``axis``.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> from neonlike.autograd.dynamic import commands
+    >>> graph = be.dynamic_graph()
+    >>> graph.exec(commands.softmax(1), [graph.variable((1, 2))]).get().tolist()
+    [[0.5, 0.5]]
+    """
 
     def build(x: Any) -> Any:
         powers = F.exp(x - F.max(x, axis=axis))
@@ -144,12 +198,32 @@ def softmax(axis: int = 0) -> Command:
 
 
 def sum_of(axis: int | None = None) -> Command:
-    """The sum along ``axis``, whose size becomes 1; of all elements, (1, 1), if None."""
+    """The sum along ``axis``, whose size becomes 1; of all elements, (1, 1), if None.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> from neonlike.autograd.dynamic import commands
+    >>> graph = be.dynamic_graph()
+    >>> graph.exec(commands.sum_of(1), [graph.variable(value=[[1.0, 2.0]])]).get().tolist()
+    [[3.0]]
+    """
     return _reduction("sum", axis)
 
 
 def mean(axis: int | None = None) -> Command:
-    """The mean along ``axis``, whose size becomes 1; of all elements, (1, 1), if None."""
+    """The mean along ``axis``, whose size becomes 1; of all elements, (1, 1), if None.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> from neonlike.autograd.dynamic import commands
+    >>> graph = be.dynamic_graph()
+    >>> graph.exec(commands.mean(), [graph.variable(value=[[1.0, 2.0]])]).get().tolist()
+    [[1.5]]
+    """
     return _reduction("mean", axis)
 
 
@@ -165,6 +239,16 @@ def conv(dilation: Any = 1, groups: int = 1) -> Command:
     """Convolution of inputs x (C, H, W, N), filters (C / groups, R, S, K) and, if there is a third, bias (K, 1).
 
     The hint gives strides (default 1) and padding. As ``be.conv``.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> from neonlike.autograd.dynamic import Hint, commands
+    >>> graph = be.dynamic_graph()
+    >>> x, w = graph.variable((1, 4, 4, 2)), graph.variable((1, 3, 3, 5))
+    >>> graph.exec(commands.conv(), [x, w], hint=Hint(padding=1)).shape
+    (5, 4, 4, 2)
     """
 
     def build(be: Any, hint: Hint, outcome: Outcome, *inputs: Variable) -> Variable:
@@ -175,7 +259,18 @@ def conv(dilation: Any = 1, groups: int = 1) -> Command:
 
 
 def deconv(groups: int = 1) -> Command:
-    """Transposed convolution of inputs x and filters, as ``be.deconv``; the hint gives strides and padding."""
+    """Transposed convolution of inputs x and filters, as ``be.deconv``; the hint gives strides and padding.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> from neonlike.autograd.dynamic import commands
+    >>> graph = be.dynamic_graph()
+    >>> x, w = graph.variable((5, 2, 2, 2)), graph.variable((1, 3, 3, 5))
+    >>> graph.exec(commands.deconv(), [x, w]).shape
+    (1, 4, 4, 2)
+    """
 
     def build(be: Any, hint: Hint, outcome: Outcome, *inputs: Variable) -> Variable:
         options = {"strides": hint.strides or 1, "padding": hint.padding, "groups": groups}
@@ -185,7 +280,17 @@ def deconv(groups: int = 1) -> Command:
 
 
 def pool(window: Any, op: str = "max") -> Command:
-    """Pooling of an input (C, H, W, N) by "max", "avg" or "l2", as ``be.pool``; the hint gives strides and padding."""
+    """Pooling of an input (C, H, W, N) by "max", "avg" or "l2", as ``be.pool``; the hint gives strides and padding.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> from neonlike.autograd.dynamic import commands
+    >>> graph = be.dynamic_graph()
+    >>> graph.exec(commands.pool(2, "avg"), [graph.variable((3, 4, 4, 2))]).shape
+    (3, 2, 2, 2)
+    """
 
     def build(be: Any, hint: Hint, outcome: Outcome, x: Variable) -> Variable:
         return derived("pool", lambda x: be.pool(x, window, op, strides=hint.strides, padding=hint.padding), x)
@@ -194,7 +299,18 @@ def pool(window: Any, op: str = "max") -> Command:
 
 
 def batchnorm(eps: float = 1e-3) -> Command:
-    """Batch normalisation of inputs x, gamma and beta by the statistics of the batch, as ``be.batchnorm``."""
+    """Batch normalisation of inputs x, gamma and beta by the statistics of the batch, as ``be.batchnorm``.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> from neonlike.autograd.dynamic import commands
+    >>> graph = be.dynamic_graph()
+    >>> x, gamma, beta = graph.variable((3, 8)), graph.variable((3, 1)), graph.variable((3, 1))
+    >>> graph.exec(commands.batchnorm(), [x, gamma, beta]).shape
+    (3, 8)
+    """
 
     def build(be: Any, hint: Hint, outcome: Outcome, *inputs: Variable) -> Variable:
         return derived("batchnorm", lambda *given: be.batchnorm(*given, eps=eps), *inputs)
@@ -203,7 +319,24 @@ def batchnorm(eps: float = 1e-3) -> Command:
 
 
 def lrn(depth: int, ascale: float = 1.0, bpower: float = 1.0) -> Command:
-    """Local response normalisation of an input (C, H, W, N), as ``be.lrn``."""
+    """Local response normalisation of an input (C, H, W, N), as ``be.lrn``.
+
+    Parameters
+    ----------
+    depth : int
+        Channels in a window; odd.
+    ascale, bpower : float
+        Factor of the mean square, and exponent of the divisor.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> from neonlike.autograd.dynamic import commands
+    >>> graph = be.dynamic_graph()
+    >>> graph.exec(commands.lrn(3), [graph.variable((4, 2, 2, 1))]).shape
+    (4, 2, 2, 1)
+    """
 
     def build(be: Any, hint: Hint, outcome: Outcome, x: Variable) -> Variable:
         return derived("lrn", lambda x: be.lrn(x, depth, ascale, bpower), x)
@@ -215,17 +348,48 @@ def lrn(depth: int, ascale: float = 1.0, bpower: float = 1.0) -> Command:
 
 
 def set_to(value: float) -> Command:
-    """Every element of the output, which has a shape, becomes ``value``."""
+    """Every element of the output, which has a shape, becomes ``value``.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> from neonlike.autograd.dynamic import commands
+    >>> graph = be.dynamic_graph()
+    >>> graph.exec(commands.set_to(3), (), [graph.variable((1, 2))]).get().tolist()
+    [[3.0, 3.0]]
+    """
     return _source("set_to", lambda be, tensor: tensor.fill(value), value=value)
 
 
 def random_uniform(low: float = 0.0, high: float = 1.0) -> Command:
-    """The output's elements are drawn from [low, high) by the backend's generator."""
+    """The output's elements are drawn from [low, high) by the backend's generator.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> from neonlike.autograd.dynamic import commands
+    >>> graph = be.dynamic_graph()
+    >>> x = graph.exec(commands.random_uniform(2, 3), (), [graph.variable((4, 4))]).get()
+    >>> bool(2 <= x.min() and x.max() < 3)
+    True
+    """
     return _source("random_uniform", lambda be, tensor: be.uniform(low, high, out=tensor), low=low, high=high)
 
 
 def random_normal(mean: float = 0.0, sd: float = 1.0) -> Command:
-    """The output's elements are drawn from the normal distribution by the backend's generator."""
+    """The output's elements are drawn from the normal distribution by the backend's generator.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> from neonlike.autograd.dynamic import commands
+    >>> graph = be.dynamic_graph()
+    >>> graph.exec(commands.random_normal(5, 0), (), [graph.variable((1, 2))]).get().tolist()
+    [[5.0, 5.0]]
+    """
     return _source("random_normal", lambda be, tensor: be.assign(tensor, be.randn() * sd + mean), mean=mean, sd=sd)
 
 

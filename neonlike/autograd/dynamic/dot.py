@@ -18,6 +18,17 @@ class Entry:
     """A value in the picture: whose it is, what it looks like, and the command that made it (None: nobody).
 
     ``counted`` tells values of one variable apart, since commands may write it again.
+
+    Parameters
+    ----------
+    name : str
+        Name of the variable.
+    constant : bool
+        Whether it is drawn dashed.
+    text : str
+        Shape and dtype, for long labels.
+    made : Made or None
+        The command.
     """
 
     __slots__ = ("__weakref__", "constant", "made", "name", "text")

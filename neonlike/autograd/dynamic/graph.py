@@ -33,7 +33,16 @@ Runs = Command | Callable[..., Any]
 
 
 def maker(be: Any) -> Callable[[], DynamicGraph]:
-    """``be.dynamic_graph``: called, it makes a graph."""
+    """``be.dynamic_graph``: called, it makes a graph.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> with maker(be)() as g:
+    ...     g.closed
+    False
+    """
     return partial(DynamicGraph, be)
 
 
@@ -43,6 +52,7 @@ class DynamicGraph:
     Examples
     --------
     >>> from neonlike.backends import gen_backend
+    >>> from neonlike.autograd.dynamic import commands
     >>> be = gen_backend("cpu")
     >>> with be.dynamic_graph() as g:
     ...     x = g.variable(value=[[1.0, 2.0]])
@@ -81,6 +91,14 @@ class DynamicGraph:
         ------
         ShapeError, DTypeError
             If the value has another shape, or there is no such shape or dtype.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> graph = be.dynamic_graph()
+        >>> graph.variable((2, 3), name="w")
+        <variable w 2x3>
         """
         return self._new(False, shape, dtype, value, name)
 
@@ -90,6 +108,19 @@ class DynamicGraph:
         """A variable that nothing is kept for and no gradient can be asked of; arguments as of :meth:`variable`.
 
         Of commands only those without inputs may write it.
+
+        Parameters
+        ----------
+        shape, dtype, value, name
+            As of :meth:`variable`.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> graph = be.dynamic_graph()
+        >>> graph.constant(value=[[1.0, 2.0]]).is_constant
+        True
         """
         return self._new(True, shape, dtype, value, name)
 
@@ -139,12 +170,23 @@ class DynamicGraph:
             Two sizes at least.
         inc : tuple of int, optional
             Sizes of the lines that it is cut from; those of ``variable`` by default. The first does not matter.
+        name : str, optional
+            For messages and pictures.
 
         Raises
         ------
         IndexRangeError
             If it reaches beyond the variable.
         ShapeError, ArgumentError
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> graph = be.dynamic_graph()
+        >>> x = graph.variable(value=[[1.0, 2.0, 3.0]])
+        >>> graph.alias(x, (0, 1), (1, 2)).get().tolist()
+        [[2.0, 3.0]]
         """
         self._mine("alias", [variable])
         if variable.window is not None:
@@ -185,6 +227,15 @@ class DynamicGraph:
         ShapeError, DTypeError
             If shapes or dtypes do not fit. Nothing was written then.
         FreedError
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> graph = be.dynamic_graph()
+        >>> x = graph.variable(value=[[1.0, 2.0]])
+        >>> graph.exec(lambda x: x * x, [x]).get().tolist()
+        [[1.0, 4.0]]
         """
         command = as_command(command)
         if flags != 0:
@@ -252,6 +303,16 @@ class DynamicGraph:
         GradientError
             If an input is a constant, ``f`` does not depend on it, or values that are needed were overwritten.
         ShapeError, ArgumentError, FreedError
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> graph = be.dynamic_graph()
+        >>> x = graph.variable(value=[[1.0, 2.0]])
+        >>> (slope,) = graph.backward(graph.exec(lambda x: x * x, [x]), [x])
+        >>> slope.get().tolist()
+        [[2.0, 4.0]]
         """
         wanted, written = _listed(inputs), None if outputs is None else _listed(outputs)
         self._mine("backward", [f, *wanted, *([] if df is None else [df]), *(written or ())])
@@ -311,6 +372,17 @@ class DynamicGraph:
             If a parameter is a constant or computed, no loss depends on it, or values needed were overwritten. Nothing
             has changed then.
         ArgumentError, ShapeError, FreedError
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> from neonlike.optimizers import GradientDescentMomentum
+        >>> graph = be.dynamic_graph()
+        >>> w = graph.variable(value=[[1.0]])
+        >>> graph.minimize(GradientDescentMomentum(0.25, 0), graph.exec(lambda w: w * w, [w]), [w])
+        >>> w.get().tolist()
+        [[0.5]]
         """
         roots, targets = _listed(losses), _listed(parameters)
         weights = None if dlosses is None else _listed(dlosses)
@@ -336,6 +408,19 @@ class DynamicGraph:
             With shapes, dtypes and the options of commands.
         file : path or text file, optional
             Where to write it, too.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> graph = be.dynamic_graph()
+        >>> x = graph.variable(value=[[1.0]], name="x")
+        >>> print(graph.to_dot())
+        digraph dynamic_graph {
+            node [fontsize=10];
+            v0 [label="x"];
+        }
+        <BLANKLINE>
         """
         self.check_open("to_dot")
         alive = sorted(self._storages, key=lambda storage: storage.entry.name)
@@ -351,7 +436,17 @@ class DynamicGraph:
         return of_graph(self.closed, [storage.entry for storage in alive])
 
     def close(self) -> None:
-        """Free the graph: using it or its variables from now on is a FreedError. Tensors that were set stay."""
+        """Free the graph: using it or its variables from now on is a FreedError. Tensors that were set stay.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> graph = be.dynamic_graph()
+        >>> graph.close()
+        >>> graph.closed
+        True
+        """
         self.closed = True
         for storage in list(self._storages):
             storage.node = storage.memory = None
@@ -374,7 +469,17 @@ class DynamicGraph:
     def note(
         self, name: str | None, text: str, read: Sequence[TensorVariable], written: Sequence[TensorVariable]
     ) -> None:
-        """Remember for pictures that a command has written; without ``name``, that a value was given."""
+        """Remember for pictures that a command has written; without ``name``, that a value was given.
+
+        Parameters
+        ----------
+        name : str or None
+            Name of the command.
+        text : str
+            The command with its options.
+        read, written : sequence of TensorVariable
+            Inputs and outputs.
+        """
         made = None if name is None else Made(name, text, tuple(one.storage(text).entry for one in read))
         for one in written:
             storage = one.storage(text)

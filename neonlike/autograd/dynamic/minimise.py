@@ -41,7 +41,19 @@ class Minimiser:
     def gradients(
         self, losses: list[TensorVariable], parameters: list[TensorVariable], weights: list[TensorVariable] | None
     ) -> list[Variable]:
-        """The gradients of the sum of the losses, computed."""
+        """The gradients of the sum of the losses, computed.
+
+        Parameters
+        ----------
+        losses, parameters : list of TensorVariable
+        weights : list of TensorVariable, optional
+            One for each loss, of its shape.
+
+        Raises
+        ------
+        GradientError
+            If a parameter is none, or the losses do not depend on it.
+        """
         if not losses or not parameters:
             raise ArgumentError(f"minimize: needs losses and parameters, got {len(losses)} and {len(parameters)}")
         if weights is not None and len(weights) != len(losses):
@@ -75,7 +87,19 @@ class Minimiser:
         saved_aux: list[list[Any]] | None,
         epoch: int,
     ) -> None:
-        """Update the tensors of ``parameters``."""
+        """Update the tensors of ``parameters``.
+
+        Parameters
+        ----------
+        optimizer : Optimizer
+        parameters : list of TensorVariable
+        gradients : list of Variable
+            One for each parameter.
+        saved_aux : list of list of Tensor, optional
+            The optimizer's states; None: those of this object.
+        epoch : int
+            For the optimizer's schedule.
+        """
         require_method("minimize", "the optimizer", optimizer, "optimize", "GradientDescentMomentum(0.1, 0.9)")
         if saved_aux is not None and (
             len(saved_aux) != len(parameters) or not all(isinstance(states, list) for states in saved_aux)

@@ -79,6 +79,15 @@ class Window(NamedTuple):
 class TensorVariable:
     """A variable of a dynamic graph; made by its ``variable``, ``constant``, ``alias``, ``exec`` and ``backward``.
 
+    Parameters
+    ----------
+    graph : DynamicGraph
+    name : str
+    storage : Storage
+        Of the value.
+    window : Window, optional
+        Of an alias: its part of the storage.
+
     Attributes
     ----------
     graph : DynamicGraph
@@ -86,6 +95,14 @@ class TensorVariable:
         In messages and pictures.
     is_constant : bool
         Whether no gradient is computed for it.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> x = be.dynamic_graph().variable(value=[[1.0, 2.0]], name="x")
+    >>> x, x.get().tolist()
+    (<variable x 1x2 float32>, [[1.0, 2.0]])
     """
 
     def __init__(self, graph: Any, name: str, storage: Storage, window: Window | None = None) -> None:
@@ -136,6 +153,14 @@ class TensorVariable:
             If the variable was made with other sizes or another dtype, or this is no contiguous tensor of the backend.
         ArgumentError
             If it is an alias.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> x = be.dynamic_graph().variable()
+        >>> x.set(be.ones((1, 2))).get().tolist()
+        [[1.0, 1.0]]
         """
         storage = self._alive("set")
         if self._window is not None:
@@ -149,11 +174,29 @@ class TensorVariable:
         return self
 
     def free(self) -> None:
-        """Dispose of the variable: using it from now on is a FreedError. What was computed from it stays."""
+        """Dispose of the variable: using it from now on is a FreedError. What was computed from it stays.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> x = be.dynamic_graph().variable((1, 2), name="x")
+        >>> x.free()
+        >>> x
+        <variable x (freed)>
+        """
         self._storage = self._seen = None
 
     def get(self) -> Any:
-        """The value as a NumPy array."""
+        """The value as a NumPy array.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.dynamic_graph().variable((1, 2)).get().tolist()
+        [[0.0, 0.0]]
+        """
         return self.tensor.get()
 
     # For the graph
@@ -209,7 +252,15 @@ class TensorVariable:
 
 
 def check_reached(what: str, root: Variable, inputs: Sequence[TensorVariable]) -> None:
-    """Raise GradientError unless ``root``, which messages call ``what``, was made of all ``inputs``."""
+    """Raise GradientError unless ``root``, which messages call ``what``, was made of all ``inputs``.
+
+    Parameters
+    ----------
+    what : str
+        Name of ``root``.
+    root : Variable
+    inputs : sequence of TensorVariable
+    """
     below = {id(one) for one in upstream(root)}
     for one in inputs:
         if id(one.node("backward")) not in below:
@@ -220,6 +271,11 @@ def window_of(
     base: TensorVariable, offset: Sequence[int] | None, shape: Sequence[int], inc: Sequence[int] | None
 ) -> Window:
     """The window that ``graph.alias`` asks for, checked against its base.
+
+    Parameters
+    ----------
+    base, offset, shape, inc
+        As of ``DynamicGraph.alias``.
 
     Raises
     ------

@@ -44,7 +44,17 @@ class Writes:
                 storage.node = _settled(value, changing.values())
 
     def store(self, target: TensorVariable, result: Variable, operation: str, storages: Iterable[Storage]) -> None:
-        """Let ``target`` hold ``result``; in its memory, if that is the caller's or an alias's."""
+        """Let ``target`` hold ``result``; in its memory, if that is the caller's or an alias's.
+
+        Parameters
+        ----------
+        target : TensorVariable
+        result : Variable
+        operation : str
+            Name of the command, for messages.
+        storages : iterable of Storage
+            Those of the graph, which may depend on what is overwritten.
+        """
         storage = target.storage(operation)
         if target.window is None and storage.memory is None:
             if not result.needs_grad:

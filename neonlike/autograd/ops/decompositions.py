@@ -24,10 +24,25 @@ __all__ = ["cholesky", "cholesky_solve", "cross", "inv", "log_det", "pinv", "wei
 def cross(a: Any, b: Any, axis: int = 0) -> Variable:
     """Cross products of the vectors of three elements along ``axis``.
 
+    Parameters
+    ----------
+    a, b : variables
+        Of one shape.
+    axis : int
+        Axis of size 3.
+
     Raises
     ------
     ShapeError
         If the shapes differ, or ``axis`` has another size than 3.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.cross([[1.0], [0.0], [0.0]], [[0.0], [1.0], [0.0]]).tolist()
+    [[0.0], [0.0], [1.0]]
     """
     a, b = variable("cross", a), variable("cross", b)
     axis = one_axis("cross", axis, a.shape)
@@ -47,6 +62,14 @@ def inv(a: Any) -> Variable:
         If it is not square.
     ArgumentError
         When computed, if it is singular.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.inv([[2.0, 0.0], [0.0, 4.0]]).tolist()
+    [[0.5, 0.0], [0.0, 0.25]]
     """
     return derived("inv", _inverse, _square("inv", a))
 
@@ -56,12 +79,21 @@ def pinv(a: Any, rcond: float = 1e-15) -> Variable:
 
     Parameters
     ----------
+    a : variable (m, n)
     rcond : float
         Singular values below this times the largest count as 0.
 
     References
     ----------
     Golub & Pereyra, "The differentiation of pseudo-inverses and nonlinear least squares problems" (1973).
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.pinv([[2.0], [0.0]]).get().round(4).tolist()
+    [[0.5, 0.0]]
     """
     a = _matrix("pinv", a)
     run = _on_the_host("pinv", lambda a: np.linalg.pinv(a, rcond), _pinv_gradient, lambda shape: shape[::-1])
@@ -69,7 +101,16 @@ def pinv(a: Any, rcond: float = 1e-15) -> Variable:
 
 
 def log_det(a: Any) -> Variable:
-    """Logarithm (1, 1) of the determinant of a square matrix; nan where that is negative, -inf where it is 0."""
+    """Logarithm (1, 1) of the determinant of a square matrix; nan where that is negative, -inf where it is 0.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.log_det([[1.0, 0.0], [0.0, 1.0]]).item()
+    0.0
+    """
 
     def compute(a: Any) -> Any:
         sign, log = np.linalg.slogdet(a)
@@ -94,6 +135,14 @@ def cholesky(a: Any) -> Variable:
     References
     ----------
     Murray, "Differentiation of the Cholesky decomposition" (2016).
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.cholesky([[4.0, 2.0], [2.0, 5.0]]).tolist()
+    [[2.0, 0.0], [1.0, 2.0]]
     """
     run = _on_the_host("cholesky", np.linalg.cholesky, _cholesky_gradient, lambda shape: shape)
     return derived("cholesky", run, _square("cholesky", a))
@@ -114,6 +163,14 @@ def cholesky_solve(b: Any, factor: Any, upper: bool = False) -> Variable:
     ------
     ShapeError
         If the sizes do not fit.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.cholesky_solve([[4.0], [9.0]], [[2.0, 0.0], [0.0, 3.0]]).tolist()
+    [[1.0], [1.0]]
     """
     b, factor = _matrix("cholesky_solve", b), _square("cholesky_solve", factor)
     if b.shape[0] != factor.shape[0]:
@@ -124,6 +181,15 @@ def cholesky_solve(b: Any, factor: Any, upper: bool = False) -> Variable:
 def weight_norm(v: Any, g: Any, axis: int = 0) -> Variable:
     """``g v / |v|``, the norm taken over all axes but ``axis``; ``g`` has that axis's size there and ones elsewhere.
 
+    Parameters
+    ----------
+    v : variable
+        Directions.
+    g : variable
+        Lengths, one for each slice along ``axis``.
+    axis : int
+        Axis of v that numbers the directions.
+
     Raises
     ------
     ShapeError
@@ -132,6 +198,14 @@ def weight_norm(v: Any, g: Any, axis: int = 0) -> Variable:
     References
     ----------
     Salimans & Kingma, "Weight normalization" (2016).
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.weight_norm([[3.0, 4.0]], [[10.0]]).tolist()
+    [[6.0, 8.0]]
     """
     v, g = variable("weight_norm", v), variable("weight_norm", g)
     axis = one_axis("weight_norm", axis, v.shape)

@@ -10,6 +10,7 @@ from typing import Any
 from neonlike.autograd.ops.common import F, as_numbers, brief, derived, made, plain, variable, with_rule
 from neonlike.autograd.variable import Variable
 from neonlike.errors import ArgumentError, DTypeError
+from neonlike.optree import op_examples
 from neonlike.optree.calls import Request, call, call_spec
 from neonlike.optree.dtypes import DType, as_dtype, is_float
 from neonlike.optree.functions import gelu as _gelu
@@ -24,6 +25,9 @@ __all__ = [
     "square", "subtract", "tan", "tanh", "where",
 ]  # fmt: skip
 
+_PARAMETERS, _OPERAND = "Parameters\n----------", "variable, tensor, array or nested lists"
+"""Parts of the docstrings of functions made from rows."""
+
 
 def _unary(name: str, row: str) -> Callable[[Any], Variable]:
     """The op ``name`` of a row of the op table."""
@@ -35,8 +39,8 @@ def _unary(name: str, row: str) -> Callable[[Any], Variable]:
         return made(name, build(a._expr), (a,))
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"{OPS[row].doc} Any shape."
-    return function
+    function.__doc__ = f"{OPS[row].doc} Any shape.\n\n{_PARAMETERS}\na : {_OPERAND}"
+    return op_examples.added(function, op_examples.of_elements(OPS[row], f"autograd.{name}", op_examples.VARIABLES))
 
 
 def _binary(name: str, row: str) -> Callable[[Any, Any], Variable]:
@@ -47,8 +51,8 @@ def _binary(name: str, row: str) -> Callable[[Any, Any], Variable]:
         return derived(name, build, a, b)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"{OPS[row].doc} Shapes broadcast; one operand may be a number."
-    return function
+    function.__doc__ = f"{OPS[row].doc} Shapes broadcast.\n\n{_PARAMETERS}\na, b : {_OPERAND}\n    One may be a number."
+    return op_examples.added(function, op_examples.of_elements(OPS[row], f"autograd.{name}", op_examples.VARIABLES))
 
 
 add, subtract = _binary("add", "add"), _binary("subtract", "sub")
@@ -65,12 +69,37 @@ square, sqrt, absolute, negative = (
 
 
 def clip(a: Any, low: float, high: float) -> Variable:
-    """minimum(maximum(a, low), high); the derivative is 0 outside, and half of it at the bounds."""
+    """minimum(maximum(a, low), high); the derivative is 0 outside, and half of it at the bounds.
+
+    Parameters
+    ----------
+    a : variable
+        Any shape.
+    low, high : float
+        Bounds.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.clip([[-3.0, 0.5, 3.0]], -1, 1).tolist()
+    [[-1.0, 0.5, 1.0]]
+    """
     return derived("clip", lambda a: F.minimum(F.maximum(a, low), high), a)
 
 
 def leaky_relu(a: Any, slope: float = 0.01) -> Variable:
-    """a where a > 0, else slope * a."""
+    """a where a > 0, else slope * a.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.leaky_relu([[-2.0, 3.0]], 0.5).tolist()
+    [[-1.0, 3.0]]
+    """
     (slope,) = as_numbers("leaky_relu", slope=slope)
     return derived("leaky_relu", lambda a: F.leaky_relu(a, slope), a)
 
@@ -80,7 +109,16 @@ def leaky_relu(a: Any, slope: float = 0.01) -> Variable:
 
 
 def gelu(a: Any) -> Variable:
-    """a * Phi(a) with the normal distribution function Phi (exact, by erf); Hendrycks & Gimpel 2016."""
+    """a * Phi(a) with the normal distribution function Phi (exact, by erf); Hendrycks & Gimpel 2016.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.gelu([[0.0, 100.0]]).tolist()
+    [[0.0, 100.0]]
+    """
 
     def grad(F: Any, d: Any, z: Any, a: Any) -> tuple[Any, ...]:
         density = F.exp(a * a * -0.5) * (2 * math.pi) ** -0.5
@@ -90,7 +128,16 @@ def gelu(a: Any) -> Variable:
 
 
 def silu(a: Any) -> Variable:
-    """a * sigmoid(a), also called swish; Elfwing et al. 2017."""
+    """a * sigmoid(a), also called swish; Elfwing et al. 2017.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.silu([[0.0, 100.0]]).tolist()
+    [[0.0, 100.0]]
+    """
 
     def grad(F: Any, d: Any, z: Any, a: Any) -> tuple[Any, ...]:
         gate = F.sig(a)
@@ -100,7 +147,16 @@ def silu(a: Any) -> Variable:
 
 
 def hard_swish(a: Any) -> Variable:
-    """a * min(max(a + 3, 0), 6) / 6; Howard et al. 2019."""
+    """a * min(max(a + 3, 0), 6) / 6; Howard et al. 2019.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.hard_swish([[0.0, 6.0]]).tolist()
+    [[0.0, 6.0]]
+    """
 
     def grad(F: Any, d: Any, z: Any, a: Any) -> tuple[Any, ...]:
         between = F.where(F.less_equal(F.absolute(a), 3.0), a * (1 / 3) + 0.5, F.greater(a, 0.0))
@@ -116,10 +172,27 @@ def hard_swish(a: Any) -> Variable:
 def softplus(a: Any, beta: float = 1.0, threshold: float = 20.0) -> Variable:
     """log(1 + exp(beta * a)) / beta, and a itself where beta * a > threshold.
 
+    Parameters
+    ----------
+    a : variable
+        Any shape.
+    beta : float
+        Steepness, not 0.
+    threshold : float
+        Bound of ``beta * a``.
+
     Raises
     ------
     ArgumentError
         If ``beta`` is 0.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.softplus([[0.0, 50.0]]).get().round(4).tolist()[0][1]
+    50.0
     """
     beta, threshold = as_numbers("softplus", beta=beta, threshold=threshold)
     if beta == 0:
@@ -133,7 +206,16 @@ def softplus(a: Any, beta: float = 1.0, threshold: float = 20.0) -> Variable:
 
 
 def capped_shifted_negative_exponential(a: Any, shift: float) -> Variable:
-    """exp(shift - a), and 1 where a <= shift."""
+    """exp(shift - a), and 1 where a <= shift.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.capped_shifted_negative_exponential([[0.0, 1.0]], 1.0).tolist()
+    [[1.0, 1.0]]
+    """
     (shift,) = as_numbers("capped_shifted_negative_exponential", shift=shift)
 
     def build(a: Any) -> Any:
@@ -154,6 +236,15 @@ def where(condition: Any, a: Any, b: Any) -> Variable:
     condition : variable, tensor or array
         No derivative flows to it.
     a, b : variables or numbers
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> x = autograd.const([[-1.0, 2.0]])
+    >>> autograd.where(x > 0, x, 0).tolist()
+    [[0.0, 2.0]]
     """
     like = next((one for one in (a, b) if isinstance(one, Variable)), None)
     mask = plain("where", condition, like)
@@ -161,12 +252,38 @@ def where(condition: Any, a: Any, b: Any) -> Variable:
 
 
 def eq_where(a: Any, b: Any) -> Variable:
-    """1 where a equals b (a number, or values that broadcast), else 0; without derivative."""
+    """1 where a equals b (a number, or values that broadcast), else 0; without derivative.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.eq_where([[1.0, 2.0]], 2).tolist()
+    [[0.0, 1.0]]
+    """
     return derived("eq_where", F.equal, a, b)
 
 
 def mask_fill(a: Any, mask: Any, fill: float) -> Variable:
-    """``fill`` where ``mask`` is not 0, else a; shapes broadcast."""
+    """``fill`` where ``mask`` is not 0, else a; shapes broadcast.
+
+    Parameters
+    ----------
+    a : variable
+    mask : variable, tensor or array
+        No derivative flows to it.
+    fill : float
+        Value of the masked elements, such as ``-inf`` before a softmax.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.mask_fill([[1.0, 2.0]], [[0, 1]], -5).tolist()
+    [[1.0, -5.0]]
+    """
     (fill,) = as_numbers("mask_fill", fill=fill)
     a = variable("mask_fill", a)
     mask = plain("mask_fill", mask, a)
@@ -178,10 +295,27 @@ def dropout(a: Any, prob: float, train: bool = True) -> Variable:
 
     The random numbers are computed again in the backward pass, from a seed and a counter, and not kept.
 
+    Parameters
+    ----------
+    a : variable
+        Any shape.
+    prob : float
+        Probability to drop an element, in [0, 1].
+    train : bool
+        False: nothing is dropped.
+
     Raises
     ------
     ArgumentError
         If ``prob`` is not in [0, 1].
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.dropout(autograd.const([[1.0, 2.0]]), 0.5, train=False).tolist()
+    [[1.0, 2.0]]
     """
     (prob,) = as_numbers("dropout", prob=prob)
     if not 0 <= prob <= 1:
@@ -226,6 +360,14 @@ def cast(a: Any, dtype: Any) -> Variable:
     ------
     DTypeError
         If ``dtype`` is no float.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.cast([[1.0]], "float64").dtype.name
+    'float64'
     """
     wanted = as_dtype(dtype, "cast")
     if not is_float(wanted):
@@ -241,6 +383,16 @@ def debug(a: Any, callback: Callable[[Any], Any]) -> Variable:
     ------
     DTypeError
         If ``callback`` cannot be called.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> x = autograd.debug([[1.0, 2.0]], lambda tensor: print(tensor.tolist()))
+    >>> autograd.sum(x).item()
+    [[1.0, 2.0]]
+    3.0
     """
     if not callable(callback):
         raise DTypeError(f"debug: callback must be a function of a tensor, got {brief(callback)}")

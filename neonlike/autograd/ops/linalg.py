@@ -18,6 +18,14 @@ def matmul(a: Any, b: Any) -> Variable:
     ------
     ShapeError
         If the inner sizes differ, or an operand is not 2-D.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.matmul([[1.0, 2.0]], [[3.0], [4.0]]).tolist()
+    [[11.0]]
     """
     if isinstance(a, SparseMatrix) or isinstance(b, SparseMatrix):
         return a @ b  # type: ignore[no-any-return]
@@ -31,6 +39,14 @@ def batched_matmul(a: Any, b: Any) -> Variable:
     ------
     ShapeError, DTypeError
         If sizes or dtypes do not fit.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.batched_matmul(be.ones((2, 3, 4)), be.ones((2, 4, 5))).shape
+    (2, 3, 5)
     """
     like = a if isinstance(a, Variable) else variable("batched_matmul", b)
     return derived("batched_matmul", like.backend.matmul, a, b)

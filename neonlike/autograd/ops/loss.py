@@ -37,12 +37,27 @@ def _pair(name: str, a: Any, target: Any) -> tuple[Variable, Variable]:
 def mse_loss(a: Any, target: Any, reduction: str = "mean") -> Variable:
     """Squared differences of ``a`` and ``target``, of one shape.
 
+    Parameters
+    ----------
+    a, target : variables
+        Of one shape.
+    reduction : "mean", "sum" or "none"
+        "none": one loss for each element.
+
     Raises
     ------
     ShapeError
         If the shapes differ.
     ArgumentError
         On another ``reduction`` than "mean", "sum" or "none".
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.mse_loss([[1.0, 2.0]], [[1.0, 4.0]]).item()
+    2.0
     """
     reduce = _reducer("mse_loss", reduction)
     return derived("mse_loss", lambda a, t: reduce(F.square(a - t)), *_pair("mse_loss", a, target))
@@ -51,10 +66,25 @@ def mse_loss(a: Any, target: Any, reduction: str = "mean") -> Variable:
 def smooth_l1_loss(a: Any, target: Any, reduction: str = "mean", beta: float = 1.0) -> Variable:
     """Absolute differences less beta / 2; below ``beta`` their squares divided by 2 beta. Girshick 2015.
 
+    Parameters
+    ----------
+    a, target, reduction
+        As of :func:`mse_loss`.
+    beta : float
+        Difference at which squares go over into absolute values, 0 or more.
+
     Raises
     ------
     ShapeError, ArgumentError
         As :func:`mse_loss`; also if ``beta`` is below 0.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.smooth_l1_loss([[0.0, 3.0]], [[1.0, 0.0]], "none").tolist()
+    [[0.5, 2.5]]
     """
     reduce = _reducer("smooth_l1_loss", reduction)
     (beta,) = as_numbers("smooth_l1_loss", beta=beta)
@@ -91,6 +121,14 @@ def binary_cross_entropy_with_logits_loss(
         If the shapes differ, or there are not T weights.
     ArgumentError
         On another ``reduction``.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.binary_cross_entropy_with_logits_loss([[100.0]], [[0.0]]).item()
+    100.0
     """
     name = "binary_cross_entropy_with_logits_loss"
     reduce = _reducer(name, reduction)
@@ -144,6 +182,14 @@ def nll_loss(a: Any, target: Any, weights: Any = None, reduction: str = "mean", 
         If the target holds no integers.
     ArgumentError
         On another ``reduction``.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.nll_loss([[-1.0, -2.0], [-3.0, -4.0]], [0, 1]).item()
+    2.5
     """
     _reducer("nll_loss", reduction)
     a = variable("nll_loss", a)

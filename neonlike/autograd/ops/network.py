@@ -43,7 +43,9 @@ def convolution(
     strides, padding, dilation : int or tuple
         One number for all spatial axes, or one each.
     groups : int
+        Groups of feature maps that are convolved apart; both numbers of maps are multiples of it.
     transposed : bool
+        Whether to compute the data gradient of a convolution with these filters.
     output_padding : int or tuple
         Of a transposed convolution: positions more at the end of each axis, of those that its strides leave open.
 
@@ -55,6 +57,15 @@ def convolution(
     ------
     ShapeError, DTypeError, ArgumentError
         If shapes do not fit, or ``output_padding`` is given without ``transposed`` or is no smaller than the strides.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> x, w = be.ones((1, 4, 4, 2)), be.ones((1, 3, 3, 5))
+    >>> autograd.convolution(x, w).shape, autograd.convolution(x, w, padding=1).shape
+    ((5, 2, 2, 2), (5, 4, 4, 2))
     """
     x = variable("convolution", x)
     w = variable("convolution", w, x)
@@ -129,7 +140,9 @@ def batch_norm(
         In training they are moved towards the batch's by the fraction ``momentum``, now; else they are what is used.
         The variance is the unbiased one there, and the biased one in the formula, as PyTorch has it.
     training : bool
+        True: statistics of this batch; False: the running ones.
     momentum, eps : float
+        Weight of the batch in the running statistics; what is added to the variance.
 
     Raises
     ------
@@ -140,6 +153,14 @@ def batch_norm(
     References
     ----------
     Ioffe & Szegedy, "Batch normalization" (2015).
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.batch_norm([[1.0, 3.0]], [[1.0]], [[5.0]], eps=0).tolist()
+    [[4.0, 6.0]]
     """
     x = variable("batch_norm", x)
     if x.ndim != 2:
@@ -157,7 +178,23 @@ def batch_norm2d(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Variable:
-    """As :func:`batch_norm`, of images (C, H, W, N), with statistics of each channel; ``gamma`` and all are (C, 1)."""
+    """As :func:`batch_norm`, of images (C, H, W, N), with statistics of each channel; ``gamma`` and all are (C, 1).
+
+    Parameters
+    ----------
+    x : (C, H, W, N)
+    gamma, beta, running_mean, running_var : (C, 1)
+    training, momentum, eps
+        As of :func:`batch_norm`.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.batch_norm2d(be.ones((3, 2, 2, 4)), be.ones((3, 1)), be.zeros((3, 1))).shape
+    (3, 2, 2, 4)
+    """
     x = variable("batch_norm2d", x)
     if x.ndim != 4:
         raise ShapeError(f"batch_norm2d: needs x (C, H, W, N), got {x.shape}")
@@ -200,12 +237,22 @@ def layer_norm(x: Any, axes: Any = 0, gamma: Any = None, beta: Any = None, eps: 
     ----------
     x : Variable
     axes : int or tuple of int
+        Axes of x over which statistics are taken, those of features.
     gamma, beta : shapes that broadcast to x's, optional
     eps : float
+        What is added to the variance.
 
     References
     ----------
     Ba, Kiros & Hinton, "Layer normalization" (2016).
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.layer_norm([[1.0], [3.0]], eps=0).tolist()
+    [[-1.0], [1.0]]
     """
     x = variable("layer_norm", x)
     (eps,) = as_numbers("layer_norm", eps=eps)
@@ -228,6 +275,14 @@ def embedding(words: Any, table: Any) -> Variable:
         If a word is not in the table.
     ShapeError
         If the table is no matrix.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.embedding([2, 0], [[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]]).tolist()
+    [[3.0, 3.0], [1.0, 1.0]]
     """
     table = variable("embedding", table)
     if table.ndim != 2:
@@ -250,6 +305,14 @@ def one_hot(words: Any, classes: int) -> Variable:
         0.
     DTypeError
         If words in a list or array are no integers.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.one_hot([[2], [0]], 3).tolist()
+    [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
     """
     count = whole_number("one_hot", "classes", classes)
     if count < 1:
@@ -298,6 +361,15 @@ def scaled_dot_product_attention(
     References
     ----------
     Vaswani et al., "Attention is all you need" (2017).
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> q, k, v = be.zeros((2, 4)), be.ones((3, 4)), be.ones((3, 5))
+    >>> autograd.scaled_dot_product_attention(q, k, v).shape
+    (2, 5)
     """
     query = variable("scaled_dot_product_attention", query)
     run = query.backend.attention

@@ -16,7 +16,29 @@ __all__ = ["avg_pool2d", "max_pool1d", "max_pool2d"]
 
 
 def avg_pool2d(x: Any, window: Any, strides: Any = None, padding: Any = 0) -> Variable:
-    """Means of windows of an image (C, H, W, N), over the positions inside it; strides default to the window."""
+    """Means of windows of an image (C, H, W, N), over the positions inside it; strides default to the window.
+
+    Parameters
+    ----------
+    x : variable (C, H, W, N)
+    window : int or tuple
+        One number for both axes, or one each; so are the others.
+    strides : int or tuple, optional
+    padding : int or tuple
+
+    Raises
+    ------
+    ShapeError
+        If x is no image, or the window is larger than it is with its padding.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.avg_pool2d(be.array([[[[1.], [3.]], [[5.], [7.]]]]), 2).item()
+    4.0
+    """
     return _pool("avg_pool2d", "avg", variable("avg_pool2d", x), 4, window, strides, padding)
 
 
@@ -35,12 +57,39 @@ def max_pool2d(x: Any, window: Any, strides: Any = None, padding: Any = 0, dilat
         If x is no image, or the window is larger than it is with its padding.
     ArgumentError
         On numbers that are none, or padding of more than half a dilated window.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.max_pool2d(be.array([[[[1.], [3.]], [[5.], [7.]]]]), 2).item()
+    7.0
     """
     return _pool("max_pool2d", "max", variable("max_pool2d", x), 4, window, strides, padding, dilation)
 
 
 def max_pool1d(x: Any, window: int, strides: int | None = None, padding: int = 0, dilation: int = 1) -> Variable:
-    """Maxima of windows of a series (C, W, N); as :func:`max_pool2d`."""
+    """Maxima of windows of a series (C, W, N); as :func:`max_pool2d`.
+
+    Parameters
+    ----------
+    x : variable (C, W, N)
+    window : int
+        Elements of a window.
+    strides : int, optional
+        The window by default.
+    padding, dilation : int
+        Margin on both sides, and steps between the positions of a window.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.max_pool1d(be.array([[[1.], [3.], [5.], [4.]]]), 2).tolist()
+    [[[3.0], [5.0]]]
+    """
     x = variable("max_pool1d", x)
     sizes = (window, window if strides is None else strides, padding, dilation)
     if any(not isinstance(size, int) or isinstance(size, bool) for size in sizes):

@@ -28,36 +28,122 @@ def _reduction(name: str, a: Any, axis: Any, keepdims: bool) -> Variable:
 def sum(a: Any, axis: Any = None, keepdims: bool = True) -> Variable:
     """Sum over ``axis``: an int, a tuple of ints, or None for all.
 
+    Parameters
+    ----------
+    a : variable
+    axis : int, tuple of int, or None
+    keepdims : bool
+        False drops the reduced axes.
+
     Raises
     ------
     ShapeError
         On a wrong axis, or if ``keepdims=False`` would leave fewer than two axes.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.sum([[1.0, 2.0], [3.0, 4.0]], axis=1).tolist()
+    [[3.0], [7.0]]
     """
     return _reduction("sum", a, axis, keepdims)
 
 
 def prod(a: Any, axis: Any = None, keepdims: bool = True) -> Variable:
-    """Product over ``axis``; as :func:`sum`. Its derivative is exact also where factors are 0."""
+    """Product over ``axis``; as :func:`sum`. Its derivative is exact also where factors are 0.
+
+    Parameters
+    ----------
+    a, axis, keepdims
+        As of :func:`sum`.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.prod([[1.0, 2.0], [3.0, 4.0]], axis=1).tolist()
+    [[2.0], [12.0]]
+    """
     return _reduction("prod", a, axis, keepdims)
 
 
 def max(a: Any, axis: Any = None, keepdims: bool = True) -> Variable:
-    """Maximum over ``axis``; as :func:`sum`. Equal maxima share the derivative equally."""
+    """Maximum over ``axis``; as :func:`sum`. Equal maxima share the derivative equally.
+
+    Parameters
+    ----------
+    a, axis, keepdims
+        As of :func:`sum`.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.max([[1.0, 2.0], [4.0, 3.0]], axis=1).tolist()
+    [[2.0], [4.0]]
+    """
     return _reduction("max", a, axis, keepdims)
 
 
 def min(a: Any, axis: Any = None, keepdims: bool = True) -> Variable:
-    """Minimum over ``axis``; as :func:`max`."""
+    """Minimum over ``axis``; as :func:`max`.
+
+    Parameters
+    ----------
+    a, axis, keepdims
+        As of :func:`sum`.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.min([[1.0, 2.0], [4.0, 3.0]], axis=1).tolist()
+    [[1.0], [3.0]]
+    """
     return _reduction("min", a, axis, keepdims)
 
 
 def argmax(a: Any, axis: int = 1, keepdims: bool = True) -> Variable:
-    """First position of the maximum along ``axis``, as int64; without derivative."""
+    """First position of the maximum along ``axis``, as int64; without derivative.
+
+    Parameters
+    ----------
+    a, keepdims
+        As of :func:`sum`.
+    axis : int
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.argmax([[1.0, 2.0], [4.0, 3.0]]).tolist()
+    [[1], [0]]
+    """
     return _reduction("argmax", a, axis, keepdims)
 
 
 def mean(a: Any, axis: Any = None, keepdims: bool = True) -> Variable:
-    """Arithmetic mean over ``axis``; as :func:`sum`."""
+    """Arithmetic mean over ``axis``; as :func:`sum`.
+
+    Parameters
+    ----------
+    a, axis, keepdims
+        As of :func:`sum`.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.mean([[1.0, 2.0], [3.0, 4.0]], axis=1).tolist()
+    [[1.5], [3.5]]
+    """
     a = variable("mean", a)
     method = a.backend.mean
     return derived("mean", lambda a: method(a, axis, keepdims=keepdims), a)
@@ -71,6 +157,7 @@ def variance(a: Any, axis: Any = None, keepdims: bool = True, unbiased: bool = T
     a : variable
     axis : int, tuple of int or None
     keepdims : bool
+        False drops the reduced axes.
     unbiased : bool
         False: divide by their number.
 
@@ -78,6 +165,14 @@ def variance(a: Any, axis: Any = None, keepdims: bool = True, unbiased: bool = T
     ------
     ArgumentError
         If ``unbiased`` and there is one element only.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.variance([[1.0, 3.0]], axis=1).tolist()
+    [[2.0]]
     """
     a = variable("variance", a)
     axes = shapes.normalize_axes("variance", axis, a.shape)
@@ -95,7 +190,21 @@ def variance(a: Any, axis: Any = None, keepdims: bool = True, unbiased: bool = T
 
 
 def norm2(a: Any, axis: Any = None, keepdims: bool = True) -> Variable:
-    """Euclidean norm over ``axis``; its derivative is 0 where the norm is."""
+    """Euclidean norm over ``axis``; its derivative is 0 where the norm is.
+
+    Parameters
+    ----------
+    a, axis, keepdims
+        As of :func:`sum`.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.norm2([[3.0, 4.0]], axis=1).tolist()
+    [[5.0]]
+    """
     a = variable("norm2", a)
     axes = shapes.normalize_axes("norm2", axis, a.shape)
 
@@ -107,17 +216,51 @@ def norm2(a: Any, axis: Any = None, keepdims: bool = True) -> Variable:
 
 
 def squared_frobenius_matrix_norm(a: Any) -> Variable:
-    """Sum of the squares of the elements of each matrix, which the last two axes hold."""
+    """Sum of the squares of the elements of each matrix, which the last two axes hold.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.squared_frobenius_matrix_norm([[1.0, 2.0], [3.0, 4.0]]).item()
+    30.0
+    """
     return sum(derived("square", F.square, a), (-2, -1))
 
 
 def euclidean_distance(a: Any, b: Any, axis: Any = 1, keepdims: bool = True) -> Variable:
-    """Euclidean norm of a - b over ``axis``; its derivative is 0 where they are equal."""
+    """Euclidean norm of a - b over ``axis``; its derivative is 0 where they are equal.
+
+    Parameters
+    ----------
+    a, b : variables
+        Shapes broadcast.
+    axis, keepdims
+        As of :func:`sum`.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.euclidean_distance([[3.0, 4.0]], [[0.0, 0.0]]).tolist()
+    [[5.0]]
+    """
     return norm2(derived("subtract", F.subtract, a, b), axis, keepdims)
 
 
 def logsumexp(a: Any, axis: Any = None) -> Variable:
-    """log(sum(exp(a))) over ``axis``, without overflow; where all are -inf the derivative is 0."""
+    """log(sum(exp(a))) over ``axis``, without overflow; where all are -inf the derivative is 0.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.logsumexp([[1000.0, -1000.0]], axis=1).tolist()
+    [[1000.0]]
+    """
 
     def grad(F: Any, d: Any, z: Any, a: Any) -> tuple[Any, ...]:
         return (d * F.exp(a - F.where(F.equal(z, -math.inf), 0, z)),)
@@ -126,7 +269,16 @@ def logsumexp(a: Any, axis: Any = None) -> Variable:
 
 
 def log_softmax(a: Any, axis: int = 1) -> Variable:
-    """log(softmax(a)) along ``axis``, without underflow."""
+    """log(softmax(a)) along ``axis``, without underflow.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.log_softmax([[0.0, 1000.0]]).tolist()
+    [[-1000.0, 0.0]]
+    """
 
     def grad(F: Any, d: Any, z: Any, a: Any) -> tuple[Any, ...]:
         return (d - F.exp(z) * F.sum(d, axis),)
@@ -138,7 +290,16 @@ def log_softmax(a: Any, axis: int = 1) -> Variable:
 
 
 def softmax(a: Any, axis: int = 1) -> Variable:
-    """exp(a) / sum(exp(a)) along ``axis``, without overflow."""
+    """exp(a) / sum(exp(a)) along ``axis``, without overflow.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.softmax([[0.0, 0.0]]).tolist()
+    [[0.5, 0.5]]
+    """
 
     def grad(F: Any, d: Any, z: Any, a: Any) -> tuple[Any, ...]:
         return (z * (d - F.sum(d * z, axis)),)

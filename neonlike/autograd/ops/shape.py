@@ -24,7 +24,22 @@ __all__ = [
 
 
 def transpose(a: Any, axis1: int = 0, axis2: int = 1) -> Variable:
-    """a with two axes swapped."""
+    """a with two axes swapped.
+
+    Parameters
+    ----------
+    a : variable
+    axis1, axis2 : int
+        Axes to swap; negative ones count from the end.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.transpose([[1.0, 2.0]]).tolist()
+    [[1.0], [2.0]]
+    """
     a = variable("transpose", a)
     first, second = (one_axis("transpose", axis, a.shape) for axis in (axis1, axis2))
     order = list(range(a.ndim))
@@ -39,6 +54,14 @@ def reshape(a: Any, *shape: Any) -> Variable:
     ------
     ShapeError
         If the sizes do not match.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.reshape([[1.0, 2.0, 3.0, 4.0]], 2, -1).tolist()
+    [[1.0, 2.0], [3.0, 4.0]]
     """
     a = variable("reshape", a)
     new = shapes.regrouped(a.shape, shape)
@@ -52,10 +75,24 @@ view = reshape
 def flatten(a: Any, start: int = 0, end: int = -1) -> Variable:
     """a with the axes from ``start`` to ``end`` as one; all of them make a column (n, 1).
 
+    Parameters
+    ----------
+    a : variable
+    start, end : int
+        First and last of the axes, both included; negative ones count from the end.
+
     Raises
     ------
     ShapeError
         If ``start`` lies behind ``end``.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.flatten(be.ones((2, 3, 4)), 1).shape
+    (2, 12)
     """
     a = variable("flatten", a)
     first, last = one_axis("flatten", start, a.shape), one_axis("flatten", end, a.shape)
@@ -72,6 +109,14 @@ def expand(a: Any, shape: Sequence[int]) -> Variable:
     ------
     ShapeError
         If a size is neither 1 nor that of ``shape``.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.expand([[1.0], [2.0]], (-1, 2)).tolist()
+    [[1.0, 1.0], [2.0, 2.0]]
     """
     a = variable("expand", a)
     wanted = [whole_number("expand", "each size", size) for size in shape]
@@ -81,7 +126,16 @@ def expand(a: Any, shape: Sequence[int]) -> Variable:
 
 
 def expand_as(a: Any, other: Any) -> Variable:
-    """a stretched to the shape of ``other``."""
+    """a stretched to the shape of ``other``.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.expand_as([[1.0]], be.zeros((1, 2))).tolist()
+    [[1.0, 1.0]]
+    """
     return expand(a, other.shape)
 
 
@@ -92,6 +146,14 @@ def concatenate(parts: Sequence[Any], axis: int = 0) -> Variable:
     ------
     ShapeError
         If they are not, or there are no parts.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.concatenate([[[1.0]], [[2.0]]], axis=1).tolist()
+    [[1.0, 2.0]]
     """
     return derived("concatenate", lambda *parts: arrange.concat(parts, axis), *_several("concatenate", parts))
 
@@ -103,6 +165,14 @@ def stack(parts: Sequence[Any], axis: int = 0) -> Variable:
     ------
     ShapeError
         If the shapes differ, or there are no parts.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.stack([[[1.0]], [[2.0]]]).shape
+    (2, 1, 1)
     """
     listed = _several("stack", parts)
     if len({part.shape for part in listed}) > 1:
@@ -129,20 +199,66 @@ def index(a: Any, key: Any) -> Variable:
     ------
     IndexRangeError, IndexTypeError
         If the key picks no elements.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> x = autograd.const([[1.0, 2.0], [3.0, 4.0]])
+    >>> x[0].tolist(), autograd.index(x, [1, 0]).tolist()
+    ([[1.0, 2.0]], [[3.0, 4.0], [1.0, 2.0]])
     """
     a = variable("index", a)
     return derived("index", lambda a: windows.index(a, key, moved=False), a)
 
 
 def slice(a: Any, axis: int, start: int, end: int, step: int = 1) -> Variable:
-    """Positions ``start`` up to ``end``, without it, in steps along ``axis``."""
+    """Positions ``start`` up to ``end``, without it, in steps along ``axis``.
+
+    Parameters
+    ----------
+    a : variable
+    axis : int
+    start, end, step : int
+        As of Python's slices.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.slice([[1.0, 2.0, 3.0, 4.0]], 1, 0, 4, 2).tolist()
+    [[1.0, 3.0]]
+    """
     a = variable("slice", a)
     before = (builtins.slice(None),) * one_axis("slice", axis, a.shape)
     return index(a, (*before, builtins.slice(start, end, step)))
 
 
 def select(a: Any, axis: int, position: int) -> Variable:
-    """The slice at one position along ``axis``, which is dropped where two axes are left."""
+    """The slice at one position along ``axis``, which is dropped where two axes are left.
+
+    Parameters
+    ----------
+    a : variable
+    axis : int
+    position : int
+        Negative ones count from the end.
+
+    Raises
+    ------
+    IndexRangeError
+        If there is no such position.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.select([[1.0, 2.0], [3.0, 4.0]], 0, 1).tolist()
+    [[3.0, 4.0]]
+    """
     a = variable("select", a)
     before = (builtins.slice(None),) * one_axis("select", axis, a.shape)
     return index(a, (*before, position))
@@ -154,10 +270,25 @@ def select(a: Any, axis: int, position: int) -> Variable:
 def index_select(a: Any, axis: int, positions: Any) -> Variable:
     """Slices along ``axis`` at ``positions``, integers; one may come several times.
 
+    Parameters
+    ----------
+    a : variable
+    axis : int
+    positions : integers
+        A list, array or tensor.
+
     Raises
     ------
     IndexRangeError
         If one is out of range.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.index_select([[1.0, 2.0, 3.0]], 1, [2, 0, 2]).tolist()
+    [[3.0, 1.0, 3.0]]
     """
     a = variable("index_select", a)
     places = indices("index_select", positions, a)
@@ -167,12 +298,29 @@ def index_select(a: Any, axis: int, positions: Any) -> Variable:
 def index_add(source: Any, positions: Any, axis: int, size: int) -> Variable:
     """Zeros with ``size`` slices along ``axis``, to which the slices of ``source`` are added at ``positions``.
 
+    Parameters
+    ----------
+    source : variable
+    positions : integers
+        One for each slice of ``source``.
+    axis : int
+    size : int
+        Slices of the result.
+
     Raises
     ------
     ShapeError
         If there are not as many positions as slices.
     IndexRangeError
         If one is out of range.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.index_add([[1.0, 2.0, 3.0]], [0, 2, 2], 1, 4).tolist()
+    [[1.0, 0.0, 5.0, 0.0]]
     """
     source = variable("index_add", source)
     axis = one_axis("index_add", axis, source.shape)
@@ -182,14 +330,55 @@ def index_add(source: Any, positions: Any, axis: int, size: int) -> Variable:
 
 
 def index_add_to_target(target: Any, source: Any, positions: Any, axis: int) -> Variable:
-    """``target`` with the slices of ``source`` added at ``positions`` along ``axis``; see :func:`index_add`."""
+    """``target`` with the slices of ``source`` added at ``positions`` along ``axis``; see :func:`index_add`.
+
+    Parameters
+    ----------
+    target, source : variables
+        Of equal sizes, except along ``axis``.
+    positions : integers
+        One for each slice of ``source``.
+    axis : int
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.index_add_to_target([[10.0, 10.0]], [[1.0, 2.0]], [1, 1], 1).tolist()
+    [[10.0, 13.0]]
+    """
     target = variable("index_add_to_target", target)
     size = target.shape[one_axis("index_add_to_target", axis, target.shape)]
     return target + index_add(source, positions, axis, size)
 
 
 def index_fill(a: Any, axis: int, positions: Any, fill: float) -> Variable:
-    """a with ``fill`` in the slices at ``positions`` along ``axis``."""
+    """a with ``fill`` in the slices at ``positions`` along ``axis``.
+
+    Parameters
+    ----------
+    a : variable
+    axis : int
+        Axis of the slices, also counted from the end.
+    positions : integers
+        Slices to fill.
+    fill : float
+        New value of these slices' elements.
+
+    Raises
+    ------
+    IndexRangeError
+        If a position is out of range.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.index_fill([[1.0, 2.0, 3.0]], 1, [0, 2], 9).tolist()
+    [[9.0, 2.0, 9.0]]
+    """
     (fill,) = as_numbers("index_fill", fill=fill)
     a = variable("index_fill", a)
     axis = one_axis("index_fill", axis, a.shape)
@@ -217,6 +406,14 @@ def mask_select(a: Any, mask: Any) -> Variable:
     ------
     ShapeError
         If the mask has another shape.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.mask_select([[1.0, 2.0, 3.0]], [[1, 0, 1]]).tolist()
+    [[1.0], [3.0]]
     """
     a = variable("mask_select", a)
     host = np.asarray(plain("mask_select", mask, a).get())
@@ -234,6 +431,7 @@ def scatter_add(source: Any, positions: Any, axis: int, size: int) -> Variable:
     positions : integers of the shape of ``source``
     axis : int
     size : int
+        Length of the result along ``axis``.
 
     Raises
     ------
@@ -241,6 +439,14 @@ def scatter_add(source: Any, positions: Any, axis: int, size: int) -> Variable:
         If the positions have another shape.
     IndexRangeError
         If one is out of range.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.scatter_add([[1.0, 2.0], [3.0, 4.0]], [[0, 0], [1, 0]], 1, 2).tolist()
+    [[3.0, 0.0], [4.0, 3.0]]
     """
     source = variable("scatter_add", source)
     axis = one_axis("scatter_add", axis, source.shape)
@@ -255,10 +461,25 @@ def scatter_add(source: Any, positions: Any, axis: int, size: int) -> Variable:
 def repeat_interleave(a: Any, repeats: Any, axis: int) -> Variable:
     """Each slice along ``axis`` so many times: one number for all, or one for each slice.
 
+    Parameters
+    ----------
+    a : variable
+    repeats : int or sequence of int
+        Of every slice, or of each.
+    axis : int
+
     Raises
     ------
     ShapeError
         If a number is negative, or there are neither one nor as many as slices.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.repeat_interleave([[1.0, 2.0]], [1, 2], 1).tolist()
+    [[1.0, 2.0, 2.0]]
     """
     a = variable("repeat_interleave", a)
     if isinstance(repeats, (Variable, Expression)):  # the shape of the result depends on them
@@ -273,6 +494,14 @@ def assign(abandoned: Any, kept: Any) -> Variable:
     ------
     ShapeError
         If their shapes differ.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.assign([[1.0]], [[2.0]]).tolist()
+    [[2.0]]
     """
     abandoned = variable("assign", abandoned)
     kept = variable("assign", kept, abandoned)
@@ -294,6 +523,14 @@ def diag(a: Any, diagonal: int = 0) -> Variable:
     ------
     ShapeError
         If a has more axes, or no such diagonal.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.diag([[1.0, 2.0], [3.0, 4.0]]).tolist(), autograd.diag([[5.0, 6.0]]).tolist()
+    ([[1.0], [4.0]], [[5.0, 0.0], [0.0, 6.0]])
     """
     a = variable("diag", a)
     offset = whole_number("diag", "diagonal", diagonal)

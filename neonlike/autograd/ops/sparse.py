@@ -29,6 +29,15 @@ class SparseMatrix:
     rows, columns : int64 arrays (n,)
         Where the values are; several in one place are added up.
     shape : (m, k)
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> m = autograd.sparse_from_value_and_index([[5.0], [7.0]], [[0, 1], [1, 0]], (2, 2))
+    >>> (m @ be.array([[1.], [2.]])).tolist()
+    [[10.0], [7.0]]
     """
 
     def __init__(self, values: Variable, rows: Any, columns: Any, shape: tuple[int, int]) -> None:
@@ -81,6 +90,14 @@ def sparse_from_value_and_index(values: Any, positions: Any, shape: tuple[int, i
     IndexRangeError
         If a position is outside.
     ShapeError, DTypeError
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.sparse_from_value_and_index([[5.0], [7.0]], [[0, 1], [1, 0]], (2, 3))
+    <SparseMatrix 2x3, 2 values, float32>
     """
     values = variable("sparse_from_value_and_index", values)
     known = isinstance(positions, (Variable, Expression))
@@ -105,6 +122,14 @@ def to_dense(matrix: SparseMatrix) -> Variable:
     ------
     DTypeError
         If it is not sparse.
+
+    Examples
+    --------
+    >>> from neonlike import autograd
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> autograd.to_dense(autograd.sparse_from_value_and_index([[5.0]], [[0], [1]], (1, 3))).tolist()
+    [[0.0, 5.0, 0.0]]
     """
     if not isinstance(matrix, SparseMatrix):
         raise DTypeError(f"to_dense: needs a SparseMatrix, got {matrix!r}")

@@ -22,7 +22,15 @@ class HostMemory(MemoryFamily):
     _scratch: Any
 
     def memory_stats(self) -> MemoryStats:
-        """See :meth:`MemoryFamily.memory_stats`."""
+        """See :meth:`MemoryFamily.memory_stats`.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.memory_stats().used >= 0
+        True
+        """
         blocks = _memory_of_tensors()
         used = sum(blocks.values())
         reserved = used + kept_bytes() + pieces.waiting_bytes() + (0 if self._scratch is None else self._scratch.nbytes)
@@ -30,12 +38,27 @@ class HostMemory(MemoryFamily):
         return MemoryStats(used, _peaks["used"], reserved, _peaks["reserved"], len(blocks), 0, 0)
 
     def reset_memory_peaks(self) -> None:
-        """See :meth:`MemoryFamily.reset_memory_peaks`."""
+        """See :meth:`MemoryFamily.reset_memory_peaks`.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.reset_memory_peaks()
+        """
         _peaks.update(used=0, reserved=0)
         self.memory_stats()
 
     def release_memory(self) -> int:
-        """See :meth:`MemoryFamily.release_memory`."""
+        """See :meth:`MemoryFamily.release_memory`.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.release_memory() >= 0
+        True
+        """
         kept = kept_bytes() + pieces.waiting_bytes()
         release_workspace()
         pieces.release()

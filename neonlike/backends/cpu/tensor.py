@@ -28,10 +28,25 @@ class CPUTensor(Tensor):
 
     Parameters
     ----------
+    backend : Backend
     array : ndarray with at least two axes
+    name : str, optional
+    persist_values : bool
+    base : CPUTensor, optional
+        The tensor that this one is a view of.
+    owned : bool
+        Whether the memory is ours.
     root : object
         Identity of the allocation; views have their base's. None for memory that is not ours, which may overlap
         with any other.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> t = gen_backend("cpu").ones((1, 2))
+    >>> t.array[0, 0] = 5
+    >>> t.tolist()
+    [[5.0, 1.0]]
     """
 
     array: npt.NDArray[Any]
@@ -185,10 +200,24 @@ class CPUTensor(Tensor):
     def share(self, shape: Any, dtype: Any = None, name: str | None = None) -> CPUTensor:
         """View of ``shape`` (and ``dtype``, else this one's) over the first bytes of this memory.
 
+        Parameters
+        ----------
+        shape : int or sequence of int
+        dtype : dtype, optional
+        name : str, optional
+            None: that of this tensor.
+
         Raises
         ------
         ShapeError
             If it does not fit, or this tensor is not contiguous.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> memory = gen_backend("cpu").zeros((4, 4))
+        >>> memory.share((2, 3)).fill(1).shape, memory.tolist()[0]
+        ((2, 3), [1.0, 1.0, 1.0, 1.0])
         """
         new, kind = as_shape(shape, "share"), self.dtype if dtype is None else as_dtype(dtype, "share")
         count = math.prod(new)

@@ -19,10 +19,26 @@ F: Any = Functions
 
 @owner
 class ActivationFamily(Family):
-    """Activation methods defined as op-trees; each is one fused kernel."""
+    """Activation methods defined as op-trees; each is one fused kernel.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> be.fprop_relu(None, be.array([[-1., 2.]])).tolist()
+    [[0.0, 2.0]]
+    """
 
     def fprop_softmax(self, x: Any, axis: int | None = 0) -> Any:
-        """exp(x - max) / sum(exp(x - max)) along ``axis``; lazy. x: tensor or expression (features, N)."""
+        """exp(x - max) / sum(exp(x - max)) along ``axis``; lazy. x: tensor or expression (features, N).
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.fprop_softmax(be.zeros((4, 2))).tolist()[0]
+        [0.25, 0.25]
+        """
         return functions.softmax(expression("fprop_softmax", x, self), axis)
 
     mark(fprop_softmax, "composed", functions.softmax)
@@ -36,6 +52,14 @@ class ActivationFamily(Family):
             Engine object of the layer; not used.
         x : tensor or expression
         slope : float
+            Factor of negative inputs.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.fprop_relu(None, be.array([[-2., 0., 3.]]), slope=0.5).tolist()
+        [[-1.0, 0.0, 3.0]]
         """
         x = expression("fprop_relu", x, self)
         return F.maximum(x, 0) + slope * F.minimum(x, 0) if slope else F.maximum(x, 0)
@@ -50,6 +74,14 @@ class ActivationFamily(Family):
         x : tensor or expression
             Input or output of the activation.
         slope : float
+            Factor of negative inputs, as in :meth:`fprop_relu`.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.bprop_relu(None, be.array([[-2., 0., 3.]]), None, None, slope=0.5).tolist()
+        [[0.5, 0.0, 1.0]]
         """
         x = expression("bprop_relu", x, self)
         return F.greater(x, 0) + slope * F.less(x, 0) if slope else F.greater(x, 0)
@@ -67,6 +99,15 @@ class ActivationFamily(Family):
             May be the same tensor.
         relu : bool
             States that the transform is a relu; ignored.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> x = be.array([[-2., 3.]])
+        >>> be.fprop_transform(None, be.square, x, x)
+        >>> x.tolist()
+        [[4.0, 9.0]]
         """
         if isinstance(transform, type) or not callable(transform):
             raise DTypeError(f"fprop_transform: transform must be callable, as Rectlin() is; got {shown(transform)}")
@@ -100,30 +141,96 @@ class ActivationFamily(Family):
         ------
         MissingArgument
             If the transform needs ``inputs`` and there are none.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> from neonlike.transforms import Rectlin
+        >>> outputs, error, deltas = be.array([[0., 3.]]), be.ones((1, 2)), be.empty((1, 2))
+        >>> be.bprop_transform(None, Rectlin(), outputs, error, deltas)
+        >>> deltas.tolist()
+        [[0.0, 1.0]]
         """
         require_method("bprop_transform", "transform", transform, "bprop", "Rectlin()")
         outputs = expression("bprop_transform", outputs, self)
         self.assign(deltas, derivative(transform, outputs, inputs) * expression("bprop_transform", error, self))
 
     def fprop_skipnode(self, x: Any, y: Any, beta: float) -> None:
-        """y = beta * y + x, for tensors of one shape; with beta 0 the old y is not read."""
+        """y = beta * y + x, for tensors of one shape; with beta 0 the old y is not read.
+
+        Parameters
+        ----------
+        x : tensor or expression
+        y : tensor
+            The target.
+        beta : float
+            Factor of the old contents.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> y = be.ones((1, 2))
+        >>> be.fprop_skipnode(be.array([[1., 2.]]), y, beta=10)
+        >>> y.tolist()
+        [[11.0, 12.0]]
+        """
         y, x = expression("fprop_skipnode", y, self), expression("fprop_skipnode", x, self)
         self.assign(y, y * float(beta) + x if beta else x)
 
     def bprop_skipnode(self, error: Any, deltas: Any, alpha: float, beta: float) -> None:
-        """deltas = beta * deltas + alpha * error, for tensors of one shape; with beta 0 deltas are not read."""
+        """deltas = beta * deltas + alpha * error, for tensors of one shape; with beta 0 deltas are not read.
+
+        Parameters
+        ----------
+        error : tensor or expression
+        deltas : tensor
+            The target.
+        alpha, beta : float
+            Factors of the error and of the old contents.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> deltas = be.ones((1, 2))
+        >>> be.bprop_skipnode(be.array([[1., 2.]]), deltas, alpha=2, beta=1)
+        >>> deltas.tolist()
+        [[3.0, 5.0]]
+        """
         error, deltas = expression("bprop_skipnode", error, self), expression("bprop_skipnode", deltas, self)
         scaled = error * float(alpha)
         self.assign(deltas, deltas * float(beta) + scaled if beta else scaled)
 
     def add_fc_bias(self, inputs: Any, bias: Any) -> None:
-        """inputs += bias, in place; inputs (features, N), bias (features, 1)."""
+        """inputs += bias, in place; inputs (features, N), bias (features, 1).
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> x = be.ones((2, 3))
+        >>> be.add_fc_bias(x, be.array([1., 2.]))
+        >>> x.tolist()
+        [[2.0, 2.0, 2.0], [3.0, 3.0, 3.0]]
+        """
         self._check_target(inputs)
         _check_bias("add_fc_bias", inputs, bias)
         self.assign(inputs, inputs + bias)
 
     def update_fc_bias(self, err: Any, out: Any) -> None:
-        """out = row sums of err, the gradient of :meth:`add_fc_bias`'s bias; err (features, N), out (features, 1)."""
+        """out = row sums of err, the gradient of :meth:`add_fc_bias`'s bias; err (features, N), out (features, 1).
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> gradient = be.empty((2, 1))
+        >>> be.update_fc_bias(be.array([[1., 2.], [3., 4.]]), gradient)
+        >>> gradient.tolist()
+        [[3.0], [7.0]]
+        """
         self._check_target(out)
         err = expression("update_fc_bias", err, self)
         _check_bias("update_fc_bias", err, out)
@@ -151,6 +258,14 @@ def derivative(transform: Any, outputs: Any, inputs: Any = None) -> Any:
     ``bprop(x)`` receives the outputs, as in neon. Parameters named ``inputs`` and ``outputs`` receive those tensors,
     and no other parameter is filled then, unless ``outputs`` is missing: ``bprop(x, inputs)`` receives the outputs
     first.
+
+    Parameters
+    ----------
+    transform : object with ``bprop``
+    outputs : tensor or expression
+        Values of the transform.
+    inputs : tensor or expression, optional
+        Its arguments.
 
     Raises
     ------

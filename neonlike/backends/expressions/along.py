@@ -13,6 +13,13 @@ class AlongFamily(Family):
     """``cumsum``, ``sort``, ``topk`` and similar: lazy, on tensors and expressions, or computed into ``out``.
 
     With ``axis=None`` they work on all elements in C order, as a column (n, 1).
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> be.sort(be.array([[2., 1.]])).tolist()
+    [[1.0, 2.0]]
     """
 
     def cumsum(self, a: Any, axis: int | None = None, reverse: bool = False, out: Any = None) -> Any:
@@ -23,9 +30,12 @@ class AlongFamily(Family):
 
         Parameters
         ----------
+        a : tensor, expression or array
         axis : int or None
         reverse : bool
             Sum from each element to the end instead.
+        out : tensor, optional
+            Receives the result at once.
 
         Raises
         ------
@@ -42,15 +52,59 @@ class AlongFamily(Family):
         return self._finish(along.cumsum(expression("cumsum", a, self), axis, reverse), out)
 
     def cumprod(self, a: Any, axis: int | None = None, reverse: bool = False, out: Any = None) -> Any:
-        """Cumulative products of ``a`` along ``axis``; otherwise as :meth:`cumsum`."""
+        """Cumulative products of ``a`` along ``axis``; otherwise as :meth:`cumsum`.
+
+        Parameters
+        ----------
+        a, axis, reverse, out
+            As in :meth:`cumsum`.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.cumprod(be.array([[1., 2., 3.]]), axis=1, reverse=True).tolist()
+        [[6.0, 6.0, 3.0]]
+        """
         return self._finish(along.cumprod(expression("cumprod", a, self), axis, reverse), out)
 
     def sort(self, a: Any, axis: int | None = -1, descending: bool = False, out: Any = None) -> Any:
-        """Sort ``a`` along ``axis``; nan comes last, also in descending order. Differentiable."""
+        """Sort ``a`` along ``axis``; nan comes last, also in descending order. Differentiable.
+
+        Parameters
+        ----------
+        a : tensor, expression or array
+        axis : int or None
+            None: all elements in C order, as a column (n, 1).
+        descending : bool
+            Largest first.
+        out : tensor, optional
+            Receives the result at once.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.sort(be.array([[2., 3., 1.]]), descending=True).tolist()
+        [[3.0, 2.0, 1.0]]
+        """
         return self._finish(along.sort(expression("sort", a, self), axis, descending), out)
 
     def argsort(self, a: Any, axis: int | None = -1, descending: bool = False, out: Any = None) -> Any:
-        """int64 positions along ``axis`` in the order of the values of ``a``: stable, nan last."""
+        """int64 positions along ``axis`` in the order of the values of ``a``: stable, nan last.
+
+        Parameters
+        ----------
+        a, axis, descending, out
+            As in :meth:`sort`; ``out`` must hold integers.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.argsort(be.array([[2., 3., 1.]])).tolist()
+        [[2, 0, 1]]
+        """
         return self._finish(along.argsort(expression("argsort", a, self), axis, descending), out)
 
     def topk(self, a: Any, k: int, axis: int | None = -1, largest: bool = True) -> tuple[Any, Any]:
@@ -58,7 +112,11 @@ class AlongFamily(Family):
 
         Parameters
         ----------
+        a : tensor, expression or array
         k : int
+            Number of values per line, at most the length of the axis.
+        axis : int or None
+            None: among all elements in C order.
         largest : bool
             False: the ``k`` smallest, smallest first. Among equal values the first wins; nan comes last.
 
@@ -71,6 +129,14 @@ class AlongFamily(Family):
         ------
         ShapeError
             If there are fewer values than ``k``.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> values, positions = be.topk(be.array([[2., 3., 1.]]), 2)
+        >>> values.tolist(), positions.tolist()
+        ([[3.0, 2.0]], [[1, 0]])
         """
         return along.topk(expression("topk", a, self), k, axis, largest)
 
@@ -79,9 +145,14 @@ class AlongFamily(Family):
 
         Parameters
         ----------
+        a : tensor, expression or array
         indices : integer tensor, expression or array
             The shape of ``a`` except for ``axis``, with broadcasting along the other axes; negative ones count from the
             end.
+        axis : int or None
+            None: along all elements in C order, as a column (n, 1).
+        out : tensor, optional
+            Receives the result at once.
 
         Raises
         ------
@@ -89,5 +160,13 @@ class AlongFamily(Family):
             If the sizes do not fit.
         IndexRangeError
             If an index is out of range: at once for host indices, when computed for tensors.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> rows = be.array([[1., 2.], [3., 4.]])
+        >>> be.take_along_axis(rows, be.array([[1], [0]], dtype="int32"), axis=1).tolist()
+        [[2.0], [3.0]]
         """
         return self._finish(along.take_along(expression("take_along_axis", a, self), indices, axis), out)

@@ -19,6 +19,13 @@ class ArrangeFamily(Family):
 
     Results are lazy, or computed into ``out``. Parts and other shapes of tensors are views of their memory, as slices
     are; those of expressions are expressions. Nothing has fewer than two axes.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> be.flip(be.array([[1., 2.]])).tolist()
+    [[2.0, 1.0]]
     """
 
     def concatenate(self, parts: Any, axis: int | None = 0, out: Any = None) -> Any:
@@ -51,7 +58,25 @@ class ArrangeFamily(Family):
         return self._finish(arrange.concat(parts, axis, self), out)
 
     def stack(self, parts: Any, axis: int = 0, out: Any = None) -> Any:
-        """Join ``parts``, all of one shape, along a new axis at ``axis`` of the result; see :meth:`concatenate`."""
+        """Join ``parts``, all of one shape, along a new axis at ``axis`` of the result; see :meth:`concatenate`.
+
+        Parameters
+        ----------
+        parts : list or tuple of tensors, expressions and arrays
+            All of one shape.
+        axis : int
+            Position of the new axis in the result.
+        out : tensor, optional
+            Receives the result at once.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> a = be.array([[1., 2.]])
+        >>> be.stack([a, a * 10]).tolist()
+        [[[1.0, 2.0]], [[10.0, 20.0]]]
+        """
         return self._finish(arrange.stack(parts, axis, self), out)
 
     def split(self, a: Any, where: Any, axis: int = 0) -> list[Any]:
@@ -59,18 +84,45 @@ class ArrangeFamily(Family):
 
         Parameters
         ----------
+        a : tensor, expression or array
         where : int or sequence of int
             Number of equal parts, or the cut positions: ``[2, 5]`` gives ``a[:2]``, ``a[2:5]`` and ``a[5:]``.
+        axis : int
+            The axis to be cut, also counted from the end.
 
         Raises
         ------
         ShapeError
             If the axis cannot be cut into equal parts.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> left, right = be.split(be.array([[1., 2., 3.]]), [1], axis=1)
+        >>> left.tolist(), right.tolist()
+        ([[1.0]], [[2.0, 3.0]])
         """
         return arrange.split(expression("split", a, self), where, axis)
 
     def flip(self, a: Any, axis: Any = None, out: Any = None) -> Any:
-        """Reverse the order of ``a`` along ``axis`` (int, tuple, or None for all axes)."""
+        """Reverse the order of ``a`` along ``axis`` (int, tuple, or None for all axes).
+
+        Parameters
+        ----------
+        a : tensor, expression or array
+        axis : int, tuple of int, or None
+            None: all axes.
+        out : tensor, optional
+            Receives the result at once.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.flip(be.array([[1., 2.], [3., 4.]]), axis=1).tolist()
+        [[2.0, 1.0], [4.0, 3.0]]
+        """
         return self._finish(arrange.flip(expression("flip", a, self), axis), out)
 
     def roll(self, a: Any, shift: Any, axis: Any = None, out: Any = None) -> Any:
@@ -78,9 +130,12 @@ class ArrangeFamily(Family):
 
         Parameters
         ----------
+        a : tensor, expression or array
         shift : int or tuple of int
         axis : int or tuple of int, optional
             As many as shifts, or one of either for all of the other. Without it, elements are shifted in C order.
+        out : tensor, optional
+            Receives the result at once.
 
         Raises
         ------
@@ -88,11 +143,34 @@ class ArrangeFamily(Family):
             If an axis does not exist, or the numbers of axes and shifts differ.
         DTypeError
             If a shift is not an integer.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.roll(be.array([[1., 2., 3.]]), 1, axis=1).tolist()
+        [[3.0, 1.0, 2.0]]
         """
         return self._finish(arrange.roll(expression("roll", a, self), shift, axis), out)
 
     def tile(self, a: Any, counts: Any, out: Any = None) -> Any:
-        """Repeat ``a`` ``counts[i]`` times along each axis; fewer counts than axes apply to the last axes."""
+        """Repeat ``a`` ``counts[i]`` times along each axis; fewer counts than axes apply to the last axes.
+
+        Parameters
+        ----------
+        a : tensor, expression or array
+        counts : int or sequence of int
+            Repetitions along each axis, 0 or more.
+        out : tensor, optional
+            Receives the result at once.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.tile(be.array([[1., 2.]]), (2, 2)).tolist()
+        [[1.0, 2.0, 1.0, 2.0], [1.0, 2.0, 1.0, 2.0]]
+        """
         return self._finish(arrange.tile(expression("tile", a, self), counts), out)
 
     def repeat(self, a: Any, counts: Any, axis: int | None = None, out: Any = None) -> Any:
@@ -100,10 +178,27 @@ class ArrangeFamily(Family):
 
         Without an axis, each element is repeated in C order: the result is a vector (n, 1), as ``a.reshape(-1)`` is.
 
+        Parameters
+        ----------
+        a : tensor, expression or array
+        counts : int or sequence of int
+            Repetitions of every slice, or of each of them.
+        axis : int, optional
+            None: elements in C order.
+        out : tensor, optional
+            Receives the result at once.
+
         Raises
         ------
         ShapeError
             If a count is negative, or there is neither one count nor one per slice.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.repeat(be.array([[1., 2.]]), [1, 2], axis=1).tolist()
+        [[1.0, 2.0, 2.0]]
         """
         a, axis = arrange.in_line(expression("repeat", a, self), axis)
         axis = arrange.one_axis("repeat", axis, a.shape)
@@ -133,14 +228,15 @@ class ArrangeFamily(Family):
 
         Parameters
         ----------
+        a : tensor, expression or array
         widths : int, pair (before, after) for all axes, or such a pair for each axis
         value : number, or pairs as ``widths`` are
         out : tensor, optional
-        constant_values : number or pairs, optional
-            NumPy's name of ``value``.
         mode : "constant", "edge", "reflect", "symmetric" or "wrap"
             As in NumPy; only "constant" uses a value. Edge repeats the outermost element, reflect mirrors at its
             center, symmetric at its outer side, wrap continues from the other end.
+        constant_values : number or pairs, optional
+            NumPy's name of ``value``.
 
         Raises
         ------
@@ -150,12 +246,29 @@ class ArrangeFamily(Family):
             If a value is not a number.
         ArgumentError
             For an unknown mode.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.pad(be.array([[1., 2.]]), ((0, 1), (1, 0))).tolist()
+        [[0.0, 1.0, 2.0], [0.0, 0.0, 0.0]]
+        >>> be.pad(be.array([[1., 2.]]), ((0, 0), (0, 2)), mode="edge").tolist()
+        [[1.0, 2.0, 2.0, 2.0]]
         """
         value = value if constant_values is None else constant_values
         return self._finish(arrange.pad(expression("pad", a, self), widths, value, mode), out)
 
     def expand_dims(self, a: Any, axis: Any) -> Any:
-        """Insert a new axis of size 1 at ``axis`` of the result (int, or tuple for several); a view of a tensor."""
+        """Insert a new axis of size 1 at ``axis`` of the result (int, or tuple for several); a view of a tensor.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.expand_dims(be.ones((2, 3)), 1).shape
+        (2, 1, 3)
+        """
         return arrange.expand_dims(expression("expand_dims", a, self), axis)
 
     def squeeze(self, a: Any, axis: Any = None) -> Any:
@@ -165,6 +278,13 @@ class ArrangeFamily(Family):
         ------
         ShapeError
             If a given axis has another size, or fewer than two axes would remain.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.squeeze(be.ones((2, 1, 3))).shape
+        (2, 3)
         """
         return arrange.squeeze(expression("squeeze", a, self), axis)
 

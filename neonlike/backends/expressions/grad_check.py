@@ -95,7 +95,14 @@ class Case:
 
 
 def check(be: Any, f: Any, tensors: list[Any], rtol: float, seed: int) -> float:
-    """See ``GradientFamily.check_grad``."""
+    """See ``GradientFamily.check_grad``.
+
+    Parameters
+    ----------
+    be : Backend
+    f, tensors, rtol, seed
+        As in ``GradientFamily.check_grad``.
+    """
     rng = np.random.default_rng(seed)
     points = [be.array(t.get(), dtype=np.float64) if is_float(t.dtype) else t for t in tensors]
     floats = {n: point for n, point in enumerate(points) if is_float(point.dtype)}
@@ -110,7 +117,20 @@ def check(be: Any, f: Any, tensors: list[Any], rtol: float, seed: int) -> float:
 
 
 def compare(case: Case, position: int, gradient: Array, rtol: float, rng: Any) -> float:
-    """Relative difference along a random direction; raises GradientError if it is too large."""
+    """Relative difference along a random direction; raises GradientError if it is too large.
+
+    Parameters
+    ----------
+    case : Case
+    position : int
+        Which of its points.
+    gradient : array
+        The gradient to judge, of the point's shape.
+    rtol : float
+        Allowed difference.
+    rng : numpy.random.Generator
+        Source of the direction.
+    """
     direction = rng.standard_normal(gradient.shape)
     found = float((gradient * direction).sum())
     for case.step in _STEPS:

@@ -21,7 +21,15 @@ from neonlike.optree.ops import OPS
 
 
 class GradientFamily(Family):
-    """``grad``, ``value_and_grad`` and ``check_grad``."""
+    """``grad``, ``value_and_grad`` and ``check_grad``.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> be.grad(lambda x: x * x)(be.array([[3.]])).tolist()
+    [[6.0]]
+    """
 
     def grad(self, f: Callable[..., Any], argnums: int | Sequence[int] | None = None) -> Callable[..., Any]:
         """Return the function that computes the gradient of ``f``.
@@ -70,6 +78,11 @@ class GradientFamily(Family):
         """As :meth:`grad`, with the value of ``f`` in addition: the result returns ``(value, gradient)``.
 
         The value is a new tensor. Both are computed together, sharing common parts.
+
+        Parameters
+        ----------
+        f, argnums
+            As in :meth:`grad`.
 
         Examples
         --------

@@ -31,6 +31,13 @@ class RngState(tuple[Any, ...]):
     ----------
     stream : (int, int)
         Philox key, and number of ``rand`` calls so far.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> state = gen_backend("cpu", rng_seed=7).rng_get_state()
+    >>> state[0], state.stream
+    ('MT19937', (7, 0))
     """
 
     stream: tuple[int, int]
@@ -75,6 +82,13 @@ class RandomFamily(Family):
     rng_seed : int or None
     deterministic : bool
         True if a seed was set.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> one, other = (gen_backend("cpu", rng_seed=5).rng.randint(1000) for _ in range(2))
+    >>> one == other
+    True
     """
 
     def _init_random(self, seed: int | None) -> None:
@@ -83,7 +97,16 @@ class RandomFamily(Family):
         self.gen_rng(seed)
 
     def gen_rng(self, seed: int | None = None) -> np.random.RandomState:
-        """Start ``be.rng`` and the ``rand`` stream from ``seed`` (None: system entropy) and return ``be.rng``."""
+        """Start ``be.rng`` and the ``rand`` stream from ``seed`` (None: system entropy) and return ``be.rng``.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> first = be.gen_rng(3).randint(1000)
+        >>> first == be.gen_rng(3).randint(1000)
+        True
+        """
         try:
             rng = np.random.RandomState(seed)
             entropy = np.random.SeedSequence(seed).entropy
@@ -99,7 +122,18 @@ class RandomFamily(Family):
         return make_state(self.rng.get_state(), self._rand_stream)
 
     def rng_get_state(self) -> RngState:
-        """State of both generators: a 5-tuple as in ``RandomState.get_state``; on a GPU paired with an array."""
+        """State of both generators: a 5-tuple as in ``RandomState.get_state``; on a GPU paired with an array.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> state, x = be.rng_get_state(), be.empty((2, 3))
+        >>> first = be.rand(out=x).tolist()
+        >>> be.rng_set_state(state)
+        >>> first == be.rand(out=x).tolist()
+        True
+        """
         return self._host_state()
 
     def rng_set_state(self, state: Any) -> None:
@@ -112,6 +146,14 @@ class RandomFamily(Family):
         ------
         ArgumentError
             If the state is invalid; the generators are unchanged then.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be, other = gen_backend("cpu", rng_seed=1), gen_backend("cpu", rng_seed=2)
+        >>> other.rng_set_state(be.rng_get_state())
+        >>> other.rng.randint(1000) == be.rng.randint(1000)
+        True
         """
         try:
             host, pool = state if len(state) == 2 else (state, None)
@@ -125,7 +167,17 @@ class RandomFamily(Family):
         self._rand_stream = stream or (self._rand_stream[0], 0)
 
     def rng_reset(self) -> None:
-        """Restore the state right after seeding."""
+        """Restore the state right after seeding.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu", rng_seed=1)
+        >>> first = be.rng.randint(1000)
+        >>> be.rng_reset()
+        >>> first == be.rng.randint(1000)
+        True
+        """
         self.rng_set_state(self.init_rng_state)
 
     def rand(self, out: Any = None) -> Any:
@@ -136,6 +188,14 @@ class RandomFamily(Family):
         A column times ``rand()`` is a column of random numbers; to draw for every element, first combine ``rand()``
         with an operand of the full shape. The numbers are fixed when the node is built: one node gives the same numbers
         wherever it is used in one dtype, and the next ``rand()`` gives others.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> x = be.rand(out=be.empty((100, 100)))
+        >>> 0.45 < be.mean(x).item() < 0.55
+        True
         """
         key, call = self._rand_stream
         self._rand_stream = (key, call + 1)  # the call is the upper half of the Philox counter
@@ -147,6 +207,21 @@ class RandomFamily(Family):
         """U[low, high) for each element of its target or of the expression around it; lazy, see :meth:`rand`.
 
         ``low`` and ``high`` may be tensors or expressions: then a number is drawn for each of their elements.
+
+        Parameters
+        ----------
+        low, high : number, tensor or expression
+            Bounds, the upper exclusive.
+        out : tensor, optional
+            Receives the numbers at once.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> x = be.uniform(2, 3, out=be.empty((10, 10)))
+        >>> be.all((x >= 2) & (x < 3)).item()
+        1.0
         """
         low, high = adapt("uniform", low, self), adapt("uniform", high, self)
         return self._finish(low + self.rand() * (high - low), out)
@@ -156,12 +231,28 @@ class RandomFamily(Family):
 
         It uses two draws of :meth:`rand`: G. Box and M. Muller, "A note on the generation of random normal deviates",
         1958. In float32 no number exceeds 5.8 standard deviations.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> x = be.randn(out=be.empty((100, 100)))
+        >>> abs(be.mean(x).item()) < 0.1
+        True
         """
         radius = F.sqrt(-2 * F.log1p(-self.rand()))
         return self._finish(radius * F.cos(2 * math.pi * self.rand()), out)
 
     def dropout(self, keep: float = 0.5, out: Any = None) -> Any:
-        """Mask of ones with probability ``keep``: ``rand() < keep``, lazy."""
+        """Mask of ones with probability ``keep``: ``rand() < keep``, lazy.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.dropout(1.0, out=be.empty((2, 2))).tolist()
+        [[1.0, 1.0], [1.0, 1.0]]
+        """
         _check_probability("dropout", keep)
         return self._finish(self.rand() < keep, out)
 
@@ -169,6 +260,15 @@ class RandomFamily(Family):
         """Fill ``out`` with ones with probability ``keepthresh``, zeros elsewhere.
 
         As in neon, it draws from ``be.rng`` on the CPU, and on the device, like :meth:`dropout`, on a GPU.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> mask = be.empty((2, 2))
+        >>> be.make_binary_mask(mask, keepthresh=0)
+        >>> mask.tolist()
+        [[0.0, 0.0], [0.0, 0.0]]
         """
         _check_probability("make_binary_mask", keepthresh)
         self._check_target(out)
@@ -185,7 +285,24 @@ class RandomFamily(Family):
         return np.random.RandomState([int(self.rng.randint(1 << 31)), self.ranks.rank])
 
     def fill_normal(self, ary: Any, mean: float = 0, stdv: float = 1) -> None:
-        """Fill ``ary`` with N(mean, stdv**2) from ``be.rng``; each rank gets numbers of its own."""
+        """Fill ``ary`` with N(mean, stdv**2) from ``be.rng``; each rank gets numbers of its own.
+
+        Parameters
+        ----------
+        ary : tensor
+            The target; any shape.
+        mean, stdv : float
+            Mean and standard deviation.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> x = be.empty((2, 2))
+        >>> be.fill_normal(x, mean=5, stdv=0)
+        >>> x.tolist()
+        [[5.0, 5.0], [5.0, 5.0]]
+        """
         self._check_target(ary)
         ary.set(self._own_rng().standard_normal(size=ary.shape) * stdv + mean)
 

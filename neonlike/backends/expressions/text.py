@@ -11,7 +11,15 @@ from neonlike.optree.node import Expression, adapt
 
 
 class TextFamily(Family):
-    """``eval``: a text is parsed once; rebuilding its expression costs as much as in Python."""
+    """``eval``: a text is parsed once; rebuilding its expression costs as much as in Python.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> be.eval("a + 1", a=be.array([[1., 2.]])).tolist()
+    [[2.0, 3.0]]
+    """
 
     def eval(self, text: str, /, out: Any = None, **operands: Any) -> Any:
         """Build the expression in ``text`` from ``operands``; lazy, or computed into ``out``, by one kernel either way.
@@ -24,7 +32,9 @@ class TextFamily(Family):
         Parameters
         ----------
         text : str
+            Formula in Python's syntax.
         out : tensor, optional
+            Receives the result at once.
         **operands : tensors, expressions, numbers or arrays
             Values for the names in the text; all have to be used.
 

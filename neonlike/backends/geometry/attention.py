@@ -29,6 +29,14 @@ class AttentionGeometry(MklSwitches):
         Query i sees only keys 0 to i.
     scale : float
         Factor of the products of queries and keys.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> layer = be.attention_layer(None, 2, 8, queries=10, size=64, keys=20)
+    >>> layer.dimQ, layer.dimK, layer.pairs
+    ((2, 8, 10, 64), (2, 8, 20, 64), 200)
     """
 
     dtype: DType

@@ -33,6 +33,14 @@ class ConvGeometry(MklSwitches):
         Sizes of the input, the filter and the output.
     padding, strides, dilation : tuple of int
     groups : int
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> layer = be.conv_layer(None, 16, 3, 8, H=28, W=28, R=5, S=5)
+    >>> layer.dimI, layer.dimF, layer.dimO
+    ((3, 1, 28, 28, 16), (3, 1, 5, 5, 8), (8, 1, 24, 24, 16))
     """
 
     dtype: DType
@@ -207,6 +215,14 @@ class DeconvGeometry(ConvGeometry):
 
     Its inputs are that convolution's outputs ``(K, M, P, Q, N)``, and its outputs that convolution's inputs
     ``(C, D, H, W, N)``: forward is ``bprop_conv``, the data gradient ``fprop_conv``.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> layer = be.deconv_layer(None, 16, 3, 8, P=24, Q=24, R=5, S=5)
+    >>> layer.dimO, layer.dimI
+    ((8, 1, 24, 24, 16), (3, 1, 28, 28, 16))
     """
 
     operation = "deconv_layer"
@@ -249,6 +265,15 @@ def deconv_geometry(
     groups: int,
 ) -> DeconvGeometry:
     """Geometry of a transposed convolution for an input of ``MPQ``: ``D = (M - 1) str - 2 pad + dil (T - 1) + 1``.
+
+    Parameters
+    ----------
+    dtype : dtype
+    N, C, K : int
+        Images, output channels, input maps.
+    MPQ, TRS, padding, strides, dilation : tuple of int
+        Depth, height, width.
+    groups : int
 
     Raises
     ------

@@ -31,6 +31,13 @@ class LrnGeometry(MklSwitches):
         Depth, height and width, of input and output.
     J : int
         Channels per window, odd: ``J // 2`` on either side of the middle one.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> be.lrn_layer(None, 16, 8, H=4, W=4, J=5).padding
+    (2, 0, 0, 0)
     """
 
     dtype: DType

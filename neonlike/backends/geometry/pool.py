@@ -51,6 +51,14 @@ class PoolGeometry(MklSwitches):
     CDHW, KMPQ : tuple of int
         Sizes of the input and the output.
     JTRS, padding, strides : tuple of int
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> layer = be.pool_layer(None, "max", 16, 8, H=28, W=28, R=2, S=2)
+    >>> layer.dimI, layer.dimO, layer.window
+    ((8, 1, 28, 28, 16), (8, 1, 14, 14, 16), 4)
     """
 
     op: str

@@ -8,7 +8,16 @@ from neonlike.optree.dtypes import DType
 
 
 class ProductSizes(NamedTuple):
-    """A matrix product (m, k) . (k, n)."""
+    """A matrix product (m, k) . (k, n).
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> from neonlike.backends.geometry.products import ProductSizes
+    >>> be.factors_of(ProductSizes(64, 64, 64, be.default_np_dtype)).startswith("float32")
+    True
+    """
 
     m: int
     k: int

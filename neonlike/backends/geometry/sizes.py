@@ -22,6 +22,19 @@ def output_size(
 
     Rounded down; in Caffe mode, pooling rounds up and drops a window that would start in the padding at the end.
 
+    Parameters
+    ----------
+    length, window : int
+        Elements of the axis and of a window.
+    padding, stride : int
+        Elements added on either side, and between the starts of windows.
+    pooling : bool
+        Whether the windows are those of pooling.
+    dilation : int
+        Distance of the elements of a window.
+    caffe : bool
+        Whether pooling follows Caffe's rule.
+
     Raises
     ------
     ArgumentError
@@ -39,7 +52,21 @@ def output_size(
 
 
 def whole(operation: str, least: int = 1, **sizes: Any) -> None:
-    """Raise unless each of ``sizes`` is an integer of at least ``least``."""
+    """Raise unless each of ``sizes`` is an integer of at least ``least``.
+
+    Parameters
+    ----------
+    operation : str
+        Method, for messages.
+    least : int
+    **sizes : int
+        By the names of the arguments.
+
+    Raises
+    ------
+    DTypeError, ArgumentError
+        If one is no integer, or below ``least``.
+    """
     for name, size in sizes.items():
         if not isinstance(size, numbers.Integral) or isinstance(size, bool):
             raise DTypeError(f"{operation}: {name} must be an integer, got {brief(size)}")

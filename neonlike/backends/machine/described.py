@@ -15,7 +15,15 @@ from neonlike.backends.objects.workspace import Workspace
 
 
 class DescribedFamily(Family):
-    """``tensor``, ``transformer``, ``batcher``, ``shuffler``, ``mapped``, ``workspace``, ``native``, ``blas``."""
+    """``tensor``, ``transformer``, ``batcher``, ``shuffler``, ``mapped``, ``workspace``, ``native``, ``blas``.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> be.workspace(64).nbytes
+    64
+    """
 
     _native: Any = None
 
@@ -27,6 +35,8 @@ class DescribedFamily(Family):
         desc : TensorDesc
         init : bool
             Zero the contents; False: contents as in :meth:`empty`.
+        name : str, optional
+            Shown by ``repr`` and in reports.
 
         Examples
         --------
@@ -155,6 +165,19 @@ class DescribedFamily(Family):
             If an existing file is too short for reading, or ``desc`` has no elements.
         ArgumentError
             For another mode or an invalid offset.
+
+        Examples
+        --------
+        >>> import os, tempfile
+        >>> from neonlike.backends import gen_backend
+        >>> from neonlike.backends.descriptors import TensorDesc
+        >>> be = gen_backend("cpu")
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = os.path.join(folder, "numbers.bin")
+        ...     with be.mapped(path, TensorDesc((1, 2), "float32"), "w+") as t:
+        ...         t[:] = 7
+        ...     os.path.getsize(path)
+        8
         """
         self.check_open("mapped")
         return map_file(self, path, desc, mode, offset)
@@ -227,5 +250,12 @@ class DescribedFamily(Family):
         ------
         ArgumentError
             For another mode or policy.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.batchnorm_op("per_activation")
+        <BatchNormOp per_activation, not staged>
         """
         return BatchNormOp(self, mode, nan)

@@ -34,6 +34,13 @@ class HooksFamily(MklFamily):
     use_cudac_kernels, warmup : bool
     round_mode : int
         Mantissa bits kept by stochastic rounding in assignments; 0: to nearest.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> be.device_type, be.round_mode
+    (0, 0)
     """
 
     fixed: ClassVar[frozenset[str]] = frozenset(
@@ -123,7 +130,18 @@ class HooksFamily(MklFamily):
         return str(default_directory())
 
     def get_events(self) -> tuple[Any, Any]:
-        """A pair of time marks (start, end), always the same, for ``record_mark`` and ``get_time``."""
+        """A pair of time marks (start, end), always the same, for ``record_mark`` and ``get_time``.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> start, end = be.get_events()
+        >>> be.record_mark(start)
+        >>> be.record_mark(end)
+        >>> be.get_time(start, end) >= 0
+        True
+        """
         return self._events
 
     @cached_property
@@ -131,48 +149,160 @@ class HooksFamily(MklFamily):
         return self.init_mark(), self.init_mark()
 
     def set_caffe_compat(self) -> None:
-        """Use Caffe's sizes for pooling and its scaling for dropout."""
+        """Use Caffe's sizes for pooling and its scaling for dropout.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.set_caffe_compat()
+        >>> be.check_caffe_compat()
+        True
+        """
         self.compat_mode = "caffe"
 
     def check_caffe_compat(self) -> bool:
-        """True in Caffe mode."""
+        """True in Caffe mode.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.check_caffe_compat()
+        False
+        """
         return self.compat_mode == "caffe"
 
     def is_mkl(self) -> bool:
-        """Whether this is the backend ``mkl``."""
+        """Whether this is the backend ``mkl``.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.is_mkl()
+        False
+        """
         return False
 
     def revert_tensor(self, tensor: Any) -> None:
-        """Undo :meth:`distribute_data`."""
+        """Undo :meth:`distribute_data`.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.revert_tensor(be.ones((2, 3)))
+        """
 
     def convert_data(self, tensor: Any, layer_mkl: Any) -> None:
-        """Convert to an engine's layout; there is one layout."""
+        """Convert to an engine's layout; there is one layout.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.convert_data(be.ones((2, 3)), None)
+        """
 
     def clean_data(self, tensor: Any, layer_mkl: Any) -> None:
-        """Drop an engine's copy of ``tensor``."""
+        """Drop an engine's copy of ``tensor``.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.clean_data(be.ones((2, 3)), None)
+        """
 
     def allocate_new_outputs(self, layer: Any, share_output: Any) -> None:
-        """Let ``layer`` allocate its outputs, shared with ``share_output``."""
+        """Let ``layer`` allocate its outputs, shared with ``share_output``.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> class Layer:
+        ...     def allocate(self, shared_outputs=None):
+        ...         self.outputs = shared_outputs
+        >>> layer = Layer()
+        >>> gen_backend("cpu").allocate_new_outputs(layer, "buffer")
+        >>> layer.outputs
+        'buffer'
+        """
         require_method("allocate_new_outputs", "layer", layer, "allocate", "Linear(...)")
         layer.allocate(shared_outputs=share_output)
 
     def allocate_new_deltas(self, delta: Any, in_shape: Any, parallelism: Any) -> Any:
-        """Return ``delta``."""
+        """Return ``delta``.
+
+        Parameters
+        ----------
+        delta : tensor
+        in_shape, parallelism
+            Without effect.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.allocate_new_deltas("buffer", (2, 3), None)
+        'buffer'
+        """
         return delta
 
     def bibnrnn_layer(
         self, h_buffer_all: Any, h_ff_buffer: Any, W_recur_f: Any, W_recur_b: Any, nsteps: int, nout: int
     ) -> None:
-        """Engine object of a bidirectional recurrent layer; not used."""
+        """Engine object of a bidirectional recurrent layer; not used.
+
+        Parameters
+        ----------
+        h_buffer_all, h_ff_buffer, W_recur_f, W_recur_b, nsteps, nout
+            Without effect.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.bibnrnn_layer(None, None, None, None, 1, 1)
+        """
 
     def relu_layer(self) -> None:
-        """Engine object of a relu layer; not used."""
+        """Engine object of a relu layer; not used.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.relu_layer()
+        """
 
     def batchnorm_layer(self, in_shape: Any) -> None:
-        """Engine object of a batch normalisation layer; not used."""
+        """Engine object of a batch normalisation layer; not used.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.batchnorm_layer((2, 3))
+        """
 
     def mergesum_layer(self, layer_num: int) -> None:
-        """Engine object of a merge-sum container; not used."""
+        """Engine object of a merge-sum container; not used.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.mergesum_layer(2)
+        """
 
     def mergebroadcast_layer(self, layer_num: int) -> None:
-        """Engine object of a merge-broadcast container; not used."""
+        """Engine object of a merge-broadcast container; not used.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.mergebroadcast_layer(2)
+        """

@@ -15,6 +15,12 @@ class MergeFamily(Family):
 
     Branches are layers or containers: ``fprop(inputs, inference, beta=)`` and ``bprop(error, alpha=, beta=)``. They
     write into buffers assigned at allocation; ``beta`` is the factor of the old contents.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> be.fprop_mergebroadcast(None, be.ones((1, 2)), False, None, [], (1,))
     """
 
     def fprop_mergesum(
@@ -29,11 +35,27 @@ class MergeFamily(Family):
         inputs : tensor
             Input of each branch.
         inference : bool
+            Passed to the branches: False in training.
         layers : sequence of branches, which share the output buffer
         outputs : tensor
             The shared output buffer.
         out_shape : tuple
             Shape of the buffer without the batch.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> class Branch:
+        ...     def __init__(self, outputs):
+        ...         self.outputs = outputs
+        ...     def fprop(self, inputs, inference, beta=0.0):
+        ...         self.outputs[:] = inputs + beta * self.outputs
+        >>> be = gen_backend("cpu")
+        >>> outputs = be.empty((1, 2))
+        >>> branches = [Branch(outputs), Branch(outputs)]
+        >>> be.fprop_mergesum(None, be.ones((1, 2)), False, branches, outputs, (1,))
+        >>> outputs.tolist()
+        [[2.0, 2.0]]
         """
         _check_branches("fprop_mergesum", layers, "fprop")
         for position, layer in enumerate(layers):
@@ -46,6 +68,8 @@ class MergeFamily(Family):
 
         Parameters
         ----------
+        ngLayer : object or None
+            Engine object of the container; not used.
         alpha, beta : float
             deltas = alpha * sum of the branches' gradients + beta * deltas.
         layers : sequence of branches, which share the delta buffer
@@ -53,6 +77,20 @@ class MergeFamily(Family):
             Error at each branch.
         deltas : tensor
             The shared delta buffer.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> class Branch:
+        ...     def __init__(self, deltas):
+        ...         self.deltas = deltas
+        ...     def bprop(self, error, alpha=1.0, beta=0.0):
+        ...         self.deltas[:] = alpha * error + beta * self.deltas
+        >>> be = gen_backend("cpu")
+        >>> deltas = be.empty((1, 2))
+        >>> be.bprop_mergesum(None, 1.0, 0.0, [Branch(deltas), Branch(deltas)], be.ones((1, 2)), deltas)
+        >>> deltas.tolist()
+        [[2.0, 2.0]]
         """
         _check_branches("bprop_mergesum", layers, "bprop")
         for position, layer in enumerate(reversed(layers)):
@@ -70,11 +108,27 @@ class MergeFamily(Family):
         inputs : tensor
             Input of each branch.
         inference : bool
+            Passed to the branches: False in training.
         outputs : tensor
             The buffer that contains each branch's view.
         layers : sequence of branches
         out_shape : tuple
             Shape of the buffer without the batch.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> class Branch:
+        ...     def __init__(self, outputs):
+        ...         self.outputs = outputs
+        ...     def fprop(self, inputs, inference):
+        ...         self.outputs[:] = inputs
+        >>> be = gen_backend("cpu")
+        >>> outputs = be.empty((2, 2))
+        >>> branches = [Branch(outputs[:1]), Branch(outputs[1:])]
+        >>> be.fprop_mergebroadcast(None, be.ones((1, 2)), False, outputs, branches, (2,))
+        >>> outputs.tolist()
+        [[1.0, 1.0], [1.0, 1.0]]
         """
         _check_branches("fprop_mergebroadcast", layers, "fprop")
         for layer in layers:
@@ -97,6 +151,8 @@ class MergeFamily(Family):
 
         Parameters
         ----------
+        ngLayer, out_shape
+            Not used.
         layers : sequence of branches, which share the delta buffer
         error_views : sequence of tensors
             Each branch's part of ``error``.
@@ -113,6 +169,21 @@ class MergeFamily(Family):
         ------
         ArgumentError
             If the sequences have different lengths; nothing was run.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> class Branch:
+        ...     def __init__(self, delta):
+        ...         self.delta = delta
+        ...     def bprop(self, error, alpha=1.0, beta=0.0):
+        ...         self.delta[:] = alpha * error + beta * self.delta
+        >>> be = gen_backend("cpu")
+        >>> error, delta = be.array([[1.], [2.]]), be.zeros((1, 1))
+        >>> branches, parts = [Branch(delta), Branch(delta)], [error[:1], error[1:]]
+        >>> be.bprop_mergebroadcast(None, branches, parts, error, delta, (2,), 1.0, 0.0, [1.0, 1.0], [1.0, 1.0])
+        >>> delta.item()
+        3.0
         """
         counts = [len(layers), len(error_views), len(alphas), len(betas)]
         if len(set(counts)) != 1:

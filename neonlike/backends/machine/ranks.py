@@ -26,6 +26,13 @@ class RanksFamily(Family):
         Whether each rank updates a part of the rows of large parameters, and sends them to the others. Settable.
     overlap_gradients : bool
         Whether ``fit`` sends gradients of these parameters while the backward pass goes on, on the CPU. Settable.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> be.rank, be.num_ranks
+    (0, 1)
     """
 
     ranks: Ranks = ALONE
@@ -67,7 +74,15 @@ class RanksFamily(Family):
         return slice(rank * size, (rank + 1) * size)
 
     def links(self) -> Links | None:
-        """Links between the devices of all ranks, which call this together; None where tensors go through the host."""
+        """Links between the devices of all ranks, which call this together; None where tensors go through the host.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.links() is None
+        True
+        """
         return None
 
     def allreduce(self, tensor: Any, op: str = "sum") -> Any:
@@ -90,6 +105,13 @@ class RanksFamily(Family):
         ------
         ArgumentError
             For another ``op``.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.allreduce(be.ones((1, 2)), "mean").tolist()    # of this rank alone
+        [[1.0, 1.0]]
         """
         check_operation("allreduce", op)
         require_tensors(self, "allreduce", tensor=tensor)
@@ -104,10 +126,24 @@ class RanksFamily(Family):
     def broadcast(self, tensor: Any, root: int = 0) -> Any:
         """Replace ``tensor`` on every rank by that of rank ``root``; returns ``tensor``.
 
+        Parameters
+        ----------
+        tensor : Tensor
+            Of one shape and dtype on all ranks.
+        root : int
+            The rank that sends.
+
         Raises
         ------
         ArgumentError
             If there is no such rank.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.broadcast(be.ones((1, 2))).tolist()
+        [[1.0, 1.0]]
         """
         require_tensors(self, "broadcast", tensor=tensor)
         if isinstance(root, bool) or not isinstance(root, int | np.integer) or not 0 <= root < self.ranks.size:
@@ -121,13 +157,35 @@ class RanksFamily(Family):
         return tensor.set(host)
 
     def allgather(self, tensor: Any) -> np.ndarray:
-        """The values of ``tensor`` on all ranks: an array ``(number of ranks, *shape)`` on the host."""
+        """The values of ``tensor`` on all ranks: an array ``(number of ranks, *shape)`` on the host.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.allgather(be.ones((1, 2))).shape
+        (1, 1, 2)
+        """
         require_tensors(self, "allgather", tensor=tensor)
         return self.ranks.gather(tensor.get())
 
     def barrier(self) -> None:
-        """Wait until all ranks are here."""
+        """Wait until all ranks are here.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.barrier()
+        """
         self.ranks.barrier()
 
     def distribute_data(self, tensor: Any, layer_parallelism: Any = None) -> None:
-        """Does nothing: each rank has its own share of the data. neon splits ``tensor`` over its devices here."""
+        """Does nothing: each rank has its own share of the data. neon splits ``tensor`` over its devices here.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.distribute_data(be.ones((1, 2)))
+        """

@@ -19,7 +19,15 @@ from neonlike.logger import logger
 
 
 class TimingFamily(Family):
-    """``init_mark``, ``record_mark``, ``synchronize_mark``, ``get_time``; ``begin``, ``end``; ``bench_report``."""
+    """``init_mark``, ``record_mark``, ``synchronize_mark``, ``get_time``; ``begin``, ``end``; ``bench_report``.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> be.bench is None
+    True
+    """
 
 
     @property
@@ -62,25 +70,74 @@ class TimingFamily(Family):
         return None
 
     def init_mark(self) -> dict[str, float]:
-        """Create a mark."""
+        """Create a mark.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> start, end = be.init_mark(), be.init_mark()
+        >>> be.record_mark(start)
+        >>> be.record_mark(end)
+        >>> be.synchronize_mark(end)
+        >>> be.get_time(start, end) >= 0
+        True
+        """
         return {"time": 0.0}
 
     def record_mark(self, marker: dict[str, float]) -> None:
-        """Record the current time in ``marker``."""
+        """Record the current time in ``marker``.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.record_mark(be.init_mark())
+        """
         marker["time"] = time.perf_counter()
 
     def synchronize_mark(self, marker: dict[str, float]) -> None:
-        """Wait until ``marker`` is reached; on the CPU work is done when a call returns."""
+        """Wait until ``marker`` is reached; on the CPU work is done when a call returns.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.synchronize_mark(be.init_mark())
+        """
 
     def get_time(self, start: dict[str, float], end: dict[str, float]) -> float:
-        """Milliseconds from ``start`` to ``end``."""
+        """Milliseconds from ``start`` to ``end``.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> mark = be.init_mark()
+        >>> be.get_time(mark, mark)
+        0.0
+        """
         return (end["time"] - start["time"]) * 1000.0
 
     def begin(self, block: Any, identifier: Any) -> None:
-        """Start of a block (epoch, minibatch, ...), for backends that use it."""
+        """Start of a block (epoch, minibatch, ...), for backends that use it.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.begin("minibatch", 0)
+        """
 
     def end(self, block: Any, identifier: Any) -> None:
-        """End of a block."""
+        """End of a block.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.end("minibatch", 0)
+        """
 
     def bench_report(self, format: str | None = None, path: str | os.PathLike[str] | None = None) -> str:
         """Report kernels of bench mode and their speed, by decreasing time; docs/bench.md explains the columns.
@@ -89,7 +146,7 @@ class TimingFamily(Family):
 
         Parameters
         ----------
-        format : "text", "json" or "csv"
+        format : "text", "json", "csv" or "html"
             Default: format of the suffix of ``path``, else "text".
         path : path, optional
             File for a copy of the report; rank 0 writes it.
@@ -103,6 +160,16 @@ class TimingFamily(Family):
         ------
         ArgumentError
             If bench mode is off, or for another format.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> from neonlike.errors import ArgumentError
+        >>> try:
+        ...     gen_backend("cpu", bench=False).bench_report()
+        ... except ArgumentError:
+        ...     print("make it with gen_backend(bench=True)")
+        make it with gen_backend(bench=True)
         """
         recorder = self.executor.recorder
         if recorder is None:
@@ -125,6 +192,26 @@ class TimingFamily(Family):
 
         It does nothing unless bench mode is on; see ``Bench.record`` for the arguments. Kernels inside the block are
         reported as its parts.
+
+        Parameters
+        ----------
+        name : str
+            Name of the primitive.
+        shapes : sequence of tuples
+            Shapes of its operands.
+        nbytes, flops : int
+            Bytes moved, and operations, of a call.
+        kind : "loop" or "product"
+            What its speed is compared with: memory copies or matrix products.
+        dtype : dtype or str
+            Dtype of the results.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> with be.bench_measure("my primitive", nbytes=16):
+        ...     total = be.sum(be.ones((2, 2))).item()
         """
         bench = self.executor.bench
         if bench is None:

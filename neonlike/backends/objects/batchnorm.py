@@ -24,7 +24,18 @@ CHANNELS = "C"
 
 
 class TooEarly(ArgumentError, AttributeError):
-    """An attribute was read before :meth:`BatchNormOp.stage`, or before a training call."""
+    """An attribute was read before :meth:`BatchNormOp.stage`, or before a training call.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> try:
+    ...     be.batchnorm_op().running_mean
+    ... except TooEarly:
+    ...     print("stage it first")
+    stage it first
+    """
 
 
 class BatchNormOp:
@@ -37,6 +48,12 @@ class BatchNormOp:
     excluded: mean and variance are those of the other elements, y is the bias there, the gradient by x is 0, and
     neither that position nor one with a nan gradient by y contributes to the gradients by scale and bias.
 
+    Parameters
+    ----------
+    be : Backend
+    mode, nan : str
+        See below.
+
     Attributes
     ----------
     mode : "spatial", "per_activation" or "spatial_persistent"
@@ -47,6 +64,17 @@ class BatchNormOp:
         Values of the last training call.
     count, row_axes : int
         Elements per statistic; axes of x with separate statistics.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> op = be.batchnorm_op().stage(be.empty((1, 2)))
+    >>> x, y = be.array([[1., 3.]]), be.empty((1, 2))
+    >>> scale, bias = be.ones((1, 1)), be.zeros((1, 1))
+    >>> op.forward_training(1.0, 0.0, 0.1, 0.0, x, scale, bias, y)
+    >>> y.tolist(), op.saved_mean.item()
+    ([[-1.0, 1.0]], 2.0)
     """
 
     def __init__(self, be: Any, mode: str = "spatial", nan: str = "propagate") -> None:
@@ -80,6 +108,13 @@ class BatchNormOp:
             If one of these axes is missing, or an axis has size 0.
         DTypeError
             If it is not of floats.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.batchnorm_op().stage(be.empty((3, 8)))
+        <BatchNormOp spatial, CN(3, 8) float32>
         """
         desc = TensorDesc.of(x_desc)
         if not is_float(desc.dtype):
@@ -116,6 +151,13 @@ class BatchNormOp:
         ------
         TooEarly
             If no shape was staged.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.batchnorm_op().stage(be.empty((3, 4, 4, 8))).scale_bias_desc().shape
+        (3, 1, 1, 1)
         """
         self._staged("scale_bias_desc")
         return self._stats
@@ -178,12 +220,21 @@ class BatchNormOp:
 
         Raises
         ------
-        If no shape was staged.
-            If nothing was staged.
-        If a number is out of range, or a tensor has another layout.
+        TooEarly
+            If no shape was staged.
+        ArgumentError
             If a number is out of its range, or a tensor was made in another layout.
         ShapeError, DTypeError, AliasError
             If a tensor does not fit, or y overlaps another one. Nothing is written in any of these cases.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> op, x, y = be.batchnorm_op().stage(be.empty((1, 2))), be.array([[1., 3.]]), be.empty((1, 2))
+        >>> op.forward_training(1.0, 0.0, 1.0, 0.0, x, be.ones((1, 1)), be.zeros((1, 1)), y)
+        >>> y.tolist(), op.running_mean.item()
+        ([[-1.0, 1.0]], 2.0)
         """
         name = "forward_training"
         self._staged(name)
@@ -207,7 +258,22 @@ class BatchNormOp:
     def forward_inference(
         self, alpha: float, beta: float, epsilon: float, x: Any, scale: Any, bias: Any, y: Any
     ) -> None:
-        """Forward pass by the running statistics, which stay unchanged; otherwise as :meth:`forward_training`."""
+        """Forward pass by the running statistics, which stay unchanged; otherwise as :meth:`forward_training`.
+
+        Parameters
+        ----------
+        alpha, beta, epsilon, x, scale, bias, y
+            As of :meth:`forward_training`.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> op, y = be.batchnorm_op().stage(be.empty((1, 2))), be.empty((1, 2))
+        >>> op.forward_inference(1.0, 0.0, 0.0, be.array([[1., 3.]]), be.ones((1, 1)), be.zeros((1, 1)), y)
+        >>> y.tolist()    # by the mean 0 and the variance 1
+        [[1.0, 3.0]]
+        """
         name = "forward_inference"
         self._staged(name)
         epsilon, alpha, beta = self._numbers(name, epsilon=epsilon, alpha=alpha, beta=beta)
@@ -243,13 +309,15 @@ class BatchNormOp:
 
         Parameters
         ----------
+        alpha_data, beta_data, alpha_param, beta_param : float
+            Factors of the new and the old gradients.
         epsilon : float
             As in the training call.
         x : as staged
             As in the training call; :meth:`forward_training` must not have written y over it.
+        scale, dscale, dbias : as ``scale_bias_desc()``
         dx, dy : as staged
             Gradients by x and by y; dx may be dy, or x.
-        scale, dscale, dbias : as ``scale_bias_desc()``
 
         Raises
         ------
@@ -259,6 +327,17 @@ class BatchNormOp:
             If its epsilon was another, or a tensor has another layout.
         ShapeError, DTypeError, AliasError
             As in :meth:`forward_training`.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> op, x, y = be.batchnorm_op().stage(be.empty((1, 2))), be.array([[1., 3.]]), be.empty((1, 2))
+        >>> scale, bias, dscale, dbias = (be.ones((1, 1)) for _ in range(4))
+        >>> op.forward_training(1.0, 0.0, 1.0, 0.0, x, scale, bias, y)
+        >>> op.backward(1.0, 0.0, 1.0, 0.0, 0.0, x, scale, dscale, dbias, be.empty((1, 2)), be.array([[1., 2.]]))
+        >>> dscale.item(), dbias.item()
+        (1.0, 3.0)
         """
         name = "backward"
         trained = self._trained(name)
@@ -298,6 +377,14 @@ class BatchNormOp:
         ------
         TooEarly
             If no shape was staged.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> record = be.batchnorm_op().stage(be.empty((3, 8))).info()
+        >>> record["mode"], record["format"], record["dims"]
+        ('spatial', 'CN', [3, 8])
         """
         self._staged("info")
         return batchnorm_record.record_of(self)
@@ -320,6 +407,14 @@ class BatchNormOp:
             If dims or dtype are invalid for tensors.
         BackendUnavailable
             If there is no backend.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> op = be.batchnorm_op("per_activation").stage(be.empty((3, 8)))
+        >>> BatchNormOp.from_info(op.info())
+        <BatchNormOp per_activation, CN(3, 8) float32>
         """
         return batchnorm_record.restored(cls, record, NervanaObject.be if be is None else be)
 

@@ -35,7 +35,15 @@ def record_of(op: Any) -> dict[str, Any]:
 
 
 def restored(cls: Any, record: Any, be: Any) -> Any:
-    """See ``BatchNormOp.from_info``."""
+    """See ``BatchNormOp.from_info``.
+
+    Parameters
+    ----------
+    cls : type
+        ``BatchNormOp``.
+    record : mapping
+    be : Backend or None
+    """
     if be is None:
         raise BackendUnavailable("batchnorm_op.from_info: there is no backend; call gen_backend() first")
     if not isinstance(record, Mapping):

@@ -64,7 +64,19 @@ def _result(rows: _Rows, xhat: Any, columns: dict[str, Any]) -> Any:
 
 
 def forward_training(op: Any, data: dict[str, Any], columns: dict[str, Any], kept: Any, numbers: Any) -> None:
-    """See ``BatchNormOp.forward_training``; kept: saved sum and variance, running mean and variance."""
+    """See ``BatchNormOp.forward_training``; kept: saved sum and variance, running mean and variance.
+
+    Parameters
+    ----------
+    op : BatchNormOp
+    data : dict
+        x and y as rows.
+    columns : dict
+        scale and bias, (rows, 1).
+    kept : tuple of Tensor
+    numbers : tuple of float
+        alpha, beta, averaging factor, epsilon.
+    """
     alpha, beta, factor, epsilon = numbers
     saved_sum, saved_variance, *running = kept
     rows, be = _Rows(op, data["x"]), op.backend
@@ -89,7 +101,16 @@ def forward_training(op: Any, data: dict[str, Any], columns: dict[str, Any], kep
 
 
 def forward_inference(op: Any, data: dict[str, Any], columns: dict[str, Any], kept: Any, numbers: Any) -> None:
-    """See ``BatchNormOp.forward_inference``; kept: running mean and variance."""
+    """See ``BatchNormOp.forward_inference``; kept: running mean and variance.
+
+    Parameters
+    ----------
+    op, data, columns
+        As of :func:`forward_training`.
+    kept : tuple of Tensor
+    numbers : tuple of float
+        alpha, beta, epsilon.
+    """
     alpha, beta, epsilon = numbers
     mean, variance = kept
     rows = _Rows(op, data["x"])
@@ -98,7 +119,19 @@ def forward_inference(op: Any, data: dict[str, Any], columns: dict[str, Any], ke
 
 
 def backward(op: Any, data: dict[str, Any], columns: dict[str, Any], kept: Any, numbers: Any) -> None:
-    """See ``BatchNormOp.backward``; kept: saved sum and variance."""
+    """See ``BatchNormOp.backward``; kept: saved sum and variance.
+
+    Parameters
+    ----------
+    op : BatchNormOp
+    data : dict
+        x, dx and dy as rows.
+    columns : dict
+        scale, dscale and dbias, (rows, 1).
+    kept : tuple of Tensor
+    numbers : tuple of float
+        epsilon, and the factors of ``BatchNormOp.backward``.
+    """
     epsilon, alpha_data, beta_data, alpha_param, beta_param = numbers
     saved_sum, variance = kept
     rows, be, error = _Rows(op, data["x"]), op.backend, data["dy"]

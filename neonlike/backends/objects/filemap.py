@@ -45,7 +45,18 @@ _lock = threading.Lock()
 
 
 def mapped_part(name: str, dtype: DType, shape: Shape, mode: str, offset: int) -> tuple[Any, Place]:
-    """Map a file from byte ``offset`` on as an array of ``shape``, and return its place; modes as in ``np.memmap``."""
+    """Map a file from byte ``offset`` on as an array of ``shape``, and return its place; modes as in ``np.memmap``.
+
+    Parameters
+    ----------
+    name : str
+        Path of the file.
+    dtype : dtype
+    shape : tuple of int
+    mode : "r", "r+" or "w+"
+    offset : int
+        In bytes; a multiple of the element size.
+    """
     end = offset + math.prod(shape) * dtype.itemsize
     with _lock:
         made = np.memmap(name, np.uint8, "w+", 0, (end,)) if mode == "w+" else None

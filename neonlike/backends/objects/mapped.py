@@ -36,6 +36,19 @@ class Mapped(Protected):
     closed : bool
     writeable : bool
     place : Place
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.backends.descriptors import TensorDesc
+    >>> be = gen_backend("cpu")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with be.mapped(os.path.join(folder, "t"), TensorDesc((1, 2)), "w+") as t:
+    ...         t[:] = 3
+    ...         t.flush()
+    ...         t.tolist(), t.writeable
+    ([[3.0, 3.0]], True)
     """
 
     place: Place
@@ -117,7 +130,14 @@ class Mapped(Protected):
 
 
 def map_file(be: Any, path: Any, desc: TensorDesc, mode: str, offset: int) -> Any:
-    """See ``DescribedFamily.mapped``."""
+    """See ``DescribedFamily.mapped``.
+
+    Parameters
+    ----------
+    be : Backend
+    path, desc, mode, offset
+        As of ``DescribedFamily.mapped``.
+    """
     name = _checked(path, desc, mode, offset)
     file, place = mapped_part(name, desc.dtype, desc.shape, mode, offset)
     kind = class_over(Mapped, be.tensor_cls)

@@ -66,6 +66,20 @@ class Transformer(Mover):
 
     ``t()`` copies src into dst and returns dst. ``t(src, dst)`` takes other tensors with the same descriptors, and
     creates dst if it is missing. Integers round and saturate, as in every assignment.
+
+    Parameters
+    ----------
+    be : Backend
+    src, dst : Tensor or TensorDesc
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> from neonlike.backends.descriptors import TensorDesc
+    >>> turned = be.transformer(TensorDesc((2, 3), layout="NC"), TensorDesc((3, 2), layout="CN"))
+    >>> turned(be.tensor(TensorDesc((2, 3), layout="NC"))).shape
+    (3, 2)
     """
 
     def __init__(self, be: Any, src: Any, dst: Any) -> None:
@@ -107,13 +121,32 @@ class Transformer(Mover):
         return target
 
     def inverse(self) -> Transformer:
-        """The transformer in the opposite direction."""
+        """The transformer in the opposite direction.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> from neonlike.backends.descriptors import TensorDesc
+        >>> to_columns = be.transformer(TensorDesc((2, 3), layout="NC"), TensorDesc((3, 2), layout="CN"))
+        >>> to_columns.inverse()
+        <Transformer CN(3, 2) float32 -> NC(2, 3) float32>
+        """
         ends = (self.dst_desc if self.dst is None else self.dst, self.src_desc if self.src is None else self.src)
         return Transformer(self.backend, *ends)
 
 
 class Samples(Mover):
-    """A mover of a few samples at a time: both sides have a batch axis and a tensor."""
+    """A mover of a few samples at a time: both sides have a batch axis and a tensor.
+
+    Parameters
+    ----------
+    name : str
+        Name of the mover, for messages.
+    be : Backend
+    src : Tensor
+    dst : Tensor or TensorDesc
+    """
 
     def __init__(self, name: str, be: Any, src: Any, dst: Any) -> None:
         super().__init__(name, be, src, dst)
@@ -148,10 +181,26 @@ class Batcher(Samples):
     returns their window of dst. ``for minibatch in b`` iterates over all of src in order. ``len(b)`` is the number of
     minibatches.
 
+    Parameters
+    ----------
+    be : Backend
+    src : Tensor
+    dst : Tensor or TensorDesc
+    mb_size : int, optional
+        None: the samples of ``dst``.
+
     Attributes
     ----------
     mb_size : int
         Samples per minibatch.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> batches = be.batcher(be.array([[0, 1, 2, 3, 4]]), be.zeros((1, 2)))
+    >>> len(batches), batches(3).tolist()
+    (3, [[3.0, 4.0]])
     """
 
     def __init__(self, be: Any, src: Any, dst: Any, mb_size: Any = None) -> None:
@@ -194,7 +243,21 @@ class Batcher(Samples):
 
 
 class Shuffler(Samples):
-    """Copies selected samples of a tensor in any order; the result of ``be.shuffler(src, dst)``."""
+    """Copies selected samples of a tensor in any order; the result of ``be.shuffler(src, dst)``.
+
+    Parameters
+    ----------
+    be : Backend
+    src : Tensor
+    dst : Tensor or TensorDesc
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> be.shuffler(be.array([[0, 1, 2]]), be.zeros((1, 2)))([2, 0]).tolist()
+    [[2.0, 0.0]]
+    """
 
     def __init__(self, be: Any, src: Any, dst: Any) -> None:
         super().__init__("shuffler", be, src, dst)

@@ -21,9 +21,22 @@ class Workspace:
     All layers of a network can share one, with the size that the largest needs: its tensors share memory, so each layer
     may overwrite the data of another.
 
+    Parameters
+    ----------
+    be : Backend
+    nbytes : int
+
     Attributes
     ----------
     nbytes : int
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> work = be.workspace(64)
+    >>> work.tensor((2, 4)).shape, work.nbytes
+    ((2, 4), 64)
     """
 
     def __init__(self, be: Any, nbytes: Any) -> None:
@@ -53,6 +66,13 @@ class Workspace:
             If it exceeds the workspace (a RuntimeError, too).
         ArgumentError
             If ``offset`` is negative or misaligned for the dtype.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.workspace(64).tensor((2, 2), "float64", offset=16).dtype.name
+        'float64'
         """
         desc = shape if isinstance(shape, TensorDesc) else None
         sizes = as_shape(shape if desc is None else desc.shape, "workspace")
@@ -73,7 +93,17 @@ class Workspace:
         return made
 
     def tensors(self, *descs: TensorDesc) -> list[Any]:
-        """Create adjacent tensors from the start, one per descriptor, each aligned to 128 bytes."""
+        """Create adjacent tensors from the start, one per descriptor, each aligned to 128 bytes.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> from neonlike.backends.descriptors import TensorDesc
+        >>> a, b = be.workspace(256).tensors(TensorDesc((2, 2)), TensorDesc((3, 3)))
+        >>> b.ptr - a.ptr
+        128
+        """
         starts, end = [], 0
         for desc in descs:
             starts.append(end)

@@ -45,17 +45,61 @@ class Product(NamedTuple):
 
 @owner
 class LinalgFamily(Family):
-    """``dot`` in expressions; ``compound_dot``, ``batched_dot`` and transposes immediately."""
+    """``dot`` in expressions; ``compound_dot``, ``batched_dot`` and transposes immediately.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> be.compound_dot(be.ones((1, 2)), be.ones((2, 1)), be.empty((1, 1))).item()
+    2.0
+    """
 
     multiplies_int8: ClassVar[bool] = False
     """Whether ``compound_dot`` multiplies int8 into int32 or float32, and layers may be quantized."""
 
     def dot(self, a: Any, b: Any, out: Any = None) -> Any:
-        """Matrix product (m, k) x (k, n) -> (m, n); lazy without ``out``."""
+        """Matrix product (m, k) x (k, n) -> (m, n); lazy without ``out``.
+
+        Parameters
+        ----------
+        a : tensor, expression or array (m, k)
+        b : tensor, expression or array (k, n)
+        out : tensor (m, n), optional
+            Receives the product at once.
+
+        Raises
+        ------
+        ShapeError
+            If an operand is not 2-D, or the inner sizes differ.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.dot(be.array([[1., 2.]]), be.array([[3.], [4.]])).tolist()
+        [[11.0]]
+        """
         return self._finish(dot(a, b, self), out)
 
     def transpose(self, a: Any, axes: Any = None, out: Any = None) -> Any:
-        """``a`` with axes permuted (None: the last two swapped); a view or a lazy node."""
+        """``a`` with axes permuted (None: the last two swapped); a view or a lazy node.
+
+        Parameters
+        ----------
+        a : tensor, expression or array
+        axes : sequence of int, optional
+            Axis of ``a`` for each axis of the result.
+        out : tensor, optional
+            Receives the result at once.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.transpose(be.ones((2, 3, 4)), (2, 0, 1)).shape
+        (4, 2, 3)
+        """
         return self._finish(moves.transpose(expression("transpose", a, self), axes), out)
 
     @repeatable()
@@ -79,6 +123,10 @@ class LinalgFamily(Family):
             One dtype; transposed and strided views, too. C may share memory with A and B. With beta 0 the old C is not
             read. On the CPU A and B may also be int8 with C of int32 or float32: sums are exact, and end in C modulo
             2^32 (below k = 131,072 they always fit in int32) or rounded once.
+        alpha, beta : float
+            Factors of the product and of the old C.
+        relu : bool
+            Clamp the scaled product at 0.
         bsum : tensor (m, 1), optional
             Receives the row sums of the final C.
         repeat : int
@@ -94,6 +142,14 @@ class LinalgFamily(Family):
         ------
         DTypeError, ShapeError, AliasError
             If dtypes differ, shapes do not fit, or bsum shares memory with C; nothing is written then.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> A, B, C = be.array([[1., -2.]]), be.array([[3.], [4.]]), be.ones((1, 1))
+        >>> be.compound_dot(A, B, C, alpha=2, beta=1).tolist()
+        [[-9.0]]
         """
         request = Product(float(alpha), float(beta), bool(relu))
         operands = Operands((A, B, C), alone=bsum is None and not relu)
@@ -103,7 +159,20 @@ class LinalgFamily(Family):
         return C if repeat <= 1 else rate
 
     def cublas_dot(self, A: Any, B: Any, C: Any, alpha: float = 1.0, beta: float = 0.0, repeat: int = 1) -> Any:
-        """C = alpha * A.B + beta * C: :meth:`compound_dot` under neon's name for cuBLAS's product."""
+        """C = alpha * A.B + beta * C: :meth:`compound_dot` under neon's name for cuBLAS's product.
+
+        Parameters
+        ----------
+        A, B, C, alpha, beta, repeat
+            As in :meth:`compound_dot`.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.cublas_dot(be.ones((1, 2)), be.ones((2, 1)), be.empty((1, 1))).tolist()
+        [[2.0]]
+        """
         return self.compound_dot(A, B, C, alpha, beta, repeat=repeat)
 
     def batched_dot(
@@ -126,6 +195,10 @@ class LinalgFamily(Family):
         ----------
         A, B, C : tensors ([X,] m, k), ([X,] k, n), ([X,] m, n)
             One dtype, with A or B 3-D. C may share memory with A and B.
+        alpha, beta : float
+            Factors of the product and of the old C.
+        relu : bool
+            Clamp the scaled product at 0.
         repeat : int
             Number of timed runs if above 1.
         size
@@ -139,6 +212,16 @@ class LinalgFamily(Family):
         ------
         DTypeError, ShapeError
             If dtypes differ or shapes do not fit; C is unchanged.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> A, B = be.ones((5, 2, 3)), be.ones((5, 3, 4))
+        >>> be.batched_dot(A, B, be.empty((5, 2, 4))).shape
+        (5, 2, 4)
+        >>> be.batched_dot(A, B, be.empty((2, 4)))[0, 0].item()    # summed over the batch
+        15.0
         """
         self._check_operands("batched_dot", A, B, C)
         count = _batch_size(A, B, C)
@@ -157,6 +240,8 @@ class LinalgFamily(Family):
         ----------
         A, B, C : tensors (m, k), (k, n), (m, n)
             One dtype; views, too. C may share memory with A and B. With beta 0 the old C is not read.
+        beta : float
+            Factor of the old C.
         bsum : tensor (m, 1), optional
             Receives the row sums of the final C.
 
@@ -164,6 +249,14 @@ class LinalgFamily(Family):
         ------
         DTypeError, ShapeError, AliasError
             As :meth:`compound_dot`.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> A, B = be.array([[5., -2.]]), be.array([[3.], [0.]])
+        >>> be.xnor_compound_dot(A, B, be.empty((1, 1))).tolist()
+        [[0.0]]
         """
         self._check_product("xnor_compound_dot", A, B, C, bsum)
         request = Product(1.0, float(beta))
@@ -187,6 +280,15 @@ class LinalgFamily(Family):
         ------
         ShapeError
             If ``out`` has another shape.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> out = be.empty((3, 2))
+        >>> be.copy_transpose(be.array([[1., 2., 3.], [4., 5., 6.]]), out)
+        >>> out.tolist()
+        [[1.0, 4.0], [2.0, 5.0], [3.0, 6.0]]
         """
         source = expression("copy_transpose", a, self)
         self._check_target(out)
@@ -292,7 +394,13 @@ class LinalgFamily(Family):
 
 
 def sums_int8(A: Any, B: Any, C: Any) -> bool:
-    """Whether a product is one of int8 whose sums are kept."""
+    """Whether a product is one of int8 whose sums are kept.
+
+    Parameters
+    ----------
+    A, B, C : tensors
+        Factors and target.
+    """
     return bool(A.dtype == B.dtype == np.int8 and C.dtype in (np.int32, np.float32))
 
 
@@ -303,18 +411,40 @@ def _is_dense(tensor: Any) -> bool:
 
 
 def multiply(a: Array, b: Array, out: Any) -> None:
-    """Compute the tensor ``out`` = a.b, for matrices or stacks of them, which may share memory with it."""
+    """Compute the tensor ``out`` = a.b, for matrices or stacks of them, which may share memory with it.
+
+    Parameters
+    ----------
+    a, b : arrays
+        Matrices, or stacks of them.
+    out : tensor
+    """
     with written(out) as array:
         matrix_product(a, b, array)
 
 
 def matrices(a: Array, b: Array, c: Any) -> tuple[Array, Array]:
-    """Factors whose product has as many axes as the tensor ``c``: stacks, or their matrices concatenated."""
+    """Factors whose product has as many axes as the tensor ``c``: stacks, or their matrices concatenated.
+
+    Parameters
+    ----------
+    a, b : arrays
+        At least one of them a stack.
+    c : tensor
+        The target; 2-D: products are summed.
+    """
     return _side_by_side(a, b) if c.ndim == 2 else (a, b)
 
 
 def matrix_product(a: Array, b: Array, out: Array) -> None:
-    """Compute out = a.b for matrices or stacks, in ``out``'s dtype; they may share memory."""
+    """Compute out = a.b for matrices or stacks, in ``out``'s dtype; they may share memory.
+
+    Parameters
+    ----------
+    a, b : arrays
+        Of any dtype and strides.
+    out : array
+    """
     a, b = _for_blas(a, out.dtype), _for_blas(b, out.dtype)
     with np.errstate(all="ignore"):
         if out.ndim == 3 and _dealt_out(a, b, out):

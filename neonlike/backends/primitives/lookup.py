@@ -40,18 +40,43 @@ class LookupGradient:
 
 
 class LookupFamily(Family):
-    """``take`` and ``onehot``, with integer tensors, arrays or lists as indices; ``compound_bprop_lut``."""
+    """``take`` and ``onehot``, with integer tensors, arrays or lists as indices; ``compound_bprop_lut``.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> be.take(be.array([[1., 2.]]), [1], axis=1).tolist()
+    [[2.0]]
+    """
 
     def take(self, a: Any, indices: Any, axis: int | None = None, out: Any = None) -> Any:
         """Gather slices of ``a`` along ``axis`` by ``indices``, as many as there are indices. Differentiable.
 
         Without an axis, elements in C order, as a column (n, 1).
 
+        Parameters
+        ----------
+        a : tensor, expression or array
+        indices : sequence of int, array or integer tensor
+            Negative ones count from the end.
+        axis : int, optional
+            None: elements in C order.
+        out : tensor, optional
+            Receives the slices at once.
+
         Raises
         ------
         IndexRangeError
             If an index is out of range: at once for host indices, at computation for tensors; on a GPU when the host
             next waits for it, by ``get()`` or ``be.synchronize()``: the results of the operation are undefined then.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.take(be.array([[1., 2., 3.]]), [2, 0], axis=1).tolist()
+        [[3.0, 1.0]]
         """
         a, along = in_line(expression("take", a, self), axis)
         return self._finish(moves.take(a, indices, along), out)
@@ -64,12 +89,21 @@ class LookupFamily(Family):
         indices : integer vector of shape (1, n) or (n, 1)
         axis : int
             0: ``out[indices[j], j] = 1`` for a target (classes, n); 1: its transpose.
+        out : tensor, optional
+            Receives the result at once.
 
         Raises
         ------
         IndexRangeError
             At computation, if an index is negative or not below the size of the axis; on a GPU as in :meth:`take`. In
             neon's dialect such an index gives zeros.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.onehot(be.array([[2, 0]], dtype="int32"), axis=0, out=be.empty((3, 2))).tolist()
+        [[0.0, 1.0], [0.0, 0.0], [1.0, 0.0]]
         """
         return self._finish(functions.onehot(indices, axis, self), out)
 
@@ -114,6 +148,16 @@ class LookupFamily(Family):
         IndexRangeError
             If a word other than ``pad_idx`` is not in [0, vocabulary); on a GPU when the host next waits for it, by
             ``get()`` or ``be.synchronize()``. dW is unchanged in all of these cases.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> words, error = be.array([[1, 0, 1]], dtype="int32"), be.array([[1., 2., 3.]])
+        >>> dW = be.zeros((2, 1))
+        >>> be.compound_bprop_lut(3, words, error, None, dW)
+        >>> dW.tolist()
+        [[2.0], [4.0]]
         """
         touched = self._check_lut(inputs, error, error_t, dW, pad_idx) * error.shape[0]
         scale = 1.0 if beta == 0 else float(beta)

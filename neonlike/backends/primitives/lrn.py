@@ -65,7 +65,15 @@ class LrnPass:
 
 @owner
 class LrnFamily(Family):
-    """Local response normalisation across channels: ``lrn_layer``, ``fprop_lrn``, ``bprop_lrn``."""
+    """Local response normalisation across channels: ``lrn_layer``, ``fprop_lrn``, ``bprop_lrn``.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> be.lrn_layer(None, 16, 8, H=4, W=4, J=5).nOut
+    128
+    """
 
     def lrn_layer(self, dtype: Any, N: int, C: int, D: int = 1, H: int = 1, W: int = 1, J: int = 1) -> LrnGeometry:
         """Create the geometry of a normalisation over windows of ``J`` channels, for the calls below.
@@ -83,6 +91,13 @@ class LrnFamily(Family):
         ------
         DTypeError, ArgumentError
             If sizes are not positive integers, or J is even.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.lrn_layer(None, 16, 8, H=4, W=4, J=5).dimI
+        (8, 1, 4, 4, 16)
         """
         return LrnGeometry(self._layer_dtype("lrn_layer", dtype), N, C, (D, H, W), J)
 
@@ -113,6 +128,7 @@ class LrnFamily(Family):
         alpha, beta : float, optional
             None: 1 and 0. With beta 0 the old O is not read.
         ascale, bpower : float
+            Factor of the mean square, and the power; see the formula.
         repeat : int
             Number of timed runs if above 1; see ``_run_primitive``.
 
@@ -120,6 +136,16 @@ class LrnFamily(Family):
         ------
         DTypeError, ShapeError, AliasError
             If the tensors do not fit the layer and each other; nothing is written then.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> layer = be.lrn_layer(None, 1, 3, J=1)
+        >>> out, denom = be.empty((3, 1)), be.empty((3, 1))
+        >>> rate = be.fprop_lrn(layer, be.array([1., 2., 3.]), out, denom)
+        >>> denom.T.tolist(), out.T.get().round(2).tolist()[0][0]
+        ([[2.0, 5.0, 10.0]], 0.5)
         """
         name = "fprop_lrn"
         numbers = _numbers(name, layer, alpha, beta, ascale, bpower)
@@ -177,6 +203,17 @@ class LrnFamily(Family):
         ------
         DTypeError, ShapeError, AliasError
             If the tensors do not fit the layer and each other; nothing is written then.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> layer = be.lrn_layer(None, 1, 1, J=1)
+        >>> x, out, denom, delta = be.ones((1, 1)), be.empty((1, 1)), be.empty((1, 1)), be.empty((1, 1))
+        >>> rate = be.fprop_lrn(layer, x, out, denom)
+        >>> rate = be.bprop_lrn(layer, x, out, be.ones((1, 1)), delta, denom)
+        >>> delta.item()    # of x / (1 + x**2)
+        0.0
         """
         name = "bprop_lrn"
         numbers = _numbers(name, layer, alpha, beta, ascale, bpower)

@@ -29,6 +29,13 @@ class CreationFamily(Family):
     ----------
     num_dev : int
         Number of devices that share a buffer, settable for scripts with several.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> be.array([1, 2]).shape, be.zeros((2, 3)).dtype.name
+    ((2, 1), 'float32')
     """
 
     num_dev = 1
@@ -60,7 +67,20 @@ class CreationFamily(Family):
         return self._allocate(shape, dtype, name, persist_values)
 
     def fresh(self, shape: Any, dtype: Any = None, name: str | None = None, persist_values: bool = True) -> Any:
-        """As :meth:`empty`, with undefined contents on every backend: for tensors that are written at once."""
+        """As :meth:`empty`, with undefined contents on every backend: for tensors that are written at once.
+
+        Parameters
+        ----------
+        shape, dtype, name, persist_values
+            As in :meth:`empty`.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.fresh((2, 3)).fill(7).tolist()
+        [[7.0, 7.0, 7.0], [7.0, 7.0, 7.0]]
+        """
         self.check_open("empty")
         return self._allocate(as_shape(shape, "empty"), self._dtype(dtype, "empty"), name, persist_values)
 
@@ -87,12 +107,32 @@ class CreationFamily(Family):
 
         Contents are zeros on the CPU, as in neon, and undefined on a GPU.
 
+        Parameters
+        ----------
+        shape : int or sequence of int
+            An int, or a sequence of one, becomes (n, 1).
+        dtype : dtype, optional
+            None: the backend's default.
+        name : str, optional
+            Shown by ``repr`` and in reports.
+        persist_values : bool
+            neon's mark of a buffer whose values have to survive; kept as an attribute.
+        parallel, distributed, allocator
+            neon's arguments, without effect.
+
         Raises
         ------
         ShapeError
             For negative or non-integer sizes.
         DTypeError
             For a dtype that tensors cannot hold.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.empty(3).shape, be.empty((2, 3, 4), dtype="int8").dtype.name
+        ((3, 1), 'int8')
         """
         return self._new(shape, dtype, name, persist_values, cleared=True)
 
@@ -106,7 +146,20 @@ class CreationFamily(Family):
         distributed: bool = False,
         allocator: Any = None,
     ) -> Any:
-        """New tensor of zeros; arguments as :meth:`empty`."""
+        """New tensor of zeros; arguments as :meth:`empty`.
+
+        Parameters
+        ----------
+        shape, dtype, name, persist_values, parallel, distributed, allocator
+            As in :meth:`empty`.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.zeros((2, 2)).tolist()
+        [[0.0, 0.0], [0.0, 0.0]]
+        """
         return self._new(shape, dtype, name, persist_values).fill(0)
 
     def ones(
@@ -119,7 +172,20 @@ class CreationFamily(Family):
         distributed: bool = False,
         allocator: Any = None,
     ) -> Any:
-        """New tensor of ones; arguments as :meth:`empty`."""
+        """New tensor of ones; arguments as :meth:`empty`.
+
+        Parameters
+        ----------
+        shape, dtype, name, persist_values, parallel, distributed, allocator
+            As in :meth:`empty`.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.ones((1, 2), dtype="int32").tolist()
+        [[1, 1]]
+        """
         return self._new(shape, dtype, name, persist_values).fill(1)
 
     def array(
@@ -137,6 +203,15 @@ class CreationFamily(Family):
         ``dtype`` defaults to the backend's, not to the data's. Conversion to integers rounds and saturates, see
         ``Tensor.astype``. Data of one dimension make a column (n, 1).
 
+        Parameters
+        ----------
+        ary : array, nested lists, number, tensor or expression
+            Any real numbers.
+        dtype : dtype, optional
+            None: the backend's default.
+        name, persist_values, parallel, distributed, allocator
+            As in :meth:`empty`.
+
         Raises
         ------
         DTypeError
@@ -144,6 +219,8 @@ class CreationFamily(Family):
 
         Examples
         --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
         >>> be.array([1, 2, 3]).shape
         (3, 1)
         """
@@ -175,6 +252,28 @@ class CreationFamily(Family):
         """New tensor in the shape of ``other`` (tensor or array), by default of its dtype; see :meth:`empty`.
 
         ``ary`` and ``other_ary`` are neon's names of ``other``.
+
+        Parameters
+        ----------
+        other : tensor, expression or array
+        dtype : dtype, optional
+            None: the dtype of ``other``.
+        name, persist_values
+            As in :meth:`empty`.
+        ary, other_ary
+            neon's names of ``other``.
+
+        Raises
+        ------
+        MissingArgument
+            If none or several of the names are given.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.empty_like(be.ones((2, 3), dtype="int8")).dtype.name
+        'int8'
         """
         shape, own = self._like("empty_like", other, ary, other_ary)
         return self.empty(shape, own if dtype is None else dtype, name, persist_values)
@@ -189,7 +288,20 @@ class CreationFamily(Family):
         ary: Any = None,
         other_ary: Any = None,
     ) -> Any:
-        """New tensor of zeros; arguments as :meth:`empty_like`."""
+        """New tensor of zeros; arguments as :meth:`empty_like`.
+
+        Parameters
+        ----------
+        other, dtype, name, persist_values, ary, other_ary
+            As in :meth:`empty_like`.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.zeros_like(be.ones((1, 3))).tolist()
+        [[0.0, 0.0, 0.0]]
+        """
         shape, own = self._like("zeros_like", other, ary, other_ary)
         return self.zeros(shape, own if dtype is None else dtype, name, persist_values)
 
@@ -203,16 +315,48 @@ class CreationFamily(Family):
         ary: Any = None,
         other_ary: Any = None,
     ) -> Any:
-        """New tensor of ones; arguments as :meth:`empty_like`."""
+        """New tensor of ones; arguments as :meth:`empty_like`.
+
+        Parameters
+        ----------
+        other, dtype, name, persist_values, ary, other_ary
+            As in :meth:`empty_like`.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.ones_like(be.zeros((1, 3))).tolist()
+        [[1.0, 1.0, 1.0]]
+        """
         shape, own = self._like("ones_like", other, ary, other_ary)
         return self.ones(shape, own if dtype is None else dtype, name, persist_values)
 
     def wrap(self, host: npt.NDArray[Any]) -> Any:
-        """Hook: create a tensor over the memory of a NumPy array, without a copy if possible."""
+        """Hook: create a tensor over the memory of a NumPy array, without a copy if possible.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> host = np.zeros((1, 2), np.float32)
+        >>> be.wrap(host)[:] = 5
+        >>> host.tolist()
+        [[5.0, 5.0]]
+        """
         raise NotImplementedError
 
     def on_device(self, value: Any) -> Any:
-        """Hook: create a tensor over ``value``, not a NumPy array, if it is in the backend's memory; else None."""
+        """Hook: create a tensor over ``value``, not a NumPy array, if it is in the backend's memory; else None.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.on_device([1, 2]) is None
+        True
+        """
         return None
 
     def from_dlpack(self, other: Any) -> Any:
@@ -224,6 +368,17 @@ class CreationFamily(Family):
         ------
         DTypeError
             If ``other`` has no such memory, or its dtype or device is not supported.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> host = np.zeros((1, 2), np.float32)
+        >>> t = be.from_dlpack(host)
+        >>> host[0, 1] = 5
+        >>> t.tolist()
+        [[0.0, 5.0]]
         """
         self.check_open("from_dlpack")
         try:
@@ -255,10 +410,30 @@ class CreationFamily(Family):
         Shape is (dim0, bsz) for an int, (d0, d1*bsz) for a pair (features, steps), (prod, bsz) for longer shapes.
         With ``shared``, that tensor if it has the shape, else a view of its memory; zeroed too.
 
+        Parameters
+        ----------
+        dim0 : int or sequence of int
+            Size of a sample, without the batch.
+        x : tensor, optional
+            Returned as it is, if given.
+        dtype, name, persist_values
+            As in :meth:`empty`.
+        shared : tensor, optional
+            Memory to use, of at least as many bytes.
+        parallelism
+            neon's argument, without effect.
+
         Raises
         ------
         ShapeError
             If the batch size is not set, or ``shared`` is too small.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu", batch_size=4)
+        >>> be.iobuf(3).shape, be.iobuf((3, 2)).shape, be.iobuf((3, 2, 2)).shape
+        ((3, 4), (3, 8), (12, 4))
         """
         if x is not None:
             return x
@@ -283,6 +458,15 @@ class CreationFamily(Family):
             The position i to transfer, of a double buffer.
         hostlist : list of arrays (N, features)
         devlist : list of tensors (features, N) or None; None is replaced in the list
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> loaded = [None, None]
+        >>> be.consume(0, [[[1., 2.]], [[3., 4.]]], loaded)
+        >>> loaded[0].tolist()
+        [[1.0], [2.0]]
         """
         if buf_index not in (0, 1):
             raise ArgumentError(f"consume: buf_index must be 0 or 1, got {brief(buf_index)}")
@@ -302,13 +486,30 @@ class CreationFamily(Family):
 
         It is for ``be.num_dev`` devices, settable by scripts, unless ``parallelism`` is "Data" or "Model", which splits
         the layers over them.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.shared_iobuf_size((3, 4))
+        12
         """
         size = math.prod(as_shape(shape, "shared_iobuf_size"))
         return size if parallelism in ("Data", "Model") else size * int(self.num_dev)
 
 
 class BadDefaultDType(DTypeError, ValueError):
-    """A default dtype that is not a float."""
+    """A default dtype that is not a float.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> try:
+    ...     gen_backend("cpu", datatype="int32")
+    ... except BadDefaultDType:
+    ...     print("a float is needed")
+    a float is needed
+    """
 
 
 def checked_default_dtype(name: str, value: npt.DTypeLike) -> DType:

@@ -24,7 +24,16 @@ Array = npt.NDArray[Any]
 
 
 def check_tensors(backend: Any, operation: str, **tensors: Any) -> None:
-    """Raise unless each of ``tensors`` that is not None is a tensor (DTypeError) of the open ``backend``."""
+    """Raise unless each of ``tensors`` that is not None is a tensor (DTypeError) of the open ``backend``.
+
+    Parameters
+    ----------
+    backend : Backend
+    operation : str
+        Name of the method for the message.
+    **tensors : Tensor or None
+        By the names of the arguments.
+    """
     backend.check_open(operation)
     for name, tensor in tensors.items():
         if tensor is None:
@@ -42,7 +51,13 @@ def check_tensors(backend: Any, operation: str, **tensors: Any) -> None:
 
 
 def require_tensors(backend: Any, operation: str, **tensors: Any) -> None:
-    """:func:`check_tensors` that refuses None, too."""
+    """:func:`check_tensors` that refuses None, too.
+
+    Parameters
+    ----------
+    backend, operation, **tensors
+        As in :func:`check_tensors`.
+    """
     for name, tensor in tensors.items():
         if tensor is None:
             raise DTypeError(f"{operation}: {name} must be a tensor, got None")
@@ -68,6 +83,17 @@ def check_size(operation: str, name: str, tensor: Any, dims: Sequence[int], sour
     """Raise ShapeError unless ``tensor`` has the shape ``dims``, or one that splits or merges its axes.
 
     str(source) names their origin. Axes in another order are refused, because they would be misread.
+
+    Parameters
+    ----------
+    operation, name : str
+        Method and argument, for the message.
+    tensor : Tensor or None
+        None passes.
+    dims : sequence of int
+        The expected shape.
+    source : object
+        Its text says where the sizes come from.
     """
     if tensor is None or is_regrouped(tensor.shape, tuple(dims)):
         return
@@ -83,7 +109,15 @@ def check_size(operation: str, name: str, tensor: Any, dims: Sequence[int], sour
 
 
 def check_apart(operation: str, outputs: dict[str, Any], inputs: dict[str, Any]) -> None:
-    """Raise AliasError if an output shares memory with an input or another output; None means no tensor."""
+    """Raise AliasError if an output shares memory with an input or another output; None means no tensor.
+
+    Parameters
+    ----------
+    operation : str
+        Method, for the message.
+    outputs, inputs : dict
+        Tensors or None by the names of the arguments.
+    """
     written = [(name, tensor) for name, tensor in outputs.items() if tensor is not None]
     read = [(name, tensor) for name, tensor in inputs.items() if tensor is not None]
     for index, (name, tensor) in enumerate(written):
@@ -99,6 +133,13 @@ def host(tensor: Any, dims: Sequence[int] | None = None, dtype: DType | None = N
     """Values of ``tensor`` as a contiguous read-only array, its own memory if possible.
 
     ``dims`` default to its shape, ``dtype`` to its compute dtype: float32 for float16.
+
+    Parameters
+    ----------
+    tensor : Tensor
+    dims : sequence of int, optional
+        Shape of the array.
+    dtype : dtype, optional
     """
     array = as_contiguous(tensor.asnumpyarray(), dtype or compute_dtype(tensor.dtype))
     return array.reshape(tensor.shape if dims is None else tuple(dims))
@@ -117,6 +158,21 @@ def written(
 
     It is the tensor's own memory if possible, else an array that is stored when the block ends without an exception.
     With ``keep`` it starts with the tensor's old values; otherwise contents are undefined.
+
+    Parameters
+    ----------
+    tensor : Tensor
+        The target.
+    dims : sequence of int, optional
+        Shape of the array.
+    keep : bool
+        Start with the old values.
+    dtype : dtype, optional
+
+    Raises
+    ------
+    ReadOnlyError
+        If the tensor is read-only.
     """
     if not tensor.writeable:
         tensor.check_writeable("a primitive")

@@ -16,7 +16,18 @@ GRANULE = 128
 
 
 class ScratchTooSmall(NeonlikeError, RuntimeError):
-    """A request exceeds the scratch memory provided by ``set_scratch_size``."""
+    """A request exceeds the scratch memory provided by ``set_scratch_size``.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> try:
+    ...     be.scratch_buffer(1024)
+    ... except ScratchTooSmall:
+    ...     print("call set_scratch_size first")
+    call set_scratch_size first
+    """
 
 
 class ScratchFamily(Family):
@@ -28,6 +39,14 @@ class ScratchFamily(Family):
         Available bytes. Memory is allocated on first use.
     scratch_offset : int
         Assigned bytes.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> be.set_scratch_size(1024)
+    >>> be.scratch_size
+    1024
     """
 
     scratch_size: int = 0
@@ -42,6 +61,14 @@ class ScratchFamily(Family):
         ------
         DTypeError, ArgumentError
             If a size is not an integer, or negative.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.set_scratch_size(1000, 100)
+        >>> be.scratch_size
+        1152
         """
         self.scratch_size = max(self.scratch_size, sum(_rounded("set_scratch_size", size) for size in args))
 
@@ -52,6 +79,14 @@ class ScratchFamily(Family):
         ------
         ScratchTooSmall
             If fewer are available (a RuntimeError, too).
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.set_scratch_size(1000)
+        >>> be.scratch_buffer(100) % 128
+        0
         """
         needed = self._fitting("scratch_buffer", size, 0)
         base = self._scratch_base()
@@ -65,6 +100,15 @@ class ScratchFamily(Family):
         ------
         ScratchTooSmall
             If fewer remain (a RuntimeError, too).
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.set_scratch_size(512, 512)
+        >>> first = be.scratch_buffer(512)
+        >>> be.scratch_buffer_offset(512) - first
+        512
         """
         needed = self._fitting("scratch_buffer_offset", size, self.scratch_offset)
         address = self._scratch_base() + self.scratch_offset
@@ -72,12 +116,33 @@ class ScratchFamily(Family):
         return address
 
     def scratch_buffer_init(self) -> None:
-        """Release all buffers."""
+        """Release all buffers.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.set_scratch_size(512)
+        >>> first = be.scratch_buffer(512)
+        >>> be.scratch_buffer_init()
+        >>> be.scratch_offset
+        0
+        """
         self.scratch_offset = 0
         self._scratch_outgrown = ()
 
     def scratch_buffer_reset(self) -> None:
-        """Release all buffers and the memory, and reset its size."""
+        """Release all buffers and the memory, and reset its size.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.set_scratch_size(512)
+        >>> be.scratch_buffer_reset()
+        >>> be.scratch_size
+        0
+        """
         self.scratch_buffer_init()
         self.scratch_size = 0
         self._scratch = None

@@ -30,7 +30,15 @@ class Histogram:
 
 
 class StatsFamily(Family):
-    """Histogram bookkeeping: ``hist_bins``, ``hist_offset``, ``hist_max``, ``hist_idx``, ``hist_map``."""
+    """Histogram bookkeeping: ``hist_bins``, ``hist_offset``, ``hist_max``, ``hist_idx``, ``hist_map``.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> be.hist_bins, be.hist_offset
+    (64, -48)
+    """
 
     _hist_limit: ClassVar[int] = 4096
     """Maximum number of unread histograms, as in neon."""
@@ -42,6 +50,14 @@ class StatsFamily(Family):
         ------
         ArgumentError
             If there are no bins.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.set_hist_buffers(16, -8)
+        >>> be.ones((1, 3)).hist("ones").tolist()[0].index(3)    # 2**0
+        8
         """
         if hist_bins < 1:
             raise ArgumentError(f"set_hist_buffers: hist_bins must be at least 1, got {brief(hist_bins)}")
@@ -60,6 +76,13 @@ class StatsFamily(Family):
 
         Values out of range count in the first or last bin, as do 0 in the first and inf in the last; nan does not
         count.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.record_histogram(be.ones((1, 3)), "ones").dtype.name
+        'int32'
         """
         if self.hist_idx >= self.hist_max:
             raise ArgumentError(f"hist: {self.hist_max} histograms are recorded; read them with dump_hist_data()")
@@ -82,6 +105,15 @@ class StatsFamily(Family):
         """Return and clear recorded histograms: an int32 tensor (used rows, bins), and the row of each tag.
 
         Without records the tensor has one row of zeros.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> counts = be.ones((1, 3)).hist("a"), be.zeros((1, 3)).hist("b")
+        >>> data, rows = be.dump_hist_data()
+        >>> data.shape, rows
+        ((2, 64), {'a': 0, 'b': 1})
         """
         data = self.zeros((max(len(self._hist_rows), 1), self.hist_bins), dtype=np.int32)
         for index, row in enumerate(self._hist_rows):
@@ -101,6 +133,8 @@ class StatsFamily(Family):
         ary : tensor, expression or number
         shift_ary : tensor, expression or number
             The operand b; both operands broadcast.
+        value : bool
+            Whether ``shift_ary`` has numbers, or else exponents.
         out : tensor, optional
             May be ``ary`` or ``shift_ary``.
 
@@ -112,6 +146,14 @@ class StatsFamily(Family):
         ------
         ShapeError
             If the shapes do not fit; nothing is written then.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> x = be.array([[1., 3.]])
+        >>> be.shift(x, 4.5).tolist(), be.shift(x, 2, value=False).tolist()
+        ([[4.0, 12.0]], [[4.0, 12.0]])
         """
         a, b = adapt("shift", ary, self), adapt("shift", shift_ary, self)
         shifted = node.apply(OPS["shift" if value else "shift_exponent"], (a, b), self)
@@ -131,6 +173,8 @@ class StatsFamily(Family):
             Of ``out``'s shape, or one that broadcasts to it.
         out : tensor
             May be ``ary``.
+        stochastic : bool
+            Draw at random; False: take the sign.
 
         Returns
         -------
@@ -140,6 +184,13 @@ class StatsFamily(Family):
         ------
         ShapeError
             If ``ary`` does not fit ``out``; nothing is drawn then.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.binarize(be.array([[-0.3, 0., 2.]]), be.empty((1, 3)), stochastic=False).tolist()
+        [[-1.0, 1.0, 1.0]]
         """
         source = expression("binarize", ary, self)
         self._check_target(out)
@@ -166,11 +217,23 @@ class StatsFamily(Family):
             One shape and dtype, separate memory; both are written.
         add_tensor : tensor or expression
             Of their shape, or one that broadcasts to it.
+        cmp_scale, add_scale : float
+            Factors of the compensation and of what is added.
 
         Raises
         ------
         DTypeError, ShapeError, AliasError
             If the tensors do not fit together; nothing is written then.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> total, rest = be.full((1, 1), 1e8), be.zeros((1, 1))
+        >>> for _ in range(16):
+        ...     be.compensated_sum(total, rest, be.ones((1, 1)))
+        >>> total.item() - 1e8
+        16.0
         """
         name = "compensated_sum"
         require_tensors(self, name, sum_tensor=sum_tensor, cmp_tensor=cmp_tensor)

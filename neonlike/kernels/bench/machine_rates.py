@@ -94,7 +94,17 @@ def gemm_rate(dtype: str) -> float:
 def best_square_rate(
     product: Callable[[int], Callable[[], Any]], sizes: dict[int, float], measure: Measure | None = None
 ) -> float:
-    """GFLOP/s of ``product(size)()`` at the best of ``sizes``; stops at a size slower than its limit."""
+    """GFLOP/s of ``product(size)()`` at the best of ``sizes``; stops at a size slower than its limit.
+
+    Parameters
+    ----------
+    product : callable
+        ``product(size)`` makes a call that multiplies square matrices.
+    sizes : dict
+        Longest time of one product, in seconds, by sizes.
+    measure : callable, optional
+        Seconds of a call; None: by the host's clock.
+    """
     rate = seconds = 0.0
     for size, longest in sizes.items():
         if 8 * seconds > longest:
@@ -105,7 +115,16 @@ def best_square_rate(
 
 
 def best_seconds(run: Callable[[], Any], budget: float = BUDGET, measure: Measure | None = None) -> float:
-    """Shortest of at least three runs, and as many as fit ``budget``, after a first; that one alone if it is long."""
+    """Shortest of at least three runs, and as many as fit ``budget``, after a first; that one alone if it is long.
+
+    Parameters
+    ----------
+    run : callable
+    budget : float
+        Seconds for all runs.
+    measure : callable, optional
+        Seconds of a call; None: by the host's clock.
+    """
     measure = measure or _seconds
     samples = [measure(run)]
     if samples[0] < BUDGET:
@@ -138,6 +157,11 @@ def copier(source: Array, target: Array, threads: int) -> Callable[[], None]:
 
     The threads wait between calls and end with the function. They are plain threads, because executors refuse work
     while the interpreter exits, which is when reports are written.
+
+    Parameters
+    ----------
+    source, target : arrays
+    threads : int
     """
     cuts = [len(source) * i // threads for i in range(threads + 1)]
     parts = [(target[i:j], source[i:j]) for i, j in itertools.pairwise(cuts)]

@@ -169,6 +169,10 @@ class DiskCache:
 
         Parameters
         ----------
+        key : str
+        data : bytes or Path
+        suffix : str
+            Of the file.
         private : bool
             Store in the private directory even if the cache is writable.
 
@@ -199,6 +203,15 @@ class DiskCache:
 
     def keep(self, key: str, name: str, text: str, suffix: str = ".c") -> Path:
         """Store a text for people beside the entry of ``key``, as ``<name>_<key><suffix>``, and return the file.
+
+        Parameters
+        ----------
+        key : str
+            Key of the entry.
+        name : str
+            Beginning of the file's name.
+        text : str
+        suffix : str
 
         Raises
         ------

@@ -85,6 +85,12 @@ class Driver(ABC, Generic[Compiler, Built]):
     def compile(self, kernel: KernelSource, text: str, compiler: Compiler) -> bytes:
         """Compile ``text``, the kernel's text with its comment, and return the result's content.
 
+        Parameters
+        ----------
+        kernel : KernelSource
+        text : str
+        compiler : Compiler
+
         Raises
         ------
         CompilerRefused
@@ -100,6 +106,14 @@ class Driver(ABC, Generic[Compiler, Built]):
     def store(self, kernel: KernelSource, key: str, data: bytes) -> Built:
         """Store a compiled kernel in the cache, and return it ready for use.
 
+        Parameters
+        ----------
+        kernel : KernelSource
+        key : str
+            Key of the cache.
+        data : bytes
+            What :meth:`compile` returned.
+
         Raises
         ------
         CompilerRefused
@@ -109,7 +123,16 @@ class Driver(ABC, Generic[Compiler, Built]):
         """
 
     def adopt(self, key: str, built: Built, compiler: Compiler) -> None:
-        """Called for each kernel after it was found or compiled, before its first use; stores it if it is to stay."""
+        """Called for each kernel after it was found or compiled, before its first use; stores it if it is to stay.
+
+        Parameters
+        ----------
+        key : str
+            Key of the cache.
+        built : object
+            The kernel, ready for use.
+        compiler : Compiler
+        """
 
     def confirmed(self, compiler: Compiler) -> Compiler:
         """Return ``compiler`` before it compiles, or its replacement since it was found."""

@@ -29,7 +29,16 @@ class Runs(Protocol):
 def run_command(
     command: tuple[str, ...], directory: Path | None = None, environment: Mapping[str, str] | None = None
 ) -> tuple[int, str]:
-    """Run a command and return exit status and output; 127 if it cannot be started or exceeds the time limit."""
+    """Run a command and return exit status and output; 127 if it cannot be started or exceeds the time limit.
+
+    Parameters
+    ----------
+    command : tuple of str
+    directory : Path, optional
+        Where it runs.
+    environment : mapping, optional
+        None: this process's.
+    """
     try:
         process = subprocess.Popen(
             command,

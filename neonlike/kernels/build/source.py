@@ -20,7 +20,9 @@ class LazySource(Protocol):
     """A source text that is rendered by ``str``; ``identity`` hashes all of its inputs."""
 
     @property
-    def identity(self) -> str: ...
+    def identity(self) -> str:
+        """Text that is equal for equal sources, without writing them."""
+        ...
 
 
 class KernelSource(NamedTuple):
@@ -74,7 +76,17 @@ def file_name(name: str) -> str:
 
 
 def keep(kernel: KernelSource, key: str, text: str, suffix: str) -> str | None:
-    """Write ``text`` beside the kernel's entry in the cache and return the path, or None if that fails."""
+    """Write ``text`` beside the kernel's entry in the cache and return the path, or None if that fails.
+
+    Parameters
+    ----------
+    kernel : KernelSource
+    key : str
+        Key of the cache.
+    text : str
+    suffix : str
+        Of the file.
+    """
     try:
         return str(default_cache().keep(key, file_name(kernel.name), text, suffix))
     except OSError as error:
@@ -85,7 +97,18 @@ def keep(kernel: KernelSource, key: str, text: str, suffix: str) -> str | None:
 def compile_error(
     kernel: KernelSource, path: str | None, words: str, compiler: str, advice: str = ""
 ) -> KernelCompileError:
-    """Build the exception for a kernel that ``compiler`` refused: ``words`` is its output, ``path`` the kept source."""
+    """Build the exception for a kernel that ``compiler`` refused: ``words`` is its output, ``path`` the kept source.
+
+    Parameters
+    ----------
+    kernel : KernelSource
+    path : str or None
+    words : str
+    compiler : str
+        Name of the compiler.
+    advice : str
+        Said at the end.
+    """
     what = f" of {kernel.expression}" if kernel.expression else ""
     message = (
         f"kernel {kernel.name}{what} could not be compiled:\n{words[:4000]}\n"

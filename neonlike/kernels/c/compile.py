@@ -64,7 +64,13 @@ class CDriver(Driver[Compiler, ctypes.CDLL]):
         return confirm(compiler)
 
     def compile(self, kernel: KernelSource, text: str, compiler: Compiler) -> bytes:
-        """The content of the library."""
+        """The content of the library.
+
+        Parameters
+        ----------
+        kernel, text, compiler
+            As of ``Driver.compile``.
+        """
         command = compiler.command_for(kernel.contracted)
         return compile_object(command, file_name(kernel.name), text, _header_texts(kernel.headers))
 
@@ -73,11 +79,23 @@ class CDriver(Driver[Compiler, ctypes.CDLL]):
         return load_cached(key, f"kernel {kernel.name}")
 
     def store(self, kernel: KernelSource, key: str, data: bytes) -> ctypes.CDLL:
-        """Put the library into the cache and load it."""
+        """Put the library into the cache and load it.
+
+        Parameters
+        ----------
+        kernel, key, data
+            As of ``Driver.store``.
+        """
         return store_and_load(key, data)
 
     def adopt(self, key: str, built: ctypes.CDLL, compiler: Compiler) -> None:
-        """Give the library the worker threads, and keep it loaded."""
+        """Give the library the worker threads, and keep it loaded.
+
+        Parameters
+        ----------
+        key, built, compiler
+            As of ``Driver.adopt``.
+        """
         workers.give(built, compiler)
         self.loaded[key] = built
 

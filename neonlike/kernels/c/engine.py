@@ -74,7 +74,13 @@ class CEngine(CompilesAhead, NumpyEngine):
     repeats = True
 
     def stage(self, plan: Plan, position: int, graph: Graph) -> ExecutableStage:
-        """The stage at ``position`` as compiled C where there is a form for it; see ``Engine.stage``."""
+        """The stage at ``position`` as compiled C where there is a form for it; see ``Engine.stage``.
+
+        Parameters
+        ----------
+        plan, position, graph
+            As of ``Engine.stage``.
+        """
         stage = plan.stages[position]
         if stage.kind in (StageKind.ELEMENTWISE, StageKind.REDUCE):
             return CStage(plan, stage, graph)

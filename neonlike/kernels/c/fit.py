@@ -95,6 +95,16 @@ def fit(
 
     ``lanes``: a reduction may be by lanes; ``once``: it reads memory once and writes nothing of that size; ``light``:
     it does little arithmetic besides its reductions.
+
+    Parameters
+    ----------
+    stage : Stage
+    shape : tuple of int
+        Of the space.
+    arrays : list
+        Arrays, layouts and counters: inputs, then outputs.
+    inputs : int
+    lanes, once, light : bool
     """
     if math.prod(shape) == 0:
         return None
@@ -253,6 +263,12 @@ def packed(found: Fit, nbytes: int, threads: int, piped: bool = False) -> Fit:
     """``found``, by columns, with blocks narrow enough to be packed, ``nbytes`` per element; itself if none are.
 
     ``piped``: blocks may be pipelined instead, which pays if they are large.
+
+    Parameters
+    ----------
+    found : Fit
+    nbytes, threads : int
+    piped : bool
     """
     length, columns, blocks, width, ahead = found.sizes[: len(BY_COLUMNS.names)]
     most = min(width, PACKED_BYTES // max(1, length * nbytes) // 32 * 32)

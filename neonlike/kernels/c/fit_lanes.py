@@ -36,6 +36,12 @@ def fit_lanes(axes: list[Axis], count: int, once: bool) -> Lanes | None:
     """The sizes for ``count`` arrays over ``axes``; None where another form is as good, or lanes do not apply.
 
     ``once``: memory is read once, and nothing of that size is written.
+
+    Parameters
+    ----------
+    axes : list of Axis
+    count : int
+    once : bool
     """
     along = frozenset(i for i in range(count) if any(axis.steps[i] for axis in axes if axis.reduced))
     if len(axes) < 2 or not along or any(axes[-1].steps[i] != 1 for i in along):

@@ -60,12 +60,33 @@ def parameters(kernel: Kernel) -> dict[str, Any]:
 
 
 def access(step: int, index: str, name: str) -> str:
-    """Index text of an array with stride 0, 1, -1 or any other, which is then in a variable ``name``."""
+    """Index text of an array with stride 0, 1, -1 or any other, which is then in a variable ``name``.
+
+    Parameters
+    ----------
+    step : int
+        0, 1, -1, or anything else for any other stride.
+    index : str
+        Text of the position.
+    name : str
+        Variable of a stride.
+    """
     return {0: "0", 1: index, REVERSED: f"-{index}"}.get(step, f"{index} * {name}")
 
 
 def halves_along(kernel: Kernel, steps: Sequence[int], along: Collection[int], index: str) -> dict[str, str]:
-    """Texts of the elements of 16-bit arrays contiguous along the inner loop: those of blocks converted to float32."""
+    """Texts of the elements of 16-bit arrays contiguous along the inner loop: those of blocks converted to float32.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    steps : sequence of int
+        Of each array along the inner loop.
+    along : collection of int
+        The steps of contiguous arrays.
+    index : str
+        Text of the position.
+    """
     arrays = zip((*kernel.inputs, *kernel.outputs), steps)
     return {a.name: f"wide_{a.name}[{index}]" for a, step in arrays if step in along and a.half}
 
@@ -324,6 +345,15 @@ def packing(kernel: Kernel, right: Sequence[int], large: bool, threads: int) -> 
     Without packing, values are saved in a result, whose rows threads share: what one prefetches, another writes. And
     parts of rows at a large stride map to few cache sets. Measured, float32: softmax over axis 0 took 0.5 to 0.75 of
     the time up to 1M elements and at 16M on two threads; on one, 0.8 at 16M and 1.2 below.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    right : sequence of int
+        Stride of each array between columns; 2: any.
+    large : bool
+        Whether the space is large.
+    threads : int
     """
     cache = _by_columns(kernel, right, packs=True).cache
     covers = any(a.shape == kernel.stage.shape for a in kernel.outputs)

@@ -77,6 +77,11 @@ def pays(m: int, k: int, n: int, compiler: Compiler | None = None) -> bool:
     its speed where this is true. On one and two cores of a Zen 4 against its AVX-512 kernels, float32: 0.83 at worst
     (last panels of one column), 0.45 in a disturbed measurement; geometric means over 463 and 641 products of random
     shapes: 1.15 and 1.16.
+
+    Parameters
+    ----------
+    m, k, n : int
+    compiler : Compiler, optional
     """
     products, narrow = m * k * n, min(m, n)
     if products < FEWEST_PRODUCTS or narrow < NARROWEST or m * n < FEWEST_RESULTS:
@@ -104,6 +109,9 @@ def multiply(
         Matrices; or stacks of them if ``c`` is 3-D, where ``a`` or ``b`` may be one matrix for all. ``a`` and ``b`` are
         converted to the dtype of ``c``: float32 or float64, others are not taken. Nothing is done if ``c`` shares
         memory with them.
+    alpha, beta : float
+    compiler : Compiler, optional
+        As of :func:`pays`.
     pairs : int
         As of :func:`find_launch`.
     """
@@ -130,7 +138,16 @@ def multiply(
 def product(
     a: Array, b: Array, c: Array, alpha: float, compiler: Compiler, pairs: int = 0
 ) -> GemmLaunch | BlasLaunch | None:
-    """The function that :func:`multiply` would multiply matrices of one dtype with; None where it would not."""
+    """The function that :func:`multiply` would multiply matrices of one dtype with; None where it would not.
+
+    Parameters
+    ----------
+    a, b, c : arrays (m, k), (k, n), (m, n)
+    alpha : float
+    compiler : Compiler
+    pairs : int
+        As of :func:`find_launch`.
+    """
     if c.dtype not in REAL_TYPES or not c.size or c.size * a.shape[1] < FEWEST_OF_ALL:
         return None
     if np.may_share_memory(a, c) or np.may_share_memory(b, c):
@@ -140,7 +157,15 @@ def product(
 
 
 def dot(a: Array, b: Array, out: Array, compiler: Compiler | None = None, pairs: int = 0) -> None:
-    """out = a . b of matrices: what the C engine runs for ``npfuncs.dot``."""
+    """out = a . b of matrices: what the C engine runs for ``npfuncs.dot``.
+
+    Parameters
+    ----------
+    a, b, out : arrays (m, k), (k, n), (m, n)
+    compiler : Compiler, optional
+    pairs : int
+        As of :func:`find_launch`.
+    """
     large = out.size * a.shape[1] >= FEWEST_OF_ALL  # smaller ones take about a microsecond
     if not large or not multiply(a, b, out, compiler=compiler, pairs=pairs):
         npfuncs.dot(a, b, out)
@@ -153,6 +178,9 @@ def gemm(a: Array, b: Array, c: Array, alpha: float = 1.0, beta: float = 0.0, co
     ----------
     a, b, c : arrays (m, k), (k, n), (m, n) of one dtype, float32 or float64
         With any strides; ``c`` shares no memory with the others, and its rows or its columns are contiguous.
+    alpha, beta : float
+    compiler : Compiler, optional
+        As of :func:`pays`.
 
     Returns
     -------
@@ -172,6 +200,12 @@ def best_launch(
     """The fastest kernel on our threads for arrays of these layouts; None where NumPy is faster.
 
     ``pairs``: as of :func:`find_launch`; float32 factors of products from FEWEST_OF_PAIRS on are rounded.
+
+    Parameters
+    ----------
+    a, b, c : arrays (m, k), (k, n), (m, n)
+    compiler : Compiler, optional
+    pairs : int
     """
     if (rounded := pairs_of(a, b, c, pairs, compiler)) and (found := find_launch(a, b, c, compiler, rounded)):
         return found
@@ -184,6 +218,12 @@ def pairs_of(a: Array, b: Array, c: Array, pairs: int, compiler: Compiler | None
     """The form of pairs that factors are multiplied in; 0 where float32 is faster, or they cannot be.
 
     ``pairs``: the form for factors of float32, see :func:`form_of`.
+
+    Parameters
+    ----------
+    a, b, c : arrays (m, k), (k, n), (m, n)
+    pairs : int
+    compiler : Compiler, optional
     """
     m, k, n = *a.shape, b.shape[1]
     pairs = form_of({a.dtype.name, b.dtype.name}, pairs, compiler or find_compiler())
@@ -198,7 +238,13 @@ def are_stored(a: Array, b: Array) -> bool:
 
 
 def context(a: Array, b: Array, c: Array, pairs: int) -> dict[str, Any]:
-    """Context of the kernel's template for c = a . b in ``pairs``, which :func:`pairs_of` returned."""
+    """Context of the kernel's template for c = a . b in ``pairs``, which :func:`pairs_of` returned.
+
+    Parameters
+    ----------
+    a, b, c : arrays
+    pairs : int
+    """
     stored = {"stored": BFLOAT16} if are_stored(a, b) else {}
     return {"real": REAL_TYPES[c.dtype], **context_of(pairs), **stored}
 
@@ -221,7 +267,21 @@ def depth_of_parts(sizes: Sequence[int], itemsize: int) -> int:
 
 
 class GemmLaunch:
-    """The kernel for matrices of one layout."""
+    """The kernel for matrices of one layout.
+
+    Parameters
+    ----------
+    function : ctypes function
+    sizes : sequence of int
+        Steps of A and B by row and column, of C by row, then m, k, n.
+    threads : int
+    swapped : bool
+        Whether the transposed product is computed.
+    itemsize : int
+        Bytes of a result.
+    numbers : int
+        Products of a sum, also where k counts pairs.
+    """
 
     __slots__ = ("bytes", "function", "meta", "serial", "swapped")
 
@@ -249,7 +309,14 @@ class GemmLaunch:
         self.bytes = elements * itemsize
 
     def __call__(self, a: Any, b: Any, c: Any, alpha: float = 1.0, beta: float = 0.0) -> None:
-        """Multiply the matrices at these addresses."""
+        """Multiply the matrices at these addresses.
+
+        Parameters
+        ----------
+        a, b, c : int
+            Addresses.
+        alpha, beta : float
+        """
         held = held_workspace(self.bytes)  # referenced until the kernel returns
         if self.swapped:
             a, b = b, a
@@ -268,6 +335,12 @@ def find_launch(a: Array, b: Array, c: Array, compiler: Compiler | None = None, 
 
     ``pairs``: factors of float32 are rounded to bfloat16 in this form, see ``pairs.h``, and those of bfloat16 are
     multiplied in it into float32; 0: they are not.
+
+    Parameters
+    ----------
+    a, b, c : arrays (m, k), (k, n), (m, n)
+    compiler : Compiler, optional
+    pairs : int
     """
     size, given = c.itemsize, a.itemsize
     if c.dtype not in REAL_TYPES or a.dtype != b.dtype or not (a.size and b.size):

@@ -41,7 +41,19 @@ BLOCKS_OF_THREAD = 2
 
 
 class BlasLaunch:
-    """The product of matrices of one layout."""
+    """The product of matrices of one layout.
+
+    Parameters
+    ----------
+    function : ctypes function
+        Our kernel, which calls the library.
+    library : ctypes array
+        Addresses of the library's functions.
+    meta : list of int
+        Steps, sizes, sizes of a block, and threads.
+    swapped : bool
+        Whether the transposed product is computed.
+    """
 
     __slots__ = ("function", "library", "meta", "serial", "swapped")
 
@@ -51,7 +63,14 @@ class BlasLaunch:
         self.serial = (ctypes.c_int64 * len(meta))(*meta[:-1], 1)
 
     def __call__(self, a: int | None, b: int | None, c: int | None, alpha: float = 1.0, beta: float = 0.0) -> None:
-        """Multiply the matrices at these addresses."""
+        """Multiply the matrices at these addresses.
+
+        Parameters
+        ----------
+        a, b, c : int or None
+            Addresses.
+        alpha, beta : float
+        """
         if self.swapped:
             a, b = b, a
         self.function(self.library, a, b, c, self.serial if forks.forked else self.meta, alpha, beta)
@@ -81,7 +100,12 @@ def _oriented(a: Array, b: Array, c: Array) -> tuple[bool, Array, Array, Array]:
 
 
 def blas_source(a: Array, b: Array, c: Array) -> KernelSource | None:
-    """The kernel for arrays of these layouts, large or small; None where BLAS libraries do not take their strides."""
+    """The kernel for arrays of these layouts, large or small; None where BLAS libraries do not take their strides.
+
+    Parameters
+    ----------
+    a, b, c : arrays (m, k), (k, n), (m, n)
+    """
     library = _library_for(a, b, c, 0)
     return None if library is None else BLOCKS.source(real=REAL_TYPES[c.dtype], integer=library.integer)
 

@@ -50,7 +50,16 @@ META_AT |= {"limit": META_AT["read"], "count": META_AT["written"]}
 def layout_of(form: str, source: npfuncs.Array, index: npfuncs.Array | None, out: npfuncs.Array, axis: int,
               room: int) -> Layout | None:  # fmt: skip
     """Kernel variant and arguments for these arrays; None if there is nothing to do. ``room``: bytes of scratch
-    memory for each element of a line."""
+    memory for each element of a line.
+
+    Parameters
+    ----------
+    form : "scan", "sort", "take" or "untake"
+    source, out : arrays
+    index : array or None
+    axis : int
+    room : int
+    """
     arrays = [source, out if index is None else index, out]
     if any(a.size == 0 for a in arrays) or source.shape[axis] >= 1 << 32:
         return None
@@ -74,7 +83,14 @@ def layout_of(form: str, source: npfuncs.Array, index: npfuncs.Array | None, out
 
 
 class LineStage(MoveStage):
-    """One scan, sort, gather or scatter-add along lines, and its compiled variants."""
+    """One scan, sort, gather or scatter-add along lines, and its compiled variants.
+
+    Parameters
+    ----------
+    plan : Plan
+    stage : Stage
+    graph : Graph
+    """
 
     def __init__(self, plan: Plan, stage: Stage, graph: Graph) -> None:
         super().__init__(plan, stage, graph)

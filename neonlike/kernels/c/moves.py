@@ -64,7 +64,15 @@ MOVES = ("take", "untake")
 
 
 def usable(plan: Plan, stage: Stage, ops: Container[str] = MOVES) -> bool:
-    """Whether ``stage`` is one of ``ops`` and has a kernel: its operands are arrays and its result is not permuted."""
+    """Whether ``stage`` is one of ``ops`` and has a kernel: its operands are arrays and its result is not permuted.
+
+    Parameters
+    ----------
+    plan : Plan
+    stage : Stage
+    ops : container of str
+        Names of ops.
+    """
     value = plan.values[stage.values[0]]
     if value.spec.name not in ops or any(isinstance(arg, NumberArg) for arg in value.args):
         return False
@@ -85,7 +93,20 @@ class Layout:
 
 
 def layout_of(wide: npfuncs.Array, narrow: npfuncs.Array, index_step: int, axis: int, scatter: bool) -> Layout | None:
-    """Kernel variant and arguments for these arrays; None if there is nothing to do or their shapes do not match."""
+    """Kernel variant and arguments for these arrays; None if there is nothing to do or their shapes do not match.
+
+    Parameters
+    ----------
+    wide : array
+        What is read by indices, or written.
+    narrow : array
+        One slice for each index.
+    index_step : int
+        Step between indices, in elements.
+    axis : int
+    scatter : bool
+        Whether ``wide`` is written.
+    """
     others = [k for k in range(wide.ndim) if k != axis]
     if wide.ndim != narrow.ndim or any(wide.shape[k] != narrow.shape[k] for k in others):
         return None

@@ -80,6 +80,13 @@ def form_of(dtypes: set[str], pairs: int, compiler: Compiler | None) -> int:
     """The form of pairs for factors of these dtypes as they are stored, see ``pairs.h``; 0: none.
 
     bfloat16 is multiplied as it is wherever there is an instruction for pairs; ``pairs`` is the form for float32.
+
+    Parameters
+    ----------
+    dtypes : set of str
+        Names of dtypes.
+    pairs : int
+    compiler : Compiler or None
     """
     if dtypes == {BFLOAT16}:
         return pairs or pair_form(compiler)
@@ -87,7 +94,15 @@ def form_of(dtypes: set[str], pairs: int, compiler: Compiler | None) -> int:
 
 
 def spoken(pairs: int, dtype: DType, compiler: Compiler | None) -> str:
-    """Precision in which a kernel for tensors of ``dtype`` multiplies, and the instruction, for reports."""
+    """Precision in which a kernel for tensors of ``dtype`` multiplies, and the instruction, for reports.
+
+    Parameters
+    ----------
+    pairs : int
+        The form of pairs; 0: none.
+    dtype : dtype
+    compiler : Compiler or None
+    """
     if not pairs:
         return compute_dtype(dtype).name
     return "bfloat16 by vdpbf16ps" if pairs == 1 == pair_form(compiler) else "bfloat16 in plain arithmetic"

@@ -30,13 +30,29 @@ def pairs_of_operands(a: Any, b: Any, out: Any, pairs: int, compiler: Compiler |
     """The form of pairs that :func:`gemm.dot` multiplies, see ``pairs.h``; 0: none.
 
     ``a``, ``b`` and ``out``: arrays or layouts. A result of 16 bits is converted behind the product.
+
+    Parameters
+    ----------
+    a, b, out : arrays or layouts
+    pairs : int
+        The form for float32.
+    compiler : Compiler or None
     """
     result: Any = out if out.dtype == F32 else ArrayLayout(out.shape, compute_dtype(out.dtype))
     return gemm.pairs_of(a, b, result, pairs, compiler)
 
 
 class DotStage(NumpyCallStage):
-    """One matrix product; without a kernel for its layouts it runs as :class:`NumpyCallStage` does."""
+    """One matrix product; without a kernel for its layouts it runs as :class:`NumpyCallStage` does.
+
+    Parameters
+    ----------
+    plan : Plan
+    stage : Stage
+    graph : Graph
+    pairs : int
+        The form of pairs for float32; 0: none.
+    """
 
     def __init__(self, plan: Plan, stage: Stage, graph: Graph, pairs: int = 0) -> None:
         super().__init__(plan, stage, graph)

@@ -110,7 +110,12 @@ class Sizes(NamedTuple):
 
 @lru_cache(maxsize=512)
 def matrix_sizes(m: int, k: int, n: int) -> Sizes:
-    """Sizes of the product (m, k) x (k, n)."""
+    """Sizes of the product (m, k) x (k, n).
+
+    Parameters
+    ----------
+    m, k, n : int
+    """
     row, one, none = (1, 1, n), (1, 1, 1), (0, 0, 0)
     return Sizes(1, k, m, 1, row, one, row, none, one, one)
 
@@ -154,7 +159,14 @@ class Panels(NamedTuple):
 
 
 def panels_of(weights: Array, groups: int, compiler: Compiler | None) -> Panels | None:
-    """Panels of the weights (maps, numbers along the inner dimension) of all groups; None if there is no kernel."""
+    """Panels of the weights (maps, numbers along the inner dimension) of all groups; None if there is no kernel.
+
+    Parameters
+    ----------
+    weights : int8 array
+    groups : int
+    compiler : Compiler or None
+    """
     if compiler is None:
         return None
     tile = tile_of(compiler)
@@ -204,6 +216,9 @@ def quantized_call(
         What the input is multiplied by before it is rounded.
     slope : float or None
         Of a rectifier; None: there is none.
+    compiler : Compiler
+    form : int
+        Of the arithmetic, such as :data:`INSTRUCTION`.
     """
     tile, threads = tile_of(compiler), threads_for(sizes.products, PARALLEL_PRODUCTS)
     function = PACKED.variant(
@@ -225,6 +240,9 @@ def matrix_call(
     ----------
     a, b, c : arrays (m, k), (k, n), (m, n)
         None of them empty; ``c`` shares no memory with the others.
+    compiler : Compiler
+    form : int
+        As of :func:`quantized_call`.
     """
     (m, k), n = a.shape, b.shape[1]
     if (a.strides[1] != 1 and k > 1) or (m > 1 and a.strides[0] != k) or (b.strides[1] != 1 and n > 1):

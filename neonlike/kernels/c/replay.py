@@ -107,6 +107,13 @@ class Replay:
         """Have the assignments ``pairs`` made by ``program`` from now on; None: leave them to Python at once.
 
         ``fresh``: only where nobody will look at the targets should the run fail, for which the program was made.
+
+        Parameters
+        ----------
+        backend : Backend
+        pairs : sequence of (Tensor, value)
+        program : Program or None
+        fresh : bool
         """
         if self.table is not None:
             known = None if program is None or program.memory > KEPT_BYTES else self.program(program)

@@ -37,7 +37,16 @@ class Sizes:
     def fill(
         self, sizes: Sequence[int], steps: Iterable[Sequence[int]], outer: OuterAxes | None = None
     ) -> list[int]:
-        """The numbers: ``sizes``, the ``steps`` of each array, and outer axes if the kernel takes them."""
+        """The numbers: ``sizes``, the ``steps`` of each array, and outer axes if the kernel takes them.
+
+        Parameters
+        ----------
+        sizes : sequence of int
+            In the order of ``names``.
+        steps : iterable
+            Of each array, in the order of ``steps``.
+        outer : OuterAxes, optional
+        """
         filled = [*sizes]
         assert len(filled) == len(self.names)
         for of_array in steps:

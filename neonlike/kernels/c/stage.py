@@ -251,6 +251,14 @@ def load_function(kernel: KernelSource, arguments: Sequence[Any], result: Any, c
 
     Its attribute ``packed`` is the address of the entry that takes all arguments as one array (``packed.h``), if it has
     one, else None.
+
+    Parameters
+    ----------
+    kernel : KernelSource
+    arguments : sequence of ctypes types
+    result : ctypes type
+    compiler : Compiler, optional
+        None: looked up.
     """
     try:
         library = compile_c.build_kernel(kernel, compiler)

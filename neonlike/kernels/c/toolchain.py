@@ -144,6 +144,16 @@ def confirm(compiler: Compiler) -> Compiler:
 def compile_object(command: tuple[str, ...], name: str, text: str, headers: Mapping[str, str]) -> bytes:
     """The shared library that ``command`` makes of ``text``, made in a directory of its own.
 
+    Parameters
+    ----------
+    command : tuple of str
+        The compiler with its flags.
+    name : str
+        Name of the file, without suffix.
+    text : str
+    headers : mapping
+        Texts by names.
+
     Raises
     ------
     CompilerRefused
@@ -160,8 +170,12 @@ def load_cached(key: str, what: str, suffix: str = SUFFIX) -> ctypes.CDLL | None
 
     Parameters
     ----------
+    key : str
+        Key of the cache.
     what : str
         What it is, for the log.
+    suffix : str
+        Of the file.
     """
     path = default_cache().get(key, suffix)
     if path is None:
@@ -176,6 +190,14 @@ def load_cached(key: str, what: str, suffix: str = SUFFIX) -> ctypes.CDLL | None
 
 def store_and_load(key: str, data: bytes, suffix: str = SUFFIX) -> ctypes.CDLL:
     """Load a library from the cache, or from the private directory if the cache's file system forbids that.
+
+    Parameters
+    ----------
+    key : str
+        Key of the cache.
+    data : bytes
+        The library.
+    suffix : str
 
     Raises
     ------

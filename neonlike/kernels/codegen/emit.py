@@ -137,7 +137,14 @@ def type_of(dtype: DType) -> str:
 
 
 def make_kernel(plan: Plan, stage: Stage, graph: Graph) -> Kernel:
-    """Collect the arguments of ``stage``'s kernel."""
+    """Collect the arguments of ``stage``'s kernel.
+
+    Parameters
+    ----------
+    plan : Plan
+    stage : Stage
+    graph : Graph
+    """
     kernel = Kernel(plan, stage, values=[plan.values[i] for i in stage.values])
     here = set(stage.values)
     stores = [store.arg for store in stage.stores]
@@ -247,7 +254,15 @@ class Writer:
         return Line(_element(array), ctype, text if is_float(array.dtype) else f"({ctype}){text}")
 
     def store(self, array: Array, arg: Arg, index: str) -> str:
-        """Statement that stores ``arg``, converted, in ``array[index]``."""
+        """Statement that stores ``arg``, converted, in ``array[index]``.
+
+        Parameters
+        ----------
+        array : Array
+        arg : Arg
+        index : str
+            Text of the position.
+        """
         text, dtype = self.operand(arg)
         if array.name in self.wide:
             return f"{self.wide[array.name]} = {_odd(text, dtype)};"
@@ -342,7 +357,17 @@ _WRAPPING = {
 
 
 def expression(spec: OpSpec, operands: Sequence[str], dtype: DType, language: str) -> str:
-    """Fill ``operands`` into ``spec``'s template, with math names and literals for ``dtype``."""
+    """Fill ``operands`` into ``spec``'s template, with math names and literals for ``dtype``.
+
+    Parameters
+    ----------
+    spec : OpSpec
+    operands : sequence of str
+        Texts.
+    dtype : dtype
+        Dtype of computation.
+    language : "c" or "cuda"
+    """
     template = spec.cuda if language == "cuda" and spec.cuda is not None else spec.c
     if dtype.kind in "iu":
         template = _WRAPPING.get(spec.name, template)
@@ -359,7 +384,13 @@ def load_element(text: str, dtype: DType) -> str:
 
 
 def convert_store(text: str, have: DType, want: DType) -> str:
-    """Convert ``text`` from dtype ``have`` to an element of ``want``: rounded to nearest, integers saturated."""
+    """Convert ``text`` from dtype ``have`` to an element of ``want``: rounded to nearest, integers saturated.
+
+    Parameters
+    ----------
+    text : str
+    have, want : dtype
+    """
     if want.name in NARROW:
         return f"nl_f32_to_{NARROW[want.name]}({_odd(text, have)})"
     if is_float(want):

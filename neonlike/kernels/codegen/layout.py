@@ -88,7 +88,15 @@ def steps_over(array: np.ndarray[Any, Any] | Counter | ArrayLayout, space: Shape
 
 
 def collapse(space: Shape, axes: tuple[int, ...], arrays: Sequence[Any]) -> list[Axis]:
-    """Merged axes of ``space`` for ``arrays``, outermost first."""
+    """Merged axes of ``space`` for ``arrays``, outermost first.
+
+    Parameters
+    ----------
+    space : tuple of int
+    axes : tuple of int
+        The reduced ones.
+    arrays : sequence of arrays, layouts and counters
+    """
     all_steps = [steps_over(array, space) for array in arrays]
     return merged(
         [Axis(size, k in axes, tuple([steps[k] for steps in all_steps])) for k, size in enumerate(space) if size != 1]

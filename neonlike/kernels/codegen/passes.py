@@ -346,7 +346,16 @@ class ReduceForm:
 
 
 def widened(values: ReduceValues, wide: Mapping[str, str], packed: Iterable[str] = ()) -> dict[str, str]:
-    """Index texts for the ``wide`` float16 arrays of passes: those that vary and are not ``packed``."""
+    """Index texts for the ``wide`` float16 arrays of passes: those that vary and are not ``packed``.
+
+    Parameters
+    ----------
+    values : ReduceValues
+    wide : mapping
+        Index texts by names of arrays.
+    packed : iterable of str
+        Names of arrays.
+    """
     arrays = (*values.kernel.inputs, *values.kernel.outputs)
     chosen = {a.name for a in arrays if a.name in wide and values.varies(a.shape)} - set(packed)
     return {name: text for name, text in wide.items() if name in chosen}

@@ -58,7 +58,13 @@ class RangeCheck:
 
 
 def find_range_check(writer: Writer, loads: Iterable[Line], lines: Iterable[Line]) -> RangeCheck | None:
-    """The check for the loop of ``loads`` and ``lines``; None if there is nothing to check, or it would not pay."""
+    """The check for the loop of ``loads`` and ``lines``; None if there is nothing to check, or it would not pay.
+
+    Parameters
+    ----------
+    writer : Writer
+    loads, lines : iterables of Line
+    """
     values = {value.index: value for value in writer.kernel.values}
     chosen: list[Value] = []
     below: set[int] = set()

@@ -32,7 +32,15 @@ def with_narrow(form: ReduceForm, passes: Passes) -> Passes:
 
 
 def in_float(level: Level, lines: tuple[Line, ...], sums: Mapping[int | str, Reduction]) -> Level:
-    """Narrow form of ``level``: other lines, and replacements for some of its reductions."""
+    """Narrow form of ``level``: other lines, and replacements for some of its reductions.
+
+    Parameters
+    ----------
+    level : Level
+    lines : tuple of Line
+    sums : mapping
+        Reductions by the indices of those that they replace.
+    """
     reductions = tuple([sums.get(r.index, r) for r in level.reductions])
     return replace(level, lines=lines, reductions=reductions, ranged=tuple(sums))
 

@@ -63,7 +63,14 @@ def with_sum(reduction: Reduction, value: Value) -> Reduction:
 
 
 def sum_line(writer: Writer, value: Value, shifted: Shifted) -> Line:
-    """Line that computes the shifted sum ``value`` from S and M."""
+    """Line that computes the shifted sum ``value`` from S and M.
+
+    Parameters
+    ----------
+    writer : Writer
+    value : Value
+    shifted : Shifted
+    """
     dtype, most = compute_dtype(value.dtype), shifted.most
     around = writer.converted_operands(shifted.difference)[1]
     return Line(f"v{value.index}", type_of(dtype), f"nl_sum_around_{_SUFFIX[dtype]}(v{most}, e{most}, {around})")

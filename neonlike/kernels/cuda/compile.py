@@ -117,7 +117,13 @@ class CudaDriver(Driver[CudaTarget, bytes]):
         return key_of("cuda-kernel", ABI_VERSION, compiler.identity, flags, source, *texts)
 
     def compile(self, kernel: KernelSource, text: str, compiler: CudaTarget) -> bytes:
-        """Compile ``text`` to a cubin with NVRTC or nvcc."""
+        """Compile ``text`` to a cubin with NVRTC or nvcc.
+
+        Parameters
+        ----------
+        kernel, text, compiler
+            As of ``Driver.compile``.
+        """
         tool, name, flags = compiler.compiler, f"{kernel.name}.cu", compiler.flags_for(kernel.contracted)
         if tool.is_nvrtc:
             headers = {**_texts(kernel), "stdint.h": template_text("cuda/rtc_stdint.h"), "math.h": ""}
@@ -132,7 +138,13 @@ class CudaDriver(Driver[CudaTarget, bytes]):
         return default_cache().read(key, SUFFIX)
 
     def store(self, kernel: KernelSource, key: str, data: bytes) -> bytes:
-        """Store the cubin in the cache; it remains usable if that fails."""
+        """Store the cubin in the cache; it remains usable if that fails.
+
+        Parameters
+        ----------
+        kernel, key, data
+            As of ``Driver.store``.
+        """
         try:
             default_cache().put(key, data, SUFFIX)
         except OSError as error:
@@ -183,7 +195,16 @@ def expect_driver(version: int) -> None:
 
 
 def give_up(compiler: CudaCompiler, arch: str, why: object) -> bool:
-    """Stop using ``compiler``, because the driver refuses its modules; return whether another exists."""
+    """Stop using ``compiler``, because the driver refuses its modules; return whether another exists.
+
+    Parameters
+    ----------
+    compiler : CudaCompiler
+    arch : str
+        Architecture, such as "sm_90".
+    why : object
+        The reason, for the log.
+    """
     _unfit.add(compiler.identity)
     other = find_cuda_compiler(arch)
     if other is None or other == compiler:
@@ -195,6 +216,14 @@ def give_up(compiler: CudaCompiler, arch: str, why: object) -> bool:
 
 def load_kernels(device: Device, kernel: KernelSource, names: Sequence[str]) -> list[Any]:
     """Compile and load the kernels of a module; if the driver refuses it, try the next compiler.
+
+    Parameters
+    ----------
+    device : Device
+    kernel : KernelSource
+        The module.
+    names : sequence of str
+        Names of its kernels.
 
     Raises
     ------
@@ -213,6 +242,14 @@ def load_kernels(device: Device, kernel: KernelSource, names: Sequence[str]) -> 
 
 def build_cubin(kernel: KernelSource, arch: str, compiler: CudaCompiler | None = None) -> bytes:
     """Return the compiled module of ``kernel`` for ``arch``, compiling it unless it is cached.
+
+    Parameters
+    ----------
+    kernel : KernelSource
+    arch : str
+        Architecture, such as "sm_90".
+    compiler : CudaCompiler, optional
+        None: the first one that works.
 
     Raises
     ------
@@ -245,7 +282,15 @@ def is_built(kernel: KernelSource, arch: str) -> bool:
 
 
 def cubin_key(kernel: KernelSource, arch: str, compiler: CudaCompiler) -> str:
-    """The cache key of the module of ``kernel``."""
+    """The cache key of the module of ``kernel``.
+
+    Parameters
+    ----------
+    kernel : KernelSource
+    arch : str
+        Architecture, such as "sm_90".
+    compiler : CudaCompiler
+    """
     return DRIVER.key(kernel, CudaTarget(compiler, arch))
 
 

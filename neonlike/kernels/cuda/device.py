@@ -26,10 +26,14 @@ class Memory(Protocol):
     """A block of device memory, freed in stream order when the object dies."""
 
     @property
-    def address(self) -> int: ...
+    def address(self) -> int:
+        """Address of the first byte."""
+        ...
 
     @property
-    def nbytes(self) -> int: ...
+    def nbytes(self) -> int:
+        """Size in bytes, which may be more than was asked for."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,16 @@ class Starts(Protocol):
     ) -> Callable[[], None]:
         """Return a callable that queues ``function``, with one parameter, as a cooperative launch.
 
+        Parameters
+        ----------
+        function : Function
+        grid, block : (int, int, int)
+            Blocks, and threads of a block, along x, y and z.
+        shared : int
+            Bytes of dynamic shared memory.
+        arguments : bytes
+            The kernel's parameter.
+
         Raises
         ------
         DeviceError
@@ -114,13 +128,19 @@ class Device(Protocol):
     """A GPU with a current stream, on which all work is queued."""
 
     @property
-    def capabilities(self) -> Capabilities: ...
+    def capabilities(self) -> Capabilities:
+        """Properties that planning and compiling depend on."""
+        ...
 
     @property
-    def starts(self) -> Starts: ...
+    def starts(self) -> Starts:
+        """Launches as data, and cooperative launches."""
+        ...
 
     @property
-    def capture(self) -> Capture: ...
+    def capture(self) -> Capture:
+        """Graphs of the driver."""
+        ...
 
     def allocate(self, nbytes: int) -> Memory:
         """Memory for ``nbytes`` (at least 1), aligned to 256 bytes.
@@ -159,7 +179,18 @@ class Device(Protocol):
     def view(
         self, memory: Memory | None, address: int, shape: Shape, strides: Sequence[int], dtype: DType
     ) -> DeviceArray:
-        """Create an array on existing memory, keeping ``memory`` (None: memory owned elsewhere) alive."""
+        """Create an array on existing memory, keeping ``memory`` (None: memory owned elsewhere) alive.
+
+        Parameters
+        ----------
+        memory : Memory or None
+        address : int
+            Of the first element.
+        shape : tuple of int
+        strides : sequence of int
+            In bytes.
+        dtype : dtype
+        """
         ...
 
     def to_host(self, array: DeviceArray) -> Any:
@@ -198,7 +229,9 @@ class DeviceArray(Protocol):
         ...
 
     @property
-    def shape(self) -> Shape: ...
+    def shape(self) -> Shape:
+        """Sizes of the axes."""
+        ...
 
     @property
     def strides(self) -> tuple[int, ...]:
@@ -206,26 +239,38 @@ class DeviceArray(Protocol):
         ...
 
     @property
-    def dtype(self) -> DType: ...
+    def dtype(self) -> DType:
+        """Type of the elements."""
+        ...
 
     @property
-    def itemsize(self) -> int: ...
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        ...
 
     @property
-    def ndim(self) -> int: ...
+    def ndim(self) -> int:
+        """Number of axes."""
+        ...
 
     @property
-    def size(self) -> int: ...
+    def size(self) -> int:
+        """Number of elements."""
+        ...
 
     @property
-    def nbytes(self) -> int: ...
+    def nbytes(self) -> int:
+        """Bytes of the elements."""
+        ...
 
     @property
     def address(self) -> int:
         """The address of the first element."""
         ...
 
-    def transpose(self, axes: Sequence[int]) -> DeviceArray: ...
+    def transpose(self, axes: Sequence[int]) -> DeviceArray:
+        """Create a view with the axes in the order ``axes``."""
+        ...
 
     def reshape(self, *shape: int) -> DeviceArray:
         """Create a view of another shape.

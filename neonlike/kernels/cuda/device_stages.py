@@ -19,7 +19,17 @@ from neonlike.optree.npfuncs import no_class, out_of_range
 
 
 class DeviceStage(WholeOperandStage):
-    """One product or move. Its result goes to the target if nothing else reads it, else to a temporary."""
+    """One product or move. Its result goes to the target if nothing else reads it, else to a temporary.
+
+    Parameters
+    ----------
+    queue : Queue
+    plan : Plan
+    stage : Stage
+    graph : Graph
+    comment : str
+        The expression, for messages and kept sources.
+    """
 
     def __init__(self, queue: Queue, plan: Plan, stage: Stage, graph: Graph, comment: str) -> None:
         super().__init__(plan, stage, graph)
@@ -85,7 +95,13 @@ class DeviceProduct(DeviceStage):
 
 
 class DeviceMove(DeviceStage):
-    """``take`` and ``untake``. A kernel checks the indices; the host learns of an index out of range when it waits."""
+    """``take`` and ``untake``. A kernel checks the indices; the host learns of an index out of range when it waits.
+
+    Parameters
+    ----------
+    queue, plan, stage, graph, comment
+        As of :class:`DeviceStage`.
+    """
 
     def __init__(self, queue: Queue, plan: Plan, stage: Stage, graph: Graph, comment: str) -> None:
         super().__init__(queue, plan, stage, graph, comment)
@@ -137,7 +153,13 @@ def _flat(indices: Any) -> Any | None:
 
 
 class DeviceAlong(DeviceMove):
-    """``take_along`` and ``untake_along``. Indices from an argsort along the same axis are in range and distinct."""
+    """``take_along`` and ``untake_along``. Indices from an argsort along the same axis are in range and distinct.
+
+    Parameters
+    ----------
+    queue, plan, stage, graph, comment
+        As of :class:`DeviceStage`.
+    """
 
     def __init__(self, queue: Queue, plan: Plan, stage: Stage, graph: Graph, comment: str) -> None:
         super().__init__(queue, plan, stage, graph, comment)
@@ -167,7 +189,13 @@ class DeviceAlong(DeviceMove):
 
 
 class DeviceScan(DeviceStage):
-    """``cumsum`` and ``cumprod``."""
+    """``cumsum`` and ``cumprod``.
+
+    Parameters
+    ----------
+    queue, plan, stage, graph, comment
+        As of :class:`DeviceStage`.
+    """
 
     def __init__(self, queue: Queue, plan: Plan, stage: Stage, graph: Graph, comment: str) -> None:
         super().__init__(queue, plan, stage, graph, comment)
@@ -184,7 +212,13 @@ class DeviceScan(DeviceStage):
 
 
 class DeviceSort(DeviceStage):
-    """``argsort``: passes of a merge sort, on a copy with the sorted axis last."""
+    """``argsort``: passes of a merge sort, on a copy with the sorted axis last.
+
+    Parameters
+    ----------
+    queue, plan, stage, graph, comment
+        As of :class:`DeviceStage`.
+    """
 
     def __init__(self, queue: Queue, plan: Plan, stage: Stage, graph: Graph, comment: str) -> None:
         super().__init__(queue, plan, stage, graph, comment)
@@ -255,7 +289,13 @@ def _is_contiguous(array: Any) -> bool:
 
 
 def make_device_stage(queue: Queue, plan: Plan, stage: Stage, graph: Graph, comment: str) -> DeviceStage:
-    """Create the executable stage for kind CONTRACTION or MOVE."""
+    """Create the executable stage for kind CONTRACTION or MOVE.
+
+    Parameters
+    ----------
+    queue, plan, stage, graph, comment
+        As of :class:`DeviceStage`.
+    """
     name = plan.values[stage.values[0]].spec.name
     return _DEVICE_STAGES[name](queue, plan, stage, graph, comment)
 

@@ -45,7 +45,13 @@ class CudaEngine(CompilesAhead):
         self.queue, self.fallback = queue, fallback
 
     def stage(self, plan: Plan, position: int, graph: Graph) -> ExecutableStage:
-        """The stage at ``position`` as CUDA kernels; see ``Engine.stage``."""
+        """The stage at ``position`` as CUDA kernels; see ``Engine.stage``.
+
+        Parameters
+        ----------
+        plan, position, graph
+            As of ``Engine.stage``.
+        """
         stage = plan.stages[position]
         if stage.kind in (StageKind.ELEMENTWISE, StageKind.REDUCE):
             return CudaStage(self.queue, plan, stage, graph, partial(self.fallback, plan, position))

@@ -122,6 +122,15 @@ def fit_map(shape: Shape, arrays: Sequence[Any], inputs: int, aligned: bool, dev
     """Select the form of an elementwise kernel over ``shape``; the first ``inputs`` of ``arrays`` are read.
 
     ``aligned`` states that all of them start at multiples of ``ALIGNMENT`` bytes.
+
+    Parameters
+    ----------
+    shape : tuple of int
+    arrays : sequence
+        Arrays and counters: inputs, then outputs.
+    inputs : int
+    aligned : bool
+    device : Capabilities
     """
     axes = collapse(shape, (), list(arrays))
     axes = merged(sorted(axes, key=lambda axis: -abs(axis.steps[-1])))
@@ -221,7 +230,15 @@ def _has_strips(axes: list[Axis], turned: list[int], arrays: Sequence[Any]) -> b
 
 
 def fit_reduce(shape: Shape, axes: tuple[int, ...], arrays: Sequence[Any], inputs: int, aligned: bool) -> Fit:
-    """Select the form of a reduction of ``shape`` over ``axes``; see :func:`fit_map`."""
+    """Select the form of a reduction of ``shape`` over ``axes``; see :func:`fit_map`.
+
+    Parameters
+    ----------
+    shape : tuple of int
+    axes : tuple of int
+    arrays, inputs, aligned
+        As of :func:`fit_map`.
+    """
     found = collapse(shape, axes, list(arrays))
     none = (0,) * len(arrays)
     kept = merged([axis for axis in found if not axis.reduced]) or [Axis(1, False, none)]

@@ -73,7 +73,18 @@ def _writer(kernel: Kernel, rounded: dict[str, Rounded], texts: dict[str, str]) 
 def parameters(
     kernel: Kernel, rounded: dict[str, Rounded], room: bool = False, tickets: bool = False
 ) -> list[str]:
-    """Declarations of a kernel's arguments; arrays are ``g_<name>``, and ``meta`` is last."""
+    """Declarations of a kernel's arguments; arrays are ``g_<name>``, and ``meta`` is last.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    rounded : dict
+        Stochastic rounding of outputs, by names of arrays.
+    room : bool
+        Whether there is a workspace of partial results.
+    tickets : bool
+        Whether blocks count who is last.
+    """
     shared = {name for pair in kernel.overlaps for name in pair}
     found = []
     for array in [*kernel.inputs, *kernel.outputs]:
@@ -97,6 +108,8 @@ class Offsets:
     arrays : sequence of Array
     rank : int
         Number of axes; the steps of each array follow each other in ``meta`` from ``steps`` on.
+    steps : int
+        Place in ``meta`` of the first array's steps.
     wide : bool
     """
 
@@ -106,7 +119,19 @@ class Offsets:
         self.size = steps + len(arrays) * rank
 
     def positions(self, source: str, prefix: str, rank: int, divisors: int) -> list[str]:
-        """Lines that unravel ``source`` into ``<prefix>0`` to ``<prefix><rank - 1>``; the last varies fastest."""
+        """Lines that unravel ``source`` into ``<prefix>0`` to ``<prefix><rank - 1>``; the last varies fastest.
+
+        Parameters
+        ----------
+        source : str
+            Variable of the index.
+        prefix : str
+            Beginning of the names.
+        rank : int
+            Number of axes.
+        divisors : int
+            Place in ``meta`` of the first axis's divisor.
+        """
         lines = []
         for axis in range(rank - 1, 0, -1):
             at = divisors + 3 * axis
@@ -123,7 +148,17 @@ class Offsets:
         return f"meta.v[{self.at[name] + axis}]"
 
     def offset(self, name: str, prefix: str, axes: range, first: int = 0) -> str:
-        """An array's offset at the positions ``<prefix><i>`` of ``axes``, with steps starting at ``first``."""
+        """An array's offset at the positions ``<prefix><i>`` of ``axes``, with steps starting at ``first``.
+
+        Parameters
+        ----------
+        name : str
+            Of the array.
+        prefix : str
+            Beginning of the positions' names.
+        axes : range
+        first : int
+        """
         return " + ".join(f"{prefix}{axis} * {self.step(name, first + axis)}" for axis in axes)
 
 
@@ -149,7 +184,15 @@ def _named(array: Array) -> dict[str, str]:
 
 
 def elementwise(kernel: Kernel, key: MapKey, rounded: dict[str, Rounded]) -> TemplateSource:
-    """Source of an elementwise kernel."""
+    """Source of an elementwise kernel.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    key : MapKey
+    rounded : dict
+        As of :func:`parameters`.
+    """
     arrays = [*kernel.inputs, *kernel.outputs]
     offsets = Offsets(arrays, key.rank, 2 + 3 * key.rank, key.wide)
     context = {

@@ -43,6 +43,8 @@ class Gemm:
             Arrays of any strides; ``out`` overlaps neither ``a`` nor ``b``.
         dtype : float32, float64 or int64
             Dtype of products and sums.
+        alpha, beta : float
+        relu : bool
         """
         if 0 in out.shape:
             return partial(in_turn, ())
@@ -60,7 +62,17 @@ class Gemm:
         return calls[0] if len(calls) == 1 else partial(in_turn, calls)
 
     def source(self, a: Any, b: Any, out: Any, dtype: DType, scaled: bool = False, relu: bool = False) -> KernelSource:
-        """Kernel source for such arrays."""
+        """Kernel source for such arrays.
+
+        Parameters
+        ----------
+        a, b, out : DeviceArray (m, k), (k, n), (m, n)
+        dtype : dtype
+            In which sums are computed.
+        scaled : bool
+            Whether there are other factors than alpha 1 and beta 0.
+        relu : bool
+        """
         compute = STORAGE[dtype.name]
         context = {
             "a_type": STORAGE[a.dtype.name],

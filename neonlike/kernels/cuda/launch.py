@@ -62,7 +62,18 @@ class CudaKernel:
     def bind(
         self, shape: Shape, arrays: Sequence[Any], numbers: Sequence[Any], digits: tuple[int, ...] = ()
     ) -> Call:
-        """A callable that queues the kernel on ``arrays``, which it keeps alive; workspace is allocated now."""
+        """A callable that queues the kernel on ``arrays``, which it keeps alive; workspace is allocated now.
+
+        Parameters
+        ----------
+        shape : tuple of int
+            Of the space.
+        arrays : sequence
+            Arrays and counters: inputs, then outputs.
+        numbers : sequence of numbers
+        digits : tuple of int
+            As of :meth:`program`.
+        """
         addresses = [array.address for array in arrays if not isinstance(array, Counter)]
         aligned = are_aligned(addresses)
         key = (aligned, digits, shape, *[(a.shape, a.strides) for a in arrays])
@@ -72,7 +83,14 @@ class CudaKernel:
     def learn(
         self, key: Any, shape: Shape, arrays: Sequence[Any], aligned: bool, digits: tuple[int, ...] = ()
     ) -> Runner:
-        """The runner of :meth:`program`, remembered as ``key``."""
+        """The runner of :meth:`program`, remembered as ``key``.
+
+        Parameters
+        ----------
+        key : hashable
+        shape, arrays, aligned, digits
+            As of :meth:`program`.
+        """
         return remember(self.runners, key, Runner(self.device, self.program(shape, arrays, aligned, digits)))
 
     def program(self, shape: Shape, arrays: Sequence[Any], aligned: bool, digits: tuple[int, ...] = ()) -> Program:
@@ -80,6 +98,8 @@ class CudaKernel:
 
         Parameters
         ----------
+        shape : tuple of int
+        arrays : sequence of arrays and counters
         aligned : bool
             Whether all arrays start at multiples of ``ALIGNMENT`` bytes.
         digits : tuple of int, optional
@@ -112,7 +132,13 @@ class CudaKernel:
         return Program(tuple(steps), pointers, len(numbers), room, on_device=True)
 
     def fit(self, shape: Shape, arrays: Sequence[Any], aligned: bool, digits: tuple[int, ...] = ()) -> Fit:
-        """The form for ``arrays``."""
+        """The form for ``arrays``.
+
+        Parameters
+        ----------
+        shape, arrays, aligned, digits
+            As of :meth:`program`.
+        """
         kernel, rounded = self._form(digits)
         inputs, outputs = arrays[: len(self.kernel.inputs)], arrays[len(self.kernel.inputs) :]
         if self.axes is not None:

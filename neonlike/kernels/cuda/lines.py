@@ -33,19 +33,44 @@ class Lines(Moves):
     """The kernels of one stage, with variants by dtypes, rank and form."""
 
     def scan(self, name: str, source: Any, out: Any, axis: int) -> Call:
-        """Return a callable that queues ``out`` = running totals of ``source`` along ``axis``."""
+        """Return a callable that queues ``out`` = running totals of ``source`` along ``axis``.
+
+        Parameters
+        ----------
+        name : "cumsum" or "cumprod"
+        source, out : DeviceArray
+        axis : int
+        """
         lines = math.prod(out.shape) // out.shape[axis]
         form = "block" if lines < ENOUGH_LINES and out.shape[axis] >= SHORT else "thread"
         return self._on_lines(form, RUNNING_TOTALS[name], [out, source], axis)
 
     def untake(self, source: Any, index: Any, total: Any, out: Any, axis: int) -> Call:
-        """Return a callable that queues the scatter-add of ``source`` by ``index`` into ``out``."""
+        """Return a callable that queues the scatter-add of ``source`` by ``index`` into ``out``.
+
+        Parameters
+        ----------
+        source : DeviceArray
+            What is added.
+        index : DeviceArray
+            Places along ``axis``.
+        total : DeviceArray
+            Sums in their wide dtype.
+        out : DeviceArray
+        axis : int
+        """
         return self._on_lines("untake", ("0", "+"), [out, source, index], axis, total)
 
     def along(self, source: Any, index: Any, out: Any, axis: int, scatters: bool) -> Call:
         """Return a callable that queues ``out[.., j, ..] = source[.., index[.., j, ..], ..]``.
 
         With ``scatters``, it queues ``out[.., index[.., j, ..], ..] = source[.., j, ..]`` for distinct indices.
+
+        Parameters
+        ----------
+        source, index, out : DeviceArray
+        axis : int
+        scatters : bool
         """
         arrays = [out, source, index]
         far = 0 if scatters else 1  # the array that the indices point into
@@ -88,7 +113,21 @@ class Lines(Moves):
     def line_source(
         self, form: str, read: DType, place: DType | None, written: DType, rank: int, wide: bool, texts: Any
     ) -> KernelSource:
-        """Kernel of a form (see the templates) for arrays of these dtypes and ``rank`` axes."""
+        """Kernel of a form (see the templates) for arrays of these dtypes and ``rank`` axes.
+
+        Parameters
+        ----------
+        form : str
+        read, written : dtype
+            Of source and result.
+        place : dtype or None
+            Of indices; None: there are none.
+        rank : int
+        wide : bool
+            Whether positions take 64 bits.
+        texts : (str, str) or None
+            Start and sign of forms that work on whole lines.
+        """
         on_lines = texts is not None
         names = [Array(name, "leaf", 0, read, ()) for name in ("out", "source", "index")][: 3 if place else 2]
         first = 6 if on_lines else 3
@@ -123,7 +162,10 @@ class Lines(Moves):
 
         Parameters
         ----------
+        bits : DeviceArray
+            The values.
         buffers : two contiguous DeviceArrays of int32, of the shape of ``bits``
+        descending : bool
         """
         calls: list[Call] = []
         n = bits.shape[-1]

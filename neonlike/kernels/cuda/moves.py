@@ -50,6 +50,13 @@ class Moves:
 
         ``wrong(index, limit)`` formats the report. Without ``wraps`` negative values are out of range, too.
 
+        Parameters
+        ----------
+        index : DeviceArray
+        limit : int
+        wrong : callable
+        wraps : bool
+
         Raises
         ------
         IndexRangeError
@@ -67,6 +74,14 @@ class Moves:
 
     def group(self, index: Any, limit: int, name: str) -> tuple[list[Call], Any, Any]:
         """Calls that queue a stable argsort of the vector ``index``, of at least one element, into ``slices``.
+
+        Parameters
+        ----------
+        index : DeviceArray
+        limit : int
+            Number of places.
+        name : str
+            Operation, for the report.
 
         Returns
         -------
@@ -92,7 +107,13 @@ class Moves:
         return [*calls, START.bind(device, grid, block, values, 0, (index, memory), **context)], start, slices
 
     def gather(self, source: Any, index: Any, out: Any, axis: int) -> Call:
-        """Return a callable that queues ``out[.., j, ..] = source[.., index[j], ..]`` with checked indices."""
+        """Return a callable that queues ``out[.., j, ..] = source[.., index[j], ..]`` with checked indices.
+
+        Parameters
+        ----------
+        source, index, out : DeviceArray
+        axis : int
+        """
         axes, at = _axes(out, source, axis, 0)
         limit, step = source.shape[axis], source.strides[axis] // source.itemsize
         head = [math.prod(a.size for a in axes), limit, index.strides[0] // index.itemsize, step]
@@ -100,7 +121,15 @@ class Moves:
         return self._on_axes("gather", [source, index, out], axes, at, head, wide)
 
     def scatter(self, source: Any, start: Any, slices: Any, out: Any, axis: int) -> Call:
-        """Return a callable that queues the sums of ``source[.., j, ..]`` over the j of each p (:meth:`group`)."""
+        """Return a callable that queues the sums of ``source[.., j, ..]`` over the j of each p (:meth:`group`).
+
+        Parameters
+        ----------
+        source, out : DeviceArray
+        start, slices : DeviceArray
+            As of :meth:`group`.
+        axis : int
+        """
         axes, at = _axes(out, source, axis, 0)
         step = source.strides[axis] // source.itemsize
         head = [math.prod(a.size for a in axes), step]
@@ -129,7 +158,17 @@ class Moves:
     def source(
         self, form: str, read: DType, place: DType, written: DType, rank: int, at: int, wide: bool
     ) -> KernelSource:
-        """Kernel for arrays of these dtypes and ``rank`` axes, indexed along axis ``at``."""
+        """Kernel for arrays of these dtypes and ``rank`` axes, indexed along axis ``at``.
+
+        Parameters
+        ----------
+        form : "gather" or "scatter"
+        read, place, written : dtype
+            Of source, indices and result.
+        rank, at : int
+        wide : bool
+            Whether positions take 64 bits.
+        """
         head = 4 if form == "gather" else 2
         names = [Array(name, "leaf", 0, read, ()) for name in ("out", "source")]
         offsets = Offsets(names, rank, head + 3 * rank, wide)

@@ -70,6 +70,19 @@ def compile_module(
 ) -> bytes:
     """Compile ``text``, which may include ``headers``, to a cubin or PTX.
 
+    Parameters
+    ----------
+    library : str
+        Path of NVRTC.
+    text : str
+    name : str
+        Shown in messages of the compiler.
+    headers : mapping
+        Texts by names.
+    flags : sequence of str
+    ptx : bool
+        Whether PTX is wanted.
+
     Raises
     ------
     NvrtcRefused

@@ -19,7 +19,13 @@ class Multiplier(Protocol):
     """A matrix multiplier: a library's, or our own (see :class:`~neonlike.kernels.cuda.gemm.Gemm`)."""
 
     def ready(self, a: Any, b: Any, out: Any, dtype: DType) -> Call | None:
-        """Return a callable that queues ``out[...] = a @ b``, summed in ``dtype``; None for unsupported arrays."""
+        """Return a callable that queues ``out[...] = a @ b``, summed in ``dtype``; None for unsupported arrays.
+
+        Parameters
+        ----------
+        a, b, out : DeviceArray (m, k), (k, n), (m, n)
+        dtype : dtype
+        """
         ...
 
 
@@ -49,7 +55,14 @@ class Queue:
         return self.device.view(memory, memory.address, shape, strides, dtype)
 
     def copy(self, source: Any, target: Any, digits: int = 0) -> Call:
-        """Return a callable that queues ``target[...] = source``; see :meth:`Copier.ready`."""
+        """Return a callable that queues ``target[...] = source``; see :meth:`Copier.ready`.
+
+        Parameters
+        ----------
+        source, target : DeviceArray
+        digits : int
+            Mantissa bits of stochastic rounding; 0: to nearest.
+        """
         return self.copier.ready(source, target, digits)
 
     def fill(self, target: Any, value: float) -> Call:
@@ -57,7 +70,13 @@ class Queue:
         return self.copier.ready_fill(target, value)
 
     def product(self, a: Any, b: Any, out: Any, dtype: DType) -> Call:
-        """Return a callable that queues ``out[...] = a @ b``, summed in ``dtype``."""
+        """Return a callable that queues ``out[...] = a @ b``, summed in ``dtype``.
+
+        Parameters
+        ----------
+        a, b, out : DeviceArray (m, k), (k, n), (m, n)
+        dtype : dtype
+        """
         for product in self.products:
             call = product.ready(a, b, out, dtype)
             if call is not None:

@@ -50,6 +50,19 @@ class CudaRoutine:
     ) -> KernelLaunch:
         """The launch of the kernel for ``context`` on ``values``; see :class:`KernelLaunch` for the others.
 
+        Parameters
+        ----------
+        device : Device
+        grid, block : (int, int, int)
+        values : sequence of numbers
+            As the codes ``arguments`` say.
+        shared : int
+            Bytes of dynamic shared memory.
+        keep : object
+            Lives as long as the launch.
+        **context : objects
+            For the template.
+
         Raises
         ------
         KernelCompileError
@@ -61,6 +74,11 @@ class CudaRoutine:
         self, device: Device, grid: Size3, block: Size3, values: Sequence[int | float], shared: int, **context: Any
     ) -> Call:
         """Cooperative :meth:`bind`, for a kernel with a single struct parameter and blocks that synchronize.
+
+        Parameters
+        ----------
+        device, grid, block, values, shared, **context
+            As of :meth:`bind`.
 
         Raises
         ------

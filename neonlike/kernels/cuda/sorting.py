@@ -83,6 +83,7 @@ def ready_sort(
 
     Parameters
     ----------
+    device : Device
     index : (address, dtype, step)
         Integers, with their distance in elements.
     base : int

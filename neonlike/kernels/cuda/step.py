@@ -112,6 +112,13 @@ class Runner:
         """A callable that queues the launches on these, again and again; working memory is allocated now.
 
         ``keep`` lives as long; all steps are launches.
+
+        Parameters
+        ----------
+        addresses : iterable of int or None
+            Of the operands.
+        numbers : iterable of numbers
+        keep : object
         """
         at = [*addresses, *numbers]
         if self._memory:

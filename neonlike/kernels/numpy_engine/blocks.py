@@ -74,7 +74,17 @@ def run_program(
     axes: tuple[int, ...],
     limit: int,
 ) -> None:
-    """Run ``program`` over ``shape`` in blocks of about ``limit`` elements, never cutting ``axes``."""
+    """Run ``program`` over ``shape`` in blocks of about ``limit`` elements, never cutting ``axes``.
+
+    Parameters
+    ----------
+    program : BlockProgram
+    run : Run
+    outputs : list of arrays
+    shape : tuple of int
+    axes : tuple of int
+    limit : int
+    """
     numbers = [run.graph.numbers[slot] for slot in program.number_slots]
     inputs = [run.array(source, program.ndim) for source in program.inputs]
     if math.prod(shape) <= limit:
@@ -100,7 +110,18 @@ def run_program(
 def run_partial(
     program: BlockProgram, run: Run, values: list[Value], shape: Shape, axes: tuple[int, ...]
 ) -> list[Total]:
-    """Reduce ``values`` over blocks that may cut ``axes``; partial results are merged in a fixed order."""
+    """Reduce ``values`` over blocks that may cut ``axes``; partial results are merged in a fixed order.
+
+    Parameters
+    ----------
+    program : BlockProgram
+    run : Run
+    values : list of Value
+        Reductions.
+    shape : tuple of int
+    axes : tuple of int
+        The reduced ones.
+    """
     numbers = [run.graph.numbers[slot] for slot in program.number_slots]
     inputs = [run.array(source, program.ndim) for source in program.inputs]
     masks = [sink.mask for sink in program.sinks]
@@ -176,7 +197,15 @@ _ALL = slice(None)
 
 
 def tiles(shape: Shape, fixed: tuple[int, ...], limit: int) -> Iterator[tuple[slice, ...]]:
-    """Blocks of ``shape`` with about ``limit`` elements, cutting outer axes first and never ``fixed`` ones."""
+    """Blocks of ``shape`` with about ``limit`` elements, cutting outer axes first and never ``fixed`` ones.
+
+    Parameters
+    ----------
+    shape : tuple of int
+    fixed : tuple of int
+        Axes.
+    limit : int
+    """
     steps = list(shape)
     size = math.prod(shape)
     for axis, extent in enumerate(shape):

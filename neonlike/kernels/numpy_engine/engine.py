@@ -50,7 +50,13 @@ class NumpyEngine(Engine):
     name = "numpy"
 
     def stage(self, plan: Plan, position: int, graph: Graph) -> ExecutableStage:
-        """The stage at ``position`` as NumPy calls; see ``Engine.stage``."""
+        """The stage at ``position`` as NumPy calls; see ``Engine.stage``.
+
+        Parameters
+        ----------
+        plan, position, graph
+            As of ``Engine.stage``.
+        """
         stage = plan.stages[position]
         if stage.kind is StageKind.CALL:
             return CallStage(plan, stage, graph)
@@ -116,6 +122,12 @@ class ViewStage(NumpyCallStage):
 
     The memory must not change before the last read of the window: this holds for temporaries, and for tensors that
     share no memory with a target. Windows of non-contiguous elements are copied, because later stages are faster then.
+
+    Parameters
+    ----------
+    plan : Plan
+    stage : Stage
+    graph : Graph
     """
 
     def __init__(self, plan: Plan, stage: Stage, graph: Graph) -> None:
@@ -174,7 +186,14 @@ def _nothing() -> None:
 
 
 class LoopStage(ExecutableStage):
-    """An elementwise or reduce stage; streamed programs are compiled on first use."""
+    """An elementwise or reduce stage; streamed programs are compiled on first use.
+
+    Parameters
+    ----------
+    plan : Plan
+    stage : Stage
+    graph : Graph
+    """
 
     def __init__(self, plan: Plan, stage: Stage, graph: Graph) -> None:
         self.plan, self.stage = plan, stage

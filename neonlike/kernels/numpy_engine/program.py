@@ -106,7 +106,15 @@ class BlockProgram:
         return input_of(self.plan, self.leaves, arg, self.ndim, self.boundary)
 
     def registers(self, shape: Shape, inputs: list[Array], numbers: list[Any], outputs: list[Array]) -> list[Any]:
-        """Create a register file for a block of ``shape``."""
+        """Create a register file for a block of ``shape``.
+
+        Parameters
+        ----------
+        shape : tuple of int
+        inputs, outputs : list of arrays
+            Parts of the block.
+        numbers : list of numbers
+        """
         return [None, None, *inputs, *numbers, *outputs, *self._frame(shape)]
 
     def _frame(self, shape: Shape) -> list[Array]:

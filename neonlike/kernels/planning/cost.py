@@ -15,6 +15,12 @@ def cost(plan: Plan, graph: Graph, stage: Stage) -> tuple[int, int, int]:
     """Bytes read, bytes written and flops of ``stage``, counting each distinct input and output once.
 
     For ``take``, only the gathered slices of its tensor count.
+
+    Parameters
+    ----------
+    plan : Plan
+    graph : Graph
+    stage : Stage
     """
     here = set(stage.values)
     inputs: dict[tuple[str, int], int] = {}

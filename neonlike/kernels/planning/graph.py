@@ -33,10 +33,14 @@ class Leaf(Protocol):
     """Properties of a tensor that the planner needs."""
 
     @property
-    def shape(self) -> Shape: ...
+    def shape(self) -> Shape:
+        """Sizes of the axes."""
+        ...
 
     @property
-    def plan_key(self) -> int: ...
+    def plan_key(self) -> int:
+        """Number of what a plan depends on: dtype, rank, sizes of 1 and contiguity."""
+        ...
 
     @property
     def root(self) -> object | None:

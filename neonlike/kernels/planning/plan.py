@@ -140,6 +140,13 @@ def reads_any_index(graph: Graph, values: list[Value], value: Value) -> bool:
     """True if ``value`` gathers or scatters with indices that may be out of range.
 
     Indices from an ``argsort`` along the same axis, of the same size, never are.
+
+    Parameters
+    ----------
+    graph : Graph
+    values : list of Value
+        Those of the plan.
+    value : Value
     """
     name = value.spec.name
     if name in ("take", "untake", "classes"):

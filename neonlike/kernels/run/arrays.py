@@ -23,7 +23,15 @@ Found = TypeVar("Found")
 
 
 def remember(launches: dict[Any, Found], key: Any, launch: Found) -> Found:
-    """Keep ``launch`` as that of ``key`` and return it; all others are forgotten where there are too many."""
+    """Keep ``launch`` as that of ``key`` and return it; all others are forgotten where there are too many.
+
+    Parameters
+    ----------
+    launches : dict
+        Changed in place.
+    key : hashable
+    launch : object
+    """
     if len(launches) >= MAX_LAUNCHES:
         launches.clear()
     launches[key] = launch
@@ -49,6 +57,12 @@ def is_flat(kernel: Kernel, stage: Stage, graph: Graph) -> bool:
     """True if ``kernel``, which touches tensors alone, maps arrays contiguous over the whole space or of one element.
 
     The plan's key says so. A target's shape then tells all that a launch depends on, but for alignment.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    stage : Stage
+    graph : Graph
     """
     if stage.kind is not StageKind.ELEMENTWISE:
         return False
@@ -62,7 +76,14 @@ def is_flat(kernel: Kernel, stage: Stage, graph: Graph) -> bool:
 
 
 def input_array(kernel: Kernel, run: Run, array: Array) -> Any:
-    """The memory that ``kernel`` reads as ``array`` in ``run``."""
+    """The memory that ``kernel`` reads as ``array`` in ``run``.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    run : Run
+    array : Array
+    """
     if array.kind == "counter":
         return _counter(kernel, run.graph, array.index)
     found = run.graph.leaves[array.index].array if array.kind == "leaf" else run.temps[array.index]

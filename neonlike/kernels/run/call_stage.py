@@ -18,7 +18,14 @@ from neonlike.optree.dtypes import compute_dtype
 
 
 class CallStage(ExecutableStage):
-    """One call, or one further result of a call that ran before."""
+    """One call, or one further result of a call that ran before.
+
+    Parameters
+    ----------
+    plan : Plan
+    stage : Stage
+    graph : Graph
+    """
 
     def __init__(self, plan: Plan, stage: Stage, graph: Graph) -> None:
         (index,) = stage.values

@@ -156,7 +156,9 @@ class Unrolled(Protocol):
     """
 
     @property
-    def lasts(self) -> bool: ...
+    def lasts(self) -> bool:
+        """Whether it reads and writes these tensors alone, no copies of what they held."""
+        ...
 
     def again(self, backend: Any, functions: tuple[Any, ...]) -> bool:
         """Make it with these functions; False, and nothing is done, if it cannot."""

@@ -73,4 +73,5 @@ def _odd_float32(values: Array) -> Array:
 
 
 def cast_into(source: Array, out: Array) -> None:
+    """Convert ``source`` to the dtype of ``out`` and store it there."""
     np.copyto(out, source, casting="unsafe")

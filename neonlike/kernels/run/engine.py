@@ -30,7 +30,15 @@ class Engine:
     pairs: int = 0
 
     def stage(self, plan: Plan, position: int, graph: Graph) -> ExecutableStage:
-        """The executable stage of ``plan`` at ``position``, made for a plan that ``graph`` has the key of."""
+        """The executable stage of ``plan`` at ``position``, made for a plan that ``graph`` has the key of.
+
+        Parameters
+        ----------
+        plan : Plan
+        position : int
+            Number of the stage.
+        graph : Graph
+        """
         raise NotImplementedError
 
     def copy_back(self, target: int) -> ExecutableStage:
@@ -101,7 +109,14 @@ class Engine:
 
 
 def run_stages(stages: Sequence[ExecutableStage], plan: Plan, run: Run) -> None:
-    """Run the ``stages`` of ``plan``; memory of a temporary is let go after the last stage that reads it."""
+    """Run the ``stages`` of ``plan``; memory of a temporary is let go after the last stage that reads it.
+
+    Parameters
+    ----------
+    stages : sequence of ExecutableStage
+    plan : Plan
+    run : Run
+    """
     temps = run.temps
     for stage, spent in zip(stages, plan.spent, strict=True):
         stage.run(run)

@@ -49,7 +49,15 @@ class Placing(Layouts):
         return found
 
     def place(self, window: Any, one: Input, distance: int) -> None:
-        """``window`` begins ``distance`` bytes after the array that a stage reads as ``one``, and is a part of it."""
+        """``window`` begins ``distance`` bytes after the array that a stage reads as ``one``, and is a part of it.
+
+        Parameters
+        ----------
+        window : array
+        one : Input
+        distance : int
+            In bytes.
+        """
         self._held.append(window)
         self._words[id(window)] = word = after(self.read(one), distance)
         if word[0] is Source.MEMORY:
@@ -79,7 +87,17 @@ def after(place: Word, distance: int) -> Word:
 
 
 def fragment_of(program: Program, operands: Sequence[Word], run: Placing, keep: Any) -> Fragment:
-    """The kernel of a program of one, on operands that are found at these words, for the program of a plan."""
+    """The kernel of a program of one, on operands that are found at these words, for the program of a plan.
+
+    Parameters
+    ----------
+    program : Program
+        Of one step.
+    operands : sequence of Word
+    run : Placing
+    keep : object
+        Lives as long as the fragment.
+    """
     (step,) = program.steps
     room = run.room(program.memory) if program.memory else (Source.MEMORY, 0)
     words = []

@@ -13,6 +13,22 @@ class Prepared:
     """A planned assignment on fixed tensors and numbers; call it to run it again.
 
     Tensor contents may change between calls, the tensors may not. Each call draws new random numbers.
+
+    Parameters
+    ----------
+    backend : Backend
+    graph : Graph
+    bound : callable
+        Runs it once.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> x, y = be.ones((1, 2)), be.empty((1, 2))
+    >>> step = be.prepare(y, x * 2)
+    >>> step().tolist()
+    [[2.0, 2.0]]
     """
 
     __slots__ = ("_backend", "_left", "_run", "_targets", "_wait", "bound")

@@ -150,7 +150,16 @@ Place = Callable[[Made, int, int], Word]
 
 
 def stays(run: Made, which: int, distance: int) -> Word:
-    """The word of an operand that stays where it is."""
+    """The word of an operand that stays where it is.
+
+    Parameters
+    ----------
+    run : Made
+    which : int
+        Number of the operand.
+    distance : int
+        In bytes.
+    """
     address = run.addresses[which]
     return Source.PLAIN, 0 if address is None else address + distance
 
@@ -180,6 +189,8 @@ def join(
         Bytes of working memory that ``place`` uses, before that of the programs.
     working : int, optional
         The address of working memory of the joined program's own, of which ``keep`` has the owner.
+    refused : str
+        Message for a run without memory; empty: the usual one.
     """
     steps = tuple(
         Step(step.entry, tuple(_placed(word, run, place, memory, working) for word in step.words))

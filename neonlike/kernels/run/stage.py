@@ -139,7 +139,17 @@ def leaf_types(graph: Graph) -> list[tuple[Shape, DType]]:
 def input_of(
     plan: Plan, leaves: Sequence[tuple[Shape, DType]], arg: Arg, ndim: int, boundary: Mapping[int, str]
 ) -> Input:
-    """The array that ``arg`` reads, in a space of ``ndim`` axes; ``boundary`` says of what kind values are."""
+    """The array that ``arg`` reads, in a space of ``ndim`` axes; ``boundary`` says of what kind values are.
+
+    Parameters
+    ----------
+    plan : Plan
+    leaves : sequence of (shape, dtype)
+    arg : Arg
+    ndim : int
+    boundary : mapping
+        Kinds by numbers of values.
+    """
     if isinstance(arg, LeafArg):
         shape, dtype = leaves[arg.slot]
         permuted = shape if arg.perm is None else tuple(shape[i] for i in arg.perm)
@@ -152,7 +162,14 @@ def input_of(
 
 
 def inputs_of(plan: Plan, graph: Graph, value: Value) -> list[Input]:
-    """The arrays that the operands of ``value`` are, which a stage of its own reads whole."""
+    """The arrays that the operands of ``value`` are, which a stage of its own reads whole.
+
+    Parameters
+    ----------
+    plan : Plan
+    graph : Graph
+    value : Value
+    """
     leaves = leaf_types(graph)
     return [input_of(plan, leaves, arg, len(value.shape), {}) for arg in value.args]
 
@@ -161,7 +178,14 @@ def inputs_of(plan: Plan, graph: Graph, value: Value) -> list[Input]:
 
 
 def loop_outputs(plan: Plan, stage: Stage, run: Run) -> list[Any]:
-    """Arrays for the saved values and the stores of a loop; temporaries are made unless they are there."""
+    """Arrays for the saved values and the stores of a loop; temporaries are made unless they are there.
+
+    Parameters
+    ----------
+    plan : Plan
+    stage : Stage
+    run : Run
+    """
     outputs: list[Any] = []
     for index in stage.saved:
         if index not in run.temps:
@@ -188,7 +212,14 @@ def destination(run: Run, store: Store) -> Any:
 
 
 def store_result(run: Run, result: Array, stores: list[Store]) -> None:
-    """Convert ``result`` into the destinations of ``stores``, which are there already."""
+    """Convert ``result`` into the destinations of ``stores``, which are there already.
+
+    Parameters
+    ----------
+    run : Run
+    result : array
+    stores : list of Store
+    """
     for store in stores:
         target = run.graph.targets[store.target]
         out = run.temps[buffer_key(store.target)] if store.buffered else target.array

@@ -113,6 +113,13 @@ class Trace:
         """A primitive was called that made ``launch`` on ``operands``; None of either: something else.
 
         Beside assignments it did nothing else if that was one kernel, on the memory of its tensors.
+
+        Parameters
+        ----------
+        launch : object or None
+        operands : Operands, Pinned or None
+        outputs : sequence of Tensor
+            What it wrote.
         """
         started, self._started = self._started, 0
         queued = isinstance(operands, Pinned) and self.be is None  # the launch makes all of it again, whatever that is
@@ -149,6 +156,13 @@ class Trace:
         """An assignment was made, of the leaves and targets of ``graph``, which ``program`` makes; None: no program.
 
         What was written down since it began, such as primitives in it, is in the program.
+
+        Parameters
+        ----------
+        graph : Graph
+        program : Program or None
+        before : Mark
+            State of the trace when the assignment began.
         """
         self._rewind(before)
         if program is None or not program.is_whole:

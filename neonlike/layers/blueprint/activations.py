@@ -16,7 +16,23 @@ from neonlike.transforms.transform import Transform
 
 
 class Scaled(Transform):
-    """alpha · x + beta."""
+    """alpha · x + beta.
+
+    Parameters
+    ----------
+    alpha, beta : float
+        Factor and summand.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.layers.blueprint.activations import Scaled
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> Scaled(2.0, 1.0)(be.array([[3.0]])).tolist()
+    [[7.0]]
+    """
 
     def __init__(self, alpha: float = 1.0, beta: float = 0.0, name: str | None = None) -> None:
         super().__init__(name)
@@ -67,7 +83,22 @@ class Activation:
 
     @staticmethod
     def of(where: str, activation: Any, alpha: Any = None, beta: Any = None) -> Activation:
-        """The activation of a name, with its parameters, or of a transform; None is the identity."""
+        """The activation of a name, with its parameters, or of a transform; None is the identity.
+
+        Parameters
+        ----------
+        where : str
+            Subject of the messages.
+        activation : str, Transform or None
+            Name of an activation, or a transform.
+        alpha, beta : float, optional
+            Parameters of a named activation, see :class:`~neonlike.layers.blueprint.Blueprints`.
+
+        Raises
+        ------
+        ArgumentError
+            If the name is unknown, or the activation has no such parameter.
+        """
         activation = "identity" if activation is None else activation
         places: tuple[str | None, str | None] = (None, None)
         if not isinstance(activation, str):

@@ -51,6 +51,19 @@ class Blueprint:
         The most memory that a kernel of a training step works in; the backend keeps it for all layers.
     activation_name : str or None
         The activation that the output comes from.
+    be : Backend
+        The backend of the layers that are built.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.layers.blueprint.base import Blueprint
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> blueprint = be.blueprints.inner_product((4, 2), 3)
+    >>> isinstance(blueprint, Blueprint), blueprint.src_desc.shape, blueprint.dst_desc.shape
+    (True, (4, 2), (3, 2))
+    >>> blueprint == be.blueprints.inner_product((4, 2), 3)
+    True
     """
 
     be: Any = field(compare=False, repr=False)

@@ -16,14 +16,28 @@ from neonlike.optimizers import Optimizer
 
 
 class Port(NamedTuple):
-    """One output of a layer that has several, as a ``source``."""
+    """One output of a layer that has several, as a ``source``.
+
+    Parameters
+    ----------
+    output, diff_output : Tensor
+        The output, and the tensor for its gradient, None in inference.
+    """
 
     output: Any
     diff_output: Any
 
 
 class Scales(NamedTuple):
-    """Factors of :meth:`BuiltLayer.backward_diff`: of new and old values of the weights' gradients, and of the bias."""
+    """Factors of :meth:`BuiltLayer.backward_diff`: of new and old values of the weights' gradients, and of the bias.
+
+    Parameters
+    ----------
+    dw, g : float
+        Factors of the new and of the old gradient by the weights.
+    db, b : float
+        Factors of the gradient by the bias, and of the bias.
+    """
 
     dw: float = 1.0
     g: float = 0.0
@@ -47,7 +61,22 @@ class Scales(NamedTuple):
 
 
 def ports_of(where: str, source: Any, count: int) -> list[Any]:
-    """Sources of ``count`` inputs: the outputs of a layer, several sources, or None for each."""
+    """Sources of ``count`` inputs: the outputs of a layer, several sources, or None for each.
+
+    Parameters
+    ----------
+    where : str
+        Subject of the messages.
+    source : BuiltLayer, Tensor, list of these or None
+        A layer with as many outputs, or as many sources.
+    count : int
+        Number of inputs.
+
+    Raises
+    ------
+    ShapeError
+        If there is another number of sources.
+    """
     if source is None:
         return [None] * count
     if isinstance(source, BuiltLayer) and isinstance(source.output, tuple):
@@ -63,9 +92,17 @@ def ports_of(where: str, source: Any, count: int) -> list[Any]:
 class BuiltLayer:
     """A layer that a blueprint built.
 
-    Attributes
+    Parameters
     ----------
     blueprint : Blueprint
+        The layer's blueprint.
+    train : bool
+        Whether the layer has gradients.
+    source, workspace, input_gradient, output
+        As of :meth:`~neonlike.layers.blueprint.Blueprint.build`.
+
+    Attributes
+    ----------
     input, output : Tensor or tuple of Tensor
         Tensors of the descriptors' shapes. The input is read when the layer computes: ``layer.input[:] = x``.
     diff_input, diff_output : Tensor, tuple of Tensor or None
@@ -78,6 +115,18 @@ class BuiltLayer:
         Memory for values that are kept no longer than a call takes.
     name : str
         The kind of the blueprint, by which ``MultiOptimizer`` may choose an optimizer; may be set.
+    blueprint : Blueprint
+        The blueprint that built the layer.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.layers.blueprint.built import BuiltLayer
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> layer = be.blueprints.inner_product((4, 2), 1).build(train=False).init(lambda weights: weights.fill(0.5))
+    >>> layer.input[:] = 1
+    >>> isinstance(layer, BuiltLayer), layer().tolist()
+    (True, [[2.0, 2.0]])
     """
 
     input: Any
@@ -254,6 +303,13 @@ class BuiltLayer:
         With dW and db the gradients by weights and bias: ``diff_weights = scale_dw · dW + scale_g · diff_weights``,
         ``bias = scale_db · db + scale_b · bias`` and ``diff_bias = db``. So (-rate / N, momentum, -rate / N, 1) leaves
         a velocity in ``diff_weights`` and takes a step with the bias. With a factor of 0, old values are not read.
+
+        Parameters
+        ----------
+        scale_dw, scale_g : float
+            Factors of the new and of the old gradient by the weights.
+        scale_db, scale_b : float
+            Factors of the gradient by the bias, and of the bias.
         """
         self._require_training("backward_diff")
         with working(self.be, self._desc):
@@ -288,7 +344,13 @@ class BuiltLayer:
         raise NotImplementedError
 
     def leave_to_cost(self, left: bool) -> None:
-        """Set whether the cost's gradient contains the derivative of the activation, as that of cross-entropy does."""
+        """Set whether the cost's gradient contains the derivative of the activation, as that of cross-entropy does.
+
+        Parameters
+        ----------
+        left : bool
+            Whether errors contain the derivative.
+        """
 
     def __repr__(self) -> str:
         return f"<{self.blueprint}, {'training' if self.train else 'inference'}>"

@@ -36,6 +36,22 @@ class CostBlueprint:
         The outputs, and the targets.
     activation : str or None
         The last layer's, which cross-entropy depends on.
+    be : Backend
+        The backend of the cost.
+    layer : BuiltLayer or None
+        The last layer, if it was built.
+    targets : Tensor or None
+        Memory for the targets, if it was given.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.layers.blueprint.cost import CostBlueprint
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> make = be.blueprints
+    >>> blueprint = make.cost("quadratic", make.inner_product((4, 2), 1))
+    >>> isinstance(blueprint, CostBlueprint), blueprint.name, blueprint.src_desc.shape
+    (True, 'quadratic', (1, 2))
     """
 
     be: Any = field(compare=False, repr=False)
@@ -67,7 +83,15 @@ class CostBlueprint:
 
 
 def cost_blueprint(be: Any, kind: Any, last_layer: Any, targets: Any) -> CostBlueprint:
-    """See ``Blueprints.cost``."""
+    """See ``Blueprints.cost``.
+
+    Parameters
+    ----------
+    be : Backend
+        The backend.
+    kind, last_layer, targets
+        As of :meth:`~neonlike.layers.blueprint.Blueprints.cost`.
+    """
     name = "crossentropy" if kind == "cross_entropy" else kind
     if name not in ("crossentropy", *COSTS):
         raise ArgumentError(f"cost: there is no cost {brief(kind)}, only crossentropy, {', '.join(COSTS)}")
@@ -97,12 +121,33 @@ def cost_blueprint(be: Any, kind: Any, last_layer: Any, targets: Any) -> CostBlu
 class CostLayer:
     """The mean of a cost over the samples of a batch (of sequences: and steps), and its gradient.
 
+    Parameters
+    ----------
+    blueprint : CostBlueprint
+        The cost's blueprint.
+    layer : BuiltLayer
+        The last layer, built for training.
+    targets : Tensor, optional
+        Memory for the targets; new by default.
+
     Attributes
     ----------
     targets : Tensor
         Of the shape of the outputs; ``cost.targets[:] = t``.
     layer
         The last layer.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.layers.blueprint.cost import CostLayer
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> layer = be.blueprints.inner_product((4, 2), 1).build()  # its weights are 0
+    >>> cost = be.blueprints.cost("quadratic", layer).build()
+    >>> cost.targets[:] = 1
+    >>> output = layer.forward()
+    >>> isinstance(cost, CostLayer), cost(), cost.backward().tolist()
+    (True, 0.5, [[-1.0, -1.0]])
     """
 
     def __init__(self, blueprint: CostBlueprint, layer: Any, targets: Any) -> None:

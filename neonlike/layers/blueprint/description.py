@@ -43,7 +43,24 @@ def is_count(value: Any) -> bool:
 
 
 def described(be: Any, where: str, given: Any) -> TensorDesc:
-    """The descriptor of ``given``: a descriptor, a blueprint's output, a tensor or a shape in the backend's dtype."""
+    """The descriptor of ``given``: a descriptor, a blueprint's output, a tensor or a shape in the backend's dtype.
+
+    Parameters
+    ----------
+    be : Backend
+        The backend, whose dtype shapes get.
+    where : str
+        Subject of the messages.
+    given : TensorDesc, Blueprint, Tensor or tuple of int
+        An input, with the batch as its last axis.
+
+    Raises
+    ------
+    ShapeError
+        If it has several outputs, or an axis without elements.
+    DTypeError
+        If it is none of these, or has no floats.
+    """
     found = getattr(given, "train_desc", given)
     if isinstance(found, (tuple, list)) and any(isinstance(one, TensorDesc) for one in found):
         raise ShapeError(f"{where}: takes one input, but {given} has {len(found)} outputs; put concat or sum after it")
@@ -72,7 +89,17 @@ def of_shape(shape: tuple[int, ...], dtype: Any) -> TensorDesc:
 
 
 def fitting(where: str, desc: TensorDesc, tensor: Any) -> Any:
-    """``tensor``, checked to have the shape and dtype of ``desc``; its axes may have other names."""
+    """``tensor``, checked to have the shape and dtype of ``desc``; its axes may have other names.
+
+    Parameters
+    ----------
+    where : str
+        Subject of the messages.
+    desc : TensorDesc
+        The shape and dtype that are expected.
+    tensor : Tensor
+        The tensor to check.
+    """
     own = getattr(tensor, "desc", None)
     if isinstance(own, TensorDesc) and own.ndim == desc.ndim and own.batch_axis == desc.batch_axis:
         desc = TensorDesc(desc.shape, desc.dtype, own.layout)
@@ -80,7 +107,17 @@ def fitting(where: str, desc: TensorDesc, tensor: Any) -> Any:
 
 
 def several(be: Any, where: str, given: Any) -> tuple[TensorDesc, ...]:
-    """The descriptors of several inputs: of a list, or of the outputs of a blueprint."""
+    """The descriptors of several inputs: of a list, or of the outputs of a blueprint.
+
+    Parameters
+    ----------
+    be : Backend
+        The backend, whose dtype shapes get.
+    where : str
+        Subject of the messages.
+    given : list or Blueprint
+        Inputs as :func:`described` takes them, or a blueprint with several outputs.
+    """
     found = getattr(given, "train_desc", given)
     if not isinstance(found, (tuple, list)) or not found or not all(map(_is_described, found)):
         raise DTypeError(f"{where}: expected a list of 1 or more descriptors, shapes or blueprints, got {brief(given)}")
@@ -101,6 +138,14 @@ def output_of(be: Any, where: str, src: TensorDesc, dst: Any, shape: tuple[int, 
 
     Parameters
     ----------
+    be : Backend
+        The backend, whose dtype shapes get.
+    where : str
+        Subject of the messages.
+    src : TensorDesc
+        The input.
+    dst : None, int, tuple of int or TensorDesc
+        The output.
     shape : tuple, optional
         The shape that the output must have; by default only its batch and dtype must be those of ``src``.
     """
@@ -125,7 +170,17 @@ def output_of(be: Any, where: str, src: TensorDesc, dst: Any, shape: tuple[int, 
 
 
 def same_type(where: str, src: TensorDesc, weights_type: Any) -> None:
-    """Raise DTypeError unless ``weights_type`` is None or the dtype of the input."""
+    """Raise DTypeError unless ``weights_type`` is None or the dtype of the input.
+
+    Parameters
+    ----------
+    where : str
+        Subject of the message.
+    src : TensorDesc
+        The input.
+    weights_type : dtype or None
+        The dtype asked for.
+    """
     if weights_type is not None and src.with_dtype(weights_type).dtype != src.dtype:
         raise DTypeError(
             f"{where}: weights of {src.with_dtype(weights_type).dtype.name} cannot be multiplied with data of "
@@ -134,7 +189,22 @@ def same_type(where: str, src: TensorDesc, weights_type: Any) -> None:
 
 
 def axis_of(where: str, desc: TensorDesc, axis: Any) -> int:
-    """The number of an axis other than the batch, of its number or its letter in the layout."""
+    """The number of an axis other than the batch, of its number or its letter in the layout.
+
+    Parameters
+    ----------
+    where : str
+        Subject of the messages.
+    desc : TensorDesc
+        The descriptor that has the axis.
+    axis : int or str
+        Number, also from the end, or letter of the layout.
+
+    Raises
+    ------
+    ShapeError
+        If there is no such axis, or it is the batch.
+    """
     if isinstance(axis, str):
         found = desc.axis(axis)
     elif isinstance(axis, bool) or not isinstance(axis, int) or not -desc.ndim <= axis < desc.ndim:
@@ -147,7 +217,17 @@ def axis_of(where: str, desc: TensorDesc, axis: Any) -> int:
 
 
 def resized(desc: TensorDesc, axis: int, size: int) -> TensorDesc:
-    """``desc`` with another size of one axis."""
+    """``desc`` with another size of one axis.
+
+    Parameters
+    ----------
+    desc : TensorDesc
+        A descriptor.
+    axis : int
+        Number of the axis.
+    size : int
+        Its new size.
+    """
     return TensorDesc((*desc.shape[:axis], size, *desc.shape[axis + 1 :]), desc.dtype, desc.layout)
 
 
@@ -156,6 +236,10 @@ def window_sizes(where: str, src: TensorDesc, **given: Any) -> dict[str, dict[st
 
     Parameters
     ----------
+    where : str
+        Subject of the message.
+    src : TensorDesc
+        The input.
     given : int or tuple of int
         ``kernel``, ``strides``, ``padding``, ``dilation``: for all axes, or for each.
     """

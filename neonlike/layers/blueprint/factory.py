@@ -57,11 +57,26 @@ class Blueprints:
     Parameters
     ----------
     be : Backend
+        The backend of the layers that are built; ``be.blueprints`` makes them for it.
 
     Raises
     ------
     ShapeError, DTypeError, ArgumentError
         By each method, if shapes, dtypes or arguments do not fit; the message names the blueprint and the shapes.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> make = be.blueprints
+    >>> hidden = make.fully_connected((4, 2), 3, "relu")  # 4 features, 2 samples
+    >>> net = make.sequential([hidden, make.fully_connected(hidden, 1)])
+    >>> print(net)
+    sequential: (4, 2) -> (1, 2) in 2 layers
+    >>> layer = net.build().init(lambda weights: weights.fill(1.0))
+    >>> layer.input[:] = 1
+    >>> layer.forward().tolist()
+    [[12.0, 12.0]]
     """
 
     def __init__(self, be: Any) -> None:
@@ -70,13 +85,57 @@ class Blueprints:
     # Layers with weights
 
     def inner_product(self, src: Any, dst: Any, weights_type: Any = None) -> Wrapped:
-        """W · x + b of each sample; ``weights_type`` is the dtype of the weights, which must be that of the input."""
+        """W · x + b of each sample; ``weights_type`` is the dtype of the weights, which must be that of the input.
+
+        Parameters
+        ----------
+        src : TensorDesc, shape, Blueprint or Tensor
+            The input.
+        dst : int, shape or TensorDesc
+            Features of the output, or all of it.
+        weights_type : dtype, optional
+            The dtype of the weights: the input's.
+
+        Returns
+        -------
+        Wrapped
+            A blueprint with ``weights_desc`` ``(nout, nin)``.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu", batch_size=2)
+        >>> be.blueprints.inner_product((4, 2), 3).dst_desc.shape
+        (3, 2)
+        """
         return self._product("inner_product", src, dst, IDENTITY, weights_type)
 
     def fully_connected(
         self, src: Any, dst: Any, activation: Any = None, alpha: Any = None, beta: Any = None, weights_type: Any = None
     ) -> Wrapped:
-        """f(W · x + b) of each sample."""
+        """f(W · x + b) of each sample.
+
+        Parameters
+        ----------
+        src : TensorDesc, shape, Blueprint or Tensor
+            The input.
+        dst : int, shape or TensorDesc
+            Features of the output, or all of it.
+        activation : str or Transform, optional
+            The function f; the identity by default.
+        alpha, beta : float, optional
+            Parameters of f.
+        weights_type : dtype, optional
+            The dtype of the weights: the input's.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu", batch_size=2)
+        >>> dense = be.blueprints.fully_connected((4, 2), 3, "relu")
+        >>> dense.dst_desc.shape, dense.weights_desc.shape
+        ((3, 2), (3, 4))
+        """
         found = Activation.of("fully_connected", activation, alpha, beta)
         return self._product("fully_connected", src, dst, found, weights_type)
 
@@ -108,12 +167,25 @@ class Blueprints:
 
         Parameters
         ----------
+        src : TensorDesc, shape, Blueprint or Tensor
+            The input, (C, H, W, N) or (C, D, H, W, N).
         kernel, strides, padding, dilation : int or tuple of int
             For all axes, or for each of (depth,) height and width.
         dst : int, shape or TensorDesc
             The number of maps, or (K, P, Q, N), (K, M, P, Q, N).
+        activation : str or Transform, optional
+            The function f; the identity by default.
+        alpha, beta : float, optional
+            Parameters of f.
         groups : int
             Maps of each of so many parts see only the channels of that part.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu", batch_size=2)
+        >>> be.blueprints.convolution((1, 8, 8, 2), kernel=3, dst=16, padding=1).dst_desc.shape
+        (16, 8, 8, 2)
         """
         where = "convolution"
         given = described(self.be, where, src)
@@ -139,10 +211,23 @@ class Blueprints:
 
         Parameters
         ----------
+        src : TensorDesc, shape, Blueprint or Tensor
+            The input.
+        activation : str or Transform, optional
+            Applied last; the identity by default.
+        alpha, beta : float, optional
+            Parameters of the activation.
         eps : float
             Added to the variance.
         rho : float
             What is kept of the running mean and variance at each batch.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu", batch_size=2)
+        >>> be.blueprints.batch_norm((4, 2)).weights_desc.shape  # scales
+        (4, 1)
         """
         given = described(self.be, "batch_norm", src)
         if not eps > 0 or not 0 <= rho <= 1:
@@ -169,6 +254,8 @@ class Blueprints:
 
         Parameters
         ----------
+        src : TensorDesc, shape, Blueprint or Tensor
+            The input, (features, steps, N).
         dst : int, shape or TensorDesc
             Features of the output, or all of it.
         activation : str or transform
@@ -176,8 +263,20 @@ class Blueprints:
         direction : str
             "unidirectional", "bidirectional_concat" (outputs side by side) or "bidirectional_sum" (added up).
         layers : int
+            Number of layers.
         src_iter, dst_iter : bool
             Whether the states before the first step are given, and those after the last one handed out.
+        alpha : float, optional
+            Parameter of the activation.
+        weights_type : dtype, optional
+            The dtype of the weights: the input's.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu", batch_size=2)
+        >>> be.blueprints.rnn_op((3, 5, 2), 4, "lstm", direction="bidirectional_concat").dst_desc.shape
+        (4, 5, 2)
         """
         states = src_iter, dst_iter
         return self._recurrent("rnn_op", src, dst, activation, alpha, direction, layers, states, weights_type)
@@ -194,7 +293,20 @@ class Blueprints:
         dst_iter: bool = False,
         direction: str = ONE_WAY,
     ) -> Rnn:
-        """A recurrent layer of a network: as :meth:`rnn_op`, with arguments in another order."""
+        """A recurrent layer of a network: as :meth:`rnn_op`, with arguments in another order.
+
+        Parameters
+        ----------
+        src, dst, layers, activation, alpha, weights_type, src_iter, dst_iter, direction
+            As of :meth:`rnn_op`.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu", batch_size=2)
+        >>> be.blueprints.rnn((3, 5, 2), 4, layers=2, activation="gru").dst_desc.shape
+        (4, 5, 2)
+        """
         states = src_iter, dst_iter
         return self._recurrent("rnn", src, dst, activation, alpha, direction, layers, states, weights_type)
 
@@ -224,8 +336,21 @@ class Blueprints:
 
         Parameters
         ----------
+        src : TensorDesc, shape, Blueprint or Tensor
+            The input, (C, H, W, N) or (C, D, H, W, N).
         kernel, strides, padding : int or tuple of int
             For all axes, or for each of (depth,) height and width; strides are the kernel by default.
+        algorithm : str
+            ``"max"`` or ``"avg"``.
+        dst : shape or TensorDesc, optional
+            The output, for a check.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu", batch_size=2)
+        >>> be.blueprints.pooling((1, 8, 8, 2), 2).dst_desc.shape
+        (1, 4, 4, 2)
         """
         given = described(self.be, "pooling", src)
         if algorithm not in ("max", "avg"):
@@ -236,28 +361,78 @@ class Blueprints:
         return self._images("pooling", given, dst, part, IDENTITY)
 
     def activation(self, src: Any, activation: Any, alpha: Any = None, beta: Any = None) -> Wrapped:
-        """f(x)."""
+        """f(x).
+
+        Parameters
+        ----------
+        src : TensorDesc, shape, Blueprint or Tensor
+            The input.
+        activation : str or Transform
+            The function f.
+        alpha, beta : float, optional
+            Parameters of f.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu", batch_size=2)
+        >>> be.blueprints.activation((4, 2), "relu").activation_name
+        'relu'
+        """
         given = described(self.be, "activation", src)
         found = Activation.of("activation", activation, alpha, beta)
         recipe = (Part.of(SkipNode),) if found.is_identity else ()
         return Wrapped(self.be, "activation", given, given, given.shape[:-1], recipe, found)
 
     def gaussian_dropout(self, src: Any, sd: float) -> GaussianDropout:
-        """Each element times a number drawn from N(1, sd²), in training."""
+        """Each element times a number drawn from N(1, sd²), in training.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu", batch_size=2)
+        >>> be.blueprints.gaussian_dropout((4, 2), 0.1).dst_desc.shape
+        (4, 2)
+        """
         given = described(self.be, "gaussian_dropout", src)
         if not number("gaussian_dropout", "sd", sd) >= 0:
             raise ArgumentError(f"gaussian_dropout: the standard deviation must not be negative, got {brief(sd)}")
         return GaussianDropout(self.be, "gaussian_dropout", given, given, float(sd))
 
     def sum(self, srcs: Any) -> Stream:
-        """The sum of inputs of one shape: a list of them, or a blueprint with several outputs."""
+        """The sum of inputs of one shape: a list of them, or a blueprint with several outputs.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu", batch_size=2)
+        >>> be.blueprints.sum([(4, 2), (4, 2)]).dst_desc.shape
+        (4, 2)
+        """
         given = several(self.be, "sum", srcs)
         if any(one != given[0] for one in given):
             raise ShapeError(f"sum: inputs must be of one shape and dtype, got {listed(given)}")
         return Stream(self.be, "sum", given, given[0])
 
     def concat(self, srcs: Any, axis: Any = 0, dst_type: Any = None) -> Stream:
-        """Inputs side by side along ``axis``, a number or letter; ``dst_type`` is the dtype of the output."""
+        """Inputs side by side along ``axis``, a number or letter; ``dst_type`` is the dtype of the output.
+
+        Parameters
+        ----------
+        srcs : list of inputs, or Blueprint
+            The inputs; of a blueprint its outputs.
+        axis : int or str
+            Number or letter of the axis; not the batch.
+        dst_type : dtype, optional
+            The dtype of the output; the inputs' by default.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu", batch_size=2)
+        >>> be.blueprints.concat([(4, 2), (3, 2)]).dst_desc.shape
+        (7, 2)
+        """
         given = several(self.be, "concat", srcs)
         where = axis_of("concat", given[0], axis)
         if any(resized(one, where, 1) != resized(given[0], where, 1) for one in given if one.ndim > where):
@@ -266,7 +441,24 @@ class Blueprints:
         return Stream(self.be, "concat", given, self._typed("concat", out, dst_type), where)
 
     def branch(self, src: Any, axis: Any, dsts: Any) -> Stream:
-        """The input cut along ``axis`` into parts: a list of their sizes, shapes or descriptors."""
+        """The input cut along ``axis`` into parts: a list of their sizes, shapes or descriptors.
+
+        Parameters
+        ----------
+        src : TensorDesc, shape, Blueprint or Tensor
+            The input.
+        axis : int or str
+            Number or letter of the axis; not the batch.
+        dsts : list of int, shape or TensorDesc
+            The parts, whose sizes add up to the input's.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu", batch_size=2)
+        >>> [part.shape for part in be.blueprints.branch((4, 2), 0, [1, 3]).dst_desc]
+        [(1, 2), (3, 2)]
+        """
         given = described(self.be, "branch", src)
         where = axis_of("branch", given, axis)
         if not isinstance(dsts, (list, tuple)) or not dsts:
@@ -288,12 +480,28 @@ class Blueprints:
         return found
 
     def split(self, src: Any, n: int) -> Stream:
-        """The input as each of ``n`` outputs; their gradients add up."""
+        """The input as each of ``n`` outputs; their gradients add up.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu", batch_size=2)
+        >>> [one.shape for one in be.blueprints.split((4, 2), 3).dst_desc]
+        [(4, 2), (4, 2), (4, 2)]
+        """
         given = described(self.be, "split", src)
         return Stream(self.be, "split", given, (given,) * require_size(n, "split: n"))
 
     def abbreviate(self, src: Any, dst_type: Any = None) -> Stream:
-        """The last step of a sequence (features, steps, N), as (features, N)."""
+        """The last step of a sequence (features, steps, N), as (features, N).
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu", batch_size=2)
+        >>> be.blueprints.abbreviate((3, 5, 2)).dst_desc.shape
+        (3, 2)
+        """
         given = described(self.be, "abbreviate", src)
         if given.ndim != 3:
             raise ShapeError(f"abbreviate: needs sequences (features, steps, N), got {given.shape}")
@@ -306,11 +514,30 @@ class Blueprints:
     # Networks and costs
 
     def sequential(self, blueprints: Any) -> Sequential:
-        """A network of a list of blueprints, each of which takes what the one before gives."""
+        """A network of a list of blueprints, each of which takes what the one before gives.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu", batch_size=2)
+        >>> make = be.blueprints
+        >>> make.sequential([make.inner_product((4, 2), 3), make.inner_product((3, 2), 1)]).dst_desc.shape
+        (1, 2)
+        """
         return sequential(self.be, blueprints)
 
     def parallel(self, blueprints: Any) -> Parallel:
-        """Blueprints side by side, for the outputs of branch and split."""
+        """Blueprints side by side, for the outputs of branch and split.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu", batch_size=2)
+        >>> make = be.blueprints
+        >>> paths = make.parallel([make.inner_product((4, 2), 3), make.inner_product((4, 2), 1)])
+        >>> [one.shape for one in paths.dst_desc]
+        [(3, 2), (1, 2)]
+        """
         return parallel(self.be, blueprints)
 
     def cost(self, kind: str, last_layer: Any, targets: Any = None) -> CostBlueprint:
@@ -320,9 +547,19 @@ class Blueprints:
         ----------
         kind : str
             "crossentropy", behind softmax −Σ t log y and behind logistic −Σ (t log y + (1 − t) log (1 − y));
-            "mean_absolute", mean |y − t|; "quadratic", mean (y − t)² / 2, of each sample.
+            "mean_absolute", mean ``|y − t|``; "quadratic", mean (y − t)² / 2, of each sample.
+        last_layer : Blueprint or BuiltLayer
+            The layer that computes the outputs.
         targets : TensorDesc, blueprint or tensor, optional
             Of the output's shape.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu", batch_size=2)
+        >>> make = be.blueprints
+        >>> make.cost("quadratic", make.inner_product((4, 2), 1)).src_desc.shape
+        (1, 2)
         """
         return cost_blueprint(self.be, kind, last_layer, targets)
 

@@ -18,7 +18,8 @@ class NetworkLayer(BuiltLayer):
 
     Attributes
     ----------
-    layers : list of layers
+    layers : list of BuiltLayer
+        The layers, in the order of the blueprints.
     """
 
     layers: list[Any]
@@ -129,6 +130,7 @@ class Network(Blueprint):
     Attributes
     ----------
     blueprints : tuple of Blueprint
+        The blueprints of its layers.
     """
 
     blueprints: tuple[Blueprint, ...]

@@ -133,7 +133,6 @@ class Rnn(Blueprint):
 
     Attributes
     ----------
-    cell : "rnn", "lstm" or "gru"
     activation : Activation
         Of the new state.
     direction : str
@@ -145,6 +144,8 @@ class Rnn(Blueprint):
         Whether the states before the first step are given, and those after the last one handed out.
     weights_desc, bias_desc : tuple of TensorDesc
         Of each layer: rows of the input and of the state, gates * units columns; a row for each direction.
+    cell : str
+        "rnn", "lstm" or "gru".
     """
 
     cell: str

@@ -20,7 +20,17 @@ Moves = Callable[[Any, Any, int], Iterable[tuple[Any, Any]]]
 
 
 def parts(tensor: Any, axis: int, like: Any) -> list[Any]:
-    """Views of ``tensor``, which follow each other along an axis, of the sizes of the tensors ``like``."""
+    """Views of ``tensor``, which follow each other along an axis, of the sizes of the tensors ``like``.
+
+    Parameters
+    ----------
+    tensor : Tensor
+        The whole.
+    axis : int
+        The axis that is cut.
+    like : list of Tensor
+        Tensors of the sizes of the parts.
+    """
     sizes = [one.shape[axis] for one in like]
     return [tensor[(slice(None),) * axis + (slice(end - size, end),)] for size, end in zip(sizes, accumulate(sizes))]
 
@@ -67,6 +77,7 @@ class Stream(Blueprint):
     kind : str
         One of :data:`MOVES`.
     axis : int
+        Axis of concat and branch.
     """
 
     axis: int = 0
@@ -82,7 +93,9 @@ class GaussianDropoutLayer(BuiltLayer):
     mask : Tensor or None
         m of the last training pass.
 
-    Source: Srivastava et al., "Dropout: a simple way to prevent neural networks from overfitting" (2014), section 10.
+    References
+    ----------
+    Srivastava et al., "Dropout: a simple way to prevent neural networks from overfitting" (2014), section 10.
     """
 
     mask: Any
@@ -107,7 +120,13 @@ class GaussianDropoutLayer(BuiltLayer):
 
 @dataclass(frozen=True)
 class GaussianDropout(Blueprint):
-    """Each element times a number drawn from N(1, sd²) in training; nothing in inference."""
+    """Each element times a number drawn from N(1, sd²) in training; nothing in inference.
+
+    Parameters
+    ----------
+    sd : float
+        Standard deviation of the numbers.
+    """
 
     sd: float
 

@@ -21,7 +21,13 @@ from neonlike.nervanaobject import get_args
 
 
 class Source(Layer):
-    """The layer before the first one: its outputs are the input of a built layer, which stays as it is."""
+    """The layer before the first one: its outputs are the input of a built layer, which stays as it is.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Shape of the input, without the batch.
+    """
 
     needs_outputs = True
 
@@ -44,7 +50,15 @@ def in_rows(tensor: Any, shape: tuple[int, ...]) -> Any:
 
 @dataclass(frozen=True)
 class Part:
-    """A layer of a recipe: its class and arguments, with dictionaries as tuples of their items."""
+    """A layer of a recipe: its class and arguments, with dictionaries as tuples of their items.
+
+    Parameters
+    ----------
+    layer : type
+        Class of the layer.
+    arguments : tuple of (str, object)
+        Its arguments by name.
+    """
 
     layer: Any
     arguments: tuple[tuple[str, Any], ...]
@@ -66,6 +80,7 @@ class WrappedLayer(BuiltLayer):
     Attributes
     ----------
     layers : list of Layer
+        The layers that compute.
     """
 
     _diff_z: Any = None
@@ -160,11 +175,12 @@ class Wrapped(Blueprint):
         The input without the batch, as the layers take it.
     recipe : tuple of Part
         The layers.
-    activation : Activation
     weights_desc, bias_desc : TensorDesc or None
         The parameters.
     geometry : ConvGeometry, PoolGeometry or None
         The sizes of a convolution or pooling, as its kernels know them; None for other layers.
+    activation : Activation
+        The activation behind the layers.
     """
 
     in_shape: tuple[int, ...]
@@ -212,6 +228,7 @@ class BatchNormLayer(WrappedLayer):
     weights, bias : Tensor (features, 1)
         Scale, which starts at 1, and shift, at 0.
     running_mean, running_variance : Tensor (features, 1)
+        Averages over batches, by which inference normalizes.
     """
 
     running_mean = property(lambda self: self.layers[0].gmean)

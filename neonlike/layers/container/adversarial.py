@@ -23,11 +23,24 @@ class GenerativeAdversarial(Sequential):
         Network that turns noise into samples.
     discriminator : Sequential, layer or list of layers
         Network that judges samples; gradients of its layers are summed over generated and real samples.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
 
     Attributes
     ----------
     layers : list of Layer
         The layers of both networks.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import Linear
+    >>> from neonlike.layers.container import GenerativeAdversarial
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> both = GenerativeAdversarial([Linear(2, Constant(0.1))], [Linear(1, Constant(0.1))])
+    >>> both.configure(5).out_shape  # noise of 5 numbers, samples of 2, a judgement
+    (1, 1)
     """
 
     def __init__(self, generator: Any, discriminator: Any, name: str | None = None) -> None:

@@ -59,6 +59,7 @@ class Run(Dependent):
     Parameters
     ----------
     branch : Sequential
+        The branch.
 
     Attributes
     ----------
@@ -91,12 +92,35 @@ class Run(Dependent):
         self.branch.allocate(shared_outputs)
 
     def fprop(self, inputs: Any, inference: bool = False, beta: float = 0.0) -> Any:
-        """Forward pass; ``beta`` goes to the last layer."""
+        """Forward pass; ``beta`` goes to the last layer.
+
+        Parameters
+        ----------
+        inputs : Tensor
+            Input of the container.
+        inference : bool
+            True outside of training: batches may be partial.
+        beta : float
+            Factor of the previous outputs; 0 overwrites them.
+        """
         x = inputs if self.head is None else self.head.fprop(inputs, inference)
         return self.branch.fprop(x, inference, beta)
 
     def bprop(self, error: Any, alpha: float = 1.0, beta: float = 0.0) -> Any:
-        """Backward pass into the error buffer shared by all branches."""
+        """Backward pass into the error buffer shared by all branches.
+
+        Parameters
+        ----------
+        error : Tensor
+            Gradient of the cost by the outputs of the branch.
+        alpha, beta : float
+            deltas = alpha · gradient + beta · deltas.
+
+        Returns
+        -------
+        Tensor or None
+            ``deltas``, shared by all branches.
+        """
         if self.copies_error:
             error = self._copy(error)
         if self.head is None:

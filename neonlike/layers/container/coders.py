@@ -26,11 +26,26 @@ class Encoder(Sequential):
     ----------
     layers : list
         Layers, some of them recurrent.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
 
     Attributes
     ----------
     recurrent : list of Layer
         The recurrent layers, including those of nested chains.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import Recurrent
+    >>> from neonlike.layers.container import Encoder
+    >>> from neonlike.transforms import Identity
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> encoder = Encoder([Recurrent(1, Constant(1.0), activation=Identity())])
+    >>> y = encoder(be.ones((1, 3, 2)))
+    >>> [state.tolist() for state in encoder.get_final_states()]
+    [[[3.0, 3.0]]]
     """
 
     def __init__(self, layers: Any, name: str | None = None) -> None:
@@ -68,6 +83,8 @@ class Decoder(Sequential):
     ----------
     layers : list
         Layers, some of them recurrent.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
     start_index : int, optional
         First word of a beam search; by default the first step reads zeros.
 
@@ -75,6 +92,18 @@ class Decoder(Sequential):
     ----------
     recurrent : list of Layer
         The recurrent layers, including those of nested chains.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import Recurrent
+    >>> from neonlike.layers.container import Decoder
+    >>> from neonlike.transforms import Tanh
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> decoder = Decoder([Recurrent(4, Constant(0.1), activation=Tanh())])
+    >>> decoder.configure((3, 5)).out_shape, len(decoder.recurrent)
+    ((4, 5), 1)
     """
 
     def __init__(self, layers: Any, name: str | None = None, start_index: int | None = None) -> None:
@@ -97,6 +126,7 @@ class Decoder(Sequential):
         inputs : Tensor
             ``(features, steps * N)``, or word numbers; in single-step mode those of one step.
         inference : bool
+            True outside of training: batches may be partial.
         init_state : list, optional
             Initial state of each recurrent layer: a tensor ``(nout, N)``, a list of tensors, or None.
         """

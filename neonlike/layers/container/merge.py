@@ -30,11 +30,24 @@ class Broadcast(LayerContainer):
     ----------
     layers : list
         Branches: layers, lists of layers or Sequentials.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
 
     Attributes
     ----------
     layers : list of Sequential
         The branches.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import Linear, MergeSum
+    >>> from neonlike.layers.container import Broadcast
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> merge = MergeSum([Linear(2, Constant(0.1)), [Linear(4, Constant(0.1)), Linear(2, Constant(0.1))]])
+    >>> isinstance(merge, Broadcast), [len(branch.layers) for branch in merge.layers]
+    (True, [1, 2])
     """
 
     def __init__(self, layers: Any, name: str | None = None) -> None:
@@ -111,6 +124,17 @@ class MergeSum(Broadcast):
     layers : list
         Branches: layers, lists of layers or Sequentials, with outputs of equal shape. Branches share one output
         buffer if their last layer can add to it (convolution, linear, pooling, batch normalization, SkipNode).
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import Linear, MergeSum, SkipNode
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> MergeSum([Linear(2, Constant(1.0)), SkipNode()])(be.ones((2, 2))).tolist()  # 2 + 1
+    [[3.0, 3.0], [3.0, 3.0]]
     """
 
     repeatable = True
@@ -137,7 +161,15 @@ class MergeSum(Broadcast):
             run.allocate(self.outputs if run in self._direct else None)
 
     def fprop(self, inputs: Any, inference: bool = False) -> Any:
-        """outputs = sum of the branches' outputs."""
+        """outputs = sum of the branches' outputs.
+
+        Parameters
+        ----------
+        inputs : Tensor
+            Input of all branches.
+        inference : bool
+            True outside of training: batches may be partial.
+        """
         outputs: Any = None
         for run in self._direct:
             outputs = run.fprop(inputs, inference, 0.0 if outputs is None else 1.0)
@@ -157,7 +189,20 @@ class MergeSum(Broadcast):
         return whole if whole.shape == (rows, columns) else part_of(self, "sum", whole, columns)
 
     def bprop(self, error: Any, alpha: float = 1.0, beta: float = 0.0) -> Any:
-        """deltas = alpha · sum of the branches' gradients + beta · deltas."""
+        """deltas = alpha · sum of the branches' gradients + beta · deltas.
+
+        Parameters
+        ----------
+        error : Tensor
+            Gradient of the cost by the outputs, in their shape.
+        alpha, beta : float
+            deltas = alpha · gradient + beta · deltas.
+
+        Returns
+        -------
+        Tensor or None
+            ``deltas``, the gradient by the inputs; None if no layer before needs it.
+        """
         self.be.bprop_mergesum(None, alpha, beta, self._runs, error, self.deltas)
         return self.deltas
 
@@ -174,6 +219,8 @@ class MergeBroadcast(Broadcast):
         concatenate all features in one column. ``"recurrent"``: concatenate time steps, with equal numbers of features.
     alphas : list of float, optional
         Factor of each branch's input gradient, 1 by default.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
 
     Attributes
     ----------
@@ -181,6 +228,21 @@ class MergeBroadcast(Broadcast):
         Rows of the outputs (for ``"recurrent"`` columns) of each branch.
     output_views, error_views : list of Tensor
         Each branch's part of the outputs and of the last error; a copy if the part is a range of columns.
+
+    Raises
+    ------
+    ArgumentError
+        If ``merge`` is none of these, or there are other numbers of branches and alphas.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import Linear, MergeBroadcast
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> merge = MergeBroadcast([Linear(1, Constant(1.0)), Linear(1, Constant(2.0))], merge="stack")
+    >>> merge(be.ones((3, 2))).tolist()
+    [[3.0, 3.0], [6.0, 6.0]]
     """
 
     MERGES = ("recurrent", "depth", "stack")
@@ -249,7 +311,15 @@ class MergeBroadcast(Broadcast):
         return [whole[part].viewed(shape) for part, shape in zip(self.slices, shapes, strict=True)]
 
     def fprop(self, inputs: Any, inference: bool = False) -> Any:
-        """Concatenated outputs of all branches; inference accepts partial batches."""
+        """Concatenated outputs of all branches; inference accepts partial batches.
+
+        Parameters
+        ----------
+        inputs : Tensor
+            Input of all branches.
+        inference : bool
+            True outside of training: batches may be partial.
+        """
         found = [run.fprop(x, inference) for run, x in zip(self._runs, self._branch_inputs(inputs), strict=True)]
         for y, view in zip(found, self.output_views, strict=True):
             if y is view or _same_memory(y, view):
@@ -278,7 +348,20 @@ class MergeBroadcast(Broadcast):
         return self._partial
 
     def bprop(self, error: Any, alpha: float = 1.0, beta: float = 0.0) -> Any:
-        """deltas = alpha · sum of (alphas · the branches' gradients) + beta · deltas."""
+        """deltas = alpha · sum of (alphas · the branches' gradients) + beta · deltas.
+
+        Parameters
+        ----------
+        error : Tensor
+            Gradient of the cost by the outputs, in their shape.
+        alpha, beta : float
+            deltas = alpha · gradient + beta · deltas.
+
+        Returns
+        -------
+        Tensor or None
+            ``deltas``, the gradient by the inputs; None if no layer before needs it.
+        """
         if error is not self._error:
             self._error, self._error_parts = error, self._parts(error)
             self.error_views = [
@@ -303,10 +386,22 @@ class MergeMultistream(MergeBroadcast):
         Branches: layers, lists of layers or Sequentials.
     merge : str
         ``"recurrent"``, ``"depth"`` or ``"stack"``; see :class:`MergeBroadcast`.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
 
     Notes
     -----
     If a branch begins with a MergeMultistream, its input and its shape are nested lists.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import Linear, MergeMultistream
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> merge = MergeMultistream([Linear(1, Constant(1.0)), Linear(1, Constant(1.0))], merge="stack")
+    >>> merge([be.ones((3, 2)), be.ones((4, 2))]).tolist()
+    [[3.0, 3.0], [4.0, 4.0]]
     """
 
     several_inputs = True
@@ -320,7 +415,8 @@ class MergeMultistream(MergeBroadcast):
 
         Parameters
         ----------
-        in_obj : list of shapes, layers, tensors or datasets, or an object whose ``shape`` is one
+        in_obj : list, or object with a list as ``shape``
+            The input of each branch: a shape, layer, tensor or dataset.
         """
         shapes = getattr(in_obj, "shape", in_obj)
         if not isinstance(shapes, list | tuple) or len(shapes) != len(self.layers):
@@ -360,7 +456,15 @@ class MergeMultistream(MergeBroadcast):
         return inputs
 
     def bprop(self, error: Any, alpha: float = 1.0, beta: float = 0.0) -> None:
-        """Backward pass of each branch; returns None, because there are several inputs."""
+        """Backward pass of each branch; returns None, because there are several inputs.
+
+        Parameters
+        ----------
+        error : Tensor
+            Gradient of the cost by the outputs, in their shape.
+        alpha, beta : float
+            As of :meth:`MergeBroadcast.bprop`.
+        """
         super().bprop(error, alpha, beta)
 
 

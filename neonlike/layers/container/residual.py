@@ -28,8 +28,28 @@ class Residual(ListOnVariables, list[Any]):
         default.
     activation : Transform, optional
         Applied to the sum.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
 
-    Source: He et al., "Deep residual learning for image recognition" (2015).
+    Raises
+    ------
+    ArgumentError
+        If ``layers`` is no list of layers.
+
+    References
+    ----------
+    He et al., "Deep residual learning for image recognition" (2015).
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import Linear, Residual
+    >>> from neonlike.transforms import Rectlin
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> block = Residual([Linear(2, Constant(1.0))], activation=Rectlin())
+    >>> block(be.ones((2, 2))).tolist()  # 2 + 1
+    [[3.0, 3.0], [3.0, 3.0]]
     """
 
     def __init__(self, layers: Any, shortcut: Any = None, activation: Any = None, name: str | None = None) -> None:

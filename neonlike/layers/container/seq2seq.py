@@ -36,10 +36,11 @@ class Seq2Seq(LayerContainer):
     decoder_connections : list, optional
         For each recurrent layer of the decoder, the index of the encoder's recurrent layer whose final state it starts
         from; None starts from 0. By default layers are paired in order.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
 
     Attributes
     ----------
-    encoder, decoder : Encoder, Decoder
     layers : list of Layer
         The layers of both.
     in_shape : tuple
@@ -48,6 +49,18 @@ class Seq2Seq(LayerContainer):
     Notes
     -----
     The cells of an LSTM start from 0: only the state h is passed on.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import Affine, Recurrent, Seq2Seq
+    >>> from neonlike.transforms import Softmax, Tanh
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> encoder = [Recurrent(4, Constant(0.1), activation=Tanh())]
+    >>> decoder = [Recurrent(4, Constant(0.1), activation=Tanh()), Affine(7, Constant(0.1), activation=Softmax())]
+    >>> Seq2Seq([encoder, decoder]).configure((3, 5, 7, 6)).out_shape  # 5 steps in, 6 steps out
+    (7, 6)
     """
 
     def __init__(
@@ -158,7 +171,15 @@ class Seq2Seq(LayerContainer):
     # -- passes --------------------------------------------------------------------------------------------
 
     def fprop(self, inputs: Any, inference: bool = False) -> Any:
-        """Outputs of the decoder for all steps, ``(nout, steps * N)``; in inference see :meth:`generate`."""
+        """Outputs of the decoder for all steps, ``(nout, steps * N)``; in inference see :meth:`generate`.
+
+        Parameters
+        ----------
+        inputs : pair of Tensor, or Tensor
+            Sequences of the encoder and of the decoder; in inference the first is enough.
+        inference : bool
+            True outside of training: batches may be partial.
+        """
         pair = isinstance(inputs, list | tuple)
         if inference:
             return self.generate(inputs[0] if pair else inputs)
@@ -213,7 +234,13 @@ class Seq2Seq(LayerContainer):
         return self.encoder.samples_in(x)
 
     def bprop(self, error: Any) -> None:
-        """Backward pass of the decoder, then of the encoder from the errors of its final states."""
+        """Backward pass of the decoder, then of the encoder from the errors of its final states.
+
+        Parameters
+        ----------
+        error : Tensor
+            Gradient of the cost by the outputs, ``(nout, steps * N)``.
+        """
         self.decoder.bprop(error)
         errors: list[list[Any]] = [[] for _ in self.encoder.recurrent]
         for target, source in zip(self.decoder.recurrent, self.decoder_connections, strict=True):

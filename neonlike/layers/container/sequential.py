@@ -27,7 +27,19 @@ __public_module__ = "neonlike.layers.container"
 
 
 def flatten(item: Any) -> Iterator[Any]:
-    """The entries of nested iterables, depth first."""
+    """The entries of nested iterables, depth first.
+
+    Parameters
+    ----------
+    item : object
+        A list, of lists and other objects.
+
+    Examples
+    --------
+    >>> from neonlike.layers.container import flatten
+    >>> list(flatten([1, [2, [3]]]))
+    [1, 2, 3]
+    """
     if not hasattr(item, "__iter__") or isinstance(item, str | bytes | type | Expression | np.ndarray):
         yield item
         return
@@ -36,7 +48,19 @@ def flatten(item: Any) -> Iterator[Any]:
 
 
 def pairwise(iterable: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
-    """Neighbours: (a, b), (b, c), (c, d), …"""
+    """Neighbours: (a, b), (b, c), (c, d), …
+
+    Parameters
+    ----------
+    iterable : iterable
+        Any number of objects.
+
+    Examples
+    --------
+    >>> from neonlike.layers.container import pairwise
+    >>> list(pairwise("abc"))
+    [('a', 'b'), ('b', 'c')]
+    """
     previous: Any = None
     for i, entry in enumerate(iterable):
         if i:
@@ -53,6 +77,17 @@ class LayerContainer(Layer):
         The layers inside the container.
     trained_shape : tuple or None
         Input shape that the network was trained on according to its model file; unchecked.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import Affine, Sequential
+    >>> from neonlike.layers.container import LayerContainer
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> net = Sequential([Affine(2, Constant(0.1), bias=Constant(0.0), name="dense")])
+    >>> isinstance(net, LayerContainer), [layer.name for layer in net.layers_fprop()]
+    (True, ['dense', 'dense_bias'])
     """
 
     layers: list[Any]
@@ -131,7 +166,8 @@ class LayerContainer(Layer):
 
         Parameters
         ----------
-        lengths : sequence of N int, or None
+        lengths : sequence of int, optional
+            Number of steps of each of the N samples; None: all have all steps.
         """
         shared = lengths if isinstance(lengths, Padding | None) else Padding(lengths)
         for layer in self.layers:
@@ -152,11 +188,23 @@ class LayerContainer(Layer):
     # -- inputs --------------------------------------------------------------------------------------------
 
     def data_shape(self, in_obj: Any) -> Any:
-        """The input shape of a dataset or shape, for comparison with ``in_shape``."""
+        """The input shape of a dataset or shape, for comparison with ``in_shape``.
+
+        Parameters
+        ----------
+        in_obj : dataset, Layer or shape
+            What tells the shape of the input.
+        """
         return getattr(in_obj, "shape", in_obj)
 
     def samples_in(self, inputs: Any) -> int:
-        """Number of samples in the inputs of ``fprop``; of several inputs, the number in the first."""
+        """Number of samples in the inputs of ``fprop``; of several inputs, the number in the first.
+
+        Parameters
+        ----------
+        inputs : Tensor, or list of Tensor
+            Inputs of ``fprop``.
+        """
         shape, first = self.in_shape, inputs
         while isinstance(first, list | tuple):  # a list of shapes, or a tuple if all are numbers of features
             shape, first = shape if isinstance(shape, int) else shape[0], first[0] if first else None
@@ -242,12 +290,30 @@ class Sequential(LayerContainer):
     ----------
     layers : list
         Layers; nested lists (such as Affine) are flattened. A BranchNode only marks a junction.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
 
     Attributes
     ----------
     folds : bool
         Whether layers fuse the work of their successors into their own calls where possible, see
         :mod:`neonlike.layers.core.folding`. Set it on the class or on an object, before ``configure``.
+
+    Raises
+    ------
+    ArgumentError
+        If there are no layers, or the first works in place.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import Affine, Linear, Sequential
+    >>> from neonlike.transforms import Rectlin
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> net = Sequential([Affine(2, Constant(1.0), activation=Rectlin()), Linear(1, Constant(1.0))])
+    >>> net(be.ones((3, 2))).tolist()
+    [[6.0, 6.0]]
     """
 
     folds = repeatable = True
@@ -339,7 +405,22 @@ class Sequential(LayerContainer):
             self.set_deltas(tree)
 
     def fprop(self, inputs: Any, inference: bool = False, beta: float = 0.0) -> Any:
-        """Forward pass; ``beta`` is for the last layer. Inputs of None start from the first layer, a BranchNode."""
+        """Forward pass; ``beta`` is for the last layer. Inputs of None start from the first layer, a BranchNode.
+
+        Parameters
+        ----------
+        inputs : Tensor, list of Tensor or None
+            Input of the first layer.
+        inference : bool
+            True outside of training: batches may be partial.
+        beta : float
+            Factor of the last layer's previous outputs; 0 overwrites them.
+
+        Returns
+        -------
+        Tensor or list of Tensor
+            Outputs of the last layer.
+        """
         if beta or running.depth:
             return self._fprop(inputs, inference, beta)
         passes = self.replays.inference if inference else self.replays.forward
@@ -359,6 +440,13 @@ class Sequential(LayerContainer):
         """Backward pass; ``alpha`` and ``beta`` are for the first layer and for layers after a BranchNode.
 
         Layers after a BranchNode inside the chain always add to the errors of the branches that start there.
+
+        Parameters
+        ----------
+        error : Tensor
+            Gradient of the cost by the outputs of the last layer.
+        alpha, beta : float
+            deltas = alpha · gradient + beta · deltas.
 
         Returns
         -------

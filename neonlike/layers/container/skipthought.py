@@ -54,6 +54,8 @@ class SkipThought(LayerContainer):
         Initializers of weights and biases in the output layers.
     layers : list, optional
         The layers of a saved network.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
 
     Attributes
     ----------
@@ -65,6 +67,22 @@ class SkipThought(LayerContainer):
     -----
     The three tables of vectors start equal and receive the mean of their gradients, as do the two affines: each group
     stays equal.
+
+    References
+    ----------
+    Kiros et al., "Skip-thought vectors" (2015).
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import GRU, SkipThought
+    >>> from neonlike.transforms import Logistic, Tanh
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> init = Constant(0.1)
+    >>> net = SkipThought(9, 3, init, 4, GRU, init, Tanh(), Logistic(), init, init)
+    >>> net.configure([(5,), (6,), (7,)]).out_shape  # of both decoders
+    [(9, 6), (9, 7)]
     """
 
     def __init__(
@@ -178,6 +196,8 @@ class SkipThought(LayerContainer):
         ----------
         inputs : list of three Tensors ``(steps, N)``
             Word numbers.
+        inference : bool
+            True outside of training: batches may be partial.
         """
         if not isinstance(inputs, list | tuple) or len(inputs) != 3:
             raise DTypeError(f"{self.name}.fprop: expected three batches of word numbers, got {shown(inputs)}")
@@ -190,7 +210,13 @@ class SkipThought(LayerContainer):
         return self.outputs
 
     def bprop(self, error: Any) -> None:
-        """Backward pass of both decoders, then of the encoder; tied parameters get the mean of their gradients."""
+        """Backward pass of both decoders, then of the encoder; tied parameters get the mean of their gradients.
+
+        Parameters
+        ----------
+        error : list of Tensor
+            Gradient of the cost by the outputs of each decoder.
+        """
         if not isinstance(error, list | tuple) or len(error) != 2:
             raise DTypeError(f"{self.name}.bprop: expected a list of 2 errors, got {shown(error)}; use Multicost")
         for decoder, e in zip(self.decoders, error, strict=True):

@@ -24,6 +24,8 @@ class Tree(LayerContainer):
     layers : list
         Branches: layers, lists of layers or Sequentials. The first is the trunk, which gets the input; each of the
         others begins with a :class:`BranchNode` of a branch listed before it.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
     alphas : list of float, optional
         Factor of the error that each branch adds at its junction, 1 by default.
 
@@ -37,10 +39,15 @@ class Tree(LayerContainer):
 
     Examples
     --------
-    >>> from neonlike.initializers import Gaussian
-    >>> from neonlike.layers import Affine, BranchNode, Tree
-    >>> node = BranchNode("middle")  # doctest: +SKIP
-    >>> Tree([[Affine(9, Gaussian()), node, Affine(5, Gaussian())], [node, Affine(2, Gaussian())]])  # doctest: +SKIP
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import BranchNode, Linear, Tree
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> node = BranchNode("fork of Tree")
+    >>> layers = [Linear(2, Constant(1.0)), node, Linear(1, Constant(1.0))]
+    >>> tree = Tree([layers, [node, Linear(1, Constant(2.0))]])
+    >>> [y.tolist() for y in tree(be.ones((3, 2)))]
+    [[[6.0, 6.0]], [[12.0, 12.0]]]
     """
 
     def __init__(self, layers: Any, name: str | None = None, alphas: Sequence[float] | None = None) -> None:
@@ -113,7 +120,15 @@ class Tree(LayerContainer):
         self.deltas = self.layers[0].deltas
 
     def fprop(self, inputs: Any, inference: bool = False) -> Any:
-        """Outputs of all branches, as a list."""
+        """Outputs of all branches, as a list.
+
+        Parameters
+        ----------
+        inputs : Tensor
+            Input of the trunk.
+        inference : bool
+            True outside of training: batches may be partial.
+        """
         self.outputs = [branch.fprop(None if i else inputs, inference) for i, branch in enumerate(self.layers)]
         return self.outputs
 
@@ -145,10 +160,38 @@ class Tree(LayerContainer):
 
 
 class SingleOutputTree(Tree):
-    """A :class:`Tree` with branches for training only: inference computes the trunk alone."""
+    """A :class:`Tree` with branches for training only: inference computes the trunk alone.
+
+    Parameters
+    ----------
+    layers, name, alphas
+        As of :class:`Tree`.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import BranchNode, Linear, SingleOutputTree
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> node = BranchNode("fork of SingleOutputTree")
+    >>> layers = [Linear(2, Constant(1.0)), node, Linear(1, Constant(1.0))]
+    >>> tree = SingleOutputTree([layers, [node, Linear(1, Constant(2.0))]])
+    >>> [y.tolist() for y in tree(be.ones((3, 2)))]
+    [[[6.0, 6.0]], [[12.0, 12.0]]]
+    >>> tree(be.ones((3, 2)), inference=True).tolist()
+    [[6.0, 6.0]]
+    """
 
     def fprop(self, inputs: Any, inference: bool = False) -> Any:
-        """Outputs of all branches as a list; in inference the output of the trunk, a tensor."""
+        """Outputs of all branches as a list; in inference the output of the trunk, a tensor.
+
+        Parameters
+        ----------
+        inputs : Tensor
+            Input of the trunk.
+        inference : bool
+            True outside of training: batches may be partial.
+        """
         if not inference:
             return super().fprop(inputs, inference)
         return self.layers[0].fprop(inputs, inference)

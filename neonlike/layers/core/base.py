@@ -45,6 +45,22 @@ def interpret_in_shape(shape: Any) -> tuple[int, int]:
     """Read an input shape as (features, steps).
 
     An int n is ``(n, 1)``, a pair is used as it is, any other tuple is flattened to ``(prod, 1)``.
+
+    Parameters
+    ----------
+    shape : int or tuple of int
+        Shape of a sample: ``(features, steps)``, or any other, which is one step of all its elements.
+
+    Returns
+    -------
+    tuple of int
+        (features, steps).
+
+    Examples
+    --------
+    >>> from neonlike.layers.layer import interpret_in_shape
+    >>> interpret_in_shape(3), interpret_in_shape((3, 5)), interpret_in_shape((2, 4, 4))
+    ((3, 1), (3, 5), (32, 1))
     """
     if isinstance(shape, int | np.integer):
         return int(shape), 1
@@ -76,6 +92,25 @@ class Layer(OnVariables, NervanaObject):
     owns_output, owns_delta, needs_outputs : bool
         Whether the layer has an output (error) buffer of its own, and whether it reads its outputs again. Layers that
         work in place use a buffer of their own after a layer that does.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.layers.layer import Layer
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> class Double(Layer):
+    ...     def configure(self, in_obj):
+    ...         super().configure(in_obj)
+    ...         self.out_shape = self.in_shape
+    ...         return self
+    ...     def fprop(self, inputs, inference=False):
+    ...         self.outputs[:] = 2 * inputs
+    ...         return self.outputs
+    ...     def bprop(self, error):
+    ...         self.deltas[:] = 2 * error
+    ...         return self.deltas
+    >>> Double()(be.ones((1, 2))).tolist()
+    [[2.0, 2.0]]
     """
 
     is_branch_node = nests_deltas = needs_outputs = False
@@ -112,7 +147,13 @@ class Layer(OnVariables, NervanaObject):
         return f"{self.classnm} Layer '{self.name}': {self.in_shape} -> {self.out_shape}"
 
     def nested_str(self, level: int = 0) -> str:
-        """Text of the layer indented by ``level`` steps."""
+        """Text of the layer indented by ``level`` steps.
+
+        Parameters
+        ----------
+        level : int
+            Number of indentations.
+        """
         return "  " * level + str(self)
 
     def depends_on(self) -> Depends | None:
@@ -147,6 +188,11 @@ class Layer(OnVariables, NervanaObject):
     def input_shape(self, in_obj: Any) -> Any:
         """Read the shape of a sample from a shape, a layer, a tensor ``(features, N)`` or a dataset.
 
+        Parameters
+        ----------
+        in_obj : shape, Layer, Tensor or dataset
+            What has the shape.
+
         Raises
         ------
         DTypeError
@@ -180,7 +226,13 @@ class Layer(OnVariables, NervanaObject):
             self.outputs = self.be.iobuf(self.out_shape, shared=shared_outputs, parallelism=self.parallelism)
 
     def allocate_deltas(self, global_deltas: DeltasTree) -> None:
-        """Register the size of this layer's error buffer with the :class:`DeltasTree`."""
+        """Register the size of this layer's error buffer with the :class:`DeltasTree`.
+
+        Parameters
+        ----------
+        global_deltas : DeltasTree
+            The tree of error buffers.
+        """
         global_deltas.proc_layer(self)
 
     def set_deltas(self, delta_buffers: DeltasTree | list[Any]) -> None:
@@ -188,6 +240,11 @@ class Layer(OnVariables, NervanaObject):
 
         The first layer and layers that modify the error in place have no deltas. A list of tensors is accepted as a
         tree.
+
+        Parameters
+        ----------
+        delta_buffers : DeltasTree or list of Tensor
+            The tree, or a pair of buffers.
         """
         if not (self.owns_delta and self.prev_layer):
             self.deltas = None
@@ -232,6 +289,11 @@ class Layer(OnVariables, NervanaObject):
 
     def set_acc_on(self, acc_on: bool) -> None:
         """Switch accumulation over the following backward passes on or off.
+
+        Parameters
+        ----------
+        acc_on : bool
+            Whether gradients are added to those of earlier passes.
 
         Raises
         ------
@@ -280,13 +342,27 @@ class Layer(OnVariables, NervanaObject):
         return self.get_params() if self.has_params else None  # type: ignore[attr-defined]
 
     def get_params_serialize(self, keep_states: bool = True) -> Description:
-        """Description with weights, on the host."""
+        """Description with weights, on the host.
+
+        Parameters
+        ----------
+        keep_states : bool
+            Whether optimizer states are part of it.
+        """
         return self.get_description(get_weights=True, keep_states=keep_states)
 
     def get_description(  # type: ignore[override]
         self, get_weights: bool = False, keep_states: bool = True, **kwargs: Any
     ) -> Description:
-        """Describe the layer; layers with parameters add them with ``get_weights``."""
+        """Describe the layer; layers with parameters add them with ``get_weights``.
+
+        Parameters
+        ----------
+        get_weights : bool
+            Whether the weights are part of it.
+        keep_states : bool
+            Whether optimizer states are part of it.
+        """
         return super().get_description(**kwargs)
 
     def set_params(self, pdict: Description) -> None:
@@ -296,7 +372,15 @@ class Layer(OnVariables, NervanaObject):
         """Load optimizer states from a description; this layer has none."""
 
     def load_weights(self, pdict: Description, load_states: bool = True) -> None:
-        """Restore parameters (and optimizer states) from a description; nothing to do without parameters."""
+        """Restore parameters (and optimizer states) from a description; nothing to do without parameters.
+
+        Parameters
+        ----------
+        pdict : dict
+            A description.
+        load_states : bool
+            Whether optimizer states are restored, too.
+        """
 
     def check_weights(self, pdict: Description) -> None:
         """Raise if the parameters in a description do not fit this layer; changes nothing."""
@@ -317,15 +401,33 @@ class Layer(OnVariables, NervanaObject):
         return False
 
     def set_next(self, layer: Layer | None) -> None:
-        """Set the layer after this one."""
+        """Set the layer after this one.
+
+        Parameters
+        ----------
+        layer : Layer or None
+            The next layer.
+        """
         self.next_layer = layer
 
     def set_batch_size(self, N: int | None) -> None:
-        """Set the number of samples in use, at most ``be.bsz``."""
+        """Set the number of samples in use, at most ``be.bsz``.
+
+        Parameters
+        ----------
+        N : int, optional
+            Number of samples; None: all.
+        """
         self.actual_bsz = N
 
     def set_seq_len(self, S: int | None) -> None:
-        """Set the number of time steps in use."""
+        """Set the number of time steps in use.
+
+        Parameters
+        ----------
+        S : int, optional
+            Number of steps; None: all.
+        """
         self.actual_seq_len = S
 
     def get_param_attrs(self) -> dict[str, bool]:
@@ -354,7 +456,15 @@ admit(Layer, "a layer")
 
 
 def require_tensor(operation: str, name: str, value: Any) -> None:
-    """Raise DTypeError unless ``value`` is a tensor."""
+    """Raise DTypeError unless ``value`` is a tensor.
+
+    Parameters
+    ----------
+    operation, name : str
+        What is called and which argument it is, for the message.
+    value : object
+        The argument.
+    """
     if not isinstance(value, Tensor):
         raise DTypeError(f"{operation}: {name} must be a tensor, got {shown(value)}; make one with be.array")
 
@@ -381,6 +491,22 @@ def require_input(layer: Layer, inputs: Any, expected_rows: int, inference: bool
 
     Inference accepts fewer columns than a batch: the outputs are then a part of the layer's buffer. In neon's dialect,
     inputs with the same number of elements but other rows and columns are reshaped.
+
+    Parameters
+    ----------
+    layer : Layer
+        The layer whose ``fprop`` is called.
+    inputs : Tensor
+        ``(expected_rows, columns)``.
+    expected_rows : int
+        Rows that the layer was configured for.
+    inference : bool
+        Accept fewer columns than a batch has.
+
+    Returns
+    -------
+    inputs, outputs : Tensor
+        The inputs, and the part of ``layer.outputs`` with their columns.
 
     Raises
     ------

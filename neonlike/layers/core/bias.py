@@ -28,6 +28,17 @@ class Bias(ParameterLayer):
     ----------
     init : Initializer or array
         Initializer of the bias ``(features, 1)`` or ``(maps, 1)``.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import Bias
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> Bias(init=Constant(1.0))(be.zeros((3, 2))).tolist()
+    [[1.0, 1.0], [1.0, 1.0], [1.0, 1.0]]
     """
 
     repeatable = True
@@ -71,7 +82,15 @@ class Bias(ParameterLayer):
         return buffer if buffer.shape[0] == rows else reshaped(self, role, buffer, rows)
 
     def fprop(self, inputs: Tensor, inference: bool = False) -> Tensor:
-        """outputs = inputs + bias, in place unless the inputs are needed; returns the outputs."""
+        """outputs = inputs + bias, in place unless the inputs are needed; returns the outputs.
+
+        Parameters
+        ----------
+        inputs : Tensor
+            ``(features, N)``, of images ``(C*H*W, N)``; **overwritten** unless they are needed.
+        inference : bool
+            True outside of training: batches may be partial.
+        """
         self.inputs = outputs = inputs
         if self.owns_output:
             inputs, outputs = require_input(self, inputs, interpret_in_shape(self.in_shape)[0], inference)
@@ -91,7 +110,13 @@ class Bias(ParameterLayer):
 
     @Layer.accumulates
     def bprop(self, error: Tensor) -> Tensor:
-        """dW = sum of the error over all axes but the feature; returns the error itself."""
+        """dW = sum of the error over all axes but the feature; returns the error itself.
+
+        Parameters
+        ----------
+        error : Tensor
+            Gradient of the cost by the outputs, in their shape.
+        """
         self.dW[:] = self.be.sum(self._by_feature("error", error), axis=1)
         return error
 

@@ -68,7 +68,6 @@ class Calls:
 
     Attributes
     ----------
-    parameters : list of SharedParameter
     owner : weakref to Call, or None
         The call that owns the current contents of the layer's buffers.
     inputs : list of Tensor
@@ -77,6 +76,8 @@ class Calls:
         State after the latest call, while the buffers hold an older call.
     ready, passes_error : bool
         Whether the layer is set up, and whether its first layer has an error buffer.
+    parameters : list of SharedParameter
+        The trained weights as variables.
     """
 
     def __init__(self) -> None:
@@ -120,6 +121,15 @@ def calls_of(layer: Any) -> Calls:
 
 class Call:
     """One forward pass of ``layer`` on ``inputs`` (tensors), alive as long as a backward pass can follow.
+
+    Parameters
+    ----------
+    layer : Layer
+        The layer, set up.
+    inputs : list of Tensor
+        Its inputs, ``(features, N)`` each.
+    parameters : list of SharedParameter
+        The variables that get its gradients.
 
     Attributes
     ----------
@@ -182,6 +192,19 @@ class LayerGradient(Request):
     """``bprop`` of a call: the gradients of the input, if ``wanted``, and of all parameters.
 
     Its operands are the error, and the tensors that the gradients depend on.
+
+    Parameters
+    ----------
+    made_by : Call
+        The forward pass.
+    shapes : list of tuple
+        Shapes of the outputs.
+    results : list of tuple
+        Shapes of the gradients.
+    dtype : dtype
+        Of the gradient of the input; the others have their parameter's.
+    wanted : bool
+        Whether the gradient of the input is asked for.
     """
 
     direct: ClassVar[bool] = False
@@ -191,7 +214,22 @@ class LayerGradient(Request):
         self.results, self.dtypes = results, (dtype, *[None] * len(results))  # type: ignore[misc]
 
     def run(self, be: Any, results: Sequence[Any], operands: Sequence[Any]) -> None:
-        """Compute the gradients; gradients accumulated in the layer are preserved."""
+        """Compute the gradients; gradients accumulated in the layer are preserved.
+
+        Parameters
+        ----------
+        be : Backend
+            The backend of the tensors.
+        results : list of Tensor
+            Tensors for the gradients: of the input if it is wanted, then of each parameter.
+        operands : list of Tensor
+            The error first; the others are what it depends on.
+
+        Raises
+        ------
+        GradientError
+            If the gradient of the input is wanted, but the layer passes none back.
+        """
         error = operands[0]
         if any(leaf.overwrites_error for leaf in leaves_of(self.call.layer)):
             error = copied(error)
@@ -217,6 +255,18 @@ class LayerGradient(Request):
 
 
 def copied(x: Any) -> Any:
+    """Copy a tensor into new memory.
+
+    Parameters
+    ----------
+    x : Tensor
+        Tensor of any shape.
+
+    Returns
+    -------
+    Tensor
+        Tensor of the same shape and dtype.
+    """
     made_anew = x.backend.fresh(x.shape, x.dtype)
     made_anew[:] = x
     return made_anew

@@ -30,6 +30,8 @@ class GeneralizedCost(NervanaObject):
     ----------
     costfunc : Cost
         Cost function, e.g. ``CrossEntropyMulti()``.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
 
     Attributes
     ----------
@@ -43,6 +45,17 @@ class GeneralizedCost(NervanaObject):
         Weights ``(1, steps*N)`` of the columns of a batch, if not all count; see :meth:`count_samples`.
     activation : Transform or None
         The network's last activation, if it leaves its derivative to the cost, as Softmax does.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import GeneralizedCost, Linear
+    >>> from neonlike.transforms import SumSquared
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> layer, cost = Linear(nout=1, init=Constant(1.0)), GeneralizedCost(SumSquared())
+    >>> cost(layer(be.ones((3, 2))), be.zeros((1, 2))).item()
+    9.0
     """
 
     gradients: ClassVar[tuple[str, ...]] = ("bprop",)
@@ -105,6 +118,11 @@ class GeneralizedCost(NervanaObject):
 
         Their weights grow accordingly, so that the gradient over the batch size is the gradient of their mean. Several
         ranks share a batch: ``samples`` are those of ``be.global_bsz``, in the order of the ranks.
+
+        Parameters
+        ----------
+        samples : int, optional
+            Number of samples that count.
         """
         if samples is None:
             self.column_weights = None
@@ -146,7 +164,13 @@ class GeneralizedCost(NervanaObject):
         self._store(self.of_columns(inputs, targets), inputs.shape[1])
 
     def of_columns(self, inputs: Any, targets: Any) -> Any:
-        """Expression of the cost of each column."""
+        """Expression of the cost of each column.
+
+        Parameters
+        ----------
+        inputs, targets : Tensor
+            Outputs of the network, and targets of the same shape, ``(features, columns)``.
+        """
         return self.costfunc(inputs, targets)
 
     def slope(self, inputs: Any, targets: Any) -> Any:
@@ -154,13 +178,28 @@ class GeneralizedCost(NervanaObject):
 
         The gradient is with respect to the network's outputs; if the last layer is an activation that leaves its
         derivative to the cost, it is with respect to the activation's inputs.
+
+        Parameters
+        ----------
+        inputs, targets : Tensor
+            Outputs of the network, and targets of the same shape, ``(features, columns)``.
         """
         if self.as_written:
             return self.costfunc.bprop(inputs, targets)
         return self.slope_by(self.activation, inputs, targets)
 
     def slope_by(self, activation: Any, inputs: Any, targets: Any) -> Any:
-        """Expression of the gradient by the inputs of ``activation``; if None, by ``inputs``."""
+        """Expression of the gradient by the inputs of ``activation``; if None, by ``inputs``.
+
+        Parameters
+        ----------
+        activation : Transform or None
+            The network's last activation.
+        inputs : Tensor
+            Outputs of the network, ``(features, columns)``.
+        targets : Tensor
+            Targets of the same shape.
+        """
         if activation is None:
             return self.costfunc.slope(inputs, targets)
         return self.costfunc.slope_before(activation, inputs, targets)
@@ -210,7 +249,18 @@ class GeneralizedCost(NervanaObject):
         return found
 
     def get_errors(self, inputs: Any, targets: Any) -> Any:
-        """Gradient of the summed cost for the last layer (``deltas``); see :meth:`slope`."""
+        """Gradient of the summed cost for the last layer (``deltas``); see :meth:`slope`.
+
+        Parameters
+        ----------
+        inputs, targets : Tensor
+            Outputs of the network, and targets of the same shape, ``(features, columns)``.
+
+        Returns
+        -------
+        Tensor
+            ``deltas``, in the shape of the outputs.
+        """
         self._check_ready("get_errors")
         return self.replays.backward.run(self.be, (self, inputs, targets), self._differentiate, inputs, targets)
 
@@ -262,8 +312,22 @@ class GeneralizedCostMask(GeneralizedCost):
 
     Parameters
     ----------
+    costfunc : Cost
+        Cost function, e.g. ``CrossEntropyMulti()``.
     weights : float
         Factor of cost and gradient.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.layers import GeneralizedCostMask
+    >>> from neonlike.transforms import SumSquared
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> y, t, mask = be.ones((3, 2)), be.zeros((3, 2)), be.array([[1.0, 0.0]])
+    >>> GeneralizedCostMask(SumSquared()).of_columns(y, (t, mask)).tolist()
+    [[1.5, 0.0]]
     """
 
     def __init__(self, costfunc: Any, weights: float = 1.0, name: str | None = None) -> None:
@@ -271,19 +335,45 @@ class GeneralizedCostMask(GeneralizedCost):
         self.weights = weights
 
     def of_columns(self, inputs: Any, targets: Any) -> Any:
-        """Expression of the masked cost of each column, times ``weights``; its mean is over **all** columns."""
+        """Expression of the masked cost of each column, times ``weights``; its mean is over **all** columns.
+
+        Parameters
+        ----------
+        inputs : Tensor
+            Outputs of the network, ``(features, columns)``.
+        targets : pair of Tensor
+            Targets of the same shape, and the mask, which broadcasts to it.
+        """
         target, mask = self._pair(targets)
         return self.costfunc(inputs * mask, target * mask) * self.weights
 
     def slope(self, inputs: Any, targets: Any) -> Any:
-        """Expression of the masked and weighted gradient."""
+        """Expression of the masked and weighted gradient.
+
+        Parameters
+        ----------
+        inputs : Tensor
+            Outputs of the network, ``(features, columns)``.
+        targets : pair of Tensor
+            Targets of the same shape, and the mask, which broadcasts to it.
+        """
         if not self.as_written:
             return self.slope_by(self.activation, inputs, targets)
         target, mask = self._pair(targets)
         return self.costfunc.bprop(inputs, target) * mask * self.weights
 
     def slope_by(self, activation: Any, inputs: Any, targets: Any) -> Any:
-        """As :meth:`GeneralizedCost.slope_by`, masked and weighted."""
+        """As :meth:`GeneralizedCost.slope_by`, masked and weighted.
+
+        Parameters
+        ----------
+        activation : Transform or None
+            The network's last activation.
+        inputs : Tensor
+            Outputs of the network, ``(features, columns)``.
+        targets : pair of Tensor
+            Targets of the same shape, and the mask, which broadcasts to it.
+        """
         target, mask = self._pair(targets)
         if activation is None:
             return self.costfunc.slope(inputs * mask, target * mask) * mask * self.weights
@@ -302,6 +392,17 @@ class GeneralizedGANCost(GeneralizedCost):
     ----------
     costfunc : GANCost
         Cost function.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.layers import GeneralizedGANCost
+    >>> from neonlike.transforms import GANCost
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> GeneralizedGANCost(GANCost(func="wasserstein")).costfunc.func
+    'wasserstein'
     """
 
     gradients = ("bprop_data", "bprop_noise", "bprop_generator")

@@ -29,6 +29,21 @@ class DeltasTree(NervanaObject):
         The pair; the next layer takes ``buffers[0]``.
     max_shape : int
         Elements of a batch at the largest registered layer.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import Linear
+    >>> from neonlike.layers.container import DeltasTree
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> first, second, tree = Linear(5, Constant(0.1)), Linear(2, Constant(0.1)), DeltasTree()
+    >>> second = second.configure(first.configure(3))
+    >>> second.allocate_deltas(tree)
+    >>> tree.allocate_buffers()
+    >>> second.set_deltas(tree)
+    >>> second.deltas.shape  # in the form of the inputs
+    (5, 2)
     """
 
     def __init__(self, parent: DeltasTree | None = None) -> None:

@@ -41,12 +41,23 @@ class Activation(Layer):
     ----------
     transform : Transform
         The activation function.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
 
     Attributes
     ----------
     left_to_cost : bool or None
         Whether the errors that ``bprop`` is given contain the derivative of the transform. None: those of a last layer
         do, if the transform leaves its derivative to the cost.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.layers import Activation
+    >>> from neonlike.transforms import Rectlin
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> Activation(Rectlin())(be.array([[-1.0, 2.0]])).tolist()
+    [[0.0, 2.0]]
     """
 
     repeatable = needs_outputs = True
@@ -71,7 +82,15 @@ class Activation(Layer):
     nout = property(lambda self: features_of(self), doc="Rows of the outputs; None before the layer is configured.")
 
     def fprop(self, inputs: Tensor, inference: bool = False) -> Tensor:
-        """outputs = transform(inputs), in place unless the inputs are needed."""
+        """outputs = transform(inputs), in place unless the inputs are needed.
+
+        Parameters
+        ----------
+        inputs : Tensor
+            ``(features, N)``; **overwritten** unless they are needed.
+        inference : bool
+            True outside of training: batches may be partial.
+        """
         self.inputs = outputs = inputs
         if self.owns_output:
             inputs, outputs = require_input(self, inputs, interpret_in_shape(self.in_shape)[0], inference)
@@ -84,7 +103,25 @@ class Activation(Layer):
         return outputs
 
     def bprop(self, error: Tensor, alpha: float = 1.0, beta: float = 0.0) -> Tensor | None:
-        """deltas = alpha · transform'(outputs) · error + beta · deltas."""
+        """deltas = alpha · transform'(outputs) · error + beta · deltas.
+
+        Parameters
+        ----------
+        error : Tensor
+            Gradient of the cost by the outputs, in their shape.
+        alpha, beta : float
+            deltas = alpha · gradient + beta · deltas.
+
+        Returns
+        -------
+        Tensor or None
+            ``deltas``, the gradient by the inputs; None if no layer before needs it.
+
+        Raises
+        ------
+        ArgumentError
+            If there was no forward pass.
+        """
         if self.deltas is None:
             return None
         if self.outputs is None:
@@ -119,6 +156,17 @@ class DataTransform(Layer):
     ----------
     transform : Transform
         For example ``Normalizer()``.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.layers import DataTransform
+    >>> from neonlike.transforms import Normalizer
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> DataTransform(Normalizer(divisor=255.0))(be.array([[0.0, 255.0]])).tolist()
+    [[0.0, 1.0]]
     """
 
     def __init__(self, transform: Any, name: str | None = None) -> None:
@@ -136,7 +184,15 @@ class DataTransform(Layer):
         return self
 
     def fprop(self, inputs: Tensor, inference: bool = False) -> Tensor:
-        """inputs = transform(inputs), in place."""
+        """inputs = transform(inputs), in place.
+
+        Parameters
+        ----------
+        inputs : Tensor
+            ``(features, N)``; **overwritten**.
+        inference : bool
+            True outside of training: batches may be partial.
+        """
         self.inputs = self.outputs = inputs
         self.outputs[:] = self.transform(inputs)
         return self.outputs
@@ -155,6 +211,13 @@ class Dropout(Layer):
     ----------
     keep : float
         Probability of keeping an element.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
+    Raises
+    ------
+    ArgumentError
+        If ``keep`` is no probability.
 
     Notes
     -----
@@ -162,6 +225,14 @@ class Dropout(Layer):
     ``keep`` and inference changes nothing. The backward pass works in place on the error.
 
     Source: Srivastava et al., "Dropout: a simple way to prevent neural networks from overfitting" (2014).
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.layers import Dropout
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> Dropout(keep=0.5)(be.ones((3, 2)), inference=True).tolist()
+    [[0.5, 0.5], [0.5, 0.5], [0.5, 0.5]]
     """
 
     overwrites_error = True
@@ -204,7 +275,15 @@ class Dropout(Layer):
             self.keep_mask = self.be.iobuf(self.out_shape, parallelism=self.parallelism)
 
     def fprop(self, inputs: Tensor, inference: bool = False) -> Tensor:
-        """Mask the inputs in place, or scale them in inference, and return them."""
+        """Mask the inputs in place, or scale them in inference, and return them.
+
+        Parameters
+        ----------
+        inputs : Tensor
+            ``(features, N)``; **overwritten** where the layer works in place.
+        inference : bool
+            True outside of training: batches may be partial.
+        """
         self.inputs = outputs = inputs
         if self.owns_output:
             inputs, outputs = require_input(self, inputs, interpret_in_shape(self.in_shape)[0], inference)
@@ -223,7 +302,15 @@ class Dropout(Layer):
         return outputs
 
     def bprop(self, error: Tensor, alpha: float = 1.0, beta: float = 0.0) -> Tensor:
-        """error = mask · error · alpha (/ keep in Caffe mode) + beta · error, in place; returns it."""
+        """error = mask · error · alpha (/ keep in Caffe mode) + beta · error, in place; returns it.
+
+        Parameters
+        ----------
+        error : Tensor
+            Gradient of the cost by the outputs, in their shape; **overwritten**.
+        alpha, beta : float
+            Factors of the masked error and of the error before.
+        """
         factor = alpha * self._train_scaling
         masked = self.keep_mask * error if factor == 1 else self.keep_mask * error * factor
         error[:] = masked + beta * error if beta else masked

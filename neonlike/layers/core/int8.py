@@ -36,6 +36,11 @@ class Int8Layer(ParameterLayer):
         """Multiply in int8 from now on, in inference; inputs of a larger magnitude than ``largest`` are clipped to it.
 
         The weight is quantized as it is now: call this again after a change.
+
+        Parameters
+        ----------
+        largest : float
+            The largest magnitude of inputs that is represented.
         """
         self.int8_step = self.be.array([[step_of(largest)]], dtype=np.float32)
         self._int8 = None
@@ -84,6 +89,21 @@ class Int8Layer(ParameterLayer):
         slope: float = 0.0,
     ) -> None:
         """outputs = f(product + bias) + beta · outputs in int8, with f as of ``be.int8_product``.
+
+        Parameters
+        ----------
+        inputs, outputs : Tensor
+            Factors ``(rows, columns)``, and the tensor for the result.
+        inference : bool
+            True outside of training: batches may be partial.
+        beta : float
+            Factor of the previous outputs; 0 overwrites them.
+        bias : Tensor, optional
+            A number for each row, or map.
+        relu : bool
+            Whether f rectifies.
+        slope : float
+            Factor of values below 0 where f rectifies.
 
         Raises
         ------

@@ -44,11 +44,18 @@ class Lambda(StoredLayer):
     out_shape : int or tuple, optional
         Shape of the output without the batch. By default the function is traced with zeros when the network is
         configured: nothing is computed, unless the function reads values.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
 
     Attributes
     ----------
     gradients : dict
         Name -> gradient, summed over the batch. The parameters are attributes with these names.
+
+    Raises
+    ------
+    ArgumentError
+        If a parameter has a name that layers use for something else.
 
     Notes
     -----
@@ -57,8 +64,10 @@ class Lambda(StoredLayer):
 
     Examples
     --------
+    >>> import numpy as np
     >>> from neonlike import autograd as ag
     >>> from neonlike.backends import gen_backend
+    >>> from neonlike.layers import Lambda
     >>> be = gen_backend("cpu", batch_size=2)
     >>> gate = Lambda(lambda x, w: x * ag.sigmoid(w * x), parameters={"w": np.zeros((3, 1))})
     >>> gate(np.ones((3, 2))).tolist()
@@ -102,7 +111,13 @@ class Lambda(StoredLayer):
 
     @staticmethod
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        """Decorator that registers a function for models built from files."""
+        """Decorator that registers a function for models built from files.
+
+        Parameters
+        ----------
+        function : callable
+            A function at the top level of a module.
+        """
         if name := _name_of(function):
             _known[name] = function
         return function
@@ -200,7 +215,15 @@ class Lambda(StoredLayer):
     # -- passes --------------------------------------------------------------------------------------------
 
     def fprop(self, inputs: Tensor, inference: bool = False) -> Tensor:
-        """outputs = function(inputs); inference accepts partial batches."""
+        """outputs = function(inputs); inference accepts partial batches.
+
+        Parameters
+        ----------
+        inputs : Tensor
+            ``(features, N)``.
+        inference : bool
+            True outside of training: batches may be partial.
+        """
         inputs, outputs = require_input(self, inputs, rows_of(self.in_shape), inference)
         self.inputs = inputs
         x = param(inputs) if self.deltas is not None and not inference else const(inputs)
@@ -217,7 +240,25 @@ class Lambda(StoredLayer):
 
     @Layer.accumulates
     def bprop(self, error: Tensor, alpha: float = 1.0, beta: float = 0.0) -> Tensor | None:
-        """deltas = alpha · derivative by the inputs + beta · deltas; gradients of the parameters."""
+        """deltas = alpha · derivative by the inputs + beta · deltas; gradients of the parameters.
+
+        Parameters
+        ----------
+        error : Tensor
+            Gradient of the cost by the outputs, in their shape.
+        alpha, beta : float
+            deltas = alpha · gradient + beta · deltas.
+
+        Returns
+        -------
+        Tensor or None
+            ``deltas``, the gradient by the inputs; None if no layer before needs it.
+
+        Raises
+        ------
+        ArgumentError
+            If there was no forward pass in training.
+        """
         if self._graph is None:
             raise ArgumentError(f"{self.name}.bprop: there is nothing to differentiate; call fprop in training first")
         y, x, parameters = self._graph

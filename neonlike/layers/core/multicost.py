@@ -22,6 +22,25 @@ class Multicost(NervanaObject):
         One cost per output, in order.
     weights : list of float, optional
         Factors, 1 by default; 0 switches a branch off.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
+    Raises
+    ------
+    ArgumentError
+        If there are no costs, or other numbers of costs and weights.
+    DTypeError
+        If a cost is no cost layer.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.layers import GeneralizedCost, Multicost
+    >>> from neonlike.transforms import CrossEntropyMulti
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> costs = [GeneralizedCost(CrossEntropyMulti()) for _ in range(2)]
+    >>> Multicost(costs, weights=[1, 0.3]).weights
+    [1, 0.3]
     """
 
     def __init__(self, costs: Sequence[Any], weights: Sequence[float] | None = None, name: str | None = None) -> None:
@@ -54,7 +73,13 @@ class Multicost(NervanaObject):
             cost.initialize(terminal)
 
     def count_samples(self, samples: int | None) -> None:
-        """As :meth:`GeneralizedCost.count_samples`, for all costs."""
+        """As :meth:`GeneralizedCost.count_samples`, for all costs.
+
+        Parameters
+        ----------
+        samples : int, optional
+            Number of samples that count.
+        """
         for cost in self.costs:
             if hasattr(cost, "count_samples"):
                 cost.count_samples(samples)
@@ -78,6 +103,13 @@ class Multicost(NervanaObject):
         """Σ weight · cost over the outputs with a target, ``(1, 1)``.
 
         Inputs that are not a list are the first output alone; a target that is not a sequence is used for all.
+
+        Parameters
+        ----------
+        inputs : list of Tensor
+            Outputs of the network.
+        targets : list of Tensor
+            Target of each output; None leaves it out.
         """
         if not isinstance(inputs, list | tuple):
             return self.costs[0].get_cost(inputs, targets)
@@ -88,7 +120,15 @@ class Multicost(NervanaObject):
         return total
 
     def get_errors(self, inputs: Any, targets: Any) -> list[Any]:
-        """Gradients of the costs, scaled by their weights, in the order of the outputs; 0 without a target."""
+        """Gradients of the costs, scaled by their weights, in the order of the outputs; 0 without a target.
+
+        Parameters
+        ----------
+        inputs : list of Tensor
+            Outputs of the network.
+        targets : list of Tensor
+            Target of each output; None leaves it out.
+        """
         if not isinstance(inputs, list | tuple):
             raise ArgumentError(
                 f"{self.name}.get_errors: the network has one output, and each of the {len(self.costs)} costs needs "

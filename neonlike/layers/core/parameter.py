@@ -23,6 +23,13 @@ __public_module__ = "neonlike.layers.layer"
 class StoredLayer(Layer):
     """Base of layers with parameters, with their saving and loading.
 
+    Parameters
+    ----------
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+    parallelism : str
+        Kept for compatibility, see :class:`~neonlike.layers.layer.Layer`.
+
     Attributes
     ----------
     states : list
@@ -43,7 +50,13 @@ class StoredLayer(Layer):
         self.acc_params: list[tuple[Any, Any]] = []
 
     def gradient_of(self, parameter: Tensor) -> Any:
-        """A new tensor of zeros for the gradient of ``parameter``; None if the layer takes no gradients."""
+        """A new tensor of zeros for the gradient of ``parameter``; None if the layer takes no gradients.
+
+        Parameters
+        ----------
+        parameter : Tensor
+            A parameter of the layer.
+        """
         return self.be.zeros_like(parameter) if self.takes_gradients else None
 
     def parameter_names(self) -> tuple[str, ...]:
@@ -172,6 +185,10 @@ class ParameterLayer(StoredLayer):
     ----------
     init : Initializer, Tensor or ndarray
         Initializer of the weight, or its values in exactly its shape.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+    parallelism : str
+        Kept for compatibility, see :class:`~neonlike.layers.layer.Layer`.
 
     Attributes
     ----------
@@ -183,6 +200,28 @@ class ParameterLayer(StoredLayer):
         Sums of the outputs over the batch, for a following batch normalization.
     acc_params : list of (Tensor, Tensor)
         Pairs (saved gradient, gradient) for accumulation.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers.layer import ParameterLayer
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> class Scale(ParameterLayer):
+    ...     def configure(self, in_obj):
+    ...         super().configure(in_obj)
+    ...         self.out_shape, self.weight_shape = self.in_shape, (self.in_shape[0], 1)
+    ...         return self
+    ...     def fprop(self, inputs, inference=False):
+    ...         self.inputs = inputs
+    ...         self.outputs[:] = self.W * inputs
+    ...         return self.outputs
+    ...     def bprop(self, error):
+    ...         self.dW[:] = self.be.sum(error * self.inputs, axis=1)
+    ...         self.deltas[:] = self.W * error
+    ...         return self.deltas
+    >>> Scale(init=Constant(3.0))(be.ones((2, 2))).tolist()
+    [[3.0, 3.0], [3.0, 3.0]]
     """
 
     def __init__(self, init: Any = None, name: str | None = None, parallelism: str = "Unknown") -> None:
@@ -232,7 +271,13 @@ class ParameterLayer(StoredLayer):
         return None if inference or self.sums_left else self.batch_sum
 
     def init_params(self, shape: Any) -> None:
-        """Create the weight and its gradient and fill the weight."""
+        """Create the weight and its gradient and fill the weight.
+
+        Parameters
+        ----------
+        shape : tuple of int
+            Shape of the weight.
+        """
         if shape is None:
             raise ArgumentError(f"{self.name}.allocate: the layer does not know its shape; call configure first")
         if self.init is None:
@@ -242,7 +287,15 @@ class ParameterLayer(StoredLayer):
         self.states = []
 
     def new_parameter(self, shape: Any, init: Any) -> Tensor:
-        """A tensor of ``shape``, filled by an initializer or with the given values."""
+        """A tensor of ``shape``, filled by an initializer or with the given values.
+
+        Parameters
+        ----------
+        shape : tuple of int
+            Shape of the parameter.
+        init : Initializer, Tensor or ndarray
+            Its initializer, or its values.
+        """
         parameter = self.be.empty(shape, **self.get_param_attrs())
         if _fills(init) and not isinstance(init, Tensor | np.ndarray):
             init.fill(parameter)

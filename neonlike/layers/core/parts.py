@@ -16,7 +16,15 @@ from neonlike.errors import NotDefined
 
 
 def first_part(buffer: Tensor, rows: int, columns: int) -> Tensor:
-    """A contiguous tensor (rows, columns) in the memory of ``buffer``, or in new memory if ``buffer`` is strided."""
+    """A contiguous tensor (rows, columns) in the memory of ``buffer``, or in new memory if ``buffer`` is strided.
+
+    Parameters
+    ----------
+    buffer : Tensor
+        Tensor of at least ``rows * columns`` elements.
+    rows, columns : int
+        Shape of the part.
+    """
     if not buffer.is_contiguous:
         found: Tensor = buffer.backend.empty((rows, columns), dtype=buffer.dtype)
         return found
@@ -25,6 +33,15 @@ def first_part(buffer: Tensor, rows: int, columns: int) -> Tensor:
 
 def copied(owner: Any, memo: dict[int, Any], is_set_up: bool) -> Any:
     """Deep-copy an object with tensors, unless it ``is_set_up``: its tensors then share memory, and copies would not.
+
+    Parameters
+    ----------
+    owner : object
+        The object to copy; its ``name`` is in the message.
+    memo : dict
+        Copies made so far, as of ``__deepcopy__``.
+    is_set_up : bool
+        Whether the object has tensors.
 
     Raises
     ------
@@ -42,17 +59,51 @@ def copied(owner: Any, memo: dict[int, Any], is_set_up: bool) -> Any:
 
 
 def part_of(layer: Any, role: str, buffer: Tensor, columns: int) -> Tensor:
-    """:func:`first_part` of a layer's ``buffer`` with all its rows, cached under ``role``."""
+    """:func:`first_part` of a layer's ``buffer`` with all its rows, cached under ``role``.
+
+    Parameters
+    ----------
+    layer : Layer
+        The layer that keeps the view.
+    role : str
+        Name that the view is kept under.
+    buffer : Tensor
+        ``(rows, columns)``, or wider.
+    columns : int
+        Columns of the part.
+    """
     return _kept(layer, role, buffer, buffer.shape[0], columns, first_part)
 
 
 def reshaped(layer: Any, role: str, buffer: Tensor, rows: int) -> Tensor:
-    """``buffer.viewed(rows, -1)``, cached under ``role``."""
+    """``buffer.viewed(rows, -1)``, cached under ``role``.
+
+    Parameters
+    ----------
+    layer : Layer
+        The layer that keeps the view.
+    role : str
+        Name that the view is kept under.
+    buffer : Tensor
+        A contiguous tensor.
+    rows : int
+        Rows of the view.
+    """
     return _kept(layer, role, buffer, rows, -1, Tensor.viewed)
 
 
 def transposed(layer: Any, role: str, buffer: Tensor) -> Tensor:
-    """``buffer.T``, cached under ``role``."""
+    """``buffer.T``, cached under ``role``.
+
+    Parameters
+    ----------
+    layer : Layer
+        The layer that keeps the view.
+    role : str
+        Name that the view is kept under.
+    buffer : Tensor
+        ``(rows, columns)``.
+    """
     return _kept(layer, role, buffer, -1, -1, _transpose)
 
 

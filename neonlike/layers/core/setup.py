@@ -28,6 +28,15 @@ def rows_of(shape: Any) -> int:
 def as_buffer(layer: Any, x: Variable, shape: Any) -> Variable:
     """Convert ``x`` to the form of ``fprop``, for the configured input ``shape``.
 
+    Parameters
+    ----------
+    layer : Layer
+        A configured layer; its name is in the message.
+    x : Variable
+        The input: ``(features, columns)``, or with all axes of a sample and the batch last.
+    shape : int or tuple
+        Input shape of the layer, without the batch.
+
     Raises
     ------
     ShapeError
@@ -48,7 +57,17 @@ def shape_of(layer: Any, x: Variable) -> Any:
 
 
 def set_up(layer: Any, variables: list[Variable], passes_error: bool) -> None:
-    """Configure and allocate a new layer, with an error buffer of its first layer on request."""
+    """Configure and allocate a new layer, with an error buffer of its first layer on request.
+
+    Parameters
+    ----------
+    layer : Layer
+        A new layer, or one that is configured.
+    variables : list of Variable
+        Its inputs, which tell the shapes.
+    passes_error : bool
+        Whether gradients by the inputs are wanted.
+    """
     leaves = list(layer.layers_fprop()) if hasattr(layer, "layers_fprop") else [layer]
     allocated = any(leaf.outputs is not None for leaf in leaves if leaf.owns_output)
     needs_errors = passes_error and layer.deltas is None

@@ -26,6 +26,7 @@ class Snapshot:
     Parameters
     ----------
     root : Layer
+        The layer or container.
     excluded : tensors
         Tensors with memory to be left alone: parameters, running statistics, inputs.
     """

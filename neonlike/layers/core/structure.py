@@ -23,6 +23,22 @@ class Reshape(Layer):
     ----------
     reshape : int or sequence of int
         New shape without the batch. A first entry 0 keeps that input dimension, and one entry −1 is inferred.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
+    Raises
+    ------
+    ArgumentError
+        If an entry is no integer from −1, or more than one is −1.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.layers import Reshape
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> layer = Reshape((4, -1))
+    >>> layer.configure((2, 6, 1)).out_shape
+    (4, 3)
     """
 
     def __init__(self, reshape: int | Sequence[int], name: str | None = None) -> None:
@@ -78,7 +94,15 @@ class Reshape(Layer):
         return int(np.prod(shape)), samples
 
     def fprop(self, inputs: Tensor, inference: bool = False) -> Tensor:
-        """View of the inputs in the new shape; inference accepts partial batches."""
+        """View of the inputs in the new shape; inference accepts partial batches.
+
+        Parameters
+        ----------
+        inputs : Tensor
+            ``(features, steps * N)``.
+        inference : bool
+            True outside of training: batches may be partial.
+        """
         if not inputs.is_contiguous:
             contiguous = self.be.empty(inputs.shape, dtype=inputs.dtype)
             contiguous[:] = inputs
@@ -91,13 +115,33 @@ class Reshape(Layer):
         return self.outputs
 
     def bprop(self, error: Tensor) -> Tensor:
-        """View of the error in the old shape."""
+        """View of the error in the old shape.
+
+        Parameters
+        ----------
+        error : Tensor
+            Gradient of the cost by the outputs, in their shape.
+        """
         self.deltas = error.viewed(self.in_shape_t)
         return self.deltas
 
 
 class SkipNode(Layer):
-    """Identity with buffers of its own: the shortcut of a residual block."""
+    """Identity with buffers of its own: the shortcut of a residual block.
+
+    Parameters
+    ----------
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.layers import SkipNode
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> SkipNode()(be.ones((1, 2))).tolist()
+    [[1.0, 1.0]]
+    """
 
     repeatable = True
 
@@ -112,14 +156,37 @@ class SkipNode(Layer):
         return self
 
     def fprop(self, inputs: Tensor, inference: bool = False, beta: float = 0.0) -> Tensor:
-        """outputs = inputs + beta · outputs."""
+        """outputs = inputs + beta · outputs.
+
+        Parameters
+        ----------
+        inputs : Tensor
+            ``(features, N)``.
+        inference : bool
+            True outside of training: batches may be partial.
+        beta : float
+            Factor of the previous outputs; 0 overwrites them.
+        """
         inputs, outputs = require_input(self, inputs, interpret_in_shape(self.in_shape)[0], inference)
         self.inputs = inputs
         self.be.fprop_skipnode(inputs, outputs, beta)
         return outputs
 
     def bprop(self, error: Tensor, alpha: float = 1.0, beta: float = 0.0) -> Tensor | None:
-        """deltas = alpha · error + beta · deltas."""
+        """deltas = alpha · error + beta · deltas.
+
+        Parameters
+        ----------
+        error : Tensor
+            Gradient of the cost by the outputs, in their shape.
+        alpha, beta : float
+            deltas = alpha · gradient + beta · deltas.
+
+        Returns
+        -------
+        Tensor or None
+            ``deltas``, the gradient by the inputs; None if no layer before needs it.
+        """
         if self.deltas is not None:
             self.be.bprop_skipnode(error, self.deltas, alpha, beta)
         return self.deltas
@@ -130,10 +197,23 @@ class BranchNode(Layer):
 
     Constructing a second node of the same name (also None) returns the same object.
 
+    Parameters
+    ----------
+    name : str, optional
+        Name of the junction; equal names are one node.
+
     Attributes
     ----------
     has_branches : bool
         Whether branches start here and have added their errors to ``deltas`` before the trunk's: set by Tree.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.layers import BranchNode
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> BranchNode("fork") is BranchNode("fork")
+    True
     """
 
     instances: ClassVar[dict[str | None, BranchNode]] = {}
@@ -178,11 +258,27 @@ class BranchNode(Layer):
             DeltasTree.of(delta_buffers).swap()
 
     def fprop(self, inputs: Tensor | None = None, inference: bool = False) -> Tensor:
-        """Keep the trunk's activations and return them; None returns the kept ones."""
+        """Keep the trunk's activations and return them; None returns the kept ones.
+
+        Parameters
+        ----------
+        inputs : Tensor, optional
+            Activations of the trunk.
+        inference : bool
+            True outside of training: batches may be partial.
+        """
         if inputs is not None:
             self.inputs = self.outputs = inputs
         return self.outputs
 
     def bprop(self, error: Tensor, alpha: float = 1.0, beta: float = 0.0) -> Tensor:
-        """Return the error unchanged."""
+        """Return the error unchanged.
+
+        Parameters
+        ----------
+        error : Tensor
+            Gradient of the cost by the outputs, in their shape.
+        alpha, beta : float
+            Not used: a Tree scales what branches add.
+        """
         return error

@@ -97,7 +97,22 @@ class ListOnVariables:
 
 
 def on_variables(layer: Any, inputs: Any, inference: bool) -> Any:
-    """See :meth:`OnVariables.__call__`."""
+    """See :meth:`OnVariables.__call__`.
+
+    Parameters
+    ----------
+    layer : Layer
+        Layer, container or chain.
+    inputs : Variable, Tensor, ndarray or list of these
+        ``(features, N)``, or with all axes of a sample and the batch last.
+    inference : bool
+        True outside of training: batches may be partial.
+
+    Returns
+    -------
+    Variable or list of Variable
+        The outputs, in the form of the inputs.
+    """
     given = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
     be = layer.require_backend("call")
     variables = [x if isinstance(x, Variable) else const(x, backend=be) for x in given]
@@ -187,7 +202,13 @@ def _with_true_derivative(last: Any, y: Variable, value: Any) -> Variable:
 
 
 class Through:
-    """The gradient rule of an activation with a derivative left to the cost."""
+    """The gradient rule of an activation with a derivative left to the cost.
+
+    Parameters
+    ----------
+    activation : Transform
+        Transform that leaves its derivative to the cost.
+    """
 
     def __init__(self, activation: Any) -> None:
         self.activation = activation
@@ -205,7 +226,29 @@ def _before_cost(y: Variable) -> tuple[Variable | None, Any]:
 
 
 def cost_of(cost: Any, y: Any, targets: Any) -> Variable:
-    """Sum a cost over the columns of ``y``; see ``GeneralizedCost.__call__``."""
+    """Sum a cost over the columns of ``y``; see ``GeneralizedCost.__call__``.
+
+    Parameters
+    ----------
+    cost : GeneralizedCost
+        The cost layer.
+    y : Variable
+        Outputs of a network, ``(features, columns)``.
+    targets : Variable, Tensor or ndarray
+        Targets of that shape; a pair with the mask for a masked cost.
+
+    Returns
+    -------
+    Variable
+        The sum of the cost over the columns, ``(1, 1)``.
+
+    Raises
+    ------
+    DTypeError
+        If ``y`` is no variable.
+    ShapeError
+        If ``y`` has other than two axes.
+    """
     if not isinstance(y, Variable):
         raise DTypeError(f"{cost.name}: is called with variables; for tensors there are get_cost and get_errors")
     if y.ndim != 2:

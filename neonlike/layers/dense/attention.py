@@ -36,13 +36,32 @@ class MultiHeadAttention(ParameterLayer):
         Restrict each step to itself and earlier steps.
     bias : Initializer, optional
         Initializer of both biases, 0 by default.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
 
     Attributes
     ----------
     W, W_out, bias_in, bias_out : Tensor
         Parameters; ``dW``, ``dW_out``, ``grad_bias_in`` and ``grad_bias_out`` are their gradients.
 
-    Source: Vaswani et al., "Attention is all you need" (2017), section 3.2.
+    Raises
+    ------
+    ShapeError
+        By ``configure``, if ``heads`` does not divide the number of features.
+
+    References
+    ----------
+    Vaswani et al., "Attention is all you need" (2017), section 3.2.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import MultiHeadAttention
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> layer = MultiHeadAttention(heads=2, init=Constant(0.25))
+    >>> layer(be.ones((4, 3, 2))).shape  # features, steps, samples
+    (4, 3, 2)
     """
 
     def __init__(
@@ -127,7 +146,22 @@ class MultiHeadAttention(ParameterLayer):
         return list(zip(pairs, self.states, strict=True))
 
     def fprop(self, inputs: Tensor, inference: bool = False, beta: float = 0.0) -> Tensor:
-        """outputs = attention of the inputs + beta · outputs; in inference of fewer samples than a batch, too."""
+        """outputs = attention of the inputs + beta · outputs; in inference of fewer samples than a batch, too.
+
+        Parameters
+        ----------
+        inputs : Tensor
+            ``(features, steps * N)``.
+        inference : bool
+            True outside of training: batches may be partial.
+        beta : float
+            Factor of the previous outputs; 0 overwrites them.
+
+        Returns
+        -------
+        Tensor
+            ``outputs``, ``(nout, steps * N)``.
+        """
         inputs, outputs = require_input(self, inputs, self.nin, inference)
         self.inputs = inputs
         be, w = self.be, self._workspace(outputs.shape[1] // self.nsteps)
@@ -142,7 +176,25 @@ class MultiHeadAttention(ParameterLayer):
 
     @Layer.accumulates
     def bprop(self, error: Tensor, alpha: float = 1.0, beta: float = 0.0) -> Tensor | None:
-        """deltas = alpha · data gradient + beta · deltas; gradients of the weights and biases."""
+        """deltas = alpha · data gradient + beta · deltas; gradients of the weights and biases.
+
+        Parameters
+        ----------
+        error : Tensor
+            Gradient of the cost by the outputs, ``(nout, steps * N)``.
+        alpha, beta : float
+            deltas = alpha · gradient + beta · deltas.
+
+        Returns
+        -------
+        Tensor or None
+            ``deltas``, the gradient by the inputs; None if no layer before needs it.
+
+        Raises
+        ------
+        ArgumentError
+            If there was no forward pass.
+        """
         if self.inputs is None:
             raise ArgumentError(f"{self.name}.bprop: there are no inputs to take the gradient by; call fprop first")
         be, w = self.be, self._work

@@ -21,12 +21,36 @@ class BinaryLinear(Linear):
 
     If the previous layer outputs only +1 and −1 (activation ``Sign``), the product is computed by counting bits.
 
+    Parameters
+    ----------
+    nout : int
+        Rows of the output.
+    init : Initializer or array
+        Initializer of the weight ``(nout, nin)``.
+    bsum : bool
+        Also sum the outputs over the batch into ``batch_sum``, for a following batch normalization.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+    parallelism : str
+        Kept for compatibility, see :class:`~neonlike.layers.layer.Layer`.
+
     Attributes
     ----------
     Wb : Tensor
         The signs of the weight, in its shape; +1 for 0.
 
-    Source: Courbariaux et al., "Binarized neural networks" (2016), algorithm 1.
+    References
+    ----------
+    Courbariaux et al., "Binarized neural networks" (2016), algorithm 1.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import BinaryLinear
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> BinaryLinear(nout=1, init=Constant(-0.3))(be.ones((3, 2))).tolist()
+    [[-3.0, -3.0]]
     """
 
     def __init__(
@@ -51,7 +75,17 @@ class BinaryLinear(Linear):
             self.Wb = self.be.empty_like(self.W)
 
     def fprop(self, inputs: Tensor, inference: bool = False, beta: float = 0.0) -> Tensor:
-        """outputs = sign(W) · inputs + beta · outputs."""
+        """outputs = sign(W) · inputs + beta · outputs.
+
+        Parameters
+        ----------
+        inputs : Tensor
+            ``(nin, steps * N)``.
+        inference : bool
+            True outside of training: batches may be partial.
+        beta : float
+            Factor of the previous outputs; 0 overwrites them.
+        """
         inputs, outputs = require_input(self, inputs, self.nin, inference)
         self.inputs = inputs
         self.be.binarize(self.W, self.Wb, stochastic=False)
@@ -64,7 +98,27 @@ class BinaryLinear(Linear):
     def bprop(
         self, error: Tensor, alpha: float = 1.0, beta: float = 0.0, *, dW_alpha: float = 1.0, dW_beta: float = 0.0
     ) -> Tensor | None:
-        """deltas = alpha · sign(W)ᵀ · error + beta · deltas; dW = dW_alpha · error · inputsᵀ + dW_beta · dW."""
+        """deltas = alpha · sign(W)ᵀ · error + beta · deltas; dW = dW_alpha · error · inputsᵀ + dW_beta · dW.
+
+        Parameters
+        ----------
+        error : Tensor
+            Gradient of the cost by the outputs, ``(nout, steps * N)``.
+        alpha, beta : float
+            deltas = alpha · gradient + beta · deltas.
+        dW_alpha, dW_beta : float
+            dW = dW_alpha · gradient + dW_beta · dW.
+
+        Returns
+        -------
+        Tensor or None
+            ``deltas``, the gradient by the inputs; None if no layer before needs it.
+
+        Raises
+        ------
+        ArgumentError
+            If there was no forward pass.
+        """
         if self.inputs is None:
             raise ArgumentError(f"{self.name}.bprop: there are no inputs to take the gradient by; call fprop first")
         error = self._used(error)
@@ -89,6 +143,22 @@ class BinaryAffine(CompoundLayer):
         Normalize over the batch by powers of two (has its own bias).
     activation : Transform, optional
         Applied last.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
+    References
+    ----------
+    Courbariaux et al., "Binarized neural networks" (2016).
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import BinaryAffine
+    >>> from neonlike.transforms import Sign
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> BinaryAffine(nout=1, init=Constant(-0.3), activation=Sign())(be.ones((3, 2))).tolist()
+    [[-1.0, -1.0]]
     """
 
     normalization = ShiftBatchNorm

@@ -30,6 +30,27 @@ class CompoundLayer(ListOnVariables, list[Any]):
         Add an activation layer.
     name : str, optional
         Name of the first layer; the others add a suffix to it.
+
+    Raises
+    ------
+    MissingArgument
+        If there are both a bias and batch normalization.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import Linear
+    >>> from neonlike.layers.layer import CompoundLayer
+    >>> from neonlike.transforms import Rectlin
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> class Twice(CompoundLayer):
+    ...     def __init__(self, nout, init, bias=None, activation=None):
+    ...         super().__init__(bias=bias, activation=activation)
+    ...         self.extend([Linear(nout, init), Linear(nout, init)])
+    ...         self.add_postfilter_layers()
+    >>> Twice(2, Constant(1.0), bias=Constant(0.5), activation=Rectlin())(be.ones((3, 2))).tolist()
+    [[6.5, 6.5], [6.5, 6.5]]
     """
 
     from_description: ClassVar[bool] = True

@@ -28,6 +28,23 @@ class Linear(Int8Layer):
         Initializer of the weight ``(nout, nin)``.
     bsum : bool
         Also sum the outputs over the batch into ``batch_sum``, for a following batch normalization.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+    parallelism : str
+        Kept for compatibility, see :class:`~neonlike.layers.layer.Layer`.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import Linear
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> layer = Linear(nout=1, init=Constant(0.5))
+    >>> layer.configure(3).out_shape  # one step
+    (1, 1)
+    >>> layer.allocate()
+    >>> layer.fprop(be.ones((3, 2))).tolist()
+    [[1.5, 1.5]]
     """
 
     repeatable = takes_int8 = True
@@ -67,7 +84,22 @@ class Linear(Int8Layer):
         return not (self.folded or self.bsum or transform is None or transform.slope)
 
     def fprop(self, inputs: Tensor, inference: bool = False, beta: float = 0.0) -> Tensor:
-        """outputs = W · inputs + beta · outputs; inference accepts partial batches."""
+        """outputs = W · inputs + beta · outputs; inference accepts partial batches.
+
+        Parameters
+        ----------
+        inputs : Tensor
+            ``(nin, steps * N)``.
+        inference : bool
+            True outside of training: batches may be partial.
+        beta : float
+            Factor of the previous outputs; 0 overwrites them.
+
+        Returns
+        -------
+        Tensor
+            ``outputs``, ``(nout, steps * N)``.
+        """
         inputs, outputs = require_input(self, inputs, self.nin, inference)
         self.inputs = inputs
         used = self._used(outputs)
@@ -86,7 +118,27 @@ class Linear(Int8Layer):
     def bprop(
         self, error: Tensor, alpha: float = 1.0, beta: float = 0.0, *, dW_alpha: float = 1.0, dW_beta: float = 0.0
     ) -> Tensor | None:
-        """deltas = alpha · Wᵀ · error + beta · deltas; dW = dW_alpha · error · inputsᵀ + dW_beta · dW."""
+        """deltas = alpha · Wᵀ · error + beta · deltas; dW = dW_alpha · error · inputsᵀ + dW_beta · dW.
+
+        Parameters
+        ----------
+        error : Tensor
+            Gradient of the cost by the outputs, ``(nout, steps * N)``.
+        alpha, beta : float
+            deltas = alpha · gradient + beta · deltas.
+        dW_alpha, dW_beta : float
+            dW = dW_alpha · gradient + dW_beta · dW.
+
+        Returns
+        -------
+        Tensor or None
+            ``deltas``, the gradient by the inputs; None if no layer before needs it.
+
+        Raises
+        ------
+        ArgumentError
+            If there was no forward pass.
+        """
         if self.inputs is None:
             raise ArgumentError(f"{self.name}.bprop: there are no inputs to take the gradient by; call fprop first")
         error = self._used(error)
@@ -121,6 +173,28 @@ class Affine(CompoundLayer):
         Normalize over the batch (has its own bias).
     activation : Transform, optional
         Applied last.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+    parallelism : str
+        Kept for compatibility, see :class:`~neonlike.layers.layer.Layer`.
+
+    Raises
+    ------
+    MissingArgument
+        If there are both a bias and batch normalization.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import Affine
+    >>> from neonlike.transforms import Rectlin
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> layers = Affine(nout=1, init=Constant(0.5), bias=Constant(1.0), activation=Rectlin())
+    >>> layers(be.ones((3, 2))).tolist()
+    [[2.5, 2.5]]
+    >>> [type(layer).__name__ for layer in layers]
+    ['Linear', 'Bias', 'Activation']
     """
 
     def __init__(

@@ -32,11 +32,28 @@ class LookupTable(ParameterLayer):
         Whether the weight gets a gradient.
     pad_idx : int, optional
         The padding word: its row starts at 0 and gets no gradient.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
 
     Attributes
     ----------
     inputs : Tensor
         The word numbers as int32, ``(1, steps * N)``.
+
+    Raises
+    ------
+    IndexRangeError
+        If ``pad_idx`` is not in the vocabulary.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import LookupTable
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> table = LookupTable(vocab_size=3, embedding_dim=2, init=Constant(7.0), pad_idx=0)
+    >>> table(be.array([[0, 2]])).tolist()  # one step of two samples: padding, and word 2
+    [[0.0, 7.0], [0.0, 7.0]]
     """
 
     def __init__(
@@ -99,6 +116,18 @@ class LookupTable(ParameterLayer):
     def fprop(self, inputs: Tensor, inference: bool = False) -> Tensor:
         """Set column ``t*N + n`` of the outputs to row ``inputs[t, n]`` of the weight.
 
+        Parameters
+        ----------
+        inputs : Tensor
+            Word numbers, ``(steps, N)``, of any dtype.
+        inference : bool
+            True outside of training: batches may be partial.
+
+        Returns
+        -------
+        Tensor
+            ``outputs``, ``(embedding_dim, steps * N)``.
+
         Raises
         ------
         IndexRangeError
@@ -121,7 +150,17 @@ class LookupTable(ParameterLayer):
         return outputs
 
     def bprop(self, error: Tensor, alpha: float = 1.0, beta: float = 0.0) -> Tensor | None:
-        """dW = sum of the errors of each word; word numbers have no gradient, so deltas = beta · deltas."""
+        """dW = sum of the errors of each word; word numbers have no gradient, so deltas = beta · deltas.
+
+        Parameters
+        ----------
+        error : Tensor
+            Gradient of the cost by the outputs, ``(embedding_dim, steps * N)``.
+        alpha : float
+            Not used.
+        beta : float
+            Factor of the previous ``deltas``.
+        """
         if self.update:
             self.dW.fill(0)
             self.be.compound_bprop_lut(self.nin, self.inputs, error, self._error_t, self.dW, self.pad_idx)
@@ -141,6 +180,17 @@ class Embedding(LookupTable):
         Default: the standard normal distribution.
     padding_idx : int, optional
         The padding word.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import Embedding
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> Embedding(3, 2, init=Constant(7.0))(be.array([[0, 2]])).tolist()
+    [[7.0, 7.0], [7.0, 7.0]]
     """
 
     def __init__(

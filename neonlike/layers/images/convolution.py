@@ -26,13 +26,17 @@ class Convolution(Int8Layer, EpilogueLayer):
     ----------
     fshape : tuple or dict
         Filter height, width and number of maps (R, S, K), or with a depth (T, R, S, K).
-    init : Initializer or array
-        Initializer of the weight ``(C*T*R*S, K)``.
     strides, padding, dilation : int or dict
         For height and width, or by name: ``{"str_h": 2, "str_w": 1}``, with ``pad_`` and ``dil_`` for the others, and
         ``d`` for the depth.
+    init : Initializer or array
+        Initializer of the weight ``(C*T*R*S, K)``.
     bsum : bool
         Also sum each map over the batch into ``batch_sum``, for a following batch normalization.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+    parallelism : str
+        Kept for compatibility, see :class:`~neonlike.layers.layer.Layer`.
     groups : int
         Number of groups; the maps of a group see only the channels of that group.
 
@@ -42,6 +46,17 @@ class Convolution(Int8Layer, EpilogueLayer):
         Sizes by name, as ``be.conv_layer`` takes them.
     nglayer : ConvGeometry
         The geometry returned for them.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import Convolution
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> layer = Convolution((3, 3, 8), init=Constant(1.0), padding=1)
+    >>> y = layer(be.ones((1, 4, 4, 2)))  # channels, height, width, samples
+    >>> y.shape, y.get()[0, :2, :, 0].tolist()
+    ((8, 4, 4, 2), [[4.0, 6.0, 6.0, 4.0], [6.0, 9.0, 9.0, 6.0]])
     """
 
     repeatable = takes_int8 = True
@@ -93,7 +108,22 @@ class Convolution(Int8Layer, EpilogueLayer):
         return [(self.nglayer, operation) for operation in (("bprop", "update") if backward else ("fprop",))]
 
     def fprop(self, inputs: Tensor, inference: bool = False, beta: float = 0.0) -> Tensor:
-        """outputs = inputs convolved with W + beta · outputs; inference accepts partial batches."""
+        """outputs = inputs convolved with W + beta · outputs; inference accepts partial batches.
+
+        Parameters
+        ----------
+        inputs : Tensor
+            ``(C*H*W, N)``, or with all axes, ``(C, H, W, N)``.
+        inference : bool
+            True outside of training: batches may be partial.
+        beta : float
+            Factor of the previous outputs; 0 overwrites them.
+
+        Returns
+        -------
+        Tensor
+            ``outputs``, ``(K*P*Q, N)``.
+        """
         inputs, outputs = require_images(self, inputs, inference)
         self.inputs = inputs
         bias, relu, slope = self.epilogue(outputs)
@@ -117,7 +147,27 @@ class Convolution(Int8Layer, EpilogueLayer):
     def bprop(
         self, error: Tensor, alpha: float = 1.0, beta: float = 0.0, *, dW_alpha: float = 1.0, dW_beta: float = 0.0
     ) -> Tensor | None:
-        """deltas = alpha · data gradient + beta · deltas; dW = dW_alpha · weight gradient + dW_beta · dW."""
+        """deltas = alpha · data gradient + beta · deltas; dW = dW_alpha · weight gradient + dW_beta · dW.
+
+        Parameters
+        ----------
+        error : Tensor
+            Gradient of the cost by the outputs, ``(K*P*Q, N)``.
+        alpha, beta : float
+            deltas = alpha · gradient + beta · deltas.
+        dW_alpha, dW_beta : float
+            dW = dW_alpha · gradient + dW_beta · dW.
+
+        Returns
+        -------
+        Tensor or None
+            ``deltas``, the gradient by the inputs; None if no layer before needs it.
+
+        Raises
+        ------
+        ArgumentError
+            If there was no forward pass.
+        """
         self._differentiate(error, alpha, beta, dW_alpha, dW_beta)
         return self.deltas
 
@@ -135,12 +185,16 @@ class Convolution(Int8Layer, EpilogueLayer):
 class Convolution_bias(Convolution):  # noqa: N801  neon's name
     """Convolution that adds a bias to each map in the same call.
 
-    Parameters are those of :class:`Convolution`, plus
-
     Parameters
     ----------
+    fshape, init, strides, padding, dilation, bsum, groups
+        As of :class:`Convolution`.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
     bias : Initializer or array
         For the bias ``weight_bias`` (K, 1).
+    parallelism : str
+        Kept for compatibility, see :class:`~neonlike.layers.layer.Layer`.
 
     Attributes
     ----------
@@ -148,6 +202,16 @@ class Convolution_bias(Convolution):  # noqa: N801  neon's name
         The bias and its gradient, (K, 1).
     states : list of two lists
         Optimizer states of the weight and of the bias.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers.layer import Convolution_bias
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> layer = Convolution_bias((3, 3, 1), init=Constant(1.0), bias=Constant(0.5))
+    >>> layer(be.ones((1, 3, 3, 2))).tolist()
+    [[[[9.5, 9.5]]]]
     """
 
     has_bias = repeatable = takes_int8 = True
@@ -196,7 +260,27 @@ class Convolution_bias(Convolution):  # noqa: N801  neon's name
     def bprop(
         self, error: Tensor, alpha: float = 1.0, beta: float = 0.0, *, dW_alpha: float = 1.0, dW_beta: float = 0.0
     ) -> Tensor | None:
-        """As :meth:`Convolution.bprop`, and grad_bias = sums of the error."""
+        """As :meth:`Convolution.bprop`, and grad_bias = sums of the error.
+
+        Parameters
+        ----------
+        error : Tensor
+            Gradient of the cost by the outputs, ``(K*P*Q, N)``.
+        alpha, beta : float
+            deltas = alpha · gradient + beta · deltas.
+        dW_alpha, dW_beta : float
+            dW = dW_alpha · gradient + dW_beta · dW.
+
+        Returns
+        -------
+        Tensor or None
+            ``deltas``, the gradient by the inputs; None if no layer before needs it.
+
+        Raises
+        ------
+        ArgumentError
+            If there was no forward pass.
+        """
         error = self._differentiate(error, alpha, beta, dW_alpha, dW_beta)
         self.grad_bias[:] = self.be.sum(reshaped(self, "error", error, self.weight_bias.shape[0]), axis=1)
         return self.deltas
@@ -222,6 +306,8 @@ class Convolution_bias(Convolution):  # noqa: N801  neon's name
         ----------
         pdict : dict, or list of two
             A description, or the two descriptions in neon's early files.
+        load_states : bool
+            Whether the optimizer states are restored, too.
         """
         pdict = self.present_form(pdict)
         if load_states and "states" not in pdict:
@@ -254,6 +340,21 @@ class Conv(CompoundLayer):
         Normalize each map over the batch (has its own bias).
     activation : Transform, optional
         Applied last.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+    groups : int
+        Number of groups; the maps of a group see only the channels of that group.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import Conv
+    >>> from neonlike.transforms import Rectlin
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> layers = Conv((3, 3, 1), init=Constant(-1.0), bias=Constant(0.5), activation=Rectlin())
+    >>> layers(be.ones((1, 3, 3, 2))).tolist()
+    [[[[0.0, 0.0]]]]
     """
 
     def __init__(

@@ -23,13 +23,15 @@ class Deconvolution(EpilogueLayer):
     ----------
     fshape : tuple or dict
         Filter height, width and number of *output* maps (R, S, C), or with a depth (T, R, S, C).
-    init : Initializer or array
-        Initializer of the weight ``(C*T*R*S, K)``, with K input maps.
     strides, padding, dilation : int or dict
         Those of the corresponding convolution: strides enlarge, and padding cuts the border off; see
         :class:`Convolution`.
+    init : Initializer or array
+        Initializer of the weight ``(C*T*R*S, K)``, with K input maps.
     bsum : bool
         Also sum each map over the batch into ``batch_sum``, for a following batch normalization.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
 
     Attributes
     ----------
@@ -37,6 +39,16 @@ class Deconvolution(EpilogueLayer):
         Sizes by name, as ``be.deconv_layer`` takes them.
     nglayer : DeconvGeometry
         The geometry returned for them.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import Deconvolution
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> layer = Deconvolution((2, 2, 1), init=Constant(1.0), strides=2)
+    >>> layer(be.ones((1, 3, 3, 2))).shape  # 3 x 3 pixels become 6 x 6
+    (1, 6, 6, 2)
     """
 
     repeatable = True
@@ -82,7 +94,22 @@ class Deconvolution(EpilogueLayer):
         return [(self.nglayer, operation) for operation in (("fprop", "update") if backward else ("bprop",))]
 
     def fprop(self, inputs: Tensor, inference: bool = False, beta: float = 0.0) -> Tensor:
-        """outputs = inputs transposed-convolved with W + beta · outputs; inference accepts partial batches."""
+        """outputs = inputs transposed-convolved with W + beta · outputs; inference accepts partial batches.
+
+        Parameters
+        ----------
+        inputs : Tensor
+            ``(K*P*Q, N)``, or with all axes, ``(K, P, Q, N)``.
+        inference : bool
+            True outside of training: batches may be partial.
+        beta : float
+            Factor of the previous outputs; 0 overwrites them.
+
+        Returns
+        -------
+        Tensor
+            ``outputs``, ``(C*H*W, N)``.
+        """
         inputs, outputs = require_images(self, inputs, inference)
         self.inputs = inputs
         bias, relu, slope = self.epilogue(outputs)
@@ -101,7 +128,25 @@ class Deconvolution(EpilogueLayer):
 
     @Layer.accumulates
     def bprop(self, error: Tensor, alpha: float = 1.0, beta: float = 0.0) -> Tensor | None:
-        """deltas = alpha · error convolved with W + beta · deltas; dW = weight gradient."""
+        """deltas = alpha · error convolved with W + beta · deltas; dW = weight gradient.
+
+        Parameters
+        ----------
+        error : Tensor
+            Gradient of the cost by the outputs, ``(C*H*W, N)``.
+        alpha, beta : float
+            deltas = alpha · gradient + beta · deltas.
+
+        Returns
+        -------
+        Tensor or None
+            ``deltas``, the gradient by the inputs; None if no layer before needs it.
+
+        Raises
+        ------
+        ArgumentError
+            If there was no forward pass.
+        """
         if self.inputs is None:
             raise ArgumentError(f"{self.name}.bprop: there are no inputs to take the gradient by; call fprop first")
         if self.deltas is not None:
@@ -124,6 +169,18 @@ class Deconv(CompoundLayer):
         Normalize each map over the batch (has its own bias).
     activation : Transform, optional
         Applied last.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import Deconv
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> layers = Deconv((2, 2, 1), init=Constant(1.0), strides=2, bias=Constant(0.5))
+    >>> layers(be.ones((1, 1, 1, 2))).get()[0, :, :, 0].tolist()
+    [[1.5, 1.5], [1.5, 1.5]]
     """
 
     def __init__(

@@ -20,6 +20,18 @@ class DepthwiseConvolution(Convolution):
         Filter height, width and number of maps of *each channel* (R, S, K), or with a depth (T, R, S, K).
     init, strides, padding, dilation, bsum
         As of :class:`Convolution`; the weight is ``(T*R*S, C*K)``.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import DepthwiseConvolution
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> layer = DepthwiseConvolution((3, 3, 1), init=Constant(1.0))
+    >>> layer(be.ones((2, 3, 3, 2))).tolist()
+    [[[[9.0, 9.0]]], [[[9.0, 9.0]]]]
     """
 
     def __init__(
@@ -54,6 +66,18 @@ class DepthwiseConv(CompoundLayer):
         Normalize each map over the batch (has its own bias).
     activation : Transform, optional
         Applied last.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import DepthwiseConv
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> layers = DepthwiseConv((3, 3, 1), init=Constant(1.0), bias=Constant(0.5))
+    >>> layers(be.ones((2, 3, 3, 2))).tolist()
+    [[[[9.5, 9.5]]], [[[9.5, 9.5]]]]
     """
 
     def __init__(
@@ -88,8 +112,22 @@ class DepthwiseSeparableConv(CompoundLayer):
         Normalize after both convolutions (and no bias).
     activation : Transform, optional
         Applied after both convolutions.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
 
-    Source: Howard et al., "MobileNets" (2017).
+    References
+    ----------
+    Howard et al., "MobileNets" (2017).
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import DepthwiseSeparableConv
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> layers = DepthwiseSeparableConv((3, 3, 4), init=Constant(1.0), padding=1)
+    >>> layers(be.ones((2, 3, 3, 2))).shape
+    (4, 3, 3, 2)
     """
 
     def __init__(

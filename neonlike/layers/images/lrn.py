@@ -24,14 +24,31 @@ class LRN(Layer):
     ----------
     depth : int
         Channels of a window; odd.
-    alpha, beta, ascale, bpower : float
+    alpha, beta : float
+        Factors of the new and of the previous outputs.
+    ascale : float
+        Weight of the mean square, in ``denom``.
+    bpower : float
+        Exponent of ``denom``.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
 
     Attributes
     ----------
     denom : Tensor
         The denominators, kept for the backward pass.
 
-    Source: Krizhevsky et al., "ImageNet classification with deep convolutional neural networks" (2012), section 3.3.
+    References
+    ----------
+    Krizhevsky et al., "ImageNet classification with deep convolutional neural networks" (2012), section 3.3.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.layers import LRN
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> LRN(depth=1)(be.ones((1, 1, 1, 2))).tolist()  # 1 / (1 + 1)
+    [[[[0.5, 0.5]]]]
     """
 
     repeatable = needs_outputs = True
@@ -74,7 +91,15 @@ class LRN(Layer):
             self.denom = self.be.iobuf(self.out_shape, parallelism=self.parallelism)
 
     def fprop(self, inputs: Tensor, inference: bool = False) -> Tensor:
-        """outputs = normalized inputs; inference accepts partial batches."""
+        """outputs = normalized inputs; inference accepts partial batches.
+
+        Parameters
+        ----------
+        inputs : Tensor
+            ``(C*H*W, N)``, or with all axes, ``(C, H, W, N)``.
+        inference : bool
+            True outside of training: batches may be partial.
+        """
         inputs, outputs = require_images(self, inputs, inference)
         self.inputs = inputs
         denom = self.denom if outputs is self.outputs else part_of(self, "denom", self.denom, outputs.shape[1])
@@ -82,7 +107,25 @@ class LRN(Layer):
         return outputs
 
     def bprop(self, error: Tensor, alpha: float = 1.0, beta: float = 0.0) -> Tensor | None:
-        """deltas = alpha · data gradient + beta · deltas."""
+        """deltas = alpha · data gradient + beta · deltas.
+
+        Parameters
+        ----------
+        error : Tensor
+            Gradient of the cost by the outputs, ``(C*H*W, N)``.
+        alpha, beta : float
+            deltas = alpha · gradient + beta · deltas.
+
+        Returns
+        -------
+        Tensor or None
+            ``deltas``, the gradient by the inputs; None if no layer before needs it.
+
+        Raises
+        ------
+        ArgumentError
+            If there was no forward pass.
+        """
         if self.deltas is None:
             return None
         if self.inputs is None:

@@ -30,6 +30,8 @@ class Pooling(Layer):
         Kind of pooling; padding does not count.
     strides, padding : int or dict
         For height and width, or by name: ``{"str_h": 2}``, ``{"pad_h": 1}``. Strides default to the window.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
 
     Attributes
     ----------
@@ -39,6 +41,21 @@ class Pooling(Layer):
         The geometry returned for them.
     argmax : Tensor or None
         Position of each maximum in its window, in a backend-specific encoding.
+
+    Raises
+    ------
+    ArgumentError
+        If ``op`` is none of these.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.layers import Pooling
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> x = be.array([[1.0, 2.0], [3.0, 4.0]]).reshape(1, 2, 2, 1)
+    >>> images = be.concatenate([x, 10 * x], axis=3)  # two images of 2 x 2 pixels
+    >>> Pooling(2, op="max")(images).tolist(), Pooling("all", op="avg")(images).tolist()
+    ([[[[4.0, 40.0]]]], [[[[2.5, 25.0]]]])
     """
 
     repeatable = True
@@ -106,7 +123,22 @@ class Pooling(Layer):
             self.argmax = self.be.empty(self.outputs.shape, dtype=self.nglayer.argmax_dtype)
 
     def fprop(self, inputs: Tensor, inference: bool = False, beta: float = 0.0) -> Tensor:
-        """outputs = pooled inputs + beta · outputs; inference accepts partial batches."""
+        """outputs = pooled inputs + beta · outputs; inference accepts partial batches.
+
+        Parameters
+        ----------
+        inputs : Tensor
+            ``(C*H*W, N)``, or with all axes, ``(C, H, W, N)``.
+        inference : bool
+            True outside of training: batches may be partial.
+        beta : float
+            Factor of the previous outputs; 0 overwrites them.
+
+        Returns
+        -------
+        Tensor
+            ``outputs``, ``(K*P*Q, N)``.
+        """
         inputs, outputs = require_images(self, inputs, inference)
         self.inputs = inputs
         argmax = self.argmax
@@ -116,7 +148,25 @@ class Pooling(Layer):
         return outputs
 
     def bprop(self, error: Tensor, alpha: float = 1.0, beta: float = 0.0) -> Tensor | None:
-        """deltas = alpha · (errors at the maxima, or spread over the windows) + beta · deltas."""
+        """deltas = alpha · (errors at the maxima, or spread over the windows) + beta · deltas.
+
+        Parameters
+        ----------
+        error : Tensor
+            Gradient of the cost by the outputs, ``(K*P*Q, N)``.
+        alpha, beta : float
+            deltas = alpha · gradient + beta · deltas.
+
+        Returns
+        -------
+        Tensor or None
+            ``deltas``, the gradient by the inputs; None if no layer before needs it.
+
+        Raises
+        ------
+        ArgumentError
+            If there was no forward pass.
+        """
         if self.deltas is None:
             return None
         if self.inputs is None:

@@ -32,6 +32,8 @@ class RoiPooling(Layer):
         Whether the feature map gets a gradient; if not, its gradient is 0.
     spatial_scale : float
         Size of the feature map divided by the size of the image.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
 
     Attributes
     ----------
@@ -42,7 +44,18 @@ class RoiPooling(Layer):
     rois_per_img, rois_per_batch : int
         Regions per image, and per batch.
 
-    Source: Girshick, "Fast R-CNN" (2015), section 2.1.
+    References
+    ----------
+    Girshick, "Fast R-CNN" (2015), section 2.1.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.layers import RoiPooling
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> layer = RoiPooling(HW=(2, 2), spatial_scale=1.0)
+    >>> layer.configure([(3, 8, 8), (5, 4)]).out_shape  # 3 maps of 2 x 2 bins, 4 regions an image
+    (12, 4)
     """
 
     def __init__(
@@ -100,7 +113,20 @@ class RoiPooling(Layer):
             self.rois = self.be.zeros((self.rois_per_batch, ROI_ROWS), dtype=stats_dtype(self.be))
 
     def fprop(self, inputs: Any, inference: bool = False) -> Tensor:
-        """outputs = largest activation of each bin; 0 for an empty one."""
+        """outputs = largest activation of each bin; 0 for an empty one.
+
+        Parameters
+        ----------
+        inputs : pair of Tensor
+            The feature map, ``(C*H*W, N)``, and the regions, ``(5, n)``.
+        inference : bool
+            True outside of training: batches may be partial.
+
+        Returns
+        -------
+        Tensor
+            ``outputs``, ``(C*height*width, n)``.
+        """
         if self.max_idx is None:
             raise ArgumentError(f"{self.name}.fprop: the layer is not set up; call configure and allocate on it")
         if not isinstance(inputs, tuple | list) or len(inputs) != 2:
@@ -118,7 +144,25 @@ class RoiPooling(Layer):
         return outputs
 
     def bprop(self, error: Tensor, alpha: float = 1.0, beta: float = 0.0) -> Tensor | None:
-        """deltas = alpha · errors at the largest activations + beta · deltas, of the feature map."""
+        """deltas = alpha · errors at the largest activations + beta · deltas, of the feature map.
+
+        Parameters
+        ----------
+        error : Tensor
+            Gradient of the cost by the outputs, ``(C*height*width, n)``.
+        alpha, beta : float
+            deltas = alpha · gradient + beta · deltas.
+
+        Returns
+        -------
+        Tensor or None
+            ``deltas``, the gradient by the inputs; None if no layer before needs it.
+
+        Raises
+        ------
+        ArgumentError
+            If there was no forward pass.
+        """
         deltas = self.deltas
         if deltas is None:
             return None

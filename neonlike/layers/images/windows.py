@@ -108,12 +108,42 @@ def image_sizes(layer: Layer, names: str = "CDHW") -> Sizes:
 
 
 def image_shape(maps: int, depth: int, height: int, width: int, keep_depth: bool) -> tuple[int, ...]:
-    """The output shape of a layer, with the depth only where it is in use."""
+    """The output shape of a layer, with the depth only where it is in use.
+
+    Parameters
+    ----------
+    maps, depth, height, width : int
+        Sizes of the output.
+    keep_depth : bool
+        Whether the depth is an axis of its own.
+
+    Returns
+    -------
+    tuple of int
+        (maps, height, width), or (maps, depth, height, width).
+    """
     return (maps, depth, height, width) if keep_depth else (maps, height, width)
 
 
 def convolution_sizes(layer: Layer, fshape: Any, strides: Any, padding: Any, dilation: Any, maps: str = "K") -> Sizes:
-    """Name and check the arguments of a convolution; ``maps`` is the letter of its output maps."""
+    """Name and check the arguments of a convolution; ``maps`` is the letter of its output maps.
+
+    Parameters
+    ----------
+    layer : Layer
+        The layer; messages have its class.
+    fshape : tuple or dict
+        Filter height, width and number of maps (R, S, K), or with a depth (T, R, S, K).
+    strides, padding, dilation : int or dict
+        One number for height and width, or numbers by name.
+    maps : str
+        Letter of the output maps: ``"K"``, or ``"C"`` of a deconvolution.
+
+    Returns
+    -------
+    dict
+        Sizes by the names that ``be.conv_layer`` takes.
+    """
     return {
         **window_sizes(f"{layer.classnm}: fshape", fshape, f"RS{maps}", "T"),
         **by_axis(f"{layer.classnm}: strides", strides, "str"),
@@ -126,6 +156,20 @@ def require_images(layer: Any, inputs: Any, inference: bool) -> tuple[Tensor, Te
     """Return the input and output tensors of an image layer, see :func:`require_input`.
 
     The inputs are ``(features, N)``, or have all axes of images, (C, H, W, N) or (C, D, H, W, N), as in primitives.
+
+    Parameters
+    ----------
+    layer : Layer
+        The layer whose ``fprop`` is called.
+    inputs : Tensor
+        Images with or without all axes.
+    inference : bool
+        True outside of training: batches may be partial.
+
+    Returns
+    -------
+    inputs, outputs : Tensor
+        The inputs, and the part of ``layer.outputs`` with their columns.
     """
     if isinstance(inputs, Tensor) and len(inputs.shape) > 2 and layer.outputs is not None:
         if inputs.size == layer._rows * inputs.shape[-1] and inputs.shape[-1] == layer.outputs.shape[1]:

@@ -21,6 +21,17 @@ class BatchNormAutodiff(BatchNorm):
     ----------
     rho, eps
         As of :class:`BatchNorm`.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.layers import BatchNormAutodiff
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> layer = BatchNormAutodiff()
+    >>> layer(be.array([[1.0, 3.0]])).get().round(3).tolist()
+    [[-1.0, 1.0]]
     """
 
     def __init__(self, rho: float = 0.99, eps: float = 1e-6, name: str | None = None) -> None:
@@ -42,7 +53,17 @@ class BatchNormAutodiff(BatchNorm):
         return self._tree
 
     def fprop(self, inputs: Tensor, inference: bool = False, beta: float = 0.0) -> Tensor:
-        """outputs = normalized inputs + beta · outputs; inference accepts partial batches."""
+        """outputs = normalized inputs + beta · outputs; inference accepts partial batches.
+
+        Parameters
+        ----------
+        inputs : Tensor
+            ``(features, N)``.
+        inference : bool
+            True outside of training: batches may be partial.
+        beta : float
+            Factor of the previous outputs; 0 overwrites them.
+        """
         if self.be.sync_batchnorm and self.be.num_ranks > 1:
             raise ArgumentError(f"{self.name}: its statistics cannot be those of all ranks; use BatchNorm")
         inputs, outputs = require_input(self, inputs, self._rows, inference)
@@ -59,7 +80,20 @@ class BatchNormAutodiff(BatchNorm):
 
     @Layer.accumulates
     def bprop(self, error: Tensor, alpha: float = 1.0, beta: float = 0.0) -> Tensor | None:
-        """deltas = alpha · data gradient + beta · deltas; gradients of gamma and beta."""
+        """deltas = alpha · data gradient + beta · deltas; gradients of gamma and beta.
+
+        Parameters
+        ----------
+        error : Tensor
+            Gradient of the cost by the outputs, in their shape.
+        alpha, beta : float
+            deltas = alpha · gradient + beta · deltas.
+
+        Returns
+        -------
+        Tensor or None
+            ``deltas``, the gradient by the inputs; None if no layer before needs it.
+        """
         tree = self.get_forward_optree()
         gradients = Autodiff(tree, self.be, next_error=self._by_map(error)).get_grad_op_tree(
             [self.x, self.gamma, self.beta]

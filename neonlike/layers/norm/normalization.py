@@ -31,6 +31,8 @@ class BatchNorm(ScaleShiftLayer):
         Decay of the running averages per batch. Both averages start at 0.
     eps : float
         Added to the variance.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
     binary : bool
         Multiply by powers of two only, see :class:`ShiftBatchNorm`.
 
@@ -46,7 +48,20 @@ class BatchNorm(ScaleShiftLayer):
     states : list of two lists
         Optimizer states of beta and of gamma.
 
-    Source: Ioffe and Szegedy, "Batch normalization: accelerating deep network training" (2015).
+    References
+    ----------
+    Ioffe and Szegedy, "Batch normalization: accelerating deep network training" (2015).
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.layers import BatchNorm
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> layer = BatchNorm()
+    >>> print(layer(be.array([[1.0, 3.0]])).get().round(2))  # mean 2, variance 1
+    [[-1.  1.]]
+    >>> print(layer.gmean.get().round(2))  # 0.9 · 0 + 0.1 · 2
+    [[0.2]]
     """
 
     repeatable = True
@@ -101,7 +116,22 @@ class BatchNorm(ScaleShiftLayer):
         return type(self).fprop is BatchNorm.fprop
 
     def fprop(self, inputs: Tensor, inference: bool = False, beta: float = 0.0) -> Tensor:
-        """outputs = normalized inputs + beta · outputs; inference accepts partial batches."""
+        """outputs = normalized inputs + beta · outputs; inference accepts partial batches.
+
+        Parameters
+        ----------
+        inputs : Tensor
+            ``(features, columns)``: columns are samples, of sequences steps of samples.
+        inference : bool
+            True outside of training: batches may be partial.
+        beta : float
+            Factor of the previous outputs; 0 overwrites them.
+
+        Returns
+        -------
+        Tensor
+            ``outputs``, in the shape of the inputs.
+        """
         inputs, outputs = require_input(self, inputs, self._rows, inference)
         self.inputs = inputs
         given = getattr(self.prev_layer, "batch_sum", None)
@@ -118,7 +148,25 @@ class BatchNorm(ScaleShiftLayer):
 
     @Layer.accumulates
     def bprop(self, error: Tensor, alpha: float = 1.0, beta: float = 0.0) -> Tensor | None:
-        """deltas = alpha · data gradient + beta · deltas; gradients of gamma and beta."""
+        """deltas = alpha · data gradient + beta · deltas; gradients of gamma and beta.
+
+        Parameters
+        ----------
+        error : Tensor
+            Gradient of the cost by the outputs, in their shape.
+        alpha, beta : float
+            deltas = alpha · gradient + beta · deltas.
+
+        Returns
+        -------
+        Tensor or None
+            ``deltas``, the gradient by the inputs; None if no layer before needs it.
+
+        Raises
+        ------
+        ArgumentError
+            If there was no forward pass.
+        """
         if self.inputs is None:
             raise ArgumentError(f"{self.name}.bprop: there are no inputs to take the gradient by; call fprop first")
         y = self.outputs if self.error_left is error else None
@@ -185,6 +233,23 @@ class ShiftBatchNorm(BatchNorm):
     """Batch normalization with multiplications by powers of two only.
 
     Source: Courbariaux et al., "Binarized neural networks" (2016), algorithm 3.
+
+    Parameters
+    ----------
+    rho : float
+        Decay of the running averages per batch.
+    eps : float
+        Added to the variance.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.layers import ShiftBatchNorm
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> ShiftBatchNorm()(be.array([[1.0, 3.0]])).tolist()
+    [[-1.0, 1.0]]
     """
 
     def __init__(self, rho: float = 0.99, eps: float = 1e-6, name: str | None = None) -> None:

@@ -24,6 +24,13 @@ class SampleNorm(ScaleShiftLayer):
     """Base: outputs = gamma · (x − mean) / sqrt(variance + eps) + beta, with statistics of a part of each sample.
 
     Subclasses define the axes of the statistics by ``view``.
+
+    Parameters
+    ----------
+    eps : float
+        Added to the variance; above 0.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
     """
 
     statistics_axes: Any = 0
@@ -54,7 +61,22 @@ class SampleNorm(ScaleShiftLayer):
         return parameter
 
     def fprop(self, inputs: Tensor, inference: bool = False, beta: float = 0.0) -> Tensor:
-        """outputs = normalized inputs + beta · outputs; inference accepts partial batches."""
+        """outputs = normalized inputs + beta · outputs; inference accepts partial batches.
+
+        Parameters
+        ----------
+        inputs : Tensor
+            ``(features, columns)``: columns are samples, of sequences steps of samples.
+        inference : bool
+            True outside of training: batches may be partial.
+        beta : float
+            Factor of the previous outputs; 0 overwrites them.
+
+        Returns
+        -------
+        Tensor
+            ``outputs``, in the shape of the inputs.
+        """
         inputs, outputs = require_input(self, inputs, self._rows, inference)
         self.inputs = inputs
         axes = self.statistics_axes
@@ -69,7 +91,25 @@ class SampleNorm(ScaleShiftLayer):
 
     @Layer.accumulates
     def bprop(self, error: Tensor, alpha: float = 1.0, beta: float = 0.0) -> Tensor | None:
-        """deltas = alpha · data gradient + beta · deltas; gradients of gamma and beta."""
+        """deltas = alpha · data gradient + beta · deltas; gradients of gamma and beta.
+
+        Parameters
+        ----------
+        error : Tensor
+            Gradient of the cost by the outputs, in their shape.
+        alpha, beta : float
+            deltas = alpha · gradient + beta · deltas.
+
+        Returns
+        -------
+        Tensor or None
+            ``deltas``, the gradient by the inputs; None if no layer before needs it.
+
+        Raises
+        ------
+        ArgumentError
+            If there was no forward pass.
+        """
         if self.inputs is None:
             raise ArgumentError(f"{self.name}.bprop: there are no inputs to take the gradient by; call fprop first")
         x, e = self.view(self.inputs), self.view(error)
@@ -123,8 +163,21 @@ class LayerNorm(SampleNorm):
     ----------
     eps : float
         Added to the variance.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
 
-    Source: Ba et al., "Layer normalization" (2016).
+    References
+    ----------
+    Ba et al., "Layer normalization" (2016).
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.layers import LayerNorm
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> print(LayerNorm()(be.array([[1.0, 2.0], [3.0, 6.0]])).get().round(3))  # each column
+    [[-1. -1.]
+     [ 1.  1.]]
     """
 
     repeatable = True
@@ -148,8 +201,21 @@ class GroupNorm(SampleNorm):
         Number of groups, a divisor of the number of maps. 1: all maps together; one per map: instance normalization.
     eps : float
         Added to the variance.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
 
-    Source: Wu and He, "Group normalization" (2018).
+    References
+    ----------
+    Wu and He, "Group normalization" (2018).
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.layers import GroupNorm
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> x = be.array([[1.0, 1.0], [3.0, 3.0], [5.0, 5.0], [9.0, 9.0]])
+    >>> print(GroupNorm(groups=2)(x).get()[:, 0].round(3))
+    [-1.  1. -1.  1.]
     """
 
     repeatable = True

@@ -15,6 +15,11 @@ from neonlike.nervanaobject import Description
 class ScaleShiftLayer(StoredLayer):
     """Base of layers with ``beta`` (starts at 0) and ``gamma`` (starts at 1), one of each per feature or map.
 
+    Parameters
+    ----------
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
     Attributes
     ----------
     beta, gamma, grad_beta, grad_gamma : Tensor

@@ -32,6 +32,10 @@ class BiRNN(SequenceLayer):
     split_inputs : bool
         The forward direction reads the first half of the features, the backward direction the second, as after another
         bidirectional layer.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+    parallelism : str
+        Kept for compatibility, see :class:`~neonlike.layers.layer.Layer`.
 
     Attributes
     ----------
@@ -53,6 +57,17 @@ class BiRNN(SequenceLayer):
     Gradients are truncated there.
 
     Source: Schuster & Paliwal, "Bidirectional recurrent neural networks" (1997).
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import BiRNN
+    >>> from neonlike.transforms import Identity
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> layer = BiRNN(output_size=1, init=Constant(1.0), activation=Identity())
+    >>> layer(be.ones((1, 3, 2))).get()[:, :, 0].tolist()  # forward and backward, three steps
+    [[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]]
     """
 
     repeatable = True
@@ -192,9 +207,10 @@ class BiRNN(SequenceLayer):
 
         Parameters
         ----------
-        inputs : Tensor ``(features, steps * N)``
+        inputs : Tensor
+            ``(features, steps * N)``.
         inference : bool
-            Partial batches are accepted.
+            True outside of training: batches may be partial.
         """
         before = self._last
         views, carry = self._begin(inputs, inference)
@@ -234,7 +250,20 @@ class BiRNN(SequenceLayer):
         )  # fmt: skip
 
     def bprop(self, error: Any, alpha: float = 1.0, beta: float = 0.0) -> Any:
-        """Gradients of the parameters, and the error for the previous layer; see :meth:`Recurrent.bprop`."""
+        """Gradients of the parameters, and the error for the previous layer; see :meth:`Recurrent.bprop`.
+
+        Parameters
+        ----------
+        error : Tensor
+            Gradient of the cost by the outputs, ``(2 nout, steps * N)``; **overwritten**.
+        alpha, beta : float
+            deltas = alpha · gradient + beta · deltas.
+
+        Returns
+        -------
+        Tensor or None
+            ``deltas``, the gradient by the inputs; None if no layer before needs it.
+        """
         views = self._take_error(error, self._last)
         masks = self._masks(views)
         if masks is not None:

@@ -22,6 +22,8 @@ class BiLSTM(BiRNN):
         As of :class:`LSTM`, for each direction.
     split_inputs : bool
         As of :class:`BiRNN`.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
 
     Attributes
     ----------
@@ -29,6 +31,17 @@ class BiLSTM(BiRNN):
         Gates, forward direction above backward, and the errors before their activations.
     c_f, c_b, c_act_f, c_act_b, ifog_f, ifog_b : lists of Tensor
         Cells, activated cells and gates of each step.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import BiLSTM
+    >>> from neonlike.transforms import Logistic, Tanh
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> layer = BiLSTM(4, init=Constant(0.1), activation=Tanh(), gate_activation=Logistic())
+    >>> layer(be.ones((3, 5, 2))).shape  # both directions, steps, samples
+    (8, 5, 2)
     """
 
     repeatable = True

@@ -25,6 +25,8 @@ class BiBNRNN(BiRNN):
     ----------
     output_size, init, init_inner, activation, reset_cells, split_inputs
         As of :class:`BiRNN`.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
 
     Attributes
     ----------
@@ -38,6 +40,17 @@ class BiBNRNN(BiRNN):
     Notes
     -----
     Source: Laurent et al., "Batch normalized recurrent neural networks" (2015).
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import BiBNRNN
+    >>> from neonlike.transforms import Tanh
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> layer = BiBNRNN(4, init=Constant(0.1), activation=Tanh())
+    >>> layer(be.ones((3, 5, 2))).shape  # both directions, steps, samples
+    (8, 5, 2)
     """
 
     repeatable = True

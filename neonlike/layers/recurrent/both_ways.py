@@ -22,16 +22,19 @@ class BothWays(ParameterLayer):
         Recurrent, LSTM or GRU.
     units : int
         Units of each direction.
+    init : Initializer or array
+        Initializer of the weights of both.
     options
-        Arguments of both layers.
+        Further arguments of both layers.
 
     Attributes
     ----------
-    W, dW : Tensor ``(rows of all parts, gates * units)``
     W_input_f, W_input_b, W_recur_f, ... : Tensor
         Views of ``W``.
     ways : list of layers
         The forward direction, and the backward one.
+    W, dW : Tensor
+        The weight and its gradient, ``(rows of all parts, gates * units)``.
     """
 
     def __init__(self, kind: type[Recurrent], units: int, init: Any, **options: Any) -> None:

@@ -42,6 +42,17 @@ class DeepBiRNN(list[Any]):
     ------
     ArgumentError
         If ``depth`` is below 1.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import DeepBiRNN, Sequential
+    >>> from neonlike.transforms import Tanh
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> layers = DeepBiRNN(4, init=Constant(0.1), activation=Tanh(), depth=2)
+    >>> Sequential(layers).configure((3, 5)).out_shape  # both directions, steps
+    (8, 5)
     """
 
     from_description: ClassVar[bool] = True
@@ -80,6 +91,17 @@ class DeepBiLSTM(list[Any]):
     ------
     ArgumentError
         If ``depth`` is below 1.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import DeepBiLSTM, Sequential
+    >>> from neonlike.transforms import Logistic, Tanh
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> layers = DeepBiLSTM(4, init=Constant(0.1), activation=Tanh(), gate_activation=Logistic(), depth=2)
+    >>> Sequential(layers).configure((3, 5)).out_shape  # both directions, steps
+    (8, 5)
     """
 
     from_description: ClassVar[bool] = True

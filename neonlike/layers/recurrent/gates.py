@@ -10,7 +10,17 @@ __public_module__ = "neonlike.layers.recurrent"
 
 
 def gate(buffer: str, place: int, what: str) -> Any:
-    """Property with the steps of a gate, ``(nout, N)`` each, at a fixed place in a layer's ``buffer``."""
+    """Property with the steps of a gate, ``(nout, N)`` each, at a fixed place in a layer's ``buffer``.
+
+    Parameters
+    ----------
+    buffer : str
+        Attribute of the layer with all gates, ``(gates * nout, steps * N)``.
+    place : int
+        Place of the gate among them, from 0.
+    what : str
+        Name of the gate, for the property's docstring.
+    """
 
     def steps_of(layer: Any) -> Any:
         found = getattr(layer, buffer, None)
@@ -23,7 +33,17 @@ def gate(buffer: str, place: int, what: str) -> Any:
 
 
 def part(name: str, first: int, last: int, what: str) -> Any:
-    """Property with the rows of parameter ``name`` for gates ``first`` to before ``last``."""
+    """Property with the rows of parameter ``name`` for gates ``first`` to before ``last``.
+
+    Parameters
+    ----------
+    name : str
+        Attribute of the layer with the parameter, ``(gates * nout, rows)``.
+    first, last : int
+        The gates, from ``first`` to before ``last``.
+    what : str
+        Name of the part, for the property's docstring.
+    """
 
     def rows_of(layer: Any) -> Any:
         found = getattr(layer, name, None)

@@ -23,6 +23,9 @@ class GRU(Recurrent):
     output_size, init, init_inner, activation, reset_cells
         As of :class:`Recurrent`. ``init`` fills the weights gate by gate.
     gate_activation : Transform
+        Activation of the gates r and z, usually ``Logistic()``.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
 
     Attributes
     ----------
@@ -34,6 +37,17 @@ class GRU(Recurrent):
     Notes
     -----
     Source: Cho et al., "Learning phrase representations using RNN encoder-decoder" (2014).
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import GRU
+    >>> from neonlike.transforms import Logistic, Tanh
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> layer = GRU(4, init=Constant(0.1), activation=Tanh(), gate_activation=Logistic())
+    >>> layer(be.ones((3, 5, 2))).shape  # features, steps, samples
+    (4, 5, 2)
     """
 
     ngates = 3

@@ -25,6 +25,9 @@ class LSTM(Recurrent):
     output_size, init, init_inner, activation, reset_cells
         As of :class:`Recurrent`. ``init`` fills the weights gate by gate.
     gate_activation : Transform
+        Activation of the gates i, f and o, usually ``Logistic()``.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
 
     Attributes
     ----------
@@ -41,6 +44,17 @@ class LSTM(Recurrent):
     does; with ``init_state=[h, c]`` gradients are exact.
 
     Source: Hochreiter & Schmidhuber, "Long short-term memory" (1997); forget gate: Gers et al. (2000).
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import LSTM
+    >>> from neonlike.transforms import Logistic, Tanh
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> layer = LSTM(4, init=Constant(0.1), activation=Tanh(), gate_activation=Logistic())
+    >>> layer(be.ones((3, 5, 2))).shape  # features, steps, samples
+    (4, 5, 2)
     """
 
     ngates = 4
@@ -97,11 +111,25 @@ class LSTM(Recurrent):
         )  # fmt: skip
 
     def set_final_cell_error(self, final: Tensor) -> None:
-        """Start the next backward pass with ``final``, ``(nout, N)``, as the error of the last cell."""
+        """Start the next backward pass with ``final``, ``(nout, N)``, as the error of the last cell.
+
+        Parameters
+        ----------
+        final : Tensor
+            The error, ``(nout, N)``.
+        """
         self._cell_error = final
 
     def add_final_errors(self, error: Tensor, finals: Sequence[Tensor]) -> None:
-        """As :meth:`Recurrent.add_final_errors`, of h and c."""
+        """As :meth:`Recurrent.add_final_errors`, of h and c.
+
+        Parameters
+        ----------
+        error : Tensor
+            Error at the outputs, ``(nout, steps * N)``, changed in place.
+        finals : list of Tensor
+            The errors of h and c, ``(nout, N)`` each.
+        """
         super().add_final_errors(error, finals)
         self.set_final_cell_error(finals[1])
 

@@ -18,6 +18,15 @@ __public_module__ = "neonlike.layers.recurrent"
 class Masks(Dependent):
     """Masks on the backend, for multiplication and for selecting steps.
 
+    Parameters
+    ----------
+    like : Tensor
+        Tensor whose backend and dtype the masks have.
+    extent : Extent
+        Steps and samples in use.
+    lengths : ndarray
+        Steps of each sample, ``(N,)``.
+
     Attributes
     ----------
     valid, last : Tensor ``(1, steps * N)``
@@ -62,6 +71,7 @@ class Padding(Dependent):
     Parameters
     ----------
     lengths : sequence of int
+        Steps of each sample.
 
     Raises
     ------
@@ -94,6 +104,15 @@ class Padding(Dependent):
 
     def masks(self, layer: str, like: Tensor, extent: Extent) -> Masks:
         """The masks for ``extent``, on the backend and in the dtype of ``like``.
+
+        Parameters
+        ----------
+        layer : str
+            Name of the layer, for the message.
+        like : Tensor
+            Tensor whose backend and dtype the masks have.
+        extent : Extent
+            Steps and samples in use.
 
         Raises
         ------

@@ -25,7 +25,23 @@ __public_module__ = "neonlike.layers.recurrent"
 
 
 class RecurrentOutput(Layer):
-    """Base of layers that reduce a sequence ``(features, steps)`` to ``(features, 1)`` by a weighted sum of steps."""
+    """Base of layers that reduce a sequence ``(features, steps)`` to ``(features, 1)`` by a weighted sum of steps.
+
+    Parameters
+    ----------
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.layers import RecurrentMean
+    >>> from neonlike.layers.recurrent import RecurrentOutput
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> layer = RecurrentMean()
+    >>> isinstance(layer, RecurrentOutput), layer.configure((4, 5)).out_shape
+    (True, (4, 1))
+    """
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__(name)
@@ -60,7 +76,8 @@ class RecurrentOutput(Layer):
 
         Parameters
         ----------
-        lengths : sequence of N int, or None
+        lengths : sequence of int, optional
+            Number of steps of each of the N samples; None: all steps.
         """
         self.padding = padding_of(lengths, self)
         self._extent = None
@@ -94,7 +111,10 @@ class RecurrentOutput(Layer):
 
         Parameters
         ----------
-        inputs : Tensor ``(features, steps * N)``
+        inputs : Tensor
+            ``(features, steps * N)``.
+        inference : bool
+            True outside of training: batches may be partial.
         """
         extent = extent_of(self, inputs, self.nin, inference)
         if extent != self._extent or not same_memory(inputs, self.inputs):
@@ -117,7 +137,10 @@ class RecurrentOutput(Layer):
 
         Parameters
         ----------
-        error : Tensor ``(features, N)``
+        error : Tensor
+            Gradient of the cost by the outputs, ``(features, N)``.
+        alpha, beta : float
+            deltas = alpha · gradient + beta · deltas.
         """
         extent = self._extent
         used = require_error(self, error, self.nin, extent and Extent(1, extent.samples))
@@ -132,7 +155,21 @@ class RecurrentOutput(Layer):
 
 
 class RecurrentSum(RecurrentOutput):
-    """Sum of all steps."""
+    """Sum of all steps.
+
+    Parameters
+    ----------
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.layers import RecurrentSum
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> RecurrentSum()(be.ones((1, 3, 2))).tolist()  # of three steps
+    [[3.0, 3.0]]
+    """
 
     repeatable = True
 
@@ -142,7 +179,21 @@ class RecurrentSum(RecurrentOutput):
 
 
 class RecurrentMean(RecurrentOutput):
-    """Mean of all steps."""
+    """Mean of all steps.
+
+    Parameters
+    ----------
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.layers import RecurrentMean
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> RecurrentMean()(be.ones((1, 3, 2))).tolist()  # of three steps
+    [[1.0, 1.0]]
+    """
 
     repeatable = True
 
@@ -152,7 +203,21 @@ class RecurrentMean(RecurrentOutput):
 
 
 class RecurrentLast(RecurrentOutput):
-    """The last step."""
+    """The last step.
+
+    Parameters
+    ----------
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.layers import RecurrentLast
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> RecurrentLast()(be.array([[[1.0, 2.0], [3.0, 4.0]]])).tolist()  # of two steps
+    [[3.0, 4.0]]
+    """
 
     repeatable = True
 
@@ -171,10 +236,23 @@ class RecurrentLast(RecurrentOutput):
 class BiSum(Layer):
     """Sum of the two directions of a bidirectional layer: first half of the features plus second half.
 
+    Parameters
+    ----------
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+
     Raises
     ------
     ShapeError
         If the number of features is odd.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.layers.recurrent import BiSum
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> BiSum()(be.array([[1.0, 2.0], [10.0, 20.0]])).tolist()
+    [[11.0, 22.0]]
     """
 
     repeatable = True
@@ -204,7 +282,15 @@ class BiSum(Layer):
         self.allocated_samples = self.outputs.shape[1] // self.nsteps
 
     def fprop(self, inputs: Any, inference: bool = False) -> Tensor:
-        """Outputs ``(features, steps * N)``; inference accepts partial batches."""
+        """Outputs ``(features, steps * N)``; inference accepts partial batches.
+
+        Parameters
+        ----------
+        inputs : Tensor
+            ``(2 features, steps * N)``.
+        inference : bool
+            True outside of training: batches may be partial.
+        """
         extent = extent_of(self, inputs, self.nin, inference)
         if extent != self._extent:  # otherwise keep the object, as repeated passes require
             self._extent = extent
@@ -217,7 +303,20 @@ class BiSum(Layer):
         return outputs
 
     def bprop(self, error: Any, alpha: float = 1.0, beta: float = 0.0) -> Any:
-        """deltas of both halves = alpha · error + beta · deltas."""
+        """deltas of both halves = alpha · error + beta · deltas.
+
+        Parameters
+        ----------
+        error : Tensor
+            Gradient of the cost by the outputs, ``(features, steps * N)``.
+        alpha, beta : float
+            deltas = alpha · gradient + beta · deltas.
+
+        Returns
+        -------
+        Tensor or None
+            ``deltas``, the gradient by the inputs; None if no layer before needs it.
+        """
         extent, half = self._extent, self.nin // 2
         e = require_error(self, error, half, extent)
         if self.deltas is None:

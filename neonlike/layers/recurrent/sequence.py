@@ -38,13 +38,21 @@ MOST_VIEWS = 8
 class Views(Dependent, SimpleNamespace):
     """A layer's buffers, cut to the extent of a call; layers add their own buffers and lists of steps.
 
-    Attributes
+    Parameters
     ----------
     extent : Extent
+        Steps and samples in use.
+    result : Tensor
+        The result of the forward pass.
+
+    Attributes
+    ----------
     result : Tensor
         The result of the forward pass.
     outputs : Tensor
         Its columns in use.
+    extent : Extent
+        Steps and samples in use.
     """
 
     def __init__(self, extent: Extent, result: Tensor) -> None:
@@ -81,8 +89,13 @@ class SequenceLayer(ParameterLayer):
     init_inner : Initializer, optional
         Initializer of the recurrent weights; ``init`` by default.
     activation : Transform
+        Activation of the states.
     reset_cells : bool
         Start each batch from a state of 0, not from the last state of the previous batch.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
+    parallelism : str
+        Kept for compatibility, see :class:`~neonlike.layers.layer.Layer`.
 
     Attributes
     ----------
@@ -347,7 +360,26 @@ class SequenceLayer(ParameterLayer):
 
 
 def require_state(layer: Layer, given: Any, shape: tuple[int, int], count: int) -> list[Tensor]:
-    """Check an initial state and return its tensors: h alone, or a list of all states."""
+    """Check an initial state and return its tensors: h alone, or a list of all states.
+
+    Parameters
+    ----------
+    layer : Layer
+        The layer; its name is in messages.
+    given : Tensor or list of Tensor
+        The state: h alone, or all states.
+    shape : tuple of int
+        Shape of each, ``(nout, N)``.
+    count : int
+        Number of states that the layer has.
+
+    Raises
+    ------
+    DTypeError
+        If one is no tensor.
+    ShapeError
+        If their number or a shape differs.
+    """
     tensors = list(given) if isinstance(given, list | tuple) else [given]
     where = f"{layer.name}.fprop: init_state"
     if len(tensors) not in (1, count):

@@ -26,9 +26,12 @@ class Recurrent(Int8Layer, SequenceLayer):
     init_inner : Initializer, optional
         Initializer of the recurrent weights.
     activation : Transform
+        Activation of the states.
     reset_cells : bool
         Start each batch from a state of 0. Otherwise the initial state is the last state of the previous batch, as long
         as inputs come in the same buffer with the same number of samples; else it is 0.
+    name : str, optional
+        Name in listings and model files; by default the class's with a number.
 
     Attributes
     ----------
@@ -45,6 +48,17 @@ class Recurrent(Int8Layer, SequenceLayer):
     as ``init_state``. It overwrites its error argument.
 
     Source: Elman, "Finding structure in time" (1990).
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import Recurrent
+    >>> from neonlike.transforms import Identity
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> layer = Recurrent(output_size=1, init=Constant(1.0), activation=Identity())
+    >>> layer(be.ones((1, 3, 2))).get()[0, :, 0].tolist()  # the three steps of a sample
+    [1.0, 2.0, 3.0]
     """
 
     repeatable = takes_int8 = True
@@ -126,7 +140,13 @@ class Recurrent(Int8Layer, SequenceLayer):
         return [self.be.array(final) for _, _, final in self._last.states]
 
     def set_state(self, state: Any) -> None:
-        """Start the next forward pass as with ``init_state=state``, regardless of its input buffer; None: from 0."""
+        """Start the next forward pass as with ``init_state=state``, regardless of its input buffer; None: from 0.
+
+        Parameters
+        ----------
+        state : Tensor, list of Tensor or None
+            h, or all states of :meth:`get_state`.
+        """
         if state is None:
             self.x = None
         self._next_state = state
@@ -144,7 +164,8 @@ class Recurrent(Int8Layer, SequenceLayer):
         error : Tensor ``(nout, steps * N)``
             Changed in place at the last step, or at each sample's last step if there are lengths. Without lengths
             the columns of the last step are enough, ``(nout, N)``.
-        final : Tensor ``(nout, N)``
+        final : Tensor
+            The error of the final state, ``(nout, N)``.
         """
         views = self._last
         if views is None:
@@ -160,7 +181,15 @@ class Recurrent(Int8Layer, SequenceLayer):
             by_step[:] = by_step + added
 
     def add_final_errors(self, error: Tensor, finals: Sequence[Tensor]) -> None:
-        """As :meth:`add_final_error`, of all states of :meth:`get_state`."""
+        """As :meth:`add_final_error`, of all states of :meth:`get_state`.
+
+        Parameters
+        ----------
+        error : Tensor
+            Error at the outputs, ``(nout, steps * N)``, changed in place.
+        finals : list of Tensor
+            The error of each state, ``(nout, N)``.
+        """
         self.add_final_error(error, finals[0])
 
     def errors_passed(self) -> list[Tensor]:
@@ -206,7 +235,8 @@ class Recurrent(Int8Layer, SequenceLayer):
 
         Parameters
         ----------
-        inputs : Tensor ``(nin, steps * N)``
+        inputs : Tensor
+            ``(nin, steps * N)``.
         inference : bool
             Partial batches are accepted.
         init_state : Tensor ``(nout, N)`` or list of Tensor, optional
@@ -309,10 +339,19 @@ def recurrent_product(views: Views, gradient: str, D: Tensor, factor: Any = None
 
     Parameters
     ----------
+    views : Views
+        The buffers of the layer.
     gradient : str
         Attribute for the result.
+    D : Tensor
+        Errors before the activation, ``(gates * nout, steps * N)``.
     factor : Tensor ``(nout, steps * N)``, optional
         The factor of ``D`` in each step; by default the previous state.
+
+    Returns
+    -------
+    tuple
+        ``gradient``, then the factors of all steps but the first, then those of the first.
     """
     samples = views.extent.samples
     if factor is None:

@@ -26,10 +26,26 @@ def interpret_in_shape(shape: Any) -> tuple[int, int]:
     An int n is ``(n, 1)``, a pair is used as it is; the last entry of any other tuple is the steps: an image
     ``(C, H, W)`` is W steps of C·H features.
 
+    Parameters
+    ----------
+    shape : int or tuple of int
+        Shape of a sample.
+
+    Returns
+    -------
+    tuple of int
+        (features, steps).
+
     Raises
     ------
     ShapeError
         If it is neither an int nor a tuple of ints.
+
+    Examples
+    --------
+    >>> from neonlike.layers.recurrent import interpret_in_shape
+    >>> interpret_in_shape(3), interpret_in_shape((3, 5)), interpret_in_shape((2, 4, 6))
+    ((3, 1), (3, 5), (8, 6))
     """
     if isinstance(shape, int | np.integer):
         return int(shape), 1
@@ -45,7 +61,8 @@ def get_steps(x: Any, shape: Sequence[int]) -> list[Any]:
 
     Parameters
     ----------
-    x : Tensor or ndarray ``(features, steps * N)``, or None
+    x : Tensor, ndarray or None
+        The buffer, ``(features, steps * N)``; None gives None for each step.
     shape : tuple
         ``(features, steps)``.
 
@@ -61,6 +78,8 @@ def get_steps(x: Any, shape: Sequence[int]) -> list[Any]:
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from neonlike.layers.recurrent.steps import get_steps
     >>> get_steps(np.arange(8).reshape(2, 4), (2, 2))[1].tolist()
     [[2, 3], [6, 7]]
     """
@@ -76,7 +95,13 @@ def get_steps(x: Any, shape: Sequence[int]) -> list[Any]:
 
 
 class Extent(NamedTuple):
-    """Steps and samples in use during a call of a layer."""
+    """Steps and samples in use during a call of a layer.
+
+    Parameters
+    ----------
+    steps, samples : int
+        Number of steps, and of samples, in use.
+    """
 
     steps: int
     samples: int
@@ -92,6 +117,17 @@ def extent_of(layer: Any, inputs: Tensor, features: int, inference: bool) -> Ext
 
     :meth:`Layer.set_batch_size` and :meth:`Layer.set_seq_len` set smaller numbers; without them, fewer columns in
     inference mean fewer samples with the configured number of steps.
+
+    Parameters
+    ----------
+    layer : Layer
+        The layer whose ``fprop`` is called.
+    inputs : Tensor
+        ``(features, columns)``.
+    features : int
+        Features of a step that the layer was configured for.
+    inference : bool
+        True outside of training: batches may be partial.
 
     Raises
     ------
@@ -172,6 +208,17 @@ def first_columns(buffer: Any, columns: int) -> Any:
 
 def require_error(layer: Layer, error: Any, rows: int, extent: Extent | None) -> Tensor:
     """The columns in use of the error at a layer's outputs.
+
+    Parameters
+    ----------
+    layer : Layer
+        The layer whose ``bprop`` is called.
+    error : Tensor
+        ``(rows, columns)``.
+    rows : int
+        Rows of the layer's outputs.
+    extent : Extent or None
+        Steps and samples of the forward pass; None if there was none.
 
     Raises
     ------

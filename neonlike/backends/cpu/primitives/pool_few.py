@@ -86,7 +86,15 @@ class Kernel(NamedTuple):
 
 
 def few_forward(compiler: Compiler | None, layer: PoolGeometry, dtype: DType, argmax: Any) -> Kernel | None:
-    """The kernel for few images and arrays of ``dtype``; None if none fits."""
+    """The kernel for few images and arrays of ``dtype``; None if none fits.
+
+    Parameters
+    ----------
+    compiler : Compiler or None
+    layer : PoolGeometry
+    dtype : dtype
+    argmax : integer tensor or None
+    """
     lanes = lanes_of(compiler, dtype)
     if layer.N == 0:
         return None
@@ -100,7 +108,14 @@ def few_forward(compiler: Compiler | None, layer: PoolGeometry, dtype: DType, ar
 def few_backward(
     compiler: Compiler | None, layer: PoolGeometry, dtype: DType, argmax: Any, alpha: float, beta: float
 ) -> Kernel | None:
-    """The same for gradients."""
+    """The same for gradients.
+
+    Parameters
+    ----------
+    compiler, layer, dtype, argmax
+        As of :func:`few_forward`.
+    alpha, beta : float
+    """
     if layer.N == 0:
         return None
     if layer.whole and layer.op == "avg" and layer.N <= WHOLE_IMAGES and beta == 0:
@@ -129,7 +144,14 @@ def number_bits(layer: PoolGeometry, argmax: Any) -> int:
 
 
 def types(layer: PoolGeometry, dtype: DType, number: str) -> dict[str, Any]:
-    """Template arguments of all kernels; ``number`` is the C type of a position in a window."""
+    """Template arguments of all kernels; ``number`` is the C type of a position in a window.
+
+    Parameters
+    ----------
+    layer : PoolGeometry
+    dtype : dtype
+    number : str
+    """
     bits = 8 * dtype.itemsize
     return {
         "op": layer.op,

@@ -148,7 +148,16 @@ class Unrolled(NamedTuple):
     def run(
         self, backend: Any, request: Unroll, steps: Steps, weight: Any, bias: Any = None
     ) -> calls.Unrolled | None:
-        """Compute ``steps``; None if there is no kernel for them, and nothing was done."""
+        """Compute ``steps``; None if there is no kernel for them, and nothing was done.
+
+        Parameters
+        ----------
+        backend : Backend
+        request : Unroll
+        steps : Steps
+        weight : Tensor
+        bias : Tensor or None
+        """
         strides = row_strides(steps)
         if steps.dtype not in REAL_TYPES or strides is None:
             return None

@@ -58,7 +58,15 @@ _devices: list[Any] = []
 
 
 def enter(device: Any, context: Any, stream: Any = None) -> None:
-    """Make the context of ``device`` current in this thread, instead of that of another; work goes to ``stream``."""
+    """Make the context of ``device`` current in this thread, instead of that of another; work goes to ``stream``.
+
+    Parameters
+    ----------
+    device : GpuDevice
+    context : PyCUDA context
+    stream : PyCUDA stream, optional
+        None: the default stream.
+    """
     leave()
     here.entry = _Entry(context)
     here.device, here.stream = device, stream

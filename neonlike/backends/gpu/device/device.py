@@ -138,6 +138,15 @@ class GpuDevice:
     def launch(self, function: Any, grid: Size3, block: Size3, shared: int, arguments: Any) -> None:
         """Queue a kernel; see :class:`neonlike.kernels.cuda.device.Device`.
 
+        Parameters
+        ----------
+        function : Function
+        grid, block : (int, int, int)
+            Blocks, and threads of a block, along x, y and z.
+        shared : int
+            Bytes of dynamic shared memory.
+        arguments : bytes
+
         Raises
         ------
         DeviceError, DeviceLost
@@ -155,7 +164,13 @@ class GpuDevice:
     def view(
         self, memory: Memory | None, address: int, shape: Shape, strides: Sequence[int], dtype: DType
     ) -> DeviceArray:
-        """An array on memory that exists."""
+        """An array on memory that exists.
+
+        Parameters
+        ----------
+        memory, address, shape, strides, dtype
+            As of ``Device.view`` in ``kernels/cuda/device.py``.
+        """
         return DeviceArray(memory, address, shape, tuple(strides), dtype)
 
     def empty(self, shape: Shape, dtype: DType) -> DeviceArray:

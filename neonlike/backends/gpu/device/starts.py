@@ -81,6 +81,11 @@ class Starts:
 
         It raises DeviceError if the driver cannot run so many blocks at once.
 
+        Parameters
+        ----------
+        function, grid, block, shared, arguments
+            As of ``Starts.together`` in ``kernels/cuda/device.py``.
+
         Raises
         ------
         DeviceError

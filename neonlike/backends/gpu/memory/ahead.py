@@ -150,7 +150,16 @@ class UploadAhead:
         return host
 
     def land(self, host: int, nbytes: int, address: int) -> bool:
-        """Queue the final copy of the array at ``host`` to ``address``; False if no copy has started."""
+        """Queue the final copy of the array at ``host`` to ``address``; False if no copy has started.
+
+        Parameters
+        ----------
+        host : int
+            Address of the array.
+        nbytes : int
+        address : int
+            On the device.
+        """
         if host not in self._known:
             return False
         lane, sent = self._known.pop(host)

@@ -177,7 +177,16 @@ def _expanded(key: Any, ndim: int) -> list[Any]:
 
 
 def contiguous_array(memory: Memory | None, address: int, shape: Shape, dtype: DType) -> DeviceArray:
-    """Contiguous elements in C order from ``address`` on."""
+    """Contiguous elements in C order from ``address`` on.
+
+    Parameters
+    ----------
+    memory : Memory or None
+        Kept alive by the array.
+    address : int
+    shape : tuple of int
+    dtype : dtype
+    """
     return DeviceArray(memory, address, shape, contiguous_strides(shape, int(dtype.itemsize)), dtype)
 
 
@@ -201,6 +210,13 @@ def view_strides(shape: Shape, strides: Strides, wanted: Shape, itemsize: int) -
     """Strides for the elements of (``shape``, ``strides``) in C order as ``wanted``; None if impossible.
 
     The numbers of elements must be equal.
+
+    Parameters
+    ----------
+    shape, wanted : tuple of int
+    strides : tuple of int
+        In bytes.
+    itemsize : int
     """
     if 0 in shape:
         return contiguous_strides(wanted, itemsize)

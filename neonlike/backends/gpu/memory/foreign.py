@@ -21,7 +21,14 @@ MOST_BYTES = 256 << 20
 
 
 class ForeignMemory:
-    """Memory of another library that keeps its ``owner`` alive; released as described in the module's text."""
+    """Memory of another library that keeps its ``owner`` alive; released as described in the module's text.
+
+    Parameters
+    ----------
+    device : GpuDevice
+    address, nbytes : int
+    owner : object
+    """
 
     ours: ClassVar[bool] = False
     """Several of these may refer to the same memory."""

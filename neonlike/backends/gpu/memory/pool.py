@@ -55,7 +55,14 @@ class MemorySource(Protocol):
 
 
 class Segment:
-    """Memory from the source: a slab of ``count`` blocks of ``size`` bytes, or one block."""
+    """Memory from the source: a slab of ``count`` blocks of ``size`` bytes, or one block.
+
+    Parameters
+    ----------
+    handle : object
+        Of the source.
+    size, count : int
+    """
 
     __slots__ = ("address", "count", "free", "handle", "size")
 

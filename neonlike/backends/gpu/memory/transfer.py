@@ -90,7 +90,14 @@ class Ahead(Protocol):
     """Copies started before their destination is known; see :class:`neonlike.backends.gpu.memory.ahead.UploadAhead`."""
 
     def land(self, host: int, nbytes: int, address: int) -> bool:
-        """Queue the final copy from ``host`` to ``address``; return whether one had been started there."""
+        """Queue the final copy from ``host`` to ``address``; return whether one had been started there.
+
+        Parameters
+        ----------
+        host, address : int
+            Addresses on host and device.
+        nbytes : int
+        """
         ...
 
     def release(self) -> int:

@@ -96,7 +96,16 @@ class Form(NamedTuple):
 
 
 def form(request: AttentionPass, dtype: DType, precision: str, own: str) -> Form | None:
-    """The form of a kernel whose blocks have ``own`` ("queries" or "keys"); None if it would not fit a GPU."""
+    """The form of a kernel whose blocks have ``own`` ("queries" or "keys"); None if it would not fit a GPU.
+
+    Parameters
+    ----------
+    request : AttentionPass
+    dtype : dtype
+    precision : str
+        The backend's ``product_precision``.
+    own : str
+    """
     layer, real = request.layer, compute_dtype(dtype).itemsize
     kind = implicit_kind(dtype, precision)
     kind = "plain" if kind in (None, "f32") else kind
@@ -160,8 +169,12 @@ def attention_program(
 
     Parameters
     ----------
+    device : GpuDevice
     precision : str
         ``product_precision`` of the backend.
+    request : AttentionPass
+    dtype : dtype
+        Of the tensors.
     lines : sequence of Lines
         Of the operands ``LINED``.
     wide : bool

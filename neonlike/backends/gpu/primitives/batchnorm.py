@@ -77,8 +77,10 @@ def cut(dims: tuple[int, int], itemsize: int, computed: int, held: int) -> Cut:
 
     Parameters
     ----------
+    dims : (int, int)
     itemsize, computed : int
         Bytes of an element in memory, and of the type it is computed in.
+    held : int
     """
     rows, length = dims
     vector = ALIGNMENT // itemsize

@@ -11,7 +11,15 @@ from neonlike.optree.dtypes import DType, compute_dtype
 
 
 def vector_length(dtype: DType, innermost: int, aligned: bool) -> int:
-    """Elements of an access: as many as 16 bytes hold, or fewer that divide the ``innermost`` size; 1 if unaligned."""
+    """Elements of an access: as many as 16 bytes hold, or fewer that divide the ``innermost`` size; 1 if unaligned.
+
+    Parameters
+    ----------
+    dtype : dtype
+    innermost : int
+    aligned : bool
+        Whether tensors start at multiples of 16 bytes.
+    """
     length = ALIGNMENT // dtype.itemsize if aligned else 1
     while innermost % length:
         length //= 2
@@ -19,7 +27,14 @@ def vector_length(dtype: DType, innermost: int, aligned: bool) -> int:
 
 
 def element_types(dtype: DType, vector: int, sizes: Sequence[int]) -> dict[str, Any]:
-    """The context of ``elements.j2`` for accesses of ``vector`` elements of tensors of these ``sizes``."""
+    """The context of ``elements.j2`` for accesses of ``vector`` elements of tensors of these ``sizes``.
+
+    Parameters
+    ----------
+    dtype : dtype
+    vector : int
+    sizes : sequence of int
+    """
     computed = compute_dtype(dtype)
     return {
         "threads": THREADS,

@@ -79,7 +79,14 @@ class Lists(NamedTuple):
 
 
 def suppress(program: Draft, boxes: Lists, request: Suppression) -> None:
-    """Add to ``program`` which of the boxes of each list are kept."""
+    """Add to ``program`` which of the boxes of each list are kept.
+
+    Parameters
+    ----------
+    program : Draft
+    boxes : Lists
+    request : Suppression
+    """
     count, words = boxes.each, -(-boxes.each // GROUP)
     group_bytes = 4 * words * GROUP  # bits of a group of rows
     groups = max(1, min(BITS_BYTES // group_bytes, MOST_BLOCKS, words))

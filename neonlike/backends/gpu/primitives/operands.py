@@ -27,6 +27,13 @@ def stored(tensor: Any, keep: bool = False, dtype: DType | None = None) -> Itera
     """The same to be written: what is not ``tensor`` is copied to it when the block ends without an exception.
 
     With ``keep`` it holds the old values first, else they are undefined.
+
+    Parameters
+    ----------
+    tensor : GPUTensor
+    keep : bool
+    dtype : dtype, optional
+        None: the tensor's.
     """
     wanted = tensor.dtype if dtype is None else dtype
     if tensor.is_contiguous and tensor.dtype == wanted:

@@ -55,7 +55,16 @@ GRU_GATES_BACK = Cell(_routine("gru", 5, "GRU cell, gates back"), "gates back")
 
 
 class Binder:
-    """Binds the time steps of a layer as steps of a program; working memory is taken from the pool now."""
+    """Binds the time steps of a layer as steps of a program; working memory is taken from the pool now.
+
+    Parameters
+    ----------
+    layer : Layer
+    text : str
+        CUDA text of the activations.
+    numbers : tuple of float
+        Numbers in that text.
+    """
 
     def __init__(self, layer: Layer, text: str, numbers: tuple[float, ...]) -> None:
         self.layer, self.text = layer, text
@@ -76,11 +85,25 @@ class Binder:
         return self._working[-1]
 
     def multiply(self, a: DeviceArray, b: DeviceArray, out: DeviceArray, beta: float = 0.0) -> None:
-        """out = a.b + beta out."""
+        """out = a.b + beta out.
+
+        Parameters
+        ----------
+        a, b, out : DeviceArray (m, k), (k, n), (m, n)
+        beta : float
+        """
         self._steps.append(self.layer.products.ready(a, b, out, self.dtype, 1.0, beta))
 
     def compute(self, cell: Cell, sums: DeviceArray | None, *operands: DeviceArray | None) -> None:
-        """The kernel ``cell``; ``sums`` is the product that it finishes."""
+        """The kernel ``cell``; ``sums`` is the product that it finishes.
+
+        Parameters
+        ----------
+        cell : Cell
+        sums : DeviceArray or None
+        *operands : DeviceArray or None
+            As the template takes them.
+        """
         layer, dtype = self.layer, self.layer.request.dtype
         given = [number for operand in (layer.bias, *operands) for number in rows_of(operand)]
         values = (*self.size, *self.numbers, 0 if sums is None else sums.address, *given)
@@ -186,7 +209,16 @@ class Unrolled(NamedTuple):
     whole: persistent.Kind | None = None
 
     def run(self, backend: Any, request: Unroll, steps: Steps, weight: Any, bias: Any = None) -> calls.Unrolled | None:
-        """Queue ``steps``; None if there are no kernels for them, and nothing was queued."""
+        """Queue ``steps``; None if there are no kernels for them, and nothing was queued.
+
+        Parameters
+        ----------
+        backend : NervanaGPU
+        request : Unroll
+        steps : Steps
+        weight : GPUTensor
+        bias : GPUTensor or None
+        """
         if row_strides(steps) is None or request.units * request.samples >= NARROW:
             return None
         if not all(same_or_apart(a, b, steps) for a, b in self.in_place):
@@ -212,6 +244,13 @@ class BoundUnroll:
 
     ``method``: how it is unrolled, for another one it has to be replaced; ``may_meet``: whether a kernel of all steps
     may compute it.
+
+    Parameters
+    ----------
+    kind : Unrolled
+    layer : Layer
+    method : str
+    may_meet : bool
     """
 
     lasts = True

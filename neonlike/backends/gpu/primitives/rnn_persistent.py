@@ -119,6 +119,7 @@ def form(gates: Sequence[int], units: int, samples: int, itemsize: int, device: 
     units, samples : int
     itemsize : int
         Bytes of an element.
+    device : Capabilities
     """
     whole = VECTOR_BYTES // itemsize
     own_samples = 1 if samples == 1 else min(max(power_of_two(samples), whole), MOST_SAMPLES)
@@ -154,6 +155,7 @@ def program(layer: Layer, kind: Kind, text: str, numbers: tuple[float, ...]) -> 
     ----------
     layer : Layer
         Its elements are apart; see ``elements_apart``.
+    kind : Kind
     text, numbers
         Formulas of the activations.
     """
@@ -181,7 +183,16 @@ def program(layer: Layer, kind: Kind, text: str, numbers: tuple[float, ...]) -> 
 
 
 def context(kind: Kind, cut: Form, text: str, dtype: Any) -> dict[str, Any]:
-    """The context that the template needs."""
+    """The context that the template needs.
+
+    Parameters
+    ----------
+    kind : Kind
+    cut : Form
+    text : str
+        CUDA text of the activations.
+    dtype : dtype
+    """
     name = {4: "float", 8: "double"}[dtype.itemsize]
     return {
         "cell": kind.cell, "roles": tuple(kind.roles), "activation": text, "vector": 1, "warps": WARPS, "ahead": AHEAD,

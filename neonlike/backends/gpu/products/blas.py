@@ -133,6 +133,7 @@ class Blas:
         a, b, out : DeviceArray (m, k), (k, n), (m, n), or stacks (x, ...) of these
             A matrix ``a`` or ``b`` with a stack ``out`` is shared by all. ``out`` overlaps neither of them. With beta 0
             the old ``out`` is not read.
+        alpha, beta : float
         """
         product = self.placed(a, b, out, alpha, beta)
         if product is None:
@@ -141,7 +142,13 @@ class Blas:
         return _Queue(product.handle, product.function, arguments, (a, b, out, product))
 
     def placed(self, a: Any, b: Any, out: Any, alpha: float = 1.0, beta: float = 0.0) -> PlacedProduct | None:
-        """The product of :meth:`ready` for arrays of these layouts at any addresses; None if unsupported."""
+        """The product of :meth:`ready` for arrays of these layouts at any addresses; None if unsupported.
+
+        Parameters
+        ----------
+        a, b, out, alpha, beta
+            As of :meth:`ready`.
+        """
         key = (
             a.shape, a.strides, a.dtype, b.shape, b.strides, b.dtype, out.shape, out.strides, out.dtype, alpha, beta,
             self.precision,
@@ -220,10 +227,22 @@ class PlacedProduct:
         return self.handle.gemm if self.one else self.handle.gemms
 
     def __call__(self, a: int, b: int, out: int) -> None:
+        """Queue the product.
+
+        Parameters
+        ----------
+        a, b, out : int
+            Addresses.
+        """
         self.handle.call(self.function, self.arguments(a, b, out))
 
     def arguments(self, a: int, b: int, out: int) -> tuple[int, ...]:
-        """Arguments of ``function`` for matrices at these addresses."""
+        """Arguments of ``function`` for matrices at these addresses.
+
+        Parameters
+        ----------
+        a, b, out : int
+        """
         if self.turned:
             a, b = b, a
         first, second, third, last = self.parts
@@ -299,6 +318,7 @@ class Products:
             Any strides and dtypes; with integers alpha is 1 and beta 0.
         dtype : float32, float64, int64 or uint64
             Dtype of products and sums.
+        alpha, beta : float
         relu : bool
             f = max(., 0), else the identity; only if :meth:`applies_relu`.
         """
@@ -315,7 +335,15 @@ class Products:
     def placed(
         self, a: Any, b: Any, out: Any, dtype: DType, alpha: float = 1.0, beta: float = 0.0
     ) -> Callable[[int, int, int], None]:
-        """Return a callable that queues the product of :meth:`ready` at the addresses of arrays with these layouts."""
+        """Return a callable that queues the product of :meth:`ready` at the addresses of arrays with these layouts.
+
+        Parameters
+        ----------
+        a, b, out : DeviceArray (m, k), (k, n), (m, n)
+        dtype : dtype
+            In which sums are computed.
+        alpha, beta : float
+        """
         product = self.blas.placed(a, b, out, alpha, beta)
         return product or partial(self._at, (a, b, out), (dtype, alpha, beta))
 

@@ -120,15 +120,19 @@ class SkcudaBinding(Binding):
         self._statuses = {kind: status for status, kind in module.cublasExceptions.items()}
 
     def create(self) -> int:
+        """Create a handle of the library."""
         return int(self._call(self._module.cublasCreate))
 
     def destroy(self, handle: int) -> None:
+        """Release a handle."""
         self._call(self._module.cublasDestroy, handle)
 
     def set_stream(self, handle: int, stream: int) -> None:
+        """Let the calls of a handle go to a stream."""
         self._call(self._module.cublasSetStream, handle, stream)
 
     def version(self, handle: int) -> int:
+        """Number of the library's version."""
         return int(self._call(self._module.cublasGetVersion, handle))
 
     def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:

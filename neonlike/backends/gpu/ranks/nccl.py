@@ -45,7 +45,16 @@ _TYPES: dict[str, tuple[Any, ...]] = {
 
 
 class Refused(Exception):
-    """A function of the library returned the error ``status``."""
+    """A function of the library returned the error ``status``.
+
+    Parameters
+    ----------
+    function : str
+        Name of the function.
+    status : int
+    words : str
+        The library's text for the status.
+    """
 
     def __init__(self, function: str, status: int, words: str) -> None:
         super().__init__(f"{function}: {words} (ncclResult_t {status})")

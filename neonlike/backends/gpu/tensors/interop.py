@@ -93,6 +93,7 @@ def follow(device: GpuDevice, first: int, then: int) -> None:
 
     Parameters
     ----------
+    device : GpuDevice
     first, then : int
         Driver handles of streams of the device, ours or another library's (0: the default stream).
     """
@@ -151,6 +152,8 @@ def to_dlpack(device: GpuDevice, array: DeviceArray, owner: Any, stream: Any, ve
 
     Parameters
     ----------
+    device : GpuDevice
+    array : DeviceArray
     owner : object
         Keeps the memory alive; lives as long as the capsule.
     stream : int or None

@@ -264,6 +264,13 @@ class GPUTensor(Tensor):
     def share(self, shape: Any, dtype: Any = None, name: str | None = None) -> GPUTensor:
         """View of ``shape`` (and ``dtype``, else this one's) over the first bytes of this memory.
 
+        Parameters
+        ----------
+        shape : int or sequence of int
+        dtype : dtype, optional
+        name : str, optional
+            None: that of this tensor.
+
         Raises
         ------
         ShapeError

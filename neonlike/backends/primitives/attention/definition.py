@@ -48,7 +48,15 @@ class AttentionPass:
 
 
 def forward(be: Any, request: AttentionPass, Q: Any, K: Any, V: Any, O: Any, lse: Any) -> None:  # noqa: E741
-    """See ``AttentionFamily.fprop_attention``."""
+    """See ``AttentionFamily.fprop_attention``.
+
+    Parameters
+    ----------
+    be : Backend
+    request : AttentionPass
+    Q, K, V, O, lse : tensors
+        As of ``fprop_attention``; ``lse`` may be None.
+    """
     layer, kind = request.layer, compute_dtype(Q.dtype)
     q, k, v = (_stack(t, kind) for t in (Q, K, V))
     sums = be.fresh((request.heads, layer.queries, 1), dtype=kind)
@@ -67,7 +75,18 @@ def forward(be: Any, request: AttentionPass, Q: Any, K: Any, V: Any, O: Any, lse
 
 
 def backward(be: Any, request: AttentionPass, inputs: Any, lse: Any, gradients: Any) -> None:
-    """See ``AttentionFamily.bprop_attention``; inputs: Q, K, V, O and E; gradients: of Q, K and V."""
+    """See ``AttentionFamily.bprop_attention``; inputs: Q, K, V, O and E; gradients: of Q, K and V.
+
+    Parameters
+    ----------
+    be : Backend
+    request : AttentionPass
+    inputs : tuple
+        Q, K, V, O and the error E.
+    lse : tensor
+    gradients : tuple
+        Tensors of the gradients of Q, K and V; written.
+    """
     layer, kind, heads = request.layer, lse.dtype, request.heads
     q, k, v, out, error = (_stack(t, kind) for t in inputs)
     total = _stack(lse, kind, (heads, layer.queries, 1))

@@ -20,7 +20,15 @@ from neonlike.optree.forms import owner
 
 @owner
 class AttentionFamily(Family):
-    """Scaled dot-product attention: ``attention_layer``, ``fprop_attention``, ``bprop_attention``."""
+    """Scaled dot-product attention: ``attention_layer``, ``fprop_attention``, ``bprop_attention``.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> be.attention_layer(None, 2, 8, queries=10, size=64).dimO
+    (2, 8, 10, 64)
+    """
 
     def attention_layer(
         self,
@@ -109,6 +117,16 @@ class AttentionFamily(Family):
         may still reach the query, as 0 times it is nan.
 
         Source: Vaswani et al., "Attention is all you need" (2017), section 3.2.1.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> layer = be.attention_layer(None, 1, 1, queries=2, size=4, keys=3)
+        >>> Q, K, V, out = be.zeros((2, 4)), be.ones((3, 4)), be.ones((3, 4)), be.empty((2, 4))
+        >>> rate = be.fprop_attention(layer, Q, K, V, out)
+        >>> out.get().round(4).tolist()[0]
+        [1.0, 1.0, 1.0, 1.0]
         """
         name = "fprop_attention"
         request = self._check_attention(name, layer, lse, Q=Q, K=K, V=V, O=O)
@@ -162,6 +180,19 @@ class AttentionFamily(Family):
         Notes
         -----
         A query with output nan gives gradients of nan to itself and to the keys and values that it sees.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> layer = be.attention_layer(None, 1, 1, queries=2, size=4)
+        >>> Q, K, V, error = (be.ones((1, 1, 2, 4)) for _ in range(4))
+        >>> out, lse = be.empty((1, 1, 2, 4)), be.empty((1, 1, 2))
+        >>> rate = be.fprop_attention(layer, Q, K, V, out, lse)
+        >>> dQ, dK, dV = (be.empty((1, 1, 2, 4)) for _ in range(3))
+        >>> rate = be.bprop_attention(layer, Q, K, V, out, lse, error, dQ, dK, dV)
+        >>> dV.get().round(4)[0, 0, 0].tolist()
+        [1.0, 1.0, 1.0, 1.0]
         """
         name = "bprop_attention"
         require_tensors(self, name, lse=lse)

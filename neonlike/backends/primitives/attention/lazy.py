@@ -54,11 +54,26 @@ class Attention(_Request):
     dtypes: tuple[DType | None, ...]
 
     def run(self, be: Any, results: Sequence[Any], operands: Sequence[Any]) -> None:
-        """Compute the attention."""
+        """Compute the attention.
+
+        Parameters
+        ----------
+        be : Backend
+        results : sequence of Tensor
+            O, and the logarithms of the sums.
+        operands : sequence of Tensor
+            Q, K, V.
+        """
         be.fprop_attention(self.geometry, *operands, *results)
 
     def planned(self, be: Any, results: Sequence[Any], operands: Sequence[Any]) -> Any:
-        """See :meth:`Request.planned`."""
+        """See :meth:`Request.planned`.
+
+        Parameters
+        ----------
+        be, results, operands
+            As of :meth:`run`, with arrays in the place of tensors.
+        """
         return self._planned(be, (*operands, *results), False)
 
     @property
@@ -80,15 +95,40 @@ class AttentionGradient(_Request):
     dtypes: tuple[DType | None, ...]
 
     def run(self, be: Any, results: Sequence[Any], operands: Sequence[Any]) -> None:
-        """Compute the gradients."""
+        """Compute the gradients.
+
+        Parameters
+        ----------
+        be : Backend
+        results : sequence of Tensor
+            Gradients of Q, K, V.
+        operands : sequence of Tensor
+            Q, K, V, O, lse, error.
+        """
         be.bprop_attention(self.geometry, *operands, *results)
 
     def planned(self, be: Any, results: Sequence[Any], operands: Sequence[Any]) -> Any:
-        """See :meth:`Request.planned`."""
+        """See :meth:`Request.planned`.
+
+        Parameters
+        ----------
+        be, results, operands
+            As of :meth:`run`, with arrays in the place of tensors.
+        """
         return self._planned(be, (*operands, *results), True)
 
     def slopes(self, position: int, d: Any, *operands: Any) -> tuple[Any, ...]:  # type: ignore[override]
-        """Gradients of the formula, with weights recomputed from queries and keys."""
+        """Gradients of the formula, with weights recomputed from queries and keys.
+
+        Parameters
+        ----------
+        position : int
+            Which gradient is differentiated: of Q (0), K (1) or V (2).
+        d : expression
+            The gradient that arrives at it.
+        *operands : expressions
+            As of :meth:`run`.
+        """
         Q, K, V, _, _, error = operands
         *by_inputs, by_error = differentiated(partial(_formula, self.geometry, position), d, (Q, K, V, error))
         return (*by_inputs, None, None, by_error)
@@ -124,7 +164,15 @@ def _product(a: Any, b: Any) -> Any:
 
 
 class LazyAttentionFamily(AttentionFamily):
-    """``attention``, as an expression."""
+    """``attention``, as an expression.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> be.attention(be.ones((2, 4)), be.ones((3, 4)), be.ones((3, 4))).shape
+    (2, 4)
+    """
 
     def attention(self, Q: Any, K: Any, V: Any, causal: bool = False, scale: float | None = None) -> Any:
         """Scaled dot-product attention as an expression; see :meth:`fprop_attention`.
@@ -148,6 +196,14 @@ class LazyAttentionFamily(AttentionFamily):
         ------
         ShapeError, DTypeError
             If shapes do not match, or dtypes differ or are not floats.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> Q, K, V = be.zeros((2, 4)), be.ones((3, 4)), be.ones((3, 5))
+        >>> be.attention(Q, K, V).shape
+        (2, 5)
         """
         given = {"Q": Q, "K": K, "V": V}
         operands: list[Any] = [expression("attention", value, self) for value in given.values()]

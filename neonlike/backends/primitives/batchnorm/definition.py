@@ -61,7 +61,16 @@ def blocks(dims: tuple[int, int]) -> Iterator[slice]:
 
 
 def normalise(x: Array, rows: dict[str, Array], y: Array, how: BatchNormForward) -> None:
-    """Normalise rows x (rows, M) into y, in float64; ``rows`` (rows,) by argument, with batch statistics written."""
+    """Normalise rows x (rows, M) into y, in float64; ``rows`` (rows,) by argument, with batch statistics written.
+
+    Parameters
+    ----------
+    x, y : arrays (rows, M)
+        Data and result; they may be the same.
+    rows : dict
+        Statistics and parameters, (rows,).
+    how : BatchNormForward
+    """
     if how.inference:
         mean, var = (_column(rows[name]) for name in ("gmean", "gvar"))
         centred = x - mean
@@ -85,7 +94,19 @@ def normalise(x: Array, rows: dict[str, Array], y: Array, how: BatchNormForward)
 
 
 def differentiate(error: Array, x: Array, rows: dict[str, Array], out: Array, how: BatchNormBackward) -> None:
-    """Compute the gradient by x in ``out``, in float64, and those by gamma and beta in ``rows``."""
+    """Compute the gradient by x in ``out``, in float64, and those by gamma and beta in ``rows``.
+
+    Parameters
+    ----------
+    error : array (rows, M)
+        Of float64.
+    x : array (rows, M)
+    rows : dict
+        Statistics, gamma and gradients, (rows,).
+    out : array (rows, M)
+        Written.
+    how : BatchNormBackward
+    """
     binary, size = how.binary, x.shape[1]
     inverse_std = 1 / np.sqrt(_column(rows["xvar"]) + how.eps)
     mean = _mean(rows["xsum"], x) if how.own_sum else _column(rows["xsum"]) / size
@@ -134,6 +155,12 @@ def forward_arrays(
     """Contiguous arrays x and y (nfm, M), possibly identical, and between them the per-row arrays by name (nfm,).
 
     y and the statistics are stored when the block ends.
+
+    Parameters
+    ----------
+    request : BatchNormForward
+    x, xsum, xvar, gmean, gvar, gamma, beta, y : tensors
+        As of ``compound_fprop_bn``.
     """
     dtype = compute_dtype(x.dtype)
     statistics = {"gmean": gmean, "gvar": gvar}
@@ -157,7 +184,14 @@ def backward_arrays(
     gamma: Any,
     y: Any,
 ) -> Iterator[tuple[Array, Array, Array | None, dict[str, Array], Array]]:
-    """Arrays of a backward call: delta_in, x, y or None, per-row arrays, and delta_out."""
+    """Arrays of a backward call: delta_in, x, y or None, per-row arrays, and delta_out.
+
+    Parameters
+    ----------
+    request : BatchNormBackward
+    delta_out, grad_gamma, grad_beta, delta_in, x, xsum, xvar, gamma, y : tensors
+        As of ``compound_bprop_bn``.
+    """
     dims, dtype = request.dims, compute_dtype(x.dtype)
     gradients = {"grad_gamma": grad_gamma, "grad_beta": grad_beta}
     with _row_values(gradients, dtype) as rows, written(delta_out, dims, keep=request.beta_data != 0) as out:

@@ -46,6 +46,13 @@ class BatchNormFamily(Family):
     or merges its axes such as (nfm * H * W, N); any view. Statistics, parameters and their gradients have one value per
     row, (nfm, 1), and are float32 for float16 data; another float dtype is converted on entry and exit. The number of
     gammas defines a row: a feature map, or one position of it, see the module.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> be.sync_batchnorm
+    False
     """
 
     _sync_batchnorm = False
@@ -87,15 +94,29 @@ class BatchNormFamily(Family):
         gmean, gvar : (nfm, 1)
             Updated in training (old values are not read if ``rho`` is 0); in ``inference`` used instead of batch
             statistics.
+        gamma, beta : (nfm, 1)
+            Factors and offsets.
+        eps : float
+            Added to the variance.
+        rho : float
+            Share of the old running statistics.
+        compute_batch_sum : bool
+            Whether ``xsum`` is written rather than read.
+        accumbeta : float
+            Factor of the old y.
         relu : bool
             Clamp ``gamma * xhat + beta`` at 0; nan stays nan.
+        threads, outputs, layer
+            neon's hints; ignored.
+        repeat : int
+            Number of timed runs if above 1.
         binary : bool
             Shift-based (M. Courbariaux et al. 2016): products by the inverse deviation and by gamma, and the square in
             the variance, multiply by the nearest power of two, see ``shift``.
-        repeat : int
-            Number of timed runs if above 1.
-        threads, outputs, layer
-            neon's hints; ignored.
+        inference : bool
+            Normalise by the running statistics, which stay unchanged.
+        alpha : float
+            Factor of the result.
 
         Returns
         -------
@@ -109,6 +130,16 @@ class BatchNormFamily(Family):
             If the data do not have one float dtype, or a required argument is not a float tensor or number.
         AliasError
             If y overlaps x without being it, or another output overlaps any tensor.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> x, y = be.array([[1., 3.]]), be.empty((1, 2))
+        >>> xsum, xvar, gmean, gvar, beta = (be.zeros((1, 1)) for _ in range(5))
+        >>> be.compound_fprop_bn(x, xsum, xvar, gmean, gvar, be.ones((1, 1)), beta, y, 0, 0.9, True)
+        >>> y.tolist(), xvar.item()
+        ([[-1.0, 1.0]], 1.0)
         """
         sums = (None, None) if inference else (xsum, xvar)
         operands = Operands((x, *sums, gmean, gvar, gamma, beta, y), 0 if y is x else -1)
@@ -137,17 +168,23 @@ class BatchNormFamily(Family):
         grad_gamma, grad_beta : (nfm, 1)
         xsum, xvar, gamma : (nfm, 1)
             As left by the forward call: xsum holds the sums, computed there or given.
+        eps : float
+            As in the forward call.
+        threads, layer
+            neon's hints; ignored.
+        repeat : int
+            Number of timed runs if above 1.
+        binary : bool
+            As in the forward call; dgamma enters dx as a power of two, ``xhat * d`` stays a product.
         y : data, optional
             Result of a forward call with ``relu`` and without ``accumbeta``: d counts as 0 where y is not above 0,
             which includes the gradient of the clamp in this call.
-        binary : bool
-            As in the forward call; dgamma enters dx as a power of two, ``xhat * d`` stays a product.
+        alpha_data, beta_data : float
+            Factors of dx and of the old delta_out.
+        alpha_param, beta_param : float
+            Factors of the new and the old gradients of the parameters.
         own_sum : bool
             Whether the forward call computed xsum: its rounding error, in rows far from 0, is then recovered.
-        repeat : int
-            Number of timed runs if above 1.
-        threads, layer
-            neon's hints; ignored.
 
         Returns
         -------
@@ -161,6 +198,18 @@ class BatchNormFamily(Family):
             If the data do not have one float dtype, or a required argument is not a float tensor.
         AliasError
             If delta_out overlaps delta_in, x or y without being it, or another output overlaps any tensor.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> x, y = be.array([[1., 3.]]), be.empty((1, 2))
+        >>> xsum, xvar, gmean, gvar, beta, dgamma, dbeta = (be.zeros((1, 1)) for _ in range(7))
+        >>> gamma, error, dx = be.ones((1, 1)), be.array([[1., 2.]]), be.empty((1, 2))
+        >>> be.compound_fprop_bn(x, xsum, xvar, gmean, gvar, gamma, beta, y, 0, 0.9, True)
+        >>> be.compound_bprop_bn(dx, dgamma, dbeta, error, x, xsum, xvar, gamma, 0)
+        >>> dgamma.item(), dbeta.item()
+        (1.0, 3.0)
         """
         shared = 3 if delta_out is delta_in else 4 if delta_out is x else 8 if delta_out is y else -1
         operands = Operands((delta_out, grad_gamma, grad_beta, delta_in, x, xsum, xvar, gamma, y), shared)

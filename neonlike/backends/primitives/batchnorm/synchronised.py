@@ -15,7 +15,15 @@ from neonlike.optree.arrange import reshape
 
 
 def forward(be: Any, request: BatchNormForward, tensors: tuple[Any, ...]) -> None:
-    """``compound_fprop_bn`` in training; ``xsum`` becomes the mean of the ranks' sums."""
+    """``compound_fprop_bn`` in training; ``xsum`` becomes the mean of the ranks' sums.
+
+    Parameters
+    ----------
+    be : Backend
+    request : BatchNormForward
+    tensors : tuple
+        x, xsum, xvar, gmean, gvar, gamma, beta, y.
+    """
     x, xsum, xvar, gmean, gvar, gamma, beta, y = tensors
     _refuse_binary(request.binary)
     rows, count = request.dims
@@ -38,7 +46,15 @@ def forward(be: Any, request: BatchNormForward, tensors: tuple[Any, ...]) -> Non
 
 
 def backward(be: Any, request: BatchNormBackward, tensors: tuple[Any, ...]) -> None:
-    """``compound_bprop_bn``; gradients of the parameters are those of this rank's samples."""
+    """``compound_bprop_bn``; gradients of the parameters are those of this rank's samples.
+
+    Parameters
+    ----------
+    be : Backend
+    request : BatchNormBackward
+    tensors : tuple
+        delta_out, grad_gamma, grad_beta, delta_in, x, xsum, xvar, gamma, y.
+    """
     out, grad_gamma, grad_beta, delta_in, x, xsum, xvar, gamma, y = tensors
     _refuse_binary(request.binary)
     rows, count = request.dims

@@ -38,7 +38,21 @@ def part_of(g: ConvGeometry, group: int) -> tuple[slice, slice]:
 
 
 def convolved(g: ConvGeometry, backward: bool, read: Array, filters: Array) -> Array:
-    """Forward pass on images (C, D, H, W, N), or with ``backward`` the data gradient of errors (K, M, P, Q, N)."""
+    """Forward pass on images (C, D, H, W, N), or with ``backward`` the data gradient of errors (K, M, P, Q, N).
+
+    Parameters
+    ----------
+    g : ConvGeometry
+    backward : bool
+    read : array
+        Images, or errors.
+    filters : array (C / groups, T, R, S, K)
+
+    Returns
+    -------
+    array
+        (K, M, P, Q, N), or with ``backward`` (C, D, H, W, N).
+    """
     result: Array = np.zeros(g.dimI if backward else g.dimO, read.dtype)
     for group, tap, inputs, outputs in taps(g):
         channels, maps = part_of(g, group)
@@ -51,7 +65,19 @@ def convolved(g: ConvGeometry, backward: bool, read: Array, filters: Array) -> A
 
 
 def filter_gradient(g: ConvGeometry, images: Array, errors: Array) -> Array:
-    """The gradient of the filters."""
+    """The gradient of the filters.
+
+    Parameters
+    ----------
+    g : ConvGeometry
+    images : array (C, D, H, W, N)
+    errors : array (K, M, P, Q, N)
+
+    Returns
+    -------
+    array
+        (C / groups, T, R, S, K)
+    """
     result: Array = np.zeros(g.dimF, images.dtype)
     axes = (1, 2, 3, 4)
     for group, tap, inputs, outputs in taps(g):

@@ -42,6 +42,13 @@ class ConvFamily(Family):
 
     Images are (C, D, H, W, N), filters (C / groups, T, R, S, K), outputs (K, M, P, Q, N); tensors of any shape with as
     many elements are accepted, such as (C D H W, N). Calls accept any number of images N, independent of the layer's.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> be.conv_layer(None, 16, 3, 8, H=28, W=28, R=5, S=5).dimO2
+    (4608, 16)
     """
 
     _untimed_rate: ClassVar[tuple[int, int] | None] = None
@@ -82,7 +89,7 @@ class ConvFamily(Family):
             Size of the input.
         T, R, S : int
             Size of the filter.
-        pad_*, str_*, dil_* : int
+        pad_d, pad_h, pad_w, str_d, str_h, str_w, dil_d, dil_h, dil_w : int
             Zero padding on either side, step of the filter, distance of its elements.
         groups : int
             Number of groups, each with separate channels and maps; C gives a depthwise convolution.
@@ -93,6 +100,13 @@ class ConvFamily(Family):
             If a size is not an integer, or too small, or ``groups`` does not divide C and K.
         ShapeError
             If the filter is larger than the padded input.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> print(be.conv_layer(None, 16, 3, 8, H=28, W=28, R=5, S=5, str_h=2, str_w=2))
+        convolution of 16 images: input 3x1x28x28, filter 1x5x5, 8 maps of 1x12x12, strides 1x2x2
         """
         sizes = (D, H, W), (T, R, S), (pad_d, pad_h, pad_w), (str_d, str_h, str_w), (dil_d, dil_h, dil_w)
         return ConvGeometry(self._layer_dtype("conv_layer", dtype), N, C, K, *sizes, groups)
@@ -125,6 +139,24 @@ class ConvFamily(Family):
         It is the data gradient of a convolution: forward is ``bprop_conv(layer, F=W, E=inputs, grad_I=outputs)``, the
         data gradient ``fprop_conv(layer, I=errors, F=W, O=deltas)``, the weight gradient
         ``update_conv(layer, I=errors, E=inputs, grad_F=dW)``. Arguments and errors as :meth:`conv_layer`.
+
+        Parameters
+        ----------
+        dtype : dtype
+            Dtype of the tensors; None for the backend's.
+        N, C, K : int
+            Images, output channels, input maps.
+        M, P, Q : int
+            Size of the input.
+        T, R, S, pad_d, pad_h, pad_w, str_d, str_h, str_w, dil_d, dil_h, dil_w, groups
+            As in :meth:`conv_layer`.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.deconv_layer(None, 16, 3, 8, P=12, Q=12, R=5, S=5, str_h=2, str_w=2).DHW
+        (1, 27, 27)
         """
         sizes = (M, P, Q), (T, R, S), (pad_d, pad_h, pad_w), (str_d, str_h, str_w), (dil_d, dil_h, dil_w)
         return deconv_geometry(self._layer_dtype("deconv_layer", dtype), N, C, K, *sizes, groups)
@@ -132,10 +164,28 @@ class ConvFamily(Family):
     def output_dim(self, X: int, S: int, padding: int, strides: int, pooling: bool = False, dilation: int = 1) -> int:
         """Number of windows of ``S`` elements along an axis of ``X``; in Caffe mode, pooling follows Caffe's rule.
 
+        Parameters
+        ----------
+        X, S : int
+            Elements of the axis and of a window.
+        padding, strides : int
+            Margin on both sides, and steps between windows.
+        pooling : bool
+            Whether the windows are those of a pooling.
+        dilation : int
+            Distance of the elements of a window.
+
         Raises
         ------
         ArgumentError
             If pooling windows could lie entirely in the padding.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.output_dim(28, 5, padding=0, strides=2)
+        12
         """
         return output_size(X, S, padding, strides, pooling, dilation, self.compat_mode == "caffe")
 
@@ -174,6 +224,8 @@ class ConvFamily(Family):
             ``bsum`` is an output, independent of the number of threads.
         alpha, beta, slope : float
             With beta 0 old values are not read, not even nan.
+        relu, brelu : bool
+            Steps of the processing, see above.
         repeat : int
             Number of timed runs if above 1.
         layer_op
@@ -197,6 +249,16 @@ class ConvFamily(Family):
         Where it is faster, 3 x 3 filters use Winograd's algorithm, unless ``enable_winograd`` is False: an infinity in
         I then gives nan in the results that read it, and with ``enable_winograd = 4`` it and a nan may reach others in
         a tile of 4 x 4. In :meth:`update_conv`, on GPUs, they may reach all taps of channel and map.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> layer = be.conv_layer(None, 2, 1, 4, H=3, W=3, R=3, S=3)
+        >>> images, filters, out = be.ones(layer.dimI2), be.ones(layer.dimF2), be.empty(layer.dimO2)
+        >>> rate = be.fprop_conv(layer, images, filters, out)
+        >>> out.shape, out[0, 0].item()
+        ((4, 2), 9.0)
         """
         tensors, numbers = (I, F, O, bias, X, bsum), (float(alpha), float(beta), float(slope))
         return self._data_pass("fprop_conv", layer, False, tensors, numbers, (bool(relu), bool(brelu)), repeat)
@@ -223,6 +285,26 @@ class ConvFamily(Family):
 
         Arguments, post-processing and errors are as in :meth:`fprop_conv`, with E of dimO elements in place of I,
         grad_I of dimI elements in place of O, and C rows of ``bias`` and ``bsum``.
+
+        Parameters
+        ----------
+        layer : ConvGeometry
+        F, E : tensors of dimF and dimO elements
+            Filters, and error of the output.
+        grad_I : tensor of dimI elements
+            Output.
+        X, bias, bsum, alpha, beta, relu, brelu, slope, repeat, layer_op
+            As in :meth:`fprop_conv`.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> layer = be.conv_layer(None, 2, 1, 4, H=3, W=3, R=3, S=3)
+        >>> filters, error, delta = be.ones(layer.dimF2), be.ones(layer.dimO2), be.empty(layer.dimI2)
+        >>> rate = be.bprop_conv(layer, filters, error, delta)
+        >>> delta[0, 0].item()    # of 4 maps
+        4.0
         """
         tensors, numbers = (E, F, grad_I, bias, X, bsum), (float(alpha), float(beta), float(slope))
         return self._data_pass("bprop_conv", layer, True, tensors, numbers, (bool(relu), bool(brelu)), repeat)
@@ -249,10 +331,22 @@ class ConvFamily(Family):
         I, E : tensors of dimI and dimO elements, of one float dtype
         grad_F : tensor of dimF elements, of any float dtype
             Named ``U`` in neon's CPU backend, which is accepted.
-        grad_bias : tensor (K, 1), optional
-            Receives the sums of each map of E.
         alpha, beta, repeat, layer_op
             As in :meth:`fprop_conv`; so are errors and the return value.
+        grad_bias : tensor (K, 1), optional
+            Receives the sums of each map of E.
+        U : tensor, optional
+            neon's other name of ``grad_F``.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> layer = be.conv_layer(None, 2, 1, 4, H=3, W=3, R=3, S=3)
+        >>> images, error, gradient = be.ones(layer.dimI2), be.ones(layer.dimO2), be.empty(layer.dimF2)
+        >>> rate = be.update_conv(layer, images, error, gradient)
+        >>> gradient[0, 0].item()    # of 2 images
+        2.0
         """
         name, target = "update_conv", U if grad_F is None else grad_F
         tensors = (I, E, target)

@@ -18,6 +18,14 @@ class Epilogue:
 
     ``A = alpha A + bias``; brelu: ``A *= (X > 0) + slope (X < 0)``; relu: ``A = max(A, 0) + slope min(A, 0)``;
     ``T = A + beta X``; ``bsum`` = row sums of T. X is the old T, unless the hook gets a tensor X.
+
+    Parameters
+    ----------
+    alpha, beta : float
+        Factors of A and of X.
+    relu, brelu : bool
+    slope : float
+        Slope below 0 of both.
     """
 
     alpha: float = 1.0
@@ -32,7 +40,15 @@ class Epilogue:
         return self.brelu or self.beta != 0
 
     def apply(self, result: Array, x: Array | None, bias: Array | None) -> Array:
-        """Apply all steps but ``bsum`` to ``result`` (rows, columns); x if it is used; bias (rows, 1) or None."""
+        """Apply all steps but ``bsum`` to ``result`` (rows, columns); x if it is used; bias (rows, 1) or None.
+
+        Parameters
+        ----------
+        result : array (rows, columns)
+            Overwritten.
+        x : array of that shape, or None
+        bias : array (rows, 1), or None
+        """
         result *= self.alpha
         if bias is not None:
             result += bias
@@ -89,7 +105,22 @@ def checked_layer(name: str, layer: Any) -> ConvGeometry:
 
 
 def at_batch(name: str, layer: ConvGeometry, argument: str, tensor: Any, features: int) -> ConvGeometry:
-    """The layer at the number of images in ``tensor``."""
+    """The layer at the number of images in ``tensor``.
+
+    Parameters
+    ----------
+    name, argument : str
+        Method and argument, for messages.
+    layer : ConvGeometry
+    tensor : tensor
+    features : int
+        Elements of an image.
+
+    Raises
+    ------
+    ShapeError
+        If the tensor does not hold whole images.
+    """
     images, rest = divmod(tensor.size, features)
     if rest or images < 1:
         raise ShapeError(

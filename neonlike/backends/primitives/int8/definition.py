@@ -50,6 +50,13 @@ def product(a: Array, b: Array) -> Array:
 
 
 def convolution(g: ConvGeometry, images: Array, filters: Array) -> Array:
-    """The exact convolution of images of int8 with filters of int8 (C / groups, T, R, S, K), as int64."""
+    """The exact convolution of images of int8 with filters of int8 (C / groups, T, R, S, K), as int64.
+
+    Parameters
+    ----------
+    g : ConvGeometry
+    images : int8 array (C, D, H, W, N)
+    filters : int8 array (C / groups, T, R, S, K)
+    """
     exact = replace(g, dtype=as_dtype(np.float64, "int8"))
     return convolved(exact, False, images.astype(np.float64), filters.astype(np.float64)).astype(np.int64)

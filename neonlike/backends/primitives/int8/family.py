@@ -34,6 +34,14 @@ class Int8Weights(Dependent):
         None: a matrix product.
     panels : tuple of Tensor
         The weights as kernels read them; none where the definition is computed.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> if be.multiplies_int8:
+    ...     weights = be.int8_weights(be.array([[1., -2.]]), step=0.1)
+    ...     assert weights.rows == 1 and weights.values.dtype.name == "int8"
     """
 
     def __init__(self, values: Any, scales: Any, step: float, layer: Any, panels: tuple[Any, ...]) -> None:
@@ -46,7 +54,15 @@ class Int8Weights(Dependent):
 
 
 class Int8Family(LinalgFamily):
-    """Products of quantized weights and inputs: ``int8_weights`` and ``int8_product``."""
+    """Products of quantized weights and inputs: ``int8_weights`` and ``int8_product``.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> be.multiplies_int8 in (True, False)
+    True
+    """
 
     def int8_weights(self, W: Any, step: float, layer: Any = None) -> Int8Weights:
         """Quantize weights of float32: each row or map to whole numbers from -127 to 127, by its largest magnitude.
@@ -66,6 +82,14 @@ class Int8Family(LinalgFamily):
             If ``W`` is not of float32, or does not fit ``layer``.
         ArgumentError
             On a GPU, which does not multiply int8, if ``step`` is no positive finite number, or ``W`` has nan or inf.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> if be.multiplies_int8:
+        ...     weights = be.int8_weights(be.array([[127., -64.]]), step=1.0)
+        ...     assert weights.values.tolist() == [[127, -64]]
         """
         if not self.multiplies_int8:
             raise ArgumentError(
@@ -106,7 +130,9 @@ class Int8Family(LinalgFamily):
             (k, n) and (m, n); or images and outputs of the convolution, of any number of images.
         bias : tensor (m, 1) or (K, 1), optional
         relu : bool
+            Whether the last step is taken.
         slope : float
+            Slope below 0 of that step.
 
         Returns
         -------
@@ -116,6 +142,14 @@ class Int8Family(LinalgFamily):
         ------
         DTypeError, ShapeError, AliasError
             If tensors are not of float32, do not fit the weights, or ``out`` shares memory with the others.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> if be.multiplies_int8:
+        ...     weights, out = be.int8_weights(be.array([[127., -64.]]), step=1.0), be.empty((1, 1))
+        ...     assert be.int8_product(weights, be.array([[1.], [2.]]), out).item() == -1.0
         """
         name = "int8_product"
         if not isinstance(weights, Int8Weights):

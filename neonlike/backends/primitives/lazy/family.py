@@ -37,6 +37,13 @@ class LazyFamily(Family):
 
     Operands are tensors or expressions of one float dtype; the result is an expression. :meth:`primitive` creates such
     a form from a user's function.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> be.matmul(be.ones((2, 3)), be.ones((3, 4))).shape
+    (2, 4)
     """
 
     def conv(
@@ -52,6 +59,7 @@ class LazyFamily(Family):
         strides, padding, dilation : int or tuple
             One number for all spatial axes, or one per axis.
         groups : int
+            Groups of feature maps that are convolved apart; C and K are multiples of it.
 
         Returns
         -------
@@ -102,6 +110,13 @@ class LazyFamily(Family):
         ------
         ShapeError, DTypeError, ArgumentError
             As :meth:`conv`.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.deconv(be.ones((5, 2, 2, 1)), be.ones((3, 3, 3, 5))).shape
+        (3, 4, 4, 1)
         """
         x, w, *more = self._floats("deconv", {"bias": bias}, x=x, w=w)
         whole("deconv", groups=groups)
@@ -134,6 +149,14 @@ class LazyFamily(Family):
         ------
         ShapeError, DTypeError, ArgumentError
             If x is not such an image, or the window does not fit.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> x = be.array([[1., 5.], [3., 2.]]).reshape(1, 2, 2, 1)
+        >>> be.pool(x, 2).tolist()
+        [[[[5.0]]]]
         """
         (x,) = self._floats("pool", x=x)
         if not isinstance(op, str):
@@ -159,6 +182,7 @@ class LazyFamily(Family):
         gamma, beta : (C, 1)
             One row per feature map; or (C*H*W, 1) with x (C*H*W, N): one per activation.
         eps : float
+            What is added to the variance.
 
         Returns
         -------
@@ -168,6 +192,13 @@ class LazyFamily(Family):
         ------
         ShapeError, DTypeError
             If x has no such rows, or an argument is not of floats.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.batchnorm(be.array([[1., 3.]]), be.ones((1, 1)), be.full((1, 1), 5), eps=0).tolist()
+        [[4.0, 6.0]]
         """
         x = expression("batchnorm", x, self)
         gamma, beta = (expression("batchnorm", value, self) for value in (gamma, beta))
@@ -194,6 +225,7 @@ class LazyFamily(Family):
         depth : int
             Channels in a window; odd.
         ascale, bpower : float
+            Factor of the mean square, and the power, as of :meth:`fprop_lrn`.
 
         Returns
         -------
@@ -203,6 +235,13 @@ class LazyFamily(Family):
         ------
         ShapeError, DTypeError, ArgumentError
             If x is not such an image, or ``depth`` is even.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.lrn(be.ones((3, 1, 1, 1)), depth=1).reshape(1, 3).tolist()
+        [[0.5, 0.5, 0.5]]
         """
         (x,) = self._floats("lrn", x=x)
         (image,) = _five(_spatial("lrn", x), x.shape[1:-1])
@@ -225,6 +264,13 @@ class LazyFamily(Family):
         ------
         ShapeError, DTypeError
             If sizes or dtypes do not fit.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.matmul(be.ones((5, 2, 3)), be.ones((3, 4))).shape
+        (5, 2, 4)
         """
         if all(isinstance(value, Expression) and len(value.shape) == 2 for value in (a, b)):
             return F.dot(a, b)
@@ -367,7 +413,23 @@ def _sizes(
 
 
 def per_axis(operation: str, name: str, value: Any, axes: int, filler: int) -> Any:
-    """Expand ``value`` to depth, height and width, with ``filler`` for a missing depth."""
+    """Expand ``value`` to depth, height and width, with ``filler`` for a missing depth.
+
+    Parameters
+    ----------
+    operation, name : str
+        Method and argument, for messages.
+    value : int, tuple or list
+    axes : int
+        Number of spatial axes, 2 or 3.
+    filler : int
+        The number for a depth that is not there.
+
+    Raises
+    ------
+    ArgumentError
+        If ``value`` is neither a number nor ``axes`` of them.
+    """
     each = tuple(value) if isinstance(value, (tuple, list)) else (value,) * axes
     if len(each) != axes or any(isinstance(size, int) and size > _LARGEST for size in each):
         raise ArgumentError(f"{operation}: {name} must be a number or {axes} of them, got {brief(value)}")

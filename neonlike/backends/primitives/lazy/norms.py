@@ -31,7 +31,16 @@ class BatchNorm(Request):
     dtypes: tuple[DType | None, ...]
 
     def run(self, be: Any, results: Sequence[Any], operands: Sequence[Any]) -> None:
-        """Compute it, discarding the running statistics."""
+        """Compute it, discarding the running statistics.
+
+        Parameters
+        ----------
+        be : Backend
+        results : sequence of Tensor
+            y, row sums, variances.
+        operands : sequence of Tensor
+            x, gamma, beta.
+        """
         y, xsum, xvar = results
         x, gamma, beta = operands
         gmean, gvar = be.fresh(xsum.shape, xsum.dtype), be.fresh(xsum.shape, xsum.dtype)
@@ -51,13 +60,32 @@ class BatchNormGradient(Request):
     dtypes: tuple[DType | None, ...]
 
     def run(self, be: Any, results: Sequence[Any], operands: Sequence[Any]) -> None:
-        """Compute the gradients."""
+        """Compute the gradients.
+
+        Parameters
+        ----------
+        be : Backend
+        results : sequence of Tensor
+            Gradients of x, gamma, beta.
+        operands : sequence of Tensor
+            error, x, xsum, xvar, gamma.
+        """
         delta, grad_gamma, grad_beta = results
         error, x, xsum, xvar, gamma = operands
         be.compound_bprop_bn(delta, grad_gamma, grad_beta, error, x, xsum, xvar, gamma, self.eps, own_sum=True)
 
     def slopes(self, position: int, d: Any, *operands: Any) -> tuple[Any, ...]:  # type: ignore[override]
-        """Gradients of the formula, with sums and variances recomputed from x."""
+        """Gradients of the formula, with sums and variances recomputed from x.
+
+        Parameters
+        ----------
+        position : int
+            Which gradient is differentiated: of x (0), gamma (1) or beta (2).
+        d : expression
+            The gradient that arrives at it.
+        *operands : expressions
+            As of :meth:`run`.
+        """
         error, x, _, _, gamma = operands
         define = partial(_batchnorm_gradient, self.eps, self.results[position][0], position)
         by_error, by_x, by_gamma = differentiated(define, d, (error, x, gamma))
@@ -69,7 +97,14 @@ class BatchNormGradient(Request):
 
 
 def batchnorm_node(x: Any, gamma: Any, beta: Any, eps: float) -> Any:
-    """Batch normalisation as an expression."""
+    """Batch normalisation as an expression.
+
+    Parameters
+    ----------
+    x, gamma, beta : expressions
+        Checked.
+    eps : float
+    """
     rows = (gamma.size if not isinstance(gamma, OpTreeNode) else math.prod(gamma.shape), 1), compute_dtype(x.dtype)
     request = BatchNorm(eps, ((x.shape, x.dtype), rows, rows), (x.dtype, None, None))
     return call(_BATCHNORM, request, (x, gamma, beta))
@@ -111,7 +146,16 @@ class Lrn(Request):
     dtypes: tuple[DType | None, ...]
 
     def run(self, be: Any, results: Sequence[Any], operands: Sequence[Any]) -> None:
-        """Compute it."""
+        """Compute it.
+
+        Parameters
+        ----------
+        be : Backend
+        results : sequence of Tensor
+            O and denom.
+        operands : sequence of Tensor
+            I.
+        """
         be.fprop_lrn(self.geometry, operands[0], *results, ascale=self.ascale, bpower=self.bpower)
 
     def describe(self) -> str:
@@ -130,13 +174,32 @@ class LrnGradient(Request):
     dtypes: tuple[DType | None, ...]
 
     def run(self, be: Any, results: Sequence[Any], operands: Sequence[Any]) -> None:
-        """Compute it."""
+        """Compute it.
+
+        Parameters
+        ----------
+        be : Backend
+        results : sequence of Tensor
+            delta.
+        operands : sequence of Tensor
+            I, O, E, denom.
+        """
         inputs, outputs, error, denom = operands
         powers = {"ascale": self.ascale, "bpower": self.bpower}
         be.bprop_lrn(self.geometry, inputs, outputs, error, results[0], denom, **powers)
 
     def slopes(self, position: int, d: Any, *operands: Any) -> tuple[Any, ...]:  # type: ignore[override]
-        """Gradients of the formula, with outputs and denominators recomputed from the inputs."""
+        """Gradients of the formula, with outputs and denominators recomputed from the inputs.
+
+        Parameters
+        ----------
+        position : int
+            0, as there is one result.
+        d : expression
+            The gradient that arrives at it.
+        *operands : expressions
+            As of :meth:`run`.
+        """
         x, _, error, _ = operands
         by_x, by_error = differentiated(self._formula, d, (x, error))
         return by_x, None, by_error, None
@@ -159,7 +222,15 @@ class LrnGradient(Request):
 
 
 def lrn_node(g: LrnGeometry, x: Any, ascale: float, bpower: float) -> Any:
-    """Local response normalisation as an expression."""
+    """Local response normalisation as an expression.
+
+    Parameters
+    ----------
+    g : LrnGeometry
+    x : expression
+        Checked.
+    ascale, bpower : float
+    """
     result = x.shape, g.dtype
     return call(_LRN, Lrn(g, ascale, bpower, (result, result), (g.dtype,)), (x,))
 

@@ -54,7 +54,16 @@ class Conv(Request):
     dtypes: tuple[DType | None, ...]
 
     def run(self, be: Any, results: Sequence[Any], operands: Sequence[Any]) -> None:
-        """Compute the pass."""
+        """Compute the pass.
+
+        Parameters
+        ----------
+        be : Backend
+        results : sequence of Tensor
+            The output, or gradient.
+        operands : sequence of Tensor
+            As the class says.
+        """
         first, second, *bias = operands
         more = {"bias": bias[0]} if bias else {}
         if self.kind == "update":
@@ -75,7 +84,18 @@ class Conv(Request):
 
 
 def conv_node(kind: str, g: ConvGeometry, operands: Sequence[Any], shape: Shape, transposed: bool = False) -> Any:
-    """A pass of a convolution as an expression; ``transposed``: the user calls it deconvolution."""
+    """A pass of a convolution as an expression; ``transposed``: the user calls it deconvolution.
+
+    Parameters
+    ----------
+    kind : "fprop", "bprop" or "update"
+    g : ConvGeometry
+    operands : sequence of expressions
+        Checked.
+    shape : tuple of int
+        Of the result.
+    transposed : bool
+    """
     request = Conv(g, kind, ((shape, g.dtype),), (g.dtype,) * len(operands))
     return call(DECONV if transposed else _CONV_SPECS[kind], request, operands)
 
@@ -116,7 +136,16 @@ class Pool(Request):
     dtypes: tuple[DType | None, ...]
 
     def run(self, be: Any, results: Sequence[Any], operands: Sequence[Any]) -> None:
-        """Compute it."""
+        """Compute it.
+
+        Parameters
+        ----------
+        be : Backend
+        results : sequence of Tensor
+            O, and for max pooling the positions.
+        operands : sequence of Tensor
+            I.
+        """
         be.fprop_pool(self.geometry, operands[0], *results)
 
     def describe(self) -> str:
@@ -133,13 +162,32 @@ class Unpool(Request):
     dtypes: tuple[DType | None, ...]
 
     def run(self, be: Any, results: Sequence[Any], operands: Sequence[Any]) -> None:
-        """Compute it."""
+        """Compute it.
+
+        Parameters
+        ----------
+        be : Backend
+        results : sequence of Tensor
+            Gradient of the input.
+        operands : sequence of Tensor
+            As the class says.
+        """
         error, *more = operands
         names = {"max": ("argmax",), "l2": ("inputs",), "avg": ()}[self.geometry.op]
         be.bprop_pool(self.geometry, error, results[0], **dict(zip(names, more)))
 
     def slopes(self, position: int, d: Any, error: Any, *more: Any) -> tuple[Any, ...]:  # type: ignore[override]
-        """Gradients: for max, d at the maxima; for avg, the pooled d; for l2, those of the formula."""
+        """Gradients: for max, d at the maxima; for avg, the pooled d; for l2, those of the formula.
+
+        Parameters
+        ----------
+        position : int
+            0, as there is one result.
+        d : expression
+            The gradient that arrives at it.
+        error, *more : expressions
+            As of :meth:`run`.
+        """
         g = self.geometry
         if g.op == "max":
             return _at_positions(g, d, more[0]), None
@@ -153,7 +201,16 @@ class Unpool(Request):
 
 
 def pool_node(g: PoolGeometry, x: Any, shape: Shape) -> Any:
-    """Pooling as an expression."""
+    """Pooling as an expression.
+
+    Parameters
+    ----------
+    g : PoolGeometry
+    x : expression
+        Checked.
+    shape : tuple of int
+        Of the result.
+    """
     results: tuple[Result, ...] = ((shape, g.dtype),)
     if g.op == "max":
         results = (*results, (shape, g.argmax_dtype))
@@ -206,7 +263,16 @@ class BatchedDot(Request):
     dtypes: tuple[DType | None, ...]
 
     def run(self, be: Any, results: Sequence[Any], operands: Sequence[Any]) -> None:
-        """Compute the products."""
+        """Compute the products.
+
+        Parameters
+        ----------
+        be : Backend
+        results : sequence of Tensor
+            C.
+        operands : sequence of Tensor
+            A, B.
+        """
         be.batched_dot(*operands, results[0])
 
     def describe(self) -> str:
@@ -215,7 +281,16 @@ class BatchedDot(Request):
 
 
 def matmul_node(a: Any, b: Any, shape: Shape, dtype: DType) -> Any:
-    """Matrix products over a leading axis as an expression; summed over it if ``shape`` has two axes."""
+    """Matrix products over a leading axis as an expression; summed over it if ``shape`` has two axes.
+
+    Parameters
+    ----------
+    a, b : expressions
+        Checked; at least one 3-D.
+    shape : tuple of int
+        Of the result.
+    dtype : dtype
+    """
     return call(_MATMUL, BatchedDot(((shape, dtype),), (dtype, dtype)), (a, b))
 
 
@@ -263,7 +338,16 @@ class Custom(Request):
     direct: ClassVar[bool] = False
 
     def run(self, be: Any, results: Sequence[Any], operands: Sequence[Any]) -> None:
-        """Call the function to write the result."""
+        """Call the function to write the result.
+
+        Parameters
+        ----------
+        be : Backend
+        results : sequence of Tensor
+            What the function writes.
+        operands : sequence of Tensor
+            Its tensor arguments.
+        """
         self.primitive.forward(results[0], *self.filled(operands))
 
     def describe(self) -> str:
@@ -298,7 +382,21 @@ def _custom_gradients(F: Any, d: Any, z: Any, *operands: Any) -> tuple[Any, ...]
 
 
 def check_increment(whose: str, operand: Any, gradient: Any) -> None:
-    """Refuse a gradient, returned by the function ``whose``, that does not fit ``operand``; None is accepted."""
+    """Refuse a gradient, returned by the function ``whose``, that does not fit ``operand``; None is accepted.
+
+    Parameters
+    ----------
+    whose : str
+        Name of the function, for the message.
+    operand : expression
+        What was differentiated by.
+    gradient : expression or None
+
+    Raises
+    ------
+    GradientError
+        If the shapes do not broadcast to each other.
+    """
     shape = getattr(gradient, "shape", None)
     if gradient is None or shape == operand.shape:
         return

@@ -29,7 +29,15 @@ def steps(layer: PoolGeometry) -> Iterator[tuple[int, tuple[slice, ...], tuple[s
 
 
 def pool(layer: PoolGeometry, values: Array, numbers: Array | None) -> Array:
-    """Pool ``values`` (C,D,H,W,N) to (K,M,P,Q,N), with float64 sums; positions of maxima go into ``numbers``."""
+    """Pool ``values`` (C,D,H,W,N) to (K,M,P,Q,N), with float64 sums; positions of maxima go into ``numbers``.
+
+    Parameters
+    ----------
+    layer : PoolGeometry
+    values : array
+    numbers : integer array (K,M,P,Q,N), or None
+        Written, for max pooling.
+    """
     if layer.op == "max":
         assert numbers is not None
         best = np.zeros(layer.dimO, values.dtype)
@@ -49,7 +57,17 @@ def pool(layer: PoolGeometry, values: Array, numbers: Array | None) -> Array:
 
 
 def unpool(layer: PoolGeometry, error: Array, numbers: Array | None, values: Array | None) -> Array:
-    """Gradient (C,D,H,W,N) of an ``error`` (K,M,P,Q,N), in float64."""
+    """Gradient (C,D,H,W,N) of an ``error`` (K,M,P,Q,N), in float64.
+
+    Parameters
+    ----------
+    layer : PoolGeometry
+    error : array
+    numbers : integer array (K,M,P,Q,N), or None
+        Positions of maxima.
+    values : array (C,D,H,W,N), or None
+        Input, for l2.
+    """
     delta = np.zeros(layer.dimI)
     share: Array = error
     if layer.op == "avg":
@@ -73,6 +91,12 @@ def share_of_norm(error: Array, norm: Array) -> Array:
 
 
 def blend(target: Array, result: Array, alpha: float, beta: float) -> None:
-    """``target = alpha * result + beta * target``; with beta 0 the old target is not read."""
+    """``target = alpha * result + beta * target``; with beta 0 the old target is not read.
+
+    Parameters
+    ----------
+    target, result : arrays of one shape
+    alpha, beta : float
+    """
     scaled = result if alpha == 1 else alpha * result
     target[...] = scaled if beta == 0 else scaled + beta * target

@@ -47,7 +47,15 @@ class PoolPass:
 
 @owner
 class PoolFamily(Family):
-    """Pooling: ``pool_layer``, ``fprop_pool``, ``bprop_pool``."""
+    """Pooling: ``pool_layer``, ``fprop_pool``, ``bprop_pool``.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> be.pool_layer(None, "avg", 16, 8, H=4, W=4, R=2, S=2).nOut
+    32
+    """
 
     def pool_layer(
         self,
@@ -80,6 +88,14 @@ class PoolFamily(Family):
         op : "max", "avg" or "l2"
             Maximum of a window, mean, or root of the sum of squares; padding does not count. Sums, of squares too, must
             be representable in the compute dtype.
+        N, C, D, H, W : int
+            Images, channels, and size of the input.
+        J, T, R, S : int
+            Size of a window: channels, depth, height, width.
+        pad_c, pad_d, pad_h, pad_w : int
+            Padding on either side of each axis.
+        str_c, str_d, str_h, str_w : int, optional
+            Steps between windows; default: their sizes.
 
         Raises
         ------
@@ -89,6 +105,13 @@ class PoolFamily(Family):
             If dtype is not a float.
         ShapeError
             If a window is larger than the padded input.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.pool_layer(None, "max", 16, 8, H=28, W=28, R=2, S=2).dimO
+        (8, 1, 14, 14, 16)
         """
         window = (J, T, R, S)
         strides = tuple(size if step is None else step for step, size in zip((str_c, str_d, str_h, str_w), window))
@@ -124,6 +147,8 @@ class PoolFamily(Family):
             For max pooling, an output for ``bprop_pool``. If its dtype cannot number all positions of a window (uint8:
             more than 256), the numbers are kept separately, and ``bprop_pool`` must receive the same tensor. Not used
             otherwise.
+        alpha, beta : float
+            Factors of the result and of the old ``O``.
         repeat : int
             Number of timed runs if above 1.
 
@@ -136,6 +161,16 @@ class PoolFamily(Family):
         ------
         ShapeError, DTypeError, AliasError, MissingArgument
             Raised before anything is written.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> layer = be.pool_layer(None, "max", 1, 1, H=2, W=2, R=2, S=2)
+        >>> out, argmax = be.empty(layer.dimO2), be.empty(layer.dimO2, dtype="uint8")
+        >>> rate = be.fprop_pool(layer, be.array([1., 5., 3., 2.]), out, argmax)
+        >>> out.item(), argmax.item()
+        (5.0, 1)
         """
         layer = self._check_pool("fprop_pool", layer, I, O, argmax, {"O": O, "argmax": argmax}, {"I": I})
         if layer.op == "l2":
@@ -179,6 +214,8 @@ class PoolFamily(Family):
             sizes; one float dtype.
         argmax : integer Tensor as large as I
             For max pooling, as written by ``fprop_pool``.
+        alpha, beta : float
+            Factors of the gradient and of the old ``O``.
         repeat : int
             Number of timed runs if above 1.
         inputs : Tensor, optional
@@ -193,6 +230,16 @@ class PoolFamily(Family):
         ------
         ShapeError, DTypeError, AliasError, MissingArgument
             Raised before anything is written.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> layer = be.pool_layer(None, "avg", 1, 1, H=2, W=2, R=2, S=2)
+        >>> delta = be.empty(layer.dimI2)
+        >>> rate = be.bprop_pool(layer, be.array([[8.]]), delta)
+        >>> delta.tolist()
+        [[2.0], [2.0], [2.0], [2.0]]
         """
         others = {"I": I, "argmax": argmax}
         X = None
@@ -294,7 +341,17 @@ class PoolFamily(Family):
 def forward_arrays(
     layer: PoolGeometry, I: Any, O: Any, argmax: Any, beta: float
 ) -> Iterator[tuple[Array, Array, Array | None]]:
-    """Contiguous arrays for the input, the output, and the positions of maxima."""
+    """Contiguous arrays for the input, the output, and the positions of maxima.
+
+    Parameters
+    ----------
+    layer : PoolGeometry
+    I, O : tensors
+        Input and output.
+    argmax : tensor or None
+    beta : float
+        0: the old output is not read.
+    """
     with written(O, layer.dimO, keep=beta != 0) as out:
         if argmax is None:
             yield host(I, layer.dimI), out, None
@@ -307,13 +364,26 @@ def forward_arrays(
 def backward_arrays(
     layer: PoolGeometry, I: Any, O: Any, argmax: Any, inputs: Any, beta: float
 ) -> Iterator[tuple[Array, Array, Array | None, Array | None]]:
-    """Contiguous arrays of the error, the gradient to write, the positions of maxima, and the input."""
+    """Contiguous arrays of the error, the gradient to write, the positions of maxima, and the input.
+
+    Parameters
+    ----------
+    layer : PoolGeometry
+    I, O : tensors
+        Error of the output, and gradient to write.
+    argmax : tensor or None
+    inputs : tensor or None
+        Input of the forward pass.
+    beta : float
+        0: the old gradient is not read.
+    """
     with written(O, layer.dimI, keep=beta != 0) as delta:
         numbers = None if argmax is None else _numbers(layer, argmax)
         yield host(I, layer.dimO), delta, numbers, None if inputs is None else host(inputs, layer.dimI)
 
 
 def fits(layer: PoolGeometry, argmax: Any) -> bool:
+    """Whether the dtype of ``argmax`` numbers all positions of a window."""
     return layer.window - 1 <= int(np.iinfo(argmax.dtype).max)
 
 

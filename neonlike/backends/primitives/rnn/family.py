@@ -28,7 +28,15 @@ from neonlike.optree.forms import owner
 
 @owner
 class RecurrentFamily(GatedFamily):
-    """Unrolls of simple recurrent layers, forward and backward."""
+    """Unrolls of simple recurrent layers, forward and backward.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> callable(be.compound_rnn_unroll_fprop)
+    True
+    """
 
     @repeatable(pinned=True)
     def compound_rnn_unroll_fprop(
@@ -53,6 +61,10 @@ class RecurrentFamily(GatedFamily):
             State before each step, input projection, and computed state; surplus tensors are ignored. ``h_ff_s`` may be
             ``h_s``: the projection is then overwritten.
         bias : tensor (nout, 1) or None
+        nout : int
+            Units of the layer.
+        num_steps : int
+            Number of steps.
         num_used_steps : int or None
             Number of leading steps to compute.
         activation : callable
@@ -72,6 +84,18 @@ class RecurrentFamily(GatedFamily):
         Elman, "Finding structure in time" (1990). On the CPU all steps are one call of a compiled kernel:
         W_recur is packed once; bias, projection and an elementwise activation are applied while a part of the product
         is in registers or the nearest cache.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> from neonlike.transforms import Identity
+        >>> weight, start, inputs = be.eye(2), be.zeros((2, 1)), [be.ones((2, 1)), be.ones((2, 1))]
+        >>> states = [be.empty((2, 1)), be.empty((2, 1))]
+        >>> before = [start, states[0]]
+        >>> be.compound_rnn_unroll_fprop(weight, before, inputs, states, None, 2, 2, None, Identity())
+        >>> states[1].T.tolist()
+        [[2.0, 2.0]]
         """
         name = "compound_rnn_unroll_fprop"
         steps = self._fprop_steps(
@@ -101,6 +125,10 @@ class RecurrentFamily(GatedFamily):
         delta_prev_s, delta_s, h_s : lists of ``num_steps`` tensors (nout, N)
             Errors at the state before each step and at each step's state, and the states. An entry of ``delta_prev_s``
             may be None: no error is passed on from that step.
+        nout : int
+            Units of the layer.
+        num_steps : int
+            Number of steps.
         num_used_steps : int or None
             Number of leading steps to compute.
         activation : object with ``bprop``
@@ -117,6 +145,17 @@ class RecurrentFamily(GatedFamily):
         Notes
         -----
         Werbos, "Backpropagation through time" (1990).
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> from neonlike.transforms import Identity
+        >>> weight, states = be.eye(2), [be.ones((2, 1)), be.ones((2, 1))]
+        >>> errors = [be.ones((2, 1)), be.ones((2, 1))]
+        >>> be.compound_rnn_unroll_bprop(weight.T, [None, errors[0]], errors, states, 2, 2, None, Identity())
+        >>> errors[0].T.tolist()
+        [[2.0, 2.0]]
         """
         name = "compound_rnn_unroll_bprop"
         steps = self._bprop_steps(
@@ -155,11 +194,26 @@ class RecurrentFamily(GatedFamily):
             Weight, lists and bias of the forward direction, as in :meth:`compound_rnn_unroll_fprop`.
         W_recur_b, h_next, h_ff_b, h_b, b_b
             The same for the backward direction; its state before step t is that of step t + 1.
+        nout, nsteps, used_nsteps, activation
+            As in :meth:`compound_rnn_unroll_fprop`.
 
         Raises
         ------
         DTypeError, ShapeError, ArgumentError, AliasError
             As in :meth:`compound_rnn_unroll_fprop`, before any step of either direction.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> from neonlike.transforms import Identity
+        >>> weight, inputs, zero = be.eye(1), [be.ones((1, 1)), be.ones((1, 1))], be.zeros((1, 1))
+        >>> ahead, back = [be.empty((1, 1)) for _ in range(2)], [be.empty((1, 1)) for _ in range(2)]
+        >>> forward = weight, [zero, ahead[0]], inputs, ahead, None
+        >>> backward = weight, [back[1], zero], inputs, back, None
+        >>> be.compound_rnn_unroll_fprop_bibnrnn(None, None, None, *forward, *backward, 1, 2, None, Identity())
+        >>> [t.item() for t in ahead], [t.item() for t in back]
+        ([1.0, 2.0], [2.0, 1.0])
         """
         name = "compound_rnn_unroll_fprop_bibnrnn"
         common = nout, nsteps, used_nsteps, activation
@@ -197,11 +251,27 @@ class RecurrentFamily(GatedFamily):
             those of the forward pass: they are transposed here.
         in_deltas_b, next_in_deltas, W_recur_b, h_b
             The same for the backward direction.
+        nout, nsteps, used_nsteps, activation
+            As in :meth:`compound_rnn_unroll_bprop`.
 
         Raises
         ------
         DTypeError, ShapeError, ArgumentError, AliasError
             As in :meth:`compound_rnn_unroll_bprop`, before any step of either direction.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> from neonlike.transforms import Identity
+        >>> weight, states = be.eye(1), [be.ones((1, 1)), be.ones((1, 1))]
+        >>> ahead, back = [be.ones((1, 1)) for _ in range(2)], [be.ones((1, 1)) for _ in range(2)]
+        >>> errors = ahead, [None, ahead[0]], back, [back[1], None]
+        >>> be.compound_rnn_unroll_bprop_bibnrnn(
+        ...     None, None, *errors, weight, weight, states, states, 1, 2, None, Identity(), None
+        ... )
+        >>> [t.item() for t in ahead], [t.item() for t in back]
+        ([2.0, 1.0], [1.0, 2.0])
         """
         name = "compound_rnn_unroll_bprop_bibnrnn"
         for weight in (W_recur_f, W_recur_b):

@@ -42,6 +42,15 @@ def trace(backend: Any, function: Callable[[Any], Any], dtype: DType, language: 
     """Translate ``function`` to a formula on ``dtype``; None if it is not elementwise, or works in place.
 
     In-place work is checked each time; on a device, where the check would wait for the device, once per object.
+
+    Parameters
+    ----------
+    backend : Backend
+    function : callable
+        A transform, or its ``bprop``.
+    dtype : dtype
+        Dtype of computation.
+    language : "c" or "cuda"
     """
     x, y = _stand_ins(backend, dtype)
     look = x.live_host or not _only_reads(function)
@@ -136,22 +145,47 @@ def joined(formulas: Formulas) -> tuple[str, tuple[float, ...]] | None:
 
 
 def activation(backend: Any, request: Unroll, language: str) -> Formulas:
-    """Formula of a simple layer, forward."""
+    """Formula of a simple layer, forward.
+
+    Parameters
+    ----------
+    backend : Backend
+    request : Unroll
+    language : "c" or "cuda"
+    """
     return {"act": trace(backend, request.activation, compute_dtype(request.dtype), language)}
 
 
 def slope(backend: Any, request: Unroll, language: str) -> Formulas:
-    """Formula of a simple layer, backward."""
+    """Formula of a simple layer, backward.
+
+    Parameters
+    ----------
+    backend, request, language
+        As of :func:`activation`.
+    """
     return {"slope": trace(backend, request.activation.bprop, compute_dtype(request.dtype), language)}
 
 
 def activations(backend: Any, request: Unroll, language: str) -> Formulas:
-    """Formulas of a gated layer, forward."""
+    """Formulas of a gated layer, forward.
+
+    Parameters
+    ----------
+    backend, request, language
+        As of :func:`activation`.
+    """
     gate = trace(backend, request.gate_activation, compute_dtype(request.dtype), language)
     return activation(backend, request, language) | {"gate_act": gate}
 
 
 def slopes(backend: Any, request: Unroll, language: str) -> Formulas:
-    """Formulas of a gated layer, backward."""
+    """Formulas of a gated layer, backward.
+
+    Parameters
+    ----------
+    backend, request, language
+        As of :func:`activation`.
+    """
     gate = trace(backend, request.gate_activation.bprop, compute_dtype(request.dtype), language)
     return slope(backend, request, language) | {"gate_slope": gate}

@@ -31,7 +31,15 @@ TRANSPOSED = " (the transposed weight)"
 
 @owner
 class GatedFamily(Family):
-    """Unrolls of gated recurrent layers, an addition to neon, whose layers call op-trees step by step."""
+    """Unrolls of gated recurrent layers, an addition to neon, whose layers call op-trees step by step.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> callable(be.compound_lstm_unroll_fprop)
+    True
+    """
 
     @repeatable(pinned=True)
     def compound_lstm_unroll_fprop(
@@ -65,10 +73,14 @@ class GatedFamily(Family):
         ifog_ff_s, ifog_s : lists of ``num_steps`` tensors (4 nout, N)
             Input projection, and computed gates; may be the same tensors.
         bias : tensor (4 nout, 1) or None
-        activation, gate_activation : callable
-            Transforms, or functions that build an expression.
+        nout : int
+            Units of the layer.
+        num_steps : int
+            Number of steps.
         num_used_steps, reverse
             As in :meth:`compound_rnn_unroll_fprop`.
+        activation, gate_activation : callable
+            Transforms, or functions that build an expression.
 
         Raises
         ------
@@ -80,6 +92,18 @@ class GatedFamily(Family):
         Notes
         -----
         Gers et al., "Learning to forget" (2000).
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> from neonlike.transforms import Logistic, Tanh
+        >>> weight, h0, c0, inputs = be.zeros((4, 1)), be.zeros((1, 1)), be.zeros((1, 1)), be.zeros((4, 1))
+        >>> gates, c, act, h = be.empty((4, 1)), be.empty((1, 1)), be.empty((1, 1)), be.empty((1, 1))
+        >>> lists = [h0], [c0], [inputs], [gates], [c], [act], [h]
+        >>> be.compound_lstm_unroll_fprop(weight, *lists, None, 1, 1, None, Tanh(), Logistic())
+        >>> gates.T.tolist(), h.item()
+        ([[0.5, 0.5, 0.5, 0.0]], 0.0)
         """
         name, n = "compound_lstm_unroll_fprop", nout
         lists = {
@@ -131,6 +155,10 @@ class GatedFamily(Family):
             Computed errors, and the gates.
         c_prev_s, c_act_s : lists of ``num_steps`` tensors (nout, N)
             Cells before each step (None counts as 0) and activated cells.
+        nout : int
+            Units of the layer.
+        num_steps : int
+            Number of steps.
         num_used_steps, activation, gate_activation, reverse
             As in :meth:`compound_rnn_unroll_bprop`.
 
@@ -138,6 +166,18 @@ class GatedFamily(Family):
         ------
         DTypeError, ShapeError, ArgumentError, AliasError
             As in :meth:`compound_lstm_unroll_fprop`.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> from neonlike.transforms import Logistic, Tanh
+        >>> weight, gates, dgates = be.zeros((4, 1)), be.array([0.5, 0.5, 0.5, 0.]), be.empty((4, 1))
+        >>> delta, dc, act = be.ones((1, 1)), be.zeros((1, 1)), be.zeros((1, 1))
+        >>> lists = [None], [delta], [None], [dc], [dgates], [gates], [None], [act]
+        >>> be.compound_lstm_unroll_bprop(weight.T, *lists, 1, 1, None, Tanh(), Logistic())
+        >>> dgates.T.tolist()
+        [[0.0, 0.0, 0.0, 0.25]]
         """
         name, n = "compound_lstm_unroll_bprop", nout
         lists = {
@@ -185,6 +225,10 @@ class GatedFamily(Family):
         rzn_ff_s, rzn_s : lists of ``num_steps`` tensors (3 nout, N)
             Input projection, and computed gates and candidate; may be the same tensors.
         bias : tensor (3 nout, 1) or None
+        nout : int
+            Units of the layer.
+        num_steps : int
+            Number of steps.
         num_used_steps, activation, gate_activation, reverse
             As in :meth:`compound_lstm_unroll_fprop`.
 
@@ -196,6 +240,18 @@ class GatedFamily(Family):
         Notes
         -----
         Cho et al., "Learning phrase representations using RNN encoder-decoder" (2014).
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> from neonlike.transforms import Logistic, Tanh
+        >>> weight, h0, inputs = be.zeros((3, 1)), be.ones((1, 1)), be.zeros((3, 1))
+        >>> gates, h = be.empty((3, 1)), be.empty((1, 1))
+        >>> lists = [h0], [inputs], [gates], [None], [h]
+        >>> be.compound_gru_unroll_fprop(weight, *lists, None, 1, 1, None, Tanh(), Logistic())
+        >>> gates.T.tolist(), h.item()
+        ([[0.5, 0.5, 0.0]], 0.5)
         """
         name, n = "compound_gru_unroll_fprop", nout
         lists = {
@@ -240,6 +296,10 @@ class GatedFamily(Family):
             Computed errors, and gates and candidate.
         h_prev_s : list of ``num_steps`` tensors (nout, N)
             States before each step; None counts as 0.
+        nout : int
+            Units of the layer.
+        num_steps : int
+            Number of steps.
         num_used_steps, activation, gate_activation, reverse
             As in :meth:`compound_rnn_unroll_bprop`.
 
@@ -247,6 +307,17 @@ class GatedFamily(Family):
         ------
         DTypeError, ShapeError, ArgumentError, AliasError
             As in :meth:`compound_lstm_unroll_fprop`.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> from neonlike.transforms import Logistic, Tanh
+        >>> weight, gates, dgates = be.zeros((3, 1)), be.array([0.5, 0.5, 0.]), be.empty((3, 1))
+        >>> lists = [None], [be.ones((1, 1))], [dgates], [gates], [be.ones((1, 1))]
+        >>> be.compound_gru_unroll_bprop(weight.T, *lists, 1, 1, None, Tanh(), Logistic())
+        >>> dgates.T.tolist()
+        [[0.0, -0.25, 0.5]]
         """
         name, n = "compound_gru_unroll_bprop", nout
         lists = {

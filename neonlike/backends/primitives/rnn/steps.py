@@ -84,6 +84,24 @@ def gather_steps(
     The shortest list has one tensor per step. Others may have surplus tensors at the end, which are ignored, as in
     neon, which pairs them by ``zip``: for example the last of the states h_0 ... h_T.
 
+    Parameters
+    ----------
+    backend : Backend
+    operation : str
+        Method, for messages.
+    lists : dict
+        (list of tensors, rows) by the names of the arguments.
+    units : int
+        Rows of the state.
+    num_steps : int
+        Number of steps.
+    num_used_steps : int or None
+        Leading steps to compute; None: all.
+    reverse : bool
+        The last step comes first.
+    optional : sequence of str
+        Lists that may hold None.
+
     Raises
     ------
     DTypeError
@@ -152,7 +170,26 @@ def check_parameters(
     bias: Any = None,
     hint: str = "",
 ) -> None:
-    """Raise unless ``weight`` has ``shape``, and ``bias``, if given, one element per row; dtype None: any dtype."""
+    """Raise unless ``weight`` has ``shape``, and ``bias``, if given, one element per row; dtype None: any dtype.
+
+    Parameters
+    ----------
+    backend : Backend
+    operation : str
+        Method, for messages.
+    dtype : dtype or None
+    shape : (int, int)
+        Of the weight.
+    weight : Tensor
+    bias : Tensor or None
+    hint : str
+        Said after the expected shape.
+
+    Raises
+    ------
+    ShapeError, DTypeError
+        If they do not fit.
+    """
     require_tensors(backend, operation, W_recur=weight)
     check_tensors(backend, operation, bias=bias)
     if weight.shape != shape:
@@ -168,6 +205,16 @@ def check_overlaps(steps: Steps, outputs: Sequence[str], allowed: Pairs, **whole
     """Raise AliasError if, within a step, an output shares memory with another role, unless the pair is ``allowed``.
 
     ``whole`` are tensors of all steps (weight, bias), which no output may share memory with.
+
+    Parameters
+    ----------
+    steps : Steps
+    outputs : sequence of str
+        Roles that are written.
+    allowed : set of pairs
+        Roles that may share memory within a step.
+    **whole : Tensor or None
+        By the names of the arguments.
     """
     roots = {name: _roots(tensors) for name, tensors in steps.roles.items()}
     for position, name in enumerate(outputs):
@@ -197,7 +244,17 @@ def pairs(*names: tuple[str, str]) -> Pairs:
 
 
 def check_activation(operation: str, backward: bool, **functions: Any) -> None:
-    """Raise DTypeError unless each function is callable, or has a ``bprop`` of the outputs if that is needed."""
+    """Raise DTypeError unless each function is callable, or has a ``bprop`` of the outputs if that is needed.
+
+    Parameters
+    ----------
+    operation : str
+        Method, for messages.
+    backward : bool
+        Whether ``bprop`` is needed.
+    **functions : objects
+        By the names of the arguments.
+    """
     for name, function in functions.items():
         needed: Callable[..., Any] | None = getattr(function, "bprop", None) if backward else function
         if not callable(needed) or isinstance(function, type):
@@ -226,7 +283,14 @@ def row_strides(steps: Steps) -> list[int] | None:
 
 
 def same_or_apart(a: str, b: str, steps: Steps) -> bool:
-    """Whether in each step the tensors of both roles are identical or share no memory."""
+    """Whether in each step the tensors of both roles are identical or share no memory.
+
+    Parameters
+    ----------
+    a, b : str
+        Names of the roles.
+    steps : Steps
+    """
     for mine, its in steps.each(a, b):
         if mine is its or mine is None or its is None:
             continue

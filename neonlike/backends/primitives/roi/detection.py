@@ -47,7 +47,15 @@ class Detection:
 
 
 class DetectionFamily(RoiFamily):
-    """SSD's detection output."""
+    """SSD's detection output.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> callable(be.detectionOutput_fprop)
+    True
+    """
 
     def detectionOutput_fprop(  # noqa: N802  (neon's name)
         self,
@@ -78,7 +86,9 @@ class DetectionFamily(RoiFamily):
         prior_boxes : tensor or array (L, 4)
             Corners (x1, y1, x2, y2), in units of the image.
         nms_top_k, image_top_k : int
+            Most boxes of a class before non-maximum suppression, and of an image after it.
         score_threshold, nms_threshold : float
+            Score that a box has to exceed, and the maximum overlap of two boxes of a class.
 
         Returns
         -------
@@ -91,6 +101,17 @@ class DetectionFamily(RoiFamily):
             If the tensors do not fit together, or are not of one float dtype.
         ArgumentError
             If a number of boxes is negative, or ``nms_threshold`` is nan.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> scores = be.array([0.1, 0.9]).reshape(1, 2, 1)
+        >>> found = be.detectionOutput_fprop(
+        ...     scores, be.zeros((1, 4, 1)), None, be.array([[0., 0., 0.5, 0.5]]), None, 10, 10, 0.5, 0.5
+        ... )
+        >>> found[0].round(2)[0, 5].item()    # the class
+        1.0
         """
         name = "detectionOutput_fprop"
         require_tensors(self, name, conf_view=conf_view, loc_view=loc_view)

@@ -33,7 +33,15 @@ from neonlike.errors import ArgumentError, DTypeError, MissingArgument, ShapeErr
 
 
 class RoiFamily(Family):
-    """Regions of interest: ``roipooling_fprop``, ``roipooling_bprop``, ``nms``."""
+    """Regions of interest: ``roipooling_fprop``, ``roipooling_bprop``, ``nms``.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> be.nms(be.array([[0., 0., 9., 9., 0.9]]), 0.5)
+    [0]
+    """
 
     def roipooling_fprop(
         self,
@@ -71,6 +79,7 @@ class RoiFamily(Family):
         argmax : int32 tensor of that size
             Output: ``h * W + w`` of the first largest element; -1 for an empty bin.
         roi_count, C, H, W, pooled_height, pooled_width : int
+            Numbers of regions and of feature maps, size of a map, and of the grid, in elements.
         spatial_scale : float
             Size of the feature map divided by the size of the image.
         fm_channel, fm_height, fm_width : int
@@ -83,6 +92,16 @@ class RoiFamily(Family):
         ArgumentError
             If a size or the scale is missing or not positive, or a region is in no image or not finite. Nothing is
             written in any of these cases.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> image, regions = be.array([1., 2., 3., 4.]), be.array([[0., 0., 0., 1., 1.]])
+        >>> out, argmax = be.empty((1, 1)), be.empty((1, 1), dtype="int32")
+        >>> be.roipooling_fprop(image, regions, out, argmax, 1, 1, 2, 2, 1, 1, 1.0)
+        >>> out.item(), argmax.item()
+        (4.0, 3)
         """
         name = "roipooling_fprop"
         sizes = _sizes(name, roi_count, C, H, W, pooled_height, pooled_width, (fm_channel, fm_height, fm_width))
@@ -130,6 +149,16 @@ class RoiFamily(Family):
         ------
         DTypeError, ShapeError, AliasError, ArgumentError
             As in the forward pass, and if ``argmax`` has impossible positions; nothing is written then.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> regions, argmax = be.array([[0., 0., 0., 1., 1.]]), be.full((1, 1), 3, dtype="int32")
+        >>> delta = be.empty((4, 1))
+        >>> be.roipooling_bprop(be.array([[5.]]), regions, delta, argmax, 1, 1, 2, 2, 1, 1, 1.0)
+        >>> delta.T.tolist()
+        [[0.0, 0.0, 0.0, 5.0]]
         """
         name = "roipooling_bprop"
         sizes = _sizes(name, roi_count, C, H, W, pooled_height, pooled_width, (fm_channel, fm_height, fm_width))
@@ -170,6 +199,14 @@ class RoiFamily(Family):
             If detections are not numbers of that shape.
         ArgumentError
             If the threshold or a score is nan, which cannot be ordered.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> boxes = be.array([[0, 0, 9, 9, 0.9], [1, 0, 9, 9, 0.8], [20, 20, 29, 29, 0.7]])
+        >>> be.nms(boxes, 0.5)
+        [0, 2]
         """
         boxes = self._detections(detections)
         if not isinstance(threshold, Real):

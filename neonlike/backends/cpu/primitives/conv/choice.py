@@ -29,6 +29,14 @@ def choose_data_plan(
 ) -> ConvPlan:
     """Plan of the forward pass or data gradient for vectors of ``vector`` bytes.
 
+    Parameters
+    ----------
+    g : ConvGeometry
+    backward : bool
+        Whether it is the data gradient.
+    vector, itemsize : int
+        Bytes of a vector and of a number.
+    threads : int
     winograd : bool or int
         As ``enable_winograd``.
     pairs : int
@@ -57,7 +65,15 @@ def choose_data_plan(
 
 
 def choose_update_plan(g: ConvGeometry, vector: int, itemsize: int, pairs: int = 0) -> ConvPlan:
-    """Plan of the weight gradient for vectors of ``vector`` bytes; ``pairs`` as of :func:`choose_data_plan`."""
+    """Plan of the weight gradient for vectors of ``vector`` bytes; ``pairs`` as of :func:`choose_data_plan`.
+
+    Parameters
+    ----------
+    g : ConvGeometry
+    vector, itemsize : int
+        Bytes of a vector and of a number.
+    pairs : int
+    """
     if pairs and (words := pairs_of_images(g)):
         plan = choose_update_plan(words, vector, itemsize)
         if plan.kind in PAIRED:

@@ -113,7 +113,16 @@ def _reads(phases: list[AxisPhase]) -> tuple[int, int]:
 
 @lru_cache(maxsize=512)
 def depthwise_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int) -> ConvPlan | None:
-    """Plan of the forward pass or data gradient; None if unsuitable. It does not depend on the number of threads."""
+    """Plan of the forward pass or data gradient; None if unsuitable. It does not depend on the number of threads.
+
+    Parameters
+    ----------
+    g : ConvGeometry
+    backward : bool
+        Whether it is the data gradient.
+    vector_bytes, itemsize : int
+        Bytes of a vector and of a number.
+    """
     lanes_of, lanes = across(g, vector_bytes // itemsize)
     if not lanes_of:
         return None
@@ -127,7 +136,13 @@ def depthwise_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize:
 
 @lru_cache(maxsize=512)
 def depthwise_update_plan(g: ConvGeometry, vector_bytes: int, itemsize: int) -> ConvPlan | None:
-    """Plan of the weight gradient; None if unsuitable. It does not depend on the number of threads."""
+    """Plan of the weight gradient; None if unsuitable. It does not depend on the number of threads.
+
+    Parameters
+    ----------
+    g, vector_bytes, itemsize
+        As of :func:`depthwise_plan`.
+    """
     lanes_of, lanes = across(g, vector_bytes // itemsize)
     if not lanes_of:
         return None

@@ -38,7 +38,16 @@ PARTS = 2
 
 
 def few_positions(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int) -> bool:
-    """Whether this kernel is used: few positions, many filters, and images that do not fill vectors."""
+    """Whether this kernel is used: few positions, many filters, and images that do not fill vectors.
+
+    Parameters
+    ----------
+    g : ConvGeometry
+    backward : bool
+        Whether it is the data gradient.
+    vector_bytes, itemsize : int
+        Bytes of a vector and of a number.
+    """
     lanes = vector_bytes // itemsize
     if backward or g.groups > 1 or g.N % lanes == 0 or g.K < lanes:
         return False
@@ -47,7 +56,14 @@ def few_positions(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: 
 
 @lru_cache(maxsize=512)
 def few_plan(g: ConvGeometry, vector_bytes: int, itemsize: int, threads: int) -> ConvPlan:
-    """Plan of the convolution; results do not depend on ``threads``, because each is a sum in fixed order."""
+    """Plan of the convolution; results do not depend on ``threads``, because each is a sum in fixed order.
+
+    Parameters
+    ----------
+    g, vector_bytes, itemsize
+        As of :func:`few_positions`.
+    threads : int
+    """
     lanes, positions = vector_bytes // itemsize, math.prod(g.MPQ) * g.N
     sizes = POSITIONS[vector_bytes]
     each = ceil_div(positions, ceil_div(positions, sizes[-1]))

@@ -61,7 +61,14 @@ class Kernels(NamedTuple):
     fields: dict[str, tuple[str, ...]]
 
     def variant(self, compiler: Compiler | None, plan: ConvPlan, dtype: DType) -> Any:
-        """The kernel for ``plan``, computing in ``dtype``; None if there is none."""
+        """The kernel for ``plan``, computing in ``dtype``; None if there is none.
+
+        Parameters
+        ----------
+        compiler : Compiler or None
+        plan : ConvPlan
+        dtype : dtype
+        """
         tile = plan.tile
         sizes = {"lanes": tile.lanes, "maps": tile.maps, "width": tile.maps // tile.lanes}
         sizes |= dict.fromkeys(("vectors", "positions", "taps"), tile.width)

@@ -43,7 +43,15 @@ PANEL_BYTES = 20 << 10
 
 
 def map_tile(phases: list[Phase], images: int, maps: int, vector_bytes: int, itemsize: int) -> Tile:
-    """Tile of maps by positions that computes the fewest positions beyond the ends of rows."""
+    """Tile of maps by positions that computes the fewest positions beyond the ends of rows.
+
+    Parameters
+    ----------
+    phases : list of Phase
+    images, maps : int
+    vector_bytes, itemsize : int
+        Bytes of a vector and of a number.
+    """
     lanes = vector_bytes // itemsize
     rows = [phase[2].length * images for phase in phases]
     wide = min(POSITIONS[vector_bytes], key=lambda positions: sum(round_up(row, positions) for row in rows))
@@ -57,6 +65,14 @@ def map_lanes(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int)
     Products of empty lanes and padded maps count. With fewer products it was 1.05 to 2.3 times as fast as
     ``conv/plan.py`` on a Zen 4 with N from 1 to 8. With equally many it was as fast, and with a stride 1.05 to 1.6
     times as fast, because input and filters take less packing: then it is used, too.
+
+    Parameters
+    ----------
+    g : ConvGeometry
+    backward : bool
+        Whether it is the data gradient.
+    vector_bytes, itemsize : int
+        Bytes of a vector and of a number.
     """
     if g.N % (vector_bytes // itemsize) == 0:
         return False
@@ -104,7 +120,14 @@ def step(g: ConvGeometry, backward: bool) -> int:
 
 @lru_cache(maxsize=512)
 def maps_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int, threads: int) -> ConvPlan:
-    """Plan of the forward pass or data gradient; neither results nor bsum partial sums depend on ``threads``."""
+    """Plan of the forward pass or data gradient; neither results nor bsum partial sums depend on ``threads``.
+
+    Parameters
+    ----------
+    g, backward, vector_bytes, itemsize
+        As of :func:`map_lanes`.
+    threads : int
+    """
     phases, fields, lanes = data_phases(g, backward), shapes(g, backward), vector_bytes // itemsize
     channels, maps = fields["CHANNELS"], fields["MAPS"]
     images = image_block(g.N, lanes)

@@ -102,6 +102,13 @@ def with_pairs(plan: ConvPlan, form: int, one: Pairing, other: Pairing) -> ConvP
     """``plan`` of a kernel that makes pairs, of the form ``PAIRS`` of ``pairs.h``, of its two operands first.
 
     A pointwise convolution pairs a tile's lanes when it reads them, where no other part of the maps reads them, too.
+
+    Parameters
+    ----------
+    plan : ConvPlan
+    form : int
+    one, other : Pairing
+        Of the operands.
     """
     if plan.kind is Kind.POINTWISE and plan.fields[META.index("MAP_PARTS")] == 1:
         one = one._replace(kind=Pairs.LATER)

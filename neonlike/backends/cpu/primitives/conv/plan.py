@@ -101,12 +101,25 @@ Phase: TypeAlias = tuple[AxisPhase, AxisPhase, AxisPhase]
 
 
 def forward_axis(outputs: int, window: int, padding: int, stride: int, dilation: int) -> list[AxisPhase]:
-    """The one phase of a forward convolution along an axis."""
+    """The one phase of a forward convolution along an axis.
+
+    Parameters
+    ----------
+    outputs : int
+        Positions of the result.
+    window, padding, stride, dilation : int
+    """
     return [AxisPhase(0, 1, outputs, stride, tuple((s, s * dilation - padding) for s in range(window)))]
 
 
 def backward_axis(inputs: int, window: int, padding: int, stride: int, dilation: int) -> list[AxisPhase]:
-    """The phases of a data gradient along an axis of ``inputs`` positions."""
+    """The phases of a data gradient along an axis of ``inputs`` positions.
+
+    Parameters
+    ----------
+    inputs : int
+    window, padding, stride, dilation : int
+    """
     phases = []
     for start in range(min(stride, inputs)):
         offsets = [(s, start + padding - s * dilation) for s in range(window)]
@@ -122,7 +135,15 @@ def data_phases(g: ConvGeometry, backward: bool) -> list[Phase]:
 
 
 def data_tile(maps: int, vector_bytes: int, itemsize: int) -> Tile:
-    """Tile of forward pass and data gradient: the one that fits the registers and pads the maps least."""
+    """Tile of forward pass and data gradient: the one that fits the registers and pads the maps least.
+
+    Parameters
+    ----------
+    maps : int
+        Of a group.
+    vector_bytes, itemsize : int
+        Bytes of a vector and of a number.
+    """
     tiles = [Tile(*shape, vector_bytes // itemsize) for shape in TILES[vector_bytes]]
     return min(tiles, key=lambda tile: round_up(maps, tile.maps))
 
@@ -212,7 +233,18 @@ class Blocks:
         return least, (self.rows - 1) * self.phase[1].in_step + max(offsets, default=0) - least + 1
 
     def record(self, units: int, filters: int, taps_at: int, tails: list[int]) -> list[int]:
-        """The phase in the meta array's format; its taps are appended to ``tails``, which starts at ``taps_at``."""
+        """The phase in the meta array's format; its taps are appended to ``tails``, which starts at ``taps_at``.
+
+        Parameters
+        ----------
+        units : int
+            Units of work of the phase.
+        filters : int
+            Start of its packed filters.
+        taps_at : int
+        tails : list of int
+            Appended to.
+        """
         _, height, width = self.phase
         fields = {
             "UNITS": units,
@@ -233,12 +265,28 @@ class Blocks:
 
 
 def image_block(images: int, unit: int, most: int = IMAGE_LANES) -> int:
-    """Images per area: all up to ``most``, else nearly equal blocks that are multiples of ``unit``."""
+    """Images per area: all up to ``most``, else nearly equal blocks that are multiples of ``unit``.
+
+    Parameters
+    ----------
+    images, unit, most : int
+    """
     return images if images <= most else round_up(even(images, most), unit)
 
 
 def block_phase(phase: Phase, images: int, area: int, tile: Tile, itemsize: int, flat: bool = False) -> Blocks:
-    """Areas of about ``area`` lanes: part of a row, or several short rows."""
+    """Areas of about ``area`` lanes: part of a row, or several short rows.
+
+    Parameters
+    ----------
+    phase : Phase
+    images, area : int
+    tile : Tile
+    itemsize : int
+        Bytes of a number.
+    flat : bool
+        As of :func:`flat_phases`.
+    """
     _, height, width = phase
     per_row = (width.length + (sum(column_reaches(width)) if flat else 0)) * images
     rows = even(height.length, area // per_row) if per_row * 2 <= area else 1
@@ -250,6 +298,13 @@ def flat_phases(phases: list[Phase], images: int, width: int) -> bool:
     """Whether to tile the rows of an area as one run: their halos then waste fewer lanes than the last tiles of rows.
 
     Strips of neighbouring rows are then contiguous, so the stride has to be 1 along height and width.
+
+    Parameters
+    ----------
+    phases : list of Phase
+    images : int
+    width : int
+        Lanes of a tile.
     """
     if any(height.in_step != 1 or columns.in_step != 1 for _, height, columns in phases):
         return False
@@ -274,7 +329,15 @@ def shapes(g: ConvGeometry, backward: bool) -> dict[str, int]:
 def phase_records(
     blocks: list[Blocks], units: list[int], filters: Iterable[int] = repeat(0)
 ) -> tuple[list[list[int]], list[int]]:
-    """The phases in the format of the meta array, with units of work and starts of packed filters; and their taps."""
+    """The phases in the format of the meta array, with units of work and starts of packed filters; and their taps.
+
+    Parameters
+    ----------
+    blocks : list of Blocks
+        One for each phase.
+    units : list of int
+    filters : iterable of int
+    """
     records, tails = [], list[int]()
     taps_at = len(META) - 1 + len(blocks) * (len(PHASE) - 1)
     for block, count, at in zip(blocks, units, filters):
@@ -283,7 +346,15 @@ def phase_records(
 
 
 def flatten(fields: dict[str, int], records: list[list[int]], tails: list[int]) -> tuple[int, ...]:
-    """The meta array: fields, phases, taps."""
+    """The meta array: fields, phases, taps.
+
+    Parameters
+    ----------
+    fields : dict
+        By the names of ``META``.
+    records : list of list of int
+    tails : list of int
+    """
     fields |= {"PHASES": len(records), "PHASES_AT": len(META) - 1}
     return (*(fields.get(name, 0) for name in META[:-1]), *(n for record in records for n in record), *tails)
 
@@ -359,7 +430,17 @@ def _packed(
 
 @lru_cache(maxsize=512)
 def data_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int, threads: int) -> ConvPlan:
-    """Plan of the forward pass or data gradient; neither results nor bsum partial sums depend on ``threads``."""
+    """Plan of the forward pass or data gradient; neither results nor bsum partial sums depend on ``threads``.
+
+    Parameters
+    ----------
+    g : ConvGeometry
+    backward : bool
+        Whether it is the data gradient.
+    vector_bytes, itemsize : int
+        Bytes of a vector and of a number.
+    threads : int
+    """
     fields = shapes(g, backward)
     channels, maps = fields["CHANNELS"], fields["MAPS"]
     tile = data_tile(maps, vector_bytes, itemsize)

@@ -45,7 +45,17 @@ def _copied(step: int, channels: int) -> bool:
 
 @lru_cache(maxsize=512)
 def pointwise_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int, threads: int) -> ConvPlan:
-    """Plan of the forward pass or data gradient; neither results nor bsum partial sums depend on ``threads``."""
+    """Plan of the forward pass or data gradient; neither results nor bsum partial sums depend on ``threads``.
+
+    Parameters
+    ----------
+    g : ConvGeometry
+    backward : bool
+        Whether it is the data gradient.
+    vector_bytes, itemsize : int
+        Bytes of a vector and of a number.
+    threads : int
+    """
     channels, all_maps = (g.K, g.C) if backward else (g.C, g.K)
     channels, maps = channels // g.groups, all_maps // g.groups
     tile, lanes = data_tile(maps, vector_bytes, itemsize), math.prod(g.DHW) * g.N

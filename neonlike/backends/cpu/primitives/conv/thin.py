@@ -56,7 +56,16 @@ def thin_update(g: ConvGeometry) -> bool:
 
 @lru_cache(maxsize=512)
 def thin_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int) -> ConvPlan:
-    """Plan of the forward pass or data gradient; it does not depend on the number of threads."""
+    """Plan of the forward pass or data gradient; it does not depend on the number of threads.
+
+    Parameters
+    ----------
+    g : ConvGeometry
+    backward : bool
+        Whether it is the data gradient.
+    vector_bytes, itemsize : int
+        Bytes of a vector and of a number.
+    """
     axes = [*zip(g.DHW if backward else g.MPQ, g.TRS, g.padding, g.strides, g.dilation)]
     if backward and spread(g, vector_bytes, itemsize):
         phase: Phase = tuple(_spread_axis(*axis) for axis in axes)  # type: ignore[assignment]
@@ -69,6 +78,11 @@ def spread(g: ConvGeometry, vector_bytes: int, itemsize: int) -> bool:
     """Whether the data gradient reads errors with zeros inserted between them, as a transposed convolution does.
 
     It then uses all taps for all results, which for few images is faster than strided stores of each phase's results.
+
+    Parameters
+    ----------
+    g, vector_bytes, itemsize
+        As of :func:`thin_plan`.
     """
     return max(g.strides) > 1 and math.prod(g.strides) <= MOST_SPREAD and g.N * itemsize < vector_bytes
 
@@ -80,7 +94,13 @@ def _spread_axis(inputs: int, window: int, padding: int, stride: int, dilation: 
 
 @lru_cache(maxsize=512)
 def thin_update_plan(g: ConvGeometry, vector_bytes: int, itemsize: int) -> ConvPlan:
-    """Plan of the weight gradient; it does not depend on the number of threads."""
+    """Plan of the weight gradient; it does not depend on the number of threads.
+
+    Parameters
+    ----------
+    g, vector_bytes, itemsize
+        As of :func:`thin_plan`.
+    """
     axes = zip(g.MPQ, g.TRS, g.padding, g.strides, g.dilation)
     phase: Phase = tuple(forward_axis(*axis)[0] for axis in axes)  # type: ignore[assignment]
     return _plan(g, None, [phase], vector_bytes, itemsize)

@@ -76,7 +76,14 @@ def _strips(g: ConvGeometry, block: Blocks, channels: int, itemsize: int) -> tup
 
 @lru_cache(maxsize=512)
 def update_plan(g: ConvGeometry, vector_bytes: int, itemsize: int) -> ConvPlan:
-    """Plan of the weight gradient; neither it nor results depend on the number of threads."""
+    """Plan of the weight gradient; neither it nor results depend on the number of threads.
+
+    Parameters
+    ----------
+    g : ConvGeometry
+    vector_bytes, itemsize : int
+        Bytes of a vector and of a number.
+    """
     g = _flattened(g)
     axes = zip(g.MPQ, g.TRS, g.padding, g.strides, g.dilation)
     fields = shapes(g, False)

@@ -95,6 +95,13 @@ def winograd_edge(
 ) -> int:
     """Edge of the result tiles, 2 or 4; 0 if direct convolution is better or ``allowed`` is false.
 
+    Parameters
+    ----------
+    g : ConvGeometry
+    backward : bool
+        Whether it is the data gradient.
+    vector_bytes, itemsize : int
+        Bytes of a vector and of a number.
     allowed : bool or int
         As ``enable_winograd``; only the value 4 allows F(4 x 4), which has a larger error, and not with pairs.
     pairs : bool
@@ -218,6 +225,13 @@ def winograd_plan(
 ) -> ConvPlan:
     """Plan of the forward pass or data gradient; neither results nor bsum partial sums depend on ``threads``.
 
+    Parameters
+    ----------
+    g, backward, vector_bytes, itemsize
+        As of :func:`winograd_edge`.
+    edge : int
+        Of the result tiles, 2 or 4.
+    threads : int
     pairs : int
         The form of pairs of bfloat16 (``pairs.h``) that are multiplied; 0: none.
     """

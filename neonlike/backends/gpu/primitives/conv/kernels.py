@@ -59,7 +59,16 @@ def numbers_of(epilogue: Epilogue) -> tuple[float, float, float, int]:
 
 
 def stored_context(out: DType, real: DType, lanes: int, ends: Ends) -> dict[str, Any]:
-    """Context of kernels that store finished results."""
+    """Context of kernels that store finished results.
+
+    Parameters
+    ----------
+    out, real : dtype
+        Of results, and of computation.
+    lanes : int
+        Elements of an access.
+    ends : Ends
+    """
     return {
         "real": STORAGE[real.name],
         "vector": lanes,
@@ -80,7 +89,19 @@ def launched(
     numbers: Sequence[int | float],
     context: dict[str, Any],
 ) -> Launched:
-    """A kernel of so many blocks of THREADS threads."""
+    """A kernel of so many blocks of THREADS threads.
+
+    Parameters
+    ----------
+    device : GpuDevice
+    routine : CudaRoutine
+    blocks : int
+    places : sequence of Place or None
+        Of the pointers.
+    numbers : sequence of numbers
+    context : dict
+        For the template.
+    """
     sizes = (blocks, 1, 1), (THREADS, 1, 1)
     return Launched(device, routine, sizes, places, numbers, {"threads": THREADS, **context})
 
@@ -89,7 +110,23 @@ def columns_kernel(
     device: Any, g: ConvGeometry, phase: Phase, backward: bool, band: Band, itemsize: int, aligned: bool,
     places: tuple[Place, Place],
 ) -> Launched:  # fmt: skip
-    """Columns of a band: rows are (channel, tap) forward, (tap, channel) backward, in the order of the filters."""
+    """Columns of a band: rows are (channel, tap) forward, (tap, channel) backward, in the order of the filters.
+
+    Parameters
+    ----------
+    device : GpuDevice
+    g : ConvGeometry
+    phase : Phase
+    backward : bool
+        Whether it is the data gradient.
+    band : Band
+    itemsize : int
+        Bytes of a number.
+    aligned : bool
+        Whether tensors allow accesses of 16 bytes.
+    places : (Place, Place)
+        Of what is read, and of the columns.
+    """
     unit = math.gcd(16, g.N * itemsize) if aligned else itemsize
     each = unit // itemsize
     channels, sizes = (g.K, g.MPQ) if backward else (g.C, g.DHW)
@@ -114,7 +151,18 @@ def columns_kernel(
 def filters_kernel(
     device: Any, g: ConvGeometry, phase: Phase, itemsize: int, places: tuple[Place, Place]
 ) -> Launched:
-    """Filters of the taps of a phase, as matrices (channels, taps * maps) of each group."""
+    """Filters of the taps of a phase, as matrices (channels, taps * maps) of each group.
+
+    Parameters
+    ----------
+    device : GpuDevice
+    g : ConvGeometry
+    phase : Phase
+    itemsize : int
+        Bytes of a number.
+    places : (Place, Place)
+        Of the filters, and of the matrices.
+    """
     elements = g.C * taps_of(phase) * (g.K // g.groups)
     axes = [number for size, a in zip(g.TRS, phase) for number in (size, a.tap, a.skip, a.taps)]
     numbers = (elements, g.groups, g.C // g.groups, g.K // g.groups, *axes)
@@ -125,7 +173,13 @@ def filters_kernel(
 def turned_kernel(
     device: Any, g: ConvGeometry, phase: Phase, itemsize: int, places: tuple[Place, Place]
 ) -> Launched:
-    """Filters of the taps of a phase as (groups, maps, taps, channels), for the implicit kernel."""
+    """Filters of the taps of a phase as (groups, maps, taps, channels), for the implicit kernel.
+
+    Parameters
+    ----------
+    device, g, phase, itemsize, places
+        As of :func:`filters_kernel`.
+    """
     channels, maps = g.C // g.groups, g.K // g.groups
     tiles = ceil_div(maps, 32), ceil_div(channels, 32)
     axes = [number for size, a in zip(g.TRS, phase) for number in (size, a.tap, a.skip, a.taps)]
@@ -153,7 +207,23 @@ def finish_kernel(
     device: Any, request: ConvPass, how: Finish, ends: Ends, result: Matrices | None, step: int,
     phase: Phase, band: Band, tiles: tuple[int, int], parts: int = 1,
 ) -> Launched:  # fmt: skip
-    """Stores a band of results, or the sum of its parts; tiles: of all bands together, and of those before this one."""
+    """Stores a band of results, or the sum of its parts; tiles: of all bands together, and of those before this one.
+
+    Parameters
+    ----------
+    device : GpuDevice
+    request : ConvPass
+    how : Finish
+    ends : Ends
+    result : Matrices or None
+        The product; None: there is none.
+    step : int
+        Columns of a row of it.
+    phase : Phase
+    band : Band
+    tiles : (int, int)
+    parts : int
+    """
     g, real = request.geometry, compute_dtype(how.dtype)
     found = how.dtype if result is None else result.dtype
     context = stored_context(how.dtype, real, how.lanes, ends) | {
@@ -187,7 +257,19 @@ SOURCE, WEIGHTS, TARGET, BIAS, X, BSUM = map(Place, range(6))
 
 
 def sums_kernel(device: Any, rows: int, count: int, parts: Place, dtype: DType) -> Launched:
-    """Sums of maps from those of their tiles."""
+    """Sums of maps from those of their tiles.
+
+    Parameters
+    ----------
+    device : GpuDevice
+    rows : int
+        Number of maps.
+    count : int
+        Sums of each.
+    parts : Place
+    dtype : dtype
+        Of the result.
+    """
     context = {"out_type": STORAGE[dtype.name], "store": convert_store("x0", F64, dtype)}
     return launched(device, SUMS, rows, (parts, BSUM), (count,), context)
 
@@ -195,7 +277,19 @@ def sums_kernel(device: Any, rows: int, count: int, parts: Place, dtype: DType) 
 def fold_kernel(
     device: Any, places: tuple[Place, Place], count: int, size: int, scale: tuple[float, float], dtypes: Sequence[DType]
 ) -> Launched:
-    """A gradient from the parts of its sums; dtypes: of the parts and of the gradient."""
+    """A gradient from the parts of its sums; dtypes: of the parts and of the gradient.
+
+    Parameters
+    ----------
+    device : GpuDevice
+    places : (Place, Place)
+        Of the parts, and of the gradient.
+    count, size : int
+        Number of parts, and elements of each.
+    scale : (float, float)
+        alpha and beta.
+    dtypes : (dtype, dtype)
+    """
     real, out = dtypes
     context = {
         "real": STORAGE[real.name],
@@ -232,6 +326,17 @@ def implicit_kernel(
     """Forward pass, or a phase of a data gradient, finished; tiles: of columns, of all phases and of those before.
 
     With ``parts`` the parts of its sums, not finished.
+
+    Parameters
+    ----------
+    device : GpuDevice
+    request : ConvPass
+    how : Implicit
+    filters : Place
+    ends : Ends
+    phase : Phase
+    tiles : (int, int)
+    parts : Parts, optional
     """
     g, back, tile, size = request.geometry, request.backward, how.tile, how.dtype.itemsize
     dims, read = request.target_dims, request.source_dims
@@ -273,7 +378,17 @@ def _unit(dtype: DType, innermost: int, aligned: bool) -> int:
 def implicit_update_kernel(
     device: Any, g: ConvGeometry, how: tuple[str, Tile, DType, bool], places: Sequence[Place], part: int
 ) -> Launched:
-    """Parts, of ``part`` outputs and images each, of a weight gradient's sums; how: kind, tile, dtype, aligned."""
+    """Parts, of ``part`` outputs and images each, of a weight gradient's sums; how: kind, tile, dtype, aligned.
+
+    Parameters
+    ----------
+    device : GpuDevice
+    g : ConvGeometry
+    how : tuple
+    places : sequence of Place
+        Of images, errors and parts.
+    part : int
+    """
     kind, tile, dtype, aligned = how
     maps, channels, rows, columns = g.K // g.groups, g.C // g.groups, g.dimF2[0], math.prod(g.dimO[1:])
     row_tiles, map_tiles, count = ceil_div(rows, tile.rows), ceil_div(maps, tile.columns), ceil_div(columns, part)
@@ -291,7 +406,17 @@ def implicit_update_kernel(
 
 
 def direct_kernel(device: Any, request: ConvPass, dtype: DType, lanes: int, ends: Ends) -> Launched:
-    """Forward pass or data gradient of thin groups, finished."""
+    """Forward pass or data gradient of thin groups, finished.
+
+    Parameters
+    ----------
+    device : GpuDevice
+    request : ConvPass
+    dtype : dtype
+    lanes : int
+        Elements of an access.
+    ends : Ends
+    """
     g, back = request.geometry, request.backward
     real, dims, read = compute_dtype(dtype), request.target_dims, request.source_dims
     columns = math.prod(dims[1:])
@@ -324,7 +449,17 @@ def direct_tiles(request: ConvPass, lanes: int) -> int:
 def direct_update_kernel(
     device: Any, g: ConvGeometry, dtype: DType, places: tuple[Place, Place, Place], part: int
 ) -> Launched:
-    """Parts, of ``part`` outputs and images each, of the gradient's sums of thin groups."""
+    """Parts, of ``part`` outputs and images each, of the gradient's sums of thin groups.
+
+    Parameters
+    ----------
+    device : GpuDevice
+    g : ConvGeometry
+    dtype : dtype
+    places : sequence of Place
+        Of images, errors and parts.
+    part : int
+    """
     rows, columns = g.dimF2[0], math.prod(g.dimO[1:])
     blocks, count = ceil_div(rows, ROWS), ceil_div(columns, part)
     axes = [

@@ -27,7 +27,15 @@ class Given(NamedTuple):
 
 
 class DataPass:
-    """The base of all ways to compute a forward pass or data gradient."""
+    """The base of all ways to compute a forward pass or data gradient.
+
+    Parameters
+    ----------
+    device : GpuDevice
+    products : Products
+    request : ConvPass
+    given : Given
+    """
 
     def __init__(self, device: Any, products: Any, request: ConvPass, given: Given) -> None:
         self.device, self.products, self.request, self.given = device, products, request, given

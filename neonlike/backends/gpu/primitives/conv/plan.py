@@ -153,7 +153,16 @@ RESULT_PAD = 8
 
 
 def implicit_tile(kind: str, maps: int, update: bool = False) -> Tile:
-    """The tile for so many maps of a group, with fewest that stay empty; the larger one if both are alike."""
+    """The tile for so many maps of a group, with fewest that stay empty; the larger one if both are alike.
+
+    Parameters
+    ----------
+    kind : str
+        As of :func:`implicit_kind`.
+    maps : int
+    update : bool
+        Whether it is a weight gradient.
+    """
     edge, floats = min((128, 64), key=partial(round_up, maps)), kind in ("f32", "tf32")
     if update:
         return Tile(128, edge, 16 if floats else 32, along=True, stages=3, pad=4 if floats else 8)
@@ -176,6 +185,17 @@ def saves_columns(g: ConvGeometry, found: Sequence[Phase], backward: bool, kind:
     2 rows itemsize bytes of memory besides, which are written and read: as much time as 2 rows itemsize BALANCE
     operations. The implicit kernel has none of these, computes whole tiles, and is SLOWER. Where it splits sums, their
     parts are written and read, in float32. It needs a tile of a part for each of most multiprocessors.
+
+    Parameters
+    ----------
+    g : ConvGeometry
+    found : sequence of Phase
+    backward : bool
+        Whether it is the data gradient.
+    kind : str
+        As of :func:`implicit_kind`.
+    itemsize : int
+        Bytes of a number.
     """
     maps, channels = (g.C, g.K) if backward else (g.K, g.C)
     maps, channels = maps // g.groups, channels // g.groups
@@ -194,7 +214,13 @@ def saves_columns(g: ConvGeometry, found: Sequence[Phase], backward: bool, kind:
 
 
 def update_saves_columns(g: ConvGeometry, kind: str, itemsize: int) -> bool:
-    """The same of weight gradients, whose sums are split into parts of LEAST_DEPTH products or more."""
+    """The same of weight gradients, whose sums are split into parts of LEAST_DEPTH products or more.
+
+    Parameters
+    ----------
+    g, kind, itemsize
+        As of :func:`saves_columns`.
+    """
     maps, rows, columns = g.K // g.groups, g.dimF2[0], math.prod(g.dimO[1:])
     tile = implicit_tile(kind, maps, update=True)
     products = round_up(rows, tile.rows) * round_up(maps, tile.columns)
@@ -207,6 +233,11 @@ def data_parts(tiles: int, depth: int, nbytes: int) -> int:
     """Into how many parts the implicit kernel splits the sums of a forward pass or data gradient: see :func:`parts`.
 
     Not at all where there are tiles for most multiprocessors of a GPU, or sums are short.
+
+    Parameters
+    ----------
+    tiles, depth, nbytes
+        As of :func:`parts`.
     """
     return 1 if tiles >= TILES // 2 else parts(tiles, depth, nbytes)
 
@@ -215,6 +246,11 @@ def bands(columns: int, column_bytes: int, least: int | None = None) -> list[Ban
     """``columns`` in bands of about equal size, where a column takes so many bytes of working memory.
 
     least: columns of a band, at least; None: LEAST_COLUMNS.
+
+    Parameters
+    ----------
+    columns, column_bytes : int
+    least : int, optional
     """
     most = max(COLUMN_BYTES // max(column_bytes, 1) // EVEN * EVEN, LEAST_COLUMNS if least is None else least)
     if columns <= most:
@@ -227,6 +263,10 @@ def parts(tiles: int, depth: int, nbytes: int) -> int:
     """Into how many parts the sums of a gradient are split: of ``depth`` products each, ``nbytes`` in all.
 
     So many that the GPU is busy, if one part would occupy ``tiles`` of it.
+
+    Parameters
+    ----------
+    tiles, depth, nbytes : int
     """
     return max(min(ceil_div(TILES, tiles), depth // LEAST_DEPTH, PART_BYTES // nbytes), 1)
 
@@ -262,7 +302,15 @@ class TileGrid(NamedTuple):
 
 
 def tile_grid(g: ConvGeometry, backward: bool, edge: int) -> TileGrid:
-    """The tiles of a data gradient, or of the other passes."""
+    """The tiles of a data gradient, or of the other passes.
+
+    Parameters
+    ----------
+    g : ConvGeometry
+    backward : bool
+    edge : int
+        Of a tile, 2 or 4.
+    """
     depth, height, width = g.DHW if backward else g.MPQ
     return TileGrid(edge, depth, ceil_div(height, edge), ceil_div(width, edge), g.N)
 
@@ -273,7 +321,14 @@ def winograd_bands(tiles: TileGrid, rows: int) -> list[Band]:
 
 
 def winograd_parts(g: ConvGeometry, tiles: TileGrid, lanes: int) -> int:
-    """Into how many parts the sums of a gradient of filters over so many lanes are split."""
+    """Into how many parts the sums of a gradient of filters over so many lanes are split.
+
+    Parameters
+    ----------
+    g : ConvGeometry
+    tiles : TileGrid
+    lanes : int
+    """
     products = tiles.points * ceil_div(g.C, TILE) * ceil_div(g.K, TILE)
     return parts(products, lanes, tiles.points * g.C * g.K * F32.itemsize)
 
@@ -287,6 +342,14 @@ def winograd_edge(g: ConvGeometry, backward: bool, update: bool, allowed: int, a
     position and image. This one takes points channels maps for each lane, and what it stores between its kernels is
     written and read: for each point a row of each channel and map, and the transformed filters, or the parts of their
     gradient's sums. Only sizes decide.
+
+    Parameters
+    ----------
+    g : ConvGeometry
+    backward, update : bool
+        Whether it is the data or the weight gradient.
+    allowed : int
+    always : bool
     """
     formed = g.TRS == (1, 3, 3) and g.strides == g.dilation == (1, 1, 1) and g.groups == 1 and g.padding[0] == 0
     if not allowed or not formed:

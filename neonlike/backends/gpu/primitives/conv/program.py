@@ -37,7 +37,15 @@ MOST_LANES = 4
 
 
 def data_program(device: Any, products: Any, request: ConvPass, given: Given) -> Draft:
-    """The steps of a forward pass or data gradient."""
+    """The steps of a forward pass or data gradient.
+
+    Parameters
+    ----------
+    device : GpuDevice
+    products : Products
+    request : ConvPass
+    given : Given
+    """
     edge = chosen_edge(products, request, given.dtype, given.method, given.winograd)
     if edge:
         made: DataPass = WinogradPass(device, products, request, given, edge)
@@ -64,6 +72,13 @@ def may_be_implicit(
 
     how: what it multiplies (:func:`implicit_kind`), the method that is set, whether tensors are aligned; innermost:
     sizes of which whole copies of 16 bytes are wanted.
+
+    Parameters
+    ----------
+    device : GpuDevice
+    g : ConvGeometry
+    how : (str or None, str, bool)
+    innermost : sequence of int
     """
     kind, method, aligned = how
     if method == "columns" or kind is None or not has_copies(device) or is_wide([g.sizeF]):

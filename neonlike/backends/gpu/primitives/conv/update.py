@@ -48,7 +48,15 @@ class UpdateGiven(NamedTuple):
 
 
 def update_program(device: Any, products: Any, request: ConvUpdate, given: UpdateGiven) -> Draft:
-    """The steps of a weight gradient."""
+    """The steps of a weight gradient.
+
+    Parameters
+    ----------
+    device : GpuDevice
+    products : Products
+    request : ConvUpdate
+    given : UpdateGiven
+    """
     edge = chosen_edge(products, request, given.dtype, given.method, given.winograd)
     if edge:
         return winograd_update(device, products, request, given, edge)

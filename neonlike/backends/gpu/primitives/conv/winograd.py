@@ -53,6 +53,10 @@ def chosen_edge(products: Any, request: ConvPass | ConvUpdate, dtype: DType, met
 
     Parameters
     ----------
+    products : Products
+    request : ConvPass or ConvUpdate
+    dtype : dtype
+        Of the tensors.
     method : str
         ``be.conv_method``.
     allowed : int
@@ -65,7 +69,14 @@ def chosen_edge(products: Any, request: ConvPass | ConvUpdate, dtype: DType, met
 
 
 class WinogradPass(DataPass):
-    """A forward pass or data gradient; ``edge``: of the tiles of results."""
+    """A forward pass or data gradient; ``edge``: of the tiles of results.
+
+    Parameters
+    ----------
+    device, products, request, given
+        As of ``DataPass``.
+    edge : int
+    """
 
     def __init__(self, device: Any, products: Any, request: ConvPass, given: Any, edge: int) -> None:
         super().__init__(device, products, request, given)
@@ -120,7 +131,17 @@ class WinogradPass(DataPass):
 
 
 def winograd_update(device: Any, products: Any, request: ConvUpdate, given: Any, edge: int) -> Draft:
-    """The steps of a weight gradient; given: an ``UpdateGiven``."""
+    """The steps of a weight gradient; given: an ``UpdateGiven``.
+
+    Parameters
+    ----------
+    device : GpuDevice
+    products : Products
+    request : ConvUpdate
+    given : UpdateGiven
+    edge : int
+        Of the tiles.
+    """
     g, program = request.geometry, Draft(device)
     tiles = tile_grid(g, False, edge)
     cut = winograd_bands(tiles, g.C + g.K)

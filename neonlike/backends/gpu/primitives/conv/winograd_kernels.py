@@ -49,7 +49,21 @@ def source_kernel(
     device: Any, tiles: TileGrid, dims: Five, padding: tuple[int, int], lanes: Lanes, aligned: bool,
     places: Sequence[Place], errors: bool = False,
 ) -> Launched:  # fmt: skip
-    """Transformed tiles of a band; dims: of what is read; errors: as a gradient of filters takes them."""
+    """Transformed tiles of a band; dims: of what is read; errors: as a gradient of filters takes them.
+
+    Parameters
+    ----------
+    device : GpuDevice
+    tiles : TileGrid
+    dims : tuple of int
+    padding : (int, int)
+    lanes : Lanes
+    aligned : bool
+        Whether tensors allow accesses of 16 bytes.
+    places : sequence of Place
+        Of what is read, and of the points.
+    errors : bool
+    """
     vector, channels = images_at_once(tiles, aligned), dims[0]
     blocks = ceil_div(lanes.padded, THREADS * vector)
     numbers = (
@@ -65,7 +79,17 @@ def source_kernel(
 def filters_kernel(
     device: Any, g: ConvGeometry, tiles: TileGrid, turned: bool, places: Sequence[Place]
 ) -> Launched:
-    """Transformed filters; turned: for a data gradient."""
+    """Transformed filters; turned: for a data gradient.
+
+    Parameters
+    ----------
+    device : GpuDevice
+    g : ConvGeometry
+    tiles : TileGrid
+    turned : bool
+    places : sequence of Place
+        Of the filters, and of the points.
+    """
     context = {"edge": tiles.edge, "turned": turned, "index": index_type(tiles.points * g.C * g.K)}
     return launched(device, FILTER_POINTS, ceil_div(g.C * g.K, THREADS), places, (g.C, g.K), context)
 
@@ -79,7 +103,20 @@ def results_kernel(
     device: Any, request: ConvPass, tiles: TileGrid, lanes: Lanes, vector: int, points: Place, ends: Ends,
     blocks: tuple[int, int],
 ) -> Launched:  # fmt: skip
-    """Stores a band of results, finished; blocks: of a map, in all bands together and in those before this one."""
+    """Stores a band of results, finished; blocks: of a map, in all bands together and in those before this one.
+
+    Parameters
+    ----------
+    device : GpuDevice
+    request : ConvPass
+    tiles : TileGrid
+    lanes : Lanes
+    vector : int
+        Elements of an access.
+    points : Place
+    ends : Ends
+    blocks : (int, int)
+    """
     dims, mine = request.target_dims, result_blocks(lanes.band, vector)
     context = stored_context(F32, F32, vector, ends) | {
         "edge": tiles.edge,
@@ -103,7 +140,20 @@ def gradient_kernel(
     device: Any, g: ConvGeometry, tiles: TileGrid, parts: int, scale: tuple[float, float], dtype: DType,
     places: Sequence[Place],
 ) -> Launched:  # fmt: skip
-    """The gradient, of ``dtype``, from the parts of transformed sums."""
+    """The gradient, of ``dtype``, from the parts of transformed sums.
+
+    Parameters
+    ----------
+    device : GpuDevice
+    g : ConvGeometry
+    tiles : TileGrid
+    parts : int
+    scale : (float, float)
+        alpha and beta.
+    dtype : dtype
+    places : sequence of Place
+        Of the sums, and of the gradient.
+    """
     context = {
         "edge": tiles.edge,
         "out_type": STORAGE[dtype.name],

@@ -1,0 +1,156 @@
+"""Layers of ONNX's recurrent operators, and of reductions over steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from neonlike.exchange.onnx.graph import Flow, Node
+from neonlike.exchange.onnx.reader import Layers, Read, Reader
+from neonlike.exchange.onnx.write_recurrent import ACTIVATIONS, GRU_GATES, LSTM_GATES
+from neonlike.exchange.torch_layers import gates_in_order
+from neonlike.initializers import Constant
+from neonlike.layers.core.structure import Reshape
+from neonlike.layers.images.pooling import Pooling
+from neonlike.layers.recurrent import GRU, LSTM, BiLSTM, BiRNN, Recurrent, RecurrentLast, RecurrentMean, RecurrentSum
+from neonlike.layers.recurrent.recurrent_output import BiSum
+
+ZERO = Constant(0.0)
+NAMED = {name: transform for transform, name in ACTIVATIONS.items()}
+
+
+def _parts(node: Node, order: tuple[int, ...]) -> dict[str, np.ndarray]:
+    """The parts of our weight, with suffixes for two directions; biases are added up."""
+    inputs, states = node.needed(1, "weight"), node.needed(2, "recurrent weight")
+    biases = node.constant(3, "bias")
+    ways = ("",) if len(inputs) == 1 else ("_f", "_b")
+    found = {}
+    for place, way in enumerate(ways):
+        rows = inputs.shape[1]
+        bias = np.zeros(rows, inputs.dtype) if biases is None else biases[place, :rows] + biases[place, rows:]
+        for name, part in (("W_input", inputs[place]), ("W_recur", states[place]), ("b", bias)):
+            found[f"{name}{way}"] = gates_in_order(part, order)
+    return found
+
+
+def _whole(parts: dict[str, np.ndarray], gates: int) -> np.ndarray:
+    """The weight ``W``: its parts in the order of layers."""
+    ways = ("_f", "_b") if "b_f" in parts else ("",)
+    names = [f"{name}{way}" for name in ("W_input", "W_recur", "b") for way in ways]
+    columns = len(parts[names[0]])
+    assert columns % gates == 0
+    return np.concatenate([parts[name].ravel() for name in names]).reshape(-1, columns)
+
+
+def _checked(node: Node, flow: Flow, activations: int, **more: Any) -> tuple[Any, list[Any]]:
+    """The attributes, and the activations of the first direction, which those of the second must equal."""
+    own = node.attributes(direction="forward", hidden_size=0, activations=None, layout=0, **more)
+    if own.layout:
+        node.refuse("its attribute layout=1 cannot be read; steps must come first")
+    if flow.form != "time":
+        node.refuse(f"its input must be (steps, N, features), not {flow.form} {flow.shape}")
+    if own.direction == "reverse":
+        node.refuse("its attribute direction=reverse cannot be read, only forward and bidirectional")
+    for place in range(4, len(node.inputs)):
+        if node.inputs[place] and np.any(node.needed(place, "lengths or first state")):
+            node.refuse(f"its input {place}, lengths, a first state or peepholes, cannot be read")
+    ways = 2 if own.direction == "bidirectional" else 1
+    default = ["Tanh"] if activations == 1 else ["Sigmoid", "Tanh", "Tanh"][:activations]
+    names = list(own.activations or default * ways)
+    if any(name not in NAMED for name in names) or names != names[:activations] * ways:
+        node.refuse(f"its attribute activations={names} cannot be read; known are {', '.join(NAMED)}")
+    return own, [NAMED[name]() for name in names[:activations]]
+
+
+def _result(node: Node, flow: Flow, layer: Any, units: int, both: bool) -> tuple[Layers, Flow]:
+    """The layer and the form of its outputs: of all steps, or of the last one alone."""
+    if not any(node.outputs[1:]):
+        return [layer], Flow(((1 + both) * units, flow.shape[1]), "ways")
+    used = [name for name in node.outputs if name and _is_read(node, name)]
+    if used == node.outputs[1:2] and not both:
+        return [layer, RecurrentLast()], Flow((units,), "final")
+    if used == node.outputs[:1]:
+        return [layer], Flow(((1 + both) * units, flow.shape[1]), "ways")
+    return node.refuse("its outputs other than Y, and Y_h alone of one direction, cannot be read")  # type: ignore[no-any-return]
+
+
+def _is_read(node: Node, name: str) -> bool:
+    return bool(node.graph.consumers(name)) or name == node.graph.output.name
+
+
+def simple(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
+    """Recurrent or BiRNN."""
+    own, (activation,) = _checked(node, flow, 1)
+    both = own.direction == "bidirectional"
+    parts = _parts(node, (0,))
+    units = node.needed(2, "recurrent weight").shape[-1]
+    layer = (BiRNN if both else Recurrent)(units, ZERO, activation=activation, reset_cells=True)
+    return _result(node, flow, reader.holding(layer, W=_whole(parts, 1)), units, both)
+
+
+def lstm(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
+    """LSTM or BiLSTM."""
+    own, (gate, candidate, output) = _checked(node, flow, 3, input_forget=0)
+    if own.input_forget or type(candidate) is not type(output):
+        node.refuse("input_forget=1, or two activations of the cell, cannot be read")
+    both = own.direction == "bidirectional"
+    parts = _parts(node, LSTM_GATES)
+    units = node.needed(2, "recurrent weight").shape[-1]
+    kind = BiLSTM if both else LSTM
+    layer = kind(units, ZERO, activation=output, gate_activation=gate, reset_cells=True)
+    return _result(node, flow, reader.holding(layer, W=_whole(parts, 4)), units, both)
+
+
+def gru(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
+    """GRU; its update gate is 1 minus ONNX's."""
+    own, (gate, activation) = _checked(node, flow, 2, linear_before_reset=0)
+    if own.linear_before_reset:
+        node.refuse(
+            "its attribute linear_before_reset=1 resets behind the product of the state, and a GRU here before it"
+        )
+    if own.direction != "forward" or NAMED["Sigmoid"] is not type(gate):
+        node.refuse(f"its attributes direction={own.direction}, activations={own.activations} cannot be read")
+    units = node.needed(2, "recurrent weight").shape[-1]
+    parts = _parts(node, GRU_GATES)
+    for part in parts.values():
+        part[units : 2 * units] *= -1  # the rows of the gate z, in the order r, z, n
+    layer = GRU(units, ZERO, activation=activation, gate_activation=gate, reset_cells=True)
+    return _result(node, flow, reader.holding(layer, W=_whole(parts, 3)), units, False)
+
+
+def _reduction(layer: type, pooling: bool) -> Read:
+    """Reader of a reduction over the steps of a sequence, or of a mean over the pixels of maps."""
+
+    def read(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
+        own = node.attributes(axes=None, keepdims=1, noop_with_empty_axes=0)
+        listed = node.constant(1, "axes")
+        axes = sorted(axis % (1 + len(flow.shape)) for axis in (own.axes or ([] if listed is None else listed.ravel())))
+        if axes == [{"steps": 1, "time": 0}.get(flow.form, -1)] and not own.keepdims:
+            return [layer()], Flow(flow.shape[:1])
+        whole = list(range(2, 1 + len(flow.shape)))
+        if pooling and flow.form == "plain" and len(flow.shape) > 2 and axes == whole:
+            names = "TRS"[-len(whole) :]
+            layers = [Pooling(dict(zip(names, flow.shape[1:])), "avg")]
+            if own.keepdims:
+                return layers, Flow((flow.shape[0], *[1] * len(whole)))
+            return [*layers, Reshape(flow.shape[:1])], Flow(flow.shape[:1])
+        return node.refuse(f"its axes={axes}, keepdims={own.keepdims} of {flow.form} {flow.shape} cannot be read")  # type: ignore[no-any-return]
+
+    return read
+
+
+def sum_of_ways(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
+    """The function that this library writes for BiSum."""
+    return [BiSum()], flow._replace(shape=(flow.shape[0] // 2, *flow.shape[1:]))
+
+
+READERS: dict[str, Read] = {
+    "RNN": simple,
+    "LSTM": lstm,
+    "GRU": gru,
+    "ReduceSum": _reduction(RecurrentSum, False),
+    "ReduceMean": _reduction(RecurrentMean, True),
+    "neonlike.BiSum": sum_of_ways,
+}
+"""Operator -> its reader."""

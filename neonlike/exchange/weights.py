@@ -1,0 +1,71 @@
+"""Weights of a model in files of the safetensors format."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from neonlike.distributed.first import by_first
+from neonlike.errors import ArgumentError, ShapeError
+from neonlike.exchange import tensorfile
+from neonlike.exchange.differences import Differences
+from neonlike.exchange.places import arrays_of, differences, load
+from neonlike.layers.core.base import plain_shape
+from neonlike.version import __version__
+
+LIBRARY, INPUT_SHAPE = "neonlike", "input_shape"
+"""Keys of a file's texts: the version of this library, and the shape of a sample as JSON."""
+
+
+def save(model: Any, path: Any) -> None:
+    """See :meth:`Model.save_safetensors`."""
+    require_set_up(model, "save_safetensors")
+    metadata = {LIBRARY: __version__, INPUT_SHAPE: json.dumps(model.layers.in_shape)}
+    by_first(lambda: tensorfile.write(path, arrays_of(model.layers), metadata))
+
+
+def restore(model: Any, path: Any, strict: bool) -> Differences:
+    """See :meth:`Model.load_safetensors`."""
+    model.check_backend("load_safetensors")
+    arrays, metadata = tensorfile.read(path, "load_safetensors")
+    if not model.initialized:
+        _set_up(model, path, metadata.get(INPUT_SHAPE))
+    found = differences(model.layers, {name: array.shape for name, array in arrays.items()})
+    if strict and found.are_there:
+        raise ShapeError(
+            f"load_safetensors: {path} is of another network: {found.words()}. Nothing was loaded; strict=False loads "
+            "the parameters that fit"
+        )
+    unfit = {*found.unexpected, *(name for name, _, _ in found.misshapen)}
+    load(model.layers, {name: array for name, array in arrays.items() if name not in unfit})
+    return found
+
+
+def require_set_up(model: Any, operation: str) -> None:
+    """Raise ArgumentError unless the model has parameters."""
+    model.check_backend(operation)
+    if not model.initialized:
+        raise ArgumentError(
+            f"{model.name}.{operation}: the model has no weights yet; call model.initialize(data) or "
+            "model.initialize(shape) before"
+        )
+
+
+def _set_up(model: Any, path: Any, told: str | None) -> None:
+    """Initialize a model for the input shape that a file names."""
+    try:
+        shape = json.loads(told or "")
+    except ValueError:
+        raise ArgumentError(
+            f"{model.name}.load_safetensors: the model is not initialized, and {path} does not name an input shape; "
+            "call model.initialize(shape) before"
+        ) from None
+    model.initialize(_tuples(shape))
+
+
+def _tuples(shape: Any) -> Any:
+    """A shape read from JSON: tuples of numbers in place of lists, lists of several shapes as they are."""
+    if not isinstance(shape, list):
+        return plain_shape(shape)
+    parts = [_tuples(part) if isinstance(part, list) else part for part in shape]
+    return tuple(parts) if all(isinstance(part, int) for part in parts) else parts

@@ -1,0 +1,204 @@
+"""ONNX files of other programs: graphs made by hand, compared with ONNX Runtime; refusals that name the cause."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnxruntime")
+import onnx
+
+from neonlike.errors import ArgumentError, NotDefined
+from neonlike.initializers import Gaussian
+from neonlike.layers import Affine
+from neonlike.models import Model
+from neonlike.nervanaobject import NervanaObject
+from neonlike.util.persist import UnreadableFile
+from tests.exchange.networks import ready
+from tests.exchange.onnx_runs import check_read, made, node
+
+N = 3
+pytestmark = [pytest.mark.engines("numpy", batch_size=N), pytest.mark.cpu_only("files are the same on every backend")]
+FIRST = np.random.default_rng(0)
+
+
+def array(*shape: int) -> np.ndarray:
+    found: np.ndarray = FIRST.uniform(-1, 1, shape).astype(np.float32)
+    return found
+
+
+SEQUENCE = ("N", 4, 5)  # steps, features
+OF_LSTM = {"W": array(1, 12, 5), "R": array(1, 12, 3), "B": array(1, 24)}
+AXIS = {"one": np.array([1])}
+
+GRAPHS: dict[str, tuple[list[Any], tuple[Any, ...], dict[str, Any]]] = {
+    "Gemm with factors": ([node("Gemm", "x W b", alpha=0.5, beta=2.0)], ("N", 4), {"W": array(4, 4), "b": array(4)}),
+    "Gemm of a transposed weight": ([node("Gemm", "x W", transB=1)], ("N", 4), {"W": array(4, 4)}),
+    "MatMul and Add from the left": ([node("MatMul", "x W", "a"), node("Add", "b a")], SEQUENCE,
+                                     {"W": array(5, 5), "b": array(5)}),
+    "Sub": ([node("MatMul", "x W", "a"), node("Sub", "a b")], ("N", 4), {"W": array(4, 3), "b": np.float32(0.3)}),
+    "Mul and Div": ([node("Mul", "two x", "a"), node("Div", "a three")], ("N", 4),
+                    {"two": np.float32(2), "three": np.array([3], np.float32)}),
+    "a bias of maps": ([node("Add", "x b")], ("N", 3, 3, 3), {"b": array(1, 3, 1, 1)}),
+    "SiLU": ([node("Sigmoid", "x", "a"), node("Mul", "x a")], ("N", 4), {}),
+    "Clip": ([node("Clip", "x zero six")], ("N", 4), {"zero": np.float32(0), "six": np.float32(0.5)}),
+    "Softmax of axis 1": ([node("Softmax", "x", axis=1)], ("N", 4, 4, 4), {}),
+    "LRN with a bias": ([node("LRN", "x", size=3, bias=2.0, alpha=0.3)], ("N", 5, 2, 2), {}),
+    "GlobalAveragePool": ([node("GlobalAveragePool", "x", "a"), node("Flatten", "a")], ("N", 5, 2, 3), {}),
+    "GlobalMaxPool": ([node("GlobalMaxPool", "x", "a"), node("Squeeze", "a axes")], ("N", 5, 2, 3),
+                      {"axes": np.array([2, 3])}),
+    "ReduceMean of pixels": ([node("ReduceMean", "x", axes=[2, 3], keepdims=0)], ("N", 5, 2, 3), {}),
+    "ReduceMean of steps": ([node("ReduceMean", "x", axes=[-2], keepdims=0)], SEQUENCE, {}),
+    "MaxPool with ceil_mode": ([node("MaxPool", "x", kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1)],
+                               ("N", 2, 4, 4), {}),
+    "AveragePool counting no padding": ([node("AveragePool", "x", kernel_shape=[2, 2], count_include_pad=1)],
+                                        ("N", 2, 4, 4), {}),
+    "a reshape to all": ([node("Reshape", "x s", "a"), node("Gemm", "a W")], ("N", 2, 2, 2),
+                         {"s": np.array([-1, 8]), "W": array(8, 3)}),
+    "the last state of an LSTM": ([node("Transpose", "x", "t", perm=[1, 0, 2]),
+                                   node("LSTM", "t W R B", "all last", hidden_size=3), node("Squeeze", "last zero")],
+                                  SEQUENCE, {**OF_LSTM, "zero": np.array([0])}),
+    "an LSTM without bias, first state 0": ([node("Transpose", "x", "t", perm=[1, 0, 2]),
+                                             onnx.helper.make_node("LSTM", ["t", "W", "R", "", "", "h"], ["a"],
+                                                                   hidden_size=3),
+                                             node("Squeeze", "a one", "b"), node("Transpose", "b", perm=[1, 0, 2])],
+                                            SEQUENCE, {**OF_LSTM, **AXIS, "h": np.zeros((1, N, 3), np.float32)}),
+    "the last step of steps": ([node("Gather", "x last", axis=1)], SEQUENCE, {"last": np.array(3)}),
+    "constants of nodes": ([onnx.helper.make_node("Constant", [], ["c"], value_float=0.25), node("Add", "x c")],
+                           ("N", 4), {}),
+    "Dropout and Identity": ([node("Dropout", "x", "a"), node("Identity", "a")], ("N", 4), {}),
+    "a sum within a sum": ([node("Relu", "x", "a"), node("Tanh", "x", "b"), node("Add", "a b", "c"),
+                            node("Add", "c x")], ("N", 4), {}),
+    "Sum and Concat": ([node("Relu", "x", "a"), node("Sum", "a x a2", "b"), node("Tanh", "x", "a2"),
+                        node("Concat", "b x", axis=-1)], ("N", 4), {}),
+    "the same value twice": ([node("Relu", "x", "a"), node("Add", "a a")], ("N", 4), {}),
+    "automatic padding that is even": ([node("Conv", "x W", "a", auto_pad="SAME_UPPER", strides=[1, 2]),
+                                        node("MaxPool", "a", kernel_shape=[3, 3], auto_pad="SAME_LOWER")],
+                                       ("N", 2, 4, 5), {"W": array(3, 2, 3, 3)}),
+    "ConvTranspose in both axes": ([node("ConvTranspose", "x W b", strides=[2, 1], pads=[1, 0, 1, 0])], ("N", 2, 3, 4),
+                                   {"W": array(2, 2, 3, 3), "b": array(2)}),
+}  # fmt: skip
+GELU_BEGINS = [node("Div", "x root", "a"), node("Erf", "a", "b"), node("Add", "b one", "c")]
+OF_GELU = {"root": np.float32(math.sqrt(2)), "one": np.float32(1), "half": np.float32(0.5)}
+GRAPHS |= {
+    "GELU, halved last": ([*GELU_BEGINS, node("Mul", "x c", "d"), node("Mul", "d half")], SEQUENCE, OF_GELU),
+    "GELU, halved first": ([*GELU_BEGINS, node("Mul", "x half", "d"), node("Mul", "d c")], ("N", 4), OF_GELU),
+    "GELU, halved between": ([*GELU_BEGINS, node("Mul", "half c", "d"), node("Mul", "d x")], ("N", 4), OF_GELU),
+    "GELU of an activation, in a sum": ([node("Tanh", "z", "x"), *GELU_BEGINS, node("Mul", "x c", "d"),
+                                         node("Mul", "d half", "e"), node("Add", "e x")], ("N", 4), OF_GELU),
+    "a first state of the batch's shape": (
+        [node("Shape", "x", "s", end=1), node("Concat", "unit s units", "shape", axis=0),
+         node("ConstantOfShape", "shape", "h"), node("Transpose", "x", "t", perm=[1, 0, 2]),
+         onnx.helper.make_node("LSTM", ["t", "W", "R", "B", "", "h", "h"], ["a"], hidden_size=3),
+         node("Squeeze", "a one", "b"), node("Gather", "b last", axis=0)],
+        SEQUENCE, {**OF_LSTM, **AXIS, "unit": np.array([1]), "units": np.array([3]), "last": np.array(-1)}),
+    "a reshape by the shape": ([node("Shape", "x", "s", start=0, end=1), node("Concat", "s rest", "t", axis=0),
+                                node("Reshape", "x t", allowzero=1)], ("N", 2, 2, 2), {"rest": np.array([8])}),
+}  # fmt: skip
+GRAPHS["Sum and Concat"][0].sort(key=lambda one: one.op_type == "Sum")
+GELU_BEGINS = [node("Div", "x root", "a"), node("Erf", "a", "b"), node("Add", "b one", "c")]
+OF_GELU = {"root": np.float32(math.sqrt(2)), "one": np.float32(1), "half": np.float32(0.5)}
+GRAPHS |= {
+    "GELU, halved last": ([*GELU_BEGINS, node("Mul", "x c", "d"), node("Mul", "d half")], SEQUENCE, OF_GELU),
+    "GELU, halved first": ([*GELU_BEGINS, node("Mul", "x half", "d"), node("Mul", "d c")], ("N", 4), OF_GELU),
+    "GELU, halved between": ([*GELU_BEGINS, node("Mul", "half c", "d"), node("Mul", "d x")], ("N", 4), OF_GELU),
+    "GELU of an activation, in a sum": ([node("Tanh", "z", "x"), *GELU_BEGINS, node("Mul", "x c", "d"),
+                                         node("Mul", "d half", "e"), node("Add", "e x")], ("N", 4), OF_GELU),
+    "a first state of the batch's shape": (
+        [node("Shape", "x", "s", end=1), node("Concat", "unit s units", "shape", axis=0),
+         node("ConstantOfShape", "shape", "h"), node("Transpose", "x", "t", perm=[1, 0, 2]),
+         onnx.helper.make_node("LSTM", ["t", "W", "R", "B", "", "h", "h"], ["a"], hidden_size=3),
+         node("Squeeze", "a one", "b"), node("Gather", "b last", axis=0)],
+        SEQUENCE, {**OF_LSTM, **AXIS, "unit": np.array([1]), "units": np.array([3]), "last": np.array(-1)}),
+    "a reshape by the shape": ([node("Shape", "x", "s", start=0, end=1), node("Concat", "s rest", "t", axis=0),
+                                node("Reshape", "x t", allowzero=1)], ("N", 2, 2, 2), {"rest": np.array([8])}),
+}  # fmt: skip
+GRAPHS["Sum and Concat"][0].sort(key=lambda one: one.op_type == "Concat")
+
+
+@pytest.mark.parametrize("case", GRAPHS)
+def test_graphs_are_read(be, rng, case, tmp_path):
+    nodes, shape, constants = GRAPHS[case]
+    given = "z" if case == "GELU of an activation, in a sum" else "x"
+    path = made(tmp_path / "g.onnx", nodes, shape, constants, given=given)
+    check_read(path, rng.normal(size=(N, *shape[1:])).astype(np.float32))
+
+
+def test_gelu_of_a_later_version(be, rng, tmp_path):
+    path = made(tmp_path / "g.onnx", [node("Gelu", "x")], ("N", 4), {}, opset=20)
+    check_read(path, rng.normal(size=(N, 4)).astype(np.float32))
+
+
+IMAGES = ("N", 2, 5, 5)
+FILTERS = {"W": array(3, 2, 2, 2)}
+GRU_WEIGHTS = {"W": array(1, 9, 5), "R": array(1, 9, 3)}
+TURN = node("Transpose", "x", "t", perm=[1, 0, 2])
+
+REFUSED: dict[str, tuple[list[Any], tuple[Any, ...], dict[str, Any], str]] = {
+    "half of a GELU": ([*GELU_BEGINS, node("Mul", "x c", "d"), node("Mul", "d one")], ("N", 4), OF_GELU,
+                       "operator Erf: no layer is made of this operator"),
+    "a constant that fills the memory": ([node("ConstantOfShape", "s", "c"), node("Add", "x c")], ("N", 4),
+                                         {"s": np.array([1 << 40, 4])}, "operator ConstantOfShape: its constant"),
+    "an unknown operator": ([node("Erf", "x")], ("N", 4), {}, "node 'Erf of y', operator Erf: no layer"),
+    "asymmetric padding": ([node("Conv", "x W", pads=[0, 0, 1, 1])], IMAGES, FILTERS,
+                           "node 'Conv of y', operator Conv: its attribute pads=[0, 0, 1, 1] differs at both ends"),
+    "automatic padding": ([node("Conv", "x W", auto_pad="SAME_UPPER")], IMAGES, FILTERS,
+                          "its attribute pads=[0, 0, 1, 1] differs at both ends"),
+    "windows that overhang": ([node("MaxPool", "x", kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1)], IMAGES, {},
+                              "its attribute ceil_mode=1"),
+    "padding that counts": ([node("AveragePool", "x", kernel_shape=[2, 2], pads=[1, 1, 1, 1], count_include_pad=1)],
+                            IMAGES, {}, "its attribute count_include_pad=1"),
+    "another attribute": ([node("Gemm", "x W", transA=1)], ("N", 3), {"W": array(3, 3)}, "its attribute transA"),
+    "groups of a transposed convolution": ([node("ConvTranspose", "x W", group=2)], IMAGES, {"W": array(2, 2, 2, 2)},
+                                           "its attribute group=2 cannot be read, only 1"),
+    "an axis of pixels": ([node("Softmax", "x", axis=3)], IMAGES, {}, "its attribute axis=3"),
+    "features against samples": ([node("Transpose", "x", perm=[1, 0])], ("N", 3), {}, "its attribute perm=[1, 0]"),
+    "a bias of columns": ([node("Add", "x b")], ("N", 5, 5, 5), {"b": array(5)}, "is no bias of 5 features"),
+    "a GRU that resets behind": ([TURN, node("GRU", "t W R", hidden_size=3, linear_before_reset=1)], SEQUENCE,
+                                 GRU_WEIGHTS, "operator GRU: its attribute linear_before_reset=1"),
+    "a backward LSTM": ([TURN, node("LSTM", "t W R", hidden_size=3, direction="reverse")], SEQUENCE, OF_LSTM,
+                        "its attribute direction=reverse"),
+    "an LSTM that clips": ([TURN, node("LSTM", "t W R", hidden_size=3, clip=1.0)], SEQUENCE, OF_LSTM,
+                           "its attribute clip=1.0 cannot be read"),
+    "other activations": ([TURN, node("LSTM", "t W R", hidden_size=3, activations=["Elu", "Tanh", "Tanh"])], SEQUENCE,
+                          OF_LSTM, "its attribute activations=['Elu', 'Tanh', 'Tanh']"),
+    "a first state": ([TURN, onnx.helper.make_node("LSTM", ["t", "W", "R", "", "", "h"], ["y"])], SEQUENCE,
+                      {**OF_LSTM, "h": np.ones((1, 3, 3), np.float32)}, "its input 5, lengths, a first state"),
+    "computed constants": ([node("Erf", "a", "c"), node("Add", "x c")], ("N", 1), {"a": np.float32(1)},
+                           "operator Erf: it computes a constant"),
+    "a product of values": ([node("Relu", "x", "a"), node("Tanh", "x", "b"), node("Mul", "a b")], ("N", 4), {},
+                            "operator Mul: a product of computed values cannot be read"),
+    "crossing branches": ([node("Relu", "x", "a"), node("Tanh", "a", "b"), node("Tanh", "x", "c"),
+                           node("Add", "a c", "d"), node("Concat", "b d", axis=1)], ("N", 4), {},
+                          "operator Relu: its result is read by branches that do not end at one place"),
+    "an open size": ([node("Relu", "x")], ("N", "F"), {}, "the input 'x' has shape ['N', 'F']; expected samples first"),
+    "steps first": ([TURN, node("Relu", "t")], SEQUENCE, {}, "its output is time (5, 4); expected samples first"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refusals_name_node_operator_and_attribute(be, case, tmp_path):
+    nodes, shape, constants, text = REFUSED[case]
+    path = made(tmp_path / "g.onnx", nodes, shape, constants)
+    with pytest.raises(NotDefined, match=re.escape(text)):
+        Model.from_onnx(path)
+
+
+@pytest.mark.parametrize("part", [0.0, 0.3, 0.9, math.inf])
+def test_damaged_files_are_unreadable(be, rng, part, tmp_path):
+    path = tmp_path / "m.onnx"
+    ready([Affine(3, Gaussian())], 4, rng).to_onnx(path)
+    content = path.read_bytes()
+    path.write_bytes(b"nothing of the kind" if part == math.inf else content[: int(part * len(content))])
+    with pytest.raises(UnreadableFile, match=r"m\.onnx is not a file of the ONNX format"):
+        Model.from_onnx(path)
+
+
+def test_a_backend_is_needed(tmp_path, monkeypatch):
+    monkeypatch.setattr(NervanaObject, "be", None)
+    with pytest.raises(ArgumentError, match="call gen_backend"):
+        Model.from_onnx(tmp_path / "m")
