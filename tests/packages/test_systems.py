@@ -10,6 +10,7 @@ import pytest
 
 from tests import ROOT
 from tests.packages.scripts import USE, run_script
+from tests.support.engines import needs_compiler
 
 pytestmark = pytest.mark.cpu_only("starts processes on the CPU")
 
@@ -125,6 +126,7 @@ def test_worker_threads_compile_for_other_systems(foreign: str, tmp_path: Path) 
 
 
 def test_kernels_compile_for_other_systems(foreign: str, tmp_path: Path) -> None:
+    needs_compiler()
     done = run_script(
         USE, tmp_path / "model.prm", NEONLIKE_CACHE_DIR=str(tmp_path / "kernels"), NEONLIKE_KEEP_SOURCE="1",
         NEONLIKE_OPTIMIZE="1", NEONLIKE_FASTPATH="0", NEONLIKE_CPU_JIT="1",
