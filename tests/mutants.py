@@ -62,6 +62,7 @@ from tests.planted import (
     recurrent,
     repeating,
     replays,
+    reports,
     rest,
     rnn,
     roi,
@@ -81,7 +82,7 @@ MUTANTS = tuple(
         roi, lrn, batchnorm, pool, rnn, recurrent, rest, lazy, layers, conv, containers, training, data, described,
         cuda_base, cuda_rest, cuda_dispatch, cuda_engine, cuda_folds, cuda_rnn, cuda_conv, cuda_images, blueprints,
         repeating, attention, autograd, replays, basics, short_rows, contraction, ranks, pages, pairs,
-        far_from_zero, unsigned, nccl, scaling, winograd_pairs, int8, systems, exchange,
+        far_from_zero, unsigned, nccl, scaling, winograd_pairs, int8, systems, exchange, reports,
     )
     for row in table.MUTANTS
 )
@@ -155,6 +156,10 @@ TESTS = {
         "initializers": "initializers: initializers",
         "costs": "transforms: costs metrics",
         "saving": "models: model_files util: persist",
+        "reports": "report: page training watch",
+        "event_files": "callbacks: tensorboard",
+        "traces": "kernels/bench: trace",
+        "plots": "models: plot",
         "callbacks": "callbacks: progress_bar callbacks_more visualizations: visualizations",
         "layers": "layers/norm: batchnorm layers: rest modern layers/images: conv convnet layers: kept_views",
         "batches": "data: array_iterator hdf5 prefetch dataloader_transformers",

@@ -44,7 +44,8 @@ def scalars(folder: Path) -> dict[str, dict[int, float]]:
                     del values[step]
         for value in event.summary.value:
             if value.HasField("simple_value"):
-                found.setdefault(value.tag, {})[event.step] = value.simple_value
+                assert event.step not in found.setdefault(value.tag, {}), "a step twice: TensorBoard would show both"
+                found[value.tag][event.step] = value.simple_value
     return found
 
 
