@@ -34,6 +34,8 @@ class ResetAfterGRU(Lambda):
         Initializer of both weights, ``W_input (3 units, features)`` and ``W_recur (3 units, units)``.
     init_inner : Initializer, optional
         Initializer of ``W_recur``; ``init`` by default.
+    name : str, optional
+        Name of the layer, unique by default.
 
     Attributes
     ----------
