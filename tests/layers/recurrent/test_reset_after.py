@@ -73,6 +73,7 @@ def test_weights_are_filled_and_described(be, rng):
         ResetAfterGRU(0, Gaussian())
 
 
+@pytest.mark.engines("numpy")
 def test_a_network_learns_and_is_saved(be, rng, tmp_path):
     be.bsz = 16
     x = rng.normal(size=(64, 12)).astype(np.float32)
