@@ -197,6 +197,16 @@ def test_refusals_name_node_operator_and_attribute(be, case, tmp_path):
         Model.from_onnx(path)
 
 
+def test_constants_do_not_grow_without_end(be, tmp_path, monkeypatch):
+    monkeypatch.setattr("neonlike.exchange.onnx.constants.MOST_ELEMENTS", 1 << 10)
+    nodes = [node("Concat", f"c{i} c{i}", f"c{i + 1}", axis=0) for i in range(10)]
+    nodes += [node("Slice", "c10 zero one", "d"), node("Add", "x d")]
+    constants = {"c0": array(4, 4), "zero": np.array([0]), "one": np.array([1])}
+    path = made(tmp_path / "g.onnx", nodes, ("N", 4), constants)
+    with pytest.raises(NotDefined, match="node 'Concat of c7', operator Concat: its constant is too large"):
+        Model.from_onnx(path)
+
+
 @pytest.mark.parametrize("part", [0.0, 0.3, 0.9, math.inf])
 def test_damaged_files_are_unreadable(be, rng, part, tmp_path):
     path = tmp_path / "m.onnx"
