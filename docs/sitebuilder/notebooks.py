@@ -41,7 +41,7 @@ def notebooks(turn: Turn) -> list[Notebook]:
 
 def read(path: Path, turn: Turn) -> Notebook:
     """Read a notebook, and have the links of its text turned."""
-    made = Notebook(f"{path.stem}_notebook")
+    made = Notebook(path.stem)
     base = path.relative_to(ROOT).as_posix()
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
 

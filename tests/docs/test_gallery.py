@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sitebuilder import gallery, layout, notebooks
+from sitebuilder import gallery, notebooks
 from sitebuilder.links import Links
 
 SCRIPT = '''"""Draw a point.
@@ -61,13 +61,6 @@ def test_an_example_that_fails_ends_the_build(
         gallery.run(script)
 
 
-def test_no_notebook_has_the_page_of_an_example() -> None:
-    examples = [layout.page_of(f"examples/{script.name}") for script in gallery.examples()]
-    own = [layout.page_of(f"examples/notebooks/{path.name}") for path in notebooks.FOLDER.glob("*.ipynb")]
-    assert len(own) == 3 and not set(own) & set(examples)
-    assert sorted(f"gallery/{made.name}" for made in notebooks.notebooks(Links().turned)) == sorted(own)
-
-
 def test_a_notebook_is_a_page(folder: Path) -> None:
     picture = base64.b64encode(b"PNG").decode()
     cells = [
@@ -80,4 +73,4 @@ def test_a_notebook_is_a_page(folder: Path) -> None:
     made = notebooks.read(file, Links().turned)
     code, shown, printed = "````python\nx = 1\nx\n````", "````text\n1\n````", "````text\nprinted\n````"
     assert made.text.startswith("\n\n".join(["# Title\n[a](#b)", code, shown, printed]))
-    assert made.pictures == {"images/notes_notebook/0.png": b"PNG"} and "](images/notes_notebook/0.png)" in made.text
+    assert made.pictures == {"images/notes/0.png": b"PNG"} and "](images/notes/0.png)" in made.text
