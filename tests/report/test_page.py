@@ -36,6 +36,7 @@ class Whole(NamedTuple):
     outputs: np.ndarray
     labels: np.ndarray
     pixels: np.ndarray
+    measured: list[str]
 
 
 kept: dict[str, Whole] = {}
@@ -56,11 +57,11 @@ def whole(be: Any, training: Any, tmp_path: Path) -> Whole:
         text, store, valid = path.read_text(encoding="utf-8"), callbacks.callback_data, training.valid
         ends = store["time_markers/minibatch"][...].astype(int)
         costs = {"loss": store["cost/loss"][...], "train": store["cost/train"][...][ends - 1]}
-        assert all("fprop" not in vars(layer) for layer in training.model.layers.layers_fprop()), "left as they were"
+        measured = [layer.name for layer in training.model.layers.layers_fprop() if "fprop" in vars(layer)]
         kept[name] = Whole(
             Page(text), text, read_store(store, "run"), costs, sum(p.value.size for p in training.model.parameters()),
             str(be.rng_seed), training.model.get_outputs(valid), valid.ydev.get()[:, 0].astype(int),
-            valid.Xdev[0].get(),
+            valid.Xdev[0].get(), measured,
         )  # fmt: skip
     return kept[name]
 
@@ -117,6 +118,7 @@ class TestWhole:
     def test_times_memory_and_kernels(self, whole: Whole) -> None:
         step = whole.run.step
         assert {entry["pass"] for entry in step["times"]} == {"fprop", "bprop"}
+        assert whole.measured == [], "the layers are as they were before"
         assert all(entry["ms"] > 0 for entry in step["times"]) and any(entry["share"] for entry in step["times"])
         assert all(used > 0 for _, _, used, _ in step["memory"])
         assert whole.page.has("memory copy") and any(table[0][0] == "kernel" for table in whole.page.tables)
