@@ -18,7 +18,8 @@
 #   make fuzz-sanitize   the same under AddressSanitizer and UBSan      (FUZZ=500)
 #   make mutants the tests tested: faults planted one at a time, each to be caught     (MUTANT_ARGS="--family conv")
 #   make vectors every chain of ops compiled, loops without vector code reported   (VECTOR_ARGS="--sample 200"; CC=clang)
-#   make docs    write the generated documentation again
+#   make docs    write the generated pages again, and the site into docs/_build/html         (DOCS_ARGS=--no-runs: quicker)
+#   make docs-pages  the generated pages alone
 #   make clean   remove the environment and everything built
 #
 # Another interpreter: make test PYTHON=python3.12 VENV=.venv312
@@ -33,6 +34,7 @@ BENCH_ARGS ?= --quick
 FUZZ_ARGS ?=
 MUTANT_ARGS ?=
 VECTOR_ARGS ?=
+DOCS_ARGS ?=
 GPU_CHECK_ARGS ?=
 GPU_PYTHON ?= 3.12
 
@@ -58,7 +60,7 @@ PYTEST = $(PY) -m pytest $(SIDE_BY_SIDE)
 INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check --editable
 
 .NOTPARALLEL:
-.PHONY: help demo test test-all test-gpu test-peers test-pythons compare-with-peers gpu-setup gpu-first gpu-again gpu-results gpu-check gpu-wheels check bench fuzz fuzz-sanitize mutants vectors docs clean
+.PHONY: help demo test test-all test-gpu test-peers test-pythons compare-with-peers gpu-setup gpu-first gpu-again gpu-results gpu-check gpu-wheels check bench fuzz fuzz-sanitize mutants vectors docs docs-pages clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -139,7 +141,10 @@ mutants: $(VENV)/.ready-test
 vectors: $(VENV)/.ready-test
 	$(PY) tests/kernels/c/vector_code.py $(VECTOR_ARGS)
 
-docs: $(VENV)/.ready-test
+docs: docs-pages $(VENV)/.ready-docs
+	PYTHONPATH=docs $(PY) -m sitebuilder $(DOCS_ARGS)
+
+docs-pages: $(VENV)/.ready-test
 	$(PY) -m neonlike.optree.docs > docs/ops.md.new
 	@mv docs/ops.md.new docs/ops.md
 	$(PY) -c 'from neonlike import settings; print(settings.page(), end="")' > docs/environment.md
@@ -147,7 +152,7 @@ docs: $(VENV)/.ready-test
 	$(PY) benchmarks/front_page.py --write
 
 clean:
-	rm -rf $(VENV) $(PEERS_VENV) .venv-pythons build dist neonlike.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PEERS_VENV) .venv-pythons build dist docs/_build neonlike.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # One marker a set of extras, older than pyproject.toml when the dependencies may have changed. The editable
@@ -174,6 +179,11 @@ $(VENV)/.ready-test: pyproject.toml $(PY)
 $(VENV)/.ready-peers: pyproject.toml $(PY)
 	@echo "Installing what the tests compare with (once; a large download)"
 	@$(INSTALL) ".[test-peers]"
+	@touch $@
+
+$(VENV)/.ready-docs: pyproject.toml $(PY)
+	@echo "Installing what the documentation site needs (once)"
+	@$(INSTALL) ".[docs]"
 	@touch $@
 
 $(VENV)/.ready-dev: pyproject.toml $(PY)

@@ -14,7 +14,7 @@ MOST_WORDS = 25
 RELATIVE = {"what", "whose", "which", "that", "of"}
 """Words that begin a relative clause or a genitive without its noun."""
 
-FOLDERS = ("neonlike", "tests", "examples", "benchmarks")
+FOLDERS = ("neonlike", "tests", "examples", "benchmarks", "docs")
 
 def fault(docstring: str) -> str:
     """Broken rule of a docstring's first sentence; empty if there is none. A colon ends a sentence too."""

@@ -145,7 +145,34 @@ def save_model(described: Any, save_path: str | os.PathLike[str] | None) -> None
 def write_file(
     obj: Any, save_path: str | os.PathLike[str], operation: str, write: Callable[[Any, IO[bytes]], Any]
 ) -> None:
-    """Write a file atomically by ``write(obj, file)``; its folder is created, a suffix ``.gz`` selects compression."""
+    """Write a file atomically by ``write(obj, file)``; its folder is created, a suffix ``.gz`` selects compression.
+
+    Parameters
+    ----------
+    obj : object
+        Passed to ``write``.
+    save_path : path
+        ``~`` and environment variables are expanded.
+    operation : str
+        Name of the caller, for messages.
+    write : callable
+        Called with ``obj`` and an open binary file.
+
+    Raises
+    ------
+    IsADirectoryError
+        If the path is that of a folder.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "text.gz")
+    ...     write_file(b"words", path, "example", lambda text, file: file.write(text))
+    ...     with gzip.open(path) as file:
+    ...         file.read()
+    b'words'
+    """
     path = ensure_dirs_exist(expand(save_path))
     if os.path.isdir(path):
         raise IsADirectoryError(f"{operation}: {path} is a folder; give the name of a file in it")

@@ -76,6 +76,9 @@ GRAPHS: dict[str, tuple[list[Any], tuple[Any, ...], dict[str, Any]]] = {
     "Sum and Concat": ([node("Relu", "x", "a"), node("Sum", "a x a2", "b"), node("Tanh", "x", "a2"),
                         node("Concat", "b x", axis=-1)], ("N", 4), {}),
     "the same value twice": ([node("Relu", "x", "a"), node("Add", "a a")], ("N", 4), {}),
+    "automatic padding that is even": ([node("Conv", "x W", "a", auto_pad="SAME_UPPER", strides=[1, 2]),
+                                        node("MaxPool", "a", kernel_shape=[3, 3], auto_pad="SAME_LOWER")],
+                                       ("N", 2, 4, 5), {"W": array(3, 2, 3, 3)}),
     "ConvTranspose in both axes": ([node("ConvTranspose", "x W b", strides=[2, 1], pads=[1, 0, 1, 0])], ("N", 2, 3, 4),
                                    {"W": array(2, 2, 3, 3), "b": array(2)}),
 }  # fmt: skip
@@ -144,7 +147,7 @@ REFUSED: dict[str, tuple[list[Any], tuple[Any, ...], dict[str, Any], str]] = {
     "asymmetric padding": ([node("Conv", "x W", pads=[0, 0, 1, 1])], IMAGES, FILTERS,
                            "node 'Conv of y', operator Conv: its attribute pads=[0, 0, 1, 1] differs at both ends"),
     "automatic padding": ([node("Conv", "x W", auto_pad="SAME_UPPER")], IMAGES, FILTERS,
-                          "its attribute auto_pad=SAME_UPPER cannot be read"),
+                          "its attribute pads=[0, 0, 1, 1] differs at both ends"),
     "windows that overhang": ([node("MaxPool", "x", kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1)], IMAGES, {},
                               "its attribute ceil_mode=1"),
     "padding that counts": ([node("AveragePool", "x", kernel_shape=[2, 2], pads=[1, 1, 1, 1], count_include_pad=1)],

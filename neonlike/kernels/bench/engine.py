@@ -167,7 +167,14 @@ class TimedStage(ExecutableStage):
 
 
 def key_of(plan: Plan, graph: Graph, stage: Stage) -> tuple[str, tuple[Shape, ...], str, str]:
-    """Name, shapes, kind and dtype of ``stage``, by which its times are recorded."""
+    """Name, shapes, kind and dtype of ``stage``, by which its times are recorded.
+
+    Parameters
+    ----------
+    plan : Plan
+    graph : Graph
+    stage : Stage
+    """
     shapes, dtype = _operands(plan, graph, stage)
     kind = "product" if stage.kind is StageKind.CONTRACTION else "loop"
     return stage_text(plan, graph, stage), shapes, kind, dtype

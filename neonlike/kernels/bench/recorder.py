@@ -378,7 +378,19 @@ class Bench:
             return sorted((row for row in self._rows.values() if row.calls), key=lambda row: -row.seconds)
 
     def reached(self, name: str, shapes: tuple[Shape, ...], kind: str, dtype: str) -> str:
-        """Share of the machine's rate that such calls have reached, as text; empty if there were none."""
+        """Share of the machine's rate that such calls have reached, as text; empty if there were none.
+
+        Parameters
+        ----------
+        name : str
+            Name of the kernel.
+        shapes : tuple of tuple of int
+            Shapes of the tensors it touches.
+        kind : str
+            Of :class:`Row`: "product" is compared with products, all else with a copy of memory.
+        dtype : str
+            Name of the dtype.
+        """
         wanted = (name, shapes, kind, dtype)
         rows = [row for row in self.rows() if (row.name, row.shapes, row.kind, row.dtype) == wanted]
         if not rows:

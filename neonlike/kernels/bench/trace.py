@@ -54,14 +54,33 @@ class Trace:
         self._lock = threading.Lock()
 
     def add(self, row: Row, start: float, seconds: float) -> None:
-        """Add a call that this thread made."""
+        """Add a call that this thread made.
+
+        Parameters
+        ----------
+        row : Row
+            The kernel.
+        start : float
+            On the clock of the recorder, in seconds.
+        seconds : float
+        """
         thread = threading.current_thread()
         with self._lock:
             self._names[thread.ident or 1] = thread.name
             self._calls.append(Call(row, start, seconds, thread.ident or 1))
 
     def queued(self, row: Row, queued: float, span: Timed) -> None:
-        """Add a call of a device, which was queued at a time and runs after those before it."""
+        """Add a call of a device, which was queued at a time and runs after those before it.
+
+        Parameters
+        ----------
+        row : Row
+            The kernel.
+        queued : float
+            Time of queueing, in seconds.
+        span : Timed
+            Its duration, which may not be known yet.
+        """
         with self._lock:
             self._calls.append(Call(row, queued, span, DEVICE))
 

@@ -1,0 +1,1 @@
+"""Tests of the builder of the documentation site, docs/sitebuilder."""
