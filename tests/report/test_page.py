@@ -16,7 +16,7 @@ from neonlike.__main__ import main
 from neonlike.errors import ArgumentError, MissingExtra
 from neonlike.kernels.bench.recorder import collected
 from neonlike.optimizers.base import get_param_list
-from neonlike.report.run import Run, read_file, read_store
+from neonlike.report.run import Run, RunCurve, RunHistogram, read_file, read_store
 from neonlike.report.write import report_text, write_report
 from tests.report.conftest import CLASSES, EPOCHS, N
 from tests.report.reader import Page
@@ -225,6 +225,19 @@ class TestCommand:
         run.facts["training"]["command"] = "<script>alert(1)</script>"
         text = report_text([run])
         assert "<b>&" not in text and "<script" not in text and Page(text).faults == []
+
+
+def test_a_long_run_is_a_small_page() -> None:
+    """A browser shows a page of this size at once: 100 epochs of 20 metrics, and 100 000 minibatches."""
+    epochs, batches = np.arange(100) + 0.99, np.arange(100_000) / 1000
+    run = Run("long", 100, 100, 100_000)
+    run.curves = [RunCurve("metrics", f"metric {i}", epochs, np.sin(epochs + i), False) for i in range(20)]
+    run.curves.append(RunCurve("cost", "train", batches, np.sin(batches * 100), True))
+    run.histograms = [RunHistogram("layer_0_W", np.ones((64, 5000)), -48, True)]
+    text = report_text([run])
+    assert len(text) < 600_000
+    page = Page(text)
+    assert page.faults == [] and [len(table) for table in page.tables].count(101) == 21
 
 
 def test_without_matplotlib(training: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
