@@ -1,5 +1,7 @@
 """Check of the public names' docstrings: each has one, which describes the parameters where there are three or more.
 
+A method that overrides another may leave that to the docstring of the base class's.
+
     PYTHONPATH=docs python -m sitebuilder.described
 """
 
@@ -29,12 +31,17 @@ def docstring(public: Public) -> str:
         return "" if made else inspect.cleandoc(own)
     if public.value.__doc__:
         return inspect.cleandoc(public.value.__doc__)
+    return next(inherited(public), "")
+
+
+def inherited(public: Public) -> Iterator[str]:
+    """Docstrings of a method in its class and the bases of that, the nearest first."""
     if public.kind in ("method", "property"):
         module, _, name = public.parent.rpartition(".")
         owner = getattr(importlib.import_module(module), name)
-        inherited = (getattr(vars(base).get(public.name), "__doc__", None) for base in owner.__mro__)
-        return inspect.cleandoc(next(filter(None, inherited), ""))
-    return ""
+        for base in owner.__mro__:
+            if text := getattr(vars(base).get(public.name), "__doc__", None):
+                yield inspect.cleandoc(text)
 
 
 def parameters(public: Public) -> list[str]:
@@ -76,7 +83,10 @@ def fault(public: Public) -> str:
     if not text:
         return NO_DOCSTRING
     names = parameters(public)
-    return NO_PARAMETERS if len(names) > MOST_UNDESCRIBED and set(names) - described(text) else ""
+    if len(names) <= MOST_UNDESCRIBED:
+        return ""
+    known = set().union(*map(described, [text, *inherited(public)]))
+    return NO_PARAMETERS if set(names) - known else ""
 
 
 def missing_from_reference() -> Iterator[str]:
