@@ -12,7 +12,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 from neonlike.version import __version__  # noqa: E402
-from sitebuilder.docstrings import with_links  # noqa: E402
+from sitebuilder.docstrings import with_links, with_short_defaults  # noqa: E402
 
 project = "neonlike"
 author = "the authors of neonlike"
@@ -24,6 +24,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphin
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 root_doc = "index"
 default_role = "code"
+smartquotes = False  # "--help" is no dash
 
 myst_heading_anchors = 6
 myst_links_external_new_tab = False
@@ -58,3 +59,4 @@ pygments_dark_style = "native"
 def setup(app: object) -> None:
     """Have docstrings link to the pages that they name."""
     app.connect("autodoc-process-docstring", with_links)  # type: ignore[attr-defined]
+    app.connect("autodoc-process-signature", with_short_defaults)  # type: ignore[attr-defined]

@@ -42,7 +42,7 @@ def test_a_run_has_output_and_pictures(folder: Path, monkeypatch: pytest.MonkeyP
     assert made == gallery.Run("python examples/point.py --epochs 1", "drawn ['--epochs', '1']\n", {"b.png": b"PNG"})
     assert list(folder.iterdir()) == [script]
     page = gallery.page(script, made)
-    order = ["# point\n\nDraw a point.\n\nMore", "Of `python examples/point.py", "drawn", "images/point/b.png", "import"]
+    order = ["# point\n\nDraw a point.", "More", "Of `python examples/point.py", "drawn", "import"]
     assert [page.index(text) for text in order] == sorted(page.index(text) for text in order)
     assert "Output" not in gallery.page(script, None)
     index = gallery.index([script], ["a_notebook"], {"point": made})
