@@ -50,6 +50,7 @@ html_title = f"neonlike {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_copy_source = False
+html_show_search_summary = False  # a browser fetches no page for it where the site is a folder of files
 html_show_sphinx = False
 html_theme_options = {"navigation_with_keys": False}
 pygments_style = "friendly"
