@@ -148,6 +148,7 @@ docs-pages: $(VENV)/.ready-test
 	$(PY) -m neonlike.optree.docs > docs/ops.md.new
 	@mv docs/ops.md.new docs/ops.md
 	$(PY) -c 'from neonlike import settings; print(settings.page(), end="")' > docs/environment.md
+	$(PY) -m neonlike.compat.page docs/from_neon.md
 	$(PY) benchmarks/front_page.py --write
 
 clean:

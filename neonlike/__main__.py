@@ -1,25 +1,27 @@
-"""Command line ``python -m neonlike``: train a YAML model, precompile kernels, manage the cache, diagnose."""
+"""Command line ``python -m neonlike``: train a YAML model, time or precompile kernels, report runs, diagnose."""
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import os
-import runpy
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-from neonlike import console, settings
+from neonlike import bench_command, console, scripts, settings
 from neonlike.backends.cpu.backend import compiled_engine
 from neonlike.backends.gpu.doctor import report
 from neonlike.errors import ArgumentError
 from neonlike.kernels.build.cache import DiskCache, default_cache, default_directory, distrust
 from neonlike.kernels.c.toolchain import SUFFIX
 from neonlike.kernels.c.warm import CollectingEngine, Fate, Report, ScriptStopped, WarmUp, obstacle
+from neonlike.report import command as report_command
 from neonlike.version import __version__
 
-ABOUT = "Compiles a script's kernels ahead of its runs, looks after the cache they are in, says what is installed."
+ABOUT = (
+    "Compiles a script's kernels ahead of its runs, times them, looks after the cache they are in, reports runs, says "
+    "what is installed."
+)
 
 YAML = "MODEL.yaml in place of COMMAND trains what the file describes; `neonlike MODEL.yaml --help` lists the options."
 
@@ -64,6 +66,8 @@ def parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     doctor.add_argument("--gpu", action="store_true", help="exit with 1 if the GPU backend cannot run for any reason")
+    bench_command.add_parser(commands)
+    report_command.add_parser(commands)
     return top
 
 
@@ -85,9 +89,7 @@ def _add_warm(commands: Any) -> None:
         "--seconds", type=seconds, default=0.0, metavar="SECONDS",
         help="stop the script after this time in any case (default: 0, no limit)",
     )  # fmt: skip
-    warm.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module, as in python -m")
-    warm.add_argument("script", metavar="SCRIPT", help="the script to run")
-    warm.add_argument("arguments", metavar="ARGUMENT", nargs=argparse.REMAINDER, help="what the script gets")
+    scripts.add_arguments(warm)
 
 
 def warm(options: argparse.Namespace) -> int:
@@ -97,7 +99,7 @@ def warm(options: argparse.Namespace) -> int:
     warm_up, process, remark = WarmUp(options.idle, options.seconds), os.getpid(), ""
     try:
         with compiled_engine(lambda: CollectingEngine(warm_up)):
-            run_script(options.script, options.arguments, options.module)
+            scripts.run(options)
     except ScriptStopped as stop:
         remark = f"stopped the script: {stop.reason}"
     except BaseException as error:
@@ -112,31 +114,6 @@ def warm(options: argparse.Namespace) -> int:
     report = warm_up.finish()
     _show(report, remark)
     return 0 if report.complete else 1
-
-
-def run_script(script: str, arguments: Sequence[str], is_module: bool) -> None:
-    """Run a script as ``python script arguments`` or ``python -m script arguments`` does.
-
-    Parameters
-    ----------
-    script : str
-        Path of a file, or name of a module.
-    arguments : sequence of str
-        Become ``sys.argv[1:]``.
-    is_module : bool
-        Whether ``script`` names a module.
-    """
-    sys.argv = [script, *arguments]
-    if is_module:
-        runpy.run_module(script, run_name="__main__", alter_sys=True)
-    else:
-        runpy.run_path(script, run_name="__main__")
-
-
-def _look_for_imports_as(script: str, is_module: bool) -> None:
-    """Set the first entry of the import path as Python does: the current folder for -m, else the script's folder."""
-    if not getattr(sys.flags, "safe_path", False):
-        sys.path[0] = os.getcwd() if is_module else os.path.dirname(os.path.abspath(script))
 
 
 def cache(options: argparse.Namespace) -> int:
@@ -210,14 +187,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(options.command, str(error))
     if options.command == "cache":
         return cache(options)
-    _look_for_imports_as(options.script, options.module)
-    if options.module:
-        # Only the top package: looking further would import it, which may run expressions already.
-        if importlib.util.find_spec(options.script.partition(".")[0] or "?") is None:
-            found.error(f"warm: there is no module {options.script}")
-    elif not os.path.exists(options.script):
-        found.error(f"warm: there is no script {options.script}")
-    return warm(options)
+    if options.command == "report":
+        return report_command.report(options)
+    if missing := scripts.missing(options):
+        found.error(f"{options.command}: there is no {missing}")
+    return bench_command.bench(options) if options.command == "bench" else warm(options)
 
 
 def program() -> int:

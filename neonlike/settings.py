@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 PREFIX = "NEONLIKE_"
 MOST_THREADS = 4096
-REPORT_SUFFIXES = (".txt", ".json", ".csv")
+REPORT_SUFFIXES = (".txt", ".json", ".csv", ".html")
 """Suffixes of report files of bench mode."""
 
 

@@ -48,18 +48,21 @@ from tests.planted import (
     cuda_rnn,
     data,
     described,
+    exchange,
     far_from_zero,
     int8,
     layers,
     lazy,
     lrn,
     nccl,
+    pages,
     pairs,
     pool,
     ranks,
     recurrent,
     repeating,
     replays,
+    reports,
     rest,
     rnn,
     roi,
@@ -78,8 +81,8 @@ MUTANTS = tuple(
     for table in (
         roi, lrn, batchnorm, pool, rnn, recurrent, rest, lazy, layers, conv, containers, training, data, described,
         cuda_base, cuda_rest, cuda_dispatch, cuda_engine, cuda_folds, cuda_rnn, cuda_conv, cuda_images, blueprints,
-        repeating, attention, autograd, replays, basics, short_rows, contraction, ranks, pairs,
-        far_from_zero, unsigned, nccl, scaling, winograd_pairs, int8, systems,
+        repeating, attention, autograd, replays, basics, short_rows, contraction, ranks, pages, pairs,
+        far_from_zero, unsigned, nccl, scaling, winograd_pairs, int8, systems, exchange, reports,
     )
     for row in table.MUTANTS
 )
@@ -153,6 +156,10 @@ TESTS = {
         "initializers": "initializers: initializers",
         "costs": "transforms: costs metrics",
         "saving": "models: model_files util: persist",
+        "reports": "report: page training watch",
+        "event_files": "callbacks: tensorboard",
+        "traces": "kernels/bench: trace",
+        "plots": "models: plot",
         "callbacks": "callbacks: progress_bar callbacks_more visualizations: visualizations",
         "layers": "layers/norm: batchnorm layers: rest modern layers/images: conv convnet layers: kept_views",
         "batches": "data: array_iterator hdf5 prefetch dataloader_transformers",
@@ -178,6 +185,7 @@ TESTS = {
         "int8": "kernels/c: quads backends/primitives/int8: products matrices",
         "quantize": "layers/core: int8 models: quantize",
         "factors": "models: factors",
+        "pages": "compat: page",
         "pairs": "kernels/c: pairs backends/primitives/conv: pairs",
         "contraction": "optree: contraction",
         "kinds": "fuzz: fuzz_kinds optree: narrow_stores",
@@ -192,6 +200,9 @@ TESTS = {
         "resumed": "models: resume",
         "gan": "models: gan",
         "systems": ".: system util: atomic persist",
+        "weights": "exchange: safetensors",
+        "torch": "exchange: torch_weights",
+        "onnx": "exchange: onnx onnx_graphs",
         "seq2seq": "layers/container: seq2seq models: skipthought",
     }.items()
 }
@@ -218,10 +229,10 @@ def title(mutant: Mutant) -> str:
 
 @contextmanager
 def private_copy() -> Iterator[Path]:
-    """A folder with package, tests, benchmarks and, unless NEONLIKE_CACHE_DIR is set, a cache of kernels of its own."""
+    """A folder with package, tests, benchmarks and pages, and a cache of its own unless NEONLIKE_CACHE_DIR is set."""
     with tempfile.TemporaryDirectory(prefix="neonlike-mutants-") as name:
         folder, skipped = Path(name), shutil.ignore_patterns("__pycache__", ".hypothesis")
-        for part in ("neonlike", "tests", "benchmarks"):
+        for part in ("neonlike", "tests", "benchmarks", "docs"):
             shutil.copytree(ROOT / part, folder / part, ignore=skipped)
         shutil.copy2(ROOT / "pyproject.toml", folder)
         yield folder

@@ -28,7 +28,7 @@ MAX_FILE_LINES = 600
 MAX_FUNCTION_LINES = 40
 """Without the docstring."""
 
-GROUND_FLOOR = ("attached", "checks", "console", "errors", "logger", "settings", "system", "version")
+GROUND_FLOOR = ("attached", "checks", "console", "errors", "logger", "markup", "settings", "system", "version")
 """Usable by everything, and using nothing of the package but each other."""
 
 STOREYS: tuple[tuple[str, ...], ...] = (
@@ -42,8 +42,8 @@ STOREYS: tuple[tuple[str, ...], ...] = (
     ("data",),
     ("layers",),
     ("exchange",),
-    ("models", "callbacks"),
-    ("benchmark", "experiments", "visualizations"),
+    ("models", "callbacks", "report", "visualizations"),
+    ("benchmark", "experiments"),
     ("compat",),
 )
 """From the bottom up; a module may import from its own storey and from those below it. A package is in one storey."""

@@ -22,7 +22,7 @@ FOR_USERS = {"gpu", "mpi", "viz", "data", "demo", "bfloat16", "onnx", "safetenso
 """Extras with which programs can do more."""
 FOR_DEVELOPERS = {
     "all", "bench", "bench-peers", "bench-torch", "cuda-headers", "cuda-nvrtc", "cuda-sass", "dev", "docs", "gpu-test",
-    "test", "test-peers",
+    "notebooks", "test", "test-peers",
 }  # fmt: skip
 """Extras for work on the library itself, and ``all``."""
 

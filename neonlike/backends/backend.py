@@ -30,6 +30,7 @@ from neonlike.kernels.run.engine import Engine
 from neonlike.kernels.run.prepared import Prepared
 from neonlike.kernels.run.program import Replayed
 from neonlike.kernels.run.threads import refresh as refresh_threads
+from neonlike.markup import Explanation
 from neonlike.optree.dialect import is_neon
 from neonlike.optree.dtypes import whole_as_float
 from neonlike.optree.forms import mark, owner
@@ -71,7 +72,7 @@ class Backend(Expressions, Products, Images, Sequences, Differentiable, Tensors,
         Without effect on the CPU; ``be.deterministic`` says whether a seed was given.
     bench : bool, path or None
         Time every kernel and report it at the end, see :meth:`bench_report`: to the log, or to a file that ends in
-        .txt, .json or .csv. None: what the environment variable ``NEONLIKE_BENCH`` says, 0, 1 or a file.
+        .txt, .json, .csv or .html. None: what the environment variable ``NEONLIKE_BENCH`` says, 0, 1 or a file.
     product_precision : {"float32", "tf32", "bfloat16"}, optional
         Precision of factors in float32 products, convolutions and recurrent layers (docs/precision.md); "tf32" on a GPU
         alone. None: what the environment variable ``NEONLIKE_PRODUCT_PRECISION`` says, else "float32".
@@ -366,8 +367,10 @@ class Backend(Expressions, Products, Images, Sequences, Differentiable, Tensors,
         sources = [(out, self._source(wanted)) for out, wanted in pairs]
         return Prepared(self, *self.executor.prepare(sources, self.rand))
 
-    def explain(self, value: Any, out: Tensor | None = None) -> str:
-        """Text showing how ``value`` runs: stages with reasons, operations, bytes and flops.
+    def explain(self, value: Any, out: Tensor | None = None) -> Explanation:
+        """Text showing how ``value`` runs: stages with reasons, operations, bytes and flops; notebooks show a table.
+
+        In bench mode it includes the share of the machine's rates that stages have reached, if they ran.
 
         Parameters
         ----------

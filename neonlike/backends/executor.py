@@ -6,11 +6,11 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from neonlike.kernels.bench.engine import TimedEngine
+from neonlike.kernels.bench.engine import TimedEngine, key_of
 from neonlike.kernels.bench.recorder import Bench
 from neonlike.kernels.c.replay import Replay
 from neonlike.kernels.planning.graph import Graph, linearize
-from neonlike.kernels.planning.plan import Plan
+from neonlike.kernels.planning.plan import Plan, Stage
 from neonlike.kernels.planning.plan_cache import PlanCache
 from neonlike.kernels.run import threads
 from neonlike.kernels.run.depends import Depends
@@ -18,6 +18,7 @@ from neonlike.kernels.run.engine import Engine
 from neonlike.kernels.run.explain import explain
 from neonlike.kernels.run.program import Replayed
 from neonlike.kernels.run.trace import current
+from neonlike.markup import Explanation
 from neonlike.optree import dialect
 from neonlike.optree.node import OpTreeNode
 
@@ -154,7 +155,12 @@ class Executor:
 
         return run
 
-    def explain(self, target: Any, source: Any) -> str:
+    def explain(self, target: Any, source: Any) -> Explanation:
         """Describe how ``source`` would be computed into ``target``, see ``Backend.explain``."""
         graph = linearize(((target, source),))
-        return explain(self.plan(graph), graph, self.engine)
+        plan = self.plan(graph)
+
+        def reached(stage: Stage) -> str:
+            return "" if self.recorder is None else self.recorder.reached(*key_of(plan, graph, stage))
+
+        return explain(plan, graph, self.engine, reached)

@@ -27,8 +27,11 @@ from neonlike.callbacks.recording import (
     TrainLoggerCallback,
     TrainMulticostCallback,
 )
+from neonlike.callbacks.reporting import RunReport
+from neonlike.callbacks.run_record import RunCallback
 from neonlike.callbacks.showing import MultiLabelStatsCallback, WatchTickerCallback
 from neonlike.callbacks.store import MARKERS, MemoryStore, new_dataset, open_store, records, restore
+from neonlike.callbacks.tensorboard import TensorBoardCallback
 from neonlike.checks import brief, shown
 from neonlike.distributed.first import by_first
 from neonlike.errors import ArgumentError, DTypeError
@@ -49,9 +52,11 @@ __all__ = [
     "MetricCallback",
     "MultiLabelStatsCallback",
     "ProgressBarCallback",
+    "RunCallback",
     "RunTimerCallback",
     "SaveBestStateCallback",
     "SerializeModelCallback",
+    "TensorBoardCallback",
     "TrainCostCallback",
     "TrainLoggerCallback",
     "TrainMulticostCallback",
@@ -60,8 +65,8 @@ __all__ = [
 ]
 
 
-NOT_SAVED = ("hist", "config", "time", "deconv")
-"""Groups of the store that are not saved with a model: large ones, and the clock."""
+NOT_SAVED = ("hist", "config", "time", "deconv", "run")
+"""Groups of the store that are not saved with a model: large ones, the clock, and facts of the process."""
 
 
 class Callbacks(NervanaObject):
@@ -97,6 +102,10 @@ class Callbacks(NervanaObject):
         Record each cost of a Multicost.
     stop_on_nan : bool
         End the training at the first minibatch with a nan or infinite cost, so that files saved before remain valid.
+    report : str, optional
+        HTML file for a report of the run, see docs/report.md; it needs matplotlib.
+    tensorboard : str, optional
+        Folder for TensorBoard's event files; it needs tensorboardX.
 
     Attributes
     ----------
@@ -144,6 +153,8 @@ class Callbacks(NervanaObject):
         log_token: str | None = None,
         multicost: bool = False,
         stop_on_nan: bool = False,
+        report: str | os.PathLike[str] | None = None,
+        tensorboard: str | os.PathLike[str] | None = None,
     ) -> None:
         super().__init__()
         _warn_of_unused(train_set, serialize, save_path)
@@ -151,6 +162,7 @@ class Callbacks(NervanaObject):
         self._model = _reference(model)
         self.stop_on_nan, self.output_file = stop_on_nan, output_file
         self.model_file, self.save_path = model_file, save_path
+        self.report = None if report is None else RunReport(report)
         opened = by_first(lambda: open_store(output_file))
         self.callback_data = MemoryStore() if opened is None else opened
         self.callbacks: list[Callback] = []
@@ -159,15 +171,29 @@ class Callbacks(NervanaObject):
         self._minibatches_in_epoch = 0
         self._progress: Description = {}
         self._fresh: weakref.WeakKeyDictionary[Callback, Description] = weakref.WeakKeyDictionary()
-        self.add_callback(TrainMulticostCallback() if multicost else TrainCostCallback())
-        if progress_bar:
-            self.add_callback(ProgressBarCallback())
+        self._add_shown(multicost, progress_bar)
         if eval_freq:
             self._add_evaluation(eval_set, metric, eval_freq)
         if save_path:
             self.add_callback(SerializeModelCallback(save_path, max(serialize or 1, 1), history))
+        self._add_records(tensorboard)
+
+    def _add_shown(self, multicost: bool, progress_bar: bool) -> None:
+        """Add the callbacks for the cost of training."""
+        self.add_callback(TrainMulticostCallback() if multicost else TrainCostCallback())
+        if progress_bar:
+            self.add_callback(ProgressBarCallback())
+
+    def _add_records(self, tensorboard: str | os.PathLike[str] | None) -> None:
+        """Add the log, the times of the training, and the callbacks that record what reports show."""
         self.add_callback(TrainLoggerCallback())
         self.add_callback(RunTimerCallback())
+        if self.output_file is not None or self.report is not None:
+            self.add_callback(RunCallback())
+        if self.report is not None:
+            self.add_hist_callback(filter_key=("W", "dW"))
+        if tensorboard is not None:
+            self.add_callback(TensorBoardCallback(tensorboard))
 
     def _add_evaluation(self, eval_set: Any, metric: Any, epoch_freq: int) -> None:
         self.add_callback(LossCallback(eval_set, epoch_freq=epoch_freq), insert_pos=0)
@@ -295,6 +321,7 @@ class Callbacks(NervanaObject):
         config.attrs["total_minibatches"] = max(per_epoch * epochs, done + per_epoch * (epochs - model.epoch_index))
         config.attrs["total_epochs"] = epochs
         _name_apart(self.callbacks)
+        self._follow_evaluation()
         for callback in self.callbacks:
             callback.on_train_begin(data, model, epochs)
         self._remember(resumes)
@@ -307,6 +334,24 @@ class Callbacks(NervanaObject):
             first = self._fresh.setdefault(callback, callback.progress())
             if not resumes:
                 _set_progress(callback, first)
+
+    def _follow_evaluation(self) -> None:
+        """Let the record of the run have the results of the first evaluation of the loss."""
+        loss = next((one for one in self.callbacks if isinstance(one, LossCallback)), None)
+        for one in self.callbacks:
+            if isinstance(one, RunCallback):
+                one.follow(loss)
+
+    def _write_report(self) -> None:
+        """Record the kernels of bench mode, and write the report if one is wanted."""
+        if not self._is_open():
+            return
+        for one in self.callbacks:
+            if isinstance(one, RunCallback):
+                one.record_kernels(self.callback_data, self.model)
+        if self.report is not None:
+            report = self.report
+            by_first(lambda: report.write(self.callback_data))
 
     def _open(self) -> Any:
         """Open the store; a file closed by an earlier training is opened again."""
@@ -326,6 +371,7 @@ class Callbacks(NervanaObject):
         """Call the callbacks and close the file."""
         for callback in self.callbacks:
             callback.on_train_end(self.callback_data, self.model)
+        self._write_report()
         self._close()
 
     def _close(self) -> None:
@@ -369,6 +415,8 @@ class Callbacks(NervanaObject):
             if callback.should_fire(data, model, epoch, callback.epoch_freq):
                 callback.on_epoch_end(data, model, epoch)
         by_first(data.flush)  # keeps the file readable if this process is killed
+        if self.report is not None and model.be.ranks.tell(self.report.is_due(), "report is due")[0]:
+            self._write_report()
 
     def on_minibatch_begin(self, epoch: int, minibatch: int) -> None:
         """Call the callbacks that are due.
@@ -406,6 +454,7 @@ class Callbacks(NervanaObject):
         if self.save_path:
             logger.display("Training was interrupted; the model is saved to %s", self.save_path)
             self.model.save_params(os.fspath(self.save_path))
+        self._write_report()
         self._close()
 
     # -- saving --------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from neonlike.callbacks.store import Steps, epoch_dataset, first_minibatch, new_
 from neonlike.errors import ArgumentError, DTypeError
 from neonlike.layers.container import Multicost
 from neonlike.logger import logger
-from neonlike.models.evaluation import summed
+from neonlike.models.evaluation import Seen, summed
 from neonlike.optree.node import Expression
 
 __public_module__ = "neonlike.callbacks.callbacks"
@@ -176,6 +176,8 @@ class LossCallback(Callback):
         Suffix of the record names: empty, "_2" for the second callback with the same records, and so on.
     loss : float or None
         Loss of the last evaluation.
+    seen : callable or None
+        Gets inputs, outputs and targets of each evaluated batch, see :func:`~neonlike.models.evaluation.predictions`.
 
     Raises
     ------
@@ -206,6 +208,7 @@ class LossCallback(Callback):
     """
 
     suffix = ""
+    seen: Seen | None = None
 
     def __init__(self, eval_set: Any, epoch_freq: Frequency = 1) -> None:
         super().__init__(epoch_freq=epoch_freq)
@@ -247,7 +250,7 @@ class LossCallback(Callback):
             columns = model.cost.outputs.get()
             return float(columns[:, : valid * steps].sum(dtype=np.float64)) / steps
 
-        total, samples = summed(self.classnm, model, self.eval_set, cost_of)
+        total, samples = summed(self.classnm, model, self.eval_set, cost_of, self.seen)
         return float(total / samples)
 
 

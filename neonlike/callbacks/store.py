@@ -385,6 +385,19 @@ def restore(store: Any, saved: dict[str, np.ndarray]) -> None:
             dataset[common] = values[common]
 
 
+def set_text(store: Any, path: str, text: str) -> None:
+    """Store a text, in place of an earlier one."""
+    if path in store:
+        del store[path]
+    store.create_dataset(path, data=np.frombuffer(text.encode(), np.uint8))
+
+
+def get_text(store: Any, path: str) -> str:
+    """The text stored by :func:`set_text`; empty if there is none."""
+    found = store.get(path)
+    return "" if found is None else np.asarray(found[...]).tobytes().decode()
+
+
 def first_minibatch(store: Any, epoch: int) -> int:
     """Number of minibatches in all epochs before ``epoch``."""
     return int(store[MARKERS][epoch - 1]) if epoch > 0 else 0

@@ -52,6 +52,14 @@ class Layer:
         Input, output, error of the output and of the input.
     weights, updat_out : Tensor or None
         Parameters and their gradient.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> data = DataLayer(be, np.float32, N=4, C=2, H=4, W=4)
+    >>> print(Layer.create(be, {"layer": FullLayer, "nOut": 5}, data, np.float32))
+    FullLayer 32x1x1x1 -> 5x1x1x1, 4 images
     """
 
     def __init__(
@@ -142,6 +150,7 @@ class Layer:
         shared : Tensor, optional
             Memory for the gradient.
         zeros : bool
+            Whether all weights are 0.
         """
         if self.dimF2 is None:
             return
@@ -244,6 +253,16 @@ class DataLayer(Layer):
         Dtype of its tensors.
     N, C, D, H, W : int
         Images, channels, depth, height, width.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> data = DataLayer(be, np.float32, N=4, C=2, H=4, W=4)
+    >>> data.init_activations()
+    >>> data.init_data(np.zeros((32, 4)))
+    >>> data.fprop().shape
+    (32, 4)
     """
 
     def __init__(self, lib: Any, dtype: Any, N: int, C: int, D: int = 1, H: int = 1, W: int = 1) -> None:
@@ -269,8 +288,16 @@ class Convolution(Layer):
     N, C, K : int
         Images, input channels, output maps.
     relu : bool
+        Whether negative outputs become 0.
     **sizes : int
         As of ``be.conv_layer``.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> print(Convolution(be, np.float32, N=4, C=2, K=3, H=4, W=4, R=3, S=3))
+    Convolution 2x1x4x4 -> 3x1x2x2, 4 images
     """
 
     def __init__(self, lib: Any, dtype: Any, N: int, C: int, K: int, relu: bool = False, **sizes: int) -> None:
@@ -306,6 +333,13 @@ class Pooling(Layer):
     op : "max", "avg" or "l2"
     **sizes : int
         As of ``be.pool_layer``.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> print(Pooling(be, np.float32, N=4, C=2, H=4, W=4, R=2, S=2))
+    Pooling 2x1x4x4 -> 2x1x2x2, 4 images
     """
 
     def __init__(self, lib: Any, dtype: Any, N: int, C: int, op: str = "max", **sizes: int) -> None:
@@ -347,6 +381,7 @@ class FullLayer(Layer):
     nIn, nOut : int
         Inputs and outputs of each image.
     relu : bool
+        Whether negative outputs become 0.
 
     Examples
     --------
@@ -395,6 +430,14 @@ class BatchNorm(Layer):
     eps : float
         Added to the variance.
     relu : bool
+        Whether negative outputs become 0.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> print(BatchNorm(be, np.float32, N=4, C=2, H=4, W=4))
+    BatchNorm 2x1x4x4 -> 2x1x4x4, 4 images
     """
 
     def __init__(
@@ -448,8 +491,21 @@ class Inception(Layer):
 
     Parameters
     ----------
+    lib : Backend
+    dtype : dtype
+        Dtype of its tensors.
     partitions : list of list of dict
         Configurations of each chain.
+    N, C, D, H, W : int
+        Images, channels, depth, height, width.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> be = gen_backend("cpu")
+    >>> chains = [[{"layer": ConvLayer, "K": 3}], [{"layer": ConvLayer, "K": 5}]]
+    >>> print(Inception(be, np.float32, chains, N=4, C=2, H=4, W=4))
+    Inception 2x1x4x4 -> 8x1x4x4, 4 images
     """
 
     def __init__(

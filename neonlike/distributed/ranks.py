@@ -68,6 +68,7 @@ class Ranks:
         array : array
             Contiguous; overwritten on the other ranks.
         root : int
+            Rank whose array all others receive.
 
         Examples
         --------

@@ -146,6 +146,11 @@ class NeonArgparser(configargparse.ArgumentParser):  # type: ignore[misc]
         log_file = os.path.join(WORK_DIR, "neon_log.txt")
         add("-l", "--log", dest="logfile", nargs="?", const=log_file, default=None, help="file for log messages")
         add("-o", "--output_file", default=None, help="HDF5 file for costs and metrics")
+        add("--report", dest="run_report", default=None, metavar="FILE", help="HTML file for a report of the run")
+        add(
+            "--tensorboard", dest="event_folder", default=None, metavar="FOLDER",
+            help="folder for TensorBoard's event files",
+        )  # fmt: skip
         add("--log_token", default="", help="accepted for compatibility")
         add("--manifest", action="append", default=None, help="data manifest as key:path; may be repeated")
         add("--manifest_root", default=None, help="folder that paths in manifests are relative to")
@@ -172,7 +177,7 @@ class NeonArgparser(configargparse.ArgumentParser):  # type: ignore[misc]
         add("--caffe", action="store_true", help="sizes and scalings as in Caffe")
         add(
             "--bench", dest="bench_report", nargs="?", const=True, default=None, metavar="FILE",
-            help="time every kernel and show the table at the end, or write it to a .txt, .json or .csv file",
+            help="time every kernel and show the table at the end, or write it to a .txt, .json, .csv or .html file",
         )  # fmt: skip
         # None, not False: scripts pass it to gen_backend, which warns about any value.
         add("--deterministic", action="store_true", default=None, help="deprecated")
@@ -240,13 +245,21 @@ class NeonArgparser(configargparse.ArgumentParser):  # type: ignore[misc]
         _set_up_log(parsed, ranks)
         check_rounding(parsed)
         _check_files(parsed, ranks)
-        parsed.callback_args = extract_valid_args(parsed, Callbacks.__init__, startidx=1)
+        parsed.callback_args = extract_valid_args(parsed, Callbacks.__init__, startidx=1) | _records(parsed)
         asked = Profile(parsed.profile_inference, parsed.profile_iterations, parsed.profile_iter_skip)
         instead_of_training(asked if parsed.profile else None)
         self.args = parsed
         if gen_be:
             gen_backend(**backend_options(parsed))
         return parsed
+
+
+def _records(parsed: Namespace) -> dict[str, Any]:
+    """The arguments of ``Callbacks`` for reports; options of a script's own with these names are no such arguments."""
+    return {
+        "report": getattr(parsed, "run_report", None),
+        "tensorboard": getattr(parsed, "event_folder", None),
+    }
 
 
 def _opened(path: str) -> IO[str]:

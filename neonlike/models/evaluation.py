@@ -47,12 +47,21 @@ def shares(model: Any, dataset: Any) -> Iterator[tuple[Any, Any, int, int]]:
         start += ranks.size * share
 
 
-def predictions(model: Any, dataset: Any) -> Iterator[tuple[Any, Any, int, int]]:
+Seen = Callable[[Any, Any, Any, int, int], None]
+"""Gets inputs, outputs, targets, number of samples without padding, and number of time steps of a batch."""
+
+
+def predictions(model: Any, dataset: Any, seen: Seen | None = None) -> Iterator[tuple[Any, Any, int, int]]:
     """Yield inference outputs of ``model`` for this rank's share of each batch of a data set, from its start.
 
     A batch may have fewer columns than the backend's batch size: the last batch of an iterator without padding.
     (ArrayIterator pads with samples from the start.) For sequences the missing columns are left out of each step;
     otherwise padding columns come last.
+
+    Parameters
+    ----------
+    seen : callable, optional
+        Called with each batch before it is yielded.
 
     Yields
     ------
@@ -65,6 +74,8 @@ def predictions(model: Any, dataset: Any) -> Iterator[tuple[Any, Any, int, int]]
         steps = max(1, _first(y).shape[1] // batch)
         if valid < batch and steps > 1:
             y, t = _of_samples(y, batch, valid), _of_samples(t, batch, valid)
+        if seen is not None:
+            seen(x, y, t, valid, steps)
         yield y, t, valid, steps
 
 
@@ -81,7 +92,9 @@ def _of_samples(tensors: Any, batch: int, valid: int) -> Any:
     return found
 
 
-def summed(who: str, model: Any, dataset: Any, measured: Callable[[Any, Any, int, int], Any]) -> tuple[Any, int]:
+def summed(
+    who: str, model: Any, dataset: Any, measured: Callable[[Any, Any, int, int], Any], seen: Seen | None = None
+) -> tuple[Any, int]:
     """Sum ``measured`` over the batches of a data set and all ranks; return the sum and the number of samples.
 
     Parameters
@@ -94,6 +107,8 @@ def summed(who: str, model: Any, dataset: Any, measured: Callable[[Any, Any, int
         Data to evaluate.
     measured : callable
         ``measured(y, t, valid, steps)`` gives the sum over the first ``valid`` samples of a batch.
+    seen : callable, optional
+        Called with each batch of this rank, see :func:`predictions`.
 
     Raises
     ------
@@ -102,7 +117,7 @@ def summed(who: str, model: Any, dataset: Any, measured: Callable[[Any, Any, int
     """
     total: Any = 0
     samples = 0
-    for y, t, valid, steps in predictions(model, dataset):
+    for y, t, valid, steps in predictions(model, dataset, seen):
         total = total + measured(y, t, valid, steps)
         samples += valid
     everyone = model.be.ranks.tell((total, samples), "evaluation")

@@ -34,6 +34,24 @@ class Exchanged(NervanaObject):
             If the model is not initialized, and so has no weights.
         MissingExtra
             If the package safetensors is not installed.
+
+        Examples
+        --------
+        >>> import os, tempfile
+        >>> from neonlike.backends import gen_backend
+        >>> from neonlike.initializers import Constant
+        >>> from neonlike.layers import Affine
+        >>> from neonlike.models import Model
+        >>> be = gen_backend("cpu", batch_size=1)
+        >>> model = Model([Affine(2, Constant(0.5), bias=Constant(0))])
+        >>> model.initialize(3)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     model.save_safetensors(os.path.join(folder, "model.safetensors"))
+        ...     again = Model([Affine(2, Constant(0), bias=Constant(1))])
+        ...     print(again.load_safetensors(os.path.join(folder, "model.safetensors")))
+        Differences(missing=[], unexpected=[], misshapen=[])
+        >>> again.layers.layers[0].W.get().tolist()
+        [[0.5, 0.5, 0.5], [0.5, 0.5, 0.5]]
         """
         complete(self)
         weights.save(self, path)
@@ -62,6 +80,10 @@ class Exchanged(NervanaObject):
             If ``strict`` and names or shapes differ; the message lists them.
         UnreadableFile
             If the file has another format, or is damaged.
+
+        Examples
+        --------
+        See :meth:`save_safetensors`.
         """
         return weights.restore(self, path, strict)
 
@@ -88,11 +110,26 @@ class Exchanged(NervanaObject):
             If modules, names or shapes differ; the message lists them.
         NotDefined
             If PyTorch has no such layer, or one with another formula.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> from neonlike.initializers import Constant
+        >>> from neonlike.layers import Affine
+        >>> from neonlike.models import Model
+        >>> be = gen_backend("cpu", batch_size=1)
+        >>> model = Model([Affine(2, Constant(0), bias=Constant(0))])
+        >>> model.initialize(3)
+        >>> model.load_torch({"fc.weight": np.array([[1, 2, 3], [4, 5, 6]]), "fc.bias": np.array([7, 8])})
+        >>> model.fprop(be.ones((3, 1)), inference=True).get().ravel().tolist()
+        [13.0, 23.0]
         """
         torch_weights.load_torch(self, weights, names, eps)
 
     def to_torch(self, names: Any = None) -> dict[str, np.ndarray]:
         """Return the weights as a ``state_dict`` of arrays, for a PyTorch model of the same architecture.
+
+        All ranks have to call this.
 
         Parameters
         ----------
@@ -109,14 +146,27 @@ class Exchanged(NervanaObject):
         ------
         NotDefined
             If PyTorch has no such layer, or one with another formula.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> from neonlike.initializers import Constant
+        >>> from neonlike.layers import Affine
+        >>> from neonlike.models import Model
+        >>> be = gen_backend("cpu", batch_size=1)
+        >>> model = Model([Affine(2, Constant(0.5), bias=Constant(0))])
+        >>> model.initialize(3)
+        >>> {name: array.shape for name, array in model.to_torch(["fc"]).items()}
+        {'fc.weight': (2, 3), 'fc.bias': (2,)}
         """
+        complete(self)
         return torch_weights.to_torch(self, names)
 
     def to_onnx(self, path: Any, batch_size: int | None = None) -> None:
         """Save the model as an ONNX file that computes what ``fprop(x, inference=True)`` does.
 
         Inputs and outputs have the samples first: ``(N, features)``, ``(N, C, H, W)``, and ``(N, steps, features)`` for
-        sequences. Recurrent layers start from a state of 0.
+        sequences. Recurrent layers start from a state of 0. All ranks have to call this; rank 0 writes.
 
         Parameters
         ----------
@@ -131,7 +181,24 @@ class Exchanged(NervanaObject):
             If ONNX cannot say what a layer computes; the message names the layer and the reason.
         MissingExtra
             If the package onnx is not installed.
+
+        Examples
+        --------
+        >>> import os, tempfile
+        >>> from neonlike.backends import gen_backend
+        >>> from neonlike.initializers import Constant
+        >>> from neonlike.layers import Affine
+        >>> from neonlike.models import Model
+        >>> be = gen_backend("cpu", batch_size=1)
+        >>> model = Model([Affine(2, Constant(0.5), bias=Constant(1))])
+        >>> model.initialize(3)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     model.to_onnx(os.path.join(folder, "model.onnx"))
+        ...     again = Model.from_onnx(os.path.join(folder, "model.onnx"))
+        >>> again.fprop(be.ones((3, 1)), inference=True).get().ravel().tolist()
+        [2.5, 2.5]
         """
+        complete(self)
         export.to_onnx(self, path, batch_size)
 
     @classmethod
@@ -156,5 +223,9 @@ class Exchanged(NervanaObject):
             If the file is not in the ONNX format, or is damaged.
         MissingExtra
             If the package onnx is not installed.
+
+        Examples
+        --------
+        See :meth:`to_onnx`.
         """
         return importing.from_onnx(cls, path)

@@ -1,39 +1,128 @@
-"""Report of the layers that the backend computes together."""
+"""Report of the layers that the backend computes together, as text, as a table, and as rows of data."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from neonlike.errors import ArgumentError
 from neonlike.layers.container import LayerContainer
+from neonlike.markup import Explanation, Table
+
+INDENT = "\N{NO-BREAK SPACE}" * 2
+"""Before the name of a layer in a table, for each container around it."""
+COLUMNS = ("layer", "kind", "input", "output", "parameters", "computed")
 
 
-def explain(network: Any) -> str:
+@dataclass(frozen=True)
+class LayerRow:
+    """One layer of a network.
+
+    Attributes
+    ----------
+    level : int
+        Number of containers around it.
+    name, kind : str
+        Its name and its class.
+    inputs, outputs : str
+        Shapes; empty for a container.
+    parameters : int
+        Number of trained and running values of its own.
+    notes : list of str
+        Work taken over from other layers, and work left to others.
+    joined_to : str
+        Name of the layer whose call computes this one; empty if it has its own.
+    """
+
+    level: int
+    name: str
+    kind: str
+    inputs: str
+    outputs: str
+    parameters: int
+    notes: list[str]
+    joined_to: str
+
+
+def explain(network: Any, more: Sequence[str] = ()) -> Explanation:
     """Describe each layer in a line: shapes, work taken over from other layers, and work left to others.
+
+    Parameters
+    ----------
+    more : sequence of str
+        Lines about the whole network.
 
     Raises
     ------
     ArgumentError
         If the network's shapes are not known yet.
     """
+    found = rows(network)
+    leaves = [row for row in found if row.outputs]
+    widths = [max(map(len, column)) for column in zip(*((row.name, row.kind) for row in leaves), strict=True)]
+    text = "\n".join([*(_line(row, widths) for row in found), *more])
+    cells = tuple(
+        (INDENT * row.level + row.name, row.kind, row.inputs, row.outputs, f"{row.parameters:,}",
+         "; ".join(row.notes))
+        for row in found
+    )  # fmt: skip
+    return Explanation(text, [Table("; ".join(["Layers of the network", *more]), COLUMNS, cells)])
+
+
+def rows(network: Any) -> list[LayerRow]:
+    """The layers and containers of a network, in the order of the forward pass.
+
+    Raises
+    ------
+    ArgumentError
+        If the network's shapes are not known yet.
+    """
+    require_shapes(network)
+    return list(_rows(network, 0))
+
+
+def require_shapes(network: Any) -> None:
+    """Raise ArgumentError if the network's shapes are not known yet."""
     if network.in_shape is None:
         raise ArgumentError(
             f"{network.name}: nothing is known of the network before it knows the shape of its input; call "
             "model.initialize(data)"
         )
-    leaves = list(network.layers_fprop())
-    widths = [max(map(len, column)) for column in zip(*((layer.name, layer.classnm) for layer in leaves), strict=True)]
-    return "\n".join(_lines(network, 0, widths))
 
 
-def _lines(layer: Any, level: int, widths: list[int]) -> list[str]:
+def _rows(layer: Any, level: int) -> Iterator[LayerRow]:
     if isinstance(layer, LayerContainer):
-        head = [f"{'  ' * level}{layer.classnm} '{layer.name}'"]
-        return head + [line for part in layer.layers for line in _lines(part, level + 1, widths)]
-    name, kind = layer.name.ljust(widths[0]), layer.classnm.ljust(widths[1])
-    shapes = f"{_shape(layer.in_shape)} -> {_shape(layer.out_shape)}"
-    notes = "; ".join(_notes(layer))
-    return [f"{'  ' * level}{name}  {kind}  {shapes}{'  | ' + notes if notes else ''}"]
+        yield LayerRow(level, layer.name, layer.classnm, "", "", 0, [], "")
+        for part in layer.layers:
+            yield from _rows(part, level + 1)
+        return
+    yield row_of(layer, level)
+
+
+def row_of(layer: Any, level: int = 0) -> LayerRow:
+    """The row of a layer that is no container."""
+    taker = layer.folded_into
+    return LayerRow(
+        level, layer.name, layer.classnm, _shape(layer.in_shape), _shape(layer.out_shape), _parameters(layer),
+        _notes(layer), "" if taker is None else taker.name,
+    )  # fmt: skip
+
+
+def _parameters(layer: Any) -> int:
+    """Number of values of a layer's parameters, of those that are allocated."""
+    names = layer.parameter_names() if getattr(layer, "has_params", False) else ()
+    tensors = (getattr(layer, name, None) for name in names)
+    return sum(int(tensor.size) for tensor in tensors if tensor is not None)
+
+
+def _line(row: LayerRow, widths: list[int]) -> str:
+    indent = "  " * row.level
+    if not row.outputs:
+        return f"{indent}{row.kind} '{row.name}'"
+    notes = "; ".join(row.notes)
+    named = f"{indent}{row.name.ljust(widths[0])}  {row.kind.ljust(widths[1])}"
+    return f"{named}  {row.inputs} -> {row.outputs}{'  | ' + notes if notes else ''}"
 
 
 def _notes(layer: Any) -> list[str]:

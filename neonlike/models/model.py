@@ -15,7 +15,8 @@ from neonlike.data.sharing import require_shares
 from neonlike.errors import ArgumentError, OtherBackend
 from neonlike.layers.container import LayerContainer, Sequential
 from neonlike.layers.core.cost import GeneralizedCost
-from neonlike.models import arguments, divergence, evaluation, quantize, saving, timing, together
+from neonlike.markup import Explanation
+from neonlike.models import arguments, divergence, evaluation, graph, quantize, saving, timing, together
 from neonlike.models.arguments import DATASET_EXAMPLE, NoCallbacks, as_list, check_input_shape, require
 from neonlike.models.explain import explain
 from neonlike.models.progress import Progress, check_epochs, warn_if_done
@@ -131,9 +132,37 @@ class Model(Saved):
     def __str__(self) -> str:
         return "Network Layers:\n" + self.layers.nested_str()
 
-    def explain(self) -> str:
-        """Tell in a line for each layer which others its call computes, and in which precision it multiplies."""
-        return "\n".join([explain(self.layers), *together.explain(self)])
+    def explain(self) -> Explanation:
+        """Tell in a line for each layer which others its call computes, and in which precision it multiplies.
+
+        Returns
+        -------
+        str
+            Notebooks show it as a table.
+        """
+        return explain(self.layers, together.explain(self))
+
+    def plot(self, path: str | os.PathLike[str] | None = None) -> Explanation:
+        """Draw the network's graph, with shapes and frames around layers that one call computes.
+
+        Parameters
+        ----------
+        path : path, optional
+            File for the graph: .svg, .png or .pdf; .dot or .gv for its text in the DOT language.
+
+        Returns
+        -------
+        str
+            The text of :meth:`explain`; notebooks show the graph, or without Graphviz's program ``dot`` a table.
+
+        Raises
+        ------
+        ArgumentError
+            If the network's shapes are not known yet, or for another kind of file.
+        MissingExtra
+            If a picture is to be written and Graphviz is not installed.
+        """
+        return graph.plot(self.layers, path)
 
     # -- setting up ----------------------------------------------------------------------------------------
 

@@ -48,16 +48,7 @@ def display_cpu_information() -> None:
     --------
     >>> display_cpu_information()
     """
-    info = _cpu_info()
-    _show(
-        "Processor",
-        [
-            ("model", info.get("model name") or platform.processor() or platform.machine()),
-            ("cores", os.cpu_count()),
-            ("threads of kernels", thread_count()),
-            ("vector instructions", " ".join(sorted({"avx", "avx2", "fma", "avx512f"} & set(info["flags"].split())))),
-        ],
-    )
+    _show("Processor", processor())
 
 
 def display_platform_information() -> None:
@@ -67,15 +58,28 @@ def display_platform_information() -> None:
     --------
     >>> display_platform_information()
     """
-    _show(
-        "Platform",
-        [
-            ("system", f"{platform.system()} {platform.release()} {platform.machine()}"),
-            ("Python", f"{platform.python_implementation()} {platform.python_version()}"),
-            ("NumPy", np.__version__),
-            ("neonlike", __version__),
-        ],
-    )
+    _show("Platform", versions())
+
+
+def processor() -> list[tuple[str, Any]]:
+    """Names and values of the processor, its cores and the threads that kernels use."""
+    info = _cpu_info()
+    return [
+        ("model", info.get("model name") or platform.processor() or platform.machine()),
+        ("cores", os.cpu_count()),
+        ("threads of kernels", thread_count()),
+        ("vector instructions", " ".join(sorted({"avx", "avx2", "fma", "avx512f"} & set(info["flags"].split())))),
+    ]
+
+
+def versions() -> list[tuple[str, str]]:
+    """Names and versions of the operating system, Python, NumPy and this library."""
+    return [
+        ("system", f"{platform.system()} {platform.release()} {platform.machine()}"),
+        ("Python", f"{platform.python_implementation()} {platform.python_version()}"),
+        ("NumPy", np.__version__),
+        ("neonlike", __version__),
+    ]
 
 
 def _show(title: str, lines: Iterable[tuple[str, Any]]) -> None:

@@ -150,18 +150,28 @@ def write_file(
     Parameters
     ----------
     obj : object
-        The content.
+        Passed to ``write``.
     save_path : path
-        The file; ``~`` and environment variables are expanded.
+        ``~`` and environment variables are expanded.
     operation : str
-        Name of the calling function, for messages.
+        Name of the caller, for messages.
     write : callable
-        Writes ``obj`` to a file that is open for bytes.
+        Called with ``obj`` and an open binary file.
 
     Raises
     ------
     IsADirectoryError
-        If the path is a folder.
+        If the path is that of a folder.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "text.gz")
+    ...     write_file(b"words", path, "example", lambda text, file: file.write(text))
+    ...     with gzip.open(path) as file:
+    ...         file.read()
+    b'words'
     """
     path = ensure_dirs_exist(expand(save_path))
     if os.path.isdir(path):

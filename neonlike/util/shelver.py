@@ -29,8 +29,13 @@ def atomic_shelve(filename: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
 
     Examples
     --------
-    >>> with atomic_shelve("counts.p") as counts:  # doctest: +SKIP
-    ...     counts["runs"] = counts.get("runs", 0) + 1
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for _ in range(2):
+    ...         with atomic_shelve(f"{folder}/counts.p") as counts:
+    ...             counts["runs"] = counts.get("runs", 0) + 1
+    ...     load_obj(f"{folder}/counts.p")
+    {'runs': 2}
     """
     path = ensure_dirs_exist(expand(filename))
     with open(f"{path}.lock", "ab") as guard:

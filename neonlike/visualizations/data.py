@@ -158,10 +158,17 @@ def h5_cost_data(filename: Path, epoch_axis: bool = True) -> list[Curve]:
     """
     with _opened(filename) as file:
         markers = file[MARKERS][...]
-        return [(name, *_curve(dataset, markers, epoch_axis)) for name, dataset in file.get("cost", {}).items()]
+        return [(name, *curve(dataset, markers, epoch_axis)) for name, dataset in file.get("cost", {}).items()]
 
 
-def _curve(dataset: Any, markers: np.ndarray, epoch_axis: bool) -> tuple[np.ndarray, np.ndarray]:
+def curve(dataset: Any, markers: np.ndarray, epoch_axis: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Axis positions and values of a dataset, up to the last completed epoch.
+
+    Raises
+    ------
+    ArgumentError
+        If no epoch was completed.
+    """
     y = dataset[...]
     done = int(_ends(markers)[-1])
     if _text(dataset.attrs["time_markers"]) == "minibatch":

@@ -43,7 +43,7 @@ def curves(found: Sequence[Curve], x_label: str) -> str:
     x_label : str
         Title of the x axis.
     """
-    drawn = [(name, *_thinned(x, y)) for name, x, y in found]
+    drawn = [(name, *thinned(x, y)) for name, x, y in found]
     xs = np.concatenate([x for _, x, _ in drawn]) if drawn else np.array([])
     ys = np.concatenate([y for _, _, y in drawn]) if drawn else np.array([])
     if not len(xs):
@@ -64,12 +64,13 @@ def curves(found: Sequence[Curve], x_label: str) -> str:
     return f'<h2>Costs</h2><svg width="{WIDTH}" height="{HEIGHT}">{"".join(parts)}</svg>'
 
 
-def _thinned(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def thinned(x: np.ndarray, y: np.ndarray, most: int = MOST_POINTS) -> tuple[np.ndarray, np.ndarray]:
+    """The finite values of a curve, averaged over neighbours if they are more than ``most``."""
     finite = np.isfinite(y)
     x, y = x[finite].astype(float), y[finite].astype(float)
-    if len(x) <= MOST_POINTS:
+    if len(x) <= most:
         return x, y
-    parts = np.array_split(np.arange(len(x)), MOST_POINTS)
+    parts = np.array_split(np.arange(len(x)), most)
     return np.array([x[part].mean() for part in parts]), np.array([y[part].mean() for part in parts])
 
 

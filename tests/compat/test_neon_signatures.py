@@ -17,6 +17,7 @@ from neonlike.backends.backend import OpTreeNode
 from neonlike.benchmark import Benchmark
 from neonlike.callbacks import Callbacks, ProgressBarCallback
 from neonlike.compat import calls, contract
+from neonlike.compat.absent import ABSENT, ATTRIBUTES, OTHERWISE
 from neonlike.data import ArrayIterator
 from neonlike.errors import ArgumentError
 from neonlike.initializers import Constant, Gaussian
@@ -49,7 +50,6 @@ from neonlike.transforms import (
     Tanh,
 )
 from neonlike.util.modeldesc import ModelDescription
-from tests.compat.neon_absent import ABSENT, ATTRIBUTES, OTHERWISE
 from tests.support.lone_layers import Alone
 
 pytestmark = [pytest.mark.engines("numpy"), pytest.mark.samples(4)]

@@ -67,7 +67,7 @@ class TestFiles:
 
     def test_every_rank_reads_what_was_just_written(self, runs: Any, count: int) -> None:
         for one in runs[count].seen:
-            assert one["read back"] == one["weights"]
+            assert one["read back"] == one["exchanged"] == one["weights"]
             for name in ("weights", "after two", "resumed", "losses"):
                 np.testing.assert_allclose(one[name], runs[1].seen[0][name], rtol=1e-4, atol=1e-5, err_msg=name)
 

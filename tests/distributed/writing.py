@@ -74,10 +74,13 @@ def trained(folder: Path) -> dict[str, Any]:
     model.save_params(str(folder / "two.prm"))
     after_two = weights(Model(str(folder / "m_1.prm")))
     train(model, EPOCHS, callbacks)
+    exchanged = network()
+    model.save_safetensors(folder / "m.safetensors")
+    exchanged.load_safetensors(folder / "m.safetensors")
     store = open_store(records, "r")
     seen = {
         "kept": kept, "after two": after_two, "weights": weights(model), "losses": store["cost/loss"][...].tolist(),
-        "read back": weights(Model(str(folder / "m.prm"))),
+        "read back": weights(Model(str(folder / "m.prm"))), "exchanged": weights(exchanged),
         "page": len(Path(write_page(records, str(folder))).read_text(encoding="utf-8")),
     }  # fmt: skip
     store.close()

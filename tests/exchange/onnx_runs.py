@@ -48,7 +48,7 @@ def compare(found: np.ndarray, wanted: np.ndarray, rtol: float = 1e-5) -> None:
 def made(path: Path, nodes: Sequence[Any], shape: Sequence[Any], constants: dict[str, Any], **options: Any) -> Path:
     """Write a graph of ``nodes`` from ``x``, of this shape, to ``y``."""
     floats = onnx.TensorProto.FLOAT
-    given = onnx.helper.make_tensor_value_info("x", options.get("dtype", floats), shape)
+    given = onnx.helper.make_tensor_value_info(options.get("given", "x"), floats, shape)
     result = onnx.helper.make_tensor_value_info("y", floats, None)
     tensors = [onnx.numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()]
     graph = onnx.helper.make_graph(list(nodes), "g", [given], [result], tensors)

@@ -76,17 +76,55 @@ GRAPHS: dict[str, tuple[list[Any], tuple[Any, ...], dict[str, Any]]] = {
     "Sum and Concat": ([node("Relu", "x", "a"), node("Sum", "a x a2", "b"), node("Tanh", "x", "a2"),
                         node("Concat", "b x", axis=-1)], ("N", 4), {}),
     "the same value twice": ([node("Relu", "x", "a"), node("Add", "a a")], ("N", 4), {}),
+    "automatic padding that is even": ([node("Conv", "x W", "a", auto_pad="SAME_UPPER", strides=[1, 2]),
+                                        node("MaxPool", "a", kernel_shape=[3, 3], auto_pad="SAME_LOWER")],
+                                       ("N", 2, 4, 5), {"W": array(3, 2, 3, 3)}),
     "ConvTranspose in both axes": ([node("ConvTranspose", "x W b", strides=[2, 1], pads=[1, 0, 1, 0])], ("N", 2, 3, 4),
                                    {"W": array(2, 2, 3, 3), "b": array(2)}),
 }  # fmt: skip
+GELU_BEGINS = [node("Div", "x root", "a"), node("Erf", "a", "b"), node("Add", "b one", "c")]
+OF_GELU = {"root": np.float32(math.sqrt(2)), "one": np.float32(1), "half": np.float32(0.5)}
+GRAPHS |= {
+    "GELU, halved last": ([*GELU_BEGINS, node("Mul", "x c", "d"), node("Mul", "d half")], SEQUENCE, OF_GELU),
+    "GELU, halved first": ([*GELU_BEGINS, node("Mul", "x half", "d"), node("Mul", "d c")], ("N", 4), OF_GELU),
+    "GELU, halved between": ([*GELU_BEGINS, node("Mul", "half c", "d"), node("Mul", "d x")], ("N", 4), OF_GELU),
+    "GELU of an activation, in a sum": ([node("Tanh", "z", "x"), *GELU_BEGINS, node("Mul", "x c", "d"),
+                                         node("Mul", "d half", "e"), node("Add", "e x")], ("N", 4), OF_GELU),
+    "a first state of the batch's shape": (
+        [node("Shape", "x", "s", end=1), node("Concat", "unit s units", "shape", axis=0),
+         node("ConstantOfShape", "shape", "h"), node("Transpose", "x", "t", perm=[1, 0, 2]),
+         onnx.helper.make_node("LSTM", ["t", "W", "R", "B", "", "h", "h"], ["a"], hidden_size=3),
+         node("Squeeze", "a one", "b"), node("Gather", "b last", axis=0)],
+        SEQUENCE, {**OF_LSTM, **AXIS, "unit": np.array([1]), "units": np.array([3]), "last": np.array(-1)}),
+    "a reshape by the shape": ([node("Shape", "x", "s", start=0, end=1), node("Concat", "s rest", "t", axis=0),
+                                node("Reshape", "x t", allowzero=1)], ("N", 2, 2, 2), {"rest": np.array([8])}),
+}  # fmt: skip
 GRAPHS["Sum and Concat"][0].sort(key=lambda one: one.op_type == "Sum")
+GELU_BEGINS = [node("Div", "x root", "a"), node("Erf", "a", "b"), node("Add", "b one", "c")]
+OF_GELU = {"root": np.float32(math.sqrt(2)), "one": np.float32(1), "half": np.float32(0.5)}
+GRAPHS |= {
+    "GELU, halved last": ([*GELU_BEGINS, node("Mul", "x c", "d"), node("Mul", "d half")], SEQUENCE, OF_GELU),
+    "GELU, halved first": ([*GELU_BEGINS, node("Mul", "x half", "d"), node("Mul", "d c")], ("N", 4), OF_GELU),
+    "GELU, halved between": ([*GELU_BEGINS, node("Mul", "half c", "d"), node("Mul", "d x")], ("N", 4), OF_GELU),
+    "GELU of an activation, in a sum": ([node("Tanh", "z", "x"), *GELU_BEGINS, node("Mul", "x c", "d"),
+                                         node("Mul", "d half", "e"), node("Add", "e x")], ("N", 4), OF_GELU),
+    "a first state of the batch's shape": (
+        [node("Shape", "x", "s", end=1), node("Concat", "unit s units", "shape", axis=0),
+         node("ConstantOfShape", "shape", "h"), node("Transpose", "x", "t", perm=[1, 0, 2]),
+         onnx.helper.make_node("LSTM", ["t", "W", "R", "B", "", "h", "h"], ["a"], hidden_size=3),
+         node("Squeeze", "a one", "b"), node("Gather", "b last", axis=0)],
+        SEQUENCE, {**OF_LSTM, **AXIS, "unit": np.array([1]), "units": np.array([3]), "last": np.array(-1)}),
+    "a reshape by the shape": ([node("Shape", "x", "s", start=0, end=1), node("Concat", "s rest", "t", axis=0),
+                                node("Reshape", "x t", allowzero=1)], ("N", 2, 2, 2), {"rest": np.array([8])}),
+}  # fmt: skip
 GRAPHS["Sum and Concat"][0].sort(key=lambda one: one.op_type == "Concat")
 
 
 @pytest.mark.parametrize("case", GRAPHS)
 def test_graphs_are_read(be, rng, case, tmp_path):
     nodes, shape, constants = GRAPHS[case]
-    path = made(tmp_path / "g.onnx", nodes, shape, constants)
+    given = "z" if case == "GELU of an activation, in a sum" else "x"
+    path = made(tmp_path / "g.onnx", nodes, shape, constants, given=given)
     check_read(path, rng.normal(size=(N, *shape[1:])).astype(np.float32))
 
 
@@ -101,11 +139,15 @@ GRU_WEIGHTS = {"W": array(1, 9, 5), "R": array(1, 9, 3)}
 TURN = node("Transpose", "x", "t", perm=[1, 0, 2])
 
 REFUSED: dict[str, tuple[list[Any], tuple[Any, ...], dict[str, Any], str]] = {
+    "half of a GELU": ([*GELU_BEGINS, node("Mul", "x c", "d"), node("Mul", "d one")], ("N", 4), OF_GELU,
+                       "operator Erf: no layer is made of this operator"),
+    "a constant that fills the memory": ([node("ConstantOfShape", "s", "c"), node("Add", "x c")], ("N", 4),
+                                         {"s": np.array([1 << 40, 4])}, "operator ConstantOfShape: its constant"),
     "an unknown operator": ([node("Erf", "x")], ("N", 4), {}, "node 'Erf of y', operator Erf: no layer"),
     "asymmetric padding": ([node("Conv", "x W", pads=[0, 0, 1, 1])], IMAGES, FILTERS,
                            "node 'Conv of y', operator Conv: its attribute pads=[0, 0, 1, 1] differs at both ends"),
     "automatic padding": ([node("Conv", "x W", auto_pad="SAME_UPPER")], IMAGES, FILTERS,
-                          "its attribute auto_pad=SAME_UPPER cannot be read"),
+                          "its attribute pads=[0, 0, 1, 1] differs at both ends"),
     "windows that overhang": ([node("MaxPool", "x", kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1)], IMAGES, {},
                               "its attribute ceil_mode=1"),
     "padding that counts": ([node("AveragePool", "x", kernel_shape=[2, 2], pads=[1, 1, 1, 1], count_include_pad=1)],
@@ -126,8 +168,8 @@ REFUSED: dict[str, tuple[list[Any], tuple[Any, ...], dict[str, Any], str]] = {
                           OF_LSTM, "its attribute activations=['Elu', 'Tanh', 'Tanh']"),
     "a first state": ([TURN, onnx.helper.make_node("LSTM", ["t", "W", "R", "", "", "h"], ["y"])], SEQUENCE,
                       {**OF_LSTM, "h": np.ones((1, 3, 3), np.float32)}, "its input 5, lengths, a first state"),
-    "computed constants": ([node("Add", "a a", "c"), node("Add", "x c")], ("N", 1), {"a": np.float32(1)},
-                           "operator Add: it computes a constant"),
+    "computed constants": ([node("Erf", "a", "c"), node("Add", "x c")], ("N", 1), {"a": np.float32(1)},
+                           "operator Erf: it computes a constant"),
     "a product of values": ([node("Relu", "x", "a"), node("Tanh", "x", "b"), node("Mul", "a b")], ("N", 4), {},
                             "operator Mul: a product of computed values cannot be read"),
     "crossing branches": ([node("Relu", "x", "a"), node("Tanh", "a", "b"), node("Tanh", "x", "c"),

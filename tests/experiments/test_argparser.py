@@ -145,9 +145,18 @@ def test_a_backend_is_made(caplog):
 def test_callback_args_are_for_callbacks(be, tmp_path):
     args = parse("-s", "m.p", "--no_progress_bar")
     assert set(args.callback_args) == {"output_file", "eval_freq", "progress_bar", "save_path", "serialize", "history",
-                                       "model_file", "log_token"}  # fmt: skip
+                                       "model_file", "log_token", "report", "tensorboard"}  # fmt: skip
     assert args.callback_args["serialize"] == 1 and args.callback_args["progress_bar"] is False
     Callbacks(Model([Linear(2, Gaussian())]), **args.callback_args)
+
+
+def test_records_of_a_run(be, tmp_path):
+    args = parse("--report", "run.html", "--tensorboard", "logs")
+    assert (args.callback_args["report"], args.callback_args["tensorboard"]) == ("run.html", "logs")
+    parser = NeonArgparser("own")
+    parser.add_argument("--report", action="store_true")
+    own = parser.parse_args(["--report"], gen_be=False)
+    assert own.report is True and own.callback_args["report"] is None, "an option of a script's own"
 
 
 def test_extract_valid_args():

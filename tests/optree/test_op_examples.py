@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import doctest
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 from neonlike import autograd
 from neonlike.backends import Backend
 from neonlike.optree.op_examples import of_elements
 from neonlike.optree.ops import OPS, Kind
+from tests.support.doctests import failure, session_of
 
 KINDS = Kind.ELEMENTWISE, Kind.REDUCTION
 METHODS = {f"be.{name}": name for spec in OPS.values() if spec.kind in KINDS for name in spec.builders}
@@ -20,20 +17,13 @@ OF_VARIABLES = ("add", "div", "exp", "pow", "sigmoid", "sqrt")
 pytestmark = [pytest.mark.cpu_only("shows the CPU's values"), pytest.mark.engines("numpy")]
 
 
-def failure(function: Callable[..., Any], name: str) -> str:
-    """The message of a docstring whose examples fail or are missing; empty for one whose examples run."""
-    session = doctest.DocTestParser().get_doctest(function.__doc__ or "", {}, name, None, None)
-    said: list[str] = []
-    result = doctest.DocTestRunner().run(session, out=said.append)
-    return "".join(said) if result.failed else "" if result.attempted else f"{name} has no example"
-
-
 def test_methods_of_rows_have_examples_that_run(be: Backend) -> None:
-    assert [said for method, name in METHODS.items() if (said := failure(getattr(Backend, name), method))] == []
+    sessions = (session_of(getattr(Backend, name), method) for method, name in METHODS.items())
+    assert [said for session in sessions if (said := failure(session))] == []
 
 
 def test_functions_of_variables_have_examples_that_run(be: Backend) -> None:
-    assert [said for name in OF_VARIABLES if (said := failure(getattr(autograd, name), name))] == []
+    assert [said for name in OF_VARIABLES if (said := failure(session_of(getattr(autograd, name), name)))] == []
 
 
 def test_an_example_names_operands_and_result() -> None:
@@ -53,5 +43,5 @@ def test_a_wrong_example_fails() -> None:
         3
         """
 
-    assert "Expected" in failure(wrong, "wrong")
-    assert failure(len, "len") == "len has no example"
+    assert "Expected" in failure(session_of(wrong, "wrong"))
+    assert failure(session_of(len, "len")) == "len has no example"

@@ -19,6 +19,7 @@ import pytest
 from neonlike.version import __version__
 from tests import ROOT
 from tests.packages.building import Built, built, shared  # noqa: F401
+from tests.packages.pythons import IMPORTS
 from tests.support.engines import needs_compiler
 
 pytestmark = [
@@ -174,9 +175,8 @@ def make_place(folder: Path, wheel: Path) -> None:
     """Make an environment without pip, install the wheel there, and show it the packages that it needs."""
     place = Place(folder)
     venv.create(place.python.parent.parent, symlinks=True)
-    install = ("pip", "--python", str(place.python), "install", "--quiet", "--no-deps", "--no-index", str(wheel))
-    apart = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}  # or pip may find it installed
-    done = subprocess.run([sys.executable, "-m", *install], env=apart, capture_output=True, text=True, timeout=300)
+    install = ("pip", "--python", place.python, "install", "--quiet", "--no-deps", "--no-index", wheel)
+    done = place.run(sys.executable, "-m", *install)
     assert done.returncode == 0, done.stderr
     link_packages(NEEDED, folder / "needed")
     (place.packages / "needed.pth").write_text(f"{folder / 'needed'}\n", encoding="utf-8")
@@ -213,6 +213,10 @@ def test_commands(place: Place) -> None:
     for name in ("neon", "nvis"):
         asked = place.run(commands / name, "--help")
         assert asked.returncode == 0 and asked.stdout.startswith("usage:"), asked.stderr
+
+
+def test_every_module_is_imported_without_other_packages(place: Place) -> None:
+    assert place.run_script(IMPORTS) == ""
 
 
 @pytest.mark.parametrize("engine", ["numpy", "c"])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from neonlike.kernels.c.toolchain import SUFFIX
 from tests.packages.scripts import USE, run_script
 from tests.support.engines import needs_compiler
 
@@ -115,6 +116,7 @@ def test_no_compiler(compiler: str | None, path: str | None, tmp_path: Path) -> 
 def test_compilers_by_name(name: str, compiled: None, tmp_path: Path) -> None:
     if not shutil.which(name):
         pytest.skip(f"there is no {name} here")
-    done = run_script(USE, tmp_path / "model.prm", CC=name)
+    done = run_script(ONE_KERNEL, NEONLIKE_CACHE_DIR=str(tmp_path / "kernels"), CC=name)
     assert done.returncode == 0, done.stderr
     assert "engine c" in done.stdout and "warning" not in done.stderr.lower()
+    assert list((tmp_path / "kernels").rglob(f"*{SUFFIX}")), "kernels were compiled"

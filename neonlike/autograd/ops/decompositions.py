@@ -188,6 +188,7 @@ def weight_norm(v: Any, g: Any, axis: int = 0) -> Variable:
     g : variable
         Lengths, one for each slice along ``axis``.
     axis : int
+        Axis of v that numbers the directions.
 
     Raises
     ------

@@ -274,6 +274,7 @@ def mask_fill(a: Any, mask: Any, fill: float) -> Variable:
     mask : variable, tensor or array
         No derivative flows to it.
     fill : float
+        Value of the masked elements, such as ``-inf`` before a softmax.
 
     Examples
     --------

@@ -43,7 +43,9 @@ def convolution(
     strides, padding, dilation : int or tuple
         One number for all spatial axes, or one each.
     groups : int
+        Groups of feature maps that are convolved apart; both numbers of maps are multiples of it.
     transposed : bool
+        Whether to compute the data gradient of a convolution with these filters.
     output_padding : int or tuple
         Of a transposed convolution: positions more at the end of each axis, of those that its strides leave open.
 
@@ -138,7 +140,9 @@ def batch_norm(
         In training they are moved towards the batch's by the fraction ``momentum``, now; else they are what is used.
         The variance is the unbiased one there, and the biased one in the formula, as PyTorch has it.
     training : bool
+        True: statistics of this batch; False: the running ones.
     momentum, eps : float
+        Weight of the batch in the running statistics; what is added to the variance.
 
     Raises
     ------
@@ -233,8 +237,10 @@ def layer_norm(x: Any, axes: Any = 0, gamma: Any = None, beta: Any = None, eps: 
     ----------
     x : Variable
     axes : int or tuple of int
+        Axes of x over which statistics are taken, those of features.
     gamma, beta : shapes that broadcast to x's, optional
     eps : float
+        What is added to the variance.
 
     References
     ----------

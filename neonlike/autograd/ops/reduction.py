@@ -157,6 +157,7 @@ def variance(a: Any, axis: Any = None, keepdims: bool = True, unbiased: bool = T
     a : variable
     axis : int, tuple of int or None
     keepdims : bool
+        False drops the reduced axes.
     unbiased : bool
         False: divide by their number.
 

@@ -360,9 +360,11 @@ def index_fill(a: Any, axis: int, positions: Any, fill: float) -> Variable:
     ----------
     a : variable
     axis : int
+        Axis of the slices, also counted from the end.
     positions : integers
         Slices to fill.
     fill : float
+        New value of these slices' elements.
 
     Raises
     ------
@@ -429,6 +431,7 @@ def scatter_add(source: Any, positions: Any, axis: int, size: int) -> Variable:
     positions : integers of the shape of ``source``
     axis : int
     size : int
+        Length of the result along ``axis``.
 
     Raises
     ------

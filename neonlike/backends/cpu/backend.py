@@ -124,13 +124,30 @@ class NervanaCPU(
         """Drop plans and the memory that is kept to be used again; tensors and the backend can still be used.
 
         As in neon, where scripts call ``gen_backend`` again and go on with what they made before.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> t = be.ones((1, 2))
+        >>> be.cleanup_backend()
+        >>> (t + 1).tolist()
+        [[2.0, 2.0]]
         """
         super().cleanup_backend()
         release_workspace()
         reuse.pieces.release()
 
     def check_open(self, operation: str) -> None:
-        """Nothing is refused after ``cleanup_backend``: what it dropped is made anew."""
+        """Nothing is refused after ``cleanup_backend``: what it dropped is made anew.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> be.cleanup_backend()
+        >>> be.check_open("my function")
+        """
 
     def _allocate(self, shape: Shape, dtype: DType, name: str | None, persist_values: bool) -> CPUTensor:
         return CPUTensor(self, reuse.pieces.empty(shape, dtype), name, persist_values)
@@ -154,6 +171,16 @@ class NervanaCPU(
         ------
         DTypeError
             If it is no NumPy array, or tensors cannot hold its dtype.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> import numpy as np
+        >>> host = np.zeros((1, 2), np.float32)
+        >>> be.wrap(host)[:] = 1
+        >>> host.tolist()
+        [[1.0, 1.0]]
         """
         self.check_open("wrap")
         array = array_to_wrap(host)

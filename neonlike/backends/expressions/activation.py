@@ -52,6 +52,7 @@ class ActivationFamily(Family):
             Engine object of the layer; not used.
         x : tensor or expression
         slope : float
+            Factor of negative inputs.
 
         Examples
         --------
@@ -73,6 +74,7 @@ class ActivationFamily(Family):
         x : tensor or expression
             Input or output of the activation.
         slope : float
+            Factor of negative inputs, as in :meth:`fprop_relu`.
 
         Examples
         --------

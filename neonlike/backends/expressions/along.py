@@ -114,6 +114,7 @@ class AlongFamily(Family):
         ----------
         a : tensor, expression or array
         k : int
+            Number of values per line, at most the length of the axis.
         axis : int or None
             None: among all elements in C order.
         largest : bool

@@ -88,6 +88,7 @@ class ArrangeFamily(Family):
         where : int or sequence of int
             Number of equal parts, or the cut positions: ``[2, 5]`` gives ``a[:2]``, ``a[2:5]`` and ``a[5:]``.
         axis : int
+            The axis to be cut, also counted from the end.
 
         Raises
         ------

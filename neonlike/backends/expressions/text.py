@@ -32,7 +32,9 @@ class TextFamily(Family):
         Parameters
         ----------
         text : str
+            Formula in Python's syntax.
         out : tensor, optional
+            Receives the result at once.
         **operands : tensors, expressions, numbers or arrays
             Values for the names in the text; all have to be used.
 

@@ -27,7 +27,9 @@ def output_size(
     length, window : int
         Elements of the axis and of a window.
     padding, stride : int
+        Elements added on either side, and between the starts of windows.
     pooling : bool
+        Whether the windows are those of pooling.
     dilation : int
         Distance of the elements of a window.
     caffe : bool

@@ -27,7 +27,7 @@ from neonlike.version import __version__
 BASE = ("numpy", "jinja2", "ConfigArgParse")
 EXTRAS = {
     "matplotlib": "viz", "h5py": "data", "PyYAML": "data", "scikit-learn": "demo", "ml_dtypes": "bfloat16",
-    "mpi4py": "mpi",
+    "mpi4py": "mpi", "tensorboardX": "tensorboard",
 }  # fmt: skip
 OLDEST_PYTHON = (3, 10)
 

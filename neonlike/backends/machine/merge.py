@@ -35,6 +35,7 @@ class MergeFamily(Family):
         inputs : tensor
             Input of each branch.
         inference : bool
+            Passed to the branches: False in training.
         layers : sequence of branches, which share the output buffer
         outputs : tensor
             The shared output buffer.
@@ -107,6 +108,7 @@ class MergeFamily(Family):
         inputs : tensor
             Input of each branch.
         inference : bool
+            Passed to the branches: False in training.
         outputs : tensor
             The buffer that contains each branch's view.
         layers : sequence of branches

@@ -146,7 +146,7 @@ class TimingFamily(Family):
 
         Parameters
         ----------
-        format : "text", "json" or "csv"
+        format : "text", "json", "csv" or "html"
             Default: format of the suffix of ``path``, else "text".
         path : path, optional
             File for a copy of the report; rank 0 writes it.

@@ -227,6 +227,7 @@ class Blas:
         A : matrix (m, n)
         x, y : vectors of n and m elements
         alpha, beta : float
+            Factors of the product and of the old y.
 
         Examples
         --------
@@ -270,6 +271,7 @@ class Blas:
         ----------
         A, B, C : matrices (m, k), (k, n), (m, n)
         alpha, beta : float
+            Factors of the product and of the old C.
 
         Examples
         --------

@@ -128,6 +128,7 @@ class LrnFamily(Family):
         alpha, beta : float, optional
             None: 1 and 0. With beta 0 the old O is not read.
         ascale, bpower : float
+            Factor of the mean square, and the power; see the formula.
         repeat : int
             Number of timed runs if above 1; see ``_run_primitive``.
 

@@ -13,7 +13,7 @@ from neonlike.exchange.onnx import write_containers, write_dense, write_images, 
 from neonlike.exchange.onnx.library import DOMAIN, IR_VERSION, OPSET, onnx_for
 from neonlike.exchange.onnx.writer import Value, Writer, plain
 from neonlike.exchange.weights import require_set_up
-from neonlike.layers.container import MergeMultistream, Sequential, SingleOutputTree, Tree
+from neonlike.layers.container import MergeMultistream, Sequential
 from neonlike.util.persist import write_file
 from neonlike.version import __version__
 
@@ -40,7 +40,7 @@ def built(onnx: Any, model: Any, batch_size: int | None) -> Any:
     network, helper = model.layers, onnx.helper
     dtype = np.float64 if model.be.default_np_dtype == np.float64 else np.float32
     w = Writer(onnx, WRITERS, dtype)
-    y = _whole(w, network, _inputs(w, network))
+    y = w.write(network, _inputs(w, network), None)
     outputs = []
     for place, value in enumerate(y if isinstance(y, list) else [y]):
         name = "output" if not isinstance(y, list) else f"output_{place}"
@@ -55,15 +55,6 @@ def built(onnx: Any, model: Any, batch_size: int | None) -> Any:
     )  # fmt: skip
     onnx.checker.check_model(found)
     return found
-
-
-def _whole(w: Writer, network: Any, x: Any) -> Any:
-    """Write the network; the places of its layers begin without its own."""
-    if type(network) in (Tree, SingleOutputTree):
-        return WRITERS[type(network)](w, network, x)
-    if type(network) is Sequential:
-        return write_containers.chain(w, network, x)
-    return w.write(network, x, 0)
 
 
 def _inputs(w: Writer, layer: Any) -> Any:

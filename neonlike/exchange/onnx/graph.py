@@ -10,6 +10,7 @@ import numpy as np
 
 from neonlike.checks import brief
 from neonlike.errors import NotDefined
+from neonlike.exchange.onnx.constants import folded, shapes_of
 from neonlike.exchange.onnx.library import DOMAIN
 
 
@@ -130,10 +131,14 @@ class Graph:
     producers : dict
         Name of a value -> its node.
     input, output : ValueInfoProto
+    batch : int
+        Number of samples that shapes in the graph were computed with.
     """
 
-    def __init__(self, onnx: Any, proto: Any, where: Any) -> None:
+    def __init__(self, onnx: Any, model: Any, where: Any) -> None:
+        proto = model.graph
         self.onnx, self.where = onnx, where
+        self._opsets = {one.domain: one.version for one in model.opset_import}
         self.constants = {one.name: onnx.numpy_helper.to_array(one) for one in proto.initializer}
         inputs = [one for one in proto.input if one.name not in self.constants]
         for kind, found in (("inputs", inputs), ("outputs", list(proto.output))):
@@ -141,6 +146,7 @@ class Graph:
                 names = ", ".join(one.name for one in found)
                 raise NotDefined(f"from_onnx: {where} has {len(found)} {kind} ({names}); a graph with one can be read")
         self.input, self.output = inputs[0], proto.output[0]
+        self.batch, self._shapes = shapes_of(onnx, model, self.input.name)
         self.producers: dict[str, Node] = {}
         self._dominators: dict[str, str | None] = {self.input.name: None}
         for one in proto.node:
@@ -149,14 +155,13 @@ class Graph:
             raise NotDefined(f"from_onnx: {where}: the output {self.output.name!r} does not depend on the input")
 
     def _add(self, proto: Any) -> None:
-        if proto.op_type == "Constant":
-            self.constants[proto.output[0]] = self._constant_of(proto)
-            return
         node = Node(self, proto)
+        if node.operator == "Shape" and node.inputs[0] in self._shapes:
+            own = node.attributes(start=0, end=None)
+            self.constants[node.outputs[0]] = np.array(self._shapes[node.inputs[0]][own.start : own.end], np.int64)
+            return
         if not node.data:
-            if node.operator != "Identity":
-                node.refuse("it computes a constant, which cannot be read; simplify the graph before")
-            self.constants[node.outputs[0]] = node.needed(0, "input")
+            self.constants[node.outputs[0]] = folded(self.onnx, node, proto, self._opsets, self.constants)
             return
         dominator = node.data[0]
         for other in node.data[1:]:
@@ -164,22 +169,16 @@ class Graph:
         for output in filter(None, node.outputs):
             self.producers[output], self._dominators[output] = node, dominator
 
-    def _constant_of(self, proto: Any) -> np.ndarray:
-        node = Node(self, proto)
-        (attribute,) = proto.attribute
-        value = self.onnx.helper.get_attribute_value(attribute)
-        if attribute.name == "value":
-            found: np.ndarray = self.onnx.numpy_helper.to_array(value)
-            return found
-        if attribute.name in ("value_float", "value_floats", "value_int", "value_ints"):
-            return np.asarray(value, np.float32 if "float" in attribute.name else np.int64)
-        return node.refuse(f"its attribute {attribute.name} cannot be read")  # type: ignore[no-any-return]
-
     def _before(self, value: str | None) -> Iterator[str]:
         """The value and its dominators, up to the input."""
         while value is not None:
             yield value
             value = self._dominators[value]
+
+    def fuse(self, node: Node, operator: str, x: str) -> None:
+        """Let a node compute another operator, of a value that all ways to it lead through."""
+        node.operator, node.inputs, node.data, node._attributes = operator, [x], [x], {}
+        self._dominators[node.outputs[0]] = x
 
     def _common(self, one: str, other: str) -> str:
         """The last value that both depend on through all their ways."""

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from neonlike.errors import ArgumentError, NotDefined
+from neonlike.errors import ArgumentError, NeonlikeError, NotDefined
 from neonlike.exchange.onnx import read_dense, read_images, read_recurrent
 from neonlike.exchange.onnx.graph import Flow, Graph
 from neonlike.exchange.onnx.library import onnx_for
+from neonlike.exchange.onnx.patterns import fuse_gelu
 from neonlike.exchange.onnx.reader import Reader, chain
 from neonlike.exchange.places import assign
 from neonlike.nervanaobject import NervanaObject
+from neonlike.util.archive import Unreadable
 from neonlike.util.persist import UnreadableFile, read_bytes
 
 READERS = {**read_dense.READERS, **read_images.READERS, **read_recurrent.READERS}
@@ -23,9 +25,29 @@ def from_onnx(cls: Any, path: Any) -> Any:
     onnx = onnx_for("from_onnx")
     if not getattr(NervanaObject.be, "bsz", None):
         raise ArgumentError("from_onnx: there is no backend with a batch size; call gen_backend(batch_size=...) before")
-    graph = Graph(onnx, _loaded(onnx, path).graph, path)
+    content = read_bytes(path)
+    try:
+        return _made(onnx, cls, content, path)
+    except NeonlikeError:
+        raise
+    except Exception as error:  # a damaged file can raise any exception
+        reason = " ".join(str(error).split())[:200]
+        raise UnreadableFile(
+            f"from_onnx: {path} is not a file of the ONNX format, or not a whole one ({reason})"
+        ) from error
+
+
+def _made(onnx: Any, cls: Any, content: bytes, path: Any) -> Any:
+    """The model of a file's content."""
+    if not content:
+        raise Unreadable("it is empty")
+    proto = onnx.load_model_from_string(content)
+    onnx.external_data_helper.load_external_data_for_model(proto, os.path.dirname(os.path.abspath(path)))
+    onnx.checker.check_model(proto)
+    graph = Graph(onnx, proto, path)
+    fuse_gelu(graph)
     reader = Reader(graph, READERS, read_dense.JOINS)
-    flow, in_shape, reader.batch = _input(graph)
+    flow, in_shape = _input(graph)
     layers, result = reader.layers(graph.input.name, graph.output.name, flow)
     if result.form not in ("plain", "steps"):
         raise NotDefined(f"from_onnx: {path}: its output is {result.form} {result.shape}; expected samples first")
@@ -35,25 +57,8 @@ def from_onnx(cls: Any, path: Any) -> Any:
     return model
 
 
-def _loaded(onnx: Any, path: Any) -> Any:
-    """The ModelProto of a file, checked."""
-    content = read_bytes(path)
-    try:
-        if not content:
-            raise ValueError("it is empty")
-        model = onnx.load_model_from_string(content)
-        onnx.external_data_helper.load_external_data_for_model(model, os.path.dirname(os.path.abspath(path)))
-        onnx.checker.check_model(model)
-    except Exception as error:  # a damaged file can raise any exception
-        reason = " ".join(str(error).split())[:200]
-        raise UnreadableFile(
-            f"from_onnx: {path} is not a file of the ONNX format, or not a whole one ({reason})"
-        ) from error
-    return model
-
-
-def _input(graph: Graph) -> tuple[Flow, Any, int | None]:
-    """The form of the input, the shape that layers have for it, and the number of samples, if it is fixed."""
+def _input(graph: Graph) -> tuple[Flow, Any]:
+    """The form of the input, and the shape that layers have for it."""
     tensor = graph.input.type.tensor_type
     sizes = [one.dim_value if one.HasField("dim_value") else None for one in tensor.shape.dim]
     if len(sizes) < 2 or any(not size for size in sizes[1:]):
@@ -63,7 +68,6 @@ def _input(graph: Graph) -> tuple[Flow, Any, int | None]:
             "fixed sizes behind"
         )
     shape = tuple(int(size) for size in sizes[1:] if size)
-    batch = sizes[0] or None
     if len(shape) == 2:  # (N, steps, features)
-        return Flow(shape[::-1], "steps"), shape[::-1], batch
-    return Flow(shape), shape, batch
+        return Flow(shape[::-1], "steps"), shape[::-1]
+    return Flow(shape), shape

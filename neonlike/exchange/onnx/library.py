@@ -26,6 +26,8 @@ def onnx_for(operation: str) -> Any:
         import onnx.external_data_helper
         import onnx.helper
         import onnx.numpy_helper
+        import onnx.reference
+        import onnx.shape_inference
     except ImportError as error:
         raise MissingExtra(f"{operation} needs onnx; install it with: pip install 'neonlike[onnx]'") from error
     return onnx

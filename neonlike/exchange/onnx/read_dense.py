@@ -247,15 +247,17 @@ def flatten(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
 
 def reshape(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
     """Samples of another shape, or both directions of a recurrent layer side by side."""
-    node.require(allowzero=0)
-    node.attributes()
     wanted = [int(size) for size in node.needed(1, "shape")]
+    if node.attributes(allowzero=0).allowzero and 0 in wanted:
+        node.refuse(f"shape {wanted} with its attribute allowzero=1 cannot be read")
+    batch = reader.graph.batch
     if flow.form == "by way":
         features, steps = flow.shape
-        if len(wanted) != 3 or wanted[0] not in (0, steps) or wanted[2] not in (-1, features):
+        fits = len(wanted) == 3 and wanted[0] in (0, -1, steps) and wanted[1] in (0, -1, batch)
+        if not fits or wanted[2] not in (-1, features):
             node.refuse(f"shape {wanted} cannot be read; expected [0, 0, -1]")
         return [], flow._replace(form="time")
-    if flow.form != "plain" or not wanted or wanted[0] not in (0, -1, reader.batch):
+    if flow.form != "plain" or not wanted or wanted[0] not in (0, -1, batch):
         node.refuse(f"shape {wanted} of {flow.form} {flow.shape} cannot be read; the first axis must stay the samples")
     sizes = [flow.shape[i] if not size and i < len(flow.shape) else size for i, size in enumerate(wanted[1:])]
     if -1 in sizes:

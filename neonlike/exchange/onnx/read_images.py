@@ -35,15 +35,22 @@ class Window:
         axes = len(kernel)
         if flow.form != "plain" or axes != len(flow.shape) - 1 or axes not in (2, 3):
             node.refuse(f"a window of {axes} axes on samples of shape {flow.shape} is none of images or volumes")
-        if own.auto_pad not in ("NOTSET", "VALID"):
-            node.refuse(f"its attribute auto_pad={own.auto_pad} cannot be read; give pads")
         self.kernel, self.sizes = kernel, flow.shape[1:]
         self.strides = list(own.strides or [1] * axes)
         self.dilations = list(own.dilations or [1] * axes)
         both = list(own.pads or [0] * (2 * axes))
+        if own.auto_pad.startswith("SAME"):
+            total = self._missing()
+            both = [size // 2 for size in total] + [size - size // 2 for size in total]
         if both[:axes] != both[axes:]:
             node.refuse(f"its attribute pads={both} differs at both ends, which layers here cannot")
         self.pads = both[:axes]
+
+    def _missing(self) -> list[int]:
+        """Elements of padding along each axis for as many windows as strides fit the input."""
+        extents = [dilation * (size - 1) + 1 for size, dilation in zip(self.kernel, self.dilations)]
+        axes = zip(self.sizes, self.strides, extents)
+        return [max(0, (-(-size // stride) - 1) * stride + extent - size) for size, stride, extent in axes]
 
     def arguments(self, prefix: str, sizes: list[int]) -> dict[str, int]:
         """Sizes by name, as ``{"str_h": 2, "str_w": 2}``."""
@@ -100,8 +107,8 @@ def deconvolution(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]
     """Deconvolution, and a bias."""
     node.require(group=1)
     own = node.attributes(output_padding=None, output_shape=None, **WINDOW)
-    if any(own.output_padding or []) or own.output_shape:
-        node.refuse("its attributes output_padding and output_shape cannot be read")
+    if any(own.output_padding or []) or own.output_shape or own.auto_pad.startswith("SAME"):
+        node.refuse("its attributes output_padding, output_shape and auto_pad cannot be read")
     weight, bias = node.needed(1, "weight"), node.constant(2, "bias")
     window = Window(node, own, list(weight.shape[2:]), flow)
     maps = weight.shape[1]

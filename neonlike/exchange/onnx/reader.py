@@ -25,14 +25,11 @@ class Reader:
     ----------
     weights : list of (layer, dict)
         Layers made so far, with the values of their parameters.
-    batch : int or None
-        Number of samples, if the graph has a fixed one.
     """
 
     def __init__(self, graph: Graph, readers: Mapping[str, Read], joins: Mapping[str, Join]) -> None:
         self.graph, self.readers, self.joins = graph, readers, joins
         self.weights: list[tuple[Any, dict[str, np.ndarray]]] = []
-        self.batch: int | None = None
         self._read: set[int] = set()
 
     def holding(self, layer: Any, **params: np.ndarray) -> Any:

@@ -13,12 +13,6 @@ from neonlike.layers.core.structure import BranchNode, Reshape, SkipNode
 
 def sequential(w: Writer, layer: Any, x: Any) -> Any:
     """All layers, one after the other."""
-    found = chain(w, layer, x)
-    return found.name if isinstance(found, Value) else found
-
-
-def chain(w: Writer, layer: Any, x: Any) -> Any:
-    """Write the layers of a container; return the last value."""
     for place, inner in enumerate(layer.layers):
         x = w.write(inner, x, place)
     return x

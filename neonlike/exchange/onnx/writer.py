@@ -65,27 +65,25 @@ class Writer:
 
     # -- layers --------------------------------------------------------------------------------------------
 
-    def write(self, layer: Any, x: Any, place: int) -> Any:
-        """Write the layer at a place of its container; return its output value."""
-        function = self.table.get(type(layer), _unknown)
-        before = self._layer
-        self.path.append(str(place))
-        self._layer = layer
-        written = function(self, layer, x)
-        self.path.pop()
-        self._layer = before
+    def write(self, layer: Any, x: Any, place: int | None) -> Any:
+        """Write the layer at a place of its container, or the whole network (None); return its output value."""
+        before = self._layer, self.path
+        self._layer, self.path = layer, [*self.path, *([] if place is None else [str(place)])]
+        written = self.table.get(type(layer), _unknown)(self, layer, x)
+        self._layer, self.path = before
         return Value(written, plain(layer.out_shape)) if isinstance(written, str) else written
 
     def refuse(self, reason: str) -> Any:
         """Raise NotDefined for the layer that is written."""
         layer = self._layer
-        raise NotDefined(f"to_onnx: {layer.classnm} {layer.name!r}, at {'.'.join(self.path)}: {reason}")
+        place = f"at {'.'.join(self.path)}" if self.path else "the whole network"
+        raise NotDefined(f"to_onnx: {layer.classnm} {layer.name!r}, {place}: {reason}")
 
     # -- nodes ---------------------------------------------------------------------------------------------
 
     def name(self, what: str) -> str:
         """A new name that begins with the place of the layer."""
-        stem = name = "/".join([".".join(self.path), what])
+        stem = name = "/".join([".".join(self.path), what]) if self.path else what
         count = 1
         while name in self._names:
             count += 1

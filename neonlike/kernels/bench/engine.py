@@ -162,10 +162,22 @@ class TimedStage(ExecutableStage):
             assert isinstance(self.inner, CopyBack)
             target = graph.targets[self.inner.target]
             return "copy to target", (target.shape,), "loop", target.dtype.name, 2 * _size(target), 0
-        shapes, dtype = _operands(self.plan, graph, self.stage)
-        kind = "product" if self.stage.kind is StageKind.CONTRACTION else "loop"
         read, written, flops = cost(self.plan, graph, self.stage)
-        return stage_text(self.plan, graph, self.stage), shapes, kind, dtype, read + written, flops
+        return *key_of(self.plan, graph, self.stage), read + written, flops
+
+
+def key_of(plan: Plan, graph: Graph, stage: Stage) -> tuple[str, tuple[Shape, ...], str, str]:
+    """Name, shapes, kind and dtype of ``stage``, by which its times are recorded.
+
+    Parameters
+    ----------
+    plan : Plan
+    graph : Graph
+    stage : Stage
+    """
+    shapes, dtype = _operands(plan, graph, stage)
+    kind = "product" if stage.kind is StageKind.CONTRACTION else "loop"
+    return stage_text(plan, graph, stage), shapes, kind, dtype
 
 
 def _timed(stages: list[ExecutableStage], plan: Plan, bench: Bench) -> list[ExecutableStage]:

@@ -14,7 +14,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,8 +24,9 @@ from neonlike.checks import brief
 from neonlike.distributed.first import present_ranks
 from neonlike.errors import ArgumentError, NeonlikeError
 from neonlike.kernels.bench.machine_rates import GEMM_SIZES, MachineRates, best_square_rate, machine_rates
-from neonlike.kernels.bench.report import FORMATS, format_of, render
+from neonlike.kernels.bench.report import FORMATS, format_of, reached_text, record_of, render
 from neonlike.kernels.bench.row import Row
+from neonlike.kernels.bench.trace import Trace
 from neonlike.logger import logger
 from neonlike.optree.dtypes import BFLOAT16
 from neonlike.optree.shapes import Shape
@@ -38,6 +39,9 @@ PENDING = 1000
 
 _written: Counter[str] = Counter()
 """Reports written by this process at the end of a backend, by path."""
+
+_collections: list[Collection] = []
+"""Those of :func:`collected` that are open, the innermost last."""
 
 _measured = threading.local()
 """``by``: the recorder measuring on this thread, if there is one."""
@@ -97,6 +101,35 @@ class Span:
         return seconds
 
 
+@dataclass
+class Collection:
+    """The recorders that a program makes, see :func:`collected`.
+
+    Attributes
+    ----------
+    trace : Trace or None
+        Every call with its start and its thread, if that was asked for.
+    recorders : list of Bench
+    """
+
+    trace: Trace | None = None
+    recorders: list[Bench] = field(default_factory=list)
+
+
+@contextmanager
+def collected(trace: Trace | None = None) -> Iterator[Collection]:
+    """Collect the recorders of backends that are made in the block, in bench mode unless they are told otherwise.
+
+    They show no table by themselves.
+    """
+    found = Collection(trace)
+    _collections.append(found)
+    try:
+        yield found
+    finally:
+        _collections.remove(found)
+
+
 class Bench:
     """Collects timings from any number of threads.
 
@@ -115,6 +148,8 @@ class Bench:
         A square product of factors in bfloat16, given its size; None: the host has none.
     rounds : bool
         Whether the host rounds factors of float32 products to bfloat16.
+    trace : Trace or None
+        Gets every call with its start and its thread; None: calls are only counted.
     """
 
     def __init__(self, path: str | None = None, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -133,6 +168,11 @@ class Bench:
         self._local = threading.local()
         self._process = os.getpid()
         self._finished = False
+        self._reports = path is not None or not _collections  # else whoever collects does
+        self.trace: Trace | None = None
+        if _collections:
+            _collections[-1].recorders.append(self)
+            self.trace = _collections[-1].trace
         atexit.register(self.finish)
 
     # Recording
@@ -283,7 +323,11 @@ class Bench:
         span = Span(self.meter, start, end)
         if self.meter is None:
             self.add(row, span.seconds - sum(pause.seconds for pause in pauses), nbytes, flops)
+            if self.trace is not None:
+                self.trace.add(row, start, span.seconds)
             return
+        if self.trace is not None:
+            self.trace.queued(row, self.clock(), span)
         self._pending.append((row, span, pauses, nbytes, flops))
         if len(self._pending) > PENDING:
             self._settle(PENDING // 2)
@@ -333,6 +377,41 @@ class Bench:
         with self._lock:
             return sorted((row for row in self._rows.values() if row.calls), key=lambda row: -row.seconds)
 
+    def reached(self, name: str, shapes: tuple[Shape, ...], kind: str, dtype: str) -> str:
+        """Share of the machine's rate that such calls have reached, as text; empty if there were none.
+
+        Parameters
+        ----------
+        name : str
+            Name of the kernel.
+        shapes : tuple of tuple of int
+            Shapes of the tensors it touches.
+        kind : str
+            Of :class:`Row`: "product" is compared with products, all else with a copy of memory.
+        dtype : str
+            Name of the dtype.
+        """
+        wanted = (name, shapes, kind, dtype)
+        rows = [row for row in self.rows() if (row.name, row.shapes, row.kind, row.dtype) == wanted]
+        if not rows:
+            return ""
+        record = record_of(rows[0], self._rates(rows))
+        return f"{reached_text(record)}, {record['median_ms']:.4f} ms, the median of {record['calls']} calls"
+
+    def seconds_and_best(self) -> tuple[float, float]:
+        """Seconds of all kernels so far, and seconds that they would take at the machine's rates.
+
+        Kernels whose bytes or operations are unknown do not count.
+        """
+        rows = [row for row in self.rows() if not row.inside and (row.flops if row.kind == "product" else row.nbytes)]
+        rates, seconds, best = self._rates(rows), 0.0, 0.0
+        for row in rows:
+            rate = rates.product(row.dtype) if row.kind == "product" else rates.copy
+            if rate:
+                seconds += row.seconds
+                best += (row.flops if row.kind == "product" else row.nbytes) / rate / 1e9
+        return seconds, best
+
     def clear(self) -> None:
         """Remove all calls so far, for example after a warm-up."""
         self._settle()
@@ -341,7 +420,7 @@ class Bench:
             self._compiling = 0.0
 
     def report(self, format: str | None = None, path: str | os.PathLike[str] | None = None) -> str:
-        """The rows as "text", "json" or "csv"; see ``Backend.bench_report``."""
+        """The rows as "text", "json", "csv" or "html"; see ``Backend.bench_report``."""
         chosen = format_of(format, path)
         rows = self.rows()
         text = render(chosen, rows, self._rates(rows), self.engine, self._compiling)
@@ -370,18 +449,18 @@ class Bench:
         if self._finished or os.getpid() != self._process:  # a forked child leaves it to its parent
             return
         self._finished = True
-        if not self.rows() or present_ranks().rank:
+        if not self.rows() or not self._reports or present_ranks().rank:
             return
         if self.path is not None:
             try:
-                self.report(path=_numbered(self.path))
+                self.report(path=numbered(self.path))
                 return
             except OSError as error:
                 logger.error("the bench report cannot be written to %s (%s) and is shown here", self.path, error)
         logger.display("%s", self.report("text"))
 
 
-def _numbered(path: str) -> str:
+def numbered(path: str) -> str:
     """Number ``path`` for later backends of this process: ``name-2.json`` and so on."""
     _written[path] += 1
     if _written[path] == 1:
@@ -396,15 +475,15 @@ def make_bench(option: Any = None) -> Bench | None:
     Parameters
     ----------
     option : bool, int, path or None
-        True or a number other than 0: the table goes through the logger. A path: the report is written there. None: the
-        environment variable ``NEONLIKE_BENCH`` decides.
+        True or a number other than 0: the table goes through the logger. A path: the report is written there. None: it
+        is on inside of :func:`collected`, otherwise the environment variable ``NEONLIKE_BENCH`` decides.
 
     Raises
     ------
     ArgumentError
         If it is none of these.
     """
-    target = bench_target(option)
+    target = True if option is None and _collections else bench_target(option)
     return Bench(target) if isinstance(target, str) else Bench() if target else None
 
 

@@ -22,7 +22,16 @@ class Factors(AttentionKernels):
     """The answers of ``Backend.factors_of``."""
 
     def factors_of(self, call: Any, operation: str = "fprop") -> str:
-        """See :meth:`Backend.factors_of`; for convolutions, of the plan that a call would have."""
+        """See :meth:`Backend.factors_of`; for convolutions, of the plan that a call would have.
+
+        Examples
+        --------
+        >>> from neonlike.backends import gen_backend
+        >>> be = gen_backend("cpu")
+        >>> layer = be.conv_layer(None, N=4, C=3, K=8, H=6, W=6, R=3, S=3)
+        >>> be.factors_of(layer, "update")[:7]
+        'float32'
+        """
         if not isinstance(call, ProductSizes | UnrollSizes | ConvGeometry | AttentionGeometry):
             return ""
         pairs = 0 if self.compiler is None else self._form(call, operation)

@@ -59,6 +59,7 @@ class LazyFamily(Family):
         strides, padding, dilation : int or tuple
             One number for all spatial axes, or one per axis.
         groups : int
+            Groups of feature maps that are convolved apart; C and K are multiples of it.
 
         Returns
         -------
@@ -181,6 +182,7 @@ class LazyFamily(Family):
         gamma, beta : (C, 1)
             One row per feature map; or (C*H*W, 1) with x (C*H*W, N): one per activation.
         eps : float
+            What is added to the variance.
 
         Returns
         -------
@@ -223,6 +225,7 @@ class LazyFamily(Family):
         depth : int
             Channels in a window; odd.
         ascale, bpower : float
+            Factor of the mean square, and the power, as of :meth:`fprop_lrn`.
 
         Returns
         -------

@@ -86,7 +86,9 @@ class DetectionFamily(RoiFamily):
         prior_boxes : tensor or array (L, 4)
             Corners (x1, y1, x2, y2), in units of the image.
         nms_top_k, image_top_k : int
+            Most boxes of a class before non-maximum suppression, and of an image after it.
         score_threshold, nms_threshold : float
+            Score that a box has to exceed, and the maximum overlap of two boxes of a class.
 
         Returns
         -------

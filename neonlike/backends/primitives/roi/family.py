@@ -79,6 +79,7 @@ class RoiFamily(Family):
         argmax : int32 tensor of that size
             Output: ``h * W + w`` of the first largest element; -1 for an empty bin.
         roi_count, C, H, W, pooled_height, pooled_width : int
+            Numbers of regions and of feature maps, size of a map, and of the grid, in elements.
         spatial_scale : float
             Size of the feature map divided by the size of the image.
         fm_channel, fm_height, fm_width : int

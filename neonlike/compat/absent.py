@@ -1,6 +1,7 @@
-"""Names of neon that this library lacks or has in another form: dotted names, with reasons. Tests read it.
+"""Names of neon that this library lacks or has in another form: dotted names, with reasons.
 
-The reasons are checked to be needed: a name that is there after all is no row.
+The page of neon's names shows them (:mod:`neonlike.compat.page`), and tests check that each reason is needed: a name
+that is there after all is no row.
 """
 
 from __future__ import annotations
@@ -186,3 +187,29 @@ ATTRIBUTES: dict[str, dict[str, str]] = {
     },
 }
 """Attributes of living objects, by the class."""
+
+_TRUE_GRADIENT = "has its true gradient after every activation, in neon's dialect y - t, with a warning"
+_DOWNLOAD = "many addresses of that time are no longer served: the message says where to put the file"
+MEANT: dict[str, str] = {
+    "backends.backend.OpTreeNode": "a tuple in neon's dialect alone; as_tuple() makes one",
+    "backends.nervanagpu.NervanaGPU": "on PyCUDA, with kernels of this library; its speed on a real GPU is unknown",
+    "backends.nervanamkl.MKLTensor": "the CPU's tensor under another name",
+    "backends.nervanamkl.NervanaMKL": "the CPU backend under another name: there is no MKL engine",
+    "backends.util.check_mkl.get_mkl_lib": "0 always, as there is no MKL engine",
+    "layers.BatchNormAutodiff": "gives the results of BatchNorm; neon's raises an error",
+    "layers.BiBNRNN": "its gradient is that of its outputs; neon's is not",
+    "layers.MergeBroadcast": "alphas count; neon's CPU backend drops them",
+    "layers.Pooling": 'op="l2" has a gradient, too',
+    "initializers.Orthonormal": "draws from be.rng, so that rng_seed counts; neon draws from NumPy's global numbers",
+    "transforms.CrossEntropyBinary": _TRUE_GRADIENT,
+    "transforms.CrossEntropyMulti": _TRUE_GRADIENT,
+    "optimizers.PolySchedule": "decays; neon divides whole numbers, so that its rate stays",
+    "models.Model": "reads files without running anything in them; writes arrays and JSON, but for names such as m.p",
+    "data.ArrayIterator": "begins anew after an epoch that ended exactly; neon's leaves the first samples out then",
+    **{f"data.{name}": _DOWNLOAD for name in (
+        "MNIST", "CIFAR10", "Shakespeare", "PTB", "HutterPrize", "IMDB", "SICK", "BABI", "Flickr8k", "Flickr30k", "Coco"
+    )},
+    "data.aeon_shim.AeonDataLoader": "needs aeon, which this library does not install",
+    "util.persist.load_obj": "reads arrays, numbers and plain containers; a pickle that would run code is refused",
+}  # fmt: skip
+"""Names that take neon's arguments and do something else with them."""

@@ -1,0 +1,113 @@
+"""The callback that writes TensorBoard's event files, by the package tensorboardX."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import numpy as np
+
+from neonlike.callbacks.callback import Callback, recorded_at
+from neonlike.callbacks.facts import facts_of, rates_of
+from neonlike.callbacks.store import MARKERS, first_minibatch
+from neonlike.distributed.first import by_first
+from neonlike.errors import MissingExtra
+from neonlike.util.persist import expand
+
+__public_module__ = "neonlike.callbacks.callbacks"
+
+MOST_POINTS = 1000
+"""Minibatches of an epoch whose cost is written, evenly spaced."""
+
+
+class TensorBoardCallback(Callback):
+    """Write costs, metrics, learning rates, and histograms of weights and gradients, after each epoch.
+
+    Steps are minibatches. A resumed training continues the curves. Of several ranks, rank 0 writes.
+
+    Parameters
+    ----------
+    folder : str
+        Folder of the event files, created if missing; `tensorboard --logdir FOLDER` shows it.
+    histograms : list of str
+        Attributes of the layers whose histograms are written; none: ``()``.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], histograms: Any = ("W", "dW")) -> None:
+        super().__init__(epoch_freq=1)
+        try:
+            import tensorboardX
+        except ImportError as error:
+            raise MissingExtra(
+                "TensorBoardCallback: event files are written by tensorboardX; install it with: "
+                "pip install 'neonlike[tensorboard]'"
+            ) from error
+        self.folder, self.histograms = os.fspath(folder), list(histograms)
+        self._make = tensorboardX.SummaryWriter
+        self._writer: Any = None
+
+    def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
+        """Open the files; steps of an earlier training from here on are dropped."""
+        done = int(callback_data[MARKERS].attrs["minibatches_complete"])
+
+        def open_writer() -> None:
+            self.close()
+            # Files of one second would have one name.
+            suffix, purged = f".{time.monotonic_ns()}", done + 1 if done else None
+            self._writer = self._make(expand(self.folder), purge_step=purged, filename_suffix=suffix)
+            facts = facts_of(model, epochs).values()
+            lines = [f"| {name} | {value} |" for topic in facts for name, value in topic.items()]
+            self._writer.add_text("run", "\n".join(["| | |", "|-|-|", *lines]), done)
+            self._writer.flush()
+
+        by_first(open_writer)
+
+    def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
+        """Write the values of the epoch."""
+        by_first(lambda: self._write(callback_data, model, epoch))
+
+    def on_train_end(self, callback_data: Any, model: Any) -> None:
+        """Close the files."""
+        by_first(self.close)
+
+    def close(self) -> None:
+        """Close the files, if they are open."""
+        if self._writer is not None:
+            self._writer.close()
+        self._writer = None
+
+    def _write(self, callback_data: Any, model: Any, epoch: int) -> None:
+        writer = self._writer
+        first, last = first_minibatch(callback_data, epoch), int(callback_data[MARKERS][epoch])
+        for group in ("cost", "multicost", "metrics"):
+            for name, dataset in callback_data[group].items() if group in callback_data else ():
+                for step, value in _values(dataset, epoch, first, last):
+                    writer.add_scalar(f"{group}/{name}", value, step)
+        for name, rate in rates_of(model.optimizer, epoch).items():
+            writer.add_scalar(f"rate/{name}", rate, last)
+        for number, layer in enumerate(model.layers.layers_fprop()):
+            for attribute in self.histograms:
+                self._histogram(f"{layer.name}_{number}/{attribute}", getattr(layer, attribute, None), last)
+        writer.flush()
+
+    def _histogram(self, tag: str, tensor: Any, step: int) -> None:
+        if tensor is None:
+            return
+        values = tensor.get().astype(np.float64).reshape(-1)
+        values = values[np.isfinite(values)]
+        if values.size:
+            self._writer.add_histogram(tag, values, step)
+
+
+def _values(dataset: Any, epoch: int, first: int, last: int) -> list[tuple[int, float]]:
+    """Minibatch number and value of what a dataset of single numbers has for an epoch."""
+    if dataset.ndim != 1:
+        return []
+    kind = dataset.attrs.get("time_markers", "epoch_freq")
+    if (kind.decode() if isinstance(kind, bytes) else kind) == "minibatch":
+        steps = np.unique(np.linspace(first, last - 1, min(MOST_POINTS, last - first)).astype(int))
+        values = dataset[first:last][steps - first]
+        return [(int(step) + 1, float(value)) for step, value in zip(steps, values, strict=True)]
+    at = recorded_at(dataset, epoch)
+    return [] if at is None or at >= len(dataset) else [(last, float(dataset[at]))]

@@ -1,0 +1,58 @@
+"""Constants that a graph of ONNX computes: of shapes, and of other constants."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+SAMPLES = 8191
+"""Number of samples for which shapes are computed, if it is open: a prime, which no other size is likely to be."""
+MOST_ELEMENTS = 1 << 28
+"""Number of elements of the largest constant that is computed."""
+FOLDED = frozenset(
+    "Add Cast Concat Constant ConstantOfShape Div Expand Gather Identity Mul Reshape Slice Squeeze Sub Transpose "
+    "Unsqueeze".split()
+)
+"""Operators that are computed: those that programs make shapes and first states by."""
+
+
+def shapes_of(onnx: Any, model: Any, given: str) -> tuple[int, dict[str, tuple[int, ...]]]:
+    """Number of samples of the input named ``given``, and the shapes of all values that follow from it."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    (tensor,) = (one.type.tensor_type for one in copy.graph.input if one.name == given)
+    samples = SAMPLES
+    if tensor.shape.dim:
+        first = tensor.shape.dim[0]
+        samples = first.dim_value or SAMPLES
+        first.dim_value = samples
+    for one in copy.graph.output:  # their shapes are of an open number of samples
+        one.type.tensor_type.ClearField("shape")
+    inferred = onnx.shape_inference.infer_shapes(copy, data_prop=True).graph
+    found = {}
+    for one in (*inferred.input, *inferred.value_info, *inferred.output):
+        sizes = one.type.tensor_type.shape.dim
+        if sizes and all(size.dim_value for size in sizes):
+            found[one.name] = tuple(size.dim_value for size in sizes)
+    return samples, found
+
+
+def folded(onnx: Any, node: Any, proto: Any, opsets: dict[str, int], constants: dict[str, np.ndarray]) -> np.ndarray:
+    """The first output of a node whose inputs are constants.
+
+    Raises
+    ------
+    NotDefined
+        If it is none of the operators that are computed, or the constant is too large.
+    """
+    given = {name: constants[name] for name in node.inputs if name}
+    if node.operator not in FOLDED:
+        node.refuse("it computes a constant, which cannot be read; let the program that wrote the file fold constants")
+    if node.operator in ("ConstantOfShape", "Expand"):
+        shape = given[node.inputs[-1]].ravel().tolist()
+        if math.prod(max(1, abs(int(size))) for size in shape) > MOST_ELEMENTS:
+            node.refuse(f"its constant of shape {shape} is too large")
+    found = onnx.reference.ReferenceEvaluator(proto, opsets=opsets).run(None, given)
+    return np.asarray(found[0])

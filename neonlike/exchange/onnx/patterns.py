@@ -1,0 +1,58 @@
+"""Nodes that together are one activation, as programs wrote it before ONNX had an operator for it."""
+
+from __future__ import annotations
+
+import math
+
+from neonlike.exchange.onnx.graph import Graph, Node
+
+
+def fuse_gelu(graph: Graph) -> None:
+    """Make one node of x / 2 · (1 + erf(x / sqrt 2)), in any order of the factors."""
+    for erf in [node for node in graph.producers.values() if node.operator == "Erf"]:
+        x = _of_multiple(graph, erf.data[0], math.sqrt(0.5))
+        above = _reader(graph, erf, "Add")
+        product = None if above is None or _number(above) != 1 else _reader(graph, above, "Mul")
+        if x is None or above is None or product is None:
+            continue
+        other = [value for value in product.data if value != above.outputs[0]]
+        if other == [x] and (half := _half(graph, product)) is not None:
+            graph.fuse(half, "Gelu", x)
+        elif len(other) == 1 and _of_multiple(graph, other[0], 0.5) == x:
+            graph.fuse(product, "Gelu", x)
+        elif not other and (last := _reader(graph, product, "Mul")) is not None and _number(product) == 0.5:
+            if [value for value in last.data if value != product.outputs[0]] == [x]:
+                graph.fuse(last, "Gelu", x)
+
+
+def _number(node: Node) -> float | None:
+    """The constant operand of a node, if it is a number."""
+    found = [node.graph.constants[name] for name in node.inputs if name in node.graph.constants]
+    return float(found[0].ravel()[0]) if len(found) == 1 and found[0].size == 1 else None
+
+
+def _reader(graph: Graph, node: Node, operator: str) -> Node | None:
+    """The node that alone reads the result, if it has this operator."""
+    found = graph.consumers(node.outputs[0])
+    return found[0] if len(found) == 1 and found[0].operator == operator else None
+
+
+def _factor(node: Node | None) -> float | None:
+    """The number by which a product or quotient multiplies its input."""
+    number = None if node is None or node.operator not in ("Mul", "Div") else _number(node)
+    if node is None or number is None or (node.operator == "Div" and (not number or node.inputs[0] not in node.data)):
+        return None
+    return number if node.operator == "Mul" else 1 / number
+
+
+def _of_multiple(graph: Graph, value: str, factor: float) -> str | None:
+    """The value that, times ``factor``, is ``value``."""
+    node = graph.producers.get(value)
+    found = _factor(node)
+    return node.data[0] if node is not None and found is not None and abs(found - factor) < 1e-6 else None
+
+
+def _half(graph: Graph, product: Node) -> Node | None:
+    """The node that halves the result of ``product``."""
+    found = graph.consumers(product.outputs[0])
+    return found[0] if len(found) == 1 and abs((_factor(found[0]) or 0.0) - 0.5) < 1e-6 else None

@@ -1,0 +1,139 @@
+"""The live view of runs in training: a server for this machine alone, whose page follows the files of the runs."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from neonlike.errors import ArgumentError
+from neonlike.markup import page
+from neonlike.report.run import Run, read_file
+from neonlike.report.write import report_text
+
+HOST = "127.0.0.1"
+"""The only address that is served: reports tell of the machine, its user and his data."""
+NAMES = {HOST, "localhost"}
+"""Host names that a request may ask for; others are those of web pages that try to read the report."""
+SECONDS = 2
+"""Seconds between two looks of the page whether the runs have grown."""
+
+SCRIPT = """
+const began = %s;
+setInterval(async () => {
+  try {
+    const state = await (await fetch("/state", { cache: "no-store" })).text();
+    if (state !== began) location.reload();
+  } catch { document.title = "ended: " + document.title.replace(/^(ended: )+/, ""); }
+}, %d);
+"""
+
+
+class View:
+    """The page of some files of runs, made again when they have grown.
+
+    Parameters
+    ----------
+    files : sequence of paths
+    """
+
+    def __init__(self, files: Sequence[str | os.PathLike[str]]) -> None:
+        self.files = [os.fspath(file) for file in files]
+        self._lock = threading.Lock()
+        self._made = ("", "")
+        self._known: dict[str, Run] = {}
+
+    def state(self) -> str:
+        """A text that changes when a file does."""
+        return " ".join(_stamp(file) for file in self.files)
+
+    def text(self) -> str:
+        """The page as it is now. A file that is being written keeps what was read of it before."""
+        with self._lock:
+            state = self.state()
+            if self._made[0] != state:
+                self._made = state, self._page(state)
+            return self._made[1]
+
+    def _page(self, state: str) -> str:
+        script = SCRIPT % (f'"{state}"', 1000 * SECONDS)
+        faults = []
+        for file in self.files:
+            try:
+                self._known[file] = read_file(file)
+            except (OSError, ArgumentError) as error:
+                if file not in self._known:
+                    faults.append(f"{file}: waiting for the first epoch of a run ({error})")
+        runs = [self._known[file] for file in self.files if file in self._known]
+        if not runs:
+            return page("Waiting for a run", "", faults, script=script)
+        return report_text(runs, script)
+
+
+def _stamp(file: str) -> str:
+    try:
+        found = os.stat(file)
+    except OSError:
+        return "-"
+    return f"{found.st_size}.{found.st_mtime_ns}"
+
+
+def serve(files: Sequence[str | os.PathLike[str]], port: int, started: Callable[[str], None]) -> None:
+    """Serve the live view until Ctrl-C.
+
+    Parameters
+    ----------
+    port : int
+        0: any that is free.
+    started : callable
+        Called with the page's address once it can be opened.
+
+    Raises
+    ------
+    OSError
+        If the port is taken.
+    """
+    with make_server(files, port) as server:
+        started(f"http://{HOST}:{server.server_address[1]}/")
+        try:
+            server.serve_forever(poll_interval=0.2)
+        except KeyboardInterrupt:
+            pass
+
+
+def make_server(files: Sequence[str | os.PathLike[str]], port: int) -> ThreadingHTTPServer:
+    """The server of the live view, ready to serve on :data:`HOST`."""
+    view = View(files)
+
+    class Handler(BaseHTTPRequestHandler):
+        """Answers with the page, or the state of its files."""
+
+        def do_GET(self) -> None:
+            """Answer a request for ``/`` or ``/state``."""
+            if self.headers.get("Host", "").partition(":")[0] not in NAMES:
+                self.send_error(HTTPStatus.FORBIDDEN, "this server is for its own machine alone")
+            elif self.path == "/":
+                self._answer(view.text(), "text/html")
+            elif self.path == "/state":
+                self._answer(view.state(), "text/plain")
+            else:
+                self.send_error(HTTPStatus.NOT_FOUND)
+
+        def _answer(self, text: str, kind: str) -> None:
+            content = text.encode()
+            self.send_response(HTTPStatus.OK)
+            self.send_header("Content-Type", f"{kind}; charset=utf-8")
+            self.send_header("Content-Length", str(len(content)))
+            self.send_header("Cache-Control", "no-store")
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Log nothing."""
+
+    server = ThreadingHTTPServer((HOST, port), Handler)
+    server.daemon_threads = True
+    return server

@@ -1,0 +1,34 @@
+"""Faults in weights and models of other programs' formats."""
+
+# ruff: noqa: E501  (one fault, one line: the tables read across)
+
+from __future__ import annotations
+
+from tests.planted.table import Mutant
+
+EXCHANGE = "neonlike/exchange/"
+TORCH, ONNX = EXCHANGE + "torch_layers.py", EXCHANGE + "onnx/"
+
+MUTANTS = tuple(
+    Mutant(family, name, file, old, new)
+    for family, name, file, old, new in (
+        ("weights", "shapes are not compared", EXCHANGE + "differences.py", "given[name] != shape", "len(given[name]) != len(shape)"),
+        ("weights", "running statistics are left out", EXCHANGE + "places.py", "        found.update({f\"{path}.{name}\": value.get() for name, value in values.items() if value is not None})", "        found.update({f\"{path}.{name}\": value.get() for name, value in values.items() if name not in (\"gmean\", \"gvar\")})"),
+        ("weights", "a layer is set before the next is checked", EXCHANGE + "weights.py", "    if strict and found.are_there:", "    load(model.layers, {name: array for name, array in arrays.items() if name == \"0.W\"})\n    if strict and found.are_there:"),
+        ("torch", "square filters are transposed", TORCH, "np.moveaxis(arrays[\"weight\"], 0, -1)", "np.swapaxes(arrays[\"weight\"], 0, -1)"),
+        ("torch", "gates are in our order", TORCH, "LSTM_GATES = (0, 1, 3, 2)", "LSTM_GATES = (0, 1, 2, 3)"),
+        ("torch", "the second bias is dropped", TORCH, "arrays[f\"bias_ih_l0{theirs}\"] + arrays[f\"bias_hh_l0{theirs}\"]", "arrays[f\"bias_ih_l0{theirs}\"]"),
+        ("torch", "both directions read forward weights", TORCH, "arrays[f\"weight_hh_l0{theirs}\"], order)", "arrays[\"weight_hh_l0\"], order)"),
+        ("torch", "eps stays that of the layers", EXCHANGE + "torch_weights.py", "unit.layer.eps = float(own)", "pass"),
+        ("onnx", "square weights of steps are not transposed", ONNX + "write_dense.py", "layer.W.get().T)", "layer.W.get())"),
+        ("onnx", "square weights are read transposed", ONNX + "read_dense.py", "(weight if own.transB else weight.T)", "weight"),
+        ("onnx", "padding of the end is left out", ONNX + "write_images.py", "\"pads\": [*padding, *padding]", "\"pads\": [*padding, *(0 * pad for pad in padding)]"),
+        ("onnx", "asymmetric padding is read", ONNX + "read_images.py", "if both[:axes] != both[axes:]:", "if len(both) != 2 * axes:"),
+        ("onnx", "gates of an LSTM are in our order, both ways", ONNX + "write_recurrent.py", "LSTM_GATES = (0, 2, 1, 3)", "LSTM_GATES = (0, 1, 2, 3)"),
+        ("onnx", "the update gate keeps its sign", ONNX + "write_recurrent.py", "part[:, : layer.nout] *= -1", "part[:, : layer.nout] *= 1"),
+        ("onnx", "dropout is the identity", ONNX + "write_dense.py", "if layer.caffe_mode or layer.keep == 1", "if layer.keep"),
+        ("onnx", "padding counts in means", ONNX + "read_images.py", "getattr(own, \"count_include_pad\", 0) and any(window.pads)", "getattr(own, \"count_include_pad\", 0) > 1"),
+        ("onnx", "twice a GELU is one", ONNX + "patterns.py", "abs((_factor(found[0]) or 0.0) - 0.5) < 1e-6", "_factor(found[0])"),
+        ("onnx", "branches that cross are read twice", ONNX + "reader.py", "            if id(node) in self._read:", "            if node is None:"),
+    )
+)  # fmt: skip

@@ -1,0 +1,27 @@
+"""Faults in reports of runs, TensorBoard's events, traces and explanations."""
+
+# ruff: noqa: E501  (one fault, one line: the tables read across)
+
+from __future__ import annotations
+
+from tests.planted.table import KERNELS, MODELS, Mutant
+
+CALLBACKS, REPORT = "neonlike/callbacks/", "neonlike/report/"
+
+
+def report(name: str, file: str, old: str, new: str) -> Mutant:
+    return Mutant("reports", name, file, old, new)
+
+
+MUTANTS = (
+    report("the least sure of wrong samples are kept", CALLBACKS + "results.py", "sure <= self._wrong[0][0]", "sure >= self._wrong[0][0]"),
+    report("answers of the first rank only", CALLBACKS + "results.py", "(sum(counts) if counts", "(counts[0] if counts"),
+    report("layers stay measured", CALLBACKS + "sampling.py", "            del layer.fprop, layer.bprop\n", "            pass\n"),
+    report("no report on Ctrl-C", CALLBACKS + "callbacks.py", "(os.fspath(self.save_path))\n        self._write_report()\n", "(os.fspath(self.save_path))\n"),
+    report("rates of a training before are lost", CALLBACKS + "callbacks.py", '"time", "deconv", "run")', '"time", "deconv", "run", "rate")'),
+    report("pages of other machines may ask", REPORT + "watch.py", 'partition(":")[0] not in NAMES', 'partition(":")[0] in ()'),
+    report("a half-written file empties the page", REPORT + "watch.py", "runs = [self._known[file] for file in self.files if file in self._known]", "runs = [self._known.pop(file) for file in self.files if file in self._known]"),
+    Mutant("event_files", "a resumed training repeats steps", CALLBACKS + "tensorboard.py", "done + 1 if done else None", "None"),
+    Mutant("traces", "calls of a device overlap", KERNELS + "bench/trace.py", "start = max(start, end)", "start = max(start, 0.0)"),
+    Mutant("plots", "branches begin at the input", MODELS + "graph.py", "before = self._junctions.setdefault(id(layer), before)", "self._junctions.setdefault(id(layer), before)"),
+)  # fmt: skip
