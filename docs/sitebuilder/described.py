@@ -1,5 +1,7 @@
 """Check of the public names' docstrings: each has one, which describes the parameters where there are three or more.
 
+What the method of a base class says of a parameter holds for the methods that override it.
+
     PYTHONPATH=docs python -m sitebuilder.described
 """
 
@@ -29,12 +31,17 @@ def docstring(public: Public) -> str:
         return "" if made else inspect.cleandoc(own)
     if public.value.__doc__:
         return inspect.cleandoc(public.value.__doc__)
-    if public.kind in ("method", "property"):
-        module, _, name = public.parent.rpartition(".")
-        owner = getattr(importlib.import_module(module), name)
-        inherited = (getattr(vars(base).get(public.name), "__doc__", None) for base in owner.__mro__)
-        return inspect.cleandoc(next(filter(None, inherited), ""))
-    return ""
+    return next((inspect.cleandoc(text) for text in inherited(public)), "")
+
+
+def inherited(public: Public) -> list[str]:
+    """Docstrings of a method or property in the classes that its class derives from, the nearest first."""
+    if public.kind not in ("method", "property"):
+        return []
+    module, _, name = public.parent.rpartition(".")
+    owner = getattr(importlib.import_module(module), name)
+    found = (getattr(vars(base).get(public.name), "__doc__", None) for base in owner.__mro__)
+    return [text for text in found if text]
 
 
 def parameters(public: Public) -> list[str]:
@@ -76,7 +83,10 @@ def fault(public: Public) -> str:
     if not text:
         return NO_DOCSTRING
     names = parameters(public)
-    return NO_PARAMETERS if len(names) > MOST_UNDESCRIBED and set(names) - described(text) else ""
+    if len(names) <= MOST_UNDESCRIBED:
+        return ""
+    known = described(text).union(*(described(inspect.cleandoc(text)) for text in inherited(public)))
+    return NO_PARAMETERS if set(names) - known else ""
 
 
 def missing_from_reference() -> Iterator[str]:
