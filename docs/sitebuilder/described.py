@@ -1,6 +1,6 @@
 """Check of the public names' docstrings: each has one, which describes the parameters where there are three or more.
 
-What the method of a base class says of a parameter holds for the methods that override it.
+A method that overrides another may leave that to the docstring of the base class's.
 
     PYTHONPATH=docs python -m sitebuilder.described
 """
@@ -31,17 +31,17 @@ def docstring(public: Public) -> str:
         return "" if made else inspect.cleandoc(own)
     if public.value.__doc__:
         return inspect.cleandoc(public.value.__doc__)
-    return next((inspect.cleandoc(text) for text in inherited(public)), "")
+    return next(inherited(public), "")
 
 
-def inherited(public: Public) -> list[str]:
-    """Docstrings of a method or property in the classes that its class derives from, the nearest first."""
-    if public.kind not in ("method", "property"):
-        return []
-    module, _, name = public.parent.rpartition(".")
-    owner = getattr(importlib.import_module(module), name)
-    found = (getattr(vars(base).get(public.name), "__doc__", None) for base in owner.__mro__)
-    return [text for text in found if text]
+def inherited(public: Public) -> Iterator[str]:
+    """Docstrings of a method in its class and the bases of that, the nearest first."""
+    if public.kind in ("method", "property"):
+        module, _, name = public.parent.rpartition(".")
+        owner = getattr(importlib.import_module(module), name)
+        for base in owner.__mro__:
+            if text := getattr(vars(base).get(public.name), "__doc__", None):
+                yield inspect.cleandoc(text)
 
 
 def parameters(public: Public) -> list[str]:
@@ -85,7 +85,7 @@ def fault(public: Public) -> str:
     names = parameters(public)
     if len(names) <= MOST_UNDESCRIBED:
         return ""
-    known = described(text).union(*(described(inspect.cleandoc(text)) for text in inherited(public)))
+    known = set().union(*map(described, [text, *inherited(public)]))
     return NO_PARAMETERS if set(names) - known else ""
 
 

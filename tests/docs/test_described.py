@@ -68,9 +68,26 @@ class Described:
 
     def bare(self, x: Any) -> None: ...
 
+    def walk(self, x: Any, y: Any, z: Any) -> None:
+        """Have parameters.
+
+        Parameters
+        ----------
+        x, y, z
+            Of a point.
+        """
+
 
 class Derived(Described):
     def bare(self, x: Any) -> None: ...
+
+    def walk(self, x: Any, y: Any, z: Any) -> None:
+        """Have those of the base."""
+
+
+class Renamed(Described):
+    def walk(self, x: Any, y: Any, height: Any) -> None:
+        """Have another one."""
 
 
 def bare(a: Any) -> None: ...
@@ -108,6 +125,11 @@ def many(a: Any, b: Any, c: Any = None, *, out: Any = None) -> None:
 )
 def test_a_fault_is_found(kind: str, value: Any, fault: str) -> None:
     assert described.fault(Public(f"{__name__}.{getattr(value, '__name__', 'x')}", kind, value)) == fault
+
+
+@pytest.mark.parametrize(("owner", "fault"), [(Derived, ""), (Renamed, described.NO_PARAMETERS)])
+def test_the_base_describes_what_is_called_the_same(owner: type, fault: str) -> None:
+    assert described.fault(Public(f"{__name__}.{owner.__name__}.walk", "method", vars(owner)["walk"])) == fault
 
 
 def test_a_name_without_docstring_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
