@@ -7,12 +7,13 @@ the same pages.
 
 import sys
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 from neonlike.version import __version__  # noqa: E402
-from sitebuilder.docstrings import with_links  # noqa: E402
+from sitebuilder.docstrings import with_dashes, with_links, with_public_bases, with_short_defaults  # noqa: E402
 
 project = "neonlike"
 author = "the authors of neonlike"
@@ -24,6 +25,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphin
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 root_doc = "index"
 default_role = "code"
+smartquotes = False  # "--help" is no dash
 
 myst_heading_anchors = 6
 myst_links_external_new_tab = False
@@ -49,12 +51,16 @@ html_title = f"neonlike {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_copy_source = False
+html_show_search_summary = False  # a browser fetches no page for it where the site is a folder of files
 html_show_sphinx = False
 html_theme_options = {"navigation_with_keys": False}
 pygments_style = "friendly"
-pygments_dark_style = "native"
+pygments_dark_style = "monokai"
 
 
-def setup(app: object) -> None:
-    """Have docstrings link to the pages that they name."""
-    app.connect("autodoc-process-docstring", with_links)  # type: ignore[attr-defined]
+def setup(app: Any) -> None:
+    """Have docstrings link to the pages that they name, and other details of the reference set."""
+    app.connect("autodoc-process-docstring", with_links)
+    app.connect("autodoc-process-signature", with_short_defaults)
+    app.connect("autodoc-process-bases", with_public_bases)
+    app.connect("doctree-read", with_dashes)

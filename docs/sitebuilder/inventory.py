@@ -222,7 +222,8 @@ def listed() -> Iterator[Public]:
 
 
 @functools.cache
-def _documented_classes() -> frozenset[type]:
+def documented_classes() -> frozenset[type]:
+    """The classes that the reference has."""
     return frozenset(public.value for public in listed() if public.kind in ("class", "exception"))
 
 
@@ -231,12 +232,12 @@ def methods(public: Public) -> list[Public]:
     found: dict[str, Public] = {}
     for owner in public.value.__mro__:
         foreign = not owner.__module__.startswith(f"{PACKAGE}.")
-        if foreign or (owner is not public.value and owner in _documented_classes()):
+        if foreign or (owner is not public.value and owner in documented_classes()):
             continue
         for name, value in vars(owner).items():
             if not name.startswith("_") and name not in found and (kind := method_kind(value)):
                 found[name] = Public(f"{public.path}.{name}", kind, _function(value))
-    bases = [base for base in public.value.__mro__[1:] if base in _documented_classes()]
+    bases = [base for base in public.value.__mro__[1:] if base in documented_classes()]
     own = vars(public.value)
     return [one for name, one in found.items() if name in own or not any(hasattr(base, name) for base in bases)]
 

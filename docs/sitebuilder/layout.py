@@ -64,7 +64,7 @@ def page_of(path: str) -> str:
         return MOVED[path]
     where = PurePosixPath(path)
     if where.parts[:2] == ("examples", "notebooks") and where.suffix == ".ipynb":
-        return f"gallery/{where.stem}"
+        return f"gallery/notebook_{where.stem}"  # a script may have its name
     if where.parent == PurePosixPath("docs") and where.suffix == ".md":
         return where.stem
     if where.parent == PurePosixPath("examples") and where.suffix == ".py":

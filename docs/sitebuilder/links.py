@@ -17,7 +17,8 @@ PIECES = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 """Code, which is left alone, and links. A link's text may have code in it."""
-
+FILE_NAME = re.compile(r"\[[\w./]*\.md\]")
+"""Text of a link that is the name of the page."""
 PICTURES = {".png", ".svg", ".jpg", ".gif"}
 
 
@@ -62,6 +63,8 @@ class Links:
             if match["code"]:
                 return match[0]
             text = PIECES.sub(turn, match["link"][1:]) if "](" in match["link"] else match["link"][1:]
+            if FILE_NAME.fullmatch(match["link"]):
+                text = "]"  # Sphinx puts the title of the page there
             return f"{match['link'][0]}{text}({self._target(match['target'], base, page)})"
 
         return PIECES.sub(turn, text)

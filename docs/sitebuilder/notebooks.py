@@ -11,6 +11,7 @@ from typing import Any
 
 from sitebuilder import ROOT
 from sitebuilder.gallery import EXAMPLES
+from sitebuilder.layout import page_of
 from sitebuilder.links import Turn
 
 FOLDER = EXAMPLES / "notebooks"
@@ -41,12 +42,13 @@ def notebooks(turn: Turn) -> list[Notebook]:
 
 def read(path: Path, turn: Turn) -> Notebook:
     """Read a notebook, and have the links of its text turned."""
-    made = Notebook(path.stem)
     base = path.relative_to(ROOT).as_posix()
+    page = page_of(base)
+    made = Notebook(page.removeprefix("gallery/"))
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
 
     def told(text: str) -> str:
-        return turn(text, base, f"gallery/{made.name}")
+        return turn(text, base, page)
 
     made.text = "\n\n".join(piece for cell in cells for piece in _pieces(cell, made, told)) + "\n"
     return made

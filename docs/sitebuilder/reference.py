@@ -31,7 +31,7 @@ def title(text: str, line: str = "=") -> str:
 def first_sentence(value: object) -> str:
     """The first sentence of an object's docstring, on one line; a full stop within a literal does not end it."""
     paragraph = " ".join((inspect.getdoc(value) or "").partition("\n\n")[0].split())
-    ends = (match.start() for match in re.finditer(r"(?<=[.:!?])\s", paragraph))
+    ends = (match.start() for match in re.finditer(r"(?<=[.!?])\s", paragraph))
     return escaped(next((paragraph[:end] for end in ends if paragraph[:end].count("``") % 2 == 0), paragraph))
 
 

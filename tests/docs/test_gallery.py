@@ -42,7 +42,7 @@ def test_a_run_has_output_and_pictures(folder: Path, monkeypatch: pytest.MonkeyP
     assert made == gallery.Run("python examples/point.py --epochs 1", "drawn ['--epochs', '1']\n", {"b.png": b"PNG"})
     assert list(folder.iterdir()) == [script]
     page = gallery.page(script, made)
-    order = ["# point\n\nDraw a point.\n\nMore", "Of `python examples/point.py", "drawn", "images/point/b.png", "import"]
+    order = ["# point\n\nDraw a point.", "More", "Of `python examples/point.py", "drawn", "import"]
     assert [page.index(text) for text in order] == sorted(page.index(text) for text in order)
     assert "Output" not in gallery.page(script, None)
     index = gallery.index([script], ["a_notebook"], {"point": made})
@@ -61,6 +61,11 @@ def test_an_example_that_fails_ends_the_build(
         gallery.run(script)
 
 
+def test_no_notebook_takes_the_page_of_a_script() -> None:
+    names = [notebook.name for notebook in notebooks.notebooks(Links().turned)]
+    assert set(names).isdisjoint(script.stem for script in gallery.examples())
+
+
 def test_a_notebook_is_a_page(folder: Path) -> None:
     picture = base64.b64encode(b"PNG").decode()
     cells = [
@@ -68,9 +73,10 @@ def test_a_notebook_is_a_page(folder: Path) -> None:
         {"cell_type": "code", "source": ["x = 1\n", "x"], "outputs": [{"data": {"text/plain": ["1"]}}]},
         {"cell_type": "code", "source": "", "outputs": [{"text": "printed\n"}, {"data": {"image/png": picture}}]},
     ]
-    file = folder / "notes.ipynb"
+    (folder / "notebooks").mkdir()
+    file = folder / "notebooks" / "notes.ipynb"
     file.write_text(json.dumps({"cells": cells}))
     made = notebooks.read(file, Links().turned)
     code, shown, printed = "````python\nx = 1\nx\n````", "````text\n1\n````", "````text\nprinted\n````"
     assert made.text.startswith("\n\n".join(["# Title\n[a](#b)", code, shown, printed]))
-    assert made.pictures == {"images/notes/0.png": b"PNG"} and "](images/notes/0.png)" in made.text
+    assert made.pictures == {"images/notebook_notes/0.png": b"PNG"} and "](images/notebook_notes/0.png)" in made.text

@@ -21,6 +21,7 @@ from sitebuilder.links import BrokenLink, Links
         ("[a](../benchmarks/RESULTS.md#scaling)", "docs/gpu.md", "gpu", "[a](performance/scaling.md)"),
         ("[`a`](../examples/digits_mlp.py) b", "docs/gpu.md", "gpu", "[`a`](gallery/digits_mlp.md) b"),
         ("[a](../neonlike/errors.py)", "docs/gpu.md", "gpu", "[a](source/neonlike/errors_py.md)"),
+        ("[docs/gpu.md](docs/gpu.md)", "README.md", "readme", "[](gpu.md)"),
         ("![a b](speed.png)", "docs/gpu.md", "gpu", "![a b](files/docs/speed.png)"),
         ("[![a](speed.png)](gpu.md)", "docs/gpu.md", "gpu", "[![a](files/docs/speed.png)](gpu.md)"),
         ("[a](#here) [b](https://example.org/c.md)", "docs/gpu.md", "gpu", "[a](#here) [b](https://example.org/c.md)"),
