@@ -167,7 +167,7 @@ TESTS = {
         "tasks": "data: tasks",
         "images": "data: images image_folder captions",
         "downloads": "data: fetch",
-        "together": "distributed: random training faults",
+        "together": "distributed: random training faults interrupts",
         "overlap": "distributed: overlap",
         "sent": "distributed: compression gradients",
         "waits": "distributed: waiting children faults interrupts models: together",

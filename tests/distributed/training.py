@@ -49,10 +49,15 @@ def _data(shape: tuple[int, ...]) -> ArrayIterator:
 
 def _trained(network: list[Any], shape: tuple[int, ...], optimizer: Any) -> dict[str, np.ndarray]:
     """Weights and running statistics after some epochs, and the costs."""
-    model = Model(network)
+    model, cost = Model(network), GeneralizedCost(CrossEntropyMulti())
     data = _data(shape)
+    model.initialize(data, cost)
+    if be.rank:  # all ranks start from the weights of rank 0
+        for layer in model.layers_to_optimize:
+            for name in layer.parameter_names():
+                getattr(layer, name)[:] = 0
     callbacks = Callbacks(model, progress_bar=False)
-    model.fit(data, GeneralizedCost(CrossEntropyMulti()), optimizer, EPOCHS, callbacks)
+    model.fit(data, cost, optimizer, EPOCHS, callbacks)
     costs = {"cost": np.asarray(model.total_cost), "costs": np.asarray(callbacks.callback_data["cost/train"])}
     return costs | _weights(model)
 
