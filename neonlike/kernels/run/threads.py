@@ -57,8 +57,8 @@ def refresh() -> int:
     """
     global _count
     before = _count
-    asked = _chosen or settings.NUM_THREADS.get() or settings.OMP_NUM_THREADS.get() or _share
-    _count = asked or len(system.own_processors())
+    wanted = _chosen or settings.NUM_THREADS.get() or settings.OMP_NUM_THREADS.get() or _share
+    _count = wanted or len(system.own_processors())
     if before not in (0, _count):
         for forget in when_changed:
             forget()
