@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import json
+import os
 import pickle
 import re
 import subprocess
@@ -54,6 +55,7 @@ def outcomes(programs: list[str], folder: Path) -> list[list[str]]:
     """For each program, its warnings and at last its exception, as one line each."""
     made = subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{RUN}"],
+        env={name: value for name, value in os.environ.items() if name != "NEONLIKE_CPU_JIT"},
         input=json.dumps(programs), capture_output=True, text=True, encoding="utf-8", timeout=300, cwd=folder,
     )  # fmt: skip
     assert made.returncode == 0, made.stderr

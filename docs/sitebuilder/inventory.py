@@ -79,6 +79,7 @@ PAGES = (
     Page("models", "Models", (Group("neonlike.models"), Group("neonlike.benchmark"))),
     Page("exchange", "Exchange with other libraries", (Group("neonlike.exchange"),)),
     Page("callbacks", "Callbacks", (Group("neonlike.callbacks.callbacks"),)),
+    Page("reports", "Reports of runs", (Group("neonlike.report.write"), Group("neonlike.report.run"))),
     Page("data", "Data", (
         Group("neonlike.data"), Group("neonlike.data.dataiterator"), Group("neonlike.data.dataloaderadapter"),
         Group("neonlike.data.dataloader_transformers"), Group("neonlike.data.text_preprocessing"),

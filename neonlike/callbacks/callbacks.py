@@ -327,6 +327,7 @@ class Callbacks(NervanaObject):
         self._remember(resumes)
         if saved:
             self.set_progress(saved)
+        by_first(data.flush)  # reports may be looked at from now on
 
     def _remember(self, resumes: bool) -> None:
         """Clear the callbacks' state from a training on other data."""

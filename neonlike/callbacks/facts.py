@@ -57,7 +57,7 @@ def _described(thing: Any) -> str:
     plain = (bool, int, float, str, tuple)
     values = {
         name: value
-        for name, value in vars(thing).items()
+        for name, value in getattr(thing, "__dict__", {}).items()
         if not name.startswith("_") and isinstance(value, plain) and name not in ("name", "classnm")
     }
     arguments = ", ".join(f"{name}={value!r}" for name, value in sorted(values.items()))
@@ -93,4 +93,7 @@ def rates_of(optimizer: Any, epoch: int) -> dict[str, float]:
     rate, schedule = getattr(optimizer, "learning_rate", None), getattr(optimizer, "schedule", None)
     if rate is None:
         return {}
-    return {"rate": float(rate if schedule is None else schedule.get_learning_rate(rate, epoch))}
+    try:
+        return {"rate": float(rate if schedule is None else schedule.get_learning_rate(rate, epoch))}
+    except (TypeError, ValueError, AttributeError):  # an optimizer of the user's own, with rates of another kind
+        return {}

@@ -12,6 +12,8 @@ from neonlike.backends.tensor import Tensor
 
 MOST_CLASSES = 1000
 """Classes of a confusion matrix, at most."""
+MOST_OUTPUTS = 1 << 24
+"""Outputs of a batch that are looked at: more would take longer to copy than the evaluation takes."""
 MOST_SAMPLES = 24
 """Wrongly classified samples that are kept."""
 MOST_PIXELS, MOST_WORDS, MOST_VALUES = 64, 40, 8
@@ -53,6 +55,9 @@ class Results:
         columns = valid * steps
         if not isinstance(y, Tensor) or not isinstance(t, Tensor):
             self.why = "The network has several outputs, or targets with a mask."
+            return
+        if y.size > MOST_OUTPUTS:
+            self.why = f"A batch has {y.size:,} outputs; at most {MOST_OUTPUTS:,} are looked at."
             return
         outputs = y.get()[:, :columns]
         labels = _labels(outputs, t.get(), y.shape[1])

@@ -34,6 +34,28 @@ class RunCallback(Callback):
 
     Facts, network, results and times are texts in JSON below ``run/``; rates are in ``rate/<group>``. In a few of the
     first minibatches the passes of layers are timed, as :class:`~neonlike.models.timing.Benchmark` does it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.callbacks import Callbacks
+    >>> from neonlike.callbacks.callbacks import RunCallback
+    >>> from neonlike.data import ArrayIterator
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import GeneralizedCost, Linear
+    >>> from neonlike.models import Model
+    >>> from neonlike.optimizers import GradientDescentMomentum
+    >>> from neonlike.transforms import SumSquared
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> model = Model([Linear(1, Constant(0.0))])
+    >>> data = ArrayIterator(np.ones((4, 3)), np.ones((4, 1)), make_onehot=False)
+    >>> callbacks = Callbacks(model, progress_bar=False)
+    >>> callbacks.add_callback(RunCallback())
+    >>> cost, descent = GeneralizedCost(SumSquared()), GradientDescentMomentum(0.25, momentum_coef=0.0)
+    >>> model.fit(data, cost, descent, num_epochs=2, callbacks=callbacks)
+    >>> callbacks.callback_data["rate/rate"][...].tolist()
+    [0.25, 0.25]
     """
 
     def __init__(self) -> None:
@@ -52,7 +74,13 @@ class RunCallback(Callback):
             loss.seen = self._results.see
 
     def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
-        """Record the facts and the network, and create the datasets of the rates."""
+        """Record the facts and the network, and create the datasets of the rates.
+
+        Parameters
+        ----------
+        callback_data, model, epochs
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_train_begin`.
+        """
         set_text(callback_data, FACTS, json.dumps(facts_of(model, epochs)))
         network = [dataclasses.asdict(row) for row in rows(model.layers)]
         set_text(callback_data, NETWORK, json.dumps({"rows": network, "dot": _dot(model.layers)}))
@@ -62,7 +90,13 @@ class RunCallback(Callback):
         self._sampler, self._is_sampled = StepSampler(), False
 
     def on_epoch_begin(self, callback_data: Any, model: Any, epoch: int) -> None:
-        """Record the rates, and forget the results of the last evaluation."""
+        """Record the rates, and forget the results of the last evaluation.
+
+        Parameters
+        ----------
+        callback_data, model, epoch
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_epoch_begin`.
+        """
         for name, rate in rates_of(model.optimizer, epoch).items():
             if RATES + name in callback_data:
                 record(callback_data, RATES + name, epoch, rate)
@@ -70,15 +104,33 @@ class RunCallback(Callback):
             self._results.restart()
 
     def on_minibatch_begin(self, callback_data: Any, model: Any, epoch: int, minibatch: int) -> None:
-        """Measure the layers in a minibatch that is sampled."""
+        """Measure the layers in a minibatch that is sampled.
+
+        Parameters
+        ----------
+        callback_data, model, epoch, minibatch
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_minibatch_begin`.
+        """
         self._sampler.begin(model)
 
     def on_minibatch_end(self, callback_data: Any, model: Any, epoch: int, minibatch: int) -> None:
-        """Leave the layers as they were."""
+        """Leave the layers as they were.
+
+        Parameters
+        ----------
+        callback_data, model, epoch, minibatch
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_minibatch_end`.
+        """
         self._sampler.stop()
 
     def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
-        """Record the results of the epoch's evaluation, and the sampled times."""
+        """Record the results of the epoch's evaluation, and the sampled times.
+
+        Parameters
+        ----------
+        callback_data, model, epoch
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_epoch_end`.
+        """
         if not self._is_sampled and (found := self._sampler.found()):
             set_text(callback_data, STEP, json.dumps(found))
             self._is_sampled = epoch > 0 or model.nbatches > 4

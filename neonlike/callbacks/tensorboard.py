@@ -32,6 +32,32 @@ class TensorBoardCallback(Callback):
         Folder of the event files, created if missing; `tensorboard --logdir FOLDER` shows it.
     histograms : list of str
         Attributes of the layers whose histograms are written; none: ``()``.
+
+    Raises
+    ------
+    MissingExtra
+        If tensorboardX is not installed.
+
+    Examples
+    --------
+    >>> import os
+    >>> import numpy as np
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.callbacks import Callbacks
+    >>> from neonlike.data import ArrayIterator
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import GeneralizedCost, Linear
+    >>> from neonlike.models import Model
+    >>> from neonlike.optimizers import GradientDescentMomentum
+    >>> from neonlike.transforms import SumSquared
+    >>> be = gen_backend("cpu", batch_size=2)
+    >>> model = Model([Linear(1, Constant(0.0))])
+    >>> data = ArrayIterator(np.ones((4, 3)), np.ones((4, 1)), make_onehot=False)
+    >>> callbacks = Callbacks(model, tensorboard="logs", progress_bar=False)
+    >>> cost, descent = GeneralizedCost(SumSquared()), GradientDescentMomentum(0.25, momentum_coef=0.0)
+    >>> model.fit(data, cost, descent, num_epochs=2, callbacks=callbacks)
+    >>> len(os.listdir("logs"))
+    1
     """
 
     def __init__(self, folder: str | os.PathLike[str], histograms: Any = ("W", "dW")) -> None:
@@ -48,7 +74,13 @@ class TensorBoardCallback(Callback):
         self._writer: Any = None
 
     def on_train_begin(self, callback_data: Any, model: Any, epochs: int) -> None:
-        """Open the files; steps of an earlier training from here on are dropped."""
+        """Open the files; steps of an earlier training from here on are dropped.
+
+        Parameters
+        ----------
+        callback_data, model, epochs
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_train_begin`.
+        """
         done = int(callback_data[MARKERS].attrs["minibatches_complete"])
 
         def open_writer() -> None:
@@ -64,7 +96,13 @@ class TensorBoardCallback(Callback):
         by_first(open_writer)
 
     def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
-        """Write the values of the epoch."""
+        """Write the values of the epoch.
+
+        Parameters
+        ----------
+        callback_data, model, epoch
+            As of :meth:`~neonlike.callbacks.callbacks.Callback.on_epoch_end`.
+        """
         by_first(lambda: self._write(callback_data, model, epoch))
 
     def on_train_end(self, callback_data: Any, model: Any) -> None:

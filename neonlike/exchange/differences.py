@@ -22,6 +22,14 @@ class Differences(NamedTuple):
         Names of the file that the network lacks.
     misshapen : list of (str, tuple, tuple)
         Name, shape in the file and shape in the network.
+
+    Examples
+    --------
+    >>> found = Differences.between({"0.W": (2, 3), "1.W": (4, 2)}, {"0.W": (3, 2), "1.W": (4, 2), "2.W": (4, 1)})
+    >>> found
+    Differences(missing=['2.W'], unexpected=[], misshapen=[('0.W', (2, 3), (3, 2))])
+    >>> found.words()
+    'missing: 2.W; of another shape: 0.W is (2, 3) there and (3, 2) here'
     """
 
     missing: list[str]

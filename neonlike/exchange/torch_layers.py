@@ -20,7 +20,7 @@ from neonlike.layers.images.depthwise import DepthwiseConvolution
 from neonlike.layers.norm.batchnorm_autodiff import BatchNormAutodiff
 from neonlike.layers.norm.normalization import BatchNorm
 from neonlike.layers.norm.samplenorm import GroupNorm, LayerNorm
-from neonlike.layers.recurrent import GRU, LSTM, BiLSTM, BiRNN, Recurrent
+from neonlike.layers.recurrent import GRU, LSTM, BiLSTM, BiRNN, Recurrent, ResetAfterGRU
 from neonlike.transforms import Logistic, Rectlin, Tanh
 
 Assigned = list[tuple[Any, Arrays]]
@@ -201,8 +201,35 @@ def _recurrent(module: str, order: tuple[int, ...], gate: type | None, activatio
 def _refuse_gru(unit: Unit, *_: Any) -> Any:
     raise NotDefined(
         f"{unit.layer.name}: a GRU of PyTorch resets behind the product, n = tanh(W x + b + r (U h + b')), and this "
-        "layer before it, n = tanh(W x + U (r h) + b); no weights make them equal"
+        "layer before it, n = tanh(W x + U (r h) + b); no weights make them equal. Use ResetAfterGRU"
     )
+
+
+def own_biases(layer: Any) -> np.ndarray:
+    """The biases of the state's products of all gates of a ResetAfterGRU: 0 but for those of n."""
+    last: np.ndarray = layer.b_recur.get().ravel()
+    return np.concatenate([0 * last, 0 * last, last])
+
+
+def split_biases(inputs: np.ndarray, states: np.ndarray) -> Arrays:
+    """``b`` and ``b_recur`` of a ResetAfterGRU, of two biases in the order r, z, n: those of gates are added up."""
+    units = len(inputs) // 3
+    of_gates = inputs[: 2 * units] + states[: 2 * units]
+    b = np.concatenate([of_gates, inputs[2 * units :]])
+    return {"b": b.reshape(-1, 1), "b_recur": states[2 * units :].reshape(-1, 1)}
+
+
+def _give_gru(unit: Unit) -> Arrays:
+    layer = unit.layer
+    return {
+        "weight_ih_l0": layer.W_input.get(), "weight_hh_l0": layer.W_recur.get(),
+        "bias_ih_l0": layer.b.get().ravel(), "bias_hh_l0": own_biases(layer),
+    }  # fmt: skip
+
+
+def _take_gru(unit: Unit, arrays: Arrays) -> Assigned:
+    weights = {"W_input": arrays["weight_ih_l0"], "W_recur": arrays["weight_hh_l0"]}
+    return [(unit.layer, {**weights, **split_biases(arrays["bias_ih_l0"], arrays["bias_hh_l0"])})]
 
 
 DENSE = Translation("Linear", _give_weight, _take_weight)
@@ -233,6 +260,7 @@ TRANSLATIONS: dict[type, Translation] = {
     LSTM: OF_LSTM,
     BiLSTM: OF_LSTM,
     GRU: Translation("GRU", _refuse_gru, _refuse_gru),
+    ResetAfterGRU: Translation("GRU", _give_gru, _take_gru, frozenset({"bias_ih_l0", "bias_hh_l0"})),
 }
 """Class of a layer -> its translation. Subclasses may compute something else, and are not found."""
 

@@ -59,6 +59,7 @@ from neonlike.layers.recurrent import (
     RecurrentLast,
     RecurrentMean,
     RecurrentSum,
+    ResetAfterGRU,
 )
 
 __all__ = [
@@ -106,6 +107,7 @@ __all__ = [
     "RecurrentLast",
     "RecurrentMean",
     "RecurrentSum",
+    "ResetAfterGRU",
     "Reshape",
     "Residual",
     "RoiPooling",

@@ -16,6 +16,8 @@ from neonlike.callbacks.store import MARKERS, get_text
 from neonlike.errors import ArgumentError, MissingExtra
 from neonlike.visualizations.data import curve
 
+__all__ = ["Run", "RunCurve", "RunHistogram", "read_file", "read_store"]
+
 GROUPS = ("cost", "multicost", "metrics", "rate")
 """Groups of the store with curves."""
 
@@ -40,9 +42,17 @@ class RunCurve(NamedTuple):
 
 
 class RunHistogram(NamedTuple):
-    """Counts of magnitudes ``(bins, steps)``; bin i has those that round to 2**(offset + i).
+    """Counts of magnitudes over time.
 
-    ``by_minibatch``: whether a step is a minibatch; else it is an epoch.
+    Attributes
+    ----------
+    name : str
+        Layer and attribute.
+    counts : ndarray
+        ``(bins, steps)``; bin i has magnitudes that round to 2**(offset + i).
+    offset : int
+    by_minibatch : bool
+        Whether a step is a minibatch; else it is an epoch.
     """
 
     name: str
@@ -60,6 +70,8 @@ class Run:
     name : str
     epochs, of_epochs, minibatches : int
         Completed epochs, epochs in total, and completed minibatches.
+    curves : list of RunCurve
+    histograms : list of RunHistogram
     seconds : float or None
         Time from the start of the training to its end; None if it was not reached.
     facts : dict
@@ -97,6 +109,15 @@ class Run:
 def read_file(path: str | os.PathLike[str]) -> Run:
     """Read a file of ``Callbacks(output_file=...)``, also while a training writes to it.
 
+    Parameters
+    ----------
+    path : path
+
+    Returns
+    -------
+    Run
+        Its name is that of the file.
+
     Raises
     ------
     OSError
@@ -130,7 +151,19 @@ def read_file(path: str | os.PathLike[str]) -> Run:
 
 
 def read_store(store: Any, name: str) -> Run:
-    """Read the records in a store, which may be in use."""
+    """Read the records in a store, which may be in use.
+
+    Parameters
+    ----------
+    store : h5py.File or MemoryStore
+        For example ``callbacks.callback_data``.
+    name : str
+        Name of the run.
+
+    Returns
+    -------
+    Run
+    """
     markers = np.asarray(store[MARKERS][...]) if MARKERS in store else np.zeros(0)
     epochs = int(np.count_nonzero(markers))
     config = store["config"].attrs if "config" in store else {}

@@ -14,6 +14,8 @@ from neonlike.util.atomic import replacing
 from neonlike.util.persist import ensure_dirs_exist, expand
 from neonlike.version import __version__
 
+__all__ = ["report_files", "report_text", "write_report"]
+
 SECTIONS: tuple[tuple[str, str, Callable[[Sequence[Run]], str]], ...] = (
     ("summary", "Summary", about.summary),
     ("cost", "Cost", curves.costs),
@@ -48,7 +50,13 @@ figure.graph > svg { width: auto; min-width: 12rem; max-width: 100%; max-height:
 
 
 def report_text(runs: Sequence[Run], script: str = "") -> str:
-    """The page of a report on runs, as text; ``script`` is JavaScript in it.
+    """The page of a report on runs, as text.
+
+    Parameters
+    ----------
+    runs : sequence of Run
+    script : str
+        JavaScript for the page.
 
     Raises
     ------
@@ -78,7 +86,27 @@ def _name_apart(runs: Sequence[Run]) -> None:
 
 
 def write_report(path: str | os.PathLike[str], runs: Sequence[Run]) -> str:
-    """Write the page of a report on runs to a file, atomically, and return its path."""
+    """Write the page of a report on runs to a file, atomically.
+
+    Parameters
+    ----------
+    path : path
+        The HTML file; its folder is created.
+    runs : sequence of Run
+        Runs that :func:`~neonlike.report.run.read_file` or :func:`~neonlike.report.run.read_store` returned.
+
+    Returns
+    -------
+    str
+        The path.
+
+    Raises
+    ------
+    ArgumentError
+        Without runs.
+    MissingExtra
+        If matplotlib is not installed.
+    """
     text = report_text(runs)
     target = ensure_dirs_exist(expand(path))
     with replacing(target) as file:
@@ -87,7 +115,18 @@ def write_report(path: str | os.PathLike[str], runs: Sequence[Run]) -> str:
 
 
 def report_files(files: Sequence[str | os.PathLike[str]], path: str | os.PathLike[str]) -> str:
-    """Write the report on the runs in files of ``Callbacks(output_file=...)`` and return its path.
+    """Write the report on the runs in files of ``Callbacks(output_file=...)``.
+
+    Parameters
+    ----------
+    files : sequence of paths
+    path : path
+        The HTML file; its folder is created.
+
+    Returns
+    -------
+    str
+        The path.
 
     Raises
     ------

@@ -90,6 +90,10 @@ GRAPHS |= {
     "GELU, halved between": ([*GELU_BEGINS, node("Mul", "half c", "d"), node("Mul", "d x")], ("N", 4), OF_GELU),
     "GELU of an activation, in a sum": ([node("Tanh", "z", "x"), *GELU_BEGINS, node("Mul", "x c", "d"),
                                          node("Mul", "d half", "e"), node("Add", "e x")], ("N", 4), OF_GELU),
+    "a GRU without bias that resets behind": (
+        [node("Transpose", "x", "t", perm=[1, 0, 2]), node("GRU", "t W R", "a", hidden_size=3, linear_before_reset=1),
+         node("Squeeze", "a one", "b"), node("Transpose", "b", perm=[1, 0, 2])],
+        SEQUENCE, {"W": array(1, 9, 5), "R": array(1, 9, 3), **AXIS}),
     "a first state of the batch's shape": (
         [node("Shape", "x", "s", end=1), node("Concat", "unit s units", "shape", axis=0),
          node("ConstantOfShape", "shape", "h"), node("Transpose", "x", "t", perm=[1, 0, 2]),
@@ -108,6 +112,10 @@ GRAPHS |= {
     "GELU, halved between": ([*GELU_BEGINS, node("Mul", "half c", "d"), node("Mul", "d x")], ("N", 4), OF_GELU),
     "GELU of an activation, in a sum": ([node("Tanh", "z", "x"), *GELU_BEGINS, node("Mul", "x c", "d"),
                                          node("Mul", "d half", "e"), node("Add", "e x")], ("N", 4), OF_GELU),
+    "a GRU without bias that resets behind": (
+        [node("Transpose", "x", "t", perm=[1, 0, 2]), node("GRU", "t W R", "a", hidden_size=3, linear_before_reset=1),
+         node("Squeeze", "a one", "b"), node("Transpose", "b", perm=[1, 0, 2])],
+        SEQUENCE, {"W": array(1, 9, 5), "R": array(1, 9, 3), **AXIS}),
     "a first state of the batch's shape": (
         [node("Shape", "x", "s", end=1), node("Concat", "unit s units", "shape", axis=0),
          node("ConstantOfShape", "shape", "h"), node("Transpose", "x", "t", perm=[1, 0, 2]),
@@ -158,8 +166,9 @@ REFUSED: dict[str, tuple[list[Any], tuple[Any, ...], dict[str, Any], str]] = {
     "an axis of pixels": ([node("Softmax", "x", axis=3)], IMAGES, {}, "its attribute axis=3"),
     "features against samples": ([node("Transpose", "x", perm=[1, 0])], ("N", 3), {}, "its attribute perm=[1, 0]"),
     "a bias of columns": ([node("Add", "x b")], ("N", 5, 5, 5), {"b": array(5)}, "is no bias of 5 features"),
-    "a GRU that resets behind": ([TURN, node("GRU", "t W R", hidden_size=3, linear_before_reset=1)], SEQUENCE,
-                                 GRU_WEIGHTS, "operator GRU: its attribute linear_before_reset=1"),
+    "a GRU that resets behind a rectifier": ([TURN, node("GRU", "t W R", hidden_size=3, linear_before_reset=1,
+                                                         activations=["Sigmoid", "Relu"])], SEQUENCE, GRU_WEIGHTS,
+                                             "operator GRU: its attribute activations of linear_before_reset=1"),
     "a backward LSTM": ([TURN, node("LSTM", "t W R", hidden_size=3, direction="reverse")], SEQUENCE, OF_LSTM,
                         "its attribute direction=reverse"),
     "an LSTM that clips": ([TURN, node("LSTM", "t W R", hidden_size=3, clip=1.0)], SEQUENCE, OF_LSTM,
@@ -185,6 +194,16 @@ def test_refusals_name_node_operator_and_attribute(be, case, tmp_path):
     nodes, shape, constants, text = REFUSED[case]
     path = made(tmp_path / "g.onnx", nodes, shape, constants)
     with pytest.raises(NotDefined, match=re.escape(text)):
+        Model.from_onnx(path)
+
+
+def test_constants_do_not_grow_without_end(be, tmp_path, monkeypatch):
+    monkeypatch.setattr("neonlike.exchange.onnx.constants.MOST_ELEMENTS", 1 << 10)
+    nodes = [node("Concat", f"c{i} c{i}", f"c{i + 1}", axis=0) for i in range(10)]
+    nodes += [node("Slice", "c10 zero one", "d"), node("Add", "x d")]
+    constants = {"c0": array(4, 4), "zero": np.array([0]), "one": np.array([1])}
+    path = made(tmp_path / "g.onnx", nodes, ("N", 4), constants)
+    with pytest.raises(NotDefined, match="node 'Concat of c7', operator Concat: its constant is too large"):
         Model.from_onnx(path)
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from neonlike.errors import NotDefined
 from neonlike.models import Model
 from tests.exchange.networks import outputs
 
@@ -62,6 +61,7 @@ NETWORKS = {
                   (4, 6)),
     "both ways": (lambda: nn.Sequential(First(nn.LSTM(4, 4, bidirectional=True, batch_first=True)), nn.Linear(8, 2)),
                   (4, 6)),
+    "gru": (lambda: nn.Sequential(First(nn.GRU(4, 4, batch_first=True)), nn.Linear(4, 3)), (4, 6)),
     "transposed": (lambda: nn.Sequential(nn.ConvTranspose2d(3, 4, 3, 2, 1), nn.LeakyReLU(0.1), nn.ELU(),
                                          nn.Hardtanh(0, 6), nn.Sigmoid()), (3, 5, 5)),
 }  # fmt: skip
@@ -91,10 +91,3 @@ def test_files_of_pytorch_are_read(be, rng, kind, dynamo, tmp_path):
     path = written(module, given, tmp_path / "m.onnx", dynamo)
     with torch.no_grad():
         compare(module(given).numpy(), outputs(Model.from_onnx(path), x))
-
-
-def test_a_gru_of_pytorch_is_refused(be, tmp_path):
-    module = First(nn.GRU(4, 5, batch_first=True)).eval()
-    path = written(module, torch.zeros(N, 6, 4), tmp_path / "m.onnx", False)
-    with pytest.raises(NotDefined, match="linear_before_reset=1 resets behind the product"):
-        Model.from_onnx(path)

@@ -21,6 +21,7 @@ from neonlike.layers import (
     Pooling,
     Recurrent,
     RecurrentLast,
+    ResetAfterGRU,
 )
 from neonlike.models import Model
 from neonlike.transforms import Logistic, Rectlin, Tanh
@@ -142,6 +143,8 @@ def test_recurrent_networks(be, rng, units):
         return First(nn.LSTM(4, units, num_layers=2, batch_first=True))
 
     both_ways(lambda: [LSTM(units, INIT, **GATES), LSTM(units, INIT, **GATES)], lstms, (4, 3), rng)
+    both_ways(lambda: [ResetAfterGRU(units, INIT), ResetAfterGRU(units, INIT)],
+              lambda: First(nn.GRU(4, units, num_layers=2, batch_first=True)), (4, 4), rng)  # fmt: skip
     both_ways(lambda: [BiLSTM(units, INIT, **GATES)],
               lambda: First(nn.LSTM(4, units, bidirectional=True, batch_first=True)), (4, 4), rng)  # fmt: skip
     both_ways(lambda: [Recurrent(units, INIT, activation=Rectlin(), reset_cells=True)],

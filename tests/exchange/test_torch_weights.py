@@ -28,6 +28,7 @@ from neonlike.layers import (
     Linear,
     MultiHeadAttention,
     Recurrent,
+    ResetAfterGRU,
 )
 from neonlike.models import Model
 from neonlike.transforms import Logistic, Rectlin, Tanh
@@ -105,6 +106,8 @@ CASES: dict[str, tuple[Any, Any, dict[str, Any], Any]] = {
                             steps(lambda x, p: formulas.recurrent(x, p, "LSTM"))),
     "lstm both ways": (lambda: BiLSTM(4, INIT, **GATES), (4, 4), levels(4, 4, 4, True),
                        steps(lambda x, p: formulas.recurrent(x, p, "LSTM", both=True))),
+    "gru": (lambda: ResetAfterGRU(4, INIT), (4, 3), levels(4, 4, 3), steps(formulas.gru)),
+    "gru of other sizes": (lambda: ResetAfterGRU(3, INIT), (5, 4), levels(5, 3, 3), steps(formulas.gru)),
     "attention": (lambda: MultiHeadAttention(2, INIT), (6, 4),
                   {"in_proj_weight": (18, 6), "in_proj_bias": (18,), "out_proj.weight": (6, 6), "out_proj.bias": (6,)},
                   steps(lambda x, p: formulas.attention(x, p, 2))),
@@ -130,7 +133,7 @@ def test_outputs_are_pytorchs_and_weights_come_back(be, rng, case):
     for name, array in weights.items():
         found = back.pop(f"module.{name}")
         if name.startswith("bias_ih"):
-            found = found - weights[name.replace("ih", "hh")]
+            found = found + back[f"module.{name}".replace("ih", "hh")] - weights[name.replace("ih", "hh")]
         if not name.startswith("bias_hh"):
             np.testing.assert_allclose(found, array, rtol=1e-5, atol=1e-6)
     assert not any(np.any(array) for array in back.values())  # biases that PyTorch's module lacked

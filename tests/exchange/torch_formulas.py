@@ -98,6 +98,20 @@ def _lstm_step(sums: Array, state: list[Array]) -> list[Array]:
     return [sigmoid(o) * np.tanh(c), c]
 
 
+def gru(x: Array, p: Arrays) -> Array:
+    """GRU with batch_first, of inputs (N, steps, features)."""
+    w_ih, w_hh, b_ih, b_hh = (p[f"{name}_l0"] for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
+    h = np.zeros((len(x), w_hh.shape[1]))
+    found = []
+    for t in range(x.shape[1]):
+        of_input, of_state = (np.split(y, 3, axis=1) for y in (x[:, t] @ w_ih.T + b_ih, h @ w_hh.T + b_hh))
+        r, z = (sigmoid(of_input[k] + of_state[k]) for k in (0, 1))
+        n = np.tanh(of_input[2] + r * of_state[2])
+        h = (1 - z) * n + z * h
+        found.append(h)
+    return np.stack(found, axis=1)
+
+
 def recurrent(x: Array, p: Arrays, kind: str, levels: int = 1, both: bool = False) -> Array:
     """RNN or LSTM with batch_first, of inputs (N, steps, features)."""
     step = {"RNN": _rnn_step, "LSTM": _lstm_step}[kind]

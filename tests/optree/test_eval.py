@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -169,7 +170,7 @@ REFUSED: list[tuple[str, str]] = [
     ("a @ 2 + 1 @ 2", "dot: needs a tensor|matmul"),
     ("(" * 300 + "a" + ")" * 300, "nested"),
     ("-" * 100_000 + "a", "characters|nested"),
-    ("+".join(["a"] * 30_000), "nested"),
+    *([("+".join(["a"] * 30_000), "nested")] if sys.version_info >= (3, 11) else []),  # which Python 3.10 parses
     ("a" * 200_000, "200000 characters"),
     ("print(a)", "no function.*did you mean rint"),
     ("sigg(a)", "did you mean sig"),

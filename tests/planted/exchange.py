@@ -19,6 +19,8 @@ MUTANTS = tuple(
         ("torch", "gates are in our order", TORCH, "LSTM_GATES = (0, 1, 3, 2)", "LSTM_GATES = (0, 1, 2, 3)"),
         ("torch", "the second bias is dropped", TORCH, "arrays[f\"bias_ih_l0{theirs}\"] + arrays[f\"bias_hh_l0{theirs}\"]", "arrays[f\"bias_ih_l0{theirs}\"]"),
         ("torch", "both directions read forward weights", TORCH, "arrays[f\"weight_hh_l0{theirs}\"], order)", "arrays[\"weight_hh_l0\"], order)"),
+        ("torch", "the bias behind the reset gate is added before it", TORCH, "b = np.concatenate([of_gates, inputs[2 * units :]])", "b = np.concatenate([of_gates, inputs[2 * units :] + states[2 * units :]])"),
+        ("torch", "a GRU is reset before the product", "neonlike/layers/recurrent/reset_after.py", "passed = of_state[2 * units :] + b_recur", "passed = ops.matmul(W_recur, ops.sigmoid(r) * h)[2 * units :] + b_recur"),
         ("torch", "eps stays that of the layers", EXCHANGE + "torch_weights.py", "unit.layer.eps = float(own)", "pass"),
         ("onnx", "square weights of steps are not transposed", ONNX + "write_dense.py", "layer.W.get().T)", "layer.W.get())"),
         ("onnx", "square weights are read transposed", ONNX + "read_dense.py", "(weight if own.transB else weight.T)", "weight"),

@@ -16,7 +16,7 @@ from neonlike.__main__ import main
 from neonlike.errors import ArgumentError, MissingExtra
 from neonlike.kernels.bench.recorder import collected
 from neonlike.optimizers.base import get_param_list
-from neonlike.report.run import Run, read_file, read_store
+from neonlike.report.run import Run, RunCurve, RunHistogram, read_file, read_store
 from neonlike.report.write import report_text, write_report
 from tests.report.conftest import CLASSES, EPOCHS, N
 from tests.report.reader import Page
@@ -36,6 +36,7 @@ class Whole(NamedTuple):
     outputs: np.ndarray
     labels: np.ndarray
     pixels: np.ndarray
+    measured: list[str]
 
 
 kept: dict[str, Whole] = {}
@@ -56,11 +57,11 @@ def whole(be: Any, training: Any, tmp_path: Path) -> Whole:
         text, store, valid = path.read_text(encoding="utf-8"), callbacks.callback_data, training.valid
         ends = store["time_markers/minibatch"][...].astype(int)
         costs = {"loss": store["cost/loss"][...], "train": store["cost/train"][...][ends - 1]}
-        assert all("fprop" not in vars(layer) for layer in training.model.layers.layers_fprop()), "left as they were"
+        measured = [layer.name for layer in training.model.layers.layers_fprop() if "fprop" in vars(layer)]
         kept[name] = Whole(
             Page(text), text, read_store(store, "run"), costs, sum(p.value.size for p in training.model.parameters()),
             str(be.rng_seed), training.model.get_outputs(valid), valid.ydev.get()[:, 0].astype(int),
-            valid.Xdev[0].get(),
+            valid.Xdev[0].get(), measured,
         )  # fmt: skip
     return kept[name]
 
@@ -117,6 +118,7 @@ class TestWhole:
     def test_times_memory_and_kernels(self, whole: Whole) -> None:
         step = whole.run.step
         assert {entry["pass"] for entry in step["times"]} == {"fprop", "bprop"}
+        assert whole.measured == [], "the layers are as they were before"
         assert all(entry["ms"] > 0 for entry in step["times"]) and any(entry["share"] for entry in step["times"])
         assert all(used > 0 for _, _, used, _ in step["memory"])
         assert whole.page.has("memory copy") and any(table[0][0] == "kernel" for table in whole.page.tables)
@@ -223,6 +225,19 @@ class TestCommand:
         run.facts["training"]["command"] = "<script>alert(1)</script>"
         text = report_text([run])
         assert "<b>&" not in text and "<script" not in text and Page(text).faults == []
+
+
+def test_a_long_run_is_a_small_page() -> None:
+    """A browser shows a page of this size at once: 100 epochs of 20 metrics, and 100 000 minibatches."""
+    epochs, batches = np.arange(100) + 0.99, np.arange(100_000) / 1000
+    run = Run("long", 100, 100, 100_000)
+    run.curves = [RunCurve("metrics", f"metric {i}", epochs, np.sin(epochs + i), False) for i in range(20)]
+    run.curves.append(RunCurve("cost", "train", batches, np.sin(batches * 100), True))
+    run.histograms = [RunHistogram("layer_0_W", np.ones((64, 5000)), -48, True)]
+    text = report_text([run])
+    assert len(text) < 600_000
+    page = Page(text)
+    assert page.faults == [] and [len(table) for table in page.tables].count(101) == 21
 
 
 def test_without_matplotlib(training: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

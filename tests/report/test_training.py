@@ -11,13 +11,21 @@ import pytest
 
 from neonlike.callbacks import Callbacks
 from neonlike.callbacks.callbacks import Callback
+from neonlike.callbacks.facts import rates_of
 from neonlike.callbacks.reporting import RunReport
 from neonlike.callbacks.results import MOST_SAMPLES, NO_CLASSES, Results
 from neonlike.data import ArrayIterator
 from neonlike.initializers import GlorotUniform
 from neonlike.layers import Affine, GeneralizedCost
 from neonlike.models import Model
-from neonlike.optimizers import GradientDescentMomentum
+from neonlike.optimizers import (
+    Adam,
+    ExpSchedule,
+    GradientAccumulation,
+    GradientDescentMomentum,
+    LossScaling,
+    MultiOptimizer,
+)
 from neonlike.report.run import read_file, read_store
 from neonlike.transforms import SumSquared
 from tests.report.reader import Page
@@ -152,6 +160,12 @@ class TestResults:
         counts, samples, _ = results.told(be.ranks)
         assert counts.tolist() == [[1, 1], [1, 1]] and len(samples) == 2
 
+    def test_too_many_outputs(self, be: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("neonlike.callbacks.results.MOST_OUTPUTS", 5)
+        results = Results(Words())
+        results.see(be.zeros((4, 2)), be.zeros((3, 2)), be.zeros((3, 2)), 2, 1)
+        assert results.told(be.ranks) == (None, [], "A batch has 6 outputs; at most 5 are looked at.")
+
     def test_of_several_ranks(self, be: Any) -> None:
         class Two(OneOf):
             def tell(self, thing: Any, what: str = "") -> list[Any]:
@@ -162,6 +176,19 @@ class TestResults:
         results.see(be.zeros((4, 2)), be.array([[0.9, 0.8], [0.1, 0.2]]), be.array([[1, 0], [0, 1]]), 2, 1)
         counts, samples, _ = results.told(Two(0, 2))
         assert counts.tolist() == [[2, 0], [2, 0]] and len(samples) == 2 and "index" not in samples[0]
+
+
+def test_rates_of_optimizers() -> None:
+    plain = GradientDescentMomentum(0.5, 0.9, schedule=ExpSchedule(1.0))
+    assert rates_of(plain, 0) == {"rate": 0.5} and rates_of(plain, 1) == {"rate": 0.25}
+    assert rates_of(GradientAccumulation(LossScaling(plain), 2), 1) == {"rate": 0.25}
+    several = MultiOptimizer({"default": plain, "Bias": Adam(learning_rate=0.125)})
+    assert rates_of(several, 1) == {"default": 0.25, "Bias": 0.125}
+
+    class Own:
+        learning_rate = "fast"
+
+    assert rates_of(Own(), 0) == rates_of(object(), 0) == {}
 
 
 RANKS = """

@@ -59,6 +59,8 @@ def named(module, name):
 
 
 MARK = "neonlike-was-here"
+CORE = np._core if hasattr(np, "_core") else np.core
+"""NumPy's inner package, renamed in NumPy 2."""
 HOSTILE = {
     "os.system": pickle.dumps(Calls(os.system, f"touch {MARK}")),
     "posix.system by hand": text("cposix", "system", f"(S'touch {MARK}'", "tR."),
@@ -88,7 +90,7 @@ HOSTILE = {
     "attributes of a class": b"\x80\x02ccollections\nOrderedDict\n}U\x06updateK\x01sb.",
     "an array that holds a call": pickle.dumps(np.array([Calls(os.system, f"touch {MARK}")], dtype=object)),
     "the state of an array is a call": pickle.dumps(
-        Calls(np._core.multiarray._reconstruct, np.ndarray, (0,), b"b", state=Calls(os.system, f"touch {MARK}"))
+        Calls(CORE.multiarray._reconstruct, np.ndarray, (0,), b"b", state=Calls(os.system, f"touch {MARK}"))
     ),
     "a class of the program": pickle.dumps(Plain(1)),
 }  # fmt: skip
@@ -236,7 +238,7 @@ def test_arrays_come_back(number, protocol):
 def test_old_paths_of_numpy_and_texts_of_python_2():
     data = pickle.dumps(np.arange(3, dtype=np.float32), 2)
     old = data.replace(b"numpy._core.multiarray", b"numpy.core.multiarray")
-    assert old != data
+    assert b"numpy.core.multiarray" in old
     np.testing.assert_array_equal(load(old), np.arange(3, dtype=np.float32))
     # As Python 2 wrote an array: its bytes are a string.
     by_python_2 = (

@@ -17,6 +17,8 @@ from neonlike.optree.functions import F as Functions
 from neonlike.optree.node import adapt
 
 F: Any = Functions
+_STATE_PARTS = (3, 5)
+"""Lengths of a state of NumPy's generator: the last two parts may be left out."""
 _KEYS = 2**64 - 1
 _GOLDEN = 0x9E3779B97F4A7C15
 """Distance between the keys of two ranks' streams of ``rand``."""
@@ -156,7 +158,10 @@ class RandomFamily(Family):
         try:
             host, pool = state if len(state) == 2 else (state, None)
             stream = getattr(state, "stream", None) or _stream_of(pool)
-            self.rng.set_state(tuple(host))
+            parts = tuple(host)
+            if len(parts) not in _STATE_PARTS:  # at which older versions of NumPy crash
+                raise ValueError(f"it has {len(parts)} parts in place of 5")
+            self.rng.set_state(parts)
         except (TypeError, ValueError, LookupError) as error:
             raise ArgumentError(f"rng_set_state: expected a state of rng_get_state(): {error}") from None
         self._rand_stream = stream or (self._rand_stream[0], 0)

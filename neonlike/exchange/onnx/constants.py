@@ -50,9 +50,20 @@ def folded(onnx: Any, node: Any, proto: Any, opsets: dict[str, int], constants: 
     given = {name: constants[name] for name in node.inputs if name}
     if node.operator not in FOLDED:
         node.refuse("it computes a constant, which cannot be read; let the program that wrote the file fold constants")
-    if node.operator in ("ConstantOfShape", "Expand"):
-        shape = given[node.inputs[-1]].ravel().tolist()
-        if math.prod(max(1, abs(int(size))) for size in shape) > MOST_ELEMENTS:
-            node.refuse(f"its constant of shape {shape} is too large")
+    if (elements := _most_elements(node, given)) > MOST_ELEMENTS:
+        node.refuse(f"its constant is too large, of up to {elements} elements")
     found = onnx.reference.ReferenceEvaluator(proto, opsets=opsets).run(None, given)
     return np.asarray(found[0])
+
+
+def _most_elements(node: Any, given: dict[str, np.ndarray]) -> int:
+    """A number of elements that the result of a node does not exceed."""
+    arrays = [given[name] for name in node.inputs if name]
+    if node.operator in ("ConstantOfShape", "Expand"):
+        asked = math.prod(max(1, abs(int(size))) for size in arrays[-1].ravel())
+        return asked if node.operator == "ConstantOfShape" else asked * arrays[0].size
+    if node.operator in ("Add", "Div", "Mul", "Sub"):
+        return math.prod(np.broadcast_shapes(*(array.shape for array in arrays)))
+    if node.operator == "Gather":
+        return math.prod(array.size for array in arrays)
+    return sum(array.size for array in arrays)

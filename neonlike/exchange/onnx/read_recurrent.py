@@ -9,12 +9,23 @@ import numpy as np
 from neonlike.exchange.onnx.graph import Flow, Node
 from neonlike.exchange.onnx.reader import Layers, Read, Reader
 from neonlike.exchange.onnx.write_recurrent import ACTIVATIONS, GRU_GATES, LSTM_GATES
-from neonlike.exchange.torch_layers import gates_in_order
+from neonlike.exchange.torch_layers import gates_in_order, split_biases
 from neonlike.initializers import Constant
 from neonlike.layers.core.structure import Reshape
 from neonlike.layers.images.pooling import Pooling
-from neonlike.layers.recurrent import GRU, LSTM, BiLSTM, BiRNN, Recurrent, RecurrentLast, RecurrentMean, RecurrentSum
+from neonlike.layers.recurrent import (
+    GRU,
+    LSTM,
+    BiLSTM,
+    BiRNN,
+    Recurrent,
+    RecurrentLast,
+    RecurrentMean,
+    RecurrentSum,
+    ResetAfterGRU,
+)
 from neonlike.layers.recurrent.recurrent_output import BiSum
+from neonlike.transforms import Tanh
 
 ZERO = Constant(0.0)
 NAMED = {name: transform for transform, name in ACTIVATIONS.items()}
@@ -103,20 +114,29 @@ def lstm(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
 
 
 def gru(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
-    """GRU; its update gate is 1 minus ONNX's."""
+    """GRU, whose update gate is 1 minus ONNX's; or ResetAfterGRU."""
     own, (gate, activation) = _checked(node, flow, 2, linear_before_reset=0)
-    if own.linear_before_reset:
-        node.refuse(
-            "its attribute linear_before_reset=1 resets behind the product of the state, and a GRU here before it"
-        )
     if own.direction != "forward" or NAMED["Sigmoid"] is not type(gate):
         node.refuse(f"its attributes direction={own.direction}, activations={own.activations} cannot be read")
     units = node.needed(2, "recurrent weight").shape[-1]
+    if own.linear_before_reset:
+        return _result(node, flow, _reset_after(reader, node, units, activation), units, False)
     parts = _parts(node, GRU_GATES)
     for part in parts.values():
         part[units : 2 * units] *= -1  # the rows of the gate z, in the order r, z, n
     layer = GRU(units, ZERO, activation=activation, gate_activation=gate, reset_cells=True)
     return _result(node, flow, reader.holding(layer, W=_whole(parts, 3)), units, False)
+
+
+def _reset_after(reader: Reader, node: Node, units: int, activation: Any) -> Any:
+    """The layer of a GRU with linear_before_reset."""
+    if type(activation) is not Tanh:
+        node.refuse("its attribute activations of linear_before_reset=1 cannot be read, only Sigmoid and Tanh")
+    weights = [gates_in_order(node.needed(place, "weight")[0], GRU_GATES) for place in (1, 2)]
+    biases = node.constant(3, "bias")
+    both = np.zeros(6 * units, weights[0].dtype) if biases is None else biases[0]
+    parts = split_biases(*(gates_in_order(one, GRU_GATES) for one in (both[: 3 * units], both[3 * units :])))
+    return reader.holding(ResetAfterGRU(units, ZERO), W_input=weights[0], W_recur=weights[1], **parts)
 
 
 def _reduction(layer: type, pooling: bool) -> Read:

@@ -10,8 +10,18 @@ import numpy as np
 from neonlike.exchange.onnx.library import DOMAIN
 from neonlike.exchange.onnx.write_dense import refuse_int8
 from neonlike.exchange.onnx.writer import Value, Writer
-from neonlike.exchange.torch_layers import gates_in_order, ways
-from neonlike.layers.recurrent import GRU, LSTM, BiLSTM, BiRNN, Recurrent, RecurrentLast, RecurrentMean, RecurrentSum
+from neonlike.exchange.torch_layers import gates_in_order, own_biases, ways
+from neonlike.layers.recurrent import (
+    GRU,
+    LSTM,
+    BiLSTM,
+    BiRNN,
+    Recurrent,
+    RecurrentLast,
+    RecurrentMean,
+    RecurrentSum,
+    ResetAfterGRU,
+)
 from neonlike.layers.recurrent.recurrent_output import BiSum
 from neonlike.transforms import Logistic, Rectlin, Tanh
 
@@ -46,19 +56,20 @@ def _unroll(
     w: Writer, layer: Any, x: Value, operator: str, parts: tuple[Any, ...], activations: list[str], **more: Any
 ) -> Any:
     """The operator on the steps first, and its outputs as a sequence."""
+    units, steps = parts[1].shape[-1], layer.out_shape[1]
     refuse_int8(w, layer)
     turned = w.node("Transpose", [w.steps(x, from_image=True)], perm=[1, 0, 2])
     inputs = [turned, *(w.constant(name, part) for name, part in zip(("W", "R", "B"), parts))]
-    both = layer.directions == 2
+    both = len(parts[0]) == 2
     direction = "bidirectional" if both else "forward"
-    names = activations * layer.directions
-    y = w.node(operator, inputs, hidden_size=layer.nout, direction=direction, activations=names, **more)
+    names = activations * len(parts[0])
+    y = w.node(operator, inputs, hidden_size=units, direction=direction, activations=names, **more)
     if both:
         apart = w.node("Transpose", [y], perm=[0, 2, 1, 3])
         y = w.node("Reshape", [apart, w.sizes("shape", 0, 0, -1)])
     else:
         y = w.node("Squeeze", [y, w.sizes("axes", 1)])
-    return w.without_steps(w.node("Transpose", [y], perm=[1, 0, 2]), layer.nsteps)
+    return w.without_steps(w.node("Transpose", [y], perm=[1, 0, 2]), steps)
 
 
 def simple(w: Writer, layer: Any, x: Value) -> Any:
@@ -82,6 +93,16 @@ def gru(w: Writer, layer: Any, x: Value) -> Any:
     parts[2][:, 3 * layer.nout :] = 0
     activations = ["Sigmoid", _activation(w, layer.activation)]
     return _unroll(w, layer, x, "GRU", parts, activations, linear_before_reset=0)
+
+
+def reset_after(w: Writer, layer: Any, x: Value) -> Any:
+    """GRU with linear_before_reset."""
+    inputs, states = (layer.W_input.get(), layer.W_recur.get())
+    biases = [gates_in_order(one, GRU_GATES) for one in (layer.b.get().ravel(), own_biases(layer))]
+    parts = (
+        gates_in_order(inputs, GRU_GATES)[None], gates_in_order(states, GRU_GATES)[None], np.concatenate(biases)[None],
+    )  # fmt: skip
+    return _unroll(w, layer, x, "GRU", parts, ["Sigmoid", "Tanh"], linear_before_reset=1)
 
 
 def last(w: Writer, layer: Any, x: Value) -> Any:
@@ -112,6 +133,7 @@ WRITERS: dict[type, Callable[[Writer, Any, Any], Any]] = {
     LSTM: lstm,
     BiLSTM: lstm,
     GRU: gru,
+    ResetAfterGRU: reset_after,
     RecurrentLast: last,
     RecurrentSum: total,
     RecurrentMean: mean,

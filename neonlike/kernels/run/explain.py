@@ -15,7 +15,7 @@ from neonlike.markup import Block, Explanation, Heading, Source, Table
 from neonlike.optree.ops import Kind
 from neonlike.optree.show import infix
 
-COLUMNS = ("stage", "over", "why it is one", "computes", "bytes read", "bytes written", "flops", "reached")
+COLUMNS = ("stage", "over", "why", "computes", "bytes read", "bytes written", "flops", "reached")
 
 
 def explain(plan: Plan, graph: Graph, engine: Engine, reached: Callable[[Stage], str]) -> Explanation:

@@ -13,6 +13,7 @@ from neonlike.layers.recurrent.recurrent_output import (
     RecurrentOutput,
     RecurrentSum,
 )
+from neonlike.layers.recurrent.reset_after import ResetAfterGRU
 from neonlike.layers.recurrent.simple_recurrent import Recurrent
 from neonlike.layers.recurrent.steps import get_steps, interpret_in_shape
 
@@ -30,6 +31,7 @@ __all__ = [
     "RecurrentMean",
     "RecurrentOutput",
     "RecurrentSum",
+    "ResetAfterGRU",
     "get_steps",
     "interpret_in_shape",
 ]
