@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sitebuilder import DOCS, backlinks, described, html, staging
+from sitebuilder.gallery import ExampleFailed
+from sitebuilder.links import BrokenLink
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -20,7 +22,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sources, built = given.output / "source", given.output / "html"
     if faults := described.faults():
         return complain(faults)
-    staging.stage(sources, with_runs=not given.no_runs)
+    try:
+        staging.stage(sources, with_runs=not given.no_runs)
+    except (BrokenLink, ExampleFailed) as error:
+        return complain([str(error)])
     status = build(sources, built, given.output / "doctrees")
     if status:
         return status

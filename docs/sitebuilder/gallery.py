@@ -110,20 +110,20 @@ def page(script: Path, made: Run | None) -> str:
     return "\n\n".join(pieces) + "\n"
 
 
-def index(scripts: list[Path], others: list[str], runs: dict[str, Run]) -> str:
+def index(scripts: list[Path], others: dict[str, str], runs: dict[str, Run]) -> str:
     """The Markdown of the gallery's first page.
 
     Parameters
     ----------
     scripts : list of Path
         The examples.
-    others : list of str
-        Names of further pages in the gallery's folder, such as notebooks.
+    others : dict of str to str
+        Notebooks: the names of their pages in the gallery's folder, and their titles.
     runs : dict of str to Run
         Those that were made, by the names of the examples.
     """
     rows = [f"| [{script.stem}]({script.stem}.md) | {_subject(script)} |" for script in scripts]
-    rows += [f"| [{name}]({name}.md) | a notebook |" for name in others]
+    rows += [f"| [{name}]({name}.md) | {title} |" for name, title in others.items()]
     shown = [
         f"[![{name}: a picture that the script saves](images/{name}/{next(iter(run.pictures))})]({name}.md)"
         for name, run in runs.items() if run.pictures

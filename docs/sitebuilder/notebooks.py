@@ -34,6 +34,11 @@ class Notebook:
     text: str = ""
     pictures: dict[str, bytes] = field(default_factory=dict)
 
+    @property
+    def title(self) -> str:
+        """The first heading."""
+        return self.text.partition("\n")[0].lstrip("# ")
+
 
 def notebooks(turn: Turn) -> list[Notebook]:
     """All notebooks; none where the folder does not exist."""

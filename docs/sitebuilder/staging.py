@@ -131,4 +131,5 @@ def _stage_gallery(folder: Folder, turn: Turn, with_runs: bool) -> None:
         folder.write(f"gallery/{notebook.name}.md", notebook.text)
         for name, picture in notebook.pictures.items():
             folder.write(f"gallery/{name}", picture)
-    folder.write("gallery/index.md", gallery.index(scripts, [notebook.name for notebook in others], runs))
+    titles = {notebook.name: notebook.title for notebook in others}
+    folder.write("gallery/index.md", gallery.index(scripts, titles, runs))

@@ -45,8 +45,9 @@ def test_a_run_has_output_and_pictures(folder: Path, monkeypatch: pytest.MonkeyP
     order = ["# point\n\nDraw a point.", "More", "Of `python examples/point.py", "drawn", "import"]
     assert [page.index(text) for text in order] == sorted(page.index(text) for text in order)
     assert "Output" not in gallery.page(script, None)
-    index = gallery.index([script], ["a_notebook"], {"point": made})
+    index = gallery.index([script], {"a_notebook": "All of it"}, {"point": made})
     assert "| [point](point.md) | Draw a point. |" in index and "(images/point/b.png)](point.md)" in index
+    assert "| [a_notebook](a_notebook.md) | All of it |" in index
     assert index.index("```{toctree}") < index.index("\npoint\na_notebook\n```")
 
 
@@ -77,6 +78,7 @@ def test_a_notebook_is_a_page(folder: Path) -> None:
     file = folder / "notebooks" / "notes.ipynb"
     file.write_text(json.dumps({"cells": cells}))
     made = notebooks.read(file, Links().turned)
+    assert made.title == "Title"
     code, shown, printed = "````python\nx = 1\nx\n````", "````text\n1\n````", "````text\nprinted\n````"
     assert made.text.startswith("\n\n".join(["# Title\n[a](#b)", code, shown, printed]))
     assert made.pictures == {"images/notebook_notes/0.png": b"PNG"} and "](images/notebook_notes/0.png)" in made.text

@@ -12,12 +12,41 @@ from pathlib import Path
 import pytest
 
 from neonlike.optree.ops import OPS
+from sitebuilder import __main__ as builder
+from sitebuilder import described, html, staging
+from sitebuilder.gallery import ExampleFailed
+from sitebuilder.links import BrokenLink
 from tests import ROOT
 
 
 def text_of(file: Path) -> str:
     """The text of a page, without tags."""
     return re.sub(r"<[^>]+>", "", file.read_text(encoding="utf-8")).replace("&#39;", "'")
+
+
+@pytest.mark.parametrize("fault", ["name", "link", "example", "warning", "html"])
+def test_a_fault_anywhere_ends_the_build(
+    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each step in turn says that something is wrong; without one the build succeeds."""
+
+    def stage(*_given: object, **_named: object) -> None:
+        if fault in ("link", "example"):
+            raise BrokenLink("planted") if fault == "link" else ExampleFailed("planted")
+
+    def build(*_given: object) -> int:
+        return 2 if fault == "warning" else 0
+
+    monkeypatch.setattr(described, "faults", lambda: ["planted"] if fault == "name" else [])
+    monkeypatch.setattr(staging, "stage", stage)
+    monkeypatch.setattr(builder, "build", build)
+    monkeypatch.setattr(html, "faults", lambda folder: ["planted"] if fault == "html" else [])
+    assert builder.main(["--output", str(tmp_path)]) == (2 if fault == "warning" else 1)
+    assert capsys.readouterr().err == ("" if fault == "warning" else "planted\n")
+    fault = ""
+    monkeypatch.setattr(described, "faults", lambda: [])
+    monkeypatch.setattr(html, "faults", lambda folder: [])
+    assert builder.main(["--output", str(tmp_path)]) == 0
 
 
 @pytest.mark.slow
