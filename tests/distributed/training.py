@@ -117,6 +117,21 @@ def convnet() -> dict[str, np.ndarray]:
     return _trained([conv[0], Pooling(2), conv[1], _output()], (3, 8, 8), GradientDescentMomentum(0.05, 0.9))
 
 
+def normalized() -> dict[str, np.ndarray]:
+    """Batch normalization of rows by the statistics of all ranks, whose gradients of parameters are a rank's own."""
+    be.sync_batchnorm = True
+    x, error = (be.array(rng.standard_normal((3, BATCH))[:, be.own_columns]) for _ in range(2))
+    xsum, xvar, gmean, gvar, beta, by_gamma, by_beta = (be.zeros((3, 1)) for _ in range(7))
+    gamma, y, by_x = be.array([[1.0], [2.0], [-1.0]]), be.empty(x.shape), be.empty(x.shape)
+    be.compound_fprop_bn(x, xsum, xvar, gmean, gvar, gamma, beta, y, 1e-3, 0.9, True)
+    be.compound_bprop_bn(by_x, by_gamma, by_beta, error, x, xsum, xvar, gamma, 1e-3)
+    assert np.allclose(by_beta.get(), error.get().sum(axis=1, keepdims=True), atol=1e-5), "mixed with other ranks'"
+    found = [xvar, by_gamma, by_beta, be.array(be.sum(be.square(by_x), axis=1))]
+    for tensor in found[1:]:
+        be.allreduce(tensor, "sum")
+    return {f"rows {place}": tensor.get() for place, tensor in enumerate(found)}
+
+
 def scaled() -> dict[str, np.ndarray]:
     """Loss scaling around an optimizer, whose step is skipped on all ranks or on none: one sample is infinite."""
     model, optimizer = _mlp(), LossScaling(GradientDescentMomentum(0.1, 0.9), scale=2.0**10, interval=3)
@@ -228,7 +243,8 @@ def foreign() -> dict[str, np.ndarray]:
 
 
 TRAININGS: dict[str, Callable[[], dict[str, np.ndarray]]] = {
-    one.__name__: one for one in (mlp, whole, clipped, scaled, accumulated, convnet, lstm, variables, foreign)
+    one.__name__: one
+    for one in (mlp, whole, clipped, scaled, accumulated, convnet, normalized, lstm, variables, foreign)
 }
 
 
