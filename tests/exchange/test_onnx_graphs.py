@@ -141,6 +141,23 @@ def test_gelu_of_a_later_version(be, rng, tmp_path):
     check_read(path, rng.normal(size=(N, 4)).astype(np.float32))
 
 
+@pytest.mark.parametrize(
+    ("shape", "attributes"),
+    [(("N", 4), {}), (("N", 5, 1, 1), {}), (SEQUENCE, {"axis": 2}), (SEQUENCE, {"axis": -1})],
+)
+def test_softmax_of_an_earlier_version(be, rng, shape, attributes, tmp_path):
+    path = made(tmp_path / "g.onnx", [node("Softmax", "x", **attributes)], shape, {}, opset=11)
+    check_read(path, rng.normal(size=(N, *shape[1:])).astype(np.float32))
+
+
+@pytest.mark.parametrize(("shape", "axis"), [(SEQUENCE, 1), (("N", 5, 2, 1), 1), (("N", 5, 1, 2), -3)])
+def test_softmax_of_an_earlier_version_over_several_axes_is_refused(be, shape, axis, tmp_path):
+    for attributes in [{"axis": axis}, {}]:
+        path = made(tmp_path / "g.onnx", [node("Softmax", "x", **attributes)], shape, {}, opset=12)
+        with pytest.raises(NotDefined, match=r"axis=1 of samples .* flattens several axes below opset 13"):
+            Model.from_onnx(path)
+
+
 IMAGES = ("N", 2, 5, 5)
 FILTERS = {"W": array(3, 2, 2, 2)}
 GRU_WEIGHTS = {"W": array(1, 9, 5), "R": array(1, 9, 3)}

@@ -133,12 +133,15 @@ class Graph:
     input, output : ValueInfoProto
     batch : int
         Number of samples that shapes in the graph were computed with.
+    opset : int
+        Version of ONNX's own operators.
     """
 
     def __init__(self, onnx: Any, model: Any, where: Any) -> None:
         proto = model.graph
         self.onnx, self.where = onnx, where
         self._opsets = {one.domain: one.version for one in model.opset_import}
+        self.opset = int(self._opsets.get("", self._opsets.get("ai.onnx", 1)))
         self.constants = {one.name: onnx.numpy_helper.to_array(one) for one in proto.initializer}
         inputs = [one for one in proto.input if one.name not in self.constants]
         for kind, found in (("inputs", inputs), ("outputs", list(proto.output))):

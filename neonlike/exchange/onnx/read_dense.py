@@ -127,15 +127,31 @@ def _activation(make: Any, **defaults: Any) -> Read:
 
 def softmax(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
     """Softmax over features, or over the maps of each pixel."""
-    axis = node.attributes(axis=-1).axis
+    flattens = reader.graph.opset < 13  # all axes from this one on are one, then
+    axis = node.attributes(axis=1 if flattens else -1).axis
     sequence = flow.form != "plain"
     axes = 1 + len(flow.shape)
     axis = axis + axes if axis < 0 else axis
+    if flattens:
+        axis = _only_axis(node, axis, flow)
     if (sequence and axis == axes - 1) or (len(flow.shape) == 1 and axis == 1):
         return [Activation(Softmax())], flow
     if not sequence and len(flow.shape) > 2 and axis == 1:
         return [Activation(PixelwiseSoftmax(flow.shape[0]))], flow
     return node.refuse(f"its attribute axis={axis} of samples of shape {flow.shape} cannot be read")  # type: ignore[no-any-return]
+
+
+def _only_axis(node: Node, first: int, flow: Flow) -> int:
+    """The only axis from the first one on that has several elements."""
+    features, steps = flow.shape[0], flow.shape[-1]
+    sizes = {"plain": (0, *flow.shape), "steps": (0, steps, features), "time": (steps, 0, features)}
+    several = [axis for axis, size in enumerate(sizes.get(flow.form, (0, 0, 0))) if axis >= first and size != 1]
+    if len(several) > 1:
+        node.refuse(
+            f"its attribute axis={first} of samples of shape {flow.shape} flattens several axes below opset 13, which "
+            "cannot be read"
+        )
+    return several[0] if several else first
 
 
 def gelu(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
