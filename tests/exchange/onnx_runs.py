@@ -49,7 +49,7 @@ def made(path: Path, nodes: Sequence[Any], shape: Sequence[Any], constants: dict
     """Write a graph of ``nodes`` from ``x``, of this shape, to ``y``."""
     floats = onnx.TensorProto.FLOAT
     given = onnx.helper.make_tensor_value_info(options.get("given", "x"), floats, shape)
-    result = onnx.helper.make_tensor_value_info("y", floats, None)
+    result = onnx.helper.make_tensor_value_info("y", options.get("result", floats), None)
     tensors = [onnx.numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()]
     graph = onnx.helper.make_graph(list(nodes), "g", [given], [result], tensors)
     opsets = [onnx.helper.make_opsetid("", options.get("opset", 17))]

@@ -71,6 +71,8 @@ GRAPHS: dict[str, tuple[list[Any], tuple[Any, ...], dict[str, Any]]] = {
     "constants of nodes": ([onnx.helper.make_node("Constant", [], ["c"], value_float=0.25), node("Add", "x c")],
                            ("N", 4), {}),
     "Dropout and Identity": ([node("Dropout", "x", "a"), node("Identity", "a")], ("N", 4), {}),
+    "Dropout of inference": ([node("Dropout", "x half training")], ("N", 4),
+                             {"half": np.float32(0.5), "training": np.array(False)}),
     "a sum within a sum": ([node("Relu", "x", "a"), node("Tanh", "x", "b"), node("Add", "a b", "c"),
                             node("Add", "c x")], ("N", 4), {}),
     "Sum and Concat": ([node("Relu", "x", "a"), node("Sum", "a x a2", "b"), node("Tanh", "x", "a2"),
@@ -202,6 +204,10 @@ REFUSED: dict[str, tuple[list[Any], tuple[Any, ...], dict[str, Any], str]] = {
                            node("Add", "a c", "d"), node("Concat", "b d", axis=1)], ("N", 4), {},
                           "operator Relu: its result is read by branches that do not end at one place"),
     "an open size": ([node("Relu", "x")], ("N", "F"), {}, "the input 'x' has shape ['N', 'F']; expected samples first"),
+    "a constant behind the steps": ([node("Relu", "x", "a"), node("Concat", "x a c", axis=1)], SEQUENCE,
+                                    {"c": array(N, 2, 5)}, "operator Concat: a constant among the values"),
+    "dropout in training": ([node("Dropout", "x half training")], ("N", 4),
+                            {"half": np.float32(0.5), "training": np.array(True)}, "its training_mode, input 2, is"),
     "steps first": ([TURN, node("Relu", "t")], SEQUENCE, {}, "its output is time (5, 4); expected samples first"),
 }  # fmt: skip
 
@@ -211,6 +217,13 @@ def test_refusals_name_node_operator_and_attribute(be, case, tmp_path):
     nodes, shape, constants, text = REFUSED[case]
     path = made(tmp_path / "g.onnx", nodes, shape, constants)
     with pytest.raises(NotDefined, match=re.escape(text)):
+        Model.from_onnx(path)
+
+
+def test_integers_as_outputs_are_refused(be, tmp_path):
+    kind = onnx.TensorProto.INT64
+    path = made(tmp_path / "g.onnx", [node("Relu", "x", "a"), node("Cast", "a", to=kind)], ("N", 4), {}, result=kind)
+    with pytest.raises(NotDefined, match="operator Cast: its attribute to=7 cannot be read"):
         Model.from_onnx(path)
 
 

@@ -181,6 +181,9 @@ def dropout(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
     """No layer, as in inference."""
     if any(node.outputs[1:]):
         node.refuse("its mask, output 1, cannot be read")
+    training = node.constant(2, "training_mode")
+    if training is not None and training.any():
+        node.refuse("its training_mode, input 2, is true; a file of a model in inference is expected")
     return [], flow
 
 
@@ -189,7 +192,7 @@ def cast(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
     kinds = reader.graph.onnx.TensorProto
     to = node.attributes(to=kinds.FLOAT).to
     floats = to in (kinds.FLOAT, kinds.DOUBLE)
-    words = to in (kinds.INT32, kinds.INT64)
+    words = to in (kinds.INT32, kinds.INT64) and node.outputs[0] != reader.graph.output.name
     following = reader.graph.consumers(node.outputs[0])
     if not floats and not (words and all(one.operator == "Gather" for one in following)):
         node.refuse(f"its attribute to={to} cannot be read")
@@ -341,9 +344,11 @@ def join_concat(reader: Reader, node: Node, flow: Flow, branches: list[tuple[Lay
     shapes = [one.shape for _, one in branches]
     axis = axis + 1 + len(result.shape) if axis < 0 else axis
     layers = [chain(layers) for layers, _ in branches]
+    if len(node.data) != len(node.inputs):
+        node.refuse("a constant among the values that it joins cannot be read")
     if result.form == "steps" and axis == 1:
         return [MergeBroadcast(layers, "recurrent")], Flow((shapes[0][0], sum(s[1] for s in shapes)), "steps")
-    if axis != {"plain": 1, "steps": 2}.get(result.form) or len(node.data) != len(node.inputs):
+    if axis != {"plain": 1, "steps": 2}.get(result.form):
         node.refuse(f"its attribute axis={axis} of {result.form} {result.shape} cannot be read")
     merge = "stack" if len(result.shape) == 1 else "depth"
     total = (sum(shape[0] for shape in shapes), *shapes[0][1:])
