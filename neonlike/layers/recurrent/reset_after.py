@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from neonlike.autograd import ops
 from neonlike.autograd.variable import Variable
-from neonlike.errors import DTypeError, ShapeError
+from neonlike.errors import DTypeError, NotDefined, ShapeError
 from neonlike.layers.core.base import Layer, require_size
 from neonlike.layers.core.lambdas import Lambda
 from neonlike.layers.core.parameter import StoredLayer
@@ -60,7 +61,7 @@ class ResetAfterGRU(Lambda):
             if not hasattr(given, "fill") or isinstance(given, type | np.ndarray):
                 raise DTypeError(f"ResetAfterGRU: init must be an initializer, e.g. GlorotUniform(), got {given!r:.60}")
         parameters = {
-            "W_input": (lambda shape: (3 * units, interpret_in_shape(shape)[0]), init),
+            "W_input": (partial(_of_inputs, units), init),
             "W_recur": ((3 * units, units), inner),
             "b": (3 * units, 1),
             "b_recur": (units, 1),
@@ -87,11 +88,21 @@ class ResetAfterGRU(Lambda):
     def _probed(self) -> tuple[int, ...]:
         return self.output_size, interpret_in_shape(self.in_shape)[1]
 
+    def set_lengths(self, lengths: Any) -> None:
+        """Refuse lengths; only None is accepted."""
+        if lengths is not None:
+            raise NotDefined(f"{self.name}.set_lengths: sequences must have all steps here; use GRU for padded ones")
+
     def get_description(  # type: ignore[override]
         self, get_weights: bool = False, keep_states: bool = True, **kwargs: Any
     ) -> Description:
         """Describe the layer by the arguments of its constructor."""
         return StoredLayer.get_description(self, get_weights, keep_states, **kwargs)
+
+
+def _of_inputs(units: int, in_shape: Any) -> tuple[int, int]:
+    """The shape of ``W_input``."""
+    return 3 * units, interpret_in_shape(in_shape)[0]
 
 
 def _unrolled(x: Any, W_input: Any, W_recur: Any, b: Any, b_recur: Any) -> Variable:

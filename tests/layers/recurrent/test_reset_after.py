@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 import numpy as np
 import pytest
 
 from neonlike.data import ArrayIterator
-from neonlike.errors import DTypeError, ShapeError
+from neonlike.errors import DTypeError, NotDefined, ShapeError
 from neonlike.initializers import Constant, Gaussian, Uniform
 from neonlike.layers import Affine, GeneralizedCost, RecurrentLast, ResetAfterGRU, Reshape, Sequential, SkipNode
 from neonlike.models import Model
@@ -71,6 +73,21 @@ def test_weights_are_filled_and_described(be, rng):
         ResetAfterGRU(2, Gaussian()).configure((2, 3, 4))
     with pytest.raises(ShapeError, match="positive"):
         ResetAfterGRU(0, Gaussian())
+
+
+def test_copies_compute_the_same(be, rng):
+    net = ready(Sequential([ResetAfterGRU(4, Gaussian())]), (2, 3))
+    x = tensor(be, rng.normal(size=(2, 3 * N)))
+    wanted = net.fprop(x).get().copy()
+    for made in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
+        np.testing.assert_array_equal(made.fprop(x).get(), wanted)
+
+
+def test_lengths_are_refused(be):
+    net = ready(Sequential([ResetAfterGRU(4, Gaussian(), name="gru")]), (2, 3))
+    net.set_lengths(None)
+    with pytest.raises(NotDefined, match=r"gru\.set_lengths: sequences must have all steps here; use GRU"):
+        net.set_lengths([1, 2, 3])
 
 
 @pytest.mark.engines("numpy")
