@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -44,14 +44,16 @@ def to_torch(model: Any, names: Any) -> Arrays:
     """See :meth:`Model.to_torch`."""
     require_set_up(model, "to_torch")
     found: Arrays = {}
+    modules: dict[str, Module] = {}
     parts = units(model.layers)
     if names is None:
         names = {unit.path: unit.path for unit in parts}
     elif not _is_mapping_of_names(names) and not isinstance(names, Sequence):
-        names = list(modules_of(_state_of(names, None)))
+        modules = modules_of(_state_of(names, None))
+        names = list(modules)
     for unit, name in _matched(parts, None, names):
         for key, array in translation_of(unit).give(unit).items():
-            found[_full_name(name, key)] = array
+            found[modules[name].full_name(key) if modules else _full_name(name, key)] = array
     return found
 
 
@@ -89,32 +91,65 @@ def _as_array(key: Any, value: Any) -> np.ndarray:
     return found
 
 
-def modules_of(state: Arrays) -> dict[str, Arrays]:
+class Module(dict[str, np.ndarray]):
+    """The parameters of a module of PyTorch, or of a level of a stack of recurrent layers, by their own names.
+
+    Attributes
+    ----------
+    prefix : str
+        Name of the module in the state_dict.
+    level : str
+        Number of the level in the stack; the names have level 0.
+    """
+
+    def __init__(self, prefix: str, level: str = "0") -> None:
+        super().__init__()
+        self.prefix, self.level = prefix, level
+
+    def full_name(self, name: str) -> str:
+        """Name of a parameter in the state_dict."""
+        return _joined(self.prefix, LEVEL.sub(rf"\g<1>{self.level}\g<3>", name))
+
+
+def modules_of(state: Arrays) -> dict[str, Module]:
     """Group a state_dict by module: name of the module -> its parameters.
 
     A level of a stack of recurrent layers is a module of its own, as ``rnn_l1`` of ``rnn``; its parameters have the
     names of level 0. An attention has the parameters of the module in it.
     """
-    found: dict[str, Arrays] = {}
-    levels: dict[str, set[str]] = {}
+    found: dict[tuple[str, str | None], Module] = {}
     for key, value in state.items():
-        module, _, name = key.rpartition(".")
-        outer = module.removesuffix(OUT).removesuffix(".")
-        if module.endswith(OUT) and any(_full_name(outer, f"in_proj_{kind}") in state for kind in ("weight", "bias")):
-            module, name = outer, f"{OUT}.{name}"
-        if level := LEVEL.fullmatch(name):
-            levels.setdefault(module, set()).add(level[2])
-            module, name = f"{module}_l{level[2]}", f"{level[1]}0{level[3]}"
-        found.setdefault(module, {})[name] = value
-    alone = {f"{module}_l0": module for module, numbers in levels.items() if numbers == {"0"}}
-    return {alone.get(module, module): arrays for module, arrays in found.items()}
+        prefix, _, name = key.rpartition(".")
+        outer = prefix.removesuffix(OUT).removesuffix(".")
+        if prefix.endswith(OUT) and any(_joined(outer, f"in_proj_{kind}") in state for kind in ("weight", "bias")):
+            prefix, name = outer, f"{OUT}.{name}"
+        level = LEVEL.fullmatch(name)
+        number = level[2] if level else None
+        module = found.setdefault((prefix, number), Module(prefix, number or "0"))
+        module[f"{level[1]}0{level[3]}" if level else name] = value
+    return {_name_of(prefix, number, found): module for (prefix, number), module in found.items()}
+
+
+def _name_of(prefix: str, number: str | None, found: Container[tuple[str, str | None]]) -> str:
+    """The name of a module, or of a level of one that has further levels or parameters."""
+    alone = number == "0" and (prefix, "1") not in found and (prefix, None) not in found
+    if number is None or alone:
+        return prefix
+    name = f"{prefix}_l{number}"
+    taken = (name, None) in found or (name, "0") in found
+    return f"{prefix}.l{number}" if taken else name
+
+
+def _joined(module: str, name: str) -> str:
+    """Name of a parameter in a state_dict: that of its module, a dot, and its own."""
+    return f"{module}.{name}" if module else name
 
 
 def _full_name(module: str, name: str) -> str:
-    """Name of a parameter in a state_dict: that of its module, a dot, and its own."""
+    """Name of a parameter in a state_dict, by the name of its module alone: ``rnn_l1`` is level 1 of ``rnn``."""
     if LEVEL.fullmatch(name) and (level := re.fullmatch(r"(.*)_l(\d+)", module)):
-        module, name = level[1], LEVEL.sub(rf"\g<1>{level[2]}\g<3>", name)
-    return f"{module}.{name}" if module else name
+        return Module(level[1], level[2]).full_name(name)
+    return _joined(module, name)
 
 
 # -- matching ----------------------------------------------------------------------------------------------------------
@@ -124,7 +159,7 @@ def _is_mapping_of_names(names: Any) -> bool:
     return isinstance(names, Mapping) and all(isinstance(name, str) for name in names.values())
 
 
-def _matched(parts: list[Unit], modules: Mapping[str, Arrays] | None, names: Any) -> list[tuple[Unit, str]]:
+def _matched(parts: list[Unit], modules: Mapping[str, Module] | None, names: Any) -> list[tuple[Unit, str]]:
     """Pair each unit with the name of a module."""
     ours = [unit.path for unit in parts]
     if names is None:
@@ -150,17 +185,18 @@ def _matched(parts: list[Unit], modules: Mapping[str, Arrays] | None, names: Any
     return pairs
 
 
-def _check(translated: list[tuple[Unit, Translation, str]], modules: Mapping[str, Arrays]) -> None:
+def _check(translated: list[tuple[Unit, Translation, str]], modules: Mapping[str, Module]) -> None:
     """Raise ShapeError with everything in which modules differ from their layers."""
     given: dict[str, tuple[int, ...]] = {}
     wanted: dict[str, tuple[int, ...] | None] = {}
     optional = set()
-    for unit, translation, module in translated:
-        given.update({_full_name(module, key): array.shape for key, array in modules[module].items()})
+    for unit, translation, name in translated:
+        module = modules[name]
+        given.update({module.full_name(key): array.shape for key, array in module.items()})
         for key, array in translation.give(unit).items():
-            wanted[_full_name(module, key)] = array.shape
+            wanted[module.full_name(key)] = array.shape
             if key in translation.optional:
-                optional.add(_full_name(module, key))
+                optional.add(module.full_name(key))
     found = Differences.between(given, wanted, frozenset(optional))
     if found.are_there:
         raise ShapeError(f"load_torch: the weights are of another network: {found.words()}. Nothing was loaded")

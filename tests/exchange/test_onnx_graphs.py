@@ -227,6 +227,14 @@ def test_integers_as_outputs_are_refused(be, tmp_path):
         Model.from_onnx(path)
 
 
+def test_windows_that_caffe_adds_are_refused(be, rng, tmp_path, monkeypatch):
+    monkeypatch.setattr(be, "compat_mode", "caffe")
+    pool = node("MaxPool", "x", kernel_shape=[2, 2], strides=[2, 2])
+    check_read(made(tmp_path / "even.onnx", [pool], ("N", 2, 4, 4), {}), rng.normal(size=(N, 2, 4, 4)).astype("f"))
+    with pytest.raises(NotDefined, match=r"operator MaxPool: its windows .* where compat_mode='caffe' adds one"):
+        Model.from_onnx(made(tmp_path / "odd.onnx", [pool], IMAGES, {}))
+
+
 def test_constants_do_not_grow_without_end(be, tmp_path, monkeypatch):
     monkeypatch.setattr("neonlike.exchange.onnx.constants.MOST_ELEMENTS", 1 << 10)
     nodes = [node("Concat", f"c{i} c{i}", f"c{i + 1}", axis=0) for i in range(10)]

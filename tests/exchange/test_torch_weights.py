@@ -246,6 +246,30 @@ def test_a_stack_of_recurrent_layers_is_one_module(be, rng):
         ready([LSTM(4, INIT, **GATES)], (4, 3), rng).load_torch(named)
 
 
+@pytest.mark.parametrize("names", [["rnn_l1"], ["rnn_l1", "rnn_l0"], ["rnn", "rnn_l1"]])
+def test_modules_may_be_called_like_levels(be, rng, names):
+    one = given(rng, **levels(4, 4, 4))
+    named = {f"{module}.{name}": array for module in names for name, array in one.items()}
+    model = ready([LSTM(4, INIT, **GATES) for _ in names], (4, 3), rng)
+    model.load_torch(named)
+    assert set(model.to_torch(named)) == set(named)
+    del named[missing := f"{names[0]}.weight_hh_l0"]
+    with pytest.raises(ShapeError, match=rf"missing: {missing}\. Nothing"):
+        model.load_torch(named)
+
+
+def test_a_module_called_like_a_level_of_a_stack_is_one_of_its_own(be, rng):
+    stack = {**levels(4, 4, 4), **levels(4, 4, 4, level=1)}
+    named = {f"rnn.{name}": array for name, array in given(rng, **stack).items()}
+    named |= {f"rnn_l1.{name}": array for name, array in given(rng, weight=(4, 4), bias=(4,)).items()}
+    model = ready([LSTM(4, INIT, **GATES), LSTM(4, INIT, **GATES), Affine(4, INIT, bias=ZERO)], (4, 3), rng)
+    model.load_torch(named)
+    back = model.to_torch(named)
+    assert set(back) == set(named)
+    np.testing.assert_array_equal(back["rnn_l1.weight"], named["rnn_l1.weight"])
+    np.testing.assert_allclose(back["rnn.weight_hh_l1"], named["rnn.weight_hh_l1"])
+
+
 def test_layers_with_another_formula_are_named(be, rng):
     gru = ready([GRU(4, INIT, **GATES)], (4, 3), rng)
     with pytest.raises(NotDefined, match=r"resets behind the product, .* and this layer before it"):

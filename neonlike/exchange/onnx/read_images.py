@@ -16,6 +16,7 @@ from neonlike.layers.images.lrn import LRN
 from neonlike.layers.images.pooling import Pooling
 from neonlike.layers.norm.normalization import BatchNorm
 from neonlike.layers.norm.samplenorm import GroupNorm, LayerNorm
+from neonlike.nervanaobject import NervanaObject
 
 ZERO = Constant(0.0)
 
@@ -129,6 +130,8 @@ def _pooling(op: str, **more: Any) -> Read:
             node.refuse(f"its attribute dilations={window.dilations} cannot be read")
         if own.ceil_mode and window.results(ceil=True) != window.results():
             node.refuse("its attribute ceil_mode=1 makes windows that overhang the end, which layers here do not have")
+        if NervanaObject.be.compat_mode == "caffe" and window.results(ceil=True) != window.results():
+            node.refuse("its windows do not reach the end, where compat_mode='caffe' adds one; import without the mode")
         if getattr(own, "count_include_pad", 0) and any(window.pads):
             node.refuse("its attribute count_include_pad=1 cannot be read; padding does not count here")
         if getattr(own, "p", 2) != 2:
