@@ -28,17 +28,28 @@ def restore(model: Any, path: Any, strict: bool) -> Differences:
     """See :meth:`Model.load_safetensors`."""
     model.check_backend("load_safetensors")
     arrays, metadata = tensorfile.read(path, "load_safetensors")
+    shapes = {name: array.shape for name, array in arrays.items()}
+    done = "Nothing was loaded"
     if not model.initialized:
+        if strict:
+            _require_none(differences(model.layers, shapes), path, done)  # of names: there are no shapes before
         _set_up(model, path, metadata.get(INPUT_SHAPE))
-    found = differences(model.layers, {name: array.shape for name, array in arrays.items()})
-    if strict and found.are_there:
-        raise ShapeError(
-            f"load_safetensors: {path} is of another network: {found.words()}. Nothing was loaded; strict=False loads "
-            "the parameters that fit"
-        )
+        done = f"Nothing was loaded, but the model is initialized now, for the shape {model.layers.in_shape}"
+    found = differences(model.layers, shapes)
+    if strict:
+        _require_none(found, path, done)
     unfit = {*found.unexpected, *(name for name, _, _ in found.misshapen)}
     load(model.layers, {name: array for name, array in arrays.items() if name not in unfit})
     return found
+
+
+def _require_none(found: Differences, path: Any, done: str) -> None:
+    """Raise ShapeError if there are differences."""
+    if found.are_there:
+        raise ShapeError(
+            f"load_safetensors: {path} is of another network: {found.words()}. {done}; strict=False loads the "
+            "parameters that fit"
+        )
 
 
 def require_set_up(model: Any, operation: str) -> None:

@@ -60,7 +60,7 @@ class Exchanged(NervanaObject):
         """Load parameters and running statistics from a file of the safetensors format.
 
         Everything is checked before anything is changed. A model that is not initialized is initialized for the input
-        shape that the file names.
+        shape that the file names, once the names are checked: shapes of parameters can be compared only then.
 
         Parameters
         ----------

@@ -136,7 +136,9 @@ def changed(saved: Any, **arrays: Any) -> Any:
     """A file with other arrays; None leaves one out."""
     _, path = saved
     found = {**load_file(path), **{name.replace("_", "."): array for name, array in arrays.items()}}
-    save_file({name: array for name, array in found.items() if array is not None}, path)
+    with safetensors.safe_open(path, "np") as file:
+        texts = file.metadata()
+    save_file({name: array for name, array in found.items() if array is not None}, path, texts)
     return path
 
 
@@ -154,6 +156,26 @@ def test_all_differences_are_listed_and_nothing_is_changed(saved, rng):
     assert "missing: 5.W" in text and "unexpected: 7.W" in text
     assert "4.W is (36, 3) there and (3, 36) here" in text and "strict=False" in text
     assert same(model, before)
+
+
+@SAME
+def test_names_are_compared_before_a_model_is_set_up(saved):
+    model, fits = Model(convnet()), saved[1].read_bytes()
+    path = changed(saved, **WRONG)
+    with pytest.raises(ShapeError, match=r"missing: 5\.W; unexpected: 7\.W\. Nothing was loaded;"):
+        model.load_safetensors(path)
+    assert not model.initialized
+    path.write_bytes(fits)
+    model.load_safetensors(path)
+    assert same(model, arrays_of(saved[0].layers))
+
+
+@SAME
+def test_an_error_of_shapes_says_that_the_model_is_set_up(saved):
+    path, model = changed(saved, **{"4_W": WRONG["4_W"]}), Model(convnet())
+    with pytest.raises(ShapeError, match=r"Nothing was loaded, but the model is initialized now, for the shape \(3, 6"):
+        model.load_safetensors(path)
+    assert model.initialized
 
 
 @SAME
