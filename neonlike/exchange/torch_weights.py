@@ -36,8 +36,10 @@ def load_torch(model: Any, weights: Any, names: Any, eps: float | None) -> None:
         wanted = translation.give(unit)
         filled = {key: _missing(key, array) for key, array in wanted.items() if key not in modules[name]}
         assigned += translation.take(unit, {**modules[name], **filled})
+    numbers = _numbers([(unit, name) for unit, _, name in translated], weights, eps)
     assign(assigned)
-    _set_numbers([(unit, name) for unit, _, name in translated], weights, eps)
+    for layer, attribute, number in numbers:
+        setattr(layer, attribute, number)
 
 
 def to_torch(model: Any, names: Any) -> Arrays:
@@ -207,16 +209,25 @@ def _missing(key: str, array: np.ndarray) -> np.ndarray:
     return np.ones_like(array) if key == "weight" else np.zeros_like(array)
 
 
-def _set_numbers(matched: list[tuple[Unit, str]], weights: Any, eps: float | None) -> None:
-    """Give normalizations the numbers that are not in a state_dict."""
+def _numbers(matched: list[tuple[Unit, str]], weights: Any, eps: Any) -> list[tuple[Any, str, float]]:
+    """The numbers of normalizations that are not in a state_dict: layer, attribute, number."""
     modules = dict(weights.named_modules()) if hasattr(weights, "named_modules") else {}
+    found = []
     for unit, name in matched:
         if not hasattr(unit.layer, "eps"):
             continue
         module = modules.get(name)
         own = getattr(module, "eps", eps)
         if own is not None:
-            unit.layer.eps = float(own)
+            found.append((unit.layer, "eps", _number(own, "eps")))
         momentum = getattr(module, "momentum", None)
         if momentum is not None and hasattr(unit.layer, "rho"):
-            unit.layer.rho = 1.0 - float(momentum)
+            found.append((unit.layer, "rho", 1.0 - _number(momentum, "momentum")))
+    return found
+
+
+def _number(given: Any, name: str) -> float:
+    try:
+        return float(given)
+    except (TypeError, ValueError):
+        raise DTypeError(f"load_torch: the module's {name} must be a number, got {shown(given)}") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -228,6 +229,11 @@ class TestNetwork:
             model.load_torch(given(rng, **SHAPES), ["conv", "bn", "fc1", "fc3"])
         with pytest.raises(ArgumentError, match="expected a module for each of the layers 0, 1, 3, 6"):
             model.load_torch(given(rng, **SHAPES), {"0": "conv"})
+        norm_of_texts = SimpleNamespace(eps=0.5, momentum="small")
+        module = SimpleNamespace(state_dict=lambda: given(rng, **SHAPES), named_modules=lambda: {"bn": norm_of_texts})
+        with pytest.raises(DTypeError, match=r"the module's momentum must be a number, got 'small'"):
+            model.load_torch(module)
+        assert model.layers.layers[1].eps == 1e-3
         with pytest.raises(DTypeError, match=r"fc1\.weight is no array of numbers"):
             model.load_torch({**given(rng, **SHAPES), "fc1.weight": "text"})
         assert all(np.array_equal(array, before[name]) for name, array in arrays_of(model.layers).items())

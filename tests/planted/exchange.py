@@ -21,7 +21,7 @@ MUTANTS = tuple(
         ("torch", "both directions read forward weights", TORCH, "arrays[f\"weight_hh_l0{theirs}\"], order)", "arrays[\"weight_hh_l0\"], order)"),
         ("torch", "the bias behind the reset gate is added before it", TORCH, "b = np.concatenate([of_gates, inputs[2 * units :]])", "b = np.concatenate([of_gates, inputs[2 * units :] + states[2 * units :]])"),
         ("torch", "a GRU is reset before the product", "neonlike/layers/recurrent/reset_after.py", "passed = of_state[2 * units :] + b_recur", "passed = ops.matmul(W_recur, ops.sigmoid(r) * h)[2 * units :] + b_recur"),
-        ("torch", "eps stays that of the layers", EXCHANGE + "torch_weights.py", "unit.layer.eps = float(own)", "pass"),
+        ("torch", "eps stays that of the layers", EXCHANGE + "torch_weights.py", "found.append((unit.layer, \"eps\", _number(own, \"eps\")))", "pass"),
         ("onnx", "square weights of steps are not transposed", ONNX + "write_dense.py", "layer.W.get().T)", "layer.W.get())"),
         ("onnx", "square weights are read transposed", ONNX + "read_dense.py", "(weight if own.transB else weight.T)", "weight"),
         ("onnx", "padding of the end is left out", ONNX + "write_images.py", "\"pads\": [*padding, *padding]", "\"pads\": [*padding, *(0 * pad for pad in padding)]"),
@@ -31,6 +31,11 @@ MUTANTS = tuple(
         ("onnx", "dropout is the identity", ONNX + "write_dense.py", "if layer.caffe_mode or layer.keep == 1", "if layer.keep"),
         ("onnx", "padding counts in means", ONNX + "read_images.py", "getattr(own, \"count_include_pad\", 0) and any(window.pads)", "getattr(own, \"count_include_pad\", 0) > 1"),
         ("onnx", "twice a GELU is one", ONNX + "patterns.py", "abs((_factor(found[0]) or 0.0) - 0.5) < 1e-6", "_factor(found[0])"),
+        ("onnx", "an earlier softmax is a later one", ONNX + "read_dense.py", "flattens = reader.graph.opset < 13", "flattens = reader.graph.opset < 1"),
+        ("onnx", "constants among steps are dropped", ONNX + "read_dense.py", "    if len(node.data) != len(node.inputs):\n        node.refuse(\"a constant among", "    if result.form != \"steps\" and len(node.data) != len(node.inputs):\n        node.refuse(\"a constant among"),
+        ("onnx", "Caffe's windows are read", ONNX + "read_images.py", "compat_mode == \"caffe\" and", "compat_mode == \"neon\" and"),
+        ("torch", "a level is guessed from a module's name", EXCHANGE + "torch_weights.py", "modules[name].full_name(key) if modules else", "modules[name].full_name(key) if not modules else"),
+        ("weights", "names are compared when the model is set up", EXCHANGE + "weights.py", "        if strict:\n            _require", "        if not strict:\n            _require"),
         ("onnx", "branches that cross are read twice", ONNX + "reader.py", "            if id(node) in self._read:", "            if node is None:"),
     )
 )  # fmt: skip
