@@ -18,7 +18,7 @@ from neonlike.layers import Affine
 from neonlike.models import Model
 from neonlike.nervanaobject import NervanaObject
 from neonlike.util.persist import UnreadableFile
-from tests.exchange.networks import ready
+from tests.exchange.networks import outputs, ready
 from tests.exchange.onnx_runs import check_read, made, node
 
 N = 3
@@ -233,6 +233,15 @@ def test_windows_that_caffe_adds_are_refused(be, rng, tmp_path, monkeypatch):
     check_read(made(tmp_path / "even.onnx", [pool], ("N", 2, 4, 4), {}), rng.normal(size=(N, 2, 4, 4)).astype("f"))
     with pytest.raises(NotDefined, match=r"operator MaxPool: its windows .* where compat_mode='caffe' adds one"):
         Model.from_onnx(made(tmp_path / "odd.onnx", [pool], IMAGES, {}))
+
+
+def test_data_of_a_file_lies_in_its_own_folder(be, rng, tmp_path, monkeypatch):
+    path = made(tmp_path / "g.onnx", [node("Gemm", "x W")], ("N", 300), {"W": array(300, 4)})
+    onnx.save(onnx.load(path), path, save_as_external_data=True, location="weights.bin")
+    monkeypatch.setenv("MODELS", str(tmp_path))
+    x = rng.normal(size=(N, 300)).astype(np.float32)
+    wanted = outputs(check_read(path, x), x)
+    np.testing.assert_array_equal(outputs(Model.from_onnx("$MODELS/g.onnx"), x), wanted)
 
 
 def test_constants_do_not_grow_without_end(be, tmp_path, monkeypatch):

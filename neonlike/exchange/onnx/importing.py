@@ -14,7 +14,7 @@ from neonlike.exchange.onnx.reader import Reader, chain
 from neonlike.exchange.places import assign
 from neonlike.nervanaobject import NervanaObject
 from neonlike.util.archive import Unreadable
-from neonlike.util.persist import UnreadableFile, read_bytes
+from neonlike.util.persist import UnreadableFile, expand, read_bytes
 
 READERS = {**read_dense.READERS, **read_images.READERS, **read_recurrent.READERS}
 """Operator -> function that makes its layers."""
@@ -42,7 +42,7 @@ def _made(onnx: Any, cls: Any, content: bytes, path: Any) -> Any:
     if not content:
         raise Unreadable("it is empty")
     proto = onnx.load_model_from_string(content)
-    onnx.external_data_helper.load_external_data_for_model(proto, os.path.dirname(os.path.abspath(path)))
+    onnx.external_data_helper.load_external_data_for_model(proto, os.path.dirname(os.path.abspath(expand(path))))
     onnx.checker.check_model(proto)
     graph = Graph(onnx, proto, path)
     fuse_gelu(graph)
