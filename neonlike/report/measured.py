@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -79,7 +80,7 @@ def _kernels(run: Run) -> str:
     total = sum(row["total_ms"] for row in rows if not row["inside"])
     cut = f"; the first {MOST_KERNELS} of {len(rows)}" if len(rows) > MOST_KERNELS else ""
     about = f"{len(rows)} kernels on the engine {run.bench['engine']}: {total:.1f} ms in all{cut}. Rates of {rates}."
-    return f"<h3>Kernels</h3><p>{about}</p>{scrolled(html_table(rows, MOST_KERNELS), 'Kernels')}"
+    return f"<h3>Kernels</h3><p>{escape(about)}</p>{scrolled(html_table(rows, MOST_KERNELS), 'Kernels')}"
 
 
 def memory(runs: Sequence[Run]) -> str:

@@ -21,6 +21,8 @@ MUTANTS = (
     report("rates of a training before are lost", CALLBACKS + "callbacks.py", '"time", "deconv", "run")', '"time", "deconv", "run", "rate")'),
     report("pages of other machines may ask", REPORT + "watch.py", 'partition(":")[0] not in NAMES', 'partition(":")[0] in ()'),
     report("a half-written file empties the page", REPORT + "watch.py", "runs = [self._known[file] for file in self.files if file in self._known]", "runs = [self._known.pop(file) for file in self.files if file in self._known]"),
+    report("attributes of a graph are kept", REPORT + "safe_svg.py", "if key in ATTRIBUTES and", "if"),
+    report("links of a graph are kept", REPORT + "safe_svg.py", 'if name == "a":', "if False:"),
     Mutant("event_files", "a resumed training repeats steps", CALLBACKS + "tensorboard.py", "done + 1 if done else None", "None"),
     Mutant("traces", "calls of a device overlap", KERNELS + "bench/trace.py", "start = max(start, end)", "start = max(start, 0.0)"),
     Mutant("plots", "branches begin at the input", MODELS + "graph.py", "before = self._junctions.setdefault(id(layer), before)", "self._junctions.setdefault(id(layer), before)"),
