@@ -23,6 +23,7 @@ MUTANTS = (
     report("a half-written file empties the page", REPORT + "watch.py", "runs = [self._known[file] for file in self.files if file in self._known]", "runs = [self._known.pop(file) for file in self.files if file in self._known]"),
     report("attributes of a graph are kept", REPORT + "safe_svg.py", "if key in ATTRIBUTES and", "if"),
     report("links of a graph are kept", REPORT + "safe_svg.py", 'if name == "a":', "if False:"),
+    report("a record begins in the first epoch", "neonlike/visualizations/data.py", "int(marked[-1]) + 1 if", "len(marked) if"),
     Mutant("event_files", "a resumed training repeats steps", CALLBACKS + "tensorboard.py", "done + 1 if done else None", "None"),
     Mutant("traces", "calls of a device overlap", KERNELS + "bench/trace.py", "start = max(start, end)", "start = max(start, 0.0)"),
     Mutant("plots", "branches begin at the input", MODELS + "graph.py", "before = self._junctions.setdefault(id(layer), before)", "self._junctions.setdefault(id(layer), before)"),

@@ -78,6 +78,23 @@ def test_a_resumed_training_has_the_curves_of_both_parts(training: Any, tmp_path
 
 
 @PAGE
+def test_a_record_that_begins_in_a_later_epoch_has_its_curves(training: Any, tmp_path: Path) -> None:
+    training.fit(None, 2)
+    path = tmp_path / "run.h5"
+    training.fit(training.callbacks(output_file=str(path), report=tmp_path / "run.html"), 4)
+    run = read_file(path)
+    assert (run.epochs, run.of_epochs, run.minibatches) == (4, 4, 14)
+    for name, x in (("train", np.arange(14) / 7 + 2), ("loss", [0, 1, 3 - 1 / 7, 4 - 1 / 7])):
+        (found,) = [one for one in run.curves if one.name == name]
+        np.testing.assert_allclose(found.x, x)
+        assert np.isfinite(found.y[-2:]).all()
+    assert all(one.counts.shape[1] == 4 and one.counts[:, 3].sum() for one in run.histograms) and run.histograms
+    page = Page((tmp_path / "run.html").read_text(encoding="utf-8"))
+    (costs,) = [table for table in page.tables if table[0] == ["epoch", "loss", "train"]]
+    assert page.faults == [] and [row[0] for row in costs[1:]] == ["3", "4"]
+
+
+@PAGE
 def test_a_long_training_writes_its_report_now_and_then(
     training: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
