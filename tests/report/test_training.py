@@ -111,6 +111,14 @@ def test_a_long_training_writes_its_report_now_and_then(
     assert seen == [False, True]
 
 
+@PAGE
+@pytest.mark.parametrize("name", ["run", "run.1.html", ".run"])
+def test_a_run_has_the_name_of_its_page(training: Any, tmp_path: Path, name: str) -> None:
+    training.fit(training.callbacks(report=tmp_path / name, eval_set=None, eval_freq=None, metric=None), 1)
+    page = Page((tmp_path / name).read_text(encoding="utf-8"))
+    assert page.headings[0] == f"Report of {name.removesuffix('.html')}"
+
+
 def test_without_report_and_file_nothing_is_recorded_in_addition(training: Any) -> None:
     callbacks = training.callbacks()
     training.fit(callbacks, 1)
@@ -182,6 +190,40 @@ class TestResults:
         results = Results(Words())
         results.see(be.zeros((4, 2)), be.zeros((3, 2)), be.zeros((3, 2)), 2, 1)
         assert results.told(be.ranks) == (None, [], "A batch has 6 outputs; at most 5 are looked at.")
+
+    def test_too_many_classes_for_a_matrix(
+        self, training: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("neonlike.callbacks.results.MOST_CLASSES", 2)
+        training.fit(training.callbacks(report=tmp_path / "run.html"), 1)
+        page = Page((tmp_path / "run.html").read_text(encoding="utf-8"))
+        assert page.faults == [] and page.has("The network has 3 classes; a confusion matrix has 2 at most.")
+        assert not page.has("eval_set=data, eval_freq=1"), "both are given"
+        assert page.images, "wrong samples are shown"
+
+    def test_few_samples_of_a_batch_are_copied(self, be: Any, rng: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        shown, copied = Results._shown, []
+        monkeypatch.setattr(Results, "_shown", lambda self, x, *at: copied.append(at) or shown(self, x, *at))
+        be.bsz, surest = 100, []
+        results = Results(Words())
+        for batch in range(3):
+            outputs = np.sort(rng.random((2, 100), np.float32), axis=1)
+            outputs[:, 7] = np.nan
+            targets = np.eye(2, dtype=np.float32)[1 - outputs.argmax(axis=0)].T
+            results.see(be.zeros((4, 100)), be.array(outputs), be.array(targets), 100, 1)
+            surest += [(float(sure), 100 * batch + i) for i, sure in enumerate(outputs.max(axis=0)) if i != 7]
+        _, samples, _ = results.told(be.ranks)
+        assert [(one["output"], one["index"]) for one in samples] == sorted(surest)[: -MOST_SAMPLES - 1 : -1]
+        assert len(copied) <= 3 * MOST_SAMPLES
+
+    def test_inputs_of_a_translation_are_of_the_source_language(self, be: Any) -> None:
+        be.bsz = 1
+        words = Words()
+        words.s_index_to_token = dict(enumerate("uvwxyz"))
+        results = Results(words)
+        results.see(be.array([[0], [1], [2], [5]]), be.array([[0.0], [1.0]]), be.array([[1.0], [0.0]]), 1, 1)
+        _, (sample,), _ = results.told(be.ranks)
+        assert sample["text"] == "uvwz" and results.name(sample["guess"]) == "b"
 
     def test_of_several_ranks(self, be: Any) -> None:
         class Two(OneOf):
