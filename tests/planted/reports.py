@@ -27,6 +27,8 @@ MUTANTS = (
     report("every wrong sample of a batch is copied", CALLBACKS + "results.py", 'kind="stable")[:MOST_SAMPLES]]', 'kind="stable")]'),
     report("no reason why many classes have no matrix", CALLBACKS + "results.py", "why or crowded", "why"),
     report("inputs have the words of the targets", CALLBACKS + "results.py", '_words(dataset, "s_index_to_token") or self._words', "self._words"),
+    report("a call counts as a minibatch", CALLBACKS + "sampling.py", "sums.get(self._minibatch, 0.0) + be", "be"),
+    report("layers of one name are merged", CALLBACKS + "sampling.py", "layer.name + number", "layer.name"),
     Mutant("event_files", "a resumed training repeats steps", CALLBACKS + "tensorboard.py", "done + 1 if done else None", "None"),
     Mutant("traces", "calls of a device overlap", KERNELS + "bench/trace.py", "start = max(start, end)", "start = max(start, 0.0)"),
     Mutant("plots", "branches begin at the input", MODELS + "graph.py", "before = self._junctions.setdefault(id(layer), before)", "self._junctions.setdefault(id(layer), before)"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from neonlike.callbacks.callbacks import Callback
 from neonlike.callbacks.facts import rates_of
 from neonlike.callbacks.reporting import RunReport
 from neonlike.callbacks.results import MOST_SAMPLES, NO_CLASSES, Results
+from neonlike.callbacks.sampling import StepSampler
 from neonlike.data import ArrayIterator
 from neonlike.initializers import GlorotUniform
 from neonlike.layers import Affine, GeneralizedCost
@@ -26,7 +28,8 @@ from neonlike.optimizers import (
     LossScaling,
     MultiOptimizer,
 )
-from neonlike.report.run import read_file, read_store
+from neonlike.report.measured import times
+from neonlike.report.run import Run, read_file, read_store
 from neonlike.transforms import SumSquared
 from tests.report.reader import Page
 from tests.support.ranks import OneOf, run_ranks
@@ -235,6 +238,35 @@ class TestResults:
         results.see(be.zeros((4, 2)), be.array([[0.9, 0.8], [0.1, 0.2]]), be.array([[1, 0], [0, 1]]), 2, 1)
         counts, samples, _ = results.told(Two(0, 2))
         assert counts.tolist() == [[2, 0], [2, 0]] and len(samples) == 2 and "index" not in samples[0]
+
+
+def test_calls_in_a_minibatch_count_together(be: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GAN calls its discriminator several times in a minibatch; layers of one name are told apart."""
+
+    class Twice:
+        name = "twice"
+
+        def fprop(self, x: int) -> int:
+            return x + 1
+
+        bprop = fprop
+
+    monkeypatch.setattr(be, "get_time", lambda start, end: 2.0)
+    layers = [Twice(), Twice()]
+    model = SimpleNamespace(be=be, layers=SimpleNamespace(layers_fprop=lambda: iter(layers)))
+    sampler = StepSampler()
+    for calls in range(1, 7):
+        sampler.begin(model)
+        assert [layers[0].fprop(i) for i in range(calls)] == [*range(1, calls + 1)] and layers[1].bprop(0) == 1
+        sampler.stop()
+    found = sampler.found()
+    assert found["times"] == [
+        {"layer": "twice (1)", "pass": "fprop", "ms": 6.0, "share": None},
+        {"layer": "twice (2)", "pass": "bprop", "ms": 2.0, "share": None},
+    ]
+    assert [entry[:2] for entry in found["memory"]] == 4 * [["twice (1)", "fprop"]] + [["twice (2)", "bprop"]]
+    run = Run("run", step=found)
+    assert "Layers: 8 ms in a minibatch" in times([run])
 
 
 def test_rates_of_optimizers() -> None:
