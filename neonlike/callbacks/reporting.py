@@ -52,7 +52,7 @@ class RunReport:
 
         start = time.monotonic()
         try:
-            write_report(self.path, [read_store(store, os.path.basename(self.path).rpartition(".")[0])])
+            write_report(self.path, [read_store(store, os.path.splitext(os.path.basename(self.path))[0])])
         except (OSError, NeonlikeError) as error:
             logger.error("the report cannot be written to %s: %s", self.path, error)
         now = time.monotonic()

@@ -33,17 +33,20 @@ class Results:
     Attributes
     ----------
     why : str
-        Reason why there is no confusion matrix; empty if there is one.
+        Reason why nothing is collected; empty if something is.
+    crowded : str
+        Reason why there is no confusion matrix though samples are collected; else empty.
     """
 
     def __init__(self, dataset: Any) -> None:
         self._shape = getattr(dataset, "shape", None)
-        self._words = _words(dataset)
+        self._words = _words(dataset, "index_to_token", "index_to_word")
+        self._input_words = _words(dataset, "s_index_to_token") or self._words
         self.restart()
 
     def restart(self) -> None:
         """Forget all samples."""
-        self.why = ""
+        self.why = self.crowded = ""
         self._counts: np.ndarray | None = None
         self._wrong: list[tuple[float, int, dict[str, Any]]] = []
         self._seen = 0
@@ -66,29 +69,34 @@ class Results:
             return
         guesses = (outputs[0] > 0.5).astype(int) if len(outputs) == 1 else outputs.argmax(axis=0)
         self._count(labels, guesses, max(len(outputs), 2))
-        known = labels >= 0
-        for column in np.flatnonzero((labels != guesses) & known):
-            self._note(x, outputs, labels, guesses, int(column), columns // steps)
+        sure = outputs.max(axis=0) if len(outputs) > 1 else abs(outputs[0].astype(np.float64) - 0.5) + 0.5
+        for column in self._surest(sure, (labels != guesses) & (labels >= 0)):
+            entry = {"truth": int(labels[column]), "guess": int(guesses[column]), "output": float(sure[column])}
+            self._note(x, entry, int(column), columns // steps, steps)
         self._seen += valid
 
     def _count(self, labels: np.ndarray, guesses: np.ndarray, classes: int) -> None:
         if classes > MOST_CLASSES:
+            self.crowded = f"The network has {classes:,} classes; a confusion matrix has {MOST_CLASSES:,} at most."
             return
         if self._counts is None:
             self._counts = np.zeros((classes, classes), np.int64)
         known = labels >= 0
         np.add.at(self._counts, (labels[known], guesses[known]), 1)
 
-    def _note(
-        self, x: Any, outputs: np.ndarray, labels: np.ndarray, guesses: np.ndarray, column: int, samples: int
-    ) -> None:
+    def _surest(self, sure: np.ndarray, wrong: np.ndarray) -> np.ndarray:
+        """Wrong columns of a batch that may be kept: those of which the network is surest."""
+        least = self._wrong[0][0] if len(self._wrong) == MOST_SAMPLES else -math.inf
+        columns = np.flatnonzero(wrong & np.isfinite(sure) & (sure > least))
+        return columns[np.argsort(-sure[columns], kind="stable")[:MOST_SAMPLES]]
+
+    def _note(self, x: Any, entry: dict[str, Any], column: int, samples: int, steps: int) -> None:
         """Keep a wrongly classified sample if the network is surer of it than of one that is kept."""
-        sure = float(outputs[:, column].max()) if len(outputs) > 1 else abs(float(outputs[0, column]) - 0.5) + 0.5
-        if not math.isfinite(sure) or (len(self._wrong) == MOST_SAMPLES and sure <= self._wrong[0][0]):
+        sure = entry["output"]
+        if len(self._wrong) == MOST_SAMPLES and sure <= self._wrong[0][0]:
             return
         sample, step = column % samples, column // samples
-        entry = {"truth": int(labels[column]), "guess": int(guesses[column]), "output": sure}
-        entry |= self._shown(x, sample, step if outputs.shape[1] > samples else None)
+        entry |= self._shown(x, sample, step if steps > 1 else None)
         keep = heapq.heappush if len(self._wrong) < MOST_SAMPLES else heapq.heapreplace
         keep(self._wrong, (sure, self._seen * 10_000 + column, entry | {"index": self._seen + sample}))
 
@@ -100,7 +108,7 @@ class Results:
         batch = first.backend.bsz if first.shape[-1] % first.backend.bsz == 0 else first.shape[-1]
         steps = max(first.shape[-1] // batch, 1)
         values = np.stack([first[:, sample + batch * i].get().reshape(-1) for i in range(steps)], axis=1)
-        if self._words:
+        if self._input_words:
             numbers = values.argmax(axis=0) if steps > 1 and len(values) > 1 else values.reshape(-1).astype(int)
             return {"text": self._text(numbers, step)}
         pixels = None if steps > 1 else _image(values[:, 0], self._shape)
@@ -110,7 +118,7 @@ class Results:
 
     def _text(self, numbers: np.ndarray, step: int | None) -> str:
         """The words with these numbers up to a step, the last of them."""
-        words = [self._words.get(int(number), "?") for number in numbers[: None if step is None else step + 1]]
+        words = [self._input_words.get(int(number), "?") for number in numbers[: None if step is None else step + 1]]
         last = words[-MOST_WORDS:]
         between = "" if all(len(word) == 1 for word in last) else " "
         return ("… " if len(words) > len(last) else "") + between.join(last)
@@ -121,14 +129,15 @@ class Results:
 
     def told(self, ranks: Any) -> tuple[np.ndarray | None, list[dict[str, Any]], str]:
         """Counts, wrong samples and the reason of none, of all ranks; all of them have to call this."""
-        everyone = ranks.tell((self._counts, sorted(self._wrong, key=lambda one: one[:2]), self.why), "results")
-        counts = [one for one, _, _ in everyone if one is not None]
-        wrong = sorted((entry for _, entries, _ in everyone for entry in entries), key=lambda one: (-one[0], one[1]))
-        why = next((reason for _, _, reason in everyone if reason), "")
+        own = (self._counts, sorted(self._wrong, key=lambda one: one[:2]), self.why, self.crowded)
+        everyone = ranks.tell(own, "results")
+        counts = [one[0] for one in everyone if one[0] is not None]
+        wrong = sorted((entry for one in everyone for entry in one[1]), key=lambda entry: (-entry[0], entry[1]))
+        why, crowded = (next((one[i] for one in everyone if one[i]), "") for i in (2, 3))
         samples = [] if why else [entry for _, _, entry in wrong[:MOST_SAMPLES]]
         if ranks.size > 1:
             samples = [{key: value for key, value in entry.items() if key != "index"} for entry in samples]
-        return (sum(counts) if counts and not why else None), samples, why
+        return (sum(counts) if counts and not why else None), samples, why or crowded
 
 
 def _labels(outputs: np.ndarray, given: np.ndarray, width: int) -> np.ndarray | None:
@@ -173,9 +182,9 @@ def _image(values: np.ndarray, shape: Any) -> np.ndarray | None:
     return np.ascontiguousarray(pixels[0] if channels == 1 else pixels.transpose(1, 2, 0))
 
 
-def _words(dataset: Any) -> dict[int, str]:
-    """Words of a data set of texts by their numbers; empty for others."""
-    for name in ("index_to_token", "index_to_word"):
+def _words(dataset: Any, *names: str) -> dict[int, str]:
+    """Words of a data set of texts by their numbers, from the first of its attributes ``names``; empty for others."""
+    for name in names:
         found = getattr(dataset, name, None)
         if isinstance(found, dict):
             return {int(number): str(word) for number, word in found.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Any
 
@@ -17,7 +17,7 @@ class StepSampler:
     Attributes
     ----------
     seconds : dict
-        (layer, pass) -> milliseconds of each sampled call.
+        (layer, pass) -> milliseconds of all its calls in each sampled minibatch, by the minibatch's number.
     shares : dict
         (layer, pass) -> seconds of its kernels, and seconds at the machine's rates; in bench mode only.
     memory : list
@@ -25,7 +25,7 @@ class StepSampler:
     """
 
     def __init__(self) -> None:
-        self.seconds: dict[tuple[str, str], list[float]] = {}
+        self.seconds: dict[tuple[str, str], dict[int, float]] = {}
         self.shares: dict[tuple[str, str], list[tuple[float, float]]] = {}
         self.memory: list[tuple[str, str, int, int]] = []
         self._wrapped: list[Any] = []
@@ -38,11 +38,11 @@ class StepSampler:
             return
         self.stop()
         self.memory = []
-        for layer in model.layers.layers_fprop():
+        for layer, label in _labelled(model.layers.layers_fprop()):
             if "fprop" in vars(layer) or "bprop" in vars(layer):
                 continue  # somebody else measures, or a user replaced it
             for name in ("fprop", "bprop"):
-                setattr(layer, name, self._measured(model.be, layer.name, name, getattr(layer, name)))
+                setattr(layer, name, self._measured(model.be, label, name, getattr(layer, name)))
             self._wrapped.append(layer)
 
     def stop(self) -> None:
@@ -62,7 +62,8 @@ class StepSampler:
             result = function(*args, **kwargs)
             be.record_mark(end)
             be.synchronize_mark(end)
-            self.seconds.setdefault(key, []).append(be.get_time(start, end))
+            sums = self.seconds.setdefault(key, {})
+            sums[self._minibatch] = sums.get(self._minibatch, 0.0) + be.get_time(start, end)
             if before is not None and be.bench is not None:
                 after = be.bench.seconds_and_best()
                 self.shares.setdefault(key, []).append((after[0] - before[0], after[1] - before[1]))
@@ -77,8 +78,8 @@ class StepSampler:
         if not self.seconds:
             return {}
         times = [
-            {"layer": layer, "pass": name, "ms": statistics.median(values), "share": self._share((layer, name))}
-            for (layer, name), values in self.seconds.items()
+            {"layer": layer, "pass": name, "ms": statistics.median(sums.values()), "share": self._share((layer, name))}
+            for (layer, name), sums in self.seconds.items()
         ]
         return {"times": times, "memory": [list(entry) for entry in self.memory]}
 
@@ -87,3 +88,11 @@ class StepSampler:
         pairs = self.shares.get(key, [])
         needed, best = (sum(column) for column in zip(*pairs, strict=True)) if pairs else (0.0, 0.0)
         return best / needed if needed > 0 and best > 0 else None
+
+
+def _labelled(layers: Iterable[Any]) -> list[tuple[Any, str]]:
+    """The layers with their names; those of one name are numbered."""
+    listed = list(layers)
+    names = [layer.name for layer in listed]
+    numbers = (f" ({names[: i + 1].count(name)})" if names.count(name) > 1 else "" for i, name in enumerate(names))
+    return [(layer, layer.name + number) for layer, number in zip(listed, numbers, strict=True)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from neonlike.models.explain import COLUMNS, INDENT
 from neonlike.report import charts
 from neonlike.report.parts import note, of_run, scrolled
 from neonlike.report.run import Run, RunCurve
+from neonlike.report.safe_svg import shapes_of
 
 OLD = "The file was written without the facts of its run: by an older version, or not by Callbacks."
 LABELS = {"train": "cost of training", "loss": "cost of evaluation"}
@@ -81,12 +83,13 @@ def _drawn(run: Run) -> str:
     dot = run.network.get("dot", "")
     try:
         drawn = graph.draw(dot) if dot else None
+        shapes = None if drawn is None else shapes_of(drawn.decode())
     except NeonlikeError as error:
         logger.warning("report: %s", error)
-        drawn = None
-    if drawn is None:
+        shapes = None
+    if shapes is None:
         return note("The graph is drawn by Graphviz's program dot, where that is installed; the table has it as text.")
-    svg = drawn.decode().replace(graph.INK, charts.INK).replace(graph.GROUND, "none")
+    svg = shapes.replace(graph.INK, charts.INK).replace(graph.GROUND, "none")
     picture = charts.embedded(svg, "The graph of the network; the table below lists its layers", 60)
     return f'<figure class="graph">{picture}</figure>'
 
@@ -101,5 +104,5 @@ def facts(runs: Sequence[Run]) -> str:
         names = list(dict.fromkeys(name for run in runs for name in run.facts.get(topic, {})))
         rows = ([name, *(run.facts.get(topic, {}).get(name, "") for run in runs)] for name in names)
         heads = [run.name for run in runs] if len(runs) > 1 else ["value"]
-        parts.append(f"<h3>{topic.capitalize()}</h3>{scrolled(table('', [topic, *heads], rows), topic)}")
+        parts.append(f"<h3>{escape(topic.capitalize())}</h3>{scrolled(table('', [topic, *heads], rows), topic)}")
     return "".join(parts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -134,7 +135,7 @@ def _histogram(one: RunHistogram) -> str:
     counts = np.stack([one.counts[:, part].sum(axis=1) for part in parts], axis=1) if parts else np.zeros((1, 0))
     used = np.flatnonzero(counts.sum(axis=1))
     if not len(used):
-        return f"<p>{one.name}: nothing was counted.</p>"
+        return f"<p>{escape(one.name)}: nothing was counted.</p>"
     low, high = max(int(used[0]) - 1, 0), int(used[-1]) + 2
     extent = (0.0, float(len(steps)), one.offset + low - 0.5, one.offset + min(high, len(counts)) - 0.5)
     listed = [step for step in _spread(steps.tolist(), MOST_LISTED) if one.counts[:, step].sum()]

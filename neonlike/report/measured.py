@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from neonlike.report.run import Run
 MOST_LAYERS, MOST_KERNELS = 40, 40
 """Layers of a chart, those that take longest, and rows of the table of kernels."""
 MEGABYTE = 1 << 20
+CAPTION = "Medians of three minibatches, all calls in each; layers that another call computes take no time"
 
 
 def times(runs: Sequence[Run]) -> str:
@@ -42,7 +44,7 @@ def _layers(run: Run) -> str:
         texts = [text for one in pair for text in (_ms(one), _share(one))]
         rows.append([layer, *texts, f"{spent:.3f}", f"{100 * spent / total:.1f}%"])
     columns = ["layer", "forward, ms", "reached", "backward, ms", "reached", "both, ms", "of all layers"]
-    listed = table("Medians of three minibatches; layers that another call computes take no time", columns, rows)
+    listed = table(CAPTION, columns, rows)
     longest = sorted(by_layer, key=lambda layer: -sum(one["ms"] for one in by_layer[layer].values()))[:MOST_LAYERS]
     shown = [layer for layer in by_layer if layer in longest]
     parts = {
@@ -79,7 +81,7 @@ def _kernels(run: Run) -> str:
     total = sum(row["total_ms"] for row in rows if not row["inside"])
     cut = f"; the first {MOST_KERNELS} of {len(rows)}" if len(rows) > MOST_KERNELS else ""
     about = f"{len(rows)} kernels on the engine {run.bench['engine']}: {total:.1f} ms in all{cut}. Rates of {rates}."
-    return f"<h3>Kernels</h3><p>{about}</p>{scrolled(html_table(rows, MOST_KERNELS), 'Kernels')}"
+    return f"<h3>Kernels</h3><p>{escape(about)}</p>{scrolled(html_table(rows, MOST_KERNELS), 'Kernels')}"
 
 
 def memory(runs: Sequence[Run]) -> str:

@@ -28,7 +28,7 @@ def confusion(runs: Sequence[Run]) -> str:
 def _confusion(run: Run) -> str:
     counts = run.confusion
     if counts is None or not counts.size:
-        return note(" ".join(filter(None, ["There is no confusion matrix.", run.wrong.get("why", ""), HOW])))
+        return note(f"There is no confusion matrix. {run.wrong.get('why') or HOW}")
     names = [_name(run, number) for number in range(len(counts))]
     total, right = int(counts.sum()), int(np.trace(counts))
     share = 100 * right / max(total, 1)
@@ -63,7 +63,7 @@ def _wrong(run: Run) -> str:
     if not samples:
         if run.confusion is not None and not run.wrong.get("why"):
             return "<p>Every sample is classified right.</p>"
-        return note(" ".join(filter(None, ["No samples were recorded.", run.wrong.get("why", ""), HOW])))
+        return note(f"No samples were recorded. {run.wrong.get('why') or HOW}")
     if any(number in run.images for number in range(len(samples))):
         shown = [_figure(run, number, sample) for number, sample in enumerate(samples)]
         return f'<p>Those that it is surest of come first.</p><div class="samples">{"".join(shown)}</div>'

@@ -14,7 +14,7 @@ import numpy as np
 from neonlike.callbacks.run_record import BENCH, CONFUSION, FACTS, IMAGES, NETWORK, STEP, WRONG
 from neonlike.callbacks.store import MARKERS, get_text
 from neonlike.errors import ArgumentError, MissingExtra
-from neonlike.visualizations.data import curve
+from neonlike.visualizations.data import curve, epochs_done
 
 __all__ = ["Run", "RunCurve", "RunHistogram", "read_file", "read_store"]
 
@@ -165,7 +165,7 @@ def read_store(store: Any, name: str) -> Run:
     Run
     """
     markers = np.asarray(store[MARKERS][...]) if MARKERS in store else np.zeros(0)
-    epochs = int(np.count_nonzero(markers))
+    epochs = epochs_done(markers)
     config = store["config"].attrs if "config" in store else {}
     run = Run(name, epochs, int(config.get("total_epochs", 0)), int(markers[epochs - 1]) if epochs else 0)
     run.seconds = _seconds(store)

@@ -94,15 +94,21 @@ def create_epoch_x(points: int, epoch_freq: Any, minibatch_markers: Any, epoch_a
     ends = _ends(minibatch_markers)
     known = np.minimum(epochs, len(ends) - 1)
     if not epoch_axis:
-        return np.asarray(ends[known] - 1, dtype=np.float64)
+        return np.asarray(np.maximum(ends[known] - 1, 0), dtype=np.float64)
     _, sizes = _starts_and_sizes(ends)
-    return np.asarray(epochs + 1 - 1 / sizes[known])
+    return np.asarray(epochs + 1 - 1 / np.maximum(sizes[known], 1))
+
+
+def epochs_done(minibatch_markers: Any) -> int:
+    """Number of completed epochs: those up to the last with a marker, since a record may begin in a later epoch."""
+    marked = np.flatnonzero(np.asarray(minibatch_markers))
+    return int(marked[-1]) + 1 if len(marked) else 0
 
 
 def _ends(minibatch_markers: Any) -> np.ndarray:
     """The markers as integers, without the zeros of epochs that were not reached."""
     ends = np.asarray(minibatch_markers, dtype=np.int64)
-    ends = ends[: np.count_nonzero(ends)]
+    ends = ends[: epochs_done(ends)]
     if not len(ends):
         raise ArgumentError("there is nothing to plot: no epoch was completed")
     return np.asarray(ends)
@@ -175,7 +181,7 @@ def curve(dataset: Any, markers: np.ndarray, epoch_axis: bool) -> tuple[np.ndarr
         y = y[:done]
         return create_minibatch_x(len(y), markers, epoch_axis), y
     epoch_freq = dataset.attrs.get("epoch_freq", 1)
-    epochs = np.count_nonzero(markers)
+    epochs = epochs_done(markers)
     reached = epochs // abs(int(epoch_freq)) if np.ndim(epoch_freq) == 0 else np.sum(np.asarray(epoch_freq) < epochs)
     y = y[: int(reached)]
     return create_epoch_x(len(y), epoch_freq, markers, epoch_axis), y

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -220,11 +221,34 @@ class TestCommand:
         assert page.faults == [] and page.has("older version")
 
     def test_names_are_escaped(self, run_file: Path) -> None:
+        script = "<script>alert(1)</script>"
         run = read_file(run_file)
         run.name = "<b>&"
-        run.facts["training"]["command"] = "<script>alert(1)</script>"
+        run.facts["training"]["command"] = script
+        run.facts[script] = {script: script}
+        run.histograms = [RunHistogram(script, np.full((64, 2), count), -48, False) for count in (0, 1)]
+        run.wrong["names"] = {str(number): script for number in range(CLASSES)}
+        for entry in (*run.network["rows"], *run.step["times"]):
+            entry["name" if "name" in entry else "layer"] = script
+        row = dict.fromkeys(("name", "dtype", "inside", "percent_of"), script) | {"shapes": [[1]], "calls": 1}
+        row |= {"total_ms": 1.0, "median_ms": 1.0, "gb_per_s": None, "gflop_per_s": None, "percent": 1.0}
+        machine = {"gemm_gflop_per_s": {script: 1.0}, "device": script, "threads": 1, "copy_gb_per_s": 1.0}
+        run.bench = {"rows": [row], "machine": machine, "engine": script}
         text = report_text([run])
-        assert "<b>&" not in text and "<script" not in text and Page(text).faults == []
+        assert "<b>&" not in text and "<script" not in text.lower() and Page(text).faults == []
+
+    @pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz draws the graph")
+    def test_links_of_a_graph_are_left_out(self, run_file: Path) -> None:
+        run = read_file(run_file)
+        run.network["dot"] = """digraph { a [label="<b> a > b", URL="javascript:alert(1)", tooltip="t> onload=1"]
+            b [label=<<TABLE><TR><TD HREF="https://example.org">inner</TD></TR></TABLE>>, target="_blank"]
+            a -> b [href="data:text/html,x", label=" onclick=1 ", image="x.png"]
+            c [fontname="f\\" onload=\\"alert(2)"] d [fontname="f\\"><script>alert(3)</script></text><text y=\\""] }"""
+        text = report_text([run])
+        page = Page(text)
+        assert page.faults == [] and all(link.startswith("#") for link in page.links)
+        assert not re.findall("javascript|alert|text/html|x[.]png|example.org|<a xlink", text)
+        assert page.has("<b> a > b") and page.has("inner") and page.has("onclick=1"), "texts of the graph stay"
 
 
 def test_a_long_run_is_a_small_page() -> None:

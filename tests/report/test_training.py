@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from neonlike.callbacks.callbacks import Callback
 from neonlike.callbacks.facts import rates_of
 from neonlike.callbacks.reporting import RunReport
 from neonlike.callbacks.results import MOST_SAMPLES, NO_CLASSES, Results
+from neonlike.callbacks.sampling import StepSampler
 from neonlike.data import ArrayIterator
 from neonlike.initializers import GlorotUniform
 from neonlike.layers import Affine, GeneralizedCost
@@ -26,7 +28,8 @@ from neonlike.optimizers import (
     LossScaling,
     MultiOptimizer,
 )
-from neonlike.report.run import read_file, read_store
+from neonlike.report.measured import times
+from neonlike.report.run import Run, read_file, read_store
 from neonlike.transforms import SumSquared
 from tests.report.reader import Page
 from tests.support.ranks import OneOf, run_ranks
@@ -78,6 +81,23 @@ def test_a_resumed_training_has_the_curves_of_both_parts(training: Any, tmp_path
 
 
 @PAGE
+def test_a_record_that_begins_in_a_later_epoch_has_its_curves(training: Any, tmp_path: Path) -> None:
+    training.fit(None, 2)
+    path = tmp_path / "run.h5"
+    training.fit(training.callbacks(output_file=str(path), report=tmp_path / "run.html"), 4)
+    run = read_file(path)
+    assert (run.epochs, run.of_epochs, run.minibatches) == (4, 4, 14)
+    for name, x in (("train", np.arange(14) / 7 + 2), ("loss", [0, 1, 3 - 1 / 7, 4 - 1 / 7])):
+        (found,) = [one for one in run.curves if one.name == name]
+        np.testing.assert_allclose(found.x, x)
+        assert np.isfinite(found.y[-2:]).all()
+    assert all(one.counts.shape[1] == 4 and one.counts[:, 3].sum() for one in run.histograms) and run.histograms
+    page = Page((tmp_path / "run.html").read_text(encoding="utf-8"))
+    (costs,) = [table for table in page.tables if table[0] == ["epoch", "loss", "train"]]
+    assert page.faults == [] and [row[0] for row in costs[1:]] == ["3", "4"]
+
+
+@PAGE
 def test_a_long_training_writes_its_report_now_and_then(
     training: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,6 +112,14 @@ def test_a_long_training_writes_its_report_now_and_then(
     callbacks.add_callback(Look())
     training.fit(callbacks, 2)
     assert seen == [False, True]
+
+
+@PAGE
+@pytest.mark.parametrize("name", ["run", "run.1.html", ".run"])
+def test_a_run_has_the_name_of_its_page(training: Any, tmp_path: Path, name: str) -> None:
+    training.fit(training.callbacks(report=tmp_path / name, eval_set=None, eval_freq=None, metric=None), 1)
+    page = Page((tmp_path / name).read_text(encoding="utf-8"))
+    assert page.headings[0] == f"Report of {name.removesuffix('.html')}"
 
 
 def test_without_report_and_file_nothing_is_recorded_in_addition(training: Any) -> None:
@@ -166,6 +194,40 @@ class TestResults:
         results.see(be.zeros((4, 2)), be.zeros((3, 2)), be.zeros((3, 2)), 2, 1)
         assert results.told(be.ranks) == (None, [], "A batch has 6 outputs; at most 5 are looked at.")
 
+    def test_too_many_classes_for_a_matrix(
+        self, training: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("neonlike.callbacks.results.MOST_CLASSES", 2)
+        training.fit(training.callbacks(report=tmp_path / "run.html"), 1)
+        page = Page((tmp_path / "run.html").read_text(encoding="utf-8"))
+        assert page.faults == [] and page.has("The network has 3 classes; a confusion matrix has 2 at most.")
+        assert not page.has("eval_set=data, eval_freq=1"), "both are given"
+        assert page.images, "wrong samples are shown"
+
+    def test_few_samples_of_a_batch_are_copied(self, be: Any, rng: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        shown, copied = Results._shown, []
+        monkeypatch.setattr(Results, "_shown", lambda self, x, *at: copied.append(at) or shown(self, x, *at))
+        be.bsz, surest = 100, []
+        results = Results(Words())
+        for batch in range(3):
+            outputs = np.sort(rng.random((2, 100), np.float32), axis=1)
+            outputs[:, 7] = np.nan
+            targets = np.eye(2, dtype=np.float32)[1 - outputs.argmax(axis=0)].T
+            results.see(be.zeros((4, 100)), be.array(outputs), be.array(targets), 100, 1)
+            surest += [(float(sure), 100 * batch + i) for i, sure in enumerate(outputs.max(axis=0)) if i != 7]
+        _, samples, _ = results.told(be.ranks)
+        assert [(one["output"], one["index"]) for one in samples] == sorted(surest)[: -MOST_SAMPLES - 1 : -1]
+        assert len(copied) <= 3 * MOST_SAMPLES
+
+    def test_inputs_of_a_translation_are_of_the_source_language(self, be: Any) -> None:
+        be.bsz = 1
+        words = Words()
+        words.s_index_to_token = dict(enumerate("uvwxyz"))
+        results = Results(words)
+        results.see(be.array([[0], [1], [2], [5]]), be.array([[0.0], [1.0]]), be.array([[1.0], [0.0]]), 1, 1)
+        _, (sample,), _ = results.told(be.ranks)
+        assert sample["text"] == "uvwz" and results.name(sample["guess"]) == "b"
+
     def test_of_several_ranks(self, be: Any) -> None:
         class Two(OneOf):
             def tell(self, thing: Any, what: str = "") -> list[Any]:
@@ -176,6 +238,35 @@ class TestResults:
         results.see(be.zeros((4, 2)), be.array([[0.9, 0.8], [0.1, 0.2]]), be.array([[1, 0], [0, 1]]), 2, 1)
         counts, samples, _ = results.told(Two(0, 2))
         assert counts.tolist() == [[2, 0], [2, 0]] and len(samples) == 2 and "index" not in samples[0]
+
+
+def test_calls_in_a_minibatch_count_together(be: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GAN calls its discriminator several times in a minibatch; layers of one name are told apart."""
+
+    class Twice:
+        name = "twice"
+
+        def fprop(self, x: int) -> int:
+            return x + 1
+
+        bprop = fprop
+
+    monkeypatch.setattr(be, "get_time", lambda start, end: 2.0)
+    layers = [Twice(), Twice()]
+    model = SimpleNamespace(be=be, layers=SimpleNamespace(layers_fprop=lambda: iter(layers)))
+    sampler = StepSampler()
+    for calls in range(1, 7):
+        sampler.begin(model)
+        assert [layers[0].fprop(i) for i in range(calls)] == [*range(1, calls + 1)] and layers[1].bprop(0) == 1
+        sampler.stop()
+    found = sampler.found()
+    assert found["times"] == [
+        {"layer": "twice (1)", "pass": "fprop", "ms": 6.0, "share": None},
+        {"layer": "twice (2)", "pass": "bprop", "ms": 2.0, "share": None},
+    ]
+    assert [entry[:2] for entry in found["memory"]] == 4 * [["twice (1)", "fprop"]] + [["twice (2)", "bprop"]]
+    run = Run("run", step=found)
+    assert "Layers: 8 ms in a minibatch" in times([run])
 
 
 def test_rates_of_optimizers() -> None:

@@ -47,6 +47,12 @@ class TestAxes:
         np.testing.assert_array_equal(create_epoch_x(1, 2, MARKERS, False), [5])
         np.testing.assert_array_equal(create_epoch_x(1, [1], MARKERS, False), [5])
 
+    def test_epochs_before_the_record(self):
+        markers = [0, 0, 2, 4, 0]  # of a training that goes on after two epochs elsewhere
+        np.testing.assert_allclose(create_minibatch_x(4, markers, True), [2, 2.5, 3, 3.5])
+        np.testing.assert_allclose(create_epoch_x(4, 1, markers, True), [0, 1, 2.5, 3.5])
+        np.testing.assert_array_equal(create_epoch_x(4, 1, markers, False), [0, 0, 1, 3])
+
     def test_no_epoch(self):
         with pytest.raises(ArgumentError, match="nothing to plot"):
             create_epoch_x(1, 1, [0, 0], True)
