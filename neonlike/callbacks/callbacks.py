@@ -372,13 +372,16 @@ class Callbacks(NervanaObject):
         """Call the callbacks and close the file."""
         for callback in self.callbacks:
             callback.on_train_end(self.callback_data, self.model)
-        self._write_report()
-        self._close()
+        self._finish()
 
-    def _close(self) -> None:
-        if self._is_open():
-            self._progress = self.progress()
-        by_first(self.callback_data.close)
+    def _finish(self) -> None:
+        """Write the report and close the file."""
+        try:
+            self._write_report()
+        finally:
+            if self._is_open():
+                self._progress = self.progress()
+            by_first(self.callback_data.close)
 
     def on_epoch_begin(self, epoch: int) -> None:
         """Call the callbacks that are due.
@@ -455,8 +458,7 @@ class Callbacks(NervanaObject):
         if self.save_path:
             logger.display("Training was interrupted; the model is saved to %s", self.save_path)
             self.model.save_params(os.fspath(self.save_path))
-        self._write_report()
-        self._close()
+        self._finish()
 
     # -- saving --------------------------------------------------------------------------------------------
 
