@@ -110,7 +110,7 @@ class Callbacks(NervanaObject):
     Attributes
     ----------
     callbacks : list of Callback
-        The callbacks in calling order.
+        The callbacks in calling order; at the end of an epoch, those that read what others recorded come last.
     callback_data : h5py.File or MemoryStore
         The records; a file is closed when training ends.
 
@@ -415,7 +415,7 @@ class Callbacks(NervanaObject):
         markers[epoch] = done
         markers.attrs["epochs_complete"] = epoch + 1
         markers.attrs["minibatches_complete"] = done
-        for callback in self.callbacks:
+        for callback in sorted(self.callbacks, key=_reads_others):
             if callback.should_fire(data, model, epoch, callback.epoch_freq):
                 callback.on_epoch_end(data, model, epoch)
         by_first(data.flush)  # keeps the file readable if this process is killed
@@ -529,6 +529,10 @@ def _name_apart(callbacks: Iterable[Callback]) -> None:
             number = max(taken[name] for name in names) + 1
             taken.update(names)
             callback.suffix = f"_{number}" if number > 1 else ""
+
+
+def _reads_others(callback: Callback) -> bool:
+    return isinstance(callback, RunCallback | TensorBoardCallback)
 
 
 def _set_progress(callback: Callback, saved: Any) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from neonlike.callbacks import Callbacks
-from neonlike.callbacks.callbacks import Callback
+from neonlike.callbacks.callbacks import Callback, LossCallback
 from neonlike.callbacks.facts import rates_of
 from neonlike.callbacks.reporting import RunReport
 from neonlike.callbacks.results import MOST_SAMPLES, NO_CLASSES, Results
@@ -92,6 +92,14 @@ def test_a_long_training_writes_its_report_now_and_then(
     callbacks.add_callback(Look())
     training.fit(callbacks, 2)
     assert seen == [False, True]
+
+
+@PAGE
+def test_results_of_an_evaluation_that_is_added_later(training: Any, tmp_path: Path) -> None:
+    callbacks = training.callbacks(report=tmp_path / "run.html", eval_freq=None, metric=None)
+    callbacks.add_callback(LossCallback(training.valid))
+    training.fit(callbacks, 2)
+    assert read_store(callbacks.callback_data, "run").confusion.sum() == training.valid.ndata
 
 
 def test_without_report_and_file_nothing_is_recorded_in_addition(training: Any) -> None:
