@@ -460,6 +460,12 @@ class Callbacks(NervanaObject):
             self.model.save_params(os.fspath(self.save_path))
         self._finish()
 
+    def on_fit_exit(self) -> None:
+        """Leave the model's layers as they were, however the training has ended."""
+        for callback in self.callbacks:
+            if isinstance(callback, RunCallback):
+                callback.release()
+
     # -- saving --------------------------------------------------------------------------------------------
 
     def serialize(self) -> Description:

@@ -94,6 +94,28 @@ def test_a_long_training_writes_its_report_now_and_then(
     assert seen == [False, True]
 
 
+class Failing(Callback):
+    """Fails in the second minibatch, which is sampled."""
+
+    def __init__(self, error: type[BaseException]) -> None:
+        super().__init__()
+        self.error = error
+
+    def on_minibatch_begin(self, callback_data: Any, model: Any, epoch: int, minibatch: int) -> None:
+        if minibatch == 1:
+            raise self.error
+
+
+@PAGE
+@pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
+def test_a_failed_training_leaves_the_layers_as_they_were(training: Any, tmp_path: Path, error: Any) -> None:
+    callbacks = training.callbacks(report=tmp_path / "run.html")
+    callbacks.add_callback(Failing(error))
+    with pytest.raises(error):
+        training.fit(callbacks)
+    assert [layer.name for layer in training.model.layers.layers_fprop() if "fprop" in vars(layer)] == []
+
+
 @PAGE
 def test_results_of_an_evaluation_that_is_added_later(training: Any, tmp_path: Path) -> None:
     callbacks = training.callbacks(report=tmp_path / "run.html", eval_freq=None, metric=None)
