@@ -163,6 +163,7 @@ class Callbacks(NervanaObject):
         self.stop_on_nan, self.output_file = stop_on_nan, output_file
         self.model_file, self.save_path = model_file, save_path
         self.report = None if report is None else RunReport(report)
+        self._histograms = None if report is None else HistCallback(plot_per_mini=False, filter_key=("W", "dW"))
         opened = by_first(lambda: open_store(output_file))
         self.callback_data = MemoryStore() if opened is None else opened
         self.callbacks: list[Callback] = []
@@ -190,8 +191,6 @@ class Callbacks(NervanaObject):
         self.add_callback(RunTimerCallback())
         if self.output_file is not None or self.report is not None:
             self.add_callback(RunCallback())
-        if self.report is not None:
-            self.add_hist_callback(filter_key=("W", "dW"))
         if tensorboard is not None:
             self.add_callback(TensorBoardCallback(tensorboard))
 
@@ -320,6 +319,7 @@ class Callbacks(NervanaObject):
         config = data.require_group("config")
         config.attrs["total_minibatches"] = max(per_epoch * epochs, done + per_epoch * (epochs - model.epoch_index))
         config.attrs["total_epochs"] = epochs
+        self._choose_histograms()
         _name_apart(self.callbacks)
         self._follow_evaluation()
         for callback in self.callbacks:
@@ -335,6 +335,15 @@ class Callbacks(NervanaObject):
             first = self._fresh.setdefault(callback, callback.progress())
             if not resumes:
                 _set_progress(callback, first)
+
+    def _choose_histograms(self) -> None:
+        """Record the histograms of the report, unless another callback records some: they share a group."""
+        if (own := self._histograms) is None:
+            return
+        if own in self.callbacks:
+            self.callbacks.remove(own)
+        if not any(isinstance(one, HistCallback) for one in self.callbacks):
+            self.callbacks.append(own)
 
     def _follow_evaluation(self) -> None:
         """Let the record of the run have the results of the first evaluation of the loss."""

@@ -488,10 +488,14 @@ class HistCallback(Callback):
             As of :meth:`~neonlike.callbacks.callbacks.Callback.on_train_begin`.
         """
         total = callback_data["config"].attrs["total_minibatches"] if self.plot_per_mini else epochs
+        markers = "minibatch" if self.plot_per_mini else "epoch"
         group = callback_data.require_group("hist")
+        if group.attrs.get("time_markers", markers) != markers:  # those of an earlier training have other steps
+            for tag in records(group):
+                del group[tag]
         group.attrs["bins"] = model.be.hist_bins
         group.attrs["offset"] = model.be.hist_offset
-        group.attrs["time_markers"] = "minibatch" if self.plot_per_mini else "epoch"
+        group.attrs["time_markers"] = markers
         group.attrs["time_steps"] = int(total)
         self._steps = {tag: self._dataset(callback_data, tag) for tag in records(group)}
         self._epoch = -1

@@ -6,11 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 
 from neonlike.callbacks import Callbacks
-from neonlike.callbacks.callbacks import Callback, LossCallback
+from neonlike.callbacks.callbacks import Callback, HistCallback, LossCallback
 from neonlike.callbacks.facts import rates_of
 from neonlike.callbacks.reporting import RunReport
 from neonlike.callbacks.results import MOST_SAMPLES, NO_CLASSES, Results
@@ -114,6 +115,22 @@ def test_a_failed_training_leaves_the_layers_as_they_were(training: Any, tmp_pat
     with pytest.raises(error):
         training.fit(callbacks)
     assert [layer.name for layer in training.model.layers.layers_fprop() if "fprop" in vars(layer)] == []
+
+
+@PAGE
+@pytest.mark.parametrize("trained", [0, 1])
+def test_histograms_of_the_user_take_the_place_of_the_reports(training: Any, tmp_path: Path, trained: int) -> None:
+    callbacks = training.callbacks(report=tmp_path / "run.html", output_file=str(tmp_path / "run.h5"))
+    training.fit(callbacks, trained)  # with the report's histograms, per epoch
+    callbacks.add_hist_callback(plot_per_mini=True)
+    training.fit(callbacks, 2)
+    assert [callback.plot_per_mini for callback in callbacks.callbacks if isinstance(callback, HistCallback)] == [True]
+    linear, steps = training.model.layers.layers[0], training.train.nbatches
+    with h5py.File(tmp_path / "run.h5") as store:
+        group, name = store["hist"], f"{linear.name}_0_W"
+        assert group.attrs["time_markers"] == "minibatch" and group[name].shape[1] == 2 * steps
+        filled = [0] * trained * steps + [linear.W.size] * (2 - trained) * steps
+        assert group[name][...].sum(axis=0).tolist() == filled
 
 
 @PAGE
