@@ -163,7 +163,6 @@ class Callbacks(NervanaObject):
         self.stop_on_nan, self.output_file = stop_on_nan, output_file
         self.model_file, self.save_path = model_file, save_path
         self.report = None if report is None else RunReport(report)
-        self._histograms = None if report is None else HistCallback(plot_per_mini=False, filter_key=("W", "dW"))
         opened = by_first(lambda: open_store(output_file))
         self.callback_data = MemoryStore() if opened is None else opened
         self.callbacks: list[Callback] = []
@@ -191,6 +190,8 @@ class Callbacks(NervanaObject):
         self.add_callback(RunTimerCallback())
         if self.output_file is not None or self.report is not None:
             self.add_callback(RunCallback())
+        is_shown = self.report is not None
+        self._histograms = HistCallback(plot_per_mini=False, filter_key=("W", "dW")) if is_shown else None
         if tensorboard is not None:
             self.add_callback(TensorBoardCallback(tensorboard))
 
