@@ -110,7 +110,7 @@ class Callbacks(NervanaObject):
     Attributes
     ----------
     callbacks : list of Callback
-        The callbacks in calling order.
+        The callbacks in calling order; at the end of an epoch, those that read what others recorded come last.
     callback_data : h5py.File or MemoryStore
         The records; a file is closed when training ends.
 
@@ -190,8 +190,8 @@ class Callbacks(NervanaObject):
         self.add_callback(RunTimerCallback())
         if self.output_file is not None or self.report is not None:
             self.add_callback(RunCallback())
-        if self.report is not None:
-            self.add_hist_callback(filter_key=("W", "dW"))
+        is_shown = self.report is not None
+        self._histograms = HistCallback(plot_per_mini=False, filter_key=("W", "dW")) if is_shown else None
         if tensorboard is not None:
             self.add_callback(TensorBoardCallback(tensorboard))
 
@@ -320,6 +320,7 @@ class Callbacks(NervanaObject):
         config = data.require_group("config")
         config.attrs["total_minibatches"] = max(per_epoch * epochs, done + per_epoch * (epochs - model.epoch_index))
         config.attrs["total_epochs"] = epochs
+        self._choose_histograms()
         _name_apart(self.callbacks)
         self._follow_evaluation()
         for callback in self.callbacks:
@@ -335,6 +336,15 @@ class Callbacks(NervanaObject):
             first = self._fresh.setdefault(callback, callback.progress())
             if not resumes:
                 _set_progress(callback, first)
+
+    def _choose_histograms(self) -> None:
+        """Record the histograms of the report, unless another callback records some: they share a group."""
+        if (own := self._histograms) is None:
+            return
+        if own in self.callbacks:
+            self.callbacks.remove(own)
+        if not any(isinstance(one, HistCallback) for one in self.callbacks):
+            self.callbacks.append(own)
 
     def _follow_evaluation(self) -> None:
         """Let the record of the run have the results of the first evaluation of the loss."""
@@ -372,13 +382,16 @@ class Callbacks(NervanaObject):
         """Call the callbacks and close the file."""
         for callback in self.callbacks:
             callback.on_train_end(self.callback_data, self.model)
-        self._write_report()
-        self._close()
+        self._finish()
 
-    def _close(self) -> None:
-        if self._is_open():
-            self._progress = self.progress()
-        by_first(self.callback_data.close)
+    def _finish(self) -> None:
+        """Write the report and close the file."""
+        try:
+            self._write_report()
+        finally:
+            if self._is_open():
+                self._progress = self.progress()
+            by_first(self.callback_data.close)
 
     def on_epoch_begin(self, epoch: int) -> None:
         """Call the callbacks that are due.
@@ -412,7 +425,7 @@ class Callbacks(NervanaObject):
         markers[epoch] = done
         markers.attrs["epochs_complete"] = epoch + 1
         markers.attrs["minibatches_complete"] = done
-        for callback in self.callbacks:
+        for callback in sorted(self.callbacks, key=_reads_others):
             if callback.should_fire(data, model, epoch, callback.epoch_freq):
                 callback.on_epoch_end(data, model, epoch)
         by_first(data.flush)  # keeps the file readable if this process is killed
@@ -455,8 +468,13 @@ class Callbacks(NervanaObject):
         if self.save_path:
             logger.display("Training was interrupted; the model is saved to %s", self.save_path)
             self.model.save_params(os.fspath(self.save_path))
-        self._write_report()
-        self._close()
+        self._finish()
+
+    def on_fit_exit(self) -> None:
+        """Leave the model's layers as they were, however the training has ended."""
+        for callback in self.callbacks:
+            if isinstance(callback, RunCallback):
+                callback.release()
 
     # -- saving --------------------------------------------------------------------------------------------
 
@@ -527,6 +545,10 @@ def _name_apart(callbacks: Iterable[Callback]) -> None:
             number = max(taken[name] for name in names) + 1
             taken.update(names)
             callback.suffix = f"_{number}" if number > 1 else ""
+
+
+def _reads_others(callback: Callback) -> bool:
+    return isinstance(callback, RunCallback | TensorBoardCallback)
 
 
 def _set_progress(callback: Callback, saved: Any) -> None:

@@ -28,7 +28,7 @@ def facts_of(model: Any, epochs: int) -> dict[str, dict[str, str]]:
     rows: dict[str, list[tuple[str, Any]]] = {
         "training": [
             ("command", command),
-            ("folder", os.getcwd()),
+            ("folder", _folder()),
             ("started", time.strftime("%Y-%m-%d %H:%M:%S %z")),
             ("epochs", epochs),
             ("samples", model.ndata),
@@ -51,6 +51,14 @@ def facts_of(model: Any, epochs: int) -> dict[str, dict[str, str]]:
     return {topic: {name: str(value) for name, value in pairs} for topic, pairs in rows.items() if pairs}
 
 
+def _folder() -> str:
+    """The working folder; empty if it was deleted."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
+
+
 def _described(thing: Any) -> str:
     """Class and plain arguments of a cost or an optimizer."""
     inner = getattr(thing, "optimizer", None) or getattr(thing, "costfunc", None)
@@ -69,8 +77,11 @@ def _described(thing: Any) -> str:
 
 def _numpy_state() -> str:
     """First numbers of NumPy's global random state, which scripts set by np.random.seed."""
-    state: Any = np.random.get_state()
-    return " ".join(str(word) for word in state[1][:3]) + f" ... at {state[2]}"
+    state: Any = np.random.get_state(legacy=False)
+    inner = state["state"]
+    if state["bit_generator"] != "MT19937":  # one that np.random.set_bit_generator was given
+        return f"{state['bit_generator']} {inner}"
+    return " ".join(str(word) for word in inner["key"][:3]) + f" ... at {inner['pos']}"
 
 
 def _packages() -> list[tuple[str, str]]:

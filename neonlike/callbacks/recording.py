@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from neonlike.callbacks.callback import Callback, Frequency, recorded_at
-from neonlike.callbacks.store import Steps, epoch_dataset, first_minibatch, new_dataset
+from neonlike.callbacks.store import Steps, epoch_dataset, first_minibatch, new_dataset, records
 from neonlike.errors import ArgumentError, DTypeError
 from neonlike.layers.container import Multicost
 from neonlike.logger import logger
@@ -488,12 +488,16 @@ class HistCallback(Callback):
             As of :meth:`~neonlike.callbacks.callbacks.Callback.on_train_begin`.
         """
         total = callback_data["config"].attrs["total_minibatches"] if self.plot_per_mini else epochs
+        markers = "minibatch" if self.plot_per_mini else "epoch"
         group = callback_data.require_group("hist")
+        if group.attrs.get("time_markers", markers) != markers:  # those of an earlier training have other steps
+            for tag in records(group):
+                del group[tag]
         group.attrs["bins"] = model.be.hist_bins
         group.attrs["offset"] = model.be.hist_offset
-        group.attrs["time_markers"] = "minibatch" if self.plot_per_mini else "epoch"
+        group.attrs["time_markers"] = markers
         group.attrs["time_steps"] = int(total)
-        self._steps: dict[str, Steps] = {}
+        self._steps = {tag: self._dataset(callback_data, tag) for tag in records(group)}
         self._epoch = -1
 
     def on_minibatch_end(self, callback_data: Any, model: Any, epoch: int, minibatch: int) -> None:
@@ -530,14 +534,17 @@ class HistCallback(Callback):
         rows = rows.get()
         for tag, row in tags.items():
             if tag not in self._steps:
-                self._steps[tag] = self._dataset(callback_data["hist"], tag)
+                self._steps[tag] = self._dataset(callback_data, tag)
             self._steps[tag][step] = rows[row]
 
     @staticmethod
-    def _dataset(group: Any, tag: str) -> Steps:
-        if tag not in group:
-            group.create_dataset(tag, (int(group.attrs["bins"]), int(group.attrs["time_steps"])), "float32")
-        return Steps(group[tag], axis=1)
+    def _dataset(callback_data: Any, tag: str) -> Steps:
+        """The dataset of a histogram; one of a shorter training is enlarged."""
+        path, facts = f"hist/{tag}", callback_data["hist"].attrs
+        shape = int(facts["bins"]), int(facts["time_steps"])
+        if path not in callback_data or callback_data[path].shape != shape:
+            new_dataset(callback_data, path, shape, unknown=0)
+        return Steps(callback_data[path], axis=1)
 
 
 def record(callback_data: Any, path: str, epoch: int, value: Any) -> None:

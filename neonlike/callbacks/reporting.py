@@ -7,7 +7,6 @@ import time
 from typing import Any
 
 from neonlike.distributed.first import by_first
-from neonlike.errors import NeonlikeError
 from neonlike.logger import logger
 from neonlike.util.persist import expand, require_writable
 
@@ -53,7 +52,7 @@ class RunReport:
         start = time.monotonic()
         try:
             write_report(self.path, [read_store(store, os.path.splitext(os.path.basename(self.path))[0])])
-        except (OSError, NeonlikeError) as error:
-            logger.error("the report cannot be written to %s: %s", self.path, error)
+        except Exception as error:
+            logger.error("the report cannot be written to %s: %s: %s", self.path, type(error).__name__, error)
         now = time.monotonic()
         self._due = now + max(SELDOM, SHARE * (now - start))

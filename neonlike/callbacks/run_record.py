@@ -137,9 +137,12 @@ class RunCallback(Callback):
         if self._results is not None and self._loss is not None and fires(epoch, self._loss.epoch_freq):
             _store_results(callback_data, self._results, model.be.ranks, epoch)
 
+    def release(self) -> None:
+        """Stop measuring, and leave the layers as they were."""
+        self._sampler.stop()
+
     def record_kernels(self, callback_data: Any, model: Any) -> None:
         """Record the report of bench mode, if it is on."""
-        self._sampler.stop()
         if model.be.bench is not None and model.be.ranks.rank == 0:
             set_text(callback_data, BENCH, model.be.bench_report("json"))
 

@@ -237,10 +237,10 @@ def open_store(output_file: str | os.PathLike[str] | None, mode: str = "w") -> A
         return opened
 
 
-def new_dataset(store: Any, path: str, shape: tuple[int, ...], dtype: Any = "float32", **attrs: Any) -> Any:
+def new_dataset(
+    store: Any, path: str, shape: tuple[int, ...], dtype: Any = "float32", unknown: float | None = None, **attrs: Any
+) -> Any:
     """Create a dataset with attributes; one from an earlier training is enlarged and keeps its values.
-
-    Missing values are nan in float datasets, and 0 in others and in markers.
 
     Parameters
     ----------
@@ -252,13 +252,16 @@ def new_dataset(store: Any, path: str, shape: tuple[int, ...], dtype: Any = "flo
         Its shape.
     dtype : dtype
         Its dtype.
+    unknown : float, optional
+        Value where there is none yet; by default nan in float datasets, and 0 in others and in markers.
     **attrs
         Its attributes.
     """
     old = store[path][...] if path in store else None
     if old is not None:
         del store[path]
-    unknown = np.nan if np.dtype(dtype).kind == "f" and path != MARKERS else 0
+    if unknown is None:
+        unknown = np.nan if np.dtype(dtype).kind == "f" and path != MARKERS else 0
     made = store.create_dataset(path, shape, dtype=dtype, fillvalue=unknown)
     if old is not None:
         restore(store, {path: old})

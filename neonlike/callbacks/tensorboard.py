@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from typing import Any
@@ -139,7 +140,11 @@ class TensorBoardCallback(Callback):
 
 
 def _values(dataset: Any, epoch: int, first: int, last: int) -> list[tuple[int, float]]:
-    """Minibatch number and value of what a dataset of single numbers has for an epoch."""
+    """Minibatch number and value of what a dataset of single numbers has for an epoch, if it is finite."""
+    return [(step, value) for step, value in _recorded(dataset, epoch, first, last) if math.isfinite(value)]
+
+
+def _recorded(dataset: Any, epoch: int, first: int, last: int) -> list[tuple[int, float]]:
     if dataset.ndim != 1:
         return []
     kind = dataset.attrs.get("time_markers", "epoch_freq")

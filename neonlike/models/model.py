@@ -291,6 +291,8 @@ class Model(Saved):
                 self.epoch_index += 1
                 self._epoch_is_done = False
             self.progress.end(self)
+            if hasattr(callbacks, "on_fit_exit"):
+                callbacks.on_fit_exit()
 
     def _save_interrupted(self, callbacks: Any) -> None:
         if self.together:

@@ -123,7 +123,7 @@ def make_server(files: Sequence[str | os.PathLike[str]], port: int) -> Threading
                 self.send_error(HTTPStatus.NOT_FOUND)
 
         def _answer(self, text: str, kind: str) -> None:
-            content = text.encode()
+            content = text.encode("utf-8", "replace")
             self.send_response(HTTPStatus.OK)
             self.send_header("Content-Type", f"{kind}; charset=utf-8")
             self.send_header("Content-Length", str(len(content)))

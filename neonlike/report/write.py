@@ -110,7 +110,7 @@ def write_report(path: str | os.PathLike[str], runs: Sequence[Run]) -> str:
     text = report_text(runs)
     target = ensure_dirs_exist(expand(path))
     with replacing(target) as file:
-        file.write(text.encode())
+        file.write(text.encode("utf-8", "replace"))
     return target
 
 

@@ -280,6 +280,23 @@ class TestRecords:
         np.testing.assert_array_equal(histogram[:, : 11 if per_batch else 2].sum(axis=0), linear.W.size)
         assert len(list(group)) == 6  # weight and gradient of two Linears and a Bias
 
+    @pytest.mark.parametrize("per_batch", [False, True])
+    def test_histograms_of_a_training_that_goes_on(self, model, data, output_file, per_batch):
+        callbacks = Callbacks(model, output_file=output_file, progress_bar=False)
+        callbacks.add_hist_callback(plot_per_mini=per_batch)
+        linear = model.layers.layers[0]
+        linear.name = "block/first"
+        fit(model, data, callbacks, 2)
+        first = recorded(callbacks, output_file)[f"hist/{linear.name}_0_W"][...]
+        fit(model, data, callbacks, 4)
+        store = recorded(callbacks, output_file)
+        both, steps = store[f"hist/{linear.name}_0_W"][...], int(store["hist"].attrs["time_steps"])
+        done = [int(store["time_markers/minibatch"][epoch]) if per_batch else epoch + 1 for epoch in (1, 3)]
+        assert both.shape == (64, steps)
+        np.testing.assert_array_equal(both[:, : done[0]], first[:, : done[0]])
+        np.testing.assert_array_equal(both[:, : done[1]].sum(axis=0), linear.W.size)
+        assert not both[:, done[1] :].any()
+
     def test_defect_38_an_existing_file_is_overwritten(self, model, data, tmp_path):
         path = tmp_path / "metrics.h5"
         path.write_bytes(b"not HDF5")

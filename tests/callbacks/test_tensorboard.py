@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 from neonlike.callbacks import Callbacks
+from neonlike.callbacks.callbacks import Callback, LossCallback, MetricCallback
+from neonlike.callbacks.store import epoch_dataset
 from neonlike.errors import MissingExtra
 from neonlike.models import Model
 from neonlike.transforms import Misclassification
@@ -62,6 +64,33 @@ def test_costs_metrics_and_rates(model: Any, data: Any, valid: Any, tmp_path: Pa
     assert list(found["cost/loss"]) == [ends[1], ends[3]], "after the epochs of an evaluation"
     np.testing.assert_allclose(list(found["cost/loss"].values()), record["cost/loss"][...], rtol=1e-6)
     assert set(found["rate/rate"].values()) == {np.float32(0.1)}
+
+
+def test_values_of_callbacks_that_are_added_later(model: Any, data: Any, valid: Any, tmp_path: Path) -> None:
+    callbacks = Callbacks(model, tensorboard=tmp_path, progress_bar=False)
+    callbacks.add_callback(MetricCallback(valid, Misclassification()))
+    callbacks.add_callback(LossCallback(valid), insert_pos=0)
+    fit(model, data, callbacks, 2)
+    found, record = scalars(tmp_path), callbacks.callback_data
+    for name in ("metrics/Top1Misclass", "cost/loss"):
+        np.testing.assert_allclose(list(found[name].values()), record[name][...], rtol=1e-6)
+
+
+def test_a_value_that_is_missing_is_left_out(model: Any, data: Any, tmp_path: Path) -> None:
+    class Holes(Callback):
+        """Records a value for the second epoch only, and loses a cost."""
+
+        def on_epoch_end(self, callback_data: Any, model: Any, epoch: int) -> None:
+            epoch_dataset(callback_data, "metrics/own", range(2), 1)
+            callback_data["metrics/own"][1] = 0.5
+            callback_data["cost/train"][3] = np.nan
+
+    callbacks = Callbacks(model, tensorboard=tmp_path, progress_bar=False)
+    callbacks.add_callback(Holes(), insert_pos=0)
+    fit(model, data, callbacks, 2)
+    found, ends = scalars(tmp_path), callbacks.callback_data["time_markers/minibatch"][...].astype(int).tolist()
+    assert found["metrics/own"] == {ends[1]: 0.5}
+    assert sorted(found["cost/train"]) == [step for step in range(1, ends[1] + 1) if step != 4]
 
 
 def test_histograms_and_facts(model: Any, data: Any, tmp_path: Path) -> None:

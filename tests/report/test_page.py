@@ -289,3 +289,52 @@ def test_a_report_that_cannot_be_written_at_the_end_is_an_error_in_the_log(
     (tmp_path / "gone").touch()
     training.fit(callbacks, 1)
     assert training.model.epoch_index == 1 and "the report cannot be written" in caplog.text
+
+
+def test_an_unforeseen_fault_of_a_report_leaves_the_training_and_its_record_whole(
+    training: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise ValueError("a chart failed")
+
+    monkeypatch.setattr("neonlike.report.write.report_text", fail)
+    callbacks = training.callbacks(report=tmp_path / "run.html", output_file=str(tmp_path / "run.h5"))
+    training.fit(callbacks, 1)
+    assert "a chart failed" in caplog.text and not callbacks.callback_data, "the file is closed"
+
+
+@pytest.mark.parametrize("ends", ["on_train_end", "on_interrupt"])
+def test_the_record_is_closed_whatever_a_report_raises(
+    ends: str, training: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    callbacks = training.callbacks(report=tmp_path / "run.html", output_file=str(tmp_path / "run.h5"))
+    training.fit(callbacks, 1)
+    monkeypatch.setattr("neonlike.report.write.report_text", fail)
+    callbacks.on_train_begin(2)
+    with pytest.raises(KeyboardInterrupt):
+        getattr(callbacks, ends)()
+    assert not callbacks.callback_data
+
+
+def test_names_outside_of_unicode(training: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["train-\udcff.py"])  # as Python decodes a name of the byte 255
+    training.fit(training.callbacks(report=tmp_path / "run.html"), 1)
+    assert Page((tmp_path / "run.html").read_text(encoding="utf-8")).has("train-?.py")
+
+
+def test_facts_of_a_process_in_a_deleted_folder_with_another_generator(
+    training: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    other = np.random.RandomState(np.random.PCG64(3))
+    monkeypatch.setattr(np.random, "get_state", other.get_state)
+    callbacks = training.callbacks(report=tmp_path / "run.html")
+    training.fit(callbacks, 1)
+    facts = read_store(callbacks.callback_data, "run").facts
+    assert "folder" in facts["training"]
+    assert facts["seeds"]["NumPy's global state"].startswith("PCG64")

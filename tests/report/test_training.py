@@ -7,11 +7,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 
 from neonlike.callbacks import Callbacks
-from neonlike.callbacks.callbacks import Callback
+from neonlike.callbacks.callbacks import Callback, HistCallback, LossCallback
 from neonlike.callbacks.facts import rates_of
 from neonlike.callbacks.reporting import RunReport
 from neonlike.callbacks.results import MOST_SAMPLES, NO_CLASSES, Results
@@ -120,6 +121,52 @@ def test_a_run_has_the_name_of_its_page(training: Any, tmp_path: Path, name: str
     training.fit(training.callbacks(report=tmp_path / name, eval_set=None, eval_freq=None, metric=None), 1)
     page = Page((tmp_path / name).read_text(encoding="utf-8"))
     assert page.headings[0] == f"Report of {name.removesuffix('.html')}"
+
+
+class Failing(Callback):
+    """Fails in the second minibatch, which is sampled."""
+
+    def __init__(self, error: type[BaseException]) -> None:
+        super().__init__()
+        self.error = error
+
+    def on_minibatch_begin(self, callback_data: Any, model: Any, epoch: int, minibatch: int) -> None:
+        if minibatch == 1:
+            raise self.error
+
+
+@PAGE
+@pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
+def test_a_failed_training_leaves_the_layers_as_they_were(training: Any, tmp_path: Path, error: Any) -> None:
+    callbacks = training.callbacks(report=tmp_path / "run.html")
+    callbacks.add_callback(Failing(error))
+    with pytest.raises(error):
+        training.fit(callbacks)
+    assert [layer.name for layer in training.model.layers.layers_fprop() if "fprop" in vars(layer)] == []
+
+
+@PAGE
+@pytest.mark.parametrize("trained", [0, 1])
+def test_histograms_of_the_user_take_the_place_of_the_reports(training: Any, tmp_path: Path, trained: int) -> None:
+    callbacks = training.callbacks(report=tmp_path / "run.html", output_file=str(tmp_path / "run.h5"))
+    training.fit(callbacks, trained)  # with the report's histograms, per epoch
+    callbacks.add_hist_callback(plot_per_mini=True)
+    training.fit(callbacks, 2)
+    assert [callback.plot_per_mini for callback in callbacks.callbacks if isinstance(callback, HistCallback)] == [True]
+    linear, steps = training.model.layers.layers[0], training.train.nbatches
+    with h5py.File(tmp_path / "run.h5") as store:
+        group, name = store["hist"], f"{linear.name}_0_W"
+        assert group.attrs["time_markers"] == "minibatch" and group[name].shape[1] == 2 * steps
+        filled = [0] * trained * steps + [linear.W.size] * (2 - trained) * steps
+        assert group[name][...].sum(axis=0).tolist() == filled
+
+
+@PAGE
+def test_results_of_an_evaluation_that_is_added_later(training: Any, tmp_path: Path) -> None:
+    callbacks = training.callbacks(report=tmp_path / "run.html", eval_freq=None, metric=None)
+    callbacks.add_callback(LossCallback(training.valid))
+    training.fit(callbacks, 2)
+    assert read_store(callbacks.callback_data, "run").confusion.sum() == training.valid.ndata
 
 
 def test_without_report_and_file_nothing_is_recorded_in_addition(training: Any) -> None:

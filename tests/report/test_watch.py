@@ -71,6 +71,11 @@ def test_the_page_follows_a_training(training: Any, tmp_path: Path) -> None:
     assert began == after[1] != seen[-1][0], "the page knows which state it shows"
 
 
+def test_a_file_with_a_name_outside_of_unicode(tmp_path: Path) -> None:
+    with served(tmp_path / "run-\udcff.h5") as address:
+        assert "run-?.h5: waiting" in get(f"{address}/")
+
+
 def test_a_file_that_is_being_written_keeps_what_was_read(run_file: Path) -> None:
     with served(run_file) as address:
         assert Page(get(f"{address}/")).has("4 of 4")
