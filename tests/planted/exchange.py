@@ -34,7 +34,7 @@ MUTANTS = tuple(
         ("onnx", "an earlier softmax is a later one", ONNX + "read_dense.py", "flattens = reader.graph.opset < 13", "flattens = reader.graph.opset < 1"),
         ("onnx", "constants among steps are dropped", ONNX + "read_dense.py", "    if len(node.data) != len(node.inputs):\n        node.refuse(\"a constant among", "    if result.form != \"steps\" and len(node.data) != len(node.inputs):\n        node.refuse(\"a constant among"),
         ("onnx", "Caffe's windows are read", ONNX + "read_images.py", "compat_mode == \"caffe\" and", "compat_mode == \"neon\" and"),
-        ("torch", "a level is guessed from a module's name", EXCHANGE + "torch_weights.py", "modules[name].full_name(key) if modules else", "modules[name].full_name(key) if not modules else"),
+        ("torch", "a level is guessed from a module's name", EXCHANGE + "torch_weights.py", "modules[name].full_name(key) if modules else", "modules[name].full_name(key) if modules is None else"),
         ("weights", "names are compared when the model is set up", EXCHANGE + "weights.py", "        if strict:\n            _require", "        if not strict:\n            _require"),
         ("onnx", "branches that cross are read twice", ONNX + "reader.py", "            if id(node) in self._read:", "            if node is None:"),
     )
