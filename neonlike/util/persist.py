@@ -16,8 +16,8 @@ from typing import IO, Any
 import numpy as np
 
 from neonlike import settings
-from neonlike.checks import checked, require_method
-from neonlike.errors import ArgumentError
+from neonlike.checks import brief, checked, require_method
+from neonlike.errors import ArgumentError, ArgumentTypeError
 from neonlike.nervanaobject import load_class
 from neonlike.util import archive
 from neonlike.util.atomic import replacing
@@ -59,7 +59,15 @@ SUM = b"\nneonlike sha256:"
 
 
 def expand(path: str | os.PathLike[str]) -> str:
-    """Expand ``~`` and environment variables in ``path``."""
+    """Expand ``~`` and environment variables in ``path``.
+
+    Raises
+    ------
+    ArgumentTypeError
+        If it is no path.
+    """
+    if not isinstance(path, str | bytes | os.PathLike):
+        raise ArgumentTypeError(f"the path of a file must be a str or an os.PathLike, got {brief(path)}")
     return os.path.expandvars(os.path.expanduser(os.fspath(path)))
 
 

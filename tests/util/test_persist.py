@@ -6,13 +6,14 @@ import gzip
 import io
 import os
 import pickle
+import re
 
 import numpy as np
 import pytest
 
 from neonlike.callbacks.callbacks import Callbacks
 from neonlike.data import ArrayIterator
-from neonlike.errors import ArgumentError, DTypeError
+from neonlike.errors import ArgumentError, ArgumentTypeError, DTypeError
 from neonlike.initializers import Constant, Gaussian
 from neonlike.layers import Affine, Sequential
 from neonlike.models import Model
@@ -41,6 +42,11 @@ class TestFiles:
         monkeypatch.setenv("WHERE", "there")
         save_obj(1, "~/$WHERE/x.p")
         assert load_obj("~/$WHERE/x.p") == 1 and (tmp_path / "there" / "x.p").exists()
+
+    @pytest.mark.parametrize("path", [None, 3, ("a", "b")])
+    def test_what_is_no_path_is_named(self, path):
+        with pytest.raises(ArgumentTypeError, match=re.escape(f"must be a str or an os.PathLike, got {path!r}")):
+            persist.expand(path)
 
     def test_compressed_files_open_files_and_bytes(self, tmp_path):
         data = pickle.dumps([1, 2], 2)
