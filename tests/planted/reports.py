@@ -29,7 +29,7 @@ MUTANTS = (
     report("attributes of a graph are kept", REPORT + "safe_svg.py", "if key in ATTRIBUTES and", "if"),
     report("links of a graph are kept", REPORT + "safe_svg.py", 'if name == "a":', "if False:"),
     report("a record begins in the first epoch", "neonlike/visualizations/data.py", "int(marked[-1]) + 1 if", "len(marked) if"),
-    report("every wrong sample of a batch is copied", CALLBACKS + "results.py", 'kind="stable")[:MOST_SAMPLES]]', 'kind="stable")]'),
+    report("the least sure of a batch are kept", CALLBACKS + "results.py", "np.argsort(-sure[columns]", "np.argsort(sure[columns]"),
     report("no reason why many classes have no matrix", CALLBACKS + "results.py", "why or crowded", "why"),
     report("inputs have the words of the targets", CALLBACKS + "results.py", '_words(dataset, "s_index_to_token") or self._words', "self._words"),
     report("a call counts as a minibatch", CALLBACKS + "sampling.py", "sums.get(self._minibatch, 0.0) + be", "be"),
