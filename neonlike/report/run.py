@@ -106,6 +106,21 @@ class Run:
     images: dict[int, np.ndarray] = field(default_factory=dict)
 
 
+def require_h5py() -> Any:
+    """Return the package h5py.
+
+    Raises
+    ------
+    MissingExtra
+        If it is not installed.
+    """
+    try:
+        import h5py
+    except ImportError as error:
+        raise MissingExtra("reading records needs h5py; install it with: pip install 'neonlike[data]'") from error
+    return h5py
+
+
 def read_file(path: str | os.PathLike[str]) -> Run:
     """Read a file of ``Callbacks(output_file=...)``, also while a training writes to it.
 
@@ -127,10 +142,7 @@ def read_file(path: str | os.PathLike[str]) -> Run:
     MissingExtra
         If h5py is not installed.
     """
-    try:
-        import h5py
-    except ImportError as error:
-        raise MissingExtra("reading records needs h5py; install it with: pip install 'neonlike[data]'") from error
+    h5py = require_h5py()
     # Read as a whole: HDF5 would refuse a file that another process has opened for writing.
     with open(path, "rb") as file:
         content = io.BytesIO(file.read())

@@ -14,7 +14,7 @@ MUTANTS = tuple(
     for family, name, file, old, new in (
         ("weights", "shapes are not compared", EXCHANGE + "differences.py", "given[name] != shape", "len(given[name]) != len(shape)"),
         ("weights", "running statistics are left out", EXCHANGE + "places.py", "        found.update({f\"{path}.{name}\": value.get() for name, value in values.items() if value is not None})", "        found.update({f\"{path}.{name}\": value.get() for name, value in values.items() if name not in (\"gmean\", \"gvar\")})"),
-        ("weights", "a layer is set before the next is checked", EXCHANGE + "weights.py", "    if strict and found.are_there:", "    load(model.layers, {name: array for name, array in arrays.items() if name == \"0.W\"})\n    if strict and found.are_there:"),
+        ("weights", "a layer is set before the next is checked", EXCHANGE + "weights.py", "    if strict:\n        _require_none(found, path, done)\n", "    load(model.layers, {name: array for name, array in arrays.items() if name == \"0.W\"})\n    if strict:\n        _require_none(found, path, done)\n"),
         ("torch", "square filters are transposed", TORCH, "np.moveaxis(arrays[\"weight\"], 0, -1)", "np.swapaxes(arrays[\"weight\"], 0, -1)"),
         ("torch", "gates are in our order", TORCH, "LSTM_GATES = (0, 1, 3, 2)", "LSTM_GATES = (0, 1, 2, 3)"),
         ("torch", "the second bias is dropped", TORCH, "arrays[f\"bias_ih_l0{theirs}\"] + arrays[f\"bias_hh_l0{theirs}\"]", "arrays[f\"bias_ih_l0{theirs}\"]"),

@@ -178,5 +178,5 @@ MUTANTS = (
     callback("images of the first minibatch", DECONV, "one.batch_img[better, 0] = batch", "one.batch_img[better, 0] = 0"),
     callback("weaker responses taken", DECONV, "strongest[:, 0] > one.activation[:, 0]", "strongest[:, 0] < one.activation[:, 0]"),
     callback("pictures upside down for bokeh", VISUAL, "img_data[::-1]", "img_data"),
-    callback("epochs drawn at their begin", VISUAL, "epochs + 1 - 1 / sizes[known]", "epochs"),
+    callback("epochs drawn at their begin", VISUAL, "epochs + 1 - 1 / np.maximum(sizes[known], 1)", "epochs"),
 )

@@ -20,6 +20,8 @@ import pytest
 
 from neonlike.__main__ import main
 from neonlike.callbacks.callbacks import Callback
+from neonlike.errors import MissingExtra
+from neonlike.report import watch
 from neonlike.report.watch import HOST, make_server
 from tests import ROOT
 from tests.report.reader import Page
@@ -46,7 +48,8 @@ def get(address: str, **headers: str) -> str:
         return str(answer.read().decode())
 
 
-def test_the_page_follows_a_training(training: Any, tmp_path: Path) -> None:
+def test_the_page_follows_a_training(training: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "SHARE", 0)
     path, seen = tmp_path / "run.h5", []
 
     class Look(Callback):
@@ -83,6 +86,40 @@ def test_a_file_that_is_being_written_keeps_what_was_read(run_file: Path) -> Non
         assert Page(get(f"{address}/")).has("4 of 4")
         run_file.unlink()
         assert Page(get(f"{address}/")).has("4 of 4")
+
+
+def test_an_open_page_is_seldom_made_again(run_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "SHARE", 1e6)
+    with served(run_file) as address:
+        get(f"{address}/")
+        state = get(f"{address}/state")
+        run_file.touch()
+        assert get(f"{address}/state") == state
+        monkeypatch.setattr(watch, "SHARE", 0)
+        get(f"{address}/")
+        assert get(f"{address}/state") != state
+
+
+def test_a_fault_of_the_report_leaves_a_page_that_looks_again(run_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> str:
+        raise IndexError("planted")
+
+    with served(run_file) as address:
+        monkeypatch.setattr(watch, "report_text", fail)
+        page = get(f"{address}/")
+        assert "IndexError: planted" in page and "location.reload" in page
+        monkeypatch.setattr(watch, "read_file", fail)
+        run_file.touch()
+        assert "location.reload" in get(f"{address}/")
+
+
+@pytest.mark.parametrize("package", ["h5py", "matplotlib"])
+def test_a_missing_package_is_told_before_anything_is_served(
+    package: str, run_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingExtra, match=f"{package}.*pip install"):
+        make_server([run_file], 0)
 
 
 def test_only_this_machine_is_answered(run_file: Path) -> None:
