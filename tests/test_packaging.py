@@ -61,7 +61,7 @@ class TestBuildFiles:
     def test_the_page_on_installing_names_every_extra_for_users(self) -> None:
         page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
         rows = set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
-        assert rows == (FOR_USERS & set(PROJECT["optional-dependencies"])) | {"all"}
+        assert rows == (FOR_USERS & set(PROJECT["optional-dependencies"])) | {"all", "docs", "notebooks"}
 
     def test_continuous_integration_runs_the_whole_suite(self) -> None:
         script = ROOT / ".ci" / "run"

@@ -60,7 +60,7 @@ class TestFit:
 
         trained.fit(data, cost(), GradientDescentMomentum(0.1, 0.9), 3, Recorder())
         assert calls[:3] == [("on_train_begin", 3), ("on_epoch_begin", 2), ("on_minibatch_begin", 2, 0)]
-        assert calls[-2:] == [("on_epoch_end", 2), ("on_train_end",)]
+        assert calls[-3:] == [("on_epoch_end", 2), ("on_train_end",), ("on_fit_exit",)]
         assert [c for c in calls if c[0] == "on_minibatch_end"] == [("on_minibatch_end", 2, i) for i in range(6)]
 
     def test_a_schedule_sees_each_epoch(self, be, data):
