@@ -18,6 +18,7 @@ from tests.support.recording import Clock, timed  # noqa: F401
 pytestmark = [pytest.mark.engines("numpy", "c")]
 
 
+@pytest.mark.cpu_only("a device's calls are on a line of its own, see below")
 def test_calls_are_events_of_their_threads(timed: Backend, tmp_path: Path) -> None:
     assert timed.bench is not None
     timed.bench.trace = trace = Trace()
