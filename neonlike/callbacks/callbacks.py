@@ -346,20 +346,21 @@ class Callbacks(NervanaObject):
         if not any(isinstance(one, HistCallback) for one in self.callbacks):
             self.callbacks.append(own)
 
+    def _run_records(self) -> list[RunCallback]:
+        return [one for one in self.callbacks if isinstance(one, RunCallback)]
+
     def _follow_evaluation(self) -> None:
         """Let the record of the run have the results of the first evaluation of the loss."""
         loss = next((one for one in self.callbacks if isinstance(one, LossCallback)), None)
-        for one in self.callbacks:
-            if isinstance(one, RunCallback):
-                one.follow(loss)
+        for one in self._run_records():
+            one.follow(loss)
 
     def _write_report(self) -> None:
         """Record the kernels of bench mode, and write the report if one is wanted."""
         if not self._is_open():
             return
-        for one in self.callbacks:
-            if isinstance(one, RunCallback):
-                one.record_kernels(self.callback_data, self.model)
+        for one in self._run_records():
+            one.record_kernels(self.callback_data, self.model)
         if self.report is not None:
             report = self.report
             by_first(lambda: report.write(self.callback_data))
@@ -472,9 +473,8 @@ class Callbacks(NervanaObject):
 
     def on_fit_exit(self) -> None:
         """Leave the model's layers as they were, however the training has ended."""
-        for callback in self.callbacks:
-            if isinstance(callback, RunCallback):
-                callback.release()
+        for one in self._run_records():
+            one.release()
 
     # -- saving --------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
@@ -38,7 +38,8 @@ class StepSampler:
             return
         self.stop()
         self.memory = []
-        for layer, label in _labelled(model.layers.layers_fprop()):
+        layers = list(model.layers.layers_fprop())
+        for layer, label in zip(layers, told_apart([layer.name for layer in layers]), strict=True):
             if "fprop" in vars(layer) or "bprop" in vars(layer):
                 continue  # somebody else measures, or a user replaced it
             for name in ("fprop", "bprop"):
@@ -90,9 +91,9 @@ class StepSampler:
         return best / needed if needed > 0 and best > 0 else None
 
 
-def _labelled(layers: Iterable[Any]) -> list[tuple[Any, str]]:
-    """The layers with their names; those of one name are numbered."""
-    listed = list(layers)
-    names = [layer.name for layer in listed]
-    numbers = (f" ({names[: i + 1].count(name)})" if names.count(name) > 1 else "" for i, name in enumerate(names))
-    return [(layer, layer.name + number) for layer, number in zip(listed, numbers, strict=True)]
+def told_apart(names: Sequence[str]) -> list[str]:
+    """Number those of the names that occur more than once, from 1."""
+    return [
+        f"{name} ({names[: place + 1].count(name)})" if names.count(name) > 1 else name
+        for place, name in enumerate(names)
+    ]

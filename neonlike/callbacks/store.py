@@ -401,6 +401,11 @@ def get_text(store: Any, path: str) -> str:
     return "" if found is None else np.asarray(found[...]).tobytes().decode()
 
 
+def means_minibatches(time_markers: Any) -> bool:
+    """Whether this value of an attribute ``time_markers``, text or bytes, denotes a record by minibatch."""
+    return time_markers in ("minibatch", b"minibatch")
+
+
 def first_minibatch(store: Any, epoch: int) -> int:
     """Number of minibatches in all epochs before ``epoch``."""
     return int(store[MARKERS][epoch - 1]) if epoch > 0 else 0

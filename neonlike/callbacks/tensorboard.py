@@ -11,7 +11,7 @@ import numpy as np
 
 from neonlike.callbacks.callback import Callback, recorded_at
 from neonlike.callbacks.facts import facts_of, rates_of
-from neonlike.callbacks.store import MARKERS, first_minibatch
+from neonlike.callbacks.store import MARKERS, first_minibatch, means_minibatches
 from neonlike.distributed.first import by_first
 from neonlike.errors import MissingExtra
 from neonlike.util.persist import expand
@@ -147,8 +147,7 @@ def _values(dataset: Any, epoch: int, first: int, last: int) -> list[tuple[int, 
 def _recorded(dataset: Any, epoch: int, first: int, last: int) -> list[tuple[int, float]]:
     if dataset.ndim != 1:
         return []
-    kind = dataset.attrs.get("time_markers", "epoch_freq")
-    if (kind.decode() if isinstance(kind, bytes) else kind) == "minibatch":
+    if means_minibatches(dataset.attrs.get("time_markers")):
         steps = np.unique(np.linspace(first, last - 1, min(MOST_POINTS, last - first)).astype(int))
         values = dataset[first:last][steps - first]
         return [(int(step) + 1, float(value)) for step, value in zip(steps, values, strict=True)]

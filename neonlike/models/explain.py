@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,12 +62,14 @@ def explain(network: Any, more: Sequence[str] = ()) -> Explanation:
     leaves = [row for row in found if row.outputs]
     widths = [max(map(len, column)) for column in zip(*((row.name, row.kind) for row in leaves), strict=True)]
     text = "\n".join([*(_line(row, widths) for row in found), *more])
-    cells = tuple(
-        (INDENT * row.level + row.name, row.kind, row.inputs, row.outputs, f"{row.parameters:,}",
-         "; ".join(row.notes))
-        for row in found
-    )  # fmt: skip
-    return Explanation(text, [Table("; ".join(["Layers of the network", *more]), COLUMNS, cells)])
+    lines = tuple(cells(vars(row)) for row in found)
+    return Explanation(text, [Table("; ".join(["Layers of the network", *more]), COLUMNS, lines)])
+
+
+def cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """The texts below :data:`COLUMNS` for a layer, from the values of its :class:`LayerRow` by their names."""
+    name, parameters, notes = INDENT * row["level"] + row["name"], f"{row['parameters']:,}", "; ".join(row["notes"])
+    return name, row["kind"], row["inputs"], row["outputs"], parameters, notes
 
 
 def rows(network: Any) -> list[LayerRow]:

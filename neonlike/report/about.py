@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
-from typing import Any
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from neonlike.errors import NeonlikeError
 from neonlike.logger import logger
 from neonlike.markup import table
 from neonlike.models import graph
-from neonlike.models.explain import COLUMNS, INDENT
+from neonlike.models.explain import COLUMNS, cells
 from neonlike.report import charts
 from neonlike.report.parts import note, of_run, scrolled
 from neonlike.report.run import Run, RunCurve
@@ -67,15 +66,9 @@ def _network(run: Run) -> str:
     if not rows:
         return note(OLD)
     parameters = sum(row["parameters"] for row in rows)
-    cells = (_cells(row) for row in rows)
-    listed = scrolled(table("", COLUMNS, cells), "Layers of the network")
+    listed = scrolled(table("", COLUMNS, map(cells, rows)), "Layers of the network")
     leaves = sum(bool(row["outputs"]) for row in rows)
     return f"<p>{parameters:,} parameters in {leaves} layers</p>{_drawn(run)}{listed}"
-
-
-def _cells(row: dict[str, Any]) -> list[str]:
-    name = INDENT * row["level"] + row["name"]
-    return [name, row["kind"], row["inputs"], row["outputs"], f"{row['parameters']:,}", "; ".join(row["notes"])]
 
 
 def _drawn(run: Run) -> str:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from neonlike.callbacks.run_record import BENCH, CONFUSION, FACTS, IMAGES, NETWORK, STEP, WRONG
-from neonlike.callbacks.store import MARKERS, get_text
+from neonlike.callbacks.store import MARKERS, get_text, means_minibatches
 from neonlike.errors import ArgumentError, MissingExtra
 from neonlike.visualizations.data import curve, epochs_done
 
@@ -216,7 +216,7 @@ def _curves(store: Any, markers: np.ndarray) -> list[RunCurve]:
             if not hasattr(dataset, "shape") or "time_markers" not in dataset.attrs:
                 continue
             x, y = curve(dataset, markers, True)
-            by_minibatch = _text(dataset.attrs["time_markers"]) == "minibatch"
+            by_minibatch = means_minibatches(dataset.attrs["time_markers"])
             if y.ndim == 1:
                 found.append(RunCurve(group, name, x, y, by_minibatch))
             else:
@@ -228,10 +228,6 @@ def _histograms(store: Any, epochs: int, minibatches: int) -> list[RunHistogram]
     if "hist" not in store:
         return []
     group = store["hist"]
-    by_minibatch = _text(group.attrs.get("time_markers", "epoch")) == "minibatch"
+    by_minibatch = means_minibatches(group.attrs.get("time_markers"))
     done, offset = minibatches if by_minibatch else epochs, int(group.attrs["offset"])
     return [RunHistogram(name, counts[...][:, :done], offset, by_minibatch) for name, counts in group.items()]
-
-
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)

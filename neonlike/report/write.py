@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 
+from neonlike.callbacks.sampling import told_apart
 from neonlike.errors import ArgumentError
 from neonlike.markup import page
 from neonlike.report import about, curves, measured, results
@@ -79,10 +80,8 @@ def report_text(runs: Sequence[Run], script: str = "") -> str:
 
 def _name_apart(runs: Sequence[Run]) -> None:
     """Number runs that have the same name."""
-    names = [run.name for run in runs]
-    for number, run in enumerate(runs):
-        if names.count(names[number]) > 1:
-            run.name = f"{names[number]} ({names[: number + 1].count(names[number])})"
+    for run, name in zip(runs, told_apart([run.name for run in runs]), strict=True):
+        run.name = name
 
 
 def write_report(path: str | os.PathLike[str], runs: Sequence[Run]) -> str:

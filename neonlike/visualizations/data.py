@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from neonlike.callbacks.store import MARKERS
+from neonlike.callbacks.store import MARKERS, means_minibatches
 from neonlike.checks import shown
 from neonlike.errors import ArgumentError, MissingExtra
 
@@ -177,7 +177,7 @@ def curve(dataset: Any, markers: np.ndarray, epoch_axis: bool) -> tuple[np.ndarr
     """
     y = dataset[...]
     done = int(_ends(markers)[-1])
-    if _text(dataset.attrs["time_markers"]) == "minibatch":
+    if means_minibatches(dataset.attrs["time_markers"]):
         y = y[:done]
         return create_minibatch_x(len(y), markers, epoch_axis), y
     epoch_freq = dataset.attrs.get("epoch_freq", 1)
@@ -290,7 +290,3 @@ def convert_rgb_to_bokehrgba(img_data: np.ndarray, downsample: int = 1) -> np.nd
     picture = img_data[::-1][::downsample, ::downsample]
     opaque = np.full((*picture.shape[:2], 1), 255, dtype=np.uint8)
     return np.ascontiguousarray(np.concatenate([picture, opaque], axis=2)).view(np.uint32)[..., 0]
-
-
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
