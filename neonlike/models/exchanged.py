@@ -1,4 +1,7 @@
-"""Methods of a model for the formats of other libraries; :mod:`neonlike.exchange` implements them."""
+"""Methods of a model for the formats of other libraries.
+
+:mod:`neonlike.exchange` implements them. Its modules are imported by the first call: few programs need them.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from neonlike.exchange import Differences, torch_weights, weights
-from neonlike.exchange.onnx import export, importing
+from neonlike.exchange import Differences
 from neonlike.models.statistics import complete
 from neonlike.nervanaobject import NervanaObject
 
@@ -53,6 +55,8 @@ class Exchanged(NervanaObject):
         >>> again.layers.layers[0].W.get().tolist()
         [[0.5, 0.5, 0.5], [0.5, 0.5, 0.5]]
         """
+        from neonlike.exchange import weights
+
         complete(self)
         weights.save(self, path)
 
@@ -85,6 +89,8 @@ class Exchanged(NervanaObject):
         --------
         See :meth:`save_safetensors`.
         """
+        from neonlike.exchange import weights
+
         return weights.restore(self, path, strict)
 
     def load_torch(self, weights: Any, names: Any = None, eps: float | None = 1e-5) -> None:
@@ -124,6 +130,8 @@ class Exchanged(NervanaObject):
         >>> model.fprop(be.ones((3, 1)), inference=True).get().ravel().tolist()
         [13.0, 23.0]
         """
+        from neonlike.exchange import torch_weights
+
         torch_weights.load_torch(self, weights, names, eps)
 
     def to_torch(self, names: Any = None) -> dict[str, np.ndarray]:
@@ -159,6 +167,8 @@ class Exchanged(NervanaObject):
         >>> {name: array.shape for name, array in model.to_torch(["fc"]).items()}
         {'fc.weight': (2, 3), 'fc.bias': (2,)}
         """
+        from neonlike.exchange import torch_weights
+
         complete(self)
         return torch_weights.to_torch(self, names)
 
@@ -198,6 +208,8 @@ class Exchanged(NervanaObject):
         >>> again.fprop(be.ones((3, 1)), inference=True).get().ravel().tolist()
         [2.5, 2.5]
         """
+        from neonlike.exchange.onnx import export
+
         complete(self)
         export.to_onnx(self, path, batch_size)
 
@@ -228,4 +240,6 @@ class Exchanged(NervanaObject):
         --------
         See :meth:`to_onnx`.
         """
+        from neonlike.exchange.onnx import importing
+
         return importing.from_onnx(cls, path)

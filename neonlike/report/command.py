@@ -1,4 +1,7 @@
-"""The command ``neonlike report``: a page about runs, or a live view of them."""
+"""The command ``neonlike report``: a page about runs, or a live view of them.
+
+Modules that read and draw runs are imported when the command runs: other commands start without them.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from neonlike.errors import ArgumentError
-from neonlike.report.watch import serve
-from neonlike.report.write import report_files
 from neonlike.util.persist import expand
 
 ABOUT = "Writes a page about runs that Callbacks(output_file=...) recorded: an HTML file that needs no other."
@@ -32,6 +33,8 @@ def add_parser(commands: Any) -> None:
 
 def report(options: argparse.Namespace) -> int:
     """Run the command; returns the exit status."""
+    from neonlike.report.write import report_files
+
     runs: Sequence[str] = [expand(run) for run in options.runs]
     try:
         if options.watch:
@@ -49,6 +52,8 @@ def report(options: argparse.Namespace) -> int:
 
 
 def _watch(runs: Sequence[str], options: argparse.Namespace) -> None:
+    from neonlike.report.watch import serve
+
     if options.output:
         raise ArgumentError("-o and --watch exclude each other: a live view is written to no file")
     if not 0 <= options.port < 1 << 16:
