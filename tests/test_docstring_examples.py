@@ -17,6 +17,8 @@ from neonlike import autograd
 from neonlike.backends import NervanaCPU
 from neonlike.backends.family import public_methods
 from neonlike.backends.tensor import Tensor
+from sitebuilder.described import docstring
+from sitebuilder.inventory import everything
 from tests.support.doctests import failure
 
 ROOT = Path(neonlike.__file__).parent
@@ -65,6 +67,12 @@ def without_example(owner: object, names: set[str]) -> list[str]:
 def test_each_method_of_a_backend_has_an_example() -> None:
     names = {name for of_a_file in public_methods(NervanaCPU).values() for name in of_a_file}
     assert without_example(NervanaCPU, {name for name in names if callable(getattr(NervanaCPU, name))}) == []
+
+
+def test_each_public_class_has_an_example() -> None:
+    classes = [public for public in everything() if public.kind == "class"]
+    assert len(classes) > 200
+    assert [public.name for public in classes if PROMPT not in docstring(public)] == []
 
 
 def test_each_method_of_a_tensor_has_an_example() -> None:

@@ -46,6 +46,16 @@ class GradNode:
         The operands of the rule: nodes, tensors and numbers.
     below : list of GradNode or None
         Where the increment of each input is gathered; None: the input is a constant.
+
+    Examples
+    --------
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.optree.sweep import GradNode
+    >>> used_twice = GradNode(gen_backend("cpu").ones((2, 2)))
+    >>> used_twice.add(0.5)
+    >>> used_twice.add(0.25)
+    >>> used_twice.total
+    0.75
     """
 
     __slots__ = ("below", "inputs", "lead", "node", "rule", "total")

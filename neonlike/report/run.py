@@ -32,6 +32,14 @@ class RunCurve(NamedTuple):
     x, y : ndarray
     by_minibatch : bool
         Whether there is a value for each minibatch, of the training data; else one after some epochs.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from neonlike.report.run import RunCurve
+    >>> loss = RunCurve("cost", "loss", np.array([1.0, 2.0]), np.array([0.7, 0.4]), by_minibatch=False)
+    >>> float(loss.y.min())
+    0.4
     """
 
     group: str
@@ -53,6 +61,15 @@ class RunHistogram(NamedTuple):
     offset : int
     by_minibatch : bool
         Whether a step is a minibatch; else it is an epoch.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from neonlike.report.run import RunHistogram
+    >>> weights = RunHistogram("Linear W", np.array([[5], [90], [5]]), offset=-6, by_minibatch=False)
+    >>> most = weights.offset + int(weights.counts[:, 0].argmax())
+    >>> f"most magnitudes are near {2.0 ** most}"
+    'most magnitudes are near 0.03125'
     """
 
     name: str
@@ -88,6 +105,27 @@ class Run:
         Wrongly classified ``samples``, ``names`` of classes, ``epoch``, and ``why`` there are none.
     images : dict
         Pixels by the number of a sample.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from neonlike.data import ArrayIterator
+    >>> from neonlike.backends import gen_backend
+    >>> from neonlike.callbacks import Callbacks
+    >>> from neonlike.initializers import Constant
+    >>> from neonlike.layers import Affine, GeneralizedCost
+    >>> from neonlike.models import Model
+    >>> from neonlike.optimizers import GradientDescentMomentum
+    >>> from neonlike.report.run import read_store
+    >>> from neonlike.transforms import Softmax, CrossEntropyMulti
+    >>> be = gen_backend("cpu", batch_size=4)
+    >>> train = ArrayIterator(np.eye(4, dtype=np.float32), np.arange(4), nclass=4)
+    >>> model = Model(Affine(4, Constant(0.1), activation=Softmax()))
+    >>> callbacks = Callbacks(model, progress_bar=False)
+    >>> model.fit(train, GeneralizedCost(CrossEntropyMulti()), GradientDescentMomentum(0.1, 0.0), 3, callbacks)
+    >>> run = read_store(callbacks.callback_data, "first try")
+    >>> run.name, run.epochs, run.minibatches
+    ('first try', 3, 3)
     """
 
     name: str
