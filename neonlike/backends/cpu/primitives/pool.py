@@ -28,14 +28,15 @@ from neonlike.backends.geometry.pool import LINE_BYTES, PoolGeometry
 from neonlike.backends.primitives.pooling.definition import share_of_norm
 from neonlike.backends.primitives.pooling.family import PoolFamily, PoolPass, backward_arrays, forward_arrays
 from neonlike.backends.tensors.operands import Array
-from neonlike.kernels.c.routine import INSTRUCTIONS, POINTER, Routine, address, threads_for, words
+from neonlike.kernels.c.routine import INSTRUCTIONS, POINTER, VECMATH, Routine, address, threads_for, words
 from neonlike.kernels.c.toolchain import Compiler
 from neonlike.kernels.run.calls import KernelCall
 from neonlike.kernels.run.memory import LINE
-from neonlike.optree.dtypes import DType, compute_dtype
+from neonlike.optree.dtypes import HALVES, DType, compute_dtype
 
-FORWARD = Routine("c/pooling/forward.c.j2", [POINTER] * 5, "pooling, forward", INSTRUCTIONS)
-BACKWARD = Routine("c/pooling/backward.c.j2", [POINTER] * 6, "pooling, backward", (*INSTRUCTIONS, "stream.h"))
+HEADERS = (*INSTRUCTIONS, "stream.h", "halves.h", *VECMATH)
+FORWARD = Routine("c/pooling/forward.c.j2", [POINTER] * 5, "pooling, forward", HEADERS)
+BACKWARD = Routine("c/pooling/backward.c.j2", [POINTER] * 6, "pooling, backward", HEADERS)
 FEW_IMAGES = 7
 """Most images for which lanes are errors of neighbouring positions of a row; with more, short vectors are faster."""
 
@@ -56,22 +57,24 @@ class PoolKernels(CompiledFamily, PoolFamily):
     """Overrides of PoolFamily's hooks."""
 
     def _fprop_pool(self, request: PoolPass, I: Any, O: Any, argmax: Any) -> KernelCall | None:
-        layer = request.geometry
-        kernel = _kernel(self.compiler, request, compute_dtype(I.dtype), argmax)
+        layer, dtype = request.geometry, _common(I, O)
+        kernel = _kernel(self.compiler, request, dtype, argmax)
         if kernel.run is None or not layer.sizeO:
             return super()._fprop_pool(request, I, O, argmax)
-        with forward_arrays(layer, I, O, argmax, request.beta) as (values, out, numbers):
+        in_place = dtype if kernel.half else None
+        with forward_arrays(layer, I, O, argmax, request.beta, in_place) as (values, out, numbers):
             return _launch(kernel, request, (values, out, numbers)).run()
 
     def _bprop_pool(self, request: PoolPass, I: Any, O: Any, argmax: Any, inputs: Any) -> KernelCall | None:
-        layer, dtype = request.geometry, compute_dtype(I.dtype)
+        layer, dtype = request.geometry, _common(I, O)
         kernel = _kernel(self.compiler, request, dtype, argmax)
         if kernel.run is None or not layer.sizeO:
             return super()._bprop_pool(request, I, O, argmax, inputs)
-        with backward_arrays(layer, I, O, argmax, inputs, request.beta) as (error, delta, numbers, values):
+        in_place = dtype if kernel.half else None
+        with backward_arrays(layer, I, O, argmax, inputs, request.beta, in_place) as (error, delta, numbers, values):
             if values is not None:
-                norm, forward = np.empty(layer.dimO, dtype), PoolPass(layer, False)
-                _launch(_kernel(self.compiler, forward, dtype, None), forward, (values, norm, None)).run()
+                norm, forward = np.empty(layer.dimO, values.dtype), PoolPass(layer, False)
+                _launch(_kernel(self.compiler, forward, values.dtype, None), forward, (values, norm, None)).run()
                 error = share_of_norm(error, norm)
             return _launch(kernel, request, (error, delta, numbers, values)).run()
 
@@ -79,14 +82,14 @@ class PoolKernels(CompiledFamily, PoolFamily):
         """Bytes of the kernel, which is compiled for it, and for l2's gradient of the norms of a forward pass."""
         layer, dtype = request.geometry, compute_dtype(request.geometry.dtype)
         argmax = np.empty(0, layer.argmax_dtype) if layer.op == "max" else None
-        kernel = _kernel(self.compiler, request, dtype, argmax)
+        kernel = _kernel(self.compiler, request, layer.dtype, argmax)
         if kernel.run is None or not layer.sizeO:
             return super()._pool_workspace(request)
         needed = _work(kernel, request)[1]
         if request.backward and layer.op == "l2":
             forward = PoolPass(layer, False)
             needed = max(needed, self._pool_workspace(forward)) + layer.sizeO * dtype.itemsize
-        converted = 0 if dtype == layer.dtype else (layer.sizeI + layer.sizeO) * dtype.itemsize
+        converted = 0 if kernel.half or dtype == layer.dtype else (layer.sizeI + layer.sizeO) * dtype.itemsize
         return needed + converted
 
 
@@ -109,6 +112,7 @@ def _launch(kernel: Kernel, request: PoolPass, arrays: Sequence[Array | None]) -
     assert read is not None and result is not None
     first, work = _work(kernel, request)
     largest = result if backward else read
+    streamed = backward and beta == 0 and result.nbytes > STREAMED_RESULT_BYTES and in_lines(result)
     values: dict[str, Any] = {
         "first": first,
         "most": kernel.most or layer.lines[backward],
@@ -120,7 +124,7 @@ def _launch(kernel: Kernel, request: PoolPass, arrays: Sequence[Array | None]) -
         "weights": address(layer.weights),
         "alpha": request.alpha,
         "beta": beta,
-        "streamed": int(backward and beta == 0 and result.nbytes > STREAMED_RESULT_BYTES and in_lines(result)),
+        "streamed": int(streamed and not kernel.half),
         "ahead": int(largest.nbytes > FETCHED_BYTES),
         "each": kernel.each,
         "band": kernel.band,
@@ -132,19 +136,24 @@ def _launch(kernel: Kernel, request: PoolPass, arrays: Sequence[Array | None]) -
     return KernelCall(kernel.run, addresses, (ctypes.addressof(block),), work, (layer, block))
 
 
-def _kernel(compiler: Compiler | None, request: PoolPass, dtype: DType, argmax: Any) -> Kernel:
-    """The kernel for arrays of ``dtype``; without a compiler, it has no function."""
-    layer, beta = request.geometry, request.beta
+def _common(I: Any, O: Any) -> DType:
+    """The dtype of both tensors, or in which values of both are computed."""
+    dtype: DType = I.dtype
+    return dtype if dtype == O.dtype else compute_dtype(dtype)
+
+
+def _kernel(compiler: Compiler | None, request: PoolPass, stored: DType, argmax: Any) -> Kernel:
+    """The kernel for tensors of dtype ``stored``; without a compiler, it has no function."""
+    layer, beta, dtype, half = request.geometry, request.beta, compute_dtype(stored), HALVES.get(stored.name, "")
     if request.backward:
         few = few_backward(compiler, layer, dtype, argmax, request.alpha, beta)
-        return few or _backward(compiler, layer, dtype, argmax, beta)
+        return few or _backward(compiler, layer, dtype, half, argmax, beta)
     few = few_forward(compiler, layer, dtype, argmax)
     if few is not None:
         return few
-    number = f"uint{number_bits(layer, argmax)}_t"
-    return Kernel(
-        FORWARD.variant(compiler, lanes=_lanes_of_images(compiler, layer, dtype), **types(layer, dtype, number))
-    )
+    number, lanes = f"uint{number_bits(layer, argmax)}_t", _lanes_of_images(compiler, layer, dtype)
+    half = half if lanes == lanes_of(compiler, dtype) else ""
+    return Kernel(FORWARD.variant(compiler, lanes=lanes, half=half, **types(layer, dtype, number)), half=half)
 
 
 def _lanes_of_images(compiler: Compiler | None, layer: PoolGeometry, dtype: DType) -> int:
@@ -152,11 +161,14 @@ def _lanes_of_images(compiler: Compiler | None, layer: PoolGeometry, dtype: DTyp
     return min(lanes_of(compiler, dtype), 1 << max(layer.N, 1).bit_length() - 1)
 
 
-def _backward(compiler: Compiler | None, layer: PoolGeometry, dtype: DType, argmax: Any, beta: float) -> Kernel:
+def _backward(
+    compiler: Compiler | None, layer: PoolGeometry, dtype: DType, half: str, argmax: Any, beta: float
+) -> Kernel:
     """The kernel of gradients for windows of any kind; ``narrow``: lanes are few images of neighbouring positions."""
     most, bits = lanes_of(compiler, dtype), number_bits(layer, argmax)
     packed = _packs(layer, beta)
     narrow = not packed and layer.N <= FEW_IMAGES and layer.Q * layer.N >= most
+    half = half if layer.N >= most and not packed and layer.op != "l2" else ""
     run = BACKWARD.variant(
         compiler,
         signed=f"int{8 * dtype.itemsize if packed else bits}_t",
@@ -166,9 +178,10 @@ def _backward(compiler: Compiler | None, layer: PoolGeometry, dtype: DType, argm
         channels=_channels(layer) if packed else 0,
         lanes=most if narrow or packed else _lanes_of_images(compiler, layer, dtype),
         narrow=narrow,
+        half=half,
         **types(layer, dtype, f"int{8 * dtype.itemsize}_t" if packed else f"uint{bits}_t"),
     )
-    return Kernel(run, *(_room(layer, dtype) if packed else ()))
+    return Kernel(run, *(_room(layer, dtype) if packed else ()), half=half)
 
 
 def _packs(layer: PoolGeometry, beta: float) -> bool:

@@ -28,7 +28,7 @@ from neonlike.backends.tensors.operands import (
 from neonlike.errors import ArgumentError, DTypeError, MissingArgument
 from neonlike.kernels.run.calls import KernelCall, repeatable
 from neonlike.kernels.run.trace import Operands
-from neonlike.optree.dtypes import compute_dtype, is_index
+from neonlike.optree.dtypes import DType, compute_dtype, is_index
 from neonlike.optree.forms import owner
 
 
@@ -339,7 +339,7 @@ class PoolFamily(Family):
 
 @contextmanager
 def forward_arrays(
-    layer: PoolGeometry, I: Any, O: Any, argmax: Any, beta: float
+    layer: PoolGeometry, I: Any, O: Any, argmax: Any, beta: float, dtype: DType | None = None
 ) -> Iterator[tuple[Array, Array, Array | None]]:
     """Contiguous arrays for the input, the output, and the positions of maxima.
 
@@ -351,18 +351,20 @@ def forward_arrays(
     argmax : tensor or None
     beta : float
         0: the old output is not read.
+    dtype : dtype, optional
+        Of input and output; the compute dtype by default.
     """
-    with written(O, layer.dimO, keep=beta != 0) as out:
+    with written(O, layer.dimO, keep=beta != 0, dtype=dtype) as out:
         if argmax is None:
-            yield host(I, layer.dimI), out, None
+            yield host(I, layer.dimI, dtype), out, None
             return
         with _numbers_written(layer, argmax) as numbers:
-            yield host(I, layer.dimI), out, numbers
+            yield host(I, layer.dimI, dtype), out, numbers
 
 
 @contextmanager
 def backward_arrays(
-    layer: PoolGeometry, I: Any, O: Any, argmax: Any, inputs: Any, beta: float
+    layer: PoolGeometry, I: Any, O: Any, argmax: Any, inputs: Any, beta: float, dtype: DType | None = None
 ) -> Iterator[tuple[Array, Array, Array | None, Array | None]]:
     """Contiguous arrays of the error, the gradient to write, the positions of maxima, and the input.
 
@@ -376,10 +378,12 @@ def backward_arrays(
         Input of the forward pass.
     beta : float
         0: the old gradient is not read.
+    dtype : dtype, optional
+        Of error and gradient; the compute dtype by default.
     """
-    with written(O, layer.dimI, keep=beta != 0) as delta:
+    with written(O, layer.dimI, keep=beta != 0, dtype=dtype) as delta:
         numbers = None if argmax is None else _numbers(layer, argmax)
-        yield host(I, layer.dimO), delta, numbers, None if inputs is None else host(inputs, layer.dimI)
+        yield host(I, layer.dimO, dtype), delta, numbers, None if inputs is None else host(inputs, layer.dimI)
 
 
 def fits(layer: PoolGeometry, argmax: Any) -> bool:
