@@ -129,7 +129,7 @@ TESTS = {
         "nms_cuda": "backends/gpu/primitives: nms",
         "detection_cuda": "backends/gpu/primitives: detection",
         "pool": "backends/primitives/pooling: memory backends/geometry: pool_sizes backends/primitives/pooling: calls "
-        "few pool",
+        "few halves pool",
         "rnn": "backends/primitives/rnn: errors rnn unroll kernels gated pairs kernels/c: gemm",
         "cuda_rnn": "backends/gpu/primitives: rnn kernels/cuda: step",
         "persistent_cuda": "backends/gpu/primitives: rnn_persistent kernels/cuda: rnn_sass",

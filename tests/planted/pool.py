@@ -9,7 +9,7 @@ from tests.planted.table import CPU, GEOMETRY, PRIMITIVES, C, Mutant
 FAMILY, DEFINITION, SIZES = PRIMITIVES + "pooling/family.py", PRIMITIVES + "pooling/definition.py", GEOMETRY + "sizes.py"
 FORWARD, BACKWARD = C + "pooling/forward.c.j2", C + "pooling/backward.c.j2"
 ROWS, SCATTER, WHOLE = C + "pooling/rows.c.j2", C + "pooling/scatter.c.j2", C + "pooling/whole.c.j2"
-GATHER = C + "pooling/gather.c.j2"
+GATHER, STORED, KERNELS = C + "pooling/gather.c.j2", C + "pooling/stored.j2", CPU + "primitives/pool.py"
 
 
 def fault(name: str, file: str, old: str, new: str) -> Mutant:
@@ -32,7 +32,7 @@ MUTANTS = (
     fault("C forward: the last of equal maxima", FORWARD, "const ivec better = x > result[v];", "const ivec better = x >= result[v];"),
     fault("C forward: padding counted in means", FORWARD, "const real divisor = count * columns > 0 ? (real)(count * columns) : 1;", "const real divisor = (real)(g->meta[J] * g->meta[T] * g->meta[R] * g->meta[S]);"),
     fault("C forward: positions of maxima without padding", FORWARD, "(c - k * m[STR_C] + m[PAD_C]) * m[T]", "(c - k * m[STR_C]) * m[T]"),
-    fault("C forward: beta ignored", FORWARD, "y += g->beta * *(const loose *)out;", "y += *(const loose *)out;"),
+    fault("C forward: beta ignored", FORWARD, "y += g->beta * load(out);", "y += load(out);"),
     fault("C forward: last lanes blended twice", FORWARD, "if (from > 0 && g->beta != 0) {", "if (0) {"),
     fault("C forward: images past the last whole vectors left out", FORWARD, "    else if (n < all)\n", "    else if (0)\n"),
     fault("C: numbers of maxima in the wrong lanes", C + "pooling/common.j2", "i // number_bytes * bytes + i % number_bytes", "i % number_bytes"),
@@ -85,8 +85,15 @@ MUTANTS = (
     fault("C: whole: sums of channels in another order", WHOLE, "(lanes if l // half % 2 else 0) }}", "(lanes if l // half % 2 == 0 else 0) }}"),
     fault("C: whole: vectors read behind the input", WHOLE, "(vectors - (end - in < vectors * USED + LANES)) * USED", "vectors * USED"),
     fault("C: whole: beta ignored where channels fill a vector", WHOLE, "y += (real)g->s->beta * *(const loose *)(g->to + to);", "y += 0;"),
-    fault("C backward: last images of an element not copied", BACKWARD, "    if (all % LANES > 0)\n        *(loose *)(to + all - LANES)", "    if (0)\n        *(loose *)(to + all - LANES)"),
+    fault("C backward: last images of an element not copied", BACKWARD, "    if (all % LANES > 0)\n        *(same *)(to + all - LANES)", "    if (0)\n        *(same *)(to + all - LANES)"),
     fault("C: whole: nan looked for in the first block alone", WHOLE, "    *nan |= x != x;\n", ""),
     fault("C: whole: beta ignored", WHOLE, "beta != 0 ? alpha * x + beta * g->to[to] : alpha * x", "alpha * x"),
+    fault("C: 16 bits: bfloat16 widened by one bit too few", STORED, "bits) << 16)", "bits) << 15)"),
+    fault("C: 16 bits: last of a vector not rounded", STORED, "nl_narrow_{{ half }}(to, values, LANES);", "nl_narrow_{{ half }}(to, values, LANES - 1);"),
+    fault("C: 16 bits: kernel in place given copies", KERNELS, "in_place = dtype if kernel.half else None\n        with forward", "in_place = None\n        with forward"),
+    fault("C: 16 bits: gradient in place given copies", KERNELS, "in_place = dtype if kernel.half else None\n        with backward", "in_place = None\n        with backward"),
+    fault("C: 16 bits: tensors of two dtypes read alike", KERNELS, "return dtype if dtype == O.dtype else compute_dtype(dtype)", "return dtype"),
+    fault("C: 16 bits: row copied by the size of float32", BACKWARD, "* m[N]) * sizeof(stored));\n            lo", "* m[N]) * sizeof(real));\n            lo"),
+    fault("C: 16 bits: few images converted to no purpose", KERNELS, 'half = half if layer.N >= most and', 'half = "" if layer.N >= most and'),
     fault("C: whole: last values of a gradient not written", WHOLE, "if (i >= BLOCK)", "if (0)"),
 )
