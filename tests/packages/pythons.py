@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 ENVIRONMENTS = ROOT / ".venv-pythons"
-PYTHONS = ("3.10", "3.11", "3.12", "3.13")
+PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 STRICT = ("-W", "error::DeprecationWarning", "-W", "error::PendingDeprecationWarning", "-W", "error::SyntaxWarning")
 TESTS = (
     "tests/optree/test_eval.py", "tests/optree/test_errors.py", "tests/optree/test_expressions.py",
@@ -79,8 +79,8 @@ class Run(NamedTuple):
 RUNS = (
     Run("oldest", PYTHONS[0], oldest=True),
     *(Run(version, version) for version in PYTHONS),
-    Run("clang", PYTHONS[-1], variables=(("CC", "clang"),)),
-    Run("no compiler", PYTHONS[-1], variables=(("CC", "/nonexistent/cc"),)),
+    Run("clang", "3.13", variables=(("CC", "clang"),)),
+    Run("no compiler", "3.13", variables=(("CC", "/nonexistent/cc"),)),
 )
 
 
