@@ -150,6 +150,7 @@ docs-pages: $(VENV)/.ready-test
 	$(PY) -c 'from neonlike import settings; print(settings.page(), end="")' > docs/environment.md
 	$(PY) -m neonlike.compat.page docs/from_neon.md
 	$(PY) benchmarks/front_page.py --write
+	PYTHONPATH=docs $(PY) -m sitebuilder.pictures
 
 clean:
 	rm -rf $(VENV) $(PEERS_VENV) .venv-pythons build dist docs/_build neonlike.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

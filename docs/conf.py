@@ -13,6 +13,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 from neonlike.version import __version__  # noqa: E402
+from sitebuilder import formulas  # noqa: E402
 from sitebuilder.docstrings import with_dashes, with_links, with_public_bases, with_short_defaults  # noqa: E402
 
 project = "neonlike"
@@ -27,6 +28,9 @@ root_doc = "index"
 default_role = "code"
 smartquotes = False  # "--help" is no dash
 
+myst_enable_extensions = ["dollarmath"]
+myst_fence_as_directive = ["math"]
+myst_update_mathjax = False
 myst_heading_anchors = 6
 myst_links_external_new_tab = False
 
@@ -47,6 +51,7 @@ napoleon_use_rtype = False
 suppress_warnings = ["ref.python"]  # words such as "size" in the types of parameters are names of several things
 
 html_theme = "furo"
+html_math_renderer = formulas.RENDERER
 html_title = f"neonlike {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
@@ -59,7 +64,8 @@ pygments_dark_style = "monokai"
 
 
 def setup(app: Any) -> None:
-    """Have docstrings link to the pages that they name, and other details of the reference set."""
+    """Have formulas drawn, docstrings link to the pages that they name, and other details of the reference set."""
+    formulas.connect(app)
     app.connect("autodoc-process-docstring", with_links)
     app.connect("autodoc-process-signature", with_short_defaults)
     app.connect("autodoc-process-bases", with_public_bases)

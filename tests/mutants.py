@@ -50,6 +50,7 @@ from tests.planted import (
     described,
     exchange,
     far_from_zero,
+    formulas,
     int8,
     layers,
     lazy,
@@ -81,7 +82,7 @@ MUTANTS = tuple(
     for table in (
         roi, lrn, batchnorm, pool, rnn, recurrent, rest, lazy, layers, conv, containers, training, data, described,
         cuda_base, cuda_rest, cuda_dispatch, cuda_engine, cuda_folds, cuda_rnn, cuda_conv, cuda_images, blueprints,
-        repeating, attention, autograd, replays, basics, short_rows, contraction, ranks, pages, pairs,
+        repeating, attention, autograd, replays, basics, short_rows, contraction, ranks, pages, formulas, pairs,
         far_from_zero, unsigned, nccl, scaling, winograd_pairs, int8, systems, exchange, reports,
     )
     for row in table.MUTANTS
@@ -186,6 +187,7 @@ TESTS = {
         "quantize": "layers/core: int8 models: quantize",
         "factors": "models: factors",
         "pages": "compat: page",
+        "formulas": "docs: reference pictures formulas",
         "pairs": "kernels/c: pairs backends/primitives/conv: pairs",
         "contraction": "optree: contraction",
         "kinds": "fuzz: fuzz_kinds optree: narrow_stores",

@@ -25,8 +25,8 @@ CHAPTERS = (
     Chapter(
         "Using",
         (
-            "tensors", "expressions", "ops", "gradients", "primitives", "precision", "blueprints", "autograd",
-            "dynamic_graph", "data", "descriptors", "model_files", "exchange", "report", "environment",
+            "tensors", "expressions", "ops", "gradients", "primitives", "formulas", "precision", "blueprints",
+            "autograd", "dynamic_graph", "data", "descriptors", "model_files", "exchange", "report", "environment",
         ),
     ),
     Chapter("GPUs and several processes", ("gpu", "distributed")),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 from collections.abc import Iterable, Iterator
 
+from sitebuilder import DOCS
 from sitebuilder.docstrings import escaped
 from sitebuilder.inventory import PAGES, Page, Part, Public, contents, methods, parts
+from sitebuilder.layout import slug
 
 DIRECTIVES = {"class": "autoclass", "exception": "autoexception", "function": "autofunction", "data": "autodata",
               "method": "automethod", "property": "autoproperty"}  # fmt: skip
@@ -38,6 +41,28 @@ def first_sentence(value: object) -> str:
 def text_of(value: object) -> str:
     """An object's docstring up to its first section."""
     return escaped(re.split(r"^\w[\w ]*\n-{3,}$", inspect.getdoc(value) or "", flags=re.MULTILINE)[0])
+
+
+@functools.cache
+def sections_of_formulas() -> dict[str, str]:
+    """Method of a backend -> heading of the section of docs/formulas.md that first names it.
+
+    Names without an underscore count if ``be.`` stands before them: ``relu`` is an argument there.
+    """
+    _, *rest = re.split(r"^## (.+)$", (DOCS / "formulas.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    found: dict[str, str] = {}
+    for heading, body in zip(rest[::2], rest[1::2]):
+        for name in re.findall(r"`(?:be\.(\w+)|([a-zA-Z]+_\w+))[`(]", body):
+            found.setdefault("".join(name), heading)
+    return found
+
+
+def _formulas(names: Iterable[Public]) -> str:
+    """A line with links to the sections that have the formulas of methods; empty if none has."""
+    known = sections_of_formulas()
+    headings = dict.fromkeys(known[public.name] for public in names if public.name in known)
+    links = ", ".join(f"`{heading} <../formulas.html#{slug(heading)}>`__" for heading in headings)
+    return f"Formulas: {links}.\n" if links else ""
 
 
 def _index() -> str:
@@ -95,6 +120,6 @@ def _part(part: Part) -> str:
     for family, names in part.families:
         if len(part.families) > 1:
             pieces.append(title(re.sub(r"(?<=[a-z])(?=[A-Z])", " ", family.__name__.removesuffix("Family")), "-"))
-            pieces.append(f"{text_of(family)}\n")
+            pieces += [f"{text_of(family)}\n", _formulas(names)]
         pieces += [f".. {DIRECTIVES[public.kind]}:: {public.path}\n" for public in names]
     return "\n".join(pieces)

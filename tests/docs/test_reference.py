@@ -74,3 +74,12 @@ def test_first_sentences(docstring: str | None, sentence: str) -> None:
 def test_no_page_is_written_twice() -> None:
     names = [name for name, _ in reference.pages()]
     assert len(names) == len(set(names)) > 25
+
+
+def test_methods_lead_to_the_section_with_their_formulas() -> None:
+    """The first section that names a method; an argument, as ``relu``, is none."""
+    found = reference.sections_of_formulas()
+    assert found["fprop_conv"] == found["conv"] == "Convolution" and found["deconv_layer"] == "Transposed convolution"
+    assert found["compound_gru_unroll_bprop"] == "GRU" and "relu" not in found
+    text = dict(reference.pages())["api/be_sequences"]
+    assert "Formulas: `LSTM <../formulas.html#lstm>`__, `GRU <../formulas.html#gru>`__." in text

@@ -61,6 +61,7 @@ def test_the_site_is_built_whole(tmp_path: Path) -> None:
     the_index_finds_names(built)
     signatures_have_types(built)
     every_builder_of_an_op_is_described(built)
+    formulas_and_pictures_are_there(built)
 
 
 def pages_are_there(built: Path) -> None:
@@ -99,3 +100,12 @@ def every_builder_of_an_op_is_described(built: Path) -> None:
     names = [builder for spec in OPS.values() for builder in spec.builders]
     assert len(names) > 50
     assert [name for name in names if f'id="neonlike.backends.Backend.{name}"' not in page] == []
+
+
+def formulas_and_pictures_are_there(built: Path) -> None:
+    """Formulas are MathML, in the page itself; the reference links to them."""
+    page = (built / "formulas.html").read_text(encoding="utf-8")
+    assert page.count("<math") > 100 and "mathjax" not in page.lower()
+    pictures = re.findall(r'<img alt="([^"]{40,})" src="([^"]+\.svg)"', page)
+    assert len(pictures) == 12 and all((built / src).exists() for _, src in pictures)
+    assert "formulas.html#convolution" in (built / "api" / "be_images.html").read_text(encoding="utf-8")
