@@ -22,6 +22,8 @@ from neonlike.kernels.run.trace import Operands
 from neonlike.layers import Bias, Sequential
 from neonlike.layers.core.chain import running
 from neonlike.layers.core.parameter import ParameterLayer
+from neonlike.nervanaobject import NervanaObject
+from tests.backends.replays.replayed_nets import WARM, Net, steps
 from tests.support.replaying import extension, fast  # noqa: F401
 
 pytestmark = [
@@ -165,6 +167,43 @@ def test_attributes_are_watched(extension: Any) -> None:
 def test_classes_are_watched(extension: Any, monkeypatch: pytest.MonkeyPatch, owner: type) -> None:
     change = lambda: monkeypatch.setattr(owner, "method", lambda self: 1, raising=False)  # noqa: E731
     assert _holds(extension, Other(), change) == (True, False)
+
+
+def _changed_often() -> tuple[type, type]:
+    """A class and its base that Python, from 3.13 on, gives no version any more."""
+    base = type("Base", (Thing,), {"method": lambda self: 0})
+    derived = type("Derived", (base,), {})
+    for value in range(1100):
+        for cls in (base, derived):
+            cls.backend = value  # type: ignore[attr-defined]
+            assert cls.backend == value  # type: ignore[attr-defined]
+    return base, derived
+
+
+def test_classes_that_have_changed_often_are_watched(extension: Any) -> None:
+    changes: list[Callable[[type, type], object]] = [
+        lambda base, derived: setattr(base, "method", lambda self: 1),
+        lambda base, derived: setattr(derived, "method", lambda self: 1),
+        lambda base, derived: delattr(base, "method"),
+        lambda base, derived: setattr(derived, "__bases__", (Other,)),
+        lambda base, derived: setattr(base, "__bases__", (Other,)),
+    ]
+    for change in changes:
+        base, derived = _changed_often()
+        assert _holds(extension, derived(), lambda: change(base, derived)) == (True, False)  # noqa: B023
+    assert _holds(extension, _changed_often()[1](), lambda: None) == (True, True)
+
+
+def test_passes_are_repeated_on_the_thousandth_backend(fast: Backend) -> None:
+    """Every new backend is set on the class of all layers."""
+    net = Net(fast)
+    for _ in range(1100):
+        NervanaObject.be = fast
+        assert net.layers[0].be is fast
+    steps(net, WARM)
+    hits = net.hits()
+    steps(net, 3)
+    assert net.hits() == hits + 6
 
 
 def test_lists_and_dictionaries_are_watched(extension: Any) -> None:

@@ -13,7 +13,8 @@
 typedef struct {
     PyObject *thing, *dict; /* dict: NULL for a list */
     PyTypeObject *type;
-    unsigned int tag; /* of the type, which has another one once it or one of its bases has changed */
+    unsigned int tag; /* of the type, which has another one once it or one of its bases has changed; 0: see watch_classes */
+    PyObject *mro;    /* the type and its bases in order, compared where there is no tag */
     uint64_t version; /* of the dictionary when it was looked through last */
     PyObject *items;
 } Watch;
@@ -94,6 +95,8 @@ static int is_as_it_was(Watch *watch, const PyObject *free)
             PyErr_Clear();
         if (now != watch->dict || tag_of(watch->type) != watch->tag)
             return 0;
+        if (!watch->tag && watch->type->tp_mro != watch->mro)
+            return 0;
     }
     const uint64_t version = version_of(watch->dict);
     if (version && version == watch->version)
@@ -122,10 +125,70 @@ static int read_watch(PyObject *pair, Watch *watch, const PyObject *free)
         Py_XDECREF(found);
         watch->dict = PyObject_GenericGetDict(thing, NULL);
         watch->tag = tag_of(watch->type);
-        if (!found || !watch->dict || !watch->tag)
+        watch->mro = own(watch->type->tp_mro);
+        if (!found || !watch->dict)
             return -1;
     }
     return is_as_it_was(watch, free) ? 0 : -1;
+}
+
+/* The dictionary of a class; a new reference. */
+static PyObject *dict_of(PyTypeObject *type)
+{
+#if PY_VERSION_HEX < 0x030c0000
+    return own(type->tp_dict);
+#else
+    return PyType_GetDict(type);
+#endif
+}
+
+/* A tuple of the keys and values of a dictionary in turn; NULL with an error. */
+static PyObject *items_of(PyObject *dict)
+{
+    Py_ssize_t at = 0, k = 0;
+    PyObject *key, *value, *items = PyTuple_New(2 * PyDict_GET_SIZE(dict));
+    for (; items && PyDict_Next(dict, &at, &key, &value); k += 2) {
+        PyTuple_SET_ITEM(items, k, own(key));
+        PyTuple_SET_ITEM(items, k + 1, own(value));
+    }
+    return items;
+}
+
+/* Whether the watches from number `first` on have a dictionary. */
+static int has_dict(const Guard *self, Py_ssize_t first, const PyObject *dict)
+{
+    for (Py_ssize_t k = first; k < self->watches; k++)
+        if (self->watch[k].dict == dict)
+            return 1;
+    return 0;
+}
+
+/* Watch the dictionaries of classes without version: from 3.13 on, Python gives none to a class that has changed a thousand
+ * times, as one on which each new backend is set. Classes written in C do not change. -1: no memory. */
+static int watch_classes(Guard *self)
+{
+    const Py_ssize_t given = self->watches;
+    for (Py_ssize_t k = 0; k < given; k++) {
+        PyObject *mro = self->watch[k].tag ? NULL : self->watch[k].mro;
+        for (Py_ssize_t i = 0; mro && i < PyTuple_GET_SIZE(mro); i++) {
+            PyTypeObject *type = (PyTypeObject *)PyTuple_GET_ITEM(mro, i);
+            PyObject *dict = type->tp_flags & Py_TPFLAGS_HEAPTYPE ? dict_of(type) : NULL;
+            if (!dict || has_dict(self, given, dict)) {
+                Py_XDECREF(dict);
+                continue;
+            }
+            Watch *more = PyMem_Realloc(self->watch, ((size_t)self->watches + 1) * sizeof *more);
+            PyObject *items = more ? items_of(dict) : NULL;
+            if (more)
+                self->watch = more;
+            if (!items) {
+                Py_DECREF(dict);
+                return -1;
+            }
+            more[self->watches++] = (Watch){ .thing = dict, .dict = own(dict), .type = (PyTypeObject *)own((PyObject *)Py_TYPE(dict)), .items = items };
+        }
+    }
+    return 0;
 }
 
 /* The type --------------------------------------------------------------------------------------------------------- */
@@ -144,7 +207,7 @@ static PyObject *guard_new(PyTypeObject *type, PyObject *given, PyObject *named)
                  || !(self->watch = PyMem_Calloc((size_t)count + 1, sizeof *self->watch));
     for (Py_ssize_t k = 0; k < count && !failed; k++)
         failed = read_watch(PyTuple_GET_ITEM(watches, k), &self->watch[self->watches++], free);
-    if (failed) {
+    if (failed || watch_classes(self)) {
         Py_DECREF(self);
         return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_ValueError, "Guard: something that cannot be watched");
     }
@@ -184,6 +247,7 @@ static int guard_traverse(PyObject *object, visitproc visit, void *arg)
         Py_VISIT(self->watch[k].dict);
         Py_VISIT(self->watch[k].type);
         Py_VISIT(self->watch[k].items);
+        Py_VISIT(self->watch[k].mro);
     }
     Py_VISIT((PyObject *)self->program);
     Py_VISIT(self->free);
@@ -202,6 +266,7 @@ static int guard_clear(PyObject *object)
         Py_CLEAR(self->watch[k].dict);
         Py_CLEAR(self->watch[k].type);
         Py_CLEAR(self->watch[k].items);
+        Py_CLEAR(self->watch[k].mro);
     }
     return 0;
 }
