@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import dataclasses
 import doctest
-import importlib
 import inspect
 import re
 import subprocess
@@ -25,7 +24,6 @@ from neonlike.optree.functions import COMPOSED
 from neonlike.optree.ops import MANY, NON_DIFFERENTIABLE, OPS
 from tests import ROOT
 from tests.support.replaying import python_builds
-from tests.test_words import docstrings
 
 TOUR = ROOT / "docs" / "tour.md"
 PAGES = sorted(
@@ -230,66 +228,6 @@ def test_what_a_session_shows_is_what_comes_out(be: Backend, path: Path, monkeyp
     said: list[str] = []
     result = doctest.DocTestRunner(AnyKindOfTensor()).run(session, out=said.append)
     assert result.failed == 0, "".join(said)
-
-
-# Examples of docstrings ------------------------------------------------------------------------------------------
-
-
-def with_examples(folder: Path) -> list[Path]:
-    """Modules with a prompt in a docstring; those of the GPU backend cannot be imported everywhere."""
-    files = (path for path in sorted(folder.rglob("*.py")) if "backends/gpu/" not in path.as_posix())
-    return [path for path in files if re.search(r"^\s*>>> ", path.read_text(encoding="utf-8"), re.MULTILINE)]
-
-
-def docstring_sessions(path: Path, names: dict[str, Any]) -> Iterator[doctest.DocTest]:
-    """The examples of each docstring of a file as a session of its own, with ``names`` to use."""
-    for line, text in docstrings(path.read_text(encoding="utf-8")):
-        session = doctest.DocTestParser().get_doctest(text, dict(names), f"{path.name}:{line}", str(path), line - 1)
-        if session.examples:
-            yield session
-
-
-def failures(session: doctest.DocTest) -> str:
-    """Output of the examples that went wrong in a session; empty if none did."""
-    said: list[str] = []
-    result = doctest.DocTestRunner(AnyKindOfTensor(), optionflags=doctest.ELLIPSIS).run(session, out=said.append)
-    return "".join(said) if result.failed else ""
-
-
-@pytest.mark.cpu_only("shows tensors of the CPU")
-@pytest.mark.engines("numpy")
-@pytest.mark.parametrize("path", with_examples(ROOT / "neonlike"), ids=lambda p: p.relative_to(ROOT).as_posix())
-def test_the_examples_of_docstrings_run(be: Backend, path: Path) -> None:
-    """Each has its module's names, NumPy and a backend, and may make its own."""
-    module = importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"))
-    sessions = list(docstring_sessions(path, {**vars(module), "np": np, "be": be}))
-    assert sessions
-    assert "".join(failures(session) for session in sessions) == ""
-
-
-WRONG = '''"""Module.
-
->>> one + 1
-2
-"""
-
-class A:
-    def f(self):
-        """F.
-
-        >>> one
-        3
-        """
-'''
-
-
-def test_a_wrong_example_is_found(tmp_path: Path) -> None:
-    path = tmp_path / "planted.py"
-    path.write_text(WRONG, encoding="utf-8")
-    right, wrong = docstring_sessions(path, {"one": 1})
-    assert with_examples(tmp_path) == [path]
-    assert failures(right) == ""
-    assert "Expected:\n    3\nGot:\n    1\n" in failures(wrong) and "planted.py" in failures(wrong)
 
 
 # The tour's seven steps -----------------------------------------------------------------------------------------

@@ -59,6 +59,12 @@ def test_examples_show_what_comes_out(part: str) -> None:
     assert [said for one in sessions if (said := failure(one))] == []
 
 
+def test_an_example_that_shows_something_else_is_found() -> None:
+    right, wrong = (doctest.DocTestParser().get_doctest(f">>> 1 + 1\n{n}\n", {}, "planted", None, 0) for n in (2, 3))
+    assert failure(right) == ""
+    assert "Expected:\n    3\nGot:\n    2\n" in failure(wrong) and "planted" in failure(wrong)
+
+
 def without_example(owner: object, names: set[str]) -> list[str]:
     """Those of ``names`` whose docstring has no prompt."""
     return sorted(name for name in names if PROMPT not in (getattr(owner, name).__doc__ or ""))

@@ -33,7 +33,7 @@ TESTS = (
     "tests/optree/test_made_up_op.py", "tests/autograd/test_autograd.py", "tests/autograd/test_graphs.py",
     "tests/autograd/dynamic", "tests/kernels/build", "tests/kernels/run/test_program.py",
     "tests/kernels/c/test_fastpath.py", "tests/kernels/c/test_fastpath_calls.py",
-    "tests/backends/tensors/test_interop.py",
+    "tests/backends/tensors/test_interop.py", "tests/backends/replays",
     "tests/layers/test_mlp.py", "tests/models/test_model_mlp.py", "tests/models/test_model_storage.py",
     "tests/callbacks", "tests/data/test_array_iterator.py", "tests/data/test_hdf5.py", "tests/data/test_images.py",
     "tests/data/test_text.py", "tests/experiments", "tests/util", "tests/visualizations", "tests/packages",
