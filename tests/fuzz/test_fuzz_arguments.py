@@ -45,6 +45,7 @@ def call_of(caller: Caller, function: Any, right: Any = None) -> Call:
     return made
 
 
+@pytest.mark.cpu_only("a command on the CPU")
 def test_random_wrong_arguments() -> None:
     """In processes of their own, with little memory."""
     ready()

@@ -91,6 +91,7 @@ def test_memory_of_exact_size() -> None:
     assert made.shape == (2, 3) and made.flags.writeable
 
 
+@pytest.mark.cpu_only("a command on the CPU")
 def test_the_command_names_what_fails() -> None:
     needs_compiler()
     done = subprocess.run([sys.executable, str(MAIN), "--call", "6"], capture_output=True, text=True)

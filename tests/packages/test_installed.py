@@ -24,6 +24,7 @@ from tests.support.engines import needs_compiler
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.cpu_only("what an installed package does on the CPU"),
     pytest.mark.skipif(sys.platform == "win32", reason="links packages into an environment"),
 ]
 

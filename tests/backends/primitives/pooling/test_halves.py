@@ -83,6 +83,7 @@ def test_values_are_those_of_float32_rounded_once(
 
 
 @pytest.mark.engines("c")
+@pytest.mark.cpu_only("the compiled kernels of the CPU")
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
 @pytest.mark.parametrize("op", ["max", "avg"])
 def test_many_images_are_read_in_place(be: Any, op: str, dtype: Any) -> None:
@@ -95,6 +96,7 @@ def test_many_images_are_read_in_place(be: Any, op: str, dtype: Any) -> None:
 
 
 @pytest.mark.engines("c")
+@pytest.mark.cpu_only("the compiled kernels of the CPU")
 @pytest.mark.parametrize("op", ["max", "avg"])
 def test_tensors_of_two_dtypes_are_converted(be: Any, op: str) -> None:
     """As a program may have them whose geometry is of float32: only where both are alike, one kernel reads them."""
