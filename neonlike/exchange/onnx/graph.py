@@ -75,6 +75,14 @@ class Node:
                 self.refuse(f"its attribute {name}={brief(_text(value))} cannot be read")
         return SimpleNamespace(**{**defaults, **{name: _text(value) for name, value in self._attributes.items()}})
 
+    def attribute(self, name: str, default: Any) -> Any:
+        """The value of an attribute."""
+        return _text(self._attributes.get(name, default))
+
+    def set(self, name: str, value: Any) -> None:
+        """Give an attribute another value."""
+        self._attributes[name] = value
+
     def require(self, **values: Any) -> None:
         """Raise NotDefined unless the attributes have these values or are left out."""
         for name, wanted in values.items():
@@ -182,6 +190,17 @@ class Graph:
         """Let a node compute another operator, of a value that all ways to it lead through."""
         node.operator, node.inputs, node.data, node._attributes = operator, [x], [x], {}
         self._dominators[node.outputs[0]] = x
+
+    def bypass(self, node: Node, reader: Node) -> None:
+        """Let the only reader of a node read that node's input instead."""
+        (x,) = node.data
+        old = node.outputs[0]
+        reader.inputs = [x if name == old else name for name in reader.inputs]
+        reader.data = [x if name == old else name for name in reader.data]
+        for output in filter(None, reader.outputs):
+            if self._dominators[output] == old:
+                self._dominators[output] = x
+        del self.producers[old]
 
     def _common(self, one: str, other: str) -> str:
         """The last value that both depend on through all their ways."""

@@ -9,7 +9,7 @@ from neonlike.errors import ArgumentError, NeonlikeError, NotDefined
 from neonlike.exchange.onnx import read_dense, read_images, read_recurrent
 from neonlike.exchange.onnx.graph import Flow, Graph
 from neonlike.exchange.onnx.library import onnx_for
-from neonlike.exchange.onnx.patterns import fuse_gelu
+from neonlike.exchange.onnx.patterns import fold_pads, fuse_gelu
 from neonlike.exchange.onnx.reader import Reader, chain
 from neonlike.exchange.places import assign
 from neonlike.nervanaobject import NervanaObject
@@ -46,6 +46,7 @@ def _made(onnx: Any, cls: Any, content: bytes, path: Any) -> Any:
     onnx.checker.check_model(proto)
     graph = Graph(onnx, proto, path)
     fuse_gelu(graph)
+    fold_pads(graph)
     reader = Reader(graph, READERS, read_dense.JOINS)
     flow, in_shape = _input(graph)
     layers, result = reader.layers(graph.input.name, graph.output.name, flow)
@@ -68,6 +69,23 @@ def _input(graph: Graph) -> tuple[Flow, Any]:
             "fixed sizes behind"
         )
     shape = tuple(int(size) for size in sizes[1:] if size)
-    if len(shape) == 2:  # (N, steps, features)
+    if len(shape) == 2 and not _is_read_as_maps(graph, graph.input.name):  # (N, steps, features)
         return Flow(shape[::-1], "steps"), shape[::-1]
     return Flow(shape), shape
+
+
+OF_MAPS = frozenset(
+    "Conv ConvTranspose MaxPool AveragePool LpPool GlobalMaxPool GlobalAveragePool BatchNormalization".split()
+)
+"""Operators whose axis 1 is the channels."""
+ELEMENTWISE = frozenset("Add Sub Mul Div Relu LeakyRelu Elu Tanh Sigmoid Clip Identity Dropout Cast Pad".split())
+"""Operators that leave open what the axes are."""
+
+
+def _is_read_as_maps(graph: Graph, value: str) -> bool:
+    """Whether a convolution, pooling or batch normalization reads a value, or elementwise functions of it."""
+    nodes = graph.consumers(value)
+    return any(
+        one.operator in OF_MAPS or (one.operator in ELEMENTWISE and _is_read_as_maps(graph, one.outputs[0]))
+        for one in nodes
+    )

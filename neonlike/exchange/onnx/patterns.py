@@ -1,8 +1,10 @@
-"""Nodes that together are one activation, as programs wrote it before ONNX had an operator for it."""
+"""Nodes that together are one layer: activations written out, padding before a convolution."""
 
 from __future__ import annotations
 
 import math
+
+import numpy as np
 
 from neonlike.exchange.onnx.graph import Graph, Node
 
@@ -56,3 +58,19 @@ def _half(graph: Graph, product: Node) -> Node | None:
     """The node that halves the result of ``product``."""
     found = graph.consumers(product.outputs[0])
     return found[0] if len(found) == 1 and abs((_factor(found[0]) or 0.0) - 0.5) < 1e-6 else None
+
+
+def fold_pads(graph: Graph) -> None:
+    """Give zeros around images, volumes or sequences to the convolution that alone reads them."""
+    for node in [node for node in graph.producers.values() if node.operator == "Pad"]:
+        read = _reader(graph, node, "Conv")
+        value = graph.constants.get(node.inputs[2], 0.0) if len(node.inputs) > 2 and node.inputs[2] else 0.0
+        pads = graph.constants.get(node.inputs[1]) if len(node.inputs) == 2 or len(node.inputs) == 3 else None
+        if read is None or pads is None or np.any(value) or node.attribute("mode", "constant") != "constant":
+            continue
+        before, after = np.split(pads.ravel().astype(int), 2)
+        if read.attribute("auto_pad", "NOTSET") != "NOTSET" or pads.min() < 0 or any(before[:2]) or any(after[:2]):
+            continue
+        own = read.attribute("pads", [0] * (len(pads) - 4))
+        read.set("pads", [int(a + b) for a, b in zip(own, [*before[2:], *after[2:]])])
+        graph.bypass(node, read)

@@ -134,7 +134,7 @@ def softmax(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
     axis = axis + axes if axis < 0 else axis
     if flattens:
         axis = _only_axis(node, axis, flow)
-    if (sequence and axis == axes - 1) or (len(flow.shape) == 1 and axis == 1):
+    if (sequence and axis == axes - 1) or (not sequence and len(flow.shape) < 3 and axis == 1):
         return [Activation(Softmax())], flow
     if not sequence and len(flow.shape) > 2 and axis == 1:
         return [Activation(PixelwiseSoftmax(flow.shape[0]))], flow
@@ -207,6 +207,8 @@ def gather(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
     axis = node.attributes(axis=0).axis
     if node.data[0] == node.inputs[0]:
         index = node.needed(1, "index")
+        if flow.form == "final" and axis == 0 and index.ndim == 0 and int(index) in (0, -1):
+            return [], flow._replace(form="plain")  # the only direction
         places = {"steps": (1, -2), "time": (0, -3)}.get(flow.form, ())
         last = index.ndim == 0 and int(index) in (-1, flow.shape[-1] - 1)
         if axis not in places or not last:
@@ -257,6 +259,19 @@ def _into(node: Node, flow: Flow, shape: tuple[int, ...]) -> tuple[Layers, Flow]
     return ([] if shape == flow.shape else [Reshape(shape)]), Flow(shape)
 
 
+def _without_steps(read: Read) -> Read:
+    """Reader that takes a sequence of one step, (N, 1, features), as (N, 1, features) of maps."""
+
+    def of_maps(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
+        if flow.form != "steps" or flow.shape[1] != 1:
+            return read(reader, node, flow)
+        turned = (1, flow.shape[0])
+        layers, result = read(reader, node, Flow(turned))
+        return [Reshape(turned), *layers], result
+
+    return of_maps
+
+
 def flatten(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
     """All elements of a sample as features."""
     if node.attributes(axis=1).axis != 1 or flow.form != "plain":
@@ -297,8 +312,6 @@ def squeeze(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
         return [], flow._replace(form="time")
     if flow.form == "final" and axes == [0]:
         return [], flow._replace(form="plain")
-    if flow.form == "steps" and axes in ([1], [-2]) and flow.shape[1] == 1:
-        return [], Flow(flow.shape[:1])
     if flow.form != "plain" or any(axis == 0 for axis in axes):
         node.refuse(f"axes {axes} of {flow.form} {flow.shape} cannot be removed")
     places = {axis % (1 + len(flow.shape)) for axis in axes}
@@ -391,10 +404,10 @@ READERS: dict[str, Read] = {
     "Cast": cast,
     "Gather": gather,
     "Transpose": transpose,
-    "Flatten": flatten,
-    "Reshape": reshape,
-    "Squeeze": squeeze,
-    "Unsqueeze": unsqueeze,
+    "Flatten": _without_steps(flatten),
+    "Reshape": _without_steps(reshape),
+    "Squeeze": _without_steps(squeeze),
+    "Unsqueeze": _without_steps(unsqueeze),
     "neonlike.Swish": swish,
     "neonlike.GELU": _activation(GELU),
     "neonlike.MultiHeadAttention": attention,

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from neonlike.exchange.onnx.graph import Flow, Node
+from neonlike.exchange.onnx.read_images import whole_maps
 from neonlike.exchange.onnx.reader import Layers, Read, Reader
 from neonlike.exchange.onnx.write_recurrent import ACTIVATIONS, GRU_GATES, LSTM_GATES
 from neonlike.exchange.torch_layers import gates_in_order, split_biases
 from neonlike.initializers import Constant
 from neonlike.layers.core.structure import Reshape
-from neonlike.layers.images.pooling import Pooling
 from neonlike.layers.recurrent import (
     GRU,
     LSTM,
@@ -139,25 +139,43 @@ def _reset_after(reader: Reader, node: Node, units: int, activation: Any) -> Any
     return reader.holding(ResetAfterGRU(units, ZERO), W_input=weights[0], W_recur=weights[1], **parts)
 
 
-def _reduction(layer: type, pooling: bool) -> Read:
-    """Reader of a reduction over the steps of a sequence, or of a mean over the pixels of maps."""
+def _reduction(layer: type | None, op: str) -> Read:
+    """Reader of a reduction over the steps of a sequence, or over the pixels of maps.
+
+    Parameters
+    ----------
+    layer : type, optional
+        That of a reduction over the steps; None: they are pooled as an image's pixels.
+    op : str
+        Kind of pooling; empty if there is none.
+    """
 
     def read(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
         own = node.attributes(axes=None, keepdims=1, noop_with_empty_axes=0)
         listed = node.constant(1, "axes")
         axes = sorted(axis % (1 + len(flow.shape)) for axis in (own.axes or ([] if listed is None else listed.ravel())))
-        if axes == [{"steps": 1, "time": 0}.get(flow.form, -1)] and not own.keepdims:
-            return [layer()], Flow(flow.shape[:1])
+        of_steps = {"steps": 1, "time": 0, "plain": 2 if len(flow.shape) == 2 else -1}.get(flow.form, -1)
+        if axes == [of_steps] and not own.keepdims:
+            return _over_steps(layer, op, flow), Flow(flow.shape[:1])
         whole = list(range(2, 1 + len(flow.shape)))
-        if pooling and flow.form == "plain" and len(flow.shape) > 2 and axes == whole:
-            names = "TRS"[-len(whole) :]
-            layers = [Pooling(dict(zip(names, flow.shape[1:])), "avg")]
+        if op and flow.form == "plain" and len(flow.shape) > 2 and axes == whole:
+            layers = [whole_maps(op, flow)]
             if own.keepdims:
                 return layers, Flow((flow.shape[0], *[1] * len(whole)))
             return [*layers, Reshape(flow.shape[:1])], Flow(flow.shape[:1])
-        return node.refuse(f"its axes={axes}, keepdims={own.keepdims} of {flow.form} {flow.shape} cannot be read")  # type: ignore[no-any-return]
+        return node.refuse(  # type: ignore[no-any-return]
+            f"its axes={axes}, keepdims={own.keepdims} of {flow.form} {flow.shape} cannot be read, only the steps of a "
+            "sequence without keepdims, and all pixels"
+        )
 
     return read
+
+
+def _over_steps(layer: type | None, op: str, flow: Flow) -> Layers:
+    if layer is not None:
+        return [layer()]
+    line = (flow.shape[0], 1, flow.shape[1])
+    return [Reshape(line), whole_maps(op, Flow(line)), Reshape(flow.shape[:1])]
 
 
 def sum_of_ways(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
@@ -169,8 +187,9 @@ READERS: dict[str, Read] = {
     "RNN": simple,
     "LSTM": lstm,
     "GRU": gru,
-    "ReduceSum": _reduction(RecurrentSum, False),
-    "ReduceMean": _reduction(RecurrentMean, True),
+    "ReduceSum": _reduction(RecurrentSum, ""),
+    "ReduceMean": _reduction(RecurrentMean, "avg"),
+    "ReduceMax": _reduction(None, "max"),
     "neonlike.BiSum": sum_of_ways,
 }
 """Operator -> its reader."""

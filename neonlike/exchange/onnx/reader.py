@@ -56,6 +56,7 @@ class Reader:
         reader = self.readers.get(node.operator)
         if reader is None or len(node.data) > 1:
             reason = "no layer is made of this operator" if reader is None else "it has several computed inputs"
+            reason += "; docs/exchange.md lists what can be read. Write this network of layers, and load its weights"
             return node.refuse(reason)  # type: ignore[no-any-return]
         return reader(self, node, flow)
 
