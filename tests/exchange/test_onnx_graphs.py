@@ -37,6 +37,16 @@ TURN = node("Transpose", "x", "t", perm=[1, 0, 2])
 BACK = node("Transpose", "c", perm=[0, 2, 1])
 AXIS = {"one": np.array([1])}
 
+BOTH_WAYS = node("LSTM", "t W R B", "all last", hidden_size=3, direction="bidirectional")
+OF_BOTH_WAYS = {"W": array(2, 12, 5), "R": array(2, 12, 3), "B": array(2, 24), "back": np.array(-1),
+                "first": np.array(0)}  # fmt: skip
+DOUBLE = {"s": np.array([1, 1, 2, 2], np.float32)}
+
+
+def resized(**attributes: Any) -> Any:
+    return onnx.helper.make_node("Resize", ["x", "", "s"], ["y"], **{"mode": "nearest", **attributes})
+
+
 GRAPHS: dict[str, tuple[list[Any], tuple[Any, ...], dict[str, Any]]] = {
     "Gemm with factors": ([node("Gemm", "x W b", alpha=0.5, beta=2.0)], ("N", 4), {"W": array(4, 4), "b": array(4)}),
     "Gemm of a transposed weight": ([node("Gemm", "x W", transB=1)], ("N", 4), {"W": array(4, 4)}),
@@ -166,6 +176,45 @@ GRAPHS |= {
     "computed factors": ([node("Pow", "five half", "a"), node("Mod", "a two", "b", fmod=1), node("MatMul", "W W", "c"),
                           node("MatMul", "x c", "d"), node("Mul", "d b")], ("N", 3),
                          {"five": np.float32(5), "half": np.float32(0.5), "two": np.float32(2), "W": array(3, 3)}),
+    "a summand of columns": ([node("Add", "x b")], ("N", 5, 5, 5), {"b": array(5)}),
+    "a summand of each step": ([node("Add", "b x")], SEQUENCE, {"b": array(1, 4, 5)}),
+    "a factor of each step of samples": ([TURN, node("Mul", "t b", "c"), node("Transpose", "c", perm=[1, 0, 2])],
+                                         SEQUENCE, {"b": array(4, 1, 5)}),
+    "means and deviations of colours": ([node("Sub", "x m", "a"), node("Div", "a d")], ("N", 3, 2, 4),
+                                        {"m": array(1, 3, 1, 1), "d": 2 + array(3, 1, 1)}),
+    "hard functions": ([node("HardSwish", "x", "a"), node("HardSigmoid", "a", "b", alpha=1 / 6), node("Softplus", "b")],
+                       ("N", 3, 2, 4), {}),
+    "PRelu": ([node("PRelu", "x s")], ("N", 3, 2, 4), {"s": array(3, 1, 1)}),
+    "PRelu of features": ([node("PRelu", "x s")], ("N", 3), {"s": array(3)}),
+    "logarithms of a softmax": ([node("LogSoftmax", "x")], SEQUENCE, {}),
+    "logarithms of a softmax of maps": ([node("LogSoftmax", "x", axis=1)], ("N", 3, 2, 4), {}),
+    "repeated pixels": ([resized()], ("N", 2, 3, 2), DOUBLE),
+    "pixels repeated 4 times": ([node("Resize", "x none none s", mode="nearest", nearest_mode="floor",
+                                      coordinate_transformation_mode="asymmetric")], ("N", 2, 3, 2),
+                                {"none": np.array([], np.float32), "s": np.array([N, 2, 12, 8])}),
+    "a backward LSTM": ([TURN, node("LSTM", "t W R B", "a", hidden_size=3, direction="reverse"),
+                         node("Squeeze", "a one", "b"), node("Transpose", "b", perm=[1, 0, 2])], SEQUENCE,
+                        OF_LSTM | AXIS),
+    "the last state of a backward RNN": ([TURN, node("RNN", "t W R", "all last", hidden_size=3, direction="reverse"),
+                                          node("Squeeze", "last zero")], SEQUENCE,
+                                         {"W": array(1, 3, 5), "R": array(1, 3, 3), "zero": np.array([0])}),
+    **{f"both ways of a GRU, linear_before_reset={after}": (
+        [TURN, node("GRU", "t W R B", "a", hidden_size=3, direction="bidirectional", linear_before_reset=after),
+         node("Transpose", "a", "b", perm=[0, 2, 1, 3]), node("Reshape", "b s", "c"),
+         node("Transpose", "c", perm=[1, 0, 2])], SEQUENCE,
+        {"W": array(2, 9, 5), "R": array(2, 9, 3), "B": array(2, 18), "s": np.array([0, 0, -1])}) for after in (0, 1)},
+    "last states of both ways": ([TURN, BOTH_WAYS, node("Gather", "last back", "a"), node("Gather", "last first", "b"),
+                                  node("Concat", "a b", axis=1)], SEQUENCE, OF_BOTH_WAYS),
+    "a state of several levels": (
+        [TURN, node("LSTM", "t W R B", "all last", hidden_size=3), node("Squeeze", "all one", "u"),
+         node("GRU", "u V Q", "a2 last2", hidden_size=3), node("Concat", "last last2", "states", axis=0),
+         node("Gather", "states end")], SEQUENCE,
+        {**OF_LSTM, **AXIS, "V": array(1, 9, 3), "Q": array(1, 9, 3), "end": np.array(-1)}),
+    "a state beside all outputs": (
+        [TURN, node("LSTM", "t W R B", "all last", hidden_size=3), node("Squeeze", "last zero", "a"),
+         node("Squeeze", "all one", "b"), node("Gather", "b zeroth", "c"), node("Concat", "a c", axis=1)], SEQUENCE,
+        {**OF_LSTM, **AXIS, "zero": np.array([0]), "zeroth": np.array(3)}),
+    "nodes that nothing reads": ([node("Relu", "x", "y"), node("Erf", "x", "unread")], ("N", 4), {}),
     "a reshape by the shape": ([node("Shape", "x", "s", start=0, end=1), node("Concat", "s rest", "t", axis=0),
                                 node("Reshape", "x t", allowzero=1)], ("N", 2, 2, 2), {"rest": np.array([8])}),
 }  # fmt: skip
@@ -232,12 +281,23 @@ REFUSED: dict[str, tuple[list[Any], tuple[Any, ...], dict[str, Any], str]] = {
                                            "its attribute group=2 cannot be read, only 1"),
     "an axis of pixels": ([node("Softmax", "x", axis=3)], IMAGES, {}, "its attribute axis=3"),
     "features against samples": ([node("Transpose", "x", perm=[1, 0])], ("N", 3), {}, "its attribute perm=[1, 0]"),
-    "a bias of columns": ([node("Add", "x b")], ("N", 5, 5, 5), {"b": array(5)}, "is no bias of 5 features"),
+    "a summand of each sample": ([node("Add", "x b")], ("N", 5), {"b": array(N, 5)},
+                                 "its constant of shape (3, 5) does not fit plain samples of shape (5,); expected one"),
+    "a divisor of 0": ([node("Div", "x b")], ("N", 5), {"b": np.float32(0)}, "a divisor of 0 cannot be read"),
+    "another hard sigmoid": ([node("HardSigmoid", "x")], ("N", 5), {}, "its attributes alpha=0.2, beta=0.5 cannot"),
+    "logarithms of a softmax of pixels": ([node("LogSoftmax", "x", axis=3)], IMAGES, {},
+                                          "its attribute axis=3 of plain"),
+    "pixels between others": ([resized(mode="linear")], IMAGES, DOUBLE, "operator Resize: its mode=linear, half_pixel"),
+    "pixels that are not repeated": ([resized(nearest_mode="ceil")], IMAGES, DOUBLE,
+                                     "its mode=nearest, half_pixel, ceil"),
+    "pixels of one axis": ([resized()], IMAGES, {"s": np.array([1, 1, 2, 1], np.float32)},
+                           "with scales=[1.0, 1.0, 2.0, 1.0] of plain (2, 5, 5) cannot be read"),
     "a GRU that resets behind a rectifier": ([TURN, node("GRU", "t W R", hidden_size=3, linear_before_reset=1,
                                                          activations=["Sigmoid", "Relu"])], SEQUENCE, GRU_WEIGHTS,
                                              "operator GRU: its attribute activations of linear_before_reset=1"),
-    "a backward LSTM": ([TURN, node("LSTM", "t W R", hidden_size=3, direction="reverse")], SEQUENCE, OF_LSTM,
-                        "its attribute direction=reverse"),
+    "all states at once": ([TURN, node("LSTM", "t W R B", "all last", hidden_size=3), node("Gather", "last both")],
+                           SEQUENCE, {**OF_LSTM, "both": np.array([0, 0])},
+                           "index [0, 0] along axis 0 of final (3,) cannot be read, only"),
     "an LSTM that clips": ([TURN, node("LSTM", "t W R", hidden_size=3, clip=1.0)], SEQUENCE, OF_LSTM,
                            "its attribute clip=1.0 cannot be read"),
     "other activations": ([TURN, node("LSTM", "t W R", hidden_size=3, activations=["Elu", "Tanh", "Tanh"])], SEQUENCE,

@@ -16,7 +16,7 @@ CASES = [((1, 0), (0, 2), 0.0), ((0, 0), (0, 0), 1.5), ((-1, 2), (0, -3), -2.0),
 
 
 def padded(x: np.ndarray, before: tuple[int, ...], after: tuple[int, ...], value: float) -> np.ndarray:
-    """What the layer makes of (C, ..., N), one axis after another."""
+    """(C, ..., N) padded by NumPy, one axis after another."""
     for axis, (b, a) in enumerate(zip(before, after), start=1):
         x = np.take(x, range(max(-b, 0), x.shape[axis] + min(a, 0)), axis)
         widths = [(0, 0)] * x.ndim

@@ -6,17 +6,17 @@ import os
 from typing import Any
 
 from neonlike.errors import ArgumentError, NeonlikeError, NotDefined
-from neonlike.exchange.onnx import read_dense, read_images, read_recurrent
+from neonlike.exchange.onnx import functions, read_dense, read_images, read_recurrent
 from neonlike.exchange.onnx.graph import Flow, Graph
 from neonlike.exchange.onnx.library import onnx_for
-from neonlike.exchange.onnx.patterns import fold_pads, fuse_gelu
+from neonlike.exchange.onnx.patterns import fold_pads, fuse_gelu, pick_states
 from neonlike.exchange.onnx.reader import Reader, chain
 from neonlike.exchange.places import assign
 from neonlike.nervanaobject import NervanaObject
 from neonlike.util.archive import Unreadable
 from neonlike.util.persist import UnreadableFile, expand, read_bytes
 
-READERS = {**read_dense.READERS, **read_images.READERS, **read_recurrent.READERS}
+READERS = {**functions.READERS, **read_dense.READERS, **read_images.READERS, **read_recurrent.READERS}
 """Operator -> function that makes its layers."""
 
 
@@ -47,6 +47,8 @@ def _made(onnx: Any, cls: Any, content: bytes, path: Any) -> Any:
     graph = Graph(onnx, proto, path)
     fuse_gelu(graph)
     fold_pads(graph)
+    pick_states(graph)
+    graph.settle()
     reader = Reader(graph, READERS, read_dense.JOINS)
     flow, in_shape = _input(graph)
     layers, result = reader.layers(graph.input.name, graph.output.name, flow)

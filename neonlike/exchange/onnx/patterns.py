@@ -8,6 +8,9 @@ import numpy as np
 
 from neonlike.exchange.onnx.graph import Graph, Node
 
+STATE = "neonlike.State"
+"""Operator of a node that picks the last state of a direction from the outputs of all steps."""
+
 
 def fuse_gelu(graph: Graph) -> None:
     """Make one node of x / 2 · (1 + erf(x / sqrt 2)), in any order of the factors."""
@@ -74,3 +77,46 @@ def fold_pads(graph: Graph) -> None:
         own = read.attribute("pads", [0] * (len(pads) - 4))
         read.set("pads", [int(a + b) for a, b in zip(own, [*before[2:], *after[2:]])])
         graph.bypass(node, read)
+
+
+def pick_states(graph: Graph) -> None:
+    """Let nodes that read one last state of recurrent nodes, or of several levels, read the outputs of its steps."""
+    for node in graph.nodes():
+        place = _picked(graph, node)
+        if place is None:
+            continue
+        states = _states(graph, node.data[0])
+        if not states or not -len(states) <= place < len(states):
+            continue
+        of, direction, directions = states[place]
+        graph.name_output(of)
+        node.operator, node.inputs, node.data = STATE, [of.outputs[0]], [of.outputs[0]]
+        node.replace_attributes(direction=direction, directions=directions)
+
+
+def _picked(graph: Graph, node: Node) -> int | None:
+    """The place along axis 0 that a node picks from its input."""
+    if len(node.data) != 1 or node.operator not in ("Gather", "Squeeze"):
+        return None
+    index = graph.constants.get(node.inputs[1]) if len(node.inputs) > 1 else None
+    if index is None or index.size != 1 or (node.operator == "Gather" and (node.attribute("axis", 0) or index.ndim)):
+        return None
+    place = int(index.ravel()[0])
+    if node.operator == "Squeeze":  # of one direction
+        return 0 if place == 0 and len(_states(graph, node.data[0])) == 1 else None
+    return place
+
+
+def _states(graph: Graph, value: str) -> list[tuple[Node, int, int]]:
+    """The recurrent node, direction and number of directions of each of the states along axis 0 of a value."""
+    node = graph.producers.get(value)
+    joins = node is not None and node.operator == "Concat" and node.attribute("axis", 0) == 0
+    if node is not None and joins and len(node.data) == len(node.inputs):
+        parts = [_states(graph, one) for one in node.data]
+        return [state for part in parts for state in part] if all(parts) else []
+    if node is None or node.operator not in ("RNN", "LSTM", "GRU") or value not in node.outputs[1:2]:
+        return []
+    if node.attribute("direction", "forward") == "reverse":
+        return []
+    directions = len(node.needed(2, "recurrent weight"))
+    return [(node, place, directions) for place in range(directions)]

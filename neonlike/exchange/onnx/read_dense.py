@@ -7,12 +7,16 @@ from typing import Any
 
 import numpy as np
 
+from neonlike.checks import brief
+from neonlike.exchange.onnx.functions import backward, elementwise, first_half, scaled, second_half, shifted
 from neonlike.exchange.onnx.graph import Flow, Node
+from neonlike.exchange.onnx.patterns import STATE
 from neonlike.exchange.onnx.reader import Join, Layers, Read, Reader, chain
 from neonlike.initializers import Constant
 from neonlike.layers.container import MergeBroadcast, MergeSum
 from neonlike.layers.core.bias import Bias
 from neonlike.layers.core.elementwise import Activation
+from neonlike.layers.core.lambdas import Lambda
 from neonlike.layers.core.structure import Reshape
 from neonlike.layers.dense.attention import MultiHeadAttention
 from neonlike.layers.dense.linear import Linear
@@ -42,15 +46,21 @@ def _linear(reader: Reader, weight: np.ndarray) -> Any:
 
 
 def _bias(reader: Reader, node: Node, values: np.ndarray, flow: Flow) -> Any:
-    """A bias of ``values`` that are equal for all but the features or maps."""
+    """The layer of a bias of ``values`` that are equal for all but the features or maps; None of others."""
     features_last = flow.form != "plain" or len(flow.shape) == 1
     rows = flow.shape[0]
     wanted = (rows,) if features_last else (rows, *[1] * (len(flow.shape) - 1))
     if values.size == 1:
         values = np.full(rows, values.ravel()[0], values.dtype)
     elif values.shape[values.ndim - len(wanted) :] != wanted or values.size != rows:
-        node.refuse(f"its constant of shape {values.shape} is no bias of {rows} features; expected {wanted}")
+        return None
     return reader.holding(Bias(ZERO), W=values.reshape(-1, 1))
+
+
+def _shift(reader: Reader, node: Node, values: np.ndarray, flow: Flow) -> tuple[Layers, Flow]:
+    """A bias, or a summand of each element."""
+    layer = _bias(reader, node, values, flow)
+    return ([layer], flow) if layer else elementwise(reader, node, flow, shifted, "summand", values)
 
 
 def gemm(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
@@ -64,7 +74,7 @@ def gemm(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
     weight = own.alpha * (weight if own.transB else weight.T)
     flow = Flow((weight.shape[0],))
     made = [_linear(reader, weight)]
-    return (made if bias is None else [*made, _bias(reader, node, own.beta * bias, flow)]), flow
+    return (made if bias is None else [*made, *_shift(reader, node, own.beta * bias, flow)[0]]), flow
 
 
 def matmul(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
@@ -80,19 +90,22 @@ def add(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
     """A bias."""
     node.attributes()
     place = 0 if node.inputs[1] in node.data else 1
-    return [_bias(reader, node, node.needed(place, "bias"), flow)], flow
+    return _shift(reader, node, node.needed(place, "bias"), flow)
 
 
 def subtract(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
     """A bias of the other sign."""
     node.attributes()
-    return [_bias(reader, node, -node.needed(1, "bias"), flow)], flow
+    return _shift(reader, node, -node.needed(1, "bias"), flow)
 
 
-def _scaled(node: Node, divisor: float, flow: Flow) -> tuple[Layers, Flow]:
-    if not divisor or not math.isfinite(divisor):
+def _scaled(reader: Reader, node: Node, factors: np.ndarray, flow: Flow) -> tuple[Layers, Flow]:
+    """One factor of all elements, or one of each."""
+    if not np.all(factors) or not np.all(np.isfinite(factors)):
         node.refuse("a factor of 0, or one that is not finite, cannot be read")
-    return [Activation(Normalizer(divisor=divisor))], flow
+    if factors.size == 1:
+        return [Activation(Normalizer(divisor=float(1 / factors.ravel()[0])))], flow
+    return elementwise(reader, node, flow, scaled, "factor", factors)
 
 
 def _factor(node: Node, place: int) -> float:
@@ -103,16 +116,18 @@ def _factor(node: Node, place: int) -> float:
 
 
 def multiply(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
-    """A factor for all elements."""
+    """A factor for all elements, or for each."""
     node.attributes()
-    factor = _factor(node, 0 if node.inputs[1] in node.data else 1)
-    return _scaled(node, 1 / factor if factor else 0.0, flow)
+    return _scaled(reader, node, node.needed(0 if node.inputs[1] in node.data else 1, "factor"), flow)
 
 
 def divide(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
-    """A divisor for all elements."""
+    """A divisor for all elements, or for each."""
     node.attributes()
-    return _scaled(node, _factor(node, 1), flow)
+    divisor = node.needed(1, "divisor")
+    if not np.all(divisor):
+        node.refuse("a divisor of 0 cannot be read")
+    return _scaled(reader, node, 1 / divisor.astype(np.float64), flow)
 
 
 # -- elementwise functions ---------------------------------------------------------------------------------------------
@@ -199,6 +214,16 @@ def cast(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
     return [], flow
 
 
+def state(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
+    """The last state of a direction, from the outputs of all steps (see ``pick_states``)."""
+    units = flow.shape[0]
+    if node.attribute("directions", 1) == 1:
+        return [RecurrentLast()], Flow((units,))
+    if node.attribute("direction", 0) == 0:
+        return [RecurrentLast(), Lambda(first_half)], Flow((units // 2,))
+    return [Lambda(backward), RecurrentLast(), Lambda(second_half)], Flow((units // 2,))  # it ended at the first step
+
+
 # -- words and attention -----------------------------------------------------------------------------------------------
 
 
@@ -212,7 +237,10 @@ def gather(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
         places = {"steps": (1, -2), "time": (0, -3)}.get(flow.form, ())
         last = index.ndim == 0 and int(index) in (-1, flow.shape[-1] - 1)
         if axis not in places or not last:
-            node.refuse(f"index {index} along axis {axis} cannot be read, only the last step of a sequence")
+            node.refuse(
+                f"index {brief(index.tolist())} along axis {axis} of {flow.form} {flow.shape} cannot be read, only the "
+                "last step of a sequence, and one last state of recurrent layers"
+            )
         return [RecurrentLast()], Flow(flow.shape[:1])
     table = node.needed(0, "table")
     if table.ndim != 2 or axis != 0 or len(flow.shape) != 1:
@@ -408,6 +436,7 @@ READERS: dict[str, Read] = {
     "Reshape": _without_steps(reshape),
     "Squeeze": _without_steps(squeeze),
     "Unsqueeze": _without_steps(unsqueeze),
+    STATE: state,
     "neonlike.Swish": swish,
     "neonlike.GELU": _activation(GELU),
     "neonlike.MultiHeadAttention": attention,

@@ -6,12 +6,15 @@ from typing import Any
 
 import numpy as np
 
+from neonlike.exchange.onnx.functions import backward
 from neonlike.exchange.onnx.graph import Flow, Node
 from neonlike.exchange.onnx.read_images import whole_maps
 from neonlike.exchange.onnx.reader import Layers, Read, Reader
 from neonlike.exchange.onnx.write_recurrent import ACTIVATIONS, GRU_GATES, LSTM_GATES
 from neonlike.exchange.torch_layers import gates_in_order, split_biases
 from neonlike.initializers import Constant
+from neonlike.layers.container import MergeBroadcast
+from neonlike.layers.core.lambdas import Lambda
 from neonlike.layers.core.structure import Reshape
 from neonlike.layers.recurrent import (
     GRU,
@@ -25,7 +28,7 @@ from neonlike.layers.recurrent import (
     ResetAfterGRU,
 )
 from neonlike.layers.recurrent.recurrent_output import BiSum
-from neonlike.transforms import Tanh
+from neonlike.transforms import Logistic, Tanh
 
 ZERO = Constant(0.0)
 NAMED = {name: transform for transform, name in ACTIVATIONS.items()}
@@ -61,8 +64,6 @@ def _checked(node: Node, flow: Flow, activations: int, **more: Any) -> tuple[Any
         node.refuse("its attribute layout=1 cannot be read; steps must come first")
     if flow.form != "time":
         node.refuse(f"its input must be (steps, N, features), not {flow.form} {flow.shape}")
-    if own.direction == "reverse":
-        node.refuse("its attribute direction=reverse cannot be read, only forward and bidirectional")
     for place in range(4, len(node.inputs)):
         if node.inputs[place] and np.any(node.needed(place, "lengths or first state")):
             node.refuse(f"its input {place}, lengths, a first state or peepholes, cannot be read")
@@ -74,16 +75,22 @@ def _checked(node: Node, flow: Flow, activations: int, **more: Any) -> tuple[Any
     return own, [NAMED[name]() for name in names[:activations]]
 
 
-def _result(node: Node, flow: Flow, layer: Any, units: int, both: bool) -> tuple[Layers, Flow]:
+def _result(node: Node, flow: Flow, layer: Any, units: int, own: Any) -> tuple[Layers, Flow]:
     """The layer and the form of its outputs: of all steps, or of the last one alone."""
-    if not any(node.outputs[1:]):
-        return [layer], Flow(((1 + both) * units, flow.shape[1]), "ways")
+    both = own.direction == "bidirectional"
+    turns = own.direction == "reverse"
     used = [name for name in node.outputs if name and _is_read(node, name)]
     if used == node.outputs[1:2] and not both:
-        return [layer, RecurrentLast()], Flow((units,), "final")
-    if used == node.outputs[:1]:
-        return [layer], Flow(((1 + both) * units, flow.shape[1]), "ways")
-    return node.refuse("its outputs other than Y, and Y_h alone of one direction, cannot be read")  # type: ignore[no-any-return]
+        return [*_turned(turns), layer, RecurrentLast()], Flow((units,), "final")
+    if used in (node.outputs[:1], []):
+        return [*_turned(turns), layer, *_turned(turns)], Flow(((1 + both) * units, flow.shape[1]), "ways")
+    return node.refuse(  # type: ignore[no-any-return]
+        "its outputs other than Y, and single states of Y_h, cannot be read; pick states with Gather along axis 0"
+    )
+
+
+def _turned(turns: bool) -> Layers:
+    return [Lambda(backward)] if turns else []
 
 
 def _is_read(node: Node, name: str) -> bool:
@@ -97,7 +104,7 @@ def simple(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
     parts = _parts(node, (0,))
     units = node.needed(2, "recurrent weight").shape[-1]
     layer = (BiRNN if both else Recurrent)(units, ZERO, activation=activation, reset_cells=True)
-    return _result(node, flow, reader.holding(layer, W=_whole(parts, 1)), units, both)
+    return _result(node, flow, reader.holding(layer, W=_whole(parts, 1)), units, own)
 
 
 def lstm(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
@@ -110,31 +117,40 @@ def lstm(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
     units = node.needed(2, "recurrent weight").shape[-1]
     kind = BiLSTM if both else LSTM
     layer = kind(units, ZERO, activation=output, gate_activation=gate, reset_cells=True)
-    return _result(node, flow, reader.holding(layer, W=_whole(parts, 4)), units, both)
+    return _result(node, flow, reader.holding(layer, W=_whole(parts, 4)), units, own)
 
 
 def gru(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
-    """GRU, whose update gate is 1 minus ONNX's; or ResetAfterGRU."""
+    """GRU, whose update gate is 1 minus ONNX's; or ResetAfterGRU; two of them side by side for both directions."""
     own, (gate, activation) = _checked(node, flow, 2, linear_before_reset=0)
-    if own.direction != "forward" or NAMED["Sigmoid"] is not type(gate):
-        node.refuse(f"its attributes direction={own.direction}, activations={own.activations} cannot be read")
+    if NAMED["Sigmoid"] is not type(gate):
+        node.refuse(f"its attribute activations={own.activations} cannot be read; the gates must be Sigmoid")
     units = node.needed(2, "recurrent weight").shape[-1]
-    if own.linear_before_reset:
-        return _result(node, flow, _reset_after(reader, node, units, activation), units, False)
-    parts = _parts(node, GRU_GATES)
+    make = _reset_after if own.linear_before_reset else _reset_before
+    if own.direction != "bidirectional":
+        return _result(node, flow, make(reader, node, units, activation, ""), units, own)
+    first, second = (make(reader, node, units, activation, way) for way in ("_f", "_b"))
+    both = MergeBroadcast([[first], [*_turned(True), second, *_turned(True)]], "depth")
+    return _result(node, flow, both, units, own)
+
+
+def _reset_before(reader: Reader, node: Node, units: int, activation: Any, way: str) -> Any:
+    """The layer of one direction, ``"_f"`` or ``"_b"`` of two, of a GRU without linear_before_reset."""
+    parts = {name: part for name, part in _parts(node, GRU_GATES).items() if name.endswith(way)}
     for part in parts.values():
         part[units : 2 * units] *= -1  # the rows of the gate z, in the order r, z, n
-    layer = GRU(units, ZERO, activation=activation, gate_activation=gate, reset_cells=True)
-    return _result(node, flow, reader.holding(layer, W=_whole(parts, 3)), units, False)
+    layer = GRU(units, ZERO, activation=activation, gate_activation=Logistic(), reset_cells=True)
+    return reader.holding(layer, W=_whole({name.removesuffix(way): part for name, part in parts.items()}, 3))
 
 
-def _reset_after(reader: Reader, node: Node, units: int, activation: Any) -> Any:
-    """The layer of a GRU with linear_before_reset."""
+def _reset_after(reader: Reader, node: Node, units: int, activation: Any, way: str) -> Any:
+    """The layer of one direction, ``"_f"`` or ``"_b"`` of two, of a GRU with linear_before_reset."""
     if type(activation) is not Tanh:
         node.refuse("its attribute activations of linear_before_reset=1 cannot be read, only Sigmoid and Tanh")
-    weights = [gates_in_order(node.needed(place, "weight")[0], GRU_GATES) for place in (1, 2)]
+    row = int(way == "_b")
+    weights = [gates_in_order(node.needed(place, "weight")[row], GRU_GATES) for place in (1, 2)]
     biases = node.constant(3, "bias")
-    both = np.zeros(6 * units, weights[0].dtype) if biases is None else biases[0]
+    both = np.zeros(6 * units, weights[0].dtype) if biases is None else biases[row]
     parts = split_biases(*(gates_in_order(one, GRU_GATES) for one in (both[: 3 * units], both[3 * units :])))
     return reader.holding(ResetAfterGRU(units, ZERO), W_input=weights[0], W_recur=weights[1], **parts)
 
