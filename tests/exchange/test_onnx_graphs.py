@@ -31,6 +31,7 @@ def array(*shape: int) -> np.ndarray:
     return found
 
 
+LAST = ("N", 3, 4, 2)  # height, width, channels
 SEQUENCE = ("N", 4, 5)  # steps, features
 OF_LSTM = {"W": array(1, 12, 5), "R": array(1, 12, 3), "B": array(1, 24)}
 TURN = node("Transpose", "x", "t", perm=[1, 0, 2])
@@ -215,6 +216,21 @@ GRAPHS |= {
          node("Squeeze", "all one", "b"), node("Gather", "b zeroth", "c"), node("Concat", "a c", axis=1)], SEQUENCE,
         {**OF_LSTM, **AXIS, "zero": np.array([0]), "zeroth": np.array(3)}),
     "nodes that nothing reads": ([node("Relu", "x", "y"), node("Erf", "x", "unread")], ("N", 4), {}),
+    "images with the maps last": (
+        [node("Sub", "x m", "a"), node("Mul", "a f", "n"), node("Transpose", "n", "t", perm=[0, 3, 1, 2]),
+         node("Conv", "t W", "b"), node("Transpose", "b", "c", perm=[0, 2, 3, 1]), node("Add", "c v", "d"),
+         node("Flatten", "d", "e"), node("Gemm", "e V")], LAST,
+        {"m": array(2), "f": 2 + array(3, 4, 2), "W": array(3, 2, 2, 2), "v": array(3), "V": array(18, 4)}),
+    "pixels with the maps last": (
+        [node("Transpose", "x", "t", perm=[0, 3, 1, 2]), node("Relu", "t", "b"),
+         node("Transpose", "b", "c", perm=[0, 2, 3, 1]), node("MatMul", "c W", "d"), node("Softmax", "d", "e"),
+         node("Concat", "c e", "f", axis=3), node("Transpose", "f", perm=[0, 3, 1, 2])], LAST, {"W": array(2, 3)}),
+    "means of images with the maps last": (
+        [node("Transpose", "x", "t", perm=[0, 3, 1, 2]), node("Relu", "t", "b"),
+         node("Transpose", "b", "c", perm=[0, 2, 3, 1]), node("ReduceMean", "c", axes=[1, 2], keepdims=0)], LAST, {}),
+    "steps as features": ([node("Reshape", "x s", "a"), node("MatMul", "a W")], SEQUENCE,
+                          {"s": np.array([0, -1]), "W": array(20, 3)}),
+    "steps flattened": ([node("Flatten", "x", "a"), node("MatMul", "a W")], SEQUENCE, {"W": array(20, 3)}),
     "a reshape by the shape": ([node("Shape", "x", "s", start=0, end=1), node("Concat", "s rest", "t", axis=0),
                                 node("Reshape", "x t", allowzero=1)], ("N", 2, 2, 2), {"rest": np.array([8])}),
 }  # fmt: skip
@@ -227,7 +243,8 @@ def test_graphs_are_read(be, rng, case, tmp_path):
     opset = {"a padding of an earlier version": 10, "a padding of named axes": 18}.get(case, 17)
     path = made(tmp_path / "g.onnx", nodes, shape, constants, given=given, opset=opset)
     x = rng.normal(size=(N, *shape[1:])).astype(np.float32)
-    check_read(path, x, x if case in MAPS else None)
+    ours = x.transpose(0, 3, 1, 2) if shape == LAST else x if case in MAPS else None
+    check_read(path, x, ours)
 
 
 MAPS = {case for case, (nodes, shape, _) in GRAPHS.items() if len(shape) == 3 and "sequences" in case}
@@ -287,6 +304,11 @@ REFUSED: dict[str, tuple[list[Any], tuple[Any, ...], dict[str, Any], str]] = {
     "another hard sigmoid": ([node("HardSigmoid", "x")], ("N", 5), {}, "its attributes alpha=0.2, beta=0.5 cannot"),
     "logarithms of a softmax of pixels": ([node("LogSoftmax", "x", axis=3)], IMAGES, {},
                                           "its attribute axis=3 of plain"),
+    "layers of pixels": ([node("Transpose", "x", "c", perm=[0, 2, 3, 1]), node("LayerNormalization", "c g")], IMAGES,
+                         {"g": array(2)}, "its attribute axis=-1 of maps last (2, 5, 5) cannot be read"),
+    "layers of whole images": ([node("Transpose", "x", "c", perm=[0, 2, 3, 1]),
+                                node("LayerNormalization", "c g", axis=1)], IMAGES, {"g": array(5, 5, 2)},
+                               "its attribute axis=1 of maps last (2, 5, 5) cannot be read"),
     "pixels between others": ([resized(mode="linear")], IMAGES, DOUBLE, "operator Resize: its mode=linear, half_pixel"),
     "pixels that are not repeated": ([resized(nearest_mode="ceil")], IMAGES, DOUBLE,
                                      "its mode=nearest, half_pixel, ceil"),

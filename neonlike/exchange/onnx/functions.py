@@ -61,13 +61,19 @@ def second_half(x: Any) -> Any:
     return x[x.shape[0] // 2 :]
 
 
+def maps_last(x: Any) -> Any:
+    """Images as features, in the order (H, W, C)."""
+    turned = ops.transpose(ops.transpose(x, 0, 1), 1, 2)
+    return ops.reshape(turned, turned.shape[0] * turned.shape[1] * turned.shape[2], x.shape[-1])
+
+
 def doubled(x: Any) -> Any:
     """Images with each pixel four times, in two rows and two columns."""
     return ops.repeat_interleave(ops.repeat_interleave(x, 2, 1), 2, 2)
 
 
 REGISTERED = (
-    log_softmax, hard_sigmoid, mish, prelu, scaled, shifted, backward, first_half, second_half, doubled,
+    log_softmax, hard_sigmoid, mish, prelu, scaled, shifted, backward, first_half, second_half, maps_last, doubled,
     ops.hard_swish, ops.softplus,
 )  # fmt: skip
 for _each in REGISTERED:
@@ -97,7 +103,10 @@ def elementwise(
     """
     axes = 1 + len(flow.shape)
     steps, features = flow.shape[-1], flow.shape[0]
-    order = {"steps": (1, steps, features), "time": (steps, 1, features)}.get(flow.form, (1, *flow.shape))
+    orders = {
+        "steps": (1, steps, features), "time": (steps, 1, features), "maps last": (1, *flow.shape[1:], features),
+    }  # fmt: skip
+    order = orders.get(flow.form, (1, *flow.shape))
     shape = (*[1] * (axes - values.ndim), *values.shape)
     fits = len(shape) == axes == len(order) and all(size in (1, wanted) for size, wanted in zip(shape, order))
     if not fits:
@@ -105,7 +114,8 @@ def elementwise(
             f"its constant of shape {values.shape} does not fit {flow.form} samples of shape {flow.shape}; expected "
             f"one that broadcasts to {order}, the same for all samples"
         )
-    places = {"steps": (2, 1, 0), "time": (2, 0, 1)}.get(flow.form, (*range(1, axes), 0))
+    turned = {"steps": (2, 1, 0), "time": (2, 0, 1), "maps last": (3, 1, 2, 0)}
+    places = turned.get(flow.form, (*range(1, axes), 0))
     values = values.reshape(shape).transpose(places)
     layer = Lambda(function, parameters={name: values.shape})
     return [reader.holding(layer, **{name: values})], flow

@@ -22,9 +22,9 @@ class Flow(NamedTuple):
     shape : tuple of int
         Of a sample: features; (features, steps); (C, H, W) ...
     form : str
-        ``"plain"``: (N, *shape). Of a sequence: ``"steps"``: (N, steps, features), ``"time"``: (steps, N, features),
-        ``"ways"``: (steps, directions, N, units), ``"by way"``: (steps, N, directions, units). ``"final"``, the last
-        states: (directions, N, units).
+        ``"plain"``: (N, *shape). Of images with the channels last: ``"maps last"``, (N, H, W, C). Of a sequence:
+        ``"steps"``: (N, steps, features), ``"time"``: (steps, N, features), ``"ways"``: (steps, directions, N, units),
+        ``"by way"``: (steps, N, directions, units). ``"final"``, the last states: (directions, N, units).
     """
 
     shape: tuple[int, ...]
@@ -159,7 +159,10 @@ class Graph:
         for kind, found in (("inputs", inputs), ("outputs", list(proto.output))):
             if len(found) != 1:
                 names = ", ".join(one.name for one in found)
-                raise NotDefined(f"from_onnx: {where} has {len(found)} {kind} ({names}); a graph with one can be read")
+                raise NotDefined(
+                    f"from_onnx: {where} has {len(found)} {kind} ({names}); a graph with one can be read. "
+                    "Cut a part out with onnx.utils.extract_model"
+                )
         self.input, self.output = inputs[0], proto.output[0]
         self.batch, self._shapes = shapes_of(onnx, model, self.input.name)
         self.producers: dict[str, Node] = {}

@@ -52,7 +52,7 @@ def _made(onnx: Any, cls: Any, content: bytes, path: Any) -> Any:
     reader = Reader(graph, READERS, read_dense.JOINS)
     flow, in_shape = _input(graph)
     layers, result = reader.layers(graph.input.name, graph.output.name, flow)
-    if result.form not in ("plain", "steps"):
+    if result.form not in ("plain", *read_dense.FEATURES_LAST):
         raise NotDefined(f"from_onnx: {path}: its output is {result.form} {result.shape}; expected samples first")
     model = cls(chain(layers))
     model.initialize(in_shape)
@@ -73,6 +73,9 @@ def _input(graph: Graph) -> tuple[Flow, Any]:
     shape = tuple(int(size) for size in sizes[1:] if size)
     if len(shape) == 2 and not _is_read_as_maps(graph, graph.input.name):  # (N, steps, features)
         return Flow(shape[::-1], "steps"), shape[::-1]
+    if len(shape) == 3 and _is_turned(graph, graph.input.name):  # (N, H, W, C)
+        images = (shape[2], *shape[:2])
+        return Flow(images, "maps last"), images
     return Flow(shape), shape
 
 
@@ -82,6 +85,16 @@ OF_MAPS = frozenset(
 """Operators whose axis 1 is the channels."""
 ELEMENTWISE = frozenset("Add Sub Mul Div Relu LeakyRelu Elu Tanh Sigmoid Clip Identity Dropout Cast Pad".split())
 """Operators that leave open what the axes are."""
+
+
+def _is_turned(graph: Graph, value: str) -> bool:
+    """Whether channels come first by a transposition of a value, or of elementwise functions of it."""
+    nodes = graph.consumers(value)
+    return bool(nodes) and all(
+        (one.operator == "Transpose" and list(one.attribute("perm", [])) == [0, 3, 1, 2])
+        or (one.operator in ELEMENTWISE and _is_turned(graph, one.outputs[0]))
+        for one in nodes
+    )
 
 
 def _is_read_as_maps(graph: Graph, value: str) -> bool:

@@ -8,7 +8,16 @@ from typing import Any
 import numpy as np
 
 from neonlike.checks import brief
-from neonlike.exchange.onnx.functions import backward, elementwise, first_half, scaled, second_half, shifted
+from neonlike.exchange.onnx.constants import SAMPLES
+from neonlike.exchange.onnx.functions import (
+    backward,
+    elementwise,
+    first_half,
+    maps_last,
+    scaled,
+    second_half,
+    shifted,
+)
 from neonlike.exchange.onnx.graph import Flow, Node
 from neonlike.exchange.onnx.patterns import STATE
 from neonlike.exchange.onnx.reader import Join, Layers, Read, Reader, chain
@@ -21,6 +30,7 @@ from neonlike.layers.core.structure import Reshape
 from neonlike.layers.dense.attention import MultiHeadAttention
 from neonlike.layers.dense.linear import Linear
 from neonlike.layers.dense.lookup import LookupTable
+from neonlike.layers.images.convolution import Convolution
 from neonlike.layers.recurrent import RecurrentLast
 from neonlike.transforms import (
     GELU,
@@ -81,6 +91,9 @@ def matmul(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
     """Linear, of the features of a sample or of each step."""
     node.attributes()
     weight = node.needed(1, "weight")
+    if weight.ndim == 2 and flow.form == "maps last":  # of each pixel
+        layer = Convolution((1, 1, weight.shape[1]), init=ZERO)
+        return [reader.holding(layer, W=weight)], flow._replace(shape=(weight.shape[1], *flow.shape[1:]))
     if weight.ndim != 2 or (flow.form == "plain" and len(flow.shape) != 1):
         node.refuse(f"a product of {flow.form} {flow.shape} with a constant of shape {weight.shape} cannot be read")
     return [_linear(reader, weight.T)], flow._replace(shape=(weight.shape[1], *flow.shape[1:]))
@@ -149,7 +162,9 @@ def softmax(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
     axis = axis + axes if axis < 0 else axis
     if flattens:
         axis = _only_axis(node, axis, flow)
-    if (sequence and axis == axes - 1) or (not sequence and len(flow.shape) < 3 and axis == 1):
+    if flow.form == "maps last" and axis == axes - 1:
+        return [Activation(PixelwiseSoftmax(flow.shape[0]))], flow
+    if (flow.form in ("steps", "time") and axis == axes - 1) or (not sequence and len(flow.shape) < 3 and axis == 1):
         return [Activation(Softmax())], flow
     if not sequence and len(flow.shape) > 2 and axis == 1:
         return [Activation(PixelwiseSoftmax(flow.shape[0]))], flow
@@ -264,18 +279,18 @@ def attention(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
 TURNS = {
     ("steps", (0, 2, 1)): "plain", ("plain", (0, 2, 1)): "steps", ("steps", (1, 0, 2)): "time",
     ("time", (1, 0, 2)): "steps", ("time", (1, 2, 0)): "plain", ("plain", (2, 0, 1)): "time",
-    ("ways", (0, 2, 1, 3)): "by way",
+    ("ways", (0, 2, 1, 3)): "by way", ("maps last", (0, 3, 1, 2)): "plain", ("plain", (0, 2, 3, 1)): "maps last",
 }  # fmt: skip
-"""Form of a sequence and order of its axes -> its form in that order."""
+"""Form of a sequence or of images, and order of the axes -> the form in that order."""
 
 
 def transpose(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
-    """Another form of a sequence."""
+    """Another form of a sequence, or of images."""
     perm = tuple(node.attributes(perm=()).perm)
     if perm and perm == tuple(range(len(perm))):
         return [], flow
     form = TURNS.get((flow.form, perm))
-    if form is None or len(flow.shape) != 2:
+    if form is None or len(flow.shape) != (3 if "maps last" in (form, flow.form) else 2):
         node.refuse(f"its attribute perm={list(perm)} of samples of shape {flow.shape} cannot be read")
     return [], flow._replace(form=str(form))
 
@@ -300,9 +315,22 @@ def _without_steps(read: Read) -> Read:
     return of_maps
 
 
+FEATURES_LAST = ("steps", "maps last")
+"""Forms with the samples first and the features last."""
+
+
+def _flat(flow: Flow) -> tuple[Layers, Flow]:
+    """All elements of a sample as features, in the order (steps, features) or (H, W, C)."""
+    before = [Reshape((flow.shape[0], 1, flow.shape[1]))] if flow.form == "steps" else []
+    return [*before, Lambda(maps_last)], Flow((math.prod(flow.shape),))
+
+
 def flatten(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
     """All elements of a sample as features."""
-    if node.attributes(axis=1).axis != 1 or flow.form != "plain":
+    axis = node.attributes(axis=1).axis
+    if axis == 1 and flow.form in FEATURES_LAST:
+        return _flat(flow)
+    if axis != 1 or flow.form != "plain":
         node.refuse(f"only samples, axis=1, can be flattened; it has {flow.form} {flow.shape}")
     return _into(node, flow, (math.prod(flow.shape),))
 
@@ -319,8 +347,12 @@ def reshape(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
         if not fits or wanted[2] not in (-1, features):
             node.refuse(f"shape {wanted} cannot be read; expected [0, 0, -1]")
         return [], flow._replace(form="time")
-    if flow.form != "plain" or not wanted or wanted[0] not in (0, -1, batch):
-        node.refuse(f"shape {wanted} of {flow.form} {flow.shape} cannot be read; the first axis must stay the samples")
+    samples_stay = bool(wanted) and wanted[0] in (0, -1, batch)
+    if flow.form in FEATURES_LAST and samples_stay and wanted[1:] in ([math.prod(flow.shape)], [-1]):
+        return _flat(flow)
+    if flow.form != "plain" or not samples_stay:
+        told = ["N" if size == SAMPLES else size for size in wanted]
+        node.refuse(f"shape {told} of {flow.form} {flow.shape} cannot be read; only samples of it can be reshaped")
     sizes = [flow.shape[i] if not size and i < len(flow.shape) else size for i, size in enumerate(wanted[1:])]
     if -1 in sizes:
         sizes[sizes.index(-1)] = math.prod(flow.shape) // max(1, -math.prod(sizes))
@@ -389,7 +421,7 @@ def join_concat(reader: Reader, node: Node, flow: Flow, branches: list[tuple[Lay
         node.refuse("a constant among the values that it joins cannot be read")
     if result.form == "steps" and axis == 1:
         return [MergeBroadcast(layers, "recurrent")], Flow((shapes[0][0], sum(s[1] for s in shapes)), "steps")
-    if axis != {"plain": 1, "steps": 2}.get(result.form):
+    if axis != {"plain": 1, "steps": 2, "maps last": 3}.get(result.form):
         node.refuse(f"its attribute axis={axis} of {result.form} {result.shape} cannot be read")
     merge = "stack" if len(result.shape) == 1 else "depth"
     total = (sum(shape[0] for shape in shapes), *shapes[0][1:])

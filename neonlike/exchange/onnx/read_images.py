@@ -166,7 +166,7 @@ def whole_maps(op: str, flow: Flow) -> Pooling:
 def local_response(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
     """LRN."""
     own = node.attributes(alpha=1e-4, beta=0.75, bias=1.0, size=0)
-    if own.size % 2 == 0 or len(flow.shape) != 3 or own.bias <= 0:
+    if own.size % 2 == 0 or len(flow.shape) != 3 or flow.form != "plain" or own.bias <= 0:
         node.refuse(f"windows of size={own.size} with bias={own.bias} of samples of shape {flow.shape} cannot be read")
     # (bias + s) ** -beta = bias ** -beta * (1 + s / bias) ** -beta
     return [LRN(own.size, alpha=own.bias**-own.beta, ascale=own.alpha / own.bias, bpower=own.beta)], flow
@@ -193,7 +193,8 @@ def layer_norm(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
     axes = 1 + len(flow.shape)
     axis = own.axis + axes if own.axis < 0 else own.axis
     first = axes - 1 if flow.form in ("steps", "time") else 1
-    if axis != first or any(node.outputs[1:]) or (flow.form == "plain" and len(flow.shape) == 2):
+    unknown = flow.form not in ("plain", "steps", "time") or (flow.form == "plain" and len(flow.shape) == 2)
+    if axis != first or any(node.outputs[1:]) or unknown:
         node.refuse(f"its attribute axis={own.axis} of {flow.form} {flow.shape} cannot be read, only all features")
     gamma, beta = node.needed(1, "scale"), node.constant(2, "bias")
     beta = 0 * gamma if beta is None else beta

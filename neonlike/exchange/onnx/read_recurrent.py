@@ -173,11 +173,11 @@ def _reduction(layer: type | None, op: str) -> Read:
         of_steps = {"steps": 1, "time": 0, "plain": 2 if len(flow.shape) == 2 else -1}.get(flow.form, -1)
         if axes == [of_steps] and not own.keepdims:
             return _over_steps(layer, op, flow), Flow(flow.shape[:1])
-        whole = list(range(2, 1 + len(flow.shape)))
-        if op and flow.form == "plain" and len(flow.shape) > 2 and axes == whole:
+        whole = [1, 2] if flow.form == "maps last" else list(range(2, 1 + len(flow.shape)))
+        if op and flow.form in ("plain", "maps last") and len(flow.shape) > 2 and axes == whole:
             layers = [whole_maps(op, flow)]
             if own.keepdims:
-                return layers, Flow((flow.shape[0], *[1] * len(whole)))
+                return layers, flow._replace(shape=(flow.shape[0], *[1] * len(whole)))
             return [*layers, Reshape(flow.shape[:1])], Flow(flow.shape[:1])
         return node.refuse(  # type: ignore[no-any-return]
             f"its axes={axes}, keepdims={own.keepdims} of {flow.form} {flow.shape} cannot be read, only the steps of a "

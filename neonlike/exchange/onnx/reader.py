@@ -42,7 +42,10 @@ class Reader:
         found: Layers = []
         for node in self.graph.way(start, end):
             if id(node) in self._read:
-                node.refuse("its result is read by branches that do not end at one place, which layers cannot say")
+                node.refuse(
+                    "its result is read by branches that do not end at one place, which layers cannot say; write this "
+                    "network with variables (docs/autograd.md)"
+                )
             self._read.add(id(node))
             made, flow = self._one(node, flow)
             found += made
