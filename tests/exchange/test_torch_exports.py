@@ -37,14 +37,17 @@ REFUSED = {
     "attention by formula": "operator MatMul: it has several computed inputs; docs/exchange.md lists what can be read",
     "attention of heads": "operator Reshape: shape .* cannot be read",
     "reflection": "operator Pad: its mode=reflect with pads=",
-    "Mish": "operator Mul: a product of computed values cannot be read|operator Where: no layer is made",
     "ConvNeXt": "operator LayerNormalization: its attribute axis=-1 of maps last",
     "normalization of groups": "operator InstanceNormalization: no layer is made of this operator; docs/exchange.md",
     "two outputs": "has 2 outputs .*; a graph with one can be read",
 }
 """Name of a network that cannot be read -> its error."""
-OF_ONE_EXPORTER = {("RNN", True): "operator Slice: no layer is made of this operator"}
-"""Beginning of a network's name, and whether the newer exporter writes it -> the error: that one unrolls the steps."""
+OF_ONE_EXPORTER = {
+    ("RNN", True): "operator Slice: no layer is made of this operator",  # its steps are unrolled
+    ("Mish", False): "operator Mul: a product of computed values cannot be read",
+    ("Softplus", True): "operator Where: no layer is made of this operator",
+}
+"""Beginning of a network's name, and whether the newer exporter writes it -> the error."""
 
 
 def written(module: Any, x: Any, path: Any, dynamo: bool, open_size: bool = True) -> Any:

@@ -255,7 +255,7 @@ def reflected() -> nn.Module:
 def perceptron() -> nn.Module:
     return nn.Sequential(
         nn.Linear(6, 8), nn.BatchNorm1d(8), nn.LeakyReLU(0.2), nn.Dropout(0.3), nn.Linear(8, 8, bias=False),
-        nn.PReLU(), nn.Linear(8, 4), nn.Softplus(), nn.Linear(4, 4), nn.ELU(), nn.Linear(4, 4), nn.GELU(),
+        nn.PReLU(), nn.Linear(8, 4), nn.ELU(), nn.Linear(4, 4), nn.GELU(),
         nn.Linear(4, 4), nn.SiLU(), nn.LayerNorm(4), nn.Linear(4, 3), nn.Hardtanh(0, 1), nn.Sigmoid(),
     )  # fmt: skip
 
@@ -331,6 +331,7 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "attention of heads": (heads_attention, SEQUENCE), "padding": (padded, IMAGE), "reflection": (reflected, IMAGE),
     "perceptron": (perceptron, (6,)),
     "Mish": (lambda: nn.Sequential(nn.Linear(6, 4), nn.Mish()), (6,)),
+    "Softplus": (lambda: nn.Sequential(nn.Linear(6, 4), nn.Softplus()), (6,)),
     "noise of shapes": (noise, IMAGE), "normalized input": (normalized_input, IMAGE),
     "ConvNeXt": (last_channels, IMAGE), "patches": (patches, IMAGE), "normalization of groups": (groups, IMAGE),
     "two outputs": (two_outputs, (6,)),
