@@ -17,8 +17,9 @@ from neonlike.initializers import Gaussian
 from neonlike.layers import Affine
 from neonlike.models import Model
 from neonlike.nervanaobject import NervanaObject
+from neonlike.optimizers.base import get_param_list
 from neonlike.util.persist import UnreadableFile
-from tests.exchange.networks import outputs, ready
+from tests.exchange.networks import columns, outputs, ready
 from tests.exchange.onnx_runs import check_read, made, node
 
 N = 3
@@ -249,6 +250,30 @@ def test_graphs_are_read(be, rng, case, tmp_path):
 
 MAPS = {case for case, (nodes, shape, _) in GRAPHS.items() if len(shape) == 3 and "sequences" in case}
 """Graphs of three axes that have the features before the steps."""
+
+
+def test_what_was_read_is_saved_and_trained(be, rng, tmp_path):
+    """Layers that pad, and those that run functions of operators, have a backward pass and come back from a file."""
+    nodes = [node("Conv", "x W", "a", strides=[2, 2], pads=[0, 0, 1, 1]), node("HardSwish", "a", "b"),
+             node("PRelu", "b s", "c"), node("Transpose", "c", "d", perm=[0, 2, 3, 1]), node("Flatten", "d", "e"),
+             node("Gemm", "e V")]  # fmt: skip
+    constants = {"W": array(3, 2, 3, 3), "s": array(3, 1, 1), "V": array(12, 4)}
+    x = rng.normal(size=(N, 2, 4, 4)).astype(np.float32)
+    model = check_read(made(tmp_path / "g.onnx", nodes, ("N", 2, 4, 4), constants), x)
+    model.save_params(tmp_path / "m.prm")
+    again = Model(tmp_path / "m.prm")
+    again.initialize((2, 4, 4))
+    np.testing.assert_array_equal(outputs(again, x), outputs(model, x))
+
+    batch = be.array(columns(x))
+    before = model.fprop(batch).get()
+    model.bprop(be.array(before))  # of the sum of squares, halved
+    for layer in model.layers_to_optimize:
+        for (parameter, gradient), _ in get_param_list([layer]):
+            parameter[:] = parameter - 1e-3 * gradient
+            assert np.any(gradient.get())
+    after = model.fprop(batch).get()
+    assert np.square(after).sum() < np.square(before).sum()
 
 
 def test_gelu_of_a_later_version(be, rng, tmp_path):
