@@ -4,7 +4,7 @@
 #   make test    the whole test suite: on every engine, then on the GPU backend  (PYTEST_ARGS="-k name" narrows it)
 #   make test-all    the same with all cases of each test on C and on the GPU: several times as long
 #   make test-gpu    every test of a backend, all cases, with the GPU backend in place of the CPU's
-#   make test-peers  the tests that compare with PyTorch and JAX, in an environment of its own with these (.venv-peers)
+#   make test-peers  the tests that compare with PyTorch, JAX and Keras, in an environment of its own with these (.venv-peers)
 #   make test-pythons    the fast tests on each Python of this machine, and on the oldest NumPy  (PYTHONS_ARGS="--only 3.12")
 #   make gpu-setup   what the GPU tests need without a GPU: PyCUDA and an emulated driver (make test runs this first)
 #   make gpu-first   the first minutes on a GPU: everything tried, nothing stops the rest, facts in gpu-check/ or $OUT

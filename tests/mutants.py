@@ -162,7 +162,7 @@ TESTS = {
         "traces": "kernels/bench: trace",
         "plots": "models: plot",
         "callbacks": "callbacks: progress_bar callbacks_more visualizations: visualizations",
-        "layers": "layers/norm: batchnorm layers: rest modern layers/images: conv convnet layers: kept_views",
+        "layers": "layers/norm: batchnorm layers: rest modern pad layers/images: conv convnet layers: kept_views",
         "batches": "data: array_iterator hdf5 prefetch dataloader_transformers",
         "texts": "data: text text_preprocessing",
         "tasks": "data: tasks",

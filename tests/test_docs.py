@@ -23,6 +23,7 @@ from neonlike.optree.dtypes import DTypeRule
 from neonlike.optree.functions import COMPOSED
 from neonlike.optree.ops import MANY, NON_DIFFERENTIABLE, OPS
 from tests import ROOT
+from tests.support.page_blocks import blocks, not_printed, page_text
 from tests.support.replaying import python_builds
 
 TOUR = ROOT / "docs" / "tour.md"
@@ -172,30 +173,21 @@ PAGES_OF_PYTHON = [
 ]  # fmt: skip
 
 
-def missing_output(name: str, language: str, folder: Path) -> list[str]:
+def missing_output(name: str, folder: Path) -> list[str]:
     """Output promised in comments of a page, and not printed in this order by its blocks run in one process."""
-    text = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
-    blocks = re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    assert blocks
+    code = blocks(page_text(name), "python")
+    assert code
     script = folder / "page.py"
-    script.write_text(f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n" + "\n".join(blocks), encoding="utf-8")
+    script.write_text(f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n" + "\n".join(code), encoding="utf-8")
     made = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300, cwd=folder)
     assert made.returncode == 0, made.stderr
-    promised = re.findall(r"print\(.*\) +# (.+)$", "\n".join(blocks), re.MULTILINE)
-    printed = iter(made.stdout.splitlines())
-    return [line for line in promised if line not in printed]  # each search goes on behind the one before
+    return not_printed(code, made.stdout)
 
 
 @pytest.mark.parametrize("name", PAGES_OF_PYTHON)
 def test_the_python_of_a_page_runs(name: str, tmp_path: Path) -> None:
     """All blocks of a page run in one process, as a reader types them, and print the output in their comments."""
-    assert missing_output(name, "python", tmp_path) == []
-
-
-@pytest.mark.peers("torch")
-def test_the_pytorch_of_a_page_runs(tmp_path: Path) -> None:
-    """Blocks of another library are marked ``py``."""
-    assert missing_output("from_pytorch", "py", tmp_path) == []
+    assert missing_output(name, tmp_path) == []
 
 
 SESSIONS = [path for path in PAGES if "```pycon" in path.read_text(encoding="utf-8")]

@@ -34,7 +34,7 @@ def test_a_test_runs_where_its_libraries_are_installed(monkeypatch: pytest.Monke
 
 
 def test_tests_that_import_other_libraries_are_marked() -> None:
-    imports = re.compile(r"^ *import (?:torch|jax)$|importorskip\(\"(?:torch|jax)\"", re.MULTILINE)
+    imports = re.compile(r"^ *import (?:torch|jax|keras)$|importorskip\(\"(?:torch|jax|keras)\"", re.MULTILINE)
     paths = {path.relative_to(ROOT / "tests").as_posix(): path for path in (ROOT / "tests").rglob("test_*.py")}
     found = {name for name, path in paths.items() if imports.search(path.read_text(encoding="utf-8"))}
     assert len(found) > 5 and NEEDS_A_GPU < found

@@ -87,6 +87,11 @@ def _as_array(key: Any, value: Any) -> np.ndarray:
             value = getattr(value, method)()
     if str(getattr(value, "dtype", "")) == "torch.bfloat16":
         value = value.float()
+    if isinstance(value, Mapping):
+        raise DTypeError(
+            f"load_torch: {key} is no array but {shown(value)}; if it is the state_dict in a checkpoint, pass "
+            f"checkpoint[{key!r}]"
+        )
     found = np.asarray(value)
     if found.dtype.kind not in "biufV":
         raise DTypeError(f"load_torch: {key} is no array of numbers but {shown(value)}")
@@ -177,7 +182,8 @@ def _matched(parts: list[Unit], modules: Mapping[str, Module] | None, names: Any
             told = ", ".join(f"{unit.path} {unit.layer.classnm}" for unit in parts)
             raise ArgumentError(
                 f"the model has {len(parts)} layers with weights ({told}), PyTorch's has {len(names)} modules "
-                f"({', '.join(map(repr, names))}); if some of these have no part in the model, give names="
+                f"({', '.join(map(repr, names))}); nothing was changed. Give names=[...], one module for each of these "
+                "layers, or add the layers that are missing"
             )
         pairs = list(zip(parts, names))
     unknown = [name for _, name in pairs if modules is not None and name not in modules]
@@ -201,7 +207,10 @@ def _check(translated: list[tuple[Unit, Translation, str]], modules: Mapping[str
                 optional.add(module.full_name(key))
     found = Differences.between(given, wanted, frozenset(optional))
     if found.are_there:
-        raise ShapeError(f"load_torch: the weights are of another network: {found.words()}. Nothing was loaded")
+        raise ShapeError(
+            f"load_torch: the weights are of another network: {found.words()}. Nothing was loaded; build the model "
+            "with these sizes and biases, or pair modules and layers by names= if their order differs"
+        )
 
 
 def _missing(key: str, array: np.ndarray) -> np.ndarray:

@@ -17,6 +17,7 @@ from neonlike.layers.images.convolution import Conv, Convolution, Convolution_bi
 from neonlike.layers.images.deconvolution import Deconv, Deconvolution
 from neonlike.layers.images.depthwise import DepthwiseConv, DepthwiseConvolution, DepthwiseSeparableConv
 from neonlike.layers.images.lrn import LRN
+from neonlike.layers.images.pad import Pad
 from neonlike.layers.images.pooling import Pooling
 from neonlike.layers.images.roi import RoiPooling
 from neonlike.layers.norm.batchnorm_autodiff import BatchNormAutodiff
@@ -56,6 +57,7 @@ __all__ = [
     "Linear",
     "LookupTable",
     "MultiHeadAttention",
+    "Pad",
     "ParameterLayer",
     "Pooling",
     "Reshape",

@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from neonlike.errors import NotDefined
 from neonlike.models import Model
 from tests.exchange.networks import outputs
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("onnxruntime")
 from tests.exchange.onnx_runs import compare, turned  # noqa: E402
+from tests.exchange.torch_networks import NETWORKS, SEQUENCE, WORDS, randomized  # noqa: E402
 
-nn = torch.nn
 N = 3
 pytestmark = [
     pytest.mark.peers("torch"),
@@ -26,53 +27,37 @@ pytestmark = [
 ]
 
 
-class First(nn.Module):
-    """The first result of a recurrent module; the last step of it on request."""
-
-    def __init__(self, module: Any, last: bool = False) -> None:
-        super().__init__()
-        self.module, self.last = module, last
-
-    def forward(self, x):
-        y = self.module(x)[0]
-        return y[:, -1] if self.last else y
-
-
-class Block(nn.Module):
-    """A residual block with a shortcut of its own where shapes differ."""
-
-    def __init__(self, maps: int, wanted: int, stride: int) -> None:
-        super().__init__()
-        first, second = nn.Conv2d(maps, wanted, 3, stride, 1, bias=False), nn.Conv2d(wanted, wanted, 3, 1, 1)
-        self.way = nn.Sequential(first, nn.BatchNorm2d(wanted), nn.ReLU(), second, nn.BatchNorm2d(wanted))
-        self.beside = nn.Identity() if maps == wanted else nn.Conv2d(maps, wanted, 1, stride)
-
-    def forward(self, x):
-        return torch.relu(self.way(x) + self.beside(x))
+REFUSED = {
+    "MobileNet v3": "operator Mul: a product of computed values cannot be read",
+    "list of DenseNet": "result is read by branches that do not end at one place|operator Concat: no layer is made",
+    "U-Net, bilinear": "operator Resize: its mode=linear",
+    "encoder": "operator Reshape: shape .* cannot be read",
+    "encoder, norm first": "operator Reshape: shape .* cannot be read",
+    "encoder, GELU": "operator Reshape: shape .* cannot be read",
+    "attention by formula": "operator MatMul: it has several computed inputs; docs/exchange.md lists what can be read",
+    "attention of heads": "operator Reshape: shape .* cannot be read",
+    "reflection": "operator Pad: its mode=reflect with pads=",
+    "ConvNeXt": "operator LayerNormalization: its attribute axis=-1 of maps last",
+    "normalization of groups": "operator InstanceNormalization: no layer is made of this operator; docs/exchange.md",
+    "two outputs": "has 2 outputs .*; a graph with one can be read",
+}
+"""Name of a network that cannot be read -> its error."""
+OF_ONE_EXPORTER = {
+    ("RNN", True): "operator Slice: no layer is made of this operator",  # its steps are unrolled
+    ("Mish", False): "operator Mul: a product of computed values cannot be read",
+    ("Softplus", True): "operator Where: no layer is made of this operator",
+}
+"""Beginning of a network's name, and whether the newer exporter writes it -> the error."""
 
 
-NETWORKS = {
-    "residual": (lambda: nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(),
-                                       nn.MaxPool2d(3, 2, 1), Block(4, 4, 1), Block(4, 8, 2),
-                                       nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5)), (3, 12, 12)),
-    "perceptron": (lambda: nn.Sequential(nn.Linear(4, 5), nn.GELU(), nn.Linear(5, 5), nn.SiLU(), nn.Dropout(),
-                                         nn.LayerNorm(5), nn.Linear(5, 3), nn.Softmax(-1)), (4,)),
-    "recurrent": (lambda: nn.Sequential(First(nn.LSTM(4, 5, num_layers=2, batch_first=True), True), nn.Linear(5, 2)),
-                  (4, 6)),
-    "both ways": (lambda: nn.Sequential(First(nn.LSTM(4, 4, bidirectional=True, batch_first=True)), nn.Linear(8, 2)),
-                  (4, 6)),
-    "gru": (lambda: nn.Sequential(First(nn.GRU(4, 4, batch_first=True)), nn.Linear(4, 3)), (4, 6)),
-    "transposed": (lambda: nn.Sequential(nn.ConvTranspose2d(3, 4, 3, 2, 1), nn.LeakyReLU(0.1), nn.ELU(),
-                                         nn.Hardtanh(0, 6), nn.Sigmoid()), (3, 5, 5)),
-}  # fmt: skip
-
-
-def written(module: Any, x: Any, path: Any, dynamo: bool) -> Any:
-    """A file of a module, with any number of samples."""
+def written(module: Any, x: Any, path: Any, dynamo: bool, open_size: bool = True) -> Any:
+    """A file of a module, with any number of samples, or that of ``x``."""
     if dynamo:
         options: dict[str, Any] = {"dynamic_shapes": ({0: torch.export.Dim.DYNAMIC},), "verbose": False}
     else:
         options = {"opset_version": 17, "dynamic_axes": {"input": {0: "N"}}, "input_names": ["input"]}
+        if not open_size:
+            del options["dynamic_axes"]
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -85,9 +70,26 @@ def written(module: Any, x: Any, path: Any, dynamo: bool) -> Any:
 def test_files_of_pytorch_are_read(be, rng, kind, dynamo, tmp_path):
     torch.manual_seed(0)
     make, shape = NETWORKS[kind]
-    module = make().eval()
-    x = rng.normal(size=(N, *shape)).astype(np.float32)
-    given = torch.tensor(turned(x))
-    path = written(module, given, tmp_path / "m.onnx", dynamo)
+    module = randomized(make())
+    x = rng.integers(0, 11, (N, *shape)) if shape == WORDS else rng.normal(size=(N, *shape)).astype(np.float32)
+    path = written(module, torch.tensor(x), tmp_path / "m.onnx", dynamo)
+    refused = REFUSED.get(kind) or OF_ONE_EXPORTER.get((kind.partition(",")[0], dynamo))
+    if refused:
+        with pytest.raises(NotDefined, match=refused):
+            Model.from_onnx(path)
+        return
     with torch.no_grad():
-        compare(module(given).numpy(), outputs(Model.from_onnx(path), x))
+        compare(module(torch.tensor(x)).numpy(), outputs(Model.from_onnx(path), turned(x) if shape == SEQUENCE else x))
+
+
+def test_files_of_a_fixed_number_of_samples_are_read(be, rng, tmp_path):
+    """Files as ``torch.onnx.export`` writes them without options, of one sample."""
+    for kind in ("LeNet by functions", "ResNet", "LSTM, state", "convolutions of text"):
+        torch.manual_seed(0)
+        make, shape = NETWORKS[kind]
+        module = randomized(make())
+        x = rng.integers(0, 11, (N, *shape)) if shape == WORDS else rng.normal(size=(N, *shape)).astype(np.float32)
+        path = written(module, torch.tensor(x[:1]), tmp_path / "m.onnx", False, open_size=False)
+        with torch.no_grad():
+            wanted = module(torch.tensor(x)).numpy()
+        compare(wanted, outputs(Model.from_onnx(path), turned(x) if shape == SEQUENCE else x))

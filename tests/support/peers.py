@@ -1,4 +1,4 @@
-"""Libraries that results are compared with, PyTorch and JAX: `make test-peers` has them, `make test` goes without.
+"""Libraries that results are compared with, as PyTorch and Keras: `make test-peers` has them, `make test` goes without.
 
 A test that needs one is marked ``peers("torch")``. It is skipped where the library is missing, and fails there under
 ``make test-peers``, which sets ``NEONLIKE_REQUIRE_PEERS=1``.
@@ -11,6 +11,7 @@ from importlib import import_module
 
 import pytest
 
+os.environ.setdefault("KERAS_BACKEND", "torch")  # read when keras is imported; its own default is TensorFlow
 REQUIRE_VARIABLE = "NEONLIKE_REQUIRE_PEERS"
 
 

@@ -11,9 +11,11 @@ SAMPLES = 8191
 """Number of samples for which shapes are computed, if it is open: a prime, which no other size is likely to be."""
 MOST_ELEMENTS = 1 << 28
 """Number of elements of the largest constant that is computed."""
-FOLDED = frozenset(
-    "Add Cast Concat Constant ConstantOfShape Div Expand Gather Identity Mul Reshape Slice Squeeze Sub Transpose "
-    "Unsqueeze".split()
+BROADCAST = frozenset("Add And Div Equal Greater Less Max Min Mod Mul Or Pow Sub Where".split())
+"""Operators whose result has the broadcast shape of their inputs."""
+FOLDED = BROADCAST | frozenset(
+    "Abs Cast Ceil Concat Constant ConstantOfShape Exp Expand Floor Gather Identity MatMul Neg Not Reciprocal "
+    "ReduceMax ReduceMin ReduceProd ReduceSum Reshape Shape Slice Sqrt Squeeze Transpose Unsqueeze".split()
 )
 """Operators that are computed: those that programs make shapes and first states by."""
 
@@ -62,8 +64,8 @@ def _most_elements(node: Any, given: dict[str, np.ndarray]) -> int:
     if node.operator in ("ConstantOfShape", "Expand"):
         asked = math.prod(max(1, abs(int(size))) for size in arrays[-1].ravel())
         return asked if node.operator == "ConstantOfShape" else asked * arrays[0].size
-    if node.operator in ("Add", "Div", "Mul", "Sub"):
+    if node.operator in BROADCAST:
         return math.prod(np.broadcast_shapes(*(array.shape for array in arrays)))
-    if node.operator == "Gather":
+    if node.operator in ("Gather", "MatMul"):
         return math.prod(array.size for array in arrays)
     return sum(array.size for array in arrays)

@@ -22,9 +22,9 @@ class Flow(NamedTuple):
     shape : tuple of int
         Of a sample: features; (features, steps); (C, H, W) ...
     form : str
-        ``"plain"``: (N, *shape). Of a sequence: ``"steps"``: (N, steps, features), ``"time"``: (steps, N, features),
-        ``"ways"``: (steps, directions, N, units), ``"by way"``: (steps, N, directions, units). ``"final"``, the last
-        states: (directions, N, units).
+        ``"plain"``: (N, *shape). Of images with the channels last: ``"maps last"``, (N, H, W, C). Of a sequence:
+        ``"steps"``: (N, steps, features), ``"time"``: (steps, N, features), ``"ways"``: (steps, directions, N, units),
+        ``"by way"``: (steps, N, directions, units). ``"final"``, the last states: (directions, N, units).
     """
 
     shape: tuple[int, ...]
@@ -74,6 +74,18 @@ class Node:
             if name not in defaults:
                 self.refuse(f"its attribute {name}={brief(_text(value))} cannot be read")
         return SimpleNamespace(**{**defaults, **{name: _text(value) for name, value in self._attributes.items()}})
+
+    def attribute(self, name: str, default: Any) -> Any:
+        """The value of an attribute."""
+        return _text(self._attributes.get(name, default))
+
+    def set(self, name: str, value: Any) -> None:
+        """Give an attribute another value."""
+        self._attributes[name] = value
+
+    def replace_attributes(self, **values: Any) -> None:
+        """Give the node these attributes in place of its own."""
+        self._attributes = values
 
     def require(self, **values: Any) -> None:
         """Raise NotDefined unless the attributes have these values or are left out."""
@@ -147,7 +159,10 @@ class Graph:
         for kind, found in (("inputs", inputs), ("outputs", list(proto.output))):
             if len(found) != 1:
                 names = ", ".join(one.name for one in found)
-                raise NotDefined(f"from_onnx: {where} has {len(found)} {kind} ({names}); a graph with one can be read")
+                raise NotDefined(
+                    f"from_onnx: {where} has {len(found)} {kind} ({names}); a graph with one can be read. "
+                    "Cut a part out with onnx.utils.extract_model"
+                )
         self.input, self.output = inputs[0], proto.output[0]
         self.batch, self._shapes = shapes_of(onnx, model, self.input.name)
         self.producers: dict[str, Node] = {}
@@ -166,11 +181,42 @@ class Graph:
         if not node.data:
             self.constants[node.outputs[0]] = folded(self.onnx, node, proto, self._opsets, self.constants)
             return
+        for output in filter(None, node.outputs):
+            self.producers[output] = node
+        self._dominate(node)
+
+    def _dominate(self, node: Node) -> None:
+        """Find the dominator of a node's outputs, which those of its inputs are known for."""
         dominator = node.data[0]
         for other in node.data[1:]:
             dominator = self._common(dominator, other)
-        for output in filter(None, node.outputs):
-            self.producers[output], self._dominators[output] = node, dominator
+        self._dominators.update(dict.fromkeys(filter(None, node.outputs), dominator))
+
+    def nodes(self) -> list[Node]:
+        """All nodes, in an order in which each is behind those that it reads."""
+        return list({id(node): node for node in self.producers.values()}.values())
+
+    def name_output(self, node: Node) -> None:
+        """Give the first output of a node a name, if it was left out."""
+        if not node.outputs[0]:
+            node.outputs[0] = f"{node.name} of all"
+            found: dict[str, Node] = {}
+            for name, one in self.producers.items():
+                found.update({node.outputs[0]: node, name: node} if one is node else {name: one})
+            self.producers = found
+
+    def settle(self) -> None:
+        """Forget nodes that the output does not need, once patterns were replaced, and find dominators anew."""
+        needed, open_ends = set(), [self.output.name]
+        while open_ends:
+            node = self.producers.get(open_ends.pop())
+            if node is not None and id(node) not in needed:
+                needed.add(id(node))
+                open_ends += node.data
+        self.producers = {name: node for name, node in self.producers.items() if id(node) in needed}
+        self._dominators = {self.input.name: None}
+        for node in self.nodes():
+            self._dominate(node)
 
     def _before(self, value: str | None) -> Iterator[str]:
         """The value and its dominators, up to the input."""
@@ -181,7 +227,14 @@ class Graph:
     def fuse(self, node: Node, operator: str, x: str) -> None:
         """Let a node compute another operator, of a value that all ways to it lead through."""
         node.operator, node.inputs, node.data, node._attributes = operator, [x], [x], {}
-        self._dominators[node.outputs[0]] = x
+
+    def bypass(self, node: Node, reader: Node) -> None:
+        """Let the only reader of a node read that node's input instead."""
+        (x,) = node.data
+        old = node.outputs[0]
+        reader.inputs = [x if name == old else name for name in reader.inputs]
+        reader.data = [x if name == old else name for name in reader.data]
+        del self.producers[old]
 
     def _common(self, one: str, other: str) -> str:
         """The last value that both depend on through all their ways."""

@@ -6,17 +6,17 @@ import os
 from typing import Any
 
 from neonlike.errors import ArgumentError, NeonlikeError, NotDefined
-from neonlike.exchange.onnx import read_dense, read_images, read_recurrent
+from neonlike.exchange.onnx import functions, read_dense, read_images, read_recurrent
 from neonlike.exchange.onnx.graph import Flow, Graph
 from neonlike.exchange.onnx.library import onnx_for
-from neonlike.exchange.onnx.patterns import fuse_gelu
+from neonlike.exchange.onnx.patterns import fold_pads, fuse_gelu, pick_states
 from neonlike.exchange.onnx.reader import Reader, chain
 from neonlike.exchange.places import assign
 from neonlike.nervanaobject import NervanaObject
 from neonlike.util.archive import Unreadable
 from neonlike.util.persist import UnreadableFile, expand, read_bytes
 
-READERS = {**read_dense.READERS, **read_images.READERS, **read_recurrent.READERS}
+READERS = {**functions.READERS, **read_dense.READERS, **read_images.READERS, **read_recurrent.READERS}
 """Operator -> function that makes its layers."""
 
 
@@ -46,10 +46,13 @@ def _made(onnx: Any, cls: Any, content: bytes, path: Any) -> Any:
     onnx.checker.check_model(proto)
     graph = Graph(onnx, proto, path)
     fuse_gelu(graph)
+    fold_pads(graph)
+    pick_states(graph)
+    graph.settle()
     reader = Reader(graph, READERS, read_dense.JOINS)
     flow, in_shape = _input(graph)
     layers, result = reader.layers(graph.input.name, graph.output.name, flow)
-    if result.form not in ("plain", "steps"):
+    if result.form not in ("plain", *read_dense.FEATURES_LAST):
         raise NotDefined(f"from_onnx: {path}: its output is {result.form} {result.shape}; expected samples first")
     model = cls(chain(layers))
     model.initialize(in_shape)
@@ -68,6 +71,36 @@ def _input(graph: Graph) -> tuple[Flow, Any]:
             "fixed sizes behind"
         )
     shape = tuple(int(size) for size in sizes[1:] if size)
-    if len(shape) == 2:  # (N, steps, features)
+    if len(shape) == 2 and not _is_read_as_maps(graph, graph.input.name):  # (N, steps, features)
         return Flow(shape[::-1], "steps"), shape[::-1]
+    if len(shape) == 3 and _is_turned(graph, graph.input.name):  # (N, H, W, C)
+        images = (shape[2], *shape[:2])
+        return Flow(images, "maps last"), images
     return Flow(shape), shape
+
+
+OF_MAPS = frozenset(
+    "Conv ConvTranspose MaxPool AveragePool LpPool GlobalMaxPool GlobalAveragePool BatchNormalization".split()
+)
+"""Operators whose axis 1 is the channels."""
+ELEMENTWISE = frozenset("Add Sub Mul Div Relu LeakyRelu Elu Tanh Sigmoid Clip Identity Dropout Cast Pad".split())
+"""Operators that leave open what the axes are."""
+
+
+def _is_turned(graph: Graph, value: str) -> bool:
+    """Whether channels come first by a transposition of a value, or of elementwise functions of it."""
+    nodes = graph.consumers(value)
+    return bool(nodes) and all(
+        (one.operator == "Transpose" and list(one.attribute("perm", [])) == [0, 3, 1, 2])
+        or (one.operator in ELEMENTWISE and _is_turned(graph, one.outputs[0]))
+        for one in nodes
+    )
+
+
+def _is_read_as_maps(graph: Graph, value: str) -> bool:
+    """Whether a convolution, pooling or batch normalization reads a value, or elementwise functions of it."""
+    nodes = graph.consumers(value)
+    return any(
+        one.operator in OF_MAPS or (one.operator in ELEMENTWISE and _is_read_as_maps(graph, one.outputs[0]))
+        for one in nodes
+    )

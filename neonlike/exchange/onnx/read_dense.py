@@ -7,16 +7,30 @@ from typing import Any
 
 import numpy as np
 
+from neonlike.checks import brief
+from neonlike.exchange.onnx.constants import SAMPLES
+from neonlike.exchange.onnx.functions import (
+    backward,
+    elementwise,
+    first_half,
+    maps_last,
+    scaled,
+    second_half,
+    shifted,
+)
 from neonlike.exchange.onnx.graph import Flow, Node
+from neonlike.exchange.onnx.patterns import STATE
 from neonlike.exchange.onnx.reader import Join, Layers, Read, Reader, chain
 from neonlike.initializers import Constant
 from neonlike.layers.container import MergeBroadcast, MergeSum
 from neonlike.layers.core.bias import Bias
 from neonlike.layers.core.elementwise import Activation
+from neonlike.layers.core.lambdas import Lambda
 from neonlike.layers.core.structure import Reshape
 from neonlike.layers.dense.attention import MultiHeadAttention
 from neonlike.layers.dense.linear import Linear
 from neonlike.layers.dense.lookup import LookupTable
+from neonlike.layers.images.convolution import Convolution
 from neonlike.layers.recurrent import RecurrentLast
 from neonlike.transforms import (
     GELU,
@@ -42,15 +56,21 @@ def _linear(reader: Reader, weight: np.ndarray) -> Any:
 
 
 def _bias(reader: Reader, node: Node, values: np.ndarray, flow: Flow) -> Any:
-    """A bias of ``values`` that are equal for all but the features or maps."""
+    """The layer of a bias of ``values`` that are equal for all but the features or maps; None of others."""
     features_last = flow.form != "plain" or len(flow.shape) == 1
     rows = flow.shape[0]
     wanted = (rows,) if features_last else (rows, *[1] * (len(flow.shape) - 1))
     if values.size == 1:
         values = np.full(rows, values.ravel()[0], values.dtype)
     elif values.shape[values.ndim - len(wanted) :] != wanted or values.size != rows:
-        node.refuse(f"its constant of shape {values.shape} is no bias of {rows} features; expected {wanted}")
+        return None
     return reader.holding(Bias(ZERO), W=values.reshape(-1, 1))
+
+
+def _shift(reader: Reader, node: Node, values: np.ndarray, flow: Flow) -> tuple[Layers, Flow]:
+    """A bias, or a summand of each element."""
+    layer = _bias(reader, node, values, flow)
+    return ([layer], flow) if layer else elementwise(reader, node, flow, shifted, "summand", values)
 
 
 def gemm(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
@@ -64,13 +84,16 @@ def gemm(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
     weight = own.alpha * (weight if own.transB else weight.T)
     flow = Flow((weight.shape[0],))
     made = [_linear(reader, weight)]
-    return (made if bias is None else [*made, _bias(reader, node, own.beta * bias, flow)]), flow
+    return (made if bias is None else [*made, *_shift(reader, node, own.beta * bias, flow)[0]]), flow
 
 
 def matmul(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
     """Linear, of the features of a sample or of each step."""
     node.attributes()
     weight = node.needed(1, "weight")
+    if weight.ndim == 2 and flow.form == "maps last":  # of each pixel
+        layer = Convolution((1, 1, weight.shape[1]), init=ZERO)
+        return [reader.holding(layer, W=weight)], flow._replace(shape=(weight.shape[1], *flow.shape[1:]))
     if weight.ndim != 2 or (flow.form == "plain" and len(flow.shape) != 1):
         node.refuse(f"a product of {flow.form} {flow.shape} with a constant of shape {weight.shape} cannot be read")
     return [_linear(reader, weight.T)], flow._replace(shape=(weight.shape[1], *flow.shape[1:]))
@@ -80,19 +103,22 @@ def add(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
     """A bias."""
     node.attributes()
     place = 0 if node.inputs[1] in node.data else 1
-    return [_bias(reader, node, node.needed(place, "bias"), flow)], flow
+    return _shift(reader, node, node.needed(place, "bias"), flow)
 
 
 def subtract(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
     """A bias of the other sign."""
     node.attributes()
-    return [_bias(reader, node, -node.needed(1, "bias"), flow)], flow
+    return _shift(reader, node, -node.needed(1, "bias"), flow)
 
 
-def _scaled(node: Node, divisor: float, flow: Flow) -> tuple[Layers, Flow]:
-    if not divisor or not math.isfinite(divisor):
+def _scaled(reader: Reader, node: Node, factors: np.ndarray, flow: Flow) -> tuple[Layers, Flow]:
+    """One factor of all elements, or one of each."""
+    if not np.all(factors) or not np.all(np.isfinite(factors)):
         node.refuse("a factor of 0, or one that is not finite, cannot be read")
-    return [Activation(Normalizer(divisor=divisor))], flow
+    if factors.size == 1:
+        return [Activation(Normalizer(divisor=float(1 / factors.ravel()[0])))], flow
+    return elementwise(reader, node, flow, scaled, "factor", factors)
 
 
 def _factor(node: Node, place: int) -> float:
@@ -103,16 +129,18 @@ def _factor(node: Node, place: int) -> float:
 
 
 def multiply(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
-    """A factor for all elements."""
+    """A factor for all elements, or for each."""
     node.attributes()
-    factor = _factor(node, 0 if node.inputs[1] in node.data else 1)
-    return _scaled(node, 1 / factor if factor else 0.0, flow)
+    return _scaled(reader, node, node.needed(0 if node.inputs[1] in node.data else 1, "factor"), flow)
 
 
 def divide(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
-    """A divisor for all elements."""
+    """A divisor for all elements, or for each."""
     node.attributes()
-    return _scaled(node, _factor(node, 1), flow)
+    divisor = node.needed(1, "divisor")
+    if not np.all(divisor):
+        node.refuse("a divisor of 0 cannot be read")
+    return _scaled(reader, node, 1 / divisor.astype(np.float64), flow)
 
 
 # -- elementwise functions ---------------------------------------------------------------------------------------------
@@ -134,7 +162,9 @@ def softmax(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
     axis = axis + axes if axis < 0 else axis
     if flattens:
         axis = _only_axis(node, axis, flow)
-    if (sequence and axis == axes - 1) or (len(flow.shape) == 1 and axis == 1):
+    if flow.form == "maps last" and axis == axes - 1:
+        return [Activation(PixelwiseSoftmax(flow.shape[0]))], flow
+    if (flow.form in ("steps", "time") and axis == axes - 1) or (not sequence and len(flow.shape) < 3 and axis == 1):
         return [Activation(Softmax())], flow
     if not sequence and len(flow.shape) > 2 and axis == 1:
         return [Activation(PixelwiseSoftmax(flow.shape[0]))], flow
@@ -199,6 +229,16 @@ def cast(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
     return [], flow
 
 
+def state(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
+    """The last state of a direction, from the outputs of all steps (see ``pick_states``)."""
+    units = flow.shape[0]
+    if node.attribute("directions", 1) == 1:
+        return [RecurrentLast()], Flow((units,))
+    if node.attribute("direction", 0) == 0:
+        return [RecurrentLast(), Lambda(first_half)], Flow((units // 2,))
+    return [Lambda(backward), RecurrentLast(), Lambda(second_half)], Flow((units // 2,))  # it ended at the first step
+
+
 # -- words and attention -----------------------------------------------------------------------------------------------
 
 
@@ -207,10 +247,15 @@ def gather(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
     axis = node.attributes(axis=0).axis
     if node.data[0] == node.inputs[0]:
         index = node.needed(1, "index")
+        if flow.form == "final" and axis == 0 and index.ndim == 0 and int(index) in (0, -1):
+            return [], flow._replace(form="plain")  # the only direction
         places = {"steps": (1, -2), "time": (0, -3)}.get(flow.form, ())
         last = index.ndim == 0 and int(index) in (-1, flow.shape[-1] - 1)
         if axis not in places or not last:
-            node.refuse(f"index {index} along axis {axis} cannot be read, only the last step of a sequence")
+            node.refuse(
+                f"index {brief(index.tolist())} along axis {axis} of {flow.form} {flow.shape} cannot be read, only the "
+                "last step of a sequence, and one last state of recurrent layers"
+            )
         return [RecurrentLast()], Flow(flow.shape[:1])
     table = node.needed(0, "table")
     if table.ndim != 2 or axis != 0 or len(flow.shape) != 1:
@@ -234,18 +279,18 @@ def attention(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
 TURNS = {
     ("steps", (0, 2, 1)): "plain", ("plain", (0, 2, 1)): "steps", ("steps", (1, 0, 2)): "time",
     ("time", (1, 0, 2)): "steps", ("time", (1, 2, 0)): "plain", ("plain", (2, 0, 1)): "time",
-    ("ways", (0, 2, 1, 3)): "by way",
+    ("ways", (0, 2, 1, 3)): "by way", ("maps last", (0, 3, 1, 2)): "plain", ("plain", (0, 2, 3, 1)): "maps last",
 }  # fmt: skip
-"""Form of a sequence and order of its axes -> its form in that order."""
+"""Form of a sequence or of images, and order of the axes -> the form in that order."""
 
 
 def transpose(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
-    """Another form of a sequence."""
+    """Another form of a sequence, or of images."""
     perm = tuple(node.attributes(perm=()).perm)
     if perm and perm == tuple(range(len(perm))):
         return [], flow
     form = TURNS.get((flow.form, perm))
-    if form is None or len(flow.shape) != 2:
+    if form is None or len(flow.shape) != (3 if "maps last" in (form, flow.form) else 2):
         node.refuse(f"its attribute perm={list(perm)} of samples of shape {flow.shape} cannot be read")
     return [], flow._replace(form=str(form))
 
@@ -257,9 +302,35 @@ def _into(node: Node, flow: Flow, shape: tuple[int, ...]) -> tuple[Layers, Flow]
     return ([] if shape == flow.shape else [Reshape(shape)]), Flow(shape)
 
 
+def _without_steps(read: Read) -> Read:
+    """Reader that takes a sequence of one step, (N, 1, features), as (N, 1, features) of maps."""
+
+    def of_maps(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
+        if flow.form != "steps" or flow.shape[1] != 1:
+            return read(reader, node, flow)
+        turned = (1, flow.shape[0])
+        layers, result = read(reader, node, Flow(turned))
+        return [Reshape(turned), *layers], result
+
+    return of_maps
+
+
+FEATURES_LAST = ("steps", "maps last")
+"""Forms with the samples first and the features last."""
+
+
+def _flat(flow: Flow) -> tuple[Layers, Flow]:
+    """All elements of a sample as features, in the order (steps, features) or (H, W, C)."""
+    before = [Reshape((flow.shape[0], 1, flow.shape[1]))] if flow.form == "steps" else []
+    return [*before, Lambda(maps_last)], Flow((math.prod(flow.shape),))
+
+
 def flatten(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
     """All elements of a sample as features."""
-    if node.attributes(axis=1).axis != 1 or flow.form != "plain":
+    axis = node.attributes(axis=1).axis
+    if axis == 1 and flow.form in FEATURES_LAST:
+        return _flat(flow)
+    if axis != 1 or flow.form != "plain":
         node.refuse(f"only samples, axis=1, can be flattened; it has {flow.form} {flow.shape}")
     return _into(node, flow, (math.prod(flow.shape),))
 
@@ -276,8 +347,12 @@ def reshape(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
         if not fits or wanted[2] not in (-1, features):
             node.refuse(f"shape {wanted} cannot be read; expected [0, 0, -1]")
         return [], flow._replace(form="time")
-    if flow.form != "plain" or not wanted or wanted[0] not in (0, -1, batch):
-        node.refuse(f"shape {wanted} of {flow.form} {flow.shape} cannot be read; the first axis must stay the samples")
+    samples_stay = bool(wanted) and wanted[0] in (0, -1, batch)
+    if flow.form in FEATURES_LAST and samples_stay and wanted[1:] in ([math.prod(flow.shape)], [-1]):
+        return _flat(flow)
+    if flow.form != "plain" or not samples_stay:
+        told = ["N" if size == SAMPLES else size for size in wanted]
+        node.refuse(f"shape {told} of {flow.form} {flow.shape} cannot be read; only samples of it can be reshaped")
     sizes = [flow.shape[i] if not size and i < len(flow.shape) else size for i, size in enumerate(wanted[1:])]
     if -1 in sizes:
         sizes[sizes.index(-1)] = math.prod(flow.shape) // max(1, -math.prod(sizes))
@@ -297,8 +372,6 @@ def squeeze(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
         return [], flow._replace(form="time")
     if flow.form == "final" and axes == [0]:
         return [], flow._replace(form="plain")
-    if flow.form == "steps" and axes in ([1], [-2]) and flow.shape[1] == 1:
-        return [], Flow(flow.shape[:1])
     if flow.form != "plain" or any(axis == 0 for axis in axes):
         node.refuse(f"axes {axes} of {flow.form} {flow.shape} cannot be removed")
     places = {axis % (1 + len(flow.shape)) for axis in axes}
@@ -348,7 +421,7 @@ def join_concat(reader: Reader, node: Node, flow: Flow, branches: list[tuple[Lay
         node.refuse("a constant among the values that it joins cannot be read")
     if result.form == "steps" and axis == 1:
         return [MergeBroadcast(layers, "recurrent")], Flow((shapes[0][0], sum(s[1] for s in shapes)), "steps")
-    if axis != {"plain": 1, "steps": 2}.get(result.form):
+    if axis != {"plain": 1, "steps": 2, "maps last": 3}.get(result.form):
         node.refuse(f"its attribute axis={axis} of {result.form} {result.shape} cannot be read")
     merge = "stack" if len(result.shape) == 1 else "depth"
     total = (sum(shape[0] for shape in shapes), *shapes[0][1:])
@@ -391,10 +464,11 @@ READERS: dict[str, Read] = {
     "Cast": cast,
     "Gather": gather,
     "Transpose": transpose,
-    "Flatten": flatten,
-    "Reshape": reshape,
-    "Squeeze": squeeze,
-    "Unsqueeze": unsqueeze,
+    "Flatten": _without_steps(flatten),
+    "Reshape": _without_steps(reshape),
+    "Squeeze": _without_steps(squeeze),
+    "Unsqueeze": _without_steps(unsqueeze),
+    STATE: state,
     "neonlike.Swish": swish,
     "neonlike.GELU": _activation(GELU),
     "neonlike.MultiHeadAttention": attention,

@@ -8,81 +8,24 @@ import numpy as np
 
 from neonlike.exchange.onnx.graph import Flow, Node
 from neonlike.exchange.onnx.reader import Layers, Read, Reader
+from neonlike.exchange.onnx.windows import WINDOW, Window
 from neonlike.initializers import Constant
 from neonlike.layers.core.bias import Bias
+from neonlike.layers.core.structure import Reshape
 from neonlike.layers.images.convolution import Convolution, Convolution_bias
 from neonlike.layers.images.deconvolution import Deconvolution
 from neonlike.layers.images.lrn import LRN
+from neonlike.layers.images.pad import Pad
 from neonlike.layers.images.pooling import Pooling
 from neonlike.layers.norm.normalization import BatchNorm
 from neonlike.layers.norm.samplenorm import GroupNorm, LayerNorm
 from neonlike.nervanaobject import NervanaObject
 
 ZERO = Constant(0.0)
+LOWEST = float(np.finfo(np.float32).min)
+"""What pads the windows of maxima."""
 
 # -- windows -----------------------------------------------------------------------------------------------------------
-
-
-class Window:
-    """The window of a convolution or pooling of images or volumes.
-
-    Attributes
-    ----------
-    kernel, strides, pads, dilations : list of int
-        By axis; ``pads`` are those on either side.
-    """
-
-    def __init__(self, node: Node, own: Any, kernel: list[int], flow: Flow) -> None:
-        axes = len(kernel)
-        if flow.form != "plain" or axes != len(flow.shape) - 1 or axes not in (2, 3):
-            node.refuse(f"a window of {axes} axes on samples of shape {flow.shape} is none of images or volumes")
-        self.kernel, self.sizes = kernel, flow.shape[1:]
-        self.strides = list(own.strides or [1] * axes)
-        self.dilations = list(own.dilations or [1] * axes)
-        both = list(own.pads or [0] * (2 * axes))
-        if own.auto_pad.startswith("SAME"):
-            total = self._missing()
-            both = [size // 2 for size in total] + [size - size // 2 for size in total]
-        if both[:axes] != both[axes:]:
-            node.refuse(f"its attribute pads={both} differs at both ends, which layers here cannot")
-        self.pads = both[:axes]
-
-    def _missing(self) -> list[int]:
-        """Elements of padding along each axis for as many windows as strides fit the input."""
-        extents = [dilation * (size - 1) + 1 for size, dilation in zip(self.kernel, self.dilations)]
-        axes = zip(self.sizes, self.strides, extents)
-        return [max(0, (-(-size // stride) - 1) * stride + extent - size) for size, stride, extent in axes]
-
-    def arguments(self, prefix: str, sizes: list[int]) -> dict[str, int]:
-        """Sizes by name, as ``{"str_h": 2, "str_w": 2}``."""
-        return {f"{prefix}_{axis}": size for axis, size in zip("dhw"[-len(sizes) :], sizes)}
-
-    def results(self, ceil: bool = False) -> tuple[int, ...]:
-        """Sizes of the output."""
-        return tuple(
-            -(-room // stride) + 1 if ceil else room // stride + 1
-            for room, stride in zip(self._rooms(), self.strides)
-        )
-
-    def _rooms(self) -> list[int]:
-        extents = [dilation * (size - 1) + 1 for size, dilation in zip(self.kernel, self.dilations)]
-        return [size + 2 * pad - extent for size, pad, extent in zip(self.sizes, self.pads, extents)]
-
-    def widened(self) -> tuple[int, ...]:
-        """Sizes of the output of a transposed convolution."""
-        extents = [dilation * (size - 1) + 1 for size, dilation in zip(self.kernel, self.dilations)]
-        return tuple(s * (n - 1) + e - 2 * p for n, s, e, p in zip(self.sizes, self.strides, extents, self.pads))
-
-    def layer_arguments(self) -> dict[str, Any]:
-        """Arguments of a convolution layer."""
-        return {
-            "strides": self.arguments("str", self.strides),
-            "padding": self.arguments("pad", self.pads),
-            "dilation": self.arguments("dil", self.dilations),
-        }
-
-
-WINDOW: dict[str, Any] = {"auto_pad": "NOTSET", "dilations": None, "kernel_shape": None, "pads": None, "strides": None}
 
 
 def _filters(weight: np.ndarray) -> np.ndarray:
@@ -90,34 +33,83 @@ def _filters(weight: np.ndarray) -> np.ndarray:
     return np.moveaxis(weight, 0, -1).reshape(-1, len(weight))
 
 
+def _in_line(weight: np.ndarray) -> np.ndarray:
+    """Filters of sequences as those of images of height 1."""
+    return weight[:, :, None] if weight.ndim == 3 else weight
+
+
 def convolution(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
     """Convolution, with a bias or without."""
     own = node.attributes(group=1, **WINDOW)
     weight, bias = node.needed(1, "weight"), node.constant(2, "bias")
     window = Window(node, own, list(weight.shape[2:]), flow)
+    weight = _in_line(weight)
     maps = len(weight)
+    before = window.padded_before(0.0)
     arguments = {"fshape": (*window.kernel, maps), "init": ZERO, "groups": own.group, **window.layer_arguments()}
-    result = Flow((maps, *window.results()))
     if bias is None:
-        return [reader.holding(Convolution(**arguments), W=_filters(weight))], result
-    layer = Convolution_bias(**arguments, bias=ZERO)
-    return [reader.holding(layer, W=_filters(weight), weight_bias=bias.reshape(-1, 1))], result
+        layer = reader.holding(Convolution(**arguments), W=_filters(weight))
+    else:
+        layer = Convolution_bias(**arguments, bias=ZERO)
+        reader.holding(layer, W=_filters(weight), weight_bias=bias.reshape(-1, 1))
+    return window.around([*before, layer], maps, window.results())
 
 
 def deconvolution(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
-    """Deconvolution, and a bias."""
+    """Deconvolution; what is cut off or added at one end; and a bias."""
     node.require(group=1)
     own = node.attributes(output_padding=None, output_shape=None, **WINDOW)
-    if any(own.output_padding or []) or own.output_shape or own.auto_pad.startswith("SAME"):
-        node.refuse("its attributes output_padding, output_shape and auto_pad cannot be read")
+    if own.output_shape or own.auto_pad.startswith("SAME"):
+        node.refuse("its attributes output_shape and auto_pad cannot be read; write its pads and output_padding")
     weight, bias = node.needed(1, "weight"), node.constant(2, "bias")
-    window = Window(node, own, list(weight.shape[2:]), flow)
-    maps = weight.shape[1]
+    window = Window(node, own, list(weight.shape[2:]), flow, transposed=True)
+    weight = _in_line(weight)
+    maps, axes = weight.shape[1], len(window.kernel)
+    more = [0] * (axes - len(own.output_padding or [])) + list(own.output_padding or [0] * axes)[-axes:]
+    before, after = window.more
+    before, after = [-size for size in before], [wider - size for size, wider in zip(after, more)]
+    spared = [min(pad, max(0, *ends)) for pad, *ends in zip(window.pads, before, after)]  # less is cut off at both ends
+    window.pads = [pad - size for pad, size in zip(window.pads, spared)]
+    before, after = ([size - less for size, less in zip(ends, spared)] for ends in (before, after))
     layer = Deconvolution((*window.kernel, maps), init=ZERO, **window.layer_arguments())
     made = [reader.holding(layer, W=_filters(weight))]
+    if any(before) or any(after):
+        made.append(Pad(tuple(before), tuple(after)))
     if bias is not None:
         made.append(reader.holding(Bias(ZERO), W=bias.reshape(-1, 1)))
-    return made, Flow((maps, *window.widened()))
+    return window.around(made, maps, [b + size + a for size, b, a in zip(window.widened(), before, after)])
+
+
+def pad(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
+    """Pad, of maps."""
+    mode = node.attributes(mode="constant", pads=None, value=0.0)
+    sizes, value = node.constant(1, "pads"), node.constant(2, "value")
+    both = [int(size) for size in (mode.pads if sizes is None else sizes.ravel())]
+    axes = 1 + len(flow.shape)
+    listed = node.constant(3, "axes")
+    if listed is not None:
+        places = [int(axis) % axes for axis in listed.ravel()]
+        given = dict(zip(places, zip(both[: len(places)], both[len(places) :])))
+        both = [given.get(axis, (0, 0))[end] for end in (0, 1) for axis in range(axes)]
+    before, after = both[:axes], both[axes:]
+    if not any(both):
+        return [], flow
+    if mode.mode != "constant" or flow.form != "plain" or axes not in (3, 4, 5) or any(before[:2]) or any(after[:2]):
+        node.refuse(
+            f"its mode={mode.mode} with pads={both} of {flow.form} {flow.shape} cannot be read, only a constant around "
+            "the maps of (N, C, L), (N, C, H, W) or (N, C, D, H, W)"
+        )
+    number = mode.value if value is None else float(value.ravel()[0])
+    return _padded(before[2:], after[2:], number, flow)
+
+
+def _padded(before: list[int], after: list[int], value: float, flow: Flow) -> tuple[Layers, Flow]:
+    """Pad of images, of volumes, or of sequences as images of height 1."""
+    maps, *sizes = flow.shape
+    result = (maps, *(b + size + a for size, b, a in zip(sizes, before, after)))
+    if len(sizes) > 1:
+        return [Pad(tuple(before), tuple(after), value)], Flow(result)
+    return [Reshape((maps, 1, -1)), Pad((0, *before), (0, *after), value), Reshape(result)], Flow(result)
 
 
 def _pooling(op: str, **more: Any) -> Read:
@@ -127,21 +119,26 @@ def _pooling(op: str, **more: Any) -> Read:
         own = node.attributes(ceil_mode=0, **WINDOW, **more)
         window = Window(node, own, list(own.kernel_shape), flow)
         if any(size != 1 for size in window.dilations):
-            node.refuse(f"its attribute dilations={window.dilations} cannot be read")
-        if own.ceil_mode and window.results(ceil=True) != window.results():
-            node.refuse("its attribute ceil_mode=1 makes windows that overhang the end, which layers here do not have")
-        if NervanaObject.be.compat_mode == "caffe" and window.results(ceil=True) != window.results():
-            node.refuse("its windows do not reach the end, where compat_mode='caffe' adds one; import without the mode")
-        if getattr(own, "count_include_pad", 0) and any(window.pads):
-            node.refuse("its attribute count_include_pad=1 cannot be read; padding does not count here")
+            node.refuse(f"its attribute dilations={window.dilations} cannot be read, only 1; layers pool neighbours")
         if getattr(own, "p", 2) != 2:
             node.refuse(f"its attribute p={own.p} cannot be read, only 2")
         if any(node.outputs[1:]):
             node.refuse("the places of its maxima, output 1, cannot be read")
+        counted = bool(getattr(own, "count_include_pad", 0)) or op == "l2"
+        uneven = any(any(ends) for ends in window.more)
+        if op == "avg" and uneven and not counted:
+            node.refuse("its padding, which differs at both ends and does not count, cannot be read; make it even")
+        if own.ceil_mode and op == "max" and not uneven:
+            window.overhang(node)
+        before = window.padded_before(LOWEST if op == "max" else 0.0, all_of_it=op == "avg" and counted)
+        if own.ceil_mode and window.results(ceil=True) != window.results():
+            node.refuse("its attribute ceil_mode=1 makes windows that overhang the end, which MaxPool alone may here")
+        if NervanaObject.be.compat_mode == "caffe" and window.results(ceil=True) != window.results():
+            node.refuse("its windows do not reach the end, where compat_mode='caffe' adds one; import without the mode")
         names = "TRS"[-len(window.kernel) :]
         strides, padding = window.arguments("str", window.strides), window.arguments("pad", window.pads)
         layer = Pooling(dict(zip(names, window.kernel)), op, strides, padding)
-        return [layer], Flow((flow.shape[0], *window.results()))
+        return window.around([*before, layer], flow.shape[0], window.results())
 
     return read
 
@@ -149,14 +146,18 @@ def _pooling(op: str, **more: Any) -> Read:
 def _global(op: str) -> Read:
     def read(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
         node.attributes()
-        if flow.form != "plain" or len(flow.shape) < 3:
-            node.refuse(f"samples of shape {flow.shape} are no images")
-        return [_whole_maps(op, flow)], Flow((flow.shape[0], *[1] * (len(flow.shape) - 1)))
+        if flow.form != "plain" or len(flow.shape) < 2:
+            node.refuse(f"{flow.form} samples of shape {flow.shape} are no maps")
+        result = Flow((flow.shape[0], *[1] * (len(flow.shape) - 1)))
+        if len(flow.shape) == 2:
+            line = (flow.shape[0], 1, flow.shape[1])
+            return [Reshape(line), whole_maps(op, Flow(line)), Reshape(result.shape)], result
+        return [whole_maps(op, flow)], result
 
     return read
 
 
-def _whole_maps(op: str, flow: Flow) -> Pooling:
+def whole_maps(op: str, flow: Flow) -> Pooling:
     """Pooling of each map, or volume, as one window."""
     names = "TRS"[-(len(flow.shape) - 1) :]
     return Pooling(dict(zip(names, flow.shape[1:])), op)
@@ -165,7 +166,7 @@ def _whole_maps(op: str, flow: Flow) -> Pooling:
 def local_response(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
     """LRN."""
     own = node.attributes(alpha=1e-4, beta=0.75, bias=1.0, size=0)
-    if own.size % 2 == 0 or len(flow.shape) != 3 or own.bias <= 0:
+    if own.size % 2 == 0 or len(flow.shape) != 3 or flow.form != "plain" or own.bias <= 0:
         node.refuse(f"windows of size={own.size} with bias={own.bias} of samples of shape {flow.shape} cannot be read")
     # (bias + s) ** -beta = bias ** -beta * (1 + s / bias) ** -beta
     return [LRN(own.size, alpha=own.bias**-own.beta, ascale=own.alpha / own.bias, bpower=own.beta)], flow
@@ -192,7 +193,8 @@ def layer_norm(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
     axes = 1 + len(flow.shape)
     axis = own.axis + axes if own.axis < 0 else own.axis
     first = axes - 1 if flow.form in ("steps", "time") else 1
-    if axis != first or any(node.outputs[1:]):
+    unknown = flow.form not in ("plain", "steps", "time") or (flow.form == "plain" and len(flow.shape) == 2)
+    if axis != first or any(node.outputs[1:]) or unknown:
         node.refuse(f"its attribute axis={own.axis} of {flow.form} {flow.shape} cannot be read, only all features")
     gamma, beta = node.needed(1, "scale"), node.constant(2, "bias")
     beta = 0 * gamma if beta is None else beta
@@ -209,6 +211,7 @@ def group_norm(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
 READERS: dict[str, Read] = {
     "Conv": convolution,
     "ConvTranspose": deconvolution,
+    "Pad": pad,
     "MaxPool": _pooling("max", storage_order=0),
     "AveragePool": _pooling("avg", count_include_pad=0),
     "LpPool": _pooling("l2", p=2),

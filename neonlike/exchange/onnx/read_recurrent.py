@@ -6,13 +6,16 @@ from typing import Any
 
 import numpy as np
 
+from neonlike.exchange.onnx.functions import backward
 from neonlike.exchange.onnx.graph import Flow, Node
+from neonlike.exchange.onnx.read_images import whole_maps
 from neonlike.exchange.onnx.reader import Layers, Read, Reader
 from neonlike.exchange.onnx.write_recurrent import ACTIVATIONS, GRU_GATES, LSTM_GATES
 from neonlike.exchange.torch_layers import gates_in_order, split_biases
 from neonlike.initializers import Constant
+from neonlike.layers.container import MergeBroadcast
+from neonlike.layers.core.lambdas import Lambda
 from neonlike.layers.core.structure import Reshape
-from neonlike.layers.images.pooling import Pooling
 from neonlike.layers.recurrent import (
     GRU,
     LSTM,
@@ -25,7 +28,7 @@ from neonlike.layers.recurrent import (
     ResetAfterGRU,
 )
 from neonlike.layers.recurrent.recurrent_output import BiSum
-from neonlike.transforms import Tanh
+from neonlike.transforms import Logistic, Tanh
 
 ZERO = Constant(0.0)
 NAMED = {name: transform for transform, name in ACTIVATIONS.items()}
@@ -61,8 +64,6 @@ def _checked(node: Node, flow: Flow, activations: int, **more: Any) -> tuple[Any
         node.refuse("its attribute layout=1 cannot be read; steps must come first")
     if flow.form != "time":
         node.refuse(f"its input must be (steps, N, features), not {flow.form} {flow.shape}")
-    if own.direction == "reverse":
-        node.refuse("its attribute direction=reverse cannot be read, only forward and bidirectional")
     for place in range(4, len(node.inputs)):
         if node.inputs[place] and np.any(node.needed(place, "lengths or first state")):
             node.refuse(f"its input {place}, lengths, a first state or peepholes, cannot be read")
@@ -74,16 +75,22 @@ def _checked(node: Node, flow: Flow, activations: int, **more: Any) -> tuple[Any
     return own, [NAMED[name]() for name in names[:activations]]
 
 
-def _result(node: Node, flow: Flow, layer: Any, units: int, both: bool) -> tuple[Layers, Flow]:
+def _result(node: Node, flow: Flow, layer: Any, units: int, own: Any) -> tuple[Layers, Flow]:
     """The layer and the form of its outputs: of all steps, or of the last one alone."""
-    if not any(node.outputs[1:]):
-        return [layer], Flow(((1 + both) * units, flow.shape[1]), "ways")
+    both = own.direction == "bidirectional"
+    turns = own.direction == "reverse"
     used = [name for name in node.outputs if name and _is_read(node, name)]
     if used == node.outputs[1:2] and not both:
-        return [layer, RecurrentLast()], Flow((units,), "final")
-    if used == node.outputs[:1]:
-        return [layer], Flow(((1 + both) * units, flow.shape[1]), "ways")
-    return node.refuse("its outputs other than Y, and Y_h alone of one direction, cannot be read")  # type: ignore[no-any-return]
+        return [*_turned(turns), layer, RecurrentLast()], Flow((units,), "final")
+    if used in (node.outputs[:1], []):
+        return [*_turned(turns), layer, *_turned(turns)], Flow(((1 + both) * units, flow.shape[1]), "ways")
+    return node.refuse(  # type: ignore[no-any-return]
+        "its outputs other than Y, and single states of Y_h, cannot be read; pick states with Gather along axis 0"
+    )
+
+
+def _turned(turns: bool) -> Layers:
+    return [Lambda(backward)] if turns else []
 
 
 def _is_read(node: Node, name: str) -> bool:
@@ -97,7 +104,7 @@ def simple(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
     parts = _parts(node, (0,))
     units = node.needed(2, "recurrent weight").shape[-1]
     layer = (BiRNN if both else Recurrent)(units, ZERO, activation=activation, reset_cells=True)
-    return _result(node, flow, reader.holding(layer, W=_whole(parts, 1)), units, both)
+    return _result(node, flow, reader.holding(layer, W=_whole(parts, 1)), units, own)
 
 
 def lstm(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
@@ -110,54 +117,81 @@ def lstm(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
     units = node.needed(2, "recurrent weight").shape[-1]
     kind = BiLSTM if both else LSTM
     layer = kind(units, ZERO, activation=output, gate_activation=gate, reset_cells=True)
-    return _result(node, flow, reader.holding(layer, W=_whole(parts, 4)), units, both)
+    return _result(node, flow, reader.holding(layer, W=_whole(parts, 4)), units, own)
 
 
 def gru(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
-    """GRU, whose update gate is 1 minus ONNX's; or ResetAfterGRU."""
+    """GRU, whose update gate is 1 minus ONNX's; or ResetAfterGRU; two of them side by side for both directions."""
     own, (gate, activation) = _checked(node, flow, 2, linear_before_reset=0)
-    if own.direction != "forward" or NAMED["Sigmoid"] is not type(gate):
-        node.refuse(f"its attributes direction={own.direction}, activations={own.activations} cannot be read")
+    if NAMED["Sigmoid"] is not type(gate):
+        node.refuse(f"its attribute activations={own.activations} cannot be read; the gates must be Sigmoid")
     units = node.needed(2, "recurrent weight").shape[-1]
-    if own.linear_before_reset:
-        return _result(node, flow, _reset_after(reader, node, units, activation), units, False)
-    parts = _parts(node, GRU_GATES)
+    make = _reset_after if own.linear_before_reset else _reset_before
+    if own.direction != "bidirectional":
+        return _result(node, flow, make(reader, node, units, activation, ""), units, own)
+    first, second = (make(reader, node, units, activation, way) for way in ("_f", "_b"))
+    both = MergeBroadcast([[first], [*_turned(True), second, *_turned(True)]], "depth")
+    return _result(node, flow, both, units, own)
+
+
+def _reset_before(reader: Reader, node: Node, units: int, activation: Any, way: str) -> Any:
+    """The layer of one direction, ``"_f"`` or ``"_b"`` of two, of a GRU without linear_before_reset."""
+    parts = {name: part for name, part in _parts(node, GRU_GATES).items() if name.endswith(way)}
     for part in parts.values():
         part[units : 2 * units] *= -1  # the rows of the gate z, in the order r, z, n
-    layer = GRU(units, ZERO, activation=activation, gate_activation=gate, reset_cells=True)
-    return _result(node, flow, reader.holding(layer, W=_whole(parts, 3)), units, False)
+    layer = GRU(units, ZERO, activation=activation, gate_activation=Logistic(), reset_cells=True)
+    return reader.holding(layer, W=_whole({name.removesuffix(way): part for name, part in parts.items()}, 3))
 
 
-def _reset_after(reader: Reader, node: Node, units: int, activation: Any) -> Any:
-    """The layer of a GRU with linear_before_reset."""
+def _reset_after(reader: Reader, node: Node, units: int, activation: Any, way: str) -> Any:
+    """The layer of one direction, ``"_f"`` or ``"_b"`` of two, of a GRU with linear_before_reset."""
     if type(activation) is not Tanh:
         node.refuse("its attribute activations of linear_before_reset=1 cannot be read, only Sigmoid and Tanh")
-    weights = [gates_in_order(node.needed(place, "weight")[0], GRU_GATES) for place in (1, 2)]
+    row = int(way == "_b")
+    weights = [gates_in_order(node.needed(place, "weight")[row], GRU_GATES) for place in (1, 2)]
     biases = node.constant(3, "bias")
-    both = np.zeros(6 * units, weights[0].dtype) if biases is None else biases[0]
+    both = np.zeros(6 * units, weights[0].dtype) if biases is None else biases[row]
     parts = split_biases(*(gates_in_order(one, GRU_GATES) for one in (both[: 3 * units], both[3 * units :])))
     return reader.holding(ResetAfterGRU(units, ZERO), W_input=weights[0], W_recur=weights[1], **parts)
 
 
-def _reduction(layer: type, pooling: bool) -> Read:
-    """Reader of a reduction over the steps of a sequence, or of a mean over the pixels of maps."""
+def _reduction(layer: type | None, op: str) -> Read:
+    """Reader of a reduction over the steps of a sequence, or over the pixels of maps.
+
+    Parameters
+    ----------
+    layer : type, optional
+        That of a reduction over the steps; None: they are pooled as an image's pixels.
+    op : str
+        Kind of pooling; empty if there is none.
+    """
 
     def read(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
         own = node.attributes(axes=None, keepdims=1, noop_with_empty_axes=0)
         listed = node.constant(1, "axes")
         axes = sorted(axis % (1 + len(flow.shape)) for axis in (own.axes or ([] if listed is None else listed.ravel())))
-        if axes == [{"steps": 1, "time": 0}.get(flow.form, -1)] and not own.keepdims:
-            return [layer()], Flow(flow.shape[:1])
-        whole = list(range(2, 1 + len(flow.shape)))
-        if pooling and flow.form == "plain" and len(flow.shape) > 2 and axes == whole:
-            names = "TRS"[-len(whole) :]
-            layers = [Pooling(dict(zip(names, flow.shape[1:])), "avg")]
+        of_steps = {"steps": 1, "time": 0, "plain": 2 if len(flow.shape) == 2 else -1}.get(flow.form, -1)
+        if axes == [of_steps] and not own.keepdims:
+            return _over_steps(layer, op, flow), Flow(flow.shape[:1])
+        whole = [1, 2] if flow.form == "maps last" else list(range(2, 1 + len(flow.shape)))
+        if op and flow.form in ("plain", "maps last") and len(flow.shape) > 2 and axes == whole:
+            layers = [whole_maps(op, flow)]
             if own.keepdims:
-                return layers, Flow((flow.shape[0], *[1] * len(whole)))
+                return layers, flow._replace(shape=(flow.shape[0], *[1] * len(whole)))
             return [*layers, Reshape(flow.shape[:1])], Flow(flow.shape[:1])
-        return node.refuse(f"its axes={axes}, keepdims={own.keepdims} of {flow.form} {flow.shape} cannot be read")  # type: ignore[no-any-return]
+        return node.refuse(  # type: ignore[no-any-return]
+            f"its axes={axes}, keepdims={own.keepdims} of {flow.form} {flow.shape} cannot be read, only the steps of a "
+            "sequence without keepdims, and all pixels"
+        )
 
     return read
+
+
+def _over_steps(layer: type | None, op: str, flow: Flow) -> Layers:
+    if layer is not None:
+        return [layer()]
+    line = (flow.shape[0], 1, flow.shape[1])
+    return [Reshape(line), whole_maps(op, Flow(line)), Reshape(flow.shape[:1])]
 
 
 def sum_of_ways(reader: Reader, node: Node, flow: Flow) -> tuple[Layers, Flow]:
@@ -169,8 +203,9 @@ READERS: dict[str, Read] = {
     "RNN": simple,
     "LSTM": lstm,
     "GRU": gru,
-    "ReduceSum": _reduction(RecurrentSum, False),
-    "ReduceMean": _reduction(RecurrentMean, True),
+    "ReduceSum": _reduction(RecurrentSum, ""),
+    "ReduceMean": _reduction(RecurrentMean, "avg"),
+    "ReduceMax": _reduction(None, "max"),
     "neonlike.BiSum": sum_of_ways,
 }
 """Operator -> its reader."""

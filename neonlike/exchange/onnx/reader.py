@@ -42,7 +42,10 @@ class Reader:
         found: Layers = []
         for node in self.graph.way(start, end):
             if id(node) in self._read:
-                node.refuse("its result is read by branches that do not end at one place, which layers cannot say")
+                node.refuse(
+                    "its result is read by branches that do not end at one place, which layers cannot say; write this "
+                    "network with variables (docs/autograd.md)"
+                )
             self._read.add(id(node))
             made, flow = self._one(node, flow)
             found += made
@@ -56,6 +59,7 @@ class Reader:
         reader = self.readers.get(node.operator)
         if reader is None or len(node.data) > 1:
             reason = "no layer is made of this operator" if reader is None else "it has several computed inputs"
+            reason += "; docs/exchange.md lists what can be read. Write this network of layers, and load its weights"
             return node.refuse(reason)  # type: ignore[no-any-return]
         return reader(self, node, flow)
 

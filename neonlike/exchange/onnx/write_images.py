@@ -15,6 +15,7 @@ from neonlike.layers.images.convolution import Convolution, Convolution_bias
 from neonlike.layers.images.deconvolution import Deconvolution
 from neonlike.layers.images.depthwise import DepthwiseConvolution
 from neonlike.layers.images.lrn import LRN
+from neonlike.layers.images.pad import Pad
 from neonlike.layers.images.pooling import Pooling
 from neonlike.layers.norm.batchnorm_autodiff import BatchNormAutodiff
 from neonlike.layers.norm.normalization import BatchNorm
@@ -86,6 +87,12 @@ def pooling(w: Writer, layer: Any, x: Value) -> Any:
     return w.node(POOLINGS[layer.op], [x], kernel_shape=kernel, strides=strides, pads=[*before, *after])
 
 
+def pad(w: Writer, layer: Any, x: Value) -> Any:
+    """Pad."""
+    sizes = w.sizes("pads", 0, 0, *layer.before, 0, 0, *layer.after)
+    return w.node("Pad", [x, sizes, w.constant("value", layer.value)], mode="constant")
+
+
 def local_response(w: Writer, layer: Any, x: Value) -> Any:
     """LRN, and a factor."""
     if layer.beta:
@@ -147,6 +154,7 @@ WRITERS: dict[type, Callable[[Writer, Any, Any], Any]] = {
     Convolution_bias: convolution,
     DepthwiseConvolution: convolution,
     Deconvolution: deconvolution,
+    Pad: pad,
     Pooling: pooling,
     LRN: local_response,
     BatchNorm: batch_norm,

@@ -30,6 +30,7 @@ from neonlike.layers import (
     LayerNorm,
     MergeBroadcast,
     MergeSum,
+    Pad,
     Pooling,
     Recurrent,
     RecurrentLast,
@@ -215,6 +216,7 @@ def _both_ways(kind: type, **options: Any) -> Callable[[], list[Any]]:
 KINDS: dict[str, tuple[Any, Callable[[], list[Any]]]] = {
     "layer norm": (9, lambda: [LayerNorm()]),
     "layer norm of images": (IMAGE, lambda: [LayerNorm()]),
+    "padding": (IMAGE, lambda: [GroupNorm(2), Pad((1, -1), (0, 1), 0.5), Activation(Rectlin())]),
     "group norm": (IMAGE, lambda: [GroupNorm(2), Activation(Rectlin())]),
     "deconvolution": (IMAGE, lambda: [*Deconv((3, 3, 2), Uniform(-0.5, 0.5), bias=Constant(0.1), strides=2)]),
     "last": (SEQUENCE, lambda: [Recurrent(4, Uniform(-0.5, 0.5), activation=Tanh()), RecurrentLast()]),
