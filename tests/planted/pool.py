@@ -93,7 +93,7 @@ MUTANTS = (
     fault("C: 16 bits: kernel in place given copies", KERNELS, "in_place = dtype if kernel.half else None\n        with forward", "in_place = None\n        with forward"),
     fault("C: 16 bits: gradient in place given copies", KERNELS, "in_place = dtype if kernel.half else None\n        with backward", "in_place = None\n        with backward"),
     fault("C: 16 bits: tensors of two dtypes read alike", KERNELS, "return dtype if dtype == O.dtype else compute_dtype(dtype)", "return dtype"),
-    fault("C: 16 bits: row copied by the size of float32", BACKWARD, "* m[N]) * sizeof(stored));\n            lo", "* m[N]) * sizeof(real));\n            lo"),
+    fault("C: 16 bits: half of a row copied", BACKWARD, "* m[N]) * sizeof(stored));\n            lo", "* m[N]) * sizeof(stored) / 2);\n            lo"),
     fault("C: 16 bits: few images converted to no purpose", KERNELS, 'half = half if layer.N >= most and', 'half = "" if layer.N >= most and'),
     fault("C: whole: last values of a gradient not written", WHOLE, "if (i >= BLOCK)", "if (0)"),
 )
