@@ -181,7 +181,9 @@ def _backward(
         half=half,
         **types(layer, dtype, f"int{8 * dtype.itemsize}_t" if packed else f"uint{bits}_t"),
     )
-    return Kernel(run, *(_room(layer, dtype) if packed else ()), half=half)
+    if packed:
+        return Kernel(run, *_room(layer, dtype))
+    return Kernel(run, half=half)
 
 
 def _packs(layer: PoolGeometry, beta: float) -> bool:

@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import platform
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -108,6 +110,18 @@ def test_small_sizes_in_all_vectors(
         wanted = finish(forward(s, x.image, x.filters), bias=x.shift, relu=True)
         gradients = backward(s, x.error, x.filters), update(s, x.image, x.error)
         x.check(wanted, *gradients, bsum_i=True, bias=x.bias, relu=True)
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="flags of x86 processors")
+def test_vectors_wider_than_registers(be: Backend, guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compilers put such a vector into several; tests on arm64, whose registers have 16 bytes, use them, too."""
+    with_vectors(monkeypatch, 32)
+    cpu: Any = be
+    monkeypatch.setattr(cpu, "compiler", replace(cpu.compiler, flags=(*cpu.compiler.flags, "-mno-avx")))
+    for of_kind in (*kernels.DATA.values(), *kernels.UPDATE.values()):
+        monkeypatch.setattr(of_kind.routine, "variants", {})
+    for kind in ("f4", "f8"):
+        compare(be, Sizes(32, 7, 9, (1, 6, 5), (1, 3, 3), (0, 1, 1)), kind, np.random.default_rng(2))
 
 
 POINTWISE = [
