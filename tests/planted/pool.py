@@ -9,7 +9,7 @@ from tests.planted.table import CPU, GEOMETRY, PRIMITIVES, C, Mutant
 FAMILY, DEFINITION, SIZES = PRIMITIVES + "pooling/family.py", PRIMITIVES + "pooling/definition.py", GEOMETRY + "sizes.py"
 FORWARD, BACKWARD = C + "pooling/forward.c.j2", C + "pooling/backward.c.j2"
 ROWS, SCATTER, WHOLE = C + "pooling/rows.c.j2", C + "pooling/scatter.c.j2", C + "pooling/whole.c.j2"
-GATHER, STORED, KERNELS = C + "pooling/gather.c.j2", C + "pooling/stored.j2", CPU + "primitives/pool.py"
+GATHER, STORED, KERNELS = C + "pooling/gather.c.j2", C + "stored.j2", CPU + "primitives/pool.py"
 
 
 def fault(name: str, file: str, old: str, new: str) -> Mutant:
@@ -88,7 +88,7 @@ MUTANTS = (
     fault("C backward: last images of an element not copied", BACKWARD, "    if (all % LANES > 0)\n        *(same *)(to + all - LANES)", "    if (0)\n        *(same *)(to + all - LANES)"),
     fault("C: whole: nan looked for in the first block alone", WHOLE, "    *nan |= x != x;\n", ""),
     fault("C: whole: beta ignored", WHOLE, "beta != 0 ? alpha * x + beta * g->to[to] : alpha * x", "alpha * x"),
-    fault("C: 16 bits: bfloat16 widened by one bit too few", STORED, "bits) << 16)", "bits) << 15)"),
+    fault("C: 16 bits: bfloat16 widened by one bit too few", STORED, "wide) << 16)", "wide) << 15)"),
     fault("C: 16 bits: last of a vector not rounded", STORED, "nl_narrow_{{ half }}(to, values, LANES);", "nl_narrow_{{ half }}(to, values, LANES - 1);"),
     fault("C: 16 bits: kernel in place given copies", KERNELS, "in_place = dtype if kernel.half else None\n        with forward", "in_place = None\n        with forward"),
     fault("C: 16 bits: gradient in place given copies", KERNELS, "in_place = dtype if kernel.half else None\n        with backward", "in_place = None\n        with backward"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from neonlike.backends.cpu.primitives.compiled import CompiledFamily, in_lines
+from neonlike.backends.cpu.primitives.compiled import CompiledFamily, in_lines, in_place
 from neonlike.backends.primitives.batchnorm.family import (
     BatchNormBackward,
     BatchNormFamily,
@@ -49,11 +49,12 @@ class BatchNormKernels(CompiledFamily, BatchNormFamily):
     """Overrides of BatchNormFamily's hooks."""
 
     def _fprop_bn(self, request: BatchNormForward, x: Any, *tensors: Any) -> KernelCall | None:
-        function = FPROP.variant(self.compiler, real=REAL_TYPES[compute_dtype(x.dtype)], flags=FPROP_FLAGS)
+        half, stored = in_place(x.dtype)
+        function = FPROP.variant(self.compiler, real=REAL_TYPES[compute_dtype(x.dtype)], half=half, flags=FPROP_FLAGS)
         if function is None:
             return super()._fprop_bn(request, x, *tensors)
-        with forward_arrays(request, x, *tensors) as (values, rows, y):
-            streamed = request.accumbeta == 0 and _streamed(y, [values])
+        with forward_arrays(request, x, *tensors, stored=stored) as (values, rows, y):
+            streamed = not half and request.accumbeta == 0 and _streamed(y, [values])
             addresses = address(values), *(address(rows.get(name)) for name in _FPROP_ROWS), address(y)
             tail = (
                 *request.dims,
@@ -68,11 +69,12 @@ class BatchNormKernels(CompiledFamily, BatchNormFamily):
 
     def _bprop_bn(self, request: BatchNormBackward, *tensors: Any) -> KernelCall | None:
         out_dtype = compute_dtype(tensors[0].dtype)
-        function = BPROP.variant(self.compiler, real=REAL_TYPES[out_dtype], flags=BPROP_FLAGS)
+        half, stored = in_place(tensors[0].dtype)
+        function = BPROP.variant(self.compiler, real=REAL_TYPES[out_dtype], half=half, flags=BPROP_FLAGS)
         if function is None:
             return super()._bprop_bn(request, *tensors)
-        with backward_arrays(request, *tensors) as (delta, x, y, rows, out):
-            streamed = request.beta_data == 0 and _streamed(out, [delta, x, y])
+        with backward_arrays(request, *tensors, stored=stored) as (delta, x, y, rows, out):
+            streamed = not half and request.beta_data == 0 and _streamed(out, [delta, x, y])
             gradients, read = ("grad_gamma", "grad_beta"), ("xsum", "xvar", "gamma")
             addresses = (
                 address(out),

@@ -11,7 +11,7 @@ from neonlike.backends.tensors.operands import Array, host, written
 from neonlike.kernels.c.routine import address
 from neonlike.kernels.c.toolchain import Compiler
 from neonlike.kernels.run.memory import LINE
-from neonlike.optree.dtypes import DType, compute_dtype
+from neonlike.optree.dtypes import HALVES, DType, compute_dtype
 
 STREAMED_RESULT_BYTES = 32 << 20
 """Bytes above which results of convolution and pooling use streaming stores: caches could not hold them until read."""
@@ -37,6 +37,12 @@ class CompiledFamily(Family):
 def in_lines(out: Array) -> bool:
     """Whether rows of a contiguous array are aligned whole cache lines, as streaming stores require."""
     return (int(address(out) or 0) | out.shape[-1] * out.itemsize) % LINE == 0
+
+
+def in_place(dtype: DType) -> tuple[str, DType | None]:
+    """The kind of 16-bit floats, for kernels that read and write them, and ``dtype``; empty and None for others."""
+    half = HALVES.get(dtype.name, "")
+    return half, dtype if half else None
 
 
 def strided(tensor: Any) -> Array:

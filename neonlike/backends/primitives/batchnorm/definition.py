@@ -150,7 +150,16 @@ def _blend(factor: float, old: Array, new: Array) -> Array:
 
 @contextmanager
 def forward_arrays(
-    request: BatchNormForward, x: Any, xsum: Any, xvar: Any, gmean: Any, gvar: Any, gamma: Any, beta: Any, y: Any
+    request: BatchNormForward,
+    x: Any,
+    xsum: Any,
+    xvar: Any,
+    gmean: Any,
+    gvar: Any,
+    gamma: Any,
+    beta: Any,
+    y: Any,
+    stored: DType | None = None,
 ) -> Iterator[tuple[Array, dict[str, Array], Array]]:
     """Contiguous arrays x and y (nfm, M), possibly identical, and between them the per-row arrays by name (nfm,).
 
@@ -161,14 +170,16 @@ def forward_arrays(
     request : BatchNormForward
     x, xsum, xvar, gmean, gvar, gamma, beta, y : tensors
         As of ``compound_fprop_bn``.
+    stored : dtype, optional
+        Of the arrays x and y; the compute dtype by default.
     """
     dtype = compute_dtype(x.dtype)
     statistics = {"gmean": gmean, "gvar": gvar}
     changed = {} if request.inference else {"xsum": xsum, "xvar": xvar, **statistics}
     read = {"gamma": gamma, "beta": beta, **(statistics if request.inference else {})}
-    with _row_values(changed, dtype) as rows, written(y, request.dims, keep=request.accumbeta != 0) as out:
+    with _row_values(changed, dtype) as rows, written(y, request.dims, request.accumbeta != 0, stored) as out:
         rows.update({name: _read_rows(tensor, dtype) for name, tensor in read.items()})
-        yield host(x, request.dims), rows, out
+        yield host(x, request.dims, stored), rows, out
 
 
 @contextmanager
@@ -183,6 +194,7 @@ def backward_arrays(
     xvar: Any,
     gamma: Any,
     y: Any,
+    stored: DType | None = None,
 ) -> Iterator[tuple[Array, Array, Array | None, dict[str, Array], Array]]:
     """Arrays of a backward call: delta_in, x, y or None, per-row arrays, and delta_out.
 
@@ -191,12 +203,15 @@ def backward_arrays(
     request : BatchNormBackward
     delta_out, grad_gamma, grad_beta, delta_in, x, xsum, xvar, gamma, y : tensors
         As of ``compound_bprop_bn``.
+    stored : dtype, optional
+        Of the arrays delta_in, x, y and delta_out; the compute dtype by default.
     """
     dims, dtype = request.dims, compute_dtype(x.dtype)
     gradients = {"grad_gamma": grad_gamma, "grad_beta": grad_beta}
-    with _row_values(gradients, dtype) as rows, written(delta_out, dims, keep=request.beta_data != 0) as out:
+    with _row_values(gradients, dtype) as rows, written(delta_out, dims, request.beta_data != 0, stored) as out:
         rows.update({name: _read_rows(t, dtype) for name, t in (("xsum", xsum), ("xvar", xvar), ("gamma", gamma))})
-        yield host(delta_in, dims), host(x, dims), None if y is None else host(y, dims), rows, out
+        results = None if y is None else host(y, dims, stored)
+        yield host(delta_in, dims, stored), host(x, dims, stored), results, rows, out
 
 
 def _read_rows(tensor: Any, dtype: DType) -> Array:

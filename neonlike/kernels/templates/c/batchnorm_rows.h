@@ -24,22 +24,6 @@
 typedef real vec __attribute__((vector_size(64)));
 typedef whole bits __attribute__((vector_size(64)));
 
-NL_FN vec load(const real *from)
-{
-    vec v;
-    memcpy(&v, from, sizeof v);
-    return v;
-}
-
-/* The last n < LANES reals, and `rest` in the lanes behind. */
-NL_FN vec load_tail(const real *from, int64_t n, real rest)
-{
-    vec v;
-    for (int l = 0; l < LANES; l++)
-        v[l] = l < n ? from[l] : rest;
-    return v;
-}
-
 /* Sum of the lanes, adding halves. */
 NL_FN double fold(vec v)
 {
