@@ -1,7 +1,7 @@
 """Tensors of float16 and bfloat16 against tensors of float32, in this library: the time of each kind of operation.
 
-All three run in one process and in turns. An operation is right if its results in 16 bits are those of float32, on the same
-values, rounded once or twice. ``--quick``: small arrays alone.
+All three run in one process and in turns. An operation is right if its results in 16 bits are those of float32, on the
+same values, rounded once or twice. ``--quick``: small arrays alone.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from neonlike.errors import NeonlikeError
-from neonlike.optree.dtypes import F32, F64
+from neonlike.optree.dtypes import F16, F32, F64, DType
 from neonlike.optree.node import OpTreeNode
 from neonlike.optree.ops import OPS
 from neonlike.optree.tape import Rule, rule_of
@@ -46,9 +46,18 @@ def steps_of(function: Callable[[Any, int], OpTreeNode]) -> tuple[Step, ...]:
     )
 
 
-def _read(function: Callable[[Any, int], OpTreeNode], columns: int) -> list[Step]:
+@cache
+def same_in_halves(function: Callable[[Any, int], OpTreeNode]) -> bool:
+    """Whether ``function`` makes the same nodes of an argument in 16 bits, all of which have its dtype."""
+    try:
+        return _read(function, 7) == _read(function, 7, F16)
+    except NoComposition:
+        return False
+
+
+def _read(function: Callable[[Any, int], OpTreeNode], columns: int, dtype: DType = F32) -> list[Step]:
     """The steps for an argument of so many columns, reduced over them: their count is a constant yet."""
-    sample = OpTreeNode(OPS["neg"], (1.0,), None, (3, columns), F32, object())
+    sample = OpTreeNode(OPS["neg"], (1.0,), None, (3, columns), dtype, object())
     place: dict[int, int] = {id(sample): 0}
     steps: list[Step] = []
 
@@ -67,7 +76,9 @@ def _read(function: Callable[[Any, int], OpTreeNode], columns: int) -> list[Step
 def _kind(node: OpTreeNode, sample: OpTreeNode) -> tuple[int, Any]:
     """Kind of the step, and what else it is made of."""
     attrs, rule = node.attrs, rule_of(node)
-    if attrs is None and (node.dtype is F32 or node.dtype is F64):
+    if sample.dtype is F16 and node.dtype is not F16:
+        raise NoComposition(f"{node.spec.name} of float16 is {node.dtype.name}")
+    if attrs is None and node.dtype in (F16, F32, F64):
         return ELEMENTWISE, None
     if attrs == {"axis": (1,)}:
         return REDUCED, None

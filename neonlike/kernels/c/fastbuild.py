@@ -14,11 +14,11 @@ from functools import partial
 from typing import Any
 
 from neonlike.checks import check_by
-from neonlike.kernels.c.compositions import steps_of
+from neonlike.kernels.c.compositions import same_in_halves, steps_of
 from neonlike.kernels.run import workspace
 from neonlike.kernels.run.calls import PINNED, REPEATABLE, parameters_of
 from neonlike.kernels.run.program import Replayed
-from neonlike.optree.dtypes import F32, F64
+from neonlike.optree.dtypes import F16, F32, F64
 from neonlike.optree.forms import form_of, newcomers, owners
 from neonlike.optree.node import OPERATORS, Expression, OpTreeNode
 
@@ -28,7 +28,7 @@ _OPERATORS = "neg abs add radd sub rsub mul rmul truediv rtruediv pow rpow lt le
 
 def set_up(extension: Any, describe: Any) -> None:
     """Pass the extension the classes and functions of nodes; once per process."""
-    extension.set_up(OpTreeNode, describe, F32, F64, (Replayed.LEFT, Replayed.DONE, Replayed.NEW))
+    extension.set_up(OpTreeNode, describe, F16, F32, F64, (Replayed.LEFT, Replayed.DONE, Replayed.NEW))
     extension.take_operators(tuple(_builder(extension, function) for function in OPERATORS))
     extension.take_workspace(workspace.kept, workspace.held_workspace)
 
@@ -86,5 +86,6 @@ def _builder(extension: Any, function: Any, method: bool = False) -> Any:
         return extension.Forwarding(function, names, positional, form.specs, layer, form.kind == PINNED)
     if form.kind == "composed":
         axis = inspect.signature(function).parameters["axis"].default
-        return extension.Builder(form.kind, function, steps_of(*form.specs), axis, skip=method)
+        halves = same_in_halves(*form.specs)
+        return extension.Builder(form.kind, function, steps_of(*form.specs), axis, skip=method, halves=halves)
     return extension.Builder(form.kind, function, *form.specs, skip=method)

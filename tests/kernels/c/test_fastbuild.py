@@ -13,8 +13,17 @@ import pytest
 from neonlike.backends import Backend
 from neonlike.backends.cpu.backend import NervanaCPU
 from neonlike.kernels.c import fastbuild, fastpath
-from neonlike.kernels.c.compositions import CONVERTED, ELEMENTWISE, REDUCED, RULED, NoComposition, steps_of
+from neonlike.kernels.c.compositions import (
+    CONVERTED,
+    ELEMENTWISE,
+    REDUCED,
+    RULED,
+    NoComposition,
+    same_in_halves,
+    steps_of,
+)
 from neonlike.optree import functions
+from neonlike.optree.dtypes import bfloat16
 from neonlike.optree.forms import owners
 from neonlike.optree.functions import F
 from neonlike.optree.node import OPERATORS, Expression
@@ -37,7 +46,9 @@ def pool(be: Backend) -> list[Any]:
     a = be.array([[1.5, -2, 0.25], [3, 4, -5]])
     wide, whole = be.array(a.get(), dtype=np.float64), be.array(a.get(), dtype=np.int32)
     cube = be.ones((2, 2, 3))
-    found = [a, a[:1], a[:, :1], a.T, a * 2, be.sum(a, axis=1), wide, whole, be.array(a.get(), dtype=np.float16)]
+    halves = [be.array(a.get(), dtype=dtype) for dtype in (np.float16, bfloat16())]
+    found = [a, a[:1], a[:, :1], a.T, a * 2, be.sum(a, axis=1), wide, whole, *halves]
+    found += [half[:, :1] * 2 for half in halves]
     found += [cube, cube + 1, be.ones((1, 1, 1)), be.empty((0, 3)), be.ones((1,) * 9), be.rand() * 1, F.add(1, 2)]
     found += [2, -1.5, 0, True, 1 << 80, np.float32(2), np.int64(3), np.ones((2, 3), np.float32), np.ones(3)]
     return [*found, None, "text", 1j, [1, 2], NervanaCPU(rng_seed=0).ones((2, 3))]
@@ -178,6 +189,27 @@ def test_common_nodes_are_built_without_python(
     assert node.backend is fast and node.dtype == np.float32
     with pytest.raises(Refused):
         builder(None)
+
+
+@pytest.mark.parametrize("dtype", [np.dtype(np.float16), bfloat16()], ids=str)
+def test_common_nodes_of_16_bits_are_built_without_python(fast: Backend, extension: Any, dtype: Any) -> None:
+    a, r = fast.ones((2, 3), dtype=dtype), fast.ones((1, 3), dtype=dtype)
+    softmax = steps_of(functions.softmax)
+    for kind, what, operands in (
+        ("unary", OPS["exp"], (a,)), ("binary", OPS["mul"], (a, r)), ("binary", OPS["lt"], (a * 2, 0.5)),
+        ("ternary", OPS["where"], (a > r, a, 0)), ("reduction", OPS["sum"], (a, 1)), ("composed", softmax, (a, 0)),
+    ):  # fmt: skip
+        node = extension.Builder(kind, refuse, what, halves=True)(*operands)
+        assert node.backend is fast and node.dtype is dtype
+    with pytest.raises(Refused):
+        extension.Builder("composed", refuse, softmax)(a)
+    with pytest.raises(Refused):
+        extension.Builder("binary", refuse, OPS["mul"])(a, fast.ones((2, 3)))
+
+
+def test_compositions_of_16_bits_are_told() -> None:
+    assert same_in_halves(functions.softmax) and same_in_halves(functions.mean)
+    assert not same_in_halves(functions.norm2) and not same_in_halves(of_two_parents)
 
 
 def test_builders_of_no_kind_are_refused(extension: Any) -> None:

@@ -18,8 +18,9 @@ HALVES = [np.dtype(np.float16), bfloat16()]
 SHAPES = ((3, 5), (70, 64), (2, 1000), (5, 257), (1, 70_000), (9, 16))
 ROWS = ("xsum", "xvar", "gmean", "gvar", "gamma", "beta")
 FORWARD = (
-    {"compute_batch_sum": True, "relu": True}, {"compute_batch_sum": False}, {"compute_batch_sum": True, "binary": True},
-    {"compute_batch_sum": True, "accumbeta": 0.5, "alpha": 2.0}, {"compute_batch_sum": False, "inference": True},
+    {"compute_batch_sum": True, "relu": True}, {"compute_batch_sum": False},
+    {"compute_batch_sum": True, "binary": True}, {"compute_batch_sum": True, "accumbeta": 0.5, "alpha": 2.0},
+    {"compute_batch_sum": False, "inference": True},
 )  # fmt: skip
 BACKWARD: tuple[dict[str, Any], ...] = (
     {}, {"beta_data": 0.5, "alpha_data": 2.0}, {"own_sum": True}, {"beta_param": 1.0, "binary": True},

@@ -116,9 +116,9 @@ static int slot_offset(PyTypeObject *type, const char *name, Py_ssize_t *offset)
 static PyObject *set_up(PyObject *module, PyObject *given)
 {
     PyTypeObject *type;
-    PyObject *function, *single, *twice, *answer[ANSWERS];
+    PyObject *function, *half, *single, *twice, *answer[ANSWERS];
     (void)module;
-    if (!PyArg_ParseTuple(given, "O!OOO(OOO)", &PyType_Type, &type, &function, &single, &twice, &answer[LEFT],
+    if (!PyArg_ParseTuple(given, "O!OOOO(OOO)", &PyType_Type, &type, &function, &half, &single, &twice, &answer[LEFT],
                           &answer[DONE], &answer[NEW]))
         return NULL;
     if (slot_offset(type, "spec", &spec_at) || slot_offset(type, "operands", &operands_at)
@@ -127,6 +127,7 @@ static PyObject *set_up(PyObject *module, PyObject *given)
         return NULL;
     node_type = (PyTypeObject *)own((PyObject *)type);
     describe = own(function);
+    float16 = own(half);
     float32 = own(single);
     float64 = own(twice);
     for (int k = 0; k < ANSWERS; k++)
@@ -185,7 +186,7 @@ static PyObject *after_fork(PyObject *module, PyObject *ignored)
 }
 
 static PyMethodDef functions[] = {
-    {"set_up", set_up, METH_VARARGS, "set_up(node type, describe, float32, float64, answers): once, before anything else."},
+    {"set_up", set_up, METH_VARARGS, "set_up(node type, describe, float16, float32, float64, answers): once, before anything else."},
     {"take_workspace", take_workspace, METH_VARARGS, "take_workspace(what a thread keeps, function): see workspace.py."},
     {"take_operators", take_operators, METH_O, "take_operators(builders): what operators build, as in enum operator."},
     {"attach", attach_type, METH_O, "attach(class): operators in C for the nodes, or for a class of tensors."},

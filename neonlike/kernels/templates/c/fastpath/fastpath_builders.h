@@ -23,6 +23,7 @@ typedef struct {
     PyObject *axis; /* unless one is given, of reductions and compositions */
     enum kind kind;
     int skip; /* arguments before the operands: 1 in a method of backends */
+    int halves; /* whether a composition has the same steps in 16 bits */
 } Builder;
 
 static PyObject *assign(PyObject *backend, PyObject *target, PyObject *value);
@@ -55,7 +56,7 @@ static PyObject *build(const Builder *self, PyObject *const *given, Py_ssize_t c
         return axis ? build_reduction(self->spec, given[0], axis, &elements) : NULL;
     case COMPOSED:
         axis = axis_of(given, count, named, self->axis);
-        return axis ? build_composed(self->spec, given[0], axis) : NULL;
+        return axis && (self->halves || !has_half(given[0])) ? build_composed(self->spec, given[0], axis) : NULL;
     case ASSIGN:
         return count == 2 && !named ? assign(given[-1], given[0], given[1]) : NULL;
     }
@@ -140,12 +141,12 @@ static int is_composition(PyObject *steps)
 
 static PyObject *builder_new(PyTypeObject *type, PyObject *given, PyObject *named)
 {
-    static char *names[] = {"kind", "original", "spec", "axis", "skip", NULL};
+    static char *names[] = {"kind", "original", "spec", "axis", "skip", "halves", NULL};
     const char *kind;
     PyObject *original, *spec = Py_None, *axis = Py_None;
-    int skip = 0;
+    int skip = 0, halves = 0;
     size_t k = 0;
-    if (!PyArg_ParseTupleAndKeywords(given, named, "sO|OOp", names, &kind, &original, &spec, &axis, &skip))
+    if (!PyArg_ParseTupleAndKeywords(given, named, "sO|OOpp", names, &kind, &original, &spec, &axis, &skip, &halves))
         return NULL;
     while (k < sizeof kinds / sizeof *kinds && strcmp(kinds[k], kind))
         k++;
@@ -160,6 +161,7 @@ static PyObject *builder_new(PyTypeObject *type, PyObject *given, PyObject *name
     self->call = builder_call;
     self->kind = (enum kind)k;
     self->skip = skip;
+    self->halves = halves;
     self->original = own(original);
     self->spec = own(spec);
     self->axis = own(axis);

@@ -1,7 +1,7 @@
 /* Nodes of expressions, equal to those built by the builders in node.py and builders.py. Part of fastpath.c.
  *
  * These functions handle the common cases: operands are nodes, tensors of a known type and Python numbers, and
- * all dtypes are equal, float32 or float64. For all other cases, errors included, they return NULL without an
+ * all dtypes are equal and floats. For all other cases, errors included, they return NULL without an
  * exception: then Python has to do it.
  */
 #ifndef NL_FASTPATH_NODES_H
@@ -12,7 +12,8 @@
 enum { FEW_AXES = 8, TENSOR_CLASSES = 2 };
 
 static PyTypeObject *tensor_class[TENSOR_CLASSES]; /* known types of tensors, CPU and GPU; NULL: none yet */
-static PyObject *float32, *float64, *name_axis, *name_constant, *name_bits;
+static PyObject *float32, *float64, *float16, *bfloat16; /* the last: NULL until a tensor has it */
+static PyObject *name_axis, *name_constant, *name_bits;
 static PyObject *one_axis[FEW_AXES], *all_axes[FEW_AXES + 1], *all_ones[FEW_AXES + 1];
 static PyObject *number_one;
 /* Tuples: axis k is (k,), all of so many axes are (0, 1, ...), and reduced they are (1, 1, ...). */
@@ -49,6 +50,24 @@ static Traits tensor_traits(PyObject *tensor)
     return found;
 }
 
+/* Whether a dtype is bfloat16, which a package provides that is not imported before it is used. */
+static int is_bfloat16(PyObject *dtype)
+{
+    if (bfloat16 || !dtype)
+        return dtype && dtype == bfloat16;
+    PyObject *name = PyObject_GetAttrString(dtype, "name");
+    if (name && PyUnicode_Check(name) && !PyUnicode_CompareWithASCIIString(name, "bfloat16"))
+        bfloat16 = own(dtype);
+    Py_XDECREF(name);
+    PyErr_Clear();
+    return dtype == bfloat16;
+}
+
+static int is_half(PyObject *dtype)
+{
+    return dtype == float16 || is_bfloat16(dtype);
+}
+
 /* Whether `operand` is an expression of a common kind, and its traits then. */
 static int expression_traits(PyObject *operand, Traits *traits)
 {
@@ -59,8 +78,8 @@ static int expression_traits(PyObject *operand, Traits *traits)
         *traits = tensor_traits(operand);
     else
         return 0;
-    const PyObject *dtype = traits->dtype;
-    if (traits->shape && (dtype == float32 || dtype == float64) && traits->backend && traits->backend != Py_None)
+    PyObject *dtype = traits->dtype;
+    if (traits->shape && (dtype == float32 || dtype == float64 || is_half(dtype)) && traits->backend && traits->backend != Py_None)
         return 1;
     drop(traits);
     PyErr_Clear();
@@ -336,6 +355,17 @@ static int begins_in_float32(const Composition *so_far)
     if (!expression_traits(so_far->made[0], &traits))
         return 0;
     const int it_is = traits.dtype == float32;
+    drop(&traits);
+    return it_is;
+}
+
+/* Whether an expression has 16 bits. */
+static int has_half(PyObject *a)
+{
+    Traits traits;
+    if (!expression_traits(a, &traits))
+        return 0;
+    const int it_is = is_half(traits.dtype);
     drop(&traits);
     return it_is;
 }
