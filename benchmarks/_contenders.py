@@ -1,4 +1,4 @@
-"""The contenders of ``optree.py`` and ``gpu.py``: one expression at one size, in every library that is installed."""
+"""The contenders of ``expressions.py`` and ``gpu.py``: an expression at one size, in every library installed."""
 
 from __future__ import annotations
 

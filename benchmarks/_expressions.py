@@ -1,4 +1,4 @@
-"""The expressions of ``optree.py``, each written the way every library would have it.
+"""The expressions of ``expressions.py``, each written the way every library would have it.
 
 ``array`` is the definition: the formula on NumPy-like arrays, from which the float64 reference and JAX are made.
 NumPy, numexpr and torch have forms of their own, with the best function each has, that write into an existing array:

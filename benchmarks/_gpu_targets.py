@@ -14,7 +14,7 @@ from _cases import OURS, Result, met, size_text, takes, times
 from _contenders import ASSIGN, PREPARED
 from _gpu_cases import CUBLAS, PASSES, SECTIONS, WHOLE, is_one, is_tiled
 from _gpu_session import PRODUCTS, GpuSession, title
-from optree import speedups
+from expressions import speedups
 
 BANDWIDTH_TARGET, BANDWIDTH_FROM = 0.9, 1 << 24
 ASSIGN_TARGET, PREPARED_TARGET = 6e-6, 2e-6

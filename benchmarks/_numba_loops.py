@@ -1,4 +1,4 @@
-"""The expressions of ``optree.py`` as one writes them for Numba: parallel loops that fill an existing array.
+"""The expressions of ``expressions.py`` as one writes them for Numba: parallel loops that fill an existing array.
 
 Constants are float32, as Numba computes in float64 otherwise. Sums may be re-associated, or they would not be vectors.
 Importing this file needs Numba.

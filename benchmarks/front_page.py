@@ -45,8 +45,8 @@ STEPS = ("company", "models")
 """Sections of whole training steps, where the faster of PyTorch and torch.compile counts as PyTorch."""
 BOTH, THREE = ("fprop", "bprop"), ("fprop", "bprop", "update")
 LINES = (
-    Line("fourteen fused expressions, 1M elements", "optree", _expressions("1M")),
-    Line("fourteen fused expressions, 16M elements", "optree", _expressions("16M")),
+    Line("fourteen fused expressions, 1M elements", "expressions", _expressions("1M")),
+    Line("fourteen fused expressions, 16M elements", "expressions", _expressions("16M")),
     Line("expressions on other shapes, layouts and types", "optree_shapes",
          (r"PyTorch's time divided by ours: (?P<x>[\d.]+) on the geometric mean",)),
     Line("training step of a perceptron: on 1, 2 and 4 threads", "company",

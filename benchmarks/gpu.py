@@ -26,8 +26,8 @@ from _gpu_cases import SECTIONS as OF_PRIMITIVES
 from _gpu_session import DISPATCH, PRODUCTS, TRANSFERS, GpuSession, is_emulated
 from _gpu_targets import verdicts
 from _libraries import Library, Neonlike, find_peers
+from expressions import SUITE, named, sizes
 from harness import arguments, check, measure, some_of
-from optree import SUITE, named, sizes
 
 SECTIONS = ("dispatch", "products", *OF_PRIMITIVES, "optree", "copies")
 SIZES = (64, 1 << 12, 1 << 16, 1 << 20, 1 << 24, 1 << 26)

@@ -1,6 +1,6 @@
 """The harness of all benchmarks: check first, then measure all contenders in turns, beside a memory copy.
 
-A subject (``optree.py``, ...) describes :class:`_cases.Case` objects, each with the contenders that compute the same.
+A subject (``expressions.py``, ...) describes :class:`_cases.Case` objects, each with contenders that compute the same.
 Before anything is timed, each contender's result is compared with a float64 reference. Then they run round-robin, so
 that a slow moment of the machine hits all of them; libraries with threads run in processes of their own
 (``_apart.py``). Two copies on all threads run in the same rounds:

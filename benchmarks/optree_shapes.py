@@ -1,4 +1,4 @@
-"""Op-trees against NumPy and PyTorch on shapes and layouts off the list of ``optree.py``.
+"""Op-trees against NumPy and PyTorch on shapes and layouts off the list of ``expressions.py``.
 
 Sums over tuples of axes, tall and wide; operands transposed, strided, flipped and broadcast; float16, bfloat16, float64
 and integers; positions; softmax of odd sizes. ``python benchmarks/optree_shapes.py --help`` lists the options.

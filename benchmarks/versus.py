@@ -5,11 +5,11 @@ the package of either, in a process each, and both are measured in turns. What s
 again, twice, and the median of the three counts: of a thousand figures of a shared machine, some are wrong by chance.
 
     python benchmarks/versus.py ../before conv pool
-    python benchmarks/versus.py ../before optree --only softmax
+    python benchmarks/versus.py ../before expressions --only softmax
 
 What a setting costs is found in the same way, with this version on both sides:
 
-    python benchmarks/versus.py . optree --before NEONLIKE_CONTRACT=1
+    python benchmarks/versus.py . expressions --before NEONLIKE_CONTRACT=1
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ LEAST = 0.97
 """A case counts as slower if its time before divided by its time now is below this."""
 AGAIN = 2
 SUBJECTS = (
-    "optree", "optree_shapes", "autograd", "conv", "conv_shapes", "pool", "pool_shapes", "batchnorm", "lrn", "rnn",
+    "expressions", "optree_shapes", "autograd", "conv", "conv_shapes", "pool", "pool_shapes", "batchnorm", "lrn", "rnn",
     "gemm", "attention",
 )  # fmt: skip
-SIZES = {"optree": ["--sizes", "64,4k,64k,1M,16M"]}
+SIZES = {"expressions": ["--sizes", "64,4k,64k,1M,16M"]}
 """Options of a subject in a run that is not quick."""
 FULL = Effort(sample=4e-3, min_rounds=5, max_rounds=15, budget=0.5, long=0.1)
 

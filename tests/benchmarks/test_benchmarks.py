@@ -211,7 +211,7 @@ def test_the_copy_copies_everything(bench: Any, threads: int) -> None:
 
 
 @pytest.fixture
-def optree(bench: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+def expressions(bench: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The suite with NumPy and a stand-in for a library that is not there, whatever this machine has."""
 
     def library(name: str) -> Any:
@@ -220,15 +220,15 @@ def optree(bench: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
         return bench._libraries.Library()
 
     monkeypatch.setattr(bench._contenders, "library_on_cpu", library)
-    suite = bench.optree.SUITE
+    suite = bench.expressions.SUITE
     suite.contenders = (*bench._contenders.OURS, "numpy", "torch")
     return suite
 
 
 def test_every_expression_is_computed_right(
-    bench: Any, optree: Any, run: Any, capsys: pytest.CaptureFixture[str]
+    bench: Any, expressions: Any, run: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    status, session = run(optree, "--sizes", "6,64")
+    status, session = run(expressions, "--sizes", "6,64")
     assert status == 0, capsys.readouterr().err
     names = [e.name for e in bench._expressions.EXPRESSIONS]
     assert len(names) == len(set(names)) >= 13
@@ -241,23 +241,23 @@ def test_every_expression_is_computed_right(
 
 
 def test_a_mistake_of_ours_fails_the_run(
-    bench: Any, optree: Any, run: Any, capsys: pytest.CaptureFixture[str]
+    bench: Any, expressions: Any, run: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     axpy = next(e for e in bench._expressions.EXPRESSIONS if e.name == "axpy")
-    bench.optree.EXPRESSIONS = (dataclasses.replace(axpy, neonlike=lambda be: lambda x, y: x + y),)
-    status, session = run(optree, "--sizes", "64")
+    bench.expressions.EXPRESSIONS = (dataclasses.replace(axpy, neonlike=lambda be: lambda x, y: x + y),)
+    status, session = run(expressions, "--sizes", "64")
     assert status == 1
     assert session.find("axpy", 64, "neonlike assign") is None
     assert "axpy at 64, neonlike assign: not timed, because it is wrong" in capsys.readouterr().err
 
 
 def test_a_run_shows_and_writes_its_results(
-    bench: Any, optree: Any, run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    bench: Any, expressions: Any, run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(bench._report, "RESULTS", tmp_path / "RESULTS.md")
     files = ["--json", str(tmp_path / "run.json"), "--picture", str(tmp_path / "run.png"), "--results"]
-    assert run(optree, "--only", "sigmoid,variance", "--sizes", "64", *files)[0] == 0
+    assert run(expressions, "--only", "sigmoid,variance", "--sizes", "64", *files)[0] == 0
     out = capsys.readouterr().out
     for expected in (r"^processor +\S", r"^numpy +\d", r"^engine +\w", r"^copy on 1 thread: [\d.]+ GB/s",
                      r"^64 float32 elements \(64\)", r"^sigmoid: sig\(a\*b \+ c\)$", r"^  neonlike assign +\d",
@@ -271,19 +271,19 @@ def test_a_run_shows_and_writes_its_results(
 
 
 def test_cases_that_do_not_fit_are_left_out_and_told(
-    bench: Any, optree: Any, run: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    bench: Any, expressions: Any, run: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(bench._machine, "free_memory", lambda: 100)
-    status, session = run(optree, "--only", "axpy", "--sizes", "64")
+    status, session = run(expressions, "--only", "axpy", "--sizes", "64")
     assert (status, session.results) == (0, [])
     assert "axpy at 64: left out, as it needs about 0 GiB of memory and 0 GiB are free" in capsys.readouterr().out
     monkeypatch.setattr(bench._machine, "free_memory", lambda: None)
-    assert optree.fits("axpy", 1 << 40) == ""
+    assert expressions.fits("axpy", 1 << 40) == ""
 
 
-def test_options_choose_expressions_and_sizes(bench: Any, optree: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_choose_expressions_and_sizes(bench: Any, expressions: Any, capsys: pytest.CaptureFixture[str]) -> None:
     def planned(*argv: str) -> list[tuple[str, int]]:
-        return [key[:2] for key in optree.plan(optree.parse(argv))]
+        return [key[:2] for key in expressions.plan(expressions.parse(argv))]
 
     everything = [e.name for e in bench._expressions.EXPRESSIONS]
     assert planned("--only", "adam,axpy", "--sizes", "2,4k") == [
@@ -294,7 +294,7 @@ def test_options_choose_expressions_and_sizes(bench: Any, optree: Any, capsys: p
     assert planned("--quick")[-1] == ("sigmoid", 1 << 24), "the targets are measured in a quick run too"
     for option, wrong in (("--only", "nonsense"), ("--sizes", "0"), ("--sizes", "4x"), ("--sizes", "")):
         with pytest.raises(SystemExit):
-            optree.parse([option, wrong])
+            expressions.parse([option, wrong])
         assert option in capsys.readouterr().err
 
 

@@ -64,7 +64,7 @@ def test_it_prints_writes_and_draws(
     assert page.read_text().startswith(f"before\n{front.BEGIN}\nTime others take")
     assert page.read_text().endswith("after\n")
     monkeypatch.setattr(front, "RESULTS", tmp_path / "RESULTS.md")
-    front.RESULTS.write_text("# Results\n\n## optree\n\nnothing yet\n")
+    front.RESULTS.write_text("# Results\n\n## expressions\n\nnothing yet\n")
     assert front.main(["--write"]) == 1
     assert capsys.readouterr().err
     drawn = sum(len(here) for here in front.bars((FOLDER / "RESULTS.md").read_text(encoding="utf-8")))

@@ -205,7 +205,7 @@ def test_bench_mode_reports_the_kernels_of_ours(
 
 
 def test_the_process_of_a_contender_reports_its_kernels() -> None:
-    command = [sys.executable, str(FOLDER / "optree.py"), "--bench", "--child", "neonlike assign"]
+    command = [sys.executable, str(FOLDER / "expressions.py"), "--bench", "--child", "neonlike assign"]
     asked = '["check", "sigmoid", 64, false]\n'
     ended = subprocess.run(command, input=asked, capture_output=True, text=True, encoding="utf-8", timeout=120)
     assert ended.returncode == 0, ended.stderr

@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -31,7 +32,7 @@ def fake_session(bench: Any, tmp_path: Path, assign: float, prepared: float, rat
     """A session with the three results that the targets are about."""
     session = bench.harness.Session.__new__(bench.harness.Session)
     make = bench.harness.Result
-    session.subject, session.command = "optree", "python benchmarks/optree.py"
+    session.subject, session.command = "expressions", "python benchmarks/expressions.py"
     session.options = argparse.Namespace(json=tmp_path / "made" / "run.json", picture=None, results=False)
     session.machine, session.copy, session.verdicts = {"processor": "a|b"}, {"copy on 1 thread": 10.0}, []
     session.skipped, session.tables, session.more, session.beside = [], {}, {}, []
@@ -72,7 +73,7 @@ def seconds(assign: float, **peers: float) -> dict[str, float]:
 
 def test_the_targets_at_64_elements(bench: Any, tmp_path: Path) -> None:
     ours = {"neonlike assign": 6.9e-6, "neonlike prepared": 2.1e-6, "numpy": 2.5e-6}
-    assert bench.optree.verdicts(run_of(bench, tmp_path, ("sigmoid", 64, ours, 0.0))) == [
+    assert bench.expressions.verdicts(run_of(bench, tmp_path, ("sigmoid", 64, ours, 0.0))) == [
         "64 elements, sigmoid, assign: 6.90 us, 2.76 of NumPy's time (target < 2.8): met",
         "64 elements, sigmoid, prepared: 2.10 us, 0.84 of NumPy's time (target < 0.8): MISSED",
     ]
@@ -85,7 +86,7 @@ def test_the_targets_of_large_cases(bench: Any, tmp_path: Path) -> None:
         ("mask", 1 << 20, seconds(1.0, numpy=9.0, torch_compile=0.95), 0.85),
         ("axpy", 1 << 24, seconds(1.0, numpy=4.0, torch_compile=3.0), 0.95),
     )  # fmt: skip
-    assert bench.optree.verdicts(session) == [
+    assert bench.expressions.verdicts(session) == [
         "1M, geometric mean over 2: numpy takes 6.00 times as long (12.00 prepared; target 5): met",
         "1M, geometric mean over 2: torch.compile takes 1.38 times as long (2.76 prepared; target 1.7): MISSED",
         "1M, geometric mean over 1: jax takes 0.80 times as long (1.60 prepared)",
@@ -131,16 +132,16 @@ def test_a_section_of_the_results_is_replaced_and_the_rest_stays(
     bench: Any, tmp_path: Path
 ) -> None:
     path = tmp_path / "RESULTS.md"
-    path.write_text("# Results\n\nHow.\n\n## conv\n\nkept\n\n## optree\n\nold\n\n## pool\n\nkept too\n")
+    path.write_text("# Results\n\nHow.\n\n## conv\n\nkept\n\n## expressions\n\nold\n\n## pool\n\nkept too\n")
     session = fake_session(bench, tmp_path, 11.2e-6, 2.6e-6, 0.31)
     session.verdicts = ["a verdict"]
     for _ in range(2):
         bench._report.update_results(session, session.form, path)
     text = path.read_text()
     assert "old" not in text
-    assert text.startswith("# Results\n\nHow.\n\n## conv\n\nkept\n\n## optree\n")
+    assert text.startswith("# Results\n\nHow.\n\n## conv\n\nkept\n\n## expressions\n")
     assert text.endswith("\n## pool\n\nkept too\n")
-    assert text.count("* a verdict\n") == text.count("## optree\n") == 1
+    assert text.count("* a verdict\n") == text.count("## expressions\n") == 1
     assert "* not installed: torch\n" in text
     header, rule, row = re.findall(r"^\|.*", text.partition("### 64 elements")[2], re.MULTILINE)[:3]
     assert header == "| expression | neonlike assign | neonlike prepared | numpy |"
@@ -179,8 +180,15 @@ def test_every_subject_has_a_section_of_results() -> None:
     without |= {"bf16"}  # which sums up others, and is not recorded yet
     subjects = {path.stem for path in FOLDER.glob("[a-z]*.py")} - without
     sections = re.findall(r"^## (\w+).*$", (FOLDER / "RESULTS.md").read_text(encoding="utf-8"), re.MULTILINE)
-    assert "optree" in subjects
+    assert "expressions" in subjects
     assert subjects == set(sections) - without
+
+
+def test_no_script_hides_a_package() -> None:
+    """A script's folder comes first on the path: libraries would import the script, as PyTorch did one named optree."""
+    scripts = {path.stem for path in FOLDER.glob("*.py")}
+    assert "harness" in scripts
+    assert not scripts & ({"optree", "torch", "jax", "keras"} | set(packages_distributions()))
 
 
 # First calls ----------------------------------------------------------------------------------------------------

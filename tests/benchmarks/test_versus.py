@@ -61,11 +61,12 @@ def test_the_verdict_names_what_became_slower(versus: Any) -> None:
     ratios = {
         versus.Planned("conv", "neonlike", ("a", 32, "fprop")): 2.0,
         versus.Planned("conv", "neonlike", ("b", 32, "fprop")): 0.5,
-        versus.Planned("optree", "neonlike prepared", ("adam", 64, False)): 0.97,
+        versus.Planned("expressions", "neonlike prepared", ("adam", 64, False)): 0.97,
     }
     first, second, *slower = versus.verdicts(ratios)
     assert first == "conv: 1.000 times as fast as before on the geometric mean of 2 cases; 1 more than 3% slower"
-    assert second.startswith("optree: 0.970 times as fast as before") and second.endswith("; 0 more than 3% slower")
+    assert second.startswith("expressions: 0.970 times as fast as before")
+    assert second.endswith("; 0 more than 3% slower")
     assert slower == ["    conv: b, 32, fprop: 0.50"]
 
 
@@ -73,15 +74,15 @@ def test_every_subject_has_its_cases(versus: Any) -> None:
     planned = list(versus.schedule(versus.parse([str(FOLDER.parent), "--quick"])))
     assert {case.subject for case in planned} == set(versus.SUBJECTS)
     assert len({case.title for case in planned}) == len(planned)
-    chosen = list(versus.schedule(versus.parse([str(FOLDER.parent), "gemm", "optree", "--only", "fc,adam"])))
-    assert {case.subject for case in chosen} == {"gemm", "optree"}
+    chosen = list(versus.schedule(versus.parse([str(FOLDER.parent), "gemm", "expressions", "--only", "fc,adam"])))
+    assert {case.subject for case in chosen} == {"gemm", "expressions"}
     assert all("fc" in case.title or "adam" in case.title for case in chosen)
 
 
 def test_this_version_against_itself(versus: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """In processes of their own, one of which finds the package by the folder it was given."""
     (tmp_path / "neonlike").symlink_to(FOLDER.parent / "neonlike")
-    given = [str(tmp_path), "gemm", "optree", "--quick", "--only", "googlenet fc,add"]
+    given = [str(tmp_path), "gemm", "expressions", "--quick", "--only", "googlenet fc,add"]
     assert versus.main([*given, "--before", "NEONLIKE_CONTRACT=1"]) == 0
     out = capsys.readouterr().out
     assert f"before     {tmp_path.name} NEONLIKE_CONTRACT=1" in out

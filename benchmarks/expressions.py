@@ -1,7 +1,7 @@
 """Op-trees against NumPy, numexpr, PyTorch, Numba and JAX: ``out[:] = be.sig(a*b + c)`` and a dozen other expressions.
 
 At 64 elements the figures show what a call costs from Python, from 16M on how much of the memory's bandwidth a fused
-kernel uses. ``python benchmarks/optree.py --help`` lists the options; the targets are below.
+kernel uses. ``python benchmarks/expressions.py --help`` lists the options; the targets are below.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def named(name: str) -> Expression:
 class Optree(Suite):
     """A key is an expression, its size, and whether libraries that take seconds to compile take part."""
 
-    name, text = "optree", f"{__doc__}"
+    name, text = "expressions", f"{__doc__}"
     contenders = (*_contenders.OURS, *_contenders.ON_CPU)
 
     def options(self, parser: argparse.ArgumentParser) -> None:
