@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from tests.planted.table import CUDA, GPU, PRIMITIVES, C, Mutant
+from tests.planted.table import CPU, CUDA, GPU, PRIMITIVES, C, Mutant
 
 FAMILY, DEFINITION = PRIMITIVES + "batchnorm/family.py", PRIMITIVES + "batchnorm/definition.py"
 ROWS = C + "batchnorm_rows.h"
@@ -25,6 +25,11 @@ def on_gpu(name: str, file: str, old: str, new: str) -> Mutant:
 
 
 MUTANTS = (
+    fault("C: 16 bits: old results not read", FORWARD, "            if (g->accumbeta != 0)\n                nl_widen", "            if (0)\n                nl_widen"),
+    fault("C: 16 bits: mask of relu not read", BACKWARD, "            if (g->flags & RELU)\n                nl_widen", "            if (0)\n                nl_widen"),
+    fault("C: 16 bits: old gradient not read", BACKWARD, "            if (g->beta_data != 0)\n                nl_widen", "            if (0)\n                nl_widen"),
+    fault("C: 16 bits: ends of rows read as the first", C + "batchnorm_load.j2", "load_one(from + l)", "load_one(from)"),
+    fault("C: 16 bits: copies read in place of the data", CPU + "primitives/compiled.py", "return half, dtype if half else None", "return half, None"),
     fault("definition: running mean not updated", DEFINITION, '((rows["gmean"], mean), (rows["gvar"], var))', '((rows["gvar"], var),)'),
     fault("definition: rho swapped", DEFINITION, "_blend(how.rho, running, (1 - how.rho) * now[:, 0])", "_blend(1 - how.rho, running, how.rho * now[:, 0])"),
     fault("definition: inference statistics wrong", DEFINITION, 'for name in ("gmean", "gvar"))\n        centred', 'for name in ("gvar", "gmean"))\n        centred'),

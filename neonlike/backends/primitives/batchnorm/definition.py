@@ -159,6 +159,7 @@ def forward_arrays(
     gamma: Any,
     beta: Any,
     y: Any,
+    *,
     stored: DType | None = None,
 ) -> Iterator[tuple[Array, dict[str, Array], Array]]:
     """Contiguous arrays x and y (nfm, M), possibly identical, and between them the per-row arrays by name (nfm,).
@@ -194,6 +195,7 @@ def backward_arrays(
     xvar: Any,
     gamma: Any,
     y: Any,
+    *,
     stored: DType | None = None,
 ) -> Iterator[tuple[Array, Array, Array | None, dict[str, Array], Array]]:
     """Arrays of a backward call: delta_in, x, y or None, per-row arrays, and delta_out.
