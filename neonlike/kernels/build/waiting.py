@@ -79,7 +79,14 @@ def _tell(*kernels: KernelSource) -> None:
 
 def _somebody_watches() -> bool:
     """Whether a person is likely to see messages at once: stderr is a terminal, or this is a notebook."""
-    return "ipykernel" in sys.modules or bool(sys.stderr and sys.stderr.isatty())
+    return _in_notebook() or bool(sys.stderr and sys.stderr.isatty())
+
+
+def _in_notebook() -> bool:
+    """Whether code runs in a cell of a notebook; scripts may have imported the same packages."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython else None
+    return type(shell).__module__.startswith("ipykernel")
 
 
 def _after_fork() -> None:

@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -97,3 +98,12 @@ def test_pipes_stay_as_they_are(wrapper: Wrapper, messages: list[str], monkeypat
     assert messages == []
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     assert WATCHES()
+
+
+def test_cells_of_notebooks_are_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    shell = type("Shell", (), {"__module__": "ipykernel.zmqshell"})()
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    for found, watched in ((None, False), (shell, True)):
+        monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda found=found: found))
+        monkeypatch.setitem(sys.modules, "ipykernel", SimpleNamespace())
+        assert WATCHES() == watched
