@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from neonlike.logger import FallbackHandler, log_errors_of, log_to, logger
+from tests.support.engines import needs_compiler
 from tests.support.logs import nobody_configured_logging
 
 
@@ -114,6 +115,8 @@ print(int(out.get().sum()))
 def test_what_makes_a_program_slow_is_said_once(
     variables: dict[str, str], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if "CC" not in variables:
+        needs_compiler()
     monkeypatch.setenv("NEONLIKE_FASTPATH", "0")
     monkeypatch.setenv("NEONLIKE_CPU_JIT", "1")
     for name, value in variables.items():

@@ -16,6 +16,7 @@ from neonlike.kernels.run.depends import Depends
 from tests.fuzz import networks
 from tests.fuzz.graphs import ROUNDS, grow
 from tests.fuzz.workers import MAIN
+from tests.support.engines import needs_compiler
 from tests.support.replaying import extension, fast  # noqa: F401
 
 pytestmark = [
@@ -44,6 +45,7 @@ def test_a_random_graph_whose_passes_are_repeated(extension: Any) -> None:
 
 
 def test_the_command_grows_networks() -> None:
+    needs_compiler()
     command = [sys.executable, str(MAIN), "0", "--networks", "1", "--first", "3", "--workers", "1"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
