@@ -20,7 +20,7 @@ class Chapter:
 
 
 CHAPTERS = (
-    Chapter("Start", ("start", "install", "training")),
+    Chapter("Start", ("start", "features", "install", "training")),
     Chapter("Coming from", ("from_neon", "from_pytorch", "from_numpy", "from_keras")),
     Chapter(
         "Using",
