@@ -59,7 +59,7 @@ MUTANTS = (
     fault("C backward: grad_gamma without the deviation", BACKWARD, "grad_gamma = inverse_std * (all.product - rest * all.error)", "grad_gamma = all.product - rest * all.error"),
     fault("C backward: alpha_param ignored", BACKWARD, "g->alpha_param * grad_beta", "grad_beta"),
     fault("C backward: beta_data ignored under a relu", BACKWARD, '{{ each("y[i] > 0 ? error[i] : 0", " + beta_data * to[i]") }}', '{{ each("y[i] > 0 ? error[i] : 0", " + to[i]") }}'),
-    fault("C: lanes behind the last counted", ROWS, "v[l] = l < n ? from[l] : rest;", "v[l] = l < n ? from[l] : 0 * rest;"),
+    fault("C: lanes behind the last counted", C + "batchnorm_load.j2", "v[l] = l < n ? load_one(from + l) : rest;", "v[l] = l < n ? load_one(from + l) : 0 * rest;"),
     fault("C: thread partition off by one", ROWS, "p->run(p->group, lo, hi);", "p->run(p->group, lo + (lo > 0), hi);"),
     on_gpu("parts: sums of squares not corrected where means differ", CUDA_FORWARD, "(a.squares + b.squares) + apart * apart * (a.n * b.n / n)", "(a.squares + b.squares) + 0 * apart * n"),
     on_gpu("parts: the last part counts as a whole one", CUDA_FORWARD, "(double)(left < part ? left : part)", "(double)(left < part ? part : part)"),
