@@ -211,7 +211,7 @@ static int intern_names(void)
     } names[] = {
         {&name_place, "_place"},   {&name_array, "array"},     {&name_root, "root"},
         {&name_value, "value"},    {&name_axis, "axis"},       {&name_struct, "__array_struct__"},
-        {&name_shape, "shape"},    {&name_dtype, "dtype"},     {&name_backend, "backend"},
+        {&name_shape, "shape"},    {&name_dtype, "dtype"},     {&name_kind, "kind"},     {&name_backend, "backend"},
         {&name_replay, "_replay"}, {&name_table, "table"},     {&name_alias_of, "alias_of"},
         {&name_assign, "assign"},  {&name_closed, "closed"},   {&name_executor, "executor"},
         {&name_rounding, "rounding"}, {&name_run, "run"},      {&name_memory, "memory"},

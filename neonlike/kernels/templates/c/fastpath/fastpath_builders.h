@@ -56,7 +56,7 @@ static PyObject *build(const Builder *self, PyObject *const *given, Py_ssize_t c
         return axis ? build_reduction(self->spec, given[0], axis, &elements) : NULL;
     case COMPOSED:
         axis = axis_of(given, count, named, self->axis);
-        return axis && (self->halves || !has_half(given[0])) ? build_composed(self->spec, given[0], axis) : NULL;
+        return axis && (self->halves || !has_dtype(given[0], is_half)) ? build_composed(self->spec, given[0], axis) : NULL;
     case ASSIGN:
         return count == 2 && !named ? assign(given[-1], given[0], given[1]) : NULL;
     }

@@ -13,7 +13,7 @@ enum { FEW_AXES = 8, TENSOR_CLASSES = 2 };
 
 static PyTypeObject *tensor_class[TENSOR_CLASSES]; /* known types of tensors, CPU and GPU; NULL: none yet */
 static PyObject *float32, *float64, *float16, *bfloat16; /* the last: NULL until a tensor has it */
-static PyObject *name_axis, *name_constant, *name_bits;
+static PyObject *name_kind, *name_axis, *name_constant, *name_bits;
 static PyObject *one_axis[FEW_AXES], *all_axes[FEW_AXES + 1], *all_ones[FEW_AXES + 1];
 static PyObject *number_one;
 /* Tuples: axis k is (k,), all of so many axes are (0, 1, ...), and reduced they are (1, 1, ...). */
@@ -50,17 +50,23 @@ static Traits tensor_traits(PyObject *tensor)
     return found;
 }
 
-/* Whether a dtype is bfloat16, which a package provides that is not imported before it is used. */
+/* Whether a dtype is bfloat16, which a package provides that is not imported before it is used: the only one of a tensor
+ * with the kind "V". NumPy tells a kind at once, and finds a name by a function in Python. */
 static int is_bfloat16(PyObject *dtype)
 {
     if (bfloat16 || !dtype)
         return dtype && dtype == bfloat16;
-    PyObject *name = PyObject_GetAttrString(dtype, "name");
-    if (name && PyUnicode_Check(name) && !PyUnicode_CompareWithASCIIString(name, "bfloat16"))
+    PyObject *kind = PyObject_GetAttr(dtype, name_kind);
+    if (kind && PyUnicode_Check(kind) && !PyUnicode_CompareWithASCIIString(kind, "V"))
         bfloat16 = own(dtype);
-    Py_XDECREF(name);
+    Py_XDECREF(kind);
     PyErr_Clear();
     return dtype == bfloat16;
+}
+
+static int is_float32(PyObject *dtype)
+{
+    return dtype == float32;
 }
 
 static int is_half(PyObject *dtype)
@@ -348,24 +354,13 @@ static PyObject *build_ruled(PyObject *spec, PyObject *a, PyObject *parent, PyOb
     return new_node(spec, packed(&a, 1), attrs, traits);
 }
 
-/* Whether the argument of a composition is float32. */
-static int begins_in_float32(const Composition *so_far)
-{
-    Traits traits;
-    if (!expression_traits(so_far->made[0], &traits))
-        return 0;
-    const int it_is = traits.dtype == float32;
-    drop(&traits);
-    return it_is;
-}
-
-/* Whether an expression has 16 bits. */
-static int has_half(PyObject *a)
+/* Whether `a` is an expression whose dtype is of this kind. */
+static int has_dtype(PyObject *a, int (*is)(PyObject *))
 {
     Traits traits;
     if (!expression_traits(a, &traits))
         return 0;
-    const int it_is = is_half(traits.dtype);
+    const int it_is = is(traits.dtype);
     drop(&traits);
     return it_is;
 }
@@ -380,7 +375,7 @@ static PyObject *build_step(Composition *so_far, PyObject *step, PyObject *axis)
         if (!(operand[k] = step_operand(so_far, PyTuple_GET_ITEM(given, k))))
             return NULL;
     if (kind == CONVERTED || kind == RULED) {
-        if (!begins_in_float32(so_far))
+        if (!has_dtype(so_far->made[0], is_float32))
             return NULL;
         PyObject *more = PyTuple_GET_ITEM(step, 3);
         return kind == CONVERTED ? build_converted(spec, operand[0], more) : build_ruled(spec, operand[0], so_far->made[0], more);
