@@ -104,13 +104,13 @@ OPERATIONS = (
     Operation("relu", "maximum(a, 0)", assigned(lambda be, a: be.maximum(a, 0), 1)),
     Operation("sum of two", "a + b", assigned(lambda be, a, b: a + b, 2)),
     Operation("sigmoid", "sig(a*b + c)", assigned(lambda be, a, b, c: be.sig(a * b + c), 3)),
-    Operation("sums of rows", "sum(a, axis=1)", assigned(lambda be, a: be.mean(a, axis=1), 1, True)),
+    Operation("means of rows", "mean(a, axis=1)", assigned(lambda be, a: be.mean(a, axis=1), 1, True)),
     Operation("softmax", "softmax of columns", assigned(lambda be, a: be.softmax(a), 1)),
-    Operation("batch norm", "compound_fprop_bn", normalized),
-    Operation("max pooling", "3x3, stride 2", pooled("max", False)),
-    Operation("max pooling, back", "3x3, stride 2", pooled("max", True)),
-    Operation("mean pooling", "3x3, stride 2", pooled("avg", False)),
-    Operation("mean pooling, back", "3x3, stride 2", pooled("avg", True)),
+    Operation("batch norm", "sum(x, axis=1), compound_fprop_bn", normalized),
+    Operation("max pooling", "max pooling 3x3, stride 2", pooled("max", False)),
+    Operation("max pooling, back", "max pooling 3x3, stride 2, back", pooled("max", True)),
+    Operation("mean pooling", "mean pooling 3x3, stride 2", pooled("avg", False)),
+    Operation("mean pooling, back", "mean pooling 3x3, stride 2, back", pooled("avg", True)),
 )
 
 
