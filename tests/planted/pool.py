@@ -90,10 +90,10 @@ MUTANTS = (
     fault("C: whole: beta ignored", WHOLE, "beta != 0 ? alpha * x + beta * g->to[to] : alpha * x", "alpha * x"),
     fault("C: 16 bits: bfloat16 widened by one bit too few", STORED, "wide) << 16)", "wide) << 15)"),
     fault("C: 16 bits: last of a vector not rounded", STORED, "nl_narrow_{{ half }}(to, values, LANES);", "nl_narrow_{{ half }}(to, values, LANES - 1);"),
-    fault("C: 16 bits: kernel in place given copies", KERNELS, "in_place = dtype if kernel.half else None\n        with forward", "in_place = None\n        with forward"),
-    fault("C: 16 bits: gradient in place given copies", KERNELS, "in_place = dtype if kernel.half else None\n        with backward", "in_place = None\n        with backward"),
+    fault("C: 16 bits: kernel in place given copies", KERNELS, "with forward_arrays(layer, I, O, argmax, request.beta, kernel.stored)", "with forward_arrays(layer, I, O, argmax, request.beta)"),
+    fault("C: 16 bits: gradient in place given copies", KERNELS, "inputs, request.beta, kernel.stored)", "inputs, request.beta)"),
     fault("C: 16 bits: tensors of two dtypes read alike", KERNELS, "return dtype if dtype == O.dtype else compute_dtype(dtype)", "return dtype"),
     fault("C: 16 bits: half of a row copied", BACKWARD, "* m[N]) * sizeof(stored));\n            lo", "* m[N]) * sizeof(stored) / 2);\n            lo"),
-    fault("C: 16 bits: few images converted to no purpose", KERNELS, 'half = half if layer.N >= most and', 'half = "" if layer.N >= most and'),
+    fault("C: 16 bits: few images converted to no purpose", KERNELS, "in_place(stored if layer.N >= most and", "in_place(dtype if layer.N >= most and"),
     fault("C: whole: last values of a gradient not written", WHOLE, "if (i >= BLOCK)", "if (0)"),
 )

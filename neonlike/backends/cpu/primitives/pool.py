@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from neonlike.backends.cpu.primitives.compiled import STREAMED_RESULT_BYTES, CompiledFamily, in_lines
+from neonlike.backends.cpu.primitives.compiled import STREAMED_RESULT_BYTES, CompiledFamily, in_lines, in_place
 from neonlike.backends.cpu.primitives.pool_few import (
     SIZES,
     Kernel,
@@ -32,7 +32,7 @@ from neonlike.kernels.c.routine import INSTRUCTIONS, POINTER, VECMATH, Routine, 
 from neonlike.kernels.c.toolchain import Compiler
 from neonlike.kernels.run.calls import KernelCall
 from neonlike.kernels.run.memory import LINE
-from neonlike.optree.dtypes import HALVES, DType, compute_dtype
+from neonlike.optree.dtypes import DType, compute_dtype
 
 HEADERS = (*INSTRUCTIONS, "stream.h", "halves.h", *VECMATH)
 FORWARD = Routine("c/pooling/forward.c.j2", [POINTER] * 5, "pooling, forward", HEADERS)
@@ -61,8 +61,7 @@ class PoolKernels(CompiledFamily, PoolFamily):
         kernel = _kernel(self.compiler, request, dtype, argmax)
         if kernel.run is None or not layer.sizeO:
             return super()._fprop_pool(request, I, O, argmax)
-        in_place = dtype if kernel.half else None
-        with forward_arrays(layer, I, O, argmax, request.beta, in_place) as (values, out, numbers):
+        with forward_arrays(layer, I, O, argmax, request.beta, kernel.stored) as (values, out, numbers):
             return _launch(kernel, request, (values, out, numbers)).run()
 
     def _bprop_pool(self, request: PoolPass, I: Any, O: Any, argmax: Any, inputs: Any) -> KernelCall | None:
@@ -70,8 +69,8 @@ class PoolKernels(CompiledFamily, PoolFamily):
         kernel = _kernel(self.compiler, request, dtype, argmax)
         if kernel.run is None or not layer.sizeO:
             return super()._bprop_pool(request, I, O, argmax, inputs)
-        in_place = dtype if kernel.half else None
-        with backward_arrays(layer, I, O, argmax, inputs, request.beta, in_place) as (error, delta, numbers, values):
+        arrays = backward_arrays(layer, I, O, argmax, inputs, request.beta, kernel.stored)
+        with arrays as (error, delta, numbers, values):
             if values is not None:
                 norm, forward = np.empty(layer.dimO, values.dtype), PoolPass(layer, False)
                 _launch(_kernel(self.compiler, forward, values.dtype, None), forward, (values, norm, None)).run()
@@ -89,7 +88,7 @@ class PoolKernels(CompiledFamily, PoolFamily):
         if request.backward and layer.op == "l2":
             forward = PoolPass(layer, False)
             needed = max(needed, self._pool_workspace(forward)) + layer.sizeO * dtype.itemsize
-        converted = 0 if kernel.half or dtype == layer.dtype else (layer.sizeI + layer.sizeO) * dtype.itemsize
+        converted = 0 if kernel.stored or dtype == layer.dtype else (layer.sizeI + layer.sizeO) * dtype.itemsize
         return needed + converted
 
 
@@ -124,7 +123,7 @@ def _launch(kernel: Kernel, request: PoolPass, arrays: Sequence[Array | None]) -
         "weights": address(layer.weights),
         "alpha": request.alpha,
         "beta": beta,
-        "streamed": int(streamed and not kernel.half),
+        "streamed": int(streamed and not kernel.stored),
         "ahead": int(largest.nbytes > FETCHED_BYTES),
         "each": kernel.each,
         "band": kernel.band,
@@ -144,16 +143,16 @@ def _common(I: Any, O: Any) -> DType:
 
 def _kernel(compiler: Compiler | None, request: PoolPass, stored: DType, argmax: Any) -> Kernel:
     """The kernel for tensors of dtype ``stored``; without a compiler, it has no function."""
-    layer, beta, dtype, half = request.geometry, request.beta, compute_dtype(stored), HALVES.get(stored.name, "")
+    layer, beta, dtype = request.geometry, request.beta, compute_dtype(stored)
     if request.backward:
         few = few_backward(compiler, layer, dtype, argmax, request.alpha, beta)
-        return few or _backward(compiler, layer, dtype, half, argmax, beta)
+        return few or _backward(compiler, layer, stored, argmax, beta)
     few = few_forward(compiler, layer, dtype, argmax)
     if few is not None:
         return few
     number, lanes = f"uint{number_bits(layer, argmax)}_t", _lanes_of_images(compiler, layer, dtype)
-    half = half if lanes == lanes_of(compiler, dtype) else ""
-    return Kernel(FORWARD.variant(compiler, lanes=lanes, half=half, **types(layer, dtype, number)), half=half)
+    half, kept = in_place(stored if lanes == lanes_of(compiler, dtype) else dtype)
+    return Kernel(FORWARD.variant(compiler, lanes=lanes, half=half, **types(layer, dtype, number)), stored=kept)
 
 
 def _lanes_of_images(compiler: Compiler | None, layer: PoolGeometry, dtype: DType) -> int:
@@ -161,14 +160,13 @@ def _lanes_of_images(compiler: Compiler | None, layer: PoolGeometry, dtype: DTyp
     return min(lanes_of(compiler, dtype), 1 << max(layer.N, 1).bit_length() - 1)
 
 
-def _backward(
-    compiler: Compiler | None, layer: PoolGeometry, dtype: DType, half: str, argmax: Any, beta: float
-) -> Kernel:
+def _backward(compiler: Compiler | None, layer: PoolGeometry, stored: DType, argmax: Any, beta: float) -> Kernel:
     """The kernel of gradients for windows of any kind; ``narrow``: lanes are few images of neighbouring positions."""
+    dtype = compute_dtype(stored)
     most, bits = lanes_of(compiler, dtype), number_bits(layer, argmax)
     packed = _packs(layer, beta)
     narrow = not packed and layer.N <= FEW_IMAGES and layer.Q * layer.N >= most
-    half = half if layer.N >= most and not packed and layer.op != "l2" else ""
+    half, kept = in_place(stored if layer.N >= most and not packed and layer.op != "l2" else dtype)
     run = BACKWARD.variant(
         compiler,
         signed=f"int{8 * dtype.itemsize if packed else bits}_t",
@@ -183,7 +181,7 @@ def _backward(
     )
     if packed:
         return Kernel(run, *_room(layer, dtype))
-    return Kernel(run, half=half)
+    return Kernel(run, stored=kept)
 
 
 def _packs(layer: PoolGeometry, beta: float) -> bool:

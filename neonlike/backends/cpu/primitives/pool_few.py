@@ -76,8 +76,8 @@ class Kernel(NamedTuple):
         Elements of a thread's buffer or list; 0: as many lines as a window has.
     pitch : int
         Values between two rows of windows.
-    half : str
-        Kind of 16-bit floats that it reads and writes in place; empty: arrays of the compute dtype.
+    stored : dtype or None
+        16-bit floats that it reads and writes in place; None: arrays of the compute dtype.
     """
 
     run: Any
@@ -85,7 +85,7 @@ class Kernel(NamedTuple):
     band: int = 1
     most: int = 0
     pitch: int = 0
-    half: str = ""
+    stored: DType | None = None
 
 
 def few_forward(compiler: Compiler | None, layer: PoolGeometry, dtype: DType, argmax: Any) -> Kernel | None:
