@@ -33,7 +33,7 @@ class Pairs(IntEnum):
 
 
 class Pairing(NamedTuple):
-    """Pairs of an operand that has ``rows`` rows of ``length`` floats, ``step`` apart.
+    """Pairs of an operand that has ``rows`` rows of ``length`` numbers, ``step`` apart.
 
     Attributes
     ----------
@@ -43,6 +43,8 @@ class Pairing(NamedTuple):
         ``apart`` numbers behind it, from ``before`` numbers in front of the row on. What is missing is zero.
         ``LATER``: rows that the kernel itself pairs as it reads them, without working memory.
     before, apart : int
+    stored : bool
+        Whether the numbers are bfloat16, not float32.
     """
 
     rows: int
@@ -51,6 +53,7 @@ class Pairing(NamedTuple):
     kind: Pairs
     before: int = 0
     apart: int = 0
+    stored: bool = False
 
     @property
     def line(self) -> int:

@@ -9,13 +9,22 @@ import numpy as np
 
 from neonlike.backends.cpu.primitives.compiled import CompiledFamily, strided
 from neonlike.backends.cpu.primitives.int8 import Int8Kernels
-from neonlike.backends.primitives.linalg import Array, LinalgFamily, Product, blas_takes, matrices, matrix_product
+from neonlike.backends.primitives.linalg import (
+    Array,
+    LinalgFamily,
+    Product,
+    blas_takes,
+    matrices,
+    matrix_product,
+)
 from neonlike.backends.tensors.operands import written
 from neonlike.kernels.c import gemm
+from neonlike.kernels.c.convert import convertible
 from neonlike.kernels.c.gemm_blas import BlasLaunch, find_small_launch
 from neonlike.kernels.c.routine import INSTRUCTIONS, INT, POINTER, REAL_TYPES, Routine, address, threads_for
+from neonlike.kernels.c.toolchain import Compiler
 from neonlike.kernels.run.calls import KernelCall
-from neonlike.optree.dtypes import compute_dtype
+from neonlike.optree.dtypes import F32, compute_dtype
 
 XNOR = Routine(
     "c/xnor_product.c.j2",
@@ -36,27 +45,37 @@ class BinaryKernels(Int8Kernels, CompiledFamily, LinalgFamily):
         if A.dtype != C.dtype:
             return self._compound_dot_int8(request, A, B, C, bsum)
         a, b, c = A.asnumpyarray(), B.asnumpyarray(), C.array
-        launch = self._product_launch(request, a, b, c)
-        if launch is None:
+        call = self._product_call(request, a, b, c)
+        if call is None:
             self._finish_product(C, bsum, request, lambda out: self._multiply(a, b, out))
             return None
-        addresses, factors = (A.address, B.address, C.address), ((0, 1),)
-        call = KernelCall(launch, addresses, (request.alpha, request.beta), apart=factors).run()
+        call.run()
         if request.relu or bsum is not None:
             self._epilogue(C, C, bsum, Product(relu=request.relu))
         return call
 
-    def _product_launch(self, request: Product, a: Array, b: Array, c: Array) -> gemm.GemmLaunch | BlasLaunch | None:
-        """Launch that also applies alpha and beta; None if that is left to NumPy, or relu comes between them."""
+    def _product_call(self, request: Product, a: Array, b: Array, c: Array) -> KernelCall | None:
+        """Call of a kernel that also applies alpha and beta; None if that is left to NumPy, or relu comes between them.
+
+        Of 16-bit floats it is a kernel of float32, but for pairs of bfloat16, which are multiplied as they are stored.
+        """
         if self.compiler is None or (request.beta != 0.0 and request.relu):
             return None
-        found = gemm.product(a, b, c, request.alpha, self.compiler, self._pairs_of(c.dtype))
-        if found is not None or c.size * a.shape[1] >= gemm.FEWEST_PRODUCTS:
-            return found
-        apart = not any(np.may_share_memory(*pair) for pair in ((a, b), (a, c), (b, c)))
-        if not apart or c.dtype.type(request.alpha) == 0:  # with alpha 0 BLAS libraries skip nan in the factors
+        call = KernelCall(None, (), (request.alpha, request.beta), apart=((0, 1),))
+        if not convertible(c.dtype, self.compiler):
+            launch = _product_launch(request, a, b, c, self.compiler, self._pairs_of(c.dtype))
+            return None if launch is None else self._converting(call._replace(function=launch), (a, b, c), {})
+        dense = all(one.flags.c_contiguous or one.flags.f_contiguous for one in (a, b, c))
+        if not dense or any(np.may_share_memory(one, c) for one in (a, b)):
             return None
-        return find_small_launch(a, b, c, self.compiler, vectors=True)
+        floats = [np.empty_like(one, F32) for one in (a, b, c)]
+        pairs = gemm.pairs_of(a, b, floats[2], self._pairs_of(c.dtype), self.compiler)
+        one, other = (a, b) if pairs else floats[:2]
+        launch = _product_launch(request, one, other, floats[2], self.compiler, pairs)
+        if launch is None:
+            return None
+        call, known = call._replace(function=launch), (0, 1) if pairs else ()
+        return self._converting(call, (a, b, c), {2: request.beta != 0.0}, known)
 
     def _batched_dot(self, request: Product, A: Any, B: Any, C: Any) -> None:
         """Compute the products in kernels with alpha and beta, unless relu comes between them."""
@@ -90,6 +109,19 @@ class BinaryKernels(Int8Kernels, CompiledFamily, LinalgFamily):
             super()._xnor_dot(request, A, B, C, bsum)
             return
         self._finish_product(C, bsum, request, lambda out: _multiply_signs(function, A, B, out))
+
+
+def _product_launch(
+    request: Product, a: Array, b: Array, c: Array, compiler: Compiler, pairs: int
+) -> gemm.GemmLaunch | BlasLaunch | None:
+    """The kernel for arrays of these layouts; None if that is left to NumPy."""
+    found = gemm.product(a, b, c, request.alpha, compiler, pairs)
+    if found is not None or c.size * a.shape[1] >= gemm.FEWEST_PRODUCTS:
+        return found
+    apart = not any(np.may_share_memory(*pair) for pair in ((a, b), (a, c), (b, c)))
+    if not apart or c.dtype.type(request.alpha) == 0:  # with alpha 0 BLAS libraries skip nan in the factors
+        return None
+    return find_small_launch(a, b, c, compiler, vectors=True)
 
 
 def _multiply_signs(function: Any, A: Any, B: Any, out: Any) -> None:
