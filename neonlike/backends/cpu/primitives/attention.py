@@ -51,7 +51,7 @@ class AttentionKernels(CompiledFamily, AttentionFamily):
         if kernel is None:
             return super()._fprop_attention(request, Q, K, V, O, lse)
         with ExitStack() as stack:
-            sums = None if lse is None else stack.enter_context(self._as_written(lse))
+            sums = None if lse is None else stack.enter_context(self._stored_written(lse, lse.shape, False))
             arrays = [*map(self._as_read, (Q, K, V)), stack.enter_context(self._as_written(O))]
             call = self._converting(_call(kernel, request, (), arrays, pairs), (*arrays, sums), {3: False, 4: False})
             return _launch(call, (Q, K, V, O))
