@@ -87,6 +87,12 @@ def primitives(be: Backend, dtype: Any = np.float32) -> dict[str, tuple[Callable
             [some(be, 4, 36 * N), wide, *rows[:5], be.zeros((4, 36 * N))], 3,
         ),
         "product": (lambda a, b, c: be.compound_dot(a, b, c, 0.5, 2.0), [new(9, 7), new(7, 5), new(9, 5)], 1),
+        "batched product": (
+            lambda a, b, c: be.batched_dot(a, b, c, 0.5, 2.0), [new(3, 9, 7), new(3, 7, 5), new(3, 9, 5)], 1,
+        ),
+        "batched, one matrix product": (
+            lambda a, b, c: be.batched_dot(a, b, c), [new(9, 7), new(3, 7, 5), new(3, 9, 5)], 1,
+        ),
         "product with a vector": (lambda a, b, c: be.compound_dot(a, b, c), [new(9, 7), new(7, 1), new(9, 1)], 1),
         "longer vector": (lambda a, b, c: be.compound_dot(a, b, c), [new(90, 170), new(170, 1), new(90, 1)], 1),
         "outer product": (lambda a, b, c: be.compound_dot(a, b, c), [new(9, 1), new(1, 7), new(9, 7)], 1),
@@ -96,7 +102,8 @@ def primitives(be: Backend, dtype: Any = np.float32) -> dict[str, tuple[Callable
 NAMES = [
     "fprop_pool", "bprop_pool", "fprop_pool avg", "bprop_pool avg", "fprop_conv", "bprop_conv", "update_conv",
     "fprop_lrn", "bprop_lrn", "fprop_attention", "bprop_attention", "compound_fprop_bn", "compound_bprop_bn",
-    "product", "product with a vector", "longer vector", "outer product",
+    "product", "batched product", "batched, one matrix product", "product with a vector", "longer vector",
+    "outer product",
 ]  # fmt: skip
 CONVERTED = [name for name in NAMES if name.endswith(("_conv", "_lrn", "_attention", "product", "vector"))]
 """Those whose kernels work on float32, and convert tensors of 16 bits."""

@@ -11,7 +11,8 @@ CALLS, CONVERT, PRODUCTS = KERNELS + "run/calls.py", KERNELS + "c/convert.py", K
 MUTANTS = tuple(
     Mutant("converted", name, file, old, new)
     for name, file, old, new in (
-        ("converted arrays overlap the kernel's memory", CALLS, "(Source.MEMORY, word[1] + front) if word[0] is Source.MEMORY", "word if word[0] is Source.MEMORY"),
+        ("converted arrays overlap the kernel's memory", CALLS, "(Source.MEMORY, which + front) if source is Source.MEMORY", "word if source is Source.MEMORY"),
+        ("all products of a stack read the first matrices", CALLS, "places[which] + sum(before)", "places[which]"),
         ("all arrays are converted to one place", CALLS, "for other in converted[:which])", "for other in converted[:0])"),
         ("results stay in working memory", CALLS, "        if one.narrow is not None:\n            steps.append", "        if False:\n            steps.append"),
         ("old values are not converted", CONVERT, "if written.get(operand, True) else None", "if operand not in written else None"),

@@ -190,9 +190,12 @@ def with_conversions(program: Program, converted: Sequence[Conversion]) -> Progr
     places = {one.operand: sum(other.bytes for other in converted[:which]) for which, one in enumerate(converted)}
 
     def placed(word: Word) -> Word:
-        if word[0] is Source.OPERAND and word[1] in places:
-            return Source.MEMORY, places[word[1]]
-        return (Source.MEMORY, word[1] + front) if word[0] is Source.MEMORY else word
+        source, which, *before = word
+        if source is Source.OPERAND and which in places:
+            return Source.MEMORY, places[which] + sum(before)
+        return (Source.MEMORY, which + front) if source is Source.MEMORY else word
+
+    assert program.steps or not converted
 
     steps = [Step(kernel.entry, tuple(map(placed, kernel.words))) for kernel in program.steps]
     for one in converted:

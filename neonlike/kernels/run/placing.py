@@ -100,9 +100,9 @@ def fragment_of(program: Program, operands: Sequence[Word], run: Placing, keep: 
     room = run.room(program.memory) if program.memory else (Source.MEMORY, 0)
 
     def placed(word: Word) -> Word:
-        source, which, *_ = word
+        source, which, *before = word
         if source is Source.OPERAND:
-            return operands[which]
+            return after(operands[which], sum(before))
         return after(room, which) if source is Source.MEMORY else word
 
     steps = [Step(step.entry, tuple(map(placed, step.words))) for step in program.steps]
