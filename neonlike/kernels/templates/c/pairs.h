@@ -3,7 +3,8 @@
  * along the inner dimension; they only move them, and add products by ADD_PRODUCT. Sums are float.
  *
  * The file that includes this may define PAIRS: 0, the default, for factors of float or double, 1 for pairs by the processor's
- * instruction (AVX512-BF16) where it has one, 2 for pairs without it: its twin in plain arithmetic. */
+ * instruction (AVX512-BF16) where it has one, 2 for pairs without it: its twin in plain arithmetic, 3 for panels of pairs that tiles
+ * multiply (tiles.h); they are rounded as for 1. */
 #ifndef NL_PAIRS_H
 #define NL_PAIRS_H
 #include <stdint.h>
@@ -14,7 +15,7 @@
 #ifndef PAIRS
 #define PAIRS 0
 #endif
-#if PAIRS == 1 && defined(__AVX512BF16__)
+#if (PAIRS == 1 || PAIRS == 3) && defined(__AVX512BF16__)
 #define NL_PAIR_INSTRUCTION
 #endif
 
