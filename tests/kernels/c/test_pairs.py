@@ -17,7 +17,7 @@ from neonlike.kernels.c.toolchain import find_compiler
 from neonlike.nervanaobject import NervanaObject
 from neonlike.optree.dtypes import bfloat16
 from tests.support.engines import needs_compiler, new_backend, use_threads
-from tests.support.rounded import FORMS, rounded
+from tests.support.rounded import FORMS, bound, matrix, rounded
 from tests.support.rounded import in_pairs as be
 
 pytestmark = [pytest.mark.engines("c"), pytest.mark.cpu_only("the compiled kernels of the CPU")]
@@ -37,19 +37,6 @@ def compiler() -> None:
 
 STORED = pytest.mark.parametrize("stored", ["float32", "bfloat16"])
 """Dtypes of factors."""
-
-
-def matrix(rng: Any, rows: int, columns: int, turned: bool, wide: int = 0, stored: str = "float32") -> Any:
-    """A matrix whose rows, or columns if ``turned``, are contiguous and ``wide`` elements longer than needed."""
-    shape = (columns, rows) if turned else (rows, columns)
-    dtype = bfloat16() if stored == "bfloat16" else np.float32
-    made = rng.standard_normal((shape[0], shape[1] + wide)).astype(np.float32).astype(dtype)[:, : shape[1]]
-    return made.T if turned else made
-
-
-def bound(a: Any, b: Any) -> Any:
-    """The error of float32 sums of these products, in any order: each addition rounds once."""
-    return (a.shape[1] + 4) * 2.0**-24 * (np.abs(a) @ np.abs(b)) + 1e-30
 
 
 @STORED
