@@ -70,7 +70,7 @@ FEWEST_OF_PAIRS, NARROWEST_OF_PAIRS = 1 << 18, 8
 NARROWEST_BY_TILES = 16
 """Numbers along each dimension from which pairs are multiplied by tiles where there are any: those of a tile.
 
-By reasoning, as no such processor was at hand to measure: tiles multiply 512 pairs of numbers in a cycle, as Intel says,
+By reasoning, as no such processor was at hand to measure: tiles multiply 512 numbers in a cycle, as Intel says, and
 ``vdpbf16ps`` 32 or 64. From 16 rows and columns on, more than a quarter of the tiles is used. Beginning and ending with
 tiles takes some hundred cycles of a unit of work, and the least product that becomes pairs takes 4,000 and more by
 ``vdpbf16ps``. Packing takes about as long for both.

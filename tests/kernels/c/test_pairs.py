@@ -57,7 +57,10 @@ def test_product_of_any_layout(rng: Any, size: tuple[int, int, int], form: int, 
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_factor_without_contiguous_rows_or_columns_is_not_rounded(rng: Any, form: int) -> None:
+def test_a_factor_without_contiguous_rows_or_columns_is_not_rounded(
+    rng: Any, form: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NEONLIKE_AMX", "0")
     a, b, c = (matrix(rng, *s, False) for s in ((80, 200), (100, 50), (80, 50)))
     assert pairs_of(a[:, ::2], b, c, form) == 0
     assert pairs_of(a[:, :100], b, c, form) == form

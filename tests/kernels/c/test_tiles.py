@@ -57,11 +57,13 @@ def tiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
 
 
 def multiplied(a: Any, b: Any, c: Any, alpha: float = 1.0, beta: float = 0.0, form: int = TILES) -> Any:
-    """``c`` after a product by our kernel, whose working memory holds nan before."""
+    """``c`` after a product by our kernel, whose working memory holds nan before, and behind it afterwards too."""
     launch = find_launch(a, b, c, None, form)
     assert launch is not None
-    held_workspace(launch.bytes)[0][:] = 0xFF
+    memory = held_workspace(launch.bytes + (1 << 16))[0]  # the launch finds it large enough
+    memory[:] = 0xFF
     launch(address(a), address(b), address(c), alpha, beta)
+    assert (memory[launch.bytes :] == 0xFF).all()
     return c
 
 
