@@ -22,7 +22,6 @@ MUTANTS = tuple(
         ("threads do not begin with tiles", PRODUCT, "        nl_tiles_begin(&nl_whole_tiles);                                                   \\\n", ""),
         ("threads keep their tiles", PRODUCT, "        nl_tiles_end();                                                                    \\\n", ""),
         ("factors of the instruction change places", HEADER, '"tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #sum', '"tdpbf16ps %%tmm" #a ", %%tmm" #b ", %%tmm" #sum'),
-        ("a load does not wait for what is stored", HEADER, ': "r"((const void *)(from)), "r"((int64_t)(step)) : "memory")', ': "r"((const void *)(from)), "r"((int64_t)(step)))'),
         ("the emulation keeps subnormal numbers", HEADER, "return x & ~((nl_tile_row)((x & 0x7f800000u) == 0) & 0x7fffffffu);", "return x;"),
         ("the last panel of A reaches behind the working memory", CHOICE, "m + ROWS_BY_TILES)", "m + TILE_ROWS)"),
         ("wrong products pass", CHOICE, "        if not np.array_equal(found, wanted):", "        if found.shape != wanted.shape:"),

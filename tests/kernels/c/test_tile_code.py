@@ -27,7 +27,7 @@ TARGET = ("-march=sapphirerapids", "-O3", "-std=gnu11", "-fPIC")
 
 
 def assembly(command: str, folder: Path, text: str, headers: Any) -> str:
-    """What a compiler makes of ``text`` for a processor with tiles."""
+    """Assembly that a compiler makes of ``text`` for a processor with tiles."""
     if shutil.which(command) is None:
         pytest.skip(f"there is no {command}")
     for name, content in {**headers, "kernel.c": text}.items():

@@ -68,9 +68,10 @@ def multiplied(a: Any, b: Any, c: Any, alpha: float = 1.0, beta: float = 0.0, fo
 
 
 def layouts() -> Iterator[tuple[Any, ...]]:
-    """Which of three matrices are turned; by how many elements their rows are apart, alpha and beta."""
+    """Layouts of three matrices: turned or not, elements between rows; with alpha and beta."""
     for turned in itertools.product([False, True], repeat=3):
         yield turned, 0, 1.0, 0.0
+        yield turned, 0, 0.5, 0.0
         yield turned, 3, 0.5, -0.25
 
 
