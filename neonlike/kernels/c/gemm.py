@@ -75,7 +75,7 @@ By reasoning, as no such processor was at hand to measure: tiles multiply 512 nu
 tiles takes some hundred cycles of a unit of work, and the least product that becomes pairs takes 4,000 and more by
 ``vdpbf16ps``. Packing takes about as long for both.
 """
-OF_A_TEST = ((77, 401, 45), (45, 401, 77), (77, 1201, 45))
+OF_A_TEST = ((77, 601, 45), (45, 601, 77), (77, 1201, 45))
 """Sizes of products that are tried before tiles are used: by rows, by columns and by parts; their ends fill no tile."""
 
 Array = npt.NDArray[Any]

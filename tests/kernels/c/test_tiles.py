@@ -68,11 +68,10 @@ def multiplied(a: Any, b: Any, c: Any, alpha: float = 1.0, beta: float = 0.0, fo
 
 
 def layouts() -> Iterator[tuple[Any, ...]]:
-    """Layouts of three matrices: turned or not, elements between rows; with alpha and beta."""
+    """Layouts of three matrices: turned or not, elements between rows; with pairs of alpha and beta."""
     for turned in itertools.product([False, True], repeat=3):
-        yield turned, 0, 1.0, 0.0
-        yield turned, 0, 0.5, 0.0
-        yield turned, 3, 0.5, -0.25
+        yield turned, 0, ((1.0, 0.0), (0.5, 0.0))
+        yield turned, 3, ((1.0, 1.0), (0.5, -0.25), (1.0, -0.25))
 
 
 @STORED
@@ -82,32 +81,36 @@ def test_product_of_any_layout(
 ) -> None:
     m, k, n = size
     use_threads(monkeypatch, 1)
-    for turned, wide, alpha, beta in layouts():
+    for turned, wide, scales in layouts():
         shapes, dtypes = ((m, k), (k, n), (m, n)), (stored, stored, "float32")
         a, b, c = (matrix(rng, *s, flag, wide, dtype) for s, flag, dtype in zip(shapes, turned, dtypes))
-        one, other = rounded(a), rounded(b)
-        wanted = alpha * (one @ other) + beta * c.astype(float)
-        slack = bound(one, other) + 1e-6 * np.abs(c)
-        assert (np.abs(multiplied(a, b, c, alpha, beta) - wanted) <= slack).all(), (turned, wide, alpha)
+        one, other, before = rounded(a), rounded(b), c.copy()
+        product, slack = one @ other, bound(one, other) + 1e-6 * np.abs(c)
+        for alpha, beta in scales:
+            c[:] = before
+            wanted = alpha * product + beta * before.astype(float)
+            assert (np.abs(multiplied(a, b, c, alpha, beta) - wanted) <= slack).all(), (turned, wide, alpha, beta)
 
 
 @STORED
 @pytest.mark.optimized
-@pytest.mark.parametrize("size", [(77, 401, 45), (45, 401, 77), (77, 1201, 45), (32, 2048, 320)])
+@pytest.mark.parametrize("size", [(77, 601, 45), (45, 601, 77), (77, 1201, 45), (32, 2048, 320)])
 def test_products_of_whole_numbers_are_exact(rng: Any, size: tuple[int, int, int], stored: str) -> None:
     m, k, n = size
     dtype = bfloat16() if stored == "bfloat16" else np.float32
-    for turned, _, alpha, beta in layouts():
+    for turned, _, scales in layouts():
         whole = [rng.integers(-8, 9, shape) for shape in ((m, k), (k, n), (m, n))]
         made = [np.asfortranarray(x) if flag else x for x, flag in zip(whole, turned)]
         a, b, c = (x.astype(kind, order="K") for x, kind in zip(made, (dtype, dtype, np.float32)))
-        wanted = alpha * (whole[0] @ whole[1]) + beta * whole[2]
-        np.testing.assert_array_equal(multiplied(a, b, c, alpha, beta), wanted)
+        product = whole[0] @ whole[1]
+        for alpha, beta in scales:
+            c[:] = whole[2]
+            np.testing.assert_array_equal(multiplied(a, b, c, alpha, beta), alpha * product + beta * whole[2])
 
 
 def test_special_numbers_are_those_of_the_twin(rng: Any) -> None:
     """nan and inf reach their own rows and columns alone, subnormal numbers are 0, sums of zeros have its sign."""
-    for turned, _, alpha, beta in layouts():
+    for turned, _, ((_, _), (alpha, beta), *_) in layouts():
         a, b, c = (matrix(rng, *s, flag) for s, flag in zip(((45, 83), (83, 71), (45, 71)), turned))
         a[3, 82], a[20, 5], a[40, :], b[82, 33], b[7, 70], b[:, 2] = np.nan, np.inf, -0.0, -np.inf, 1e-40, 0.0
         a[11], a[11, 0], b[0, 50] = 1e-39, 1e-30, 1e-30  # the only product of normal numbers is below 2^-126
