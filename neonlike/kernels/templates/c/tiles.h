@@ -26,7 +26,8 @@ static const struct nl_tile_config nl_whole_tiles = {
     1, 0, { 0 }, { 64, 64, 64, 64, 64, 64, 64, 64 }, { 16, 16, 16, 16, 16, 16, 16, 16 }
 };
 
-#if (defined(__AMX_BF16__) || defined(__AMXBF16__)) && defined(__x86_64__) && !defined(NL_EMULATED_TILES) /* older clang: the latter */
+/* Older clang has the second name. */
+#if (defined(__AMX_BF16__) || defined(__AMXBF16__)) && defined(__x86_64__) && defined(__linux__) && !defined(NL_EMULATED_TILES)
 
 static inline void nl_tiles_begin(const struct nl_tile_config *config)
 {
