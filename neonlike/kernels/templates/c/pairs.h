@@ -66,6 +66,7 @@ static inline float nl_add_pair(float sum, const float *one, const float *other)
 enum { NL_PAIRED = 16, NL_PAIRS_OF_UNIT = 4096 }; /* words of a vector, and of a unit of work */
 typedef uint32_t nl_words __attribute__((vector_size(4 * NL_PAIRED)));
 typedef uint32_t nl_words_anywhere __attribute__((vector_size(4 * NL_PAIRED), aligned(4), may_alias));
+typedef uint32_t nl_words_stored __attribute__((vector_size(4 * NL_PAIRED), aligned(2), may_alias)); /* where bfloat16 lie */
 typedef uint16_t nl_upper __attribute__((vector_size(2 * NL_PAIRED)));
 typedef uint16_t nl_upper_anywhere __attribute__((vector_size(2 * NL_PAIRED), aligned(2), may_alias));
 
@@ -207,7 +208,7 @@ static inline void nl_join_neighbours(float *to, const uint16_t *from, int64_t c
 {
     int64_t i = 0;
     for (; i + 2 * NL_PAIRED <= count; i += 2 * NL_PAIRED)
-        *(nl_words_anywhere *)(to + i / 2) = nl_words_of_stored(*(const nl_words_anywhere *)(from + i));
+        *(nl_words_anywhere *)(to + i / 2) = nl_words_of_stored(*(const nl_words_stored *)(from + i));
     if (i < count) {
         nl_words rest = { 0 };
         memcpy(&rest, from + i, (size_t)(count - i) * 2);
