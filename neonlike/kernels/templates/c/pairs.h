@@ -3,7 +3,8 @@
  * along the inner dimension; they only move them, and add products by ADD_PRODUCT. Sums are float.
  *
  * The file that includes this may define PAIRS: 0, the default, for factors of float or double, 1 for pairs by the processor's
- * instruction (AVX512-BF16) where it has one, 2 for pairs without it: its twin in plain arithmetic. */
+ * instruction (AVX512-BF16) where it has one, 2 for pairs without it: its twin in plain arithmetic, 3 for panels of pairs that tiles
+ * multiply (tiles.h); they are rounded as for 1. */
 #ifndef NL_PAIRS_H
 #define NL_PAIRS_H
 #include <stdint.h>
@@ -14,7 +15,7 @@
 #ifndef PAIRS
 #define PAIRS 0
 #endif
-#if PAIRS == 1 && defined(__AVX512BF16__)
+#if (PAIRS == 1 || PAIRS == 3) && defined(__AVX512BF16__)
 #define NL_PAIR_INSTRUCTION
 #endif
 
@@ -65,6 +66,7 @@ static inline float nl_add_pair(float sum, const float *one, const float *other)
 enum { NL_PAIRED = 16, NL_PAIRS_OF_UNIT = 4096 }; /* words of a vector, and of a unit of work */
 typedef uint32_t nl_words __attribute__((vector_size(4 * NL_PAIRED)));
 typedef uint32_t nl_words_anywhere __attribute__((vector_size(4 * NL_PAIRED), aligned(4), may_alias));
+typedef uint32_t nl_words_stored __attribute__((vector_size(4 * NL_PAIRED), aligned(2), may_alias)); /* where bfloat16 lie */
 typedef uint16_t nl_upper __attribute__((vector_size(2 * NL_PAIRED)));
 typedef uint16_t nl_upper_anywhere __attribute__((vector_size(2 * NL_PAIRED), aligned(2), may_alias));
 
@@ -206,7 +208,7 @@ static inline void nl_join_neighbours(float *to, const uint16_t *from, int64_t c
 {
     int64_t i = 0;
     for (; i + 2 * NL_PAIRED <= count; i += 2 * NL_PAIRED)
-        *(nl_words_anywhere *)(to + i / 2) = nl_words_of_stored(*(const nl_words_anywhere *)(from + i));
+        *(nl_words_anywhere *)(to + i / 2) = nl_words_of_stored(*(const nl_words_stored *)(from + i));
     if (i < count) {
         nl_words rest = { 0 };
         memcpy(&rest, from + i, (size_t)(count - i) * 2);
