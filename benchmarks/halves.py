@@ -18,6 +18,7 @@ from harness import Session, arguments
 
 from neonlike.backends import gen_backend
 from neonlike.optree.dtypes import bfloat16
+from neonlike.transforms import Logistic, Tanh
 
 SINGLE = f"{OURS} float32"
 HALVES = {f"{OURS} bfloat16": bfloat16(), f"{OURS} float16": np.dtype(np.float16)}
@@ -127,6 +128,21 @@ def convolved(pass_: str) -> Any:
     return build
 
 
+def unrolled(be: Any, size: int, dtype: Any) -> tuple[Callable[[], object], Any]:
+    """The operation of all steps of an LSTM, forward; of ``size`` gates."""
+    units = 1 << size.bit_length() // 2 - 3
+    steps = size // (4 * units * IMAGES)
+    sums, gates, c, a, h = (
+        [drawn(be, (rows * units, IMAGES), dtype, step) for step in range(steps)] for rows in (4, 4, 1, 1, 1)
+    )
+    weight, bias = drawn(be, (4 * units, units), dtype), drawn(be, (4 * units, 1), dtype)
+    weight[:] = weight / 64
+    start, functions = be.zeros((units, IMAGES), dtype=dtype), (Tanh(), Logistic())
+    before, cells = [start, *h[:-1]], [start, *c[:-1]]
+    call = be.compound_lstm_unroll_fprop
+    return partial(call, weight, before, cells, sums, gates, c, a, h, bias, units, steps, None, *functions), h[-1]
+
+
 OPERATIONS = (
     Operation("copy", "a", assigned(lambda be, a: a, 1)),
     Operation("relu", "maximum(a, 0)", assigned(lambda be, a: be.maximum(a, 0), 1)),
@@ -143,6 +159,7 @@ OPERATIONS = (
     Operation("convolution", "convolution 3x3 of 16 maps", convolved("fprop")),
     Operation("convolution, back", "convolution 3x3 of 16 maps, back", convolved("bprop")),
     Operation("filters", "gradient of the filters of 3x3", convolved("update")),
+    Operation("LSTM", "LSTM of 64 samples, forward", unrolled),
 )
 
 

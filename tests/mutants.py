@@ -134,7 +134,7 @@ TESTS = {
         "detection_cuda": "backends/gpu/primitives: detection",
         "pool": "backends/primitives/pooling: memory backends/geometry: pool_sizes backends/primitives/pooling: calls "
         "few halves pool",
-        "rnn": "backends/primitives/rnn: errors rnn unroll kernels gated pairs kernels/c: gemm",
+        "rnn": "backends/primitives/rnn: errors rnn unroll kernels gated pairs halves kernels/c: gemm",
         "cuda_rnn": "backends/gpu/primitives: rnn kernels/cuda: step",
         "persistent_cuda": "backends/gpu/primitives: rnn_persistent kernels/cuda: rnn_sass",
         "cuda_dispatch": "backends/gpu: fastpath backends/gpu/products: blas",

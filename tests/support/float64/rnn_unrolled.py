@@ -15,16 +15,19 @@ GATES = {"simple": 1, "lstm": 4, "gru": 3}
 class Layer:
     """A recurrent layer of ``kind`` on a backend: parameters, buffers, forward and backward pass.
 
-    ``ff`` holds the input projection, then the gates; ``d`` the errors before the activations.
+    ``ff`` holds the input projection, then the gates; ``d`` the errors before the activations. All are of ``dtype``, by
+    default the backend's.
     """
 
-    def __init__(self, be: Any, kind: str, n: int, batch: int, steps: int, recur: Any, bias: Any, ff: Any) -> None:
+    def __init__(
+        self, be: Any, kind: str, n: int, batch: int, steps: int, recur: Any, bias: Any, ff: Any, dtype: Any = None
+    ) -> None:
         self.be, self.kind, self.n, self.batch, self.steps = be, kind, n, batch, steps
-        rows = GATES[kind] * n
-        self.w, self.b, self.ff = be.array(recur), be.array(np.reshape(bias, (rows, 1))), be.array(ff)
-        self.h, self.c, self.a, self.e, self.dc, self.reset = (be.zeros((n, batch * steps)) for _ in range(6))
-        self.h0, self.c0, self.dh0, self.dc0 = (be.zeros((n, batch)) for _ in range(4))
-        self.d = self.e if kind == "simple" else be.zeros((rows, batch * steps))
+        rows, columns = GATES[kind] * n, batch * steps
+        self.w, self.b, self.ff = (be.array(x, dtype=dtype) for x in (recur, np.reshape(bias, (rows, 1)), ff))
+        self.h, self.c, self.a, self.e, self.dc, self.reset = (be.zeros((n, columns), dtype=dtype) for _ in range(6))
+        self.h0, self.c0, self.dh0, self.dc0 = (be.zeros((n, batch), dtype=dtype) for _ in range(4))
+        self.d = self.e if kind == "simple" else be.zeros((rows, columns), dtype=dtype)
 
     def cut(self, tensor: Any, first: Any = None) -> list[Any]:
         """A view for each step; with ``first``, those of the steps before, and ``first`` before all."""
@@ -66,11 +69,13 @@ class Layer:
         return np.concatenate((d[: 2 * self.n] @ before.T, d[2 * self.n :] @ self.reset.get().T))
 
 
-def made_layer(be: Any, kind: str, n: int = 20, batch: int = 35, steps: int = 3, seed: int = 1) -> Layer:
+def made_layer(
+    be: Any, kind: str, n: int = 20, batch: int = 35, steps: int = 3, seed: int = 1, dtype: Any = None
+) -> Layer:
     rng, rows = np.random.default_rng(seed), n * GATES[kind]
     made = Layer(
         be, kind, n, batch, steps, rng.standard_normal((rows, n)) / n**0.5, rng.standard_normal((rows, 1)),
-        rng.standard_normal((rows, batch * steps)),
+        rng.standard_normal((rows, batch * steps)), dtype,
     )  # fmt: skip
     made.h0[:], made.c0[:] = rng.standard_normal((n, batch)), rng.standard_normal((n, batch))
     return made

@@ -15,7 +15,7 @@ from neonlike.kernels.c.pairs import spoken
 from neonlike.kernels.c.products import pairs_of_operands
 from neonlike.kernels.c.simd import vector_bytes
 from neonlike.kernels.codegen.layout import ArrayLayout
-from neonlike.optree.dtypes import F32, compute_dtype
+from neonlike.optree.dtypes import compute_dtype
 
 
 class Factors(AttentionKernels):
@@ -52,9 +52,7 @@ class Factors(AttentionKernels):
             return int(dict(plan.variant).get("pairs", 0))
         if isinstance(call, ProductSizes):
             return self._form_of_product(*call)
-        if call.dtype != F32:  # there is no kernel of a whole unroll: each step is a product
-            return self._form_of_product(call.rows, call.units, call.samples, call.dtype)
-        return self._pairs_of(F32) if pairs_pay(call.units, call.samples) else 0
+        return self._pairs_of(call.dtype) if pairs_pay(call.units, call.samples) else 0
 
     def _form_of_product(self, m: int, k: int, n: int, dtype: Any) -> int:
         a, b, out = (ArrayLayout(shape, dtype) for shape in ((m, k), (k, n), (m, n)))

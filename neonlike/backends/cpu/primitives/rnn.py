@@ -1,9 +1,10 @@
 """Recurrent unrolls as one compiled call each: the hooks of ``RecurrentFamily`` and ``GatedFamily``.
 
-Each step is a product of packed matrices whose epilogue is the whole cell (see ``templates/c/rnn_steps.h``). Where
-``be.product_precision`` says so, the factors are packed as pairs of bfloat16 (``templates/c/pair_panels.h``). Cases
-without kernel support (float16, activations that are not elementwise, samples that are not contiguous) run step by step
-by the families' definitions.
+Each step is a product of packed matrices whose epilogue is the whole cell (see ``templates/c/rnn_steps.h``). Tensors of
+16 bits are read and written as they are stored, and computed in float32 (``templates/c/rnn_stored.j2``). Factors of
+bfloat16, and others where ``be.product_precision`` says so, are packed as pairs of bfloat16
+(``templates/c/pair_panels.h``). Cases without kernel support (activations that are not elementwise, samples that are
+not contiguous) run step by step by the families' definitions.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from neonlike.backends.cpu.primitives.compiled import CompiledFamily
+from neonlike.backends.cpu.primitives.compiled import CompiledFamily, in_place
 from neonlike.backends.primitives.rnn.family import RecurrentFamily
 from neonlike.backends.primitives.rnn.formula import Trace, activation, activations, joined, slope, slopes
 from neonlike.backends.primitives.rnn.steps import Steps, Unroll, row_strides, same_or_apart, samples_apart
@@ -22,9 +23,11 @@ from neonlike.kernels.c.pairs import Pairing, context_of, pairing_of
 from neonlike.kernels.c.routine import INT, POINTER, REAL_TYPES, TILE, Routine, address, threads_for
 from neonlike.kernels.run import calls
 from neonlike.kernels.run.calls import KernelCall
+from neonlike.kernels.run.memory import LINE
+from neonlike.optree.dtypes import compute_dtype
 
 ARGUMENTS = (POINTER, POINTER, *(INT,) * 4, POINTER, INT, INT, *(POINTER,) * 3, INT)
-HEADERS = ("rnn_steps.h", "rnn_one.h", "rnn_unroll.h", "pair_panels.h", *TILE)
+HEADERS = ("rnn_steps.h", "rnn_one.h", "rnn_unroll.h", "pair_panels.h", "halves.h", *TILE)
 SIMPLE, LSTM, GRU = (
     Routine(f"c/rnn_{kind}.c.j2", ARGUMENTS, f"{kind} unroll", HEADERS) for kind in ("simple", "lstm", "gru")
 )
@@ -81,14 +84,16 @@ class UnrollLaunch(NamedTuple):
         if formulas is None:
             return False
         text, numbers = formulas
-        real = REAL_TYPES[request.dtype]
-        context = {"real": real, "backward": self.backward, "activation": text, **context_of(self.pairs)}
+        computed = compute_dtype(request.dtype)
+        half, _ = in_place(request.dtype)
+        kind = {"real": REAL_TYPES[computed], "half": half, "backward": self.backward}
+        context = {**kind, "activation": text, **context_of(self.pairs)}
         function = self.routine.variant(backend.compiler, **context)
         if function is None:
             return False
         constants = (ctypes.c_double * max(1, len(numbers)))(*numbers)
         addresses = *self.arguments, ctypes.addressof(constants)
-        work, keep = self.elements * request.dtype.itemsize, (self.keep, constants)
+        work, keep = self.elements * computed.itemsize, (self.keep, constants)
         KernelCall(function, addresses, (threads_for(*self.products),), work, keep).run()
         return True
 
@@ -159,7 +164,7 @@ class Unrolled(NamedTuple):
         bias : Tensor or None
         """
         strides = row_strides(steps)
-        if steps.dtype not in REAL_TYPES or strides is None:
+        if strides is None:
             return None
         if not all(same_or_apart(a, b, steps) for a, b in self.in_place):
             return None
@@ -168,7 +173,7 @@ class Unrolled(NamedTuple):
         pointers = [0 if tensor is None else tensor.address for role in steps.roles.values() for tensor in role]
         table = (ctypes.c_void_p * len(pointers))(*pointers)
         row_steps = (ctypes.c_int64 * len(strides))(*strides)
-        bias_values = None if bias is None else host(bias)
+        bias_values = None if bias is None else host(bias, dtype=bias.dtype)
         arguments = (
             ctypes.addressof(table), ctypes.addressof(row_steps), len(steps), units, samples, samples_apart(steps),
             weight.address, *weight.strides, address(bias_values),
@@ -177,6 +182,8 @@ class Unrolled(NamedTuple):
         elements = self.buffers * columns * units + weight.size + 4 * MOST_ROWS * units
         if pairing := _pairing(backend, steps, weight):
             elements += pairing.words
+        elif compute_dtype(steps.dtype) != steps.dtype:
+            elements += -(-weight.size // LINE) * LINE
         pairs = backend._pairs_of(steps.dtype) if pairing else 0
         launch = UnrollLaunch(
             self.routine, self.backward, self.trace, request, arguments,

@@ -144,7 +144,7 @@ __attribute__((noinline, unused)) static void multiply(const REAL *a, const REAL
     if (count > LANES) {
         sum_products(a, b, depth, sum, 2);
         keep_sums(sum, tile, 2);
-    } else if (count > 1) {
+    } else if (count > 1 || PAIRS) {
         sum_products(a, b, depth, sum, 1);
         keep_sums(sum, tile, 1);
     } else

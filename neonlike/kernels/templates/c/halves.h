@@ -35,6 +35,10 @@ typedef float nl_floats __attribute__((vector_size(4 * NL_HALVES)));
 typedef short nl_halves_anywhere __attribute__((vector_size(2 * NL_HALVES), aligned(1), may_alias));
 typedef float nl_floats_anywhere __attribute__((vector_size(4 * NL_HALVES), aligned(1), may_alias));
 #endif
+typedef uint32_t nl_bits16 __attribute__((vector_size(64)));
+typedef uint32_t nl_bits16_anywhere __attribute__((vector_size(64), aligned(4), may_alias));
+typedef uint16_t nl_uppers __attribute__((vector_size(32)));
+typedef uint16_t nl_uppers_anywhere __attribute__((vector_size(32), aligned(2), may_alias));
 
 static inline void nl_widen_f16(float *restrict to, const uint16_t *restrict from, int64_t count)
 {
@@ -90,20 +94,20 @@ static inline void nl_widen_bf16(float *restrict to, const uint16_t *restrict fr
 /* As nl_widen_part_f16. */
 static inline void nl_widen_part_bf16(float *restrict to, const uint16_t *restrict from, int64_t count)
 {
+#if defined(NL_SOME)
+    const nl_uppers upper = (nl_uppers)NL_LOAD_HALVES(from, NL_SOME(count));
+    *(nl_bits16_anywhere *)to = __builtin_convertvector(upper, nl_bits16) << 16;
+#else
     for (int64_t i = 0; i < 16; i++) {
         uint16_t upper = 0;
         if (i < count)
             upper = from[i];
         to[i] = nl_bf16_to_f32(upper);
     }
+#endif
 }
 
 #if defined(__AVX512BF16__) && defined(__AVX512DQ__)
-typedef uint32_t nl_bits16 __attribute__((vector_size(64)));
-typedef uint32_t nl_bits16_anywhere __attribute__((vector_size(64), aligned(4), may_alias));
-typedef uint16_t nl_uppers __attribute__((vector_size(32)));
-typedef uint16_t nl_uppers_anywhere __attribute__((vector_size(32), aligned(2), may_alias));
-
 /* 16 of nl_f32_to_bf16; the instruction makes subnormal numbers 0. */
 static inline nl_uppers nl_uppers_of(nl_bits16 x)
 {
@@ -125,6 +129,13 @@ static inline void nl_narrow_bf16(uint16_t *restrict to, const float *restrict f
 #if defined(__AVX512BF16__) && defined(__AVX512DQ__)
     for (; i + 16 <= count; i += 16)
         *(nl_uppers_anywhere *)(to + i) = nl_uppers_of(*(const nl_bits16_anywhere *)(from + i));
+#if defined(NL_SOME)
+    if (i < count) {
+        const nl_bits16 rest = (nl_bits16)NL_LOAD_FLOATS(from + i, NL_SOME(count - i));
+        NL_STORE_HALVES(to + i, (nl_halves)nl_uppers_of(rest), NL_SOME(count - i));
+        i = count;
+    }
+#endif
 #endif
     for (; i < count; i++)
         to[i] = nl_f32_to_bf16(from[i]);

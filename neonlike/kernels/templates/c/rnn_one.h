@@ -11,12 +11,12 @@
 typedef REAL quarter __attribute__((vector_size(QUARTER * sizeof(REAL))));
 
 /* out[r] = row r of W . b, for rows that begin `step` apart. Not inlined: one copy, its registers alone. */
-__attribute__((noinline, unused)) static void multiply_rows(const REAL *w, int64_t step, int64_t rows, const REAL *b, int64_t depth, REAL *out) {
+__attribute__((noinline, unused)) static void multiply_rows(const stored *w, int64_t step, int64_t rows, const REAL *b, int64_t depth, REAL *out) {
     enum { ROWS = 8 }; /* at a time */
     const int64_t whole = depth / LANES * LANES;
     for (int64_t first = 0; first < rows; first += ROWS, w += ROWS * step) {
         const int64_t there = smaller(ROWS, rows - first);
-        const REAL *row[ROWS];
+        const stored *row[ROWS];
         simd sum[ROWS];
         for (int r = 0; r < ROWS; r++) {
             row[r] = w + (r < there ? r : 0) * step;
@@ -26,7 +26,7 @@ __attribute__((noinline, unused)) static void multiply_rows(const REAL *w, int64
             const simd line = *(const simd_anywhere *)(b + k);
 #pragma GCC unroll 8
             for (int r = 0; r < ROWS; r++)
-                sum[r] += *(const simd_anywhere *)(row[r] + k) * line;
+                sum[r] += load(row[r] + k) * line;
         }
         quarter part[ROWS]; /* lanes are added in vectors as long as these are wide enough */
 #pragma GCC unroll 8
@@ -43,7 +43,7 @@ __attribute__((noinline, unused)) static void multiply_rows(const REAL *w, int64
         for (int r = 0; r < there; r++) {
             REAL total = QUARTER == 4 ? (part[r][0] + part[r][1]) + (part[r][2] + part[r][3]) : part[r][0] + part[r][1];
             for (int64_t k = whole; k < depth; k++)
-                total += row[r][k] * b[k];
+                total += load_one(row[r] + k) * b[k];
             out[first + r] = total;
         }
     }
@@ -51,9 +51,9 @@ __attribute__((noinline, unused)) static void multiply_rows(const REAL *w, int64
 
 /* Values of some units, from `first` on, of each role in lines of TILE_COLUMNS: those of the first gate, of the second. */
 struct lines {
-    REAL *table[ROLES];
+    stored *table[ROLES];
     int64_t strides[ROLES], first, count;
-    REAL values[ROLES][GATES_MOST][TILE_COLUMNS] __attribute__((aligned(64)));
+    stored values[ROLES][GATES_MOST][TILE_COLUMNS] __attribute__((aligned(64)));
 };
 
 /* Let each role that the stage reads or writes have lines, if there is an operand. */
@@ -69,11 +69,11 @@ NL_FN void name_lines(const struct stage *s, struct lines *l) {
 NL_FN void move_lines(const struct stage *s, struct lines *l, int64_t roles, const int back) {
     const struct unroll *u = s->u;
     for (int64_t role = 0; roles >> role; role++) {
-        REAL *const there = roles >> role & 1 ? operand(u, role, s->step) : 0;
+        stored *const there = roles >> role & 1 ? operand(u, role, s->step) : 0;
         const int64_t pitch = there ? stride(u, role, s->step) : 0;
         const int64_t gates = !there ? 0 : s->touched.gated >> role & 1 ? s->touched.gates : 1;
         for (int64_t g = 0; g < gates; g++) {
-            REAL *const from = there + (g * u->units + l->first) * pitch, *const line = l->values[role][g];
+            stored *const from = there + (g * u->units + l->first) * pitch, *const line = l->values[role][g];
             for (int64_t i = 0; i < l->count; i++)
                 if (back)
                     from[i * pitch] = line[i];
@@ -98,7 +98,6 @@ NL_FN int64_t part_taken(const struct stage *s, int64_t p) {
  * of one unit, whose columns are the units of a part. */
 NL_FN void multiply_for_one(const struct stage *s, int64_t lo, int64_t hi, epilogue *finish) {
     const struct unroll *u = s->u;
-    const int64_t row = (s->packed - u->w) / u->w_row;
     REAL tile[TILE_SIZE] __attribute__((aligned(64)));
     struct lines l;
     name_lines(s, &l);
@@ -108,12 +107,12 @@ NL_FN void multiply_for_one(const struct stage *s, int64_t lo, int64_t hi, epilo
         for (int64_t g = 0; g < s->gates; g++) {
             REAL *const sums = tile + g * (TILE_ROWS / s->gates) * TILE_COLUMNS;
             const int64_t from = g * u->units + l.first;
-            multiply_rows(s->packed + from * u->w_row, u->w_row, l.count, s->b, s->depth, sums);
+            multiply_rows(u->given + (s->row + from) * u->w_row, u->w_row, l.count, s->b, s->depth, sums);
             for (int64_t i = 0; u->bias && i < l.count; i++)
-                sums[i] += u->bias[row + from + i];
+                sums[i] += load_one(u->bias + s->row + from + i);
         }
         const struct unroll units = {.table = l.table, .strides = l.strides, .steps = 1, .units = 1, .samples = l.count, .numbers = u->numbers, .threads = 1, .one = 1};
-        const struct patch at = {0, 0, 1, 0, l.count, tile};
+        const struct patch at = {0, 0, 1, 0, l.count, l.count, tile};
         if (l.count == TILE_COLUMNS)
             finish(&units, at, TILE_COLUMNS, s->next + l.first);
         else

@@ -47,7 +47,7 @@ NL_FN void pack_weights(const struct unroll *u, const REAL *w, int64_t gates, in
 
 /* Memory that is needed after a tile's product, or for the next panel of W: single lines, and lines one after the other. */
 struct ahead {
-    const REAL *line[ROLES * GATES_MOST * TILE_ROWS * 2];
+    const stored *line[ROLES * GATES_MOST * TILE_ROWS * 2];
     int64_t count;
     const char *next; /* the part of the next panel that is fetched with this tile */
     int64_t bytes;
@@ -58,13 +58,14 @@ struct ahead {
 NL_FN void name_operands(const struct unroll *u, struct patch at, struct touched touched, struct ahead *ahead) {
     int64_t count = 0;
     for (int64_t role = 0; touched.roles >> role; role++) {
-        const REAL *from = touched.roles >> role & 1 ? operand(u, role, at.step + touched.ahead) : 0;
+        const stored *from = touched.roles >> role & 1 ? operand(u, role, at.step + touched.ahead) : 0;
         const int64_t pitch = from ? stride(u, role, at.step + touched.ahead) : 0;
         for (int64_t g = 0; from && g < (touched.gated >> role & 1 ? touched.gates : 1); g++)
             for (int64_t r = 0; r < at.rows; r++) {
-                const REAL *row = from + (g * u->units + at.unit + r) * pitch + at.column;
+                const stored *row = from + (g * u->units + at.unit + r) * pitch + at.column;
                 ahead->line[count++] = row;
-                ahead->line[count++] = row + TILE_COLUMNS / 2;
+                if (!HALF) /* a row in 16 bits fills one line */
+                    ahead->line[count++] = row + TILE_COLUMNS / 2;
             }
     }
     ahead->count = count;
@@ -78,12 +79,12 @@ __attribute__((noinline, unused)) static void multiply_and_fetch(const REAL *a, 
     enum { EACH = 8 }; /* steps of the inner dimension between fetches */
     const int64_t parts = depth < EACH ? 1 : depth / EACH, several = (ahead->count + parts - 1) / parts;
     const int64_t bytes = (ahead->bytes / parts + 63) / 64 * 64;
-    const REAL *const *line = ahead->line, *const *const end = line + ahead->count;
+    const stored *const *line = ahead->line, *const *const end = line + ahead->count;
     const char *next = ahead->next, *const last = next + ahead->bytes;
     simd sum[TILE_ROWS][2];
     no_sums(sum, 2);
     for (; depth >= EACH; depth -= EACH, a += EACH * TILE_ROWS, b += EACH * TILE_COLUMNS) {
-        for (const REAL *const *until = line + several; line < until && line < end; line++)
+        for (const stored *const *until = line + several; line < until && line < end; line++)
             __builtin_prefetch(*line);
         for (const char *until = next + bytes; next < until && next < last; next += 64)
             __builtin_prefetch(next, 0, 2);
@@ -97,7 +98,8 @@ __attribute__((noinline, unused)) static void multiply_and_fetch(const REAL *a, 
 NL_FN struct patch patch_of(const struct stage *s, int64_t i, const REAL *tile) {
     const struct unroll *u = s->u;
     const int64_t tiles = tiles_of(u), each = TILE_ROWS / s->gates, unit = i / tiles * each, column = i % tiles * TILE_COLUMNS;
-    return (struct patch){s->step, unit, smaller(each, u->units - unit), column, panel_width(u->samples - column), tile};
+    const int64_t there = smaller(TILE_COLUMNS, u->samples - column), width = panel_width(there);
+    return (struct patch){s->step, unit, smaller(each, u->units - unit), column, width, there, tile};
 }
 
 /* Multiply the panel of W at `a` by the columns of B that a patch stands for; fetch what its epilogue will access, and
@@ -110,7 +112,7 @@ NL_FN void multiply_patch(const struct stage *s, struct patch at, const REAL *a,
     if (at.width < TILE_COLUMNS) {
         for (int64_t i = 0; i < ahead.count; i++)
             __builtin_prefetch(ahead.line[i]);
-        multiply(a, b, s->depth, smaller(at.width, u->samples - at.column), tile);
+        multiply(a, b, s->depth, at.there, tile);
         return;
     }
     ahead.next = (const char *)(a + TILE_ROWS * s->depth) + next / u->samples * at.column;
@@ -130,13 +132,14 @@ NL_FN void multiply_tiles(const struct stage *s, int64_t lo, int64_t hi, epilogu
     REAL *const next = s->next;
     REAL tile[TILE_SIZE] __attribute__((aligned(64)));
     for (int64_t i = lo; i < hi; i++) {
-        const struct patch at = patch_of(s, i, tile);
+        struct patch at = patch_of(s, i, tile);
         const int64_t p = i / tiles, follows = p + 1 < panels ? size * (int64_t)sizeof(REAL) : 0;
         multiply_patch(s, at, s->packed + p * size, follows, tile);
-        if (u->samples - at.column >= TILE_COLUMNS)
+        if (at.there == TILE_COLUMNS) {
+            at.there = TILE_COLUMNS, at.width = TILE_COLUMNS; /* for the compiler */
             finish(u, at, TILE_COLUMNS, next);
-        else
-            finish(u, at, u->samples - at.column, next);
+        } else
+            finish(u, at, HALF ? at.width : at.there, next);
     }
 }
 
@@ -144,7 +147,7 @@ NL_FN void multiply_tiles(const struct stage *s, int64_t lo, int64_t hi, epilogu
 NL_FN void finish_tiles(const struct stage *s, int64_t lo, int64_t hi, epilogue *finish) {
     for (int64_t i = lo; i < hi; i++) {
         const struct patch at = patch_of(s, i, 0);
-        finish(s->u, at, smaller(TILE_COLUMNS, s->u->samples - at.column), s->next);
+        finish(s->u, at, HALF ? at.width : at.there, s->next);
     }
 }
 
@@ -152,8 +155,11 @@ NL_FN void finish_tiles(const struct stage *s, int64_t lo, int64_t hi, epilogue 
  * FINISH(finish) defines only_finish: the epilogue without a product. */
 #define SHARED(name, finish, tiles_of_stage) \
     __attribute__((unused)) static void name##_part(const void *stage, int64_t lo, int64_t hi, int64_t me) { \
+        struct stage mine = *(const struct stage *)stage; \
+        const struct unroll u = *mine.u; \
         (void)me; \
-        tiles_of_stage(stage, lo, hi, finish); \
+        mine.u = &u; \
+        tiles_of_stage(&mine, lo, hi, finish); \
     } \
     NL_FN void name(const struct stage s) { \
         const int64_t parts = parts_of(s.u, s.gates); \
@@ -169,20 +175,40 @@ struct state {
     REAL *out;
 };
 
+/* Widen lines lo to hi of the panel of B, or of its pairs, that begins at column q. */
+NL_FN void pack_lines(const struct unroll *u, const stored *from, int64_t step, int64_t q, int64_t lo, int64_t hi, REAL *out) {
+    const int64_t width = panel_width(u->samples - q), count = smaller(width, u->samples - q);
+    for (int64_t k = lo; k < hi; k++) {
+#if PAIRS
+        REAL first[TILE_COLUMNS], second[TILE_COLUMNS];
+        const int both = 2 * k + 1 < u->units;
+        read_line(first, from + 2 * k * step, count);
+        if (both)
+            read_line(second, from + (2 * k + 1) * step, count);
+        nl_pair_lines(out + k * width, first, both ? second : 0, count);
+#else
+        read_line(out + k * width, from + k * step, count);
+#endif
+    }
+}
+
 __attribute__((unused)) static void pack_rows(const void *context, int64_t lo, int64_t hi, int64_t me) {
     const struct state *s = context;
     const struct unroll *u = s->u;
     (void)me;
-    const REAL *from = operand(u, s->role, s->step);
+    const stored *from = operand(u, s->role, s->step);
     const int64_t step = stride(u, s->role, s->step);
-#if PAIRS
+#if HALF
+    for (int64_t q = 0; !for_one(u) && q < u->samples; q += TILE_COLUMNS)
+        pack_lines(u, from + q, step, q, lo, hi, s->out + q * lines_of(u->units));
+#elif PAIRS
     pack_row_pairs(from, step, u->samples, u->units, lo, hi, s->out);
 #else
     if (!for_one(u))
         pack_b(from, step, u->samples, u->units, lo, hi, s->out);
-    for (int64_t k = lo; for_one(u) && k < hi; k++)
-        s->out[k] = from[k * step];
 #endif
+    for (int64_t k = lo; for_one(u) && k < hi; k++)
+        s->out[k] = load_one(from + k * step);
 }
 
 /* Pack the tensor `role` of `step`. */
@@ -193,38 +219,110 @@ NL_FN void pack_state(const struct unroll *u, int role, int64_t step, REAL *out)
 }
 
 /* Where an epilogue writes row `row` of the next product's B, which has `depth`: to its place in the packed B or, with
- * pairs, to `line`. keep_row follows. */
+ * pairs or in 16 bits, to `line`. keep_row follows. */
 NL_FN REAL *packed_row(REAL *b, struct patch at, int64_t depth, int64_t row, REAL line[TILE_COLUMNS]) {
-    return PAIRS ? line : b + at.column * depth + row * at.width;
+    return PAIRS || HALF ? line : b + at.column * depth + row * at.width;
 }
 
-/* Store the `count` values that an epilogue wrote to `packed_row`, unless they are there. */
+/* Store the `count` values that an epilogue wrote to `packed_row`, unless they are there: in 16 bits as they are read where
+ * they were stored, so that a state is the same whether it is passed on or packed. */
 NL_FN void keep_row(REAL *b, struct patch at, int64_t depth, int64_t row, const REAL *line, int64_t count) {
 #if PAIRS
     REAL *const pairs = b + at.column * lines_of(depth) + row / 2 * at.width;
     store_halves(pairs, line, count, row & 1, row % 2 == 0 && row + 1 == depth);
+#elif HALF
+    stored rounded[TILE_COLUMNS];
+    write_line(rounded, line, count);
+    read_line(b + at.column * depth + row * at.width, rounded, count);
 #else
     (void)b, (void)at, (void)depth, (void)row, (void)line, (void)count;
 #endif
 }
 
-NL_FN REAL *row_of(const struct unroll *u, int role, struct patch at, int64_t row) {
+NL_FN stored *row_of(const struct unroll *u, int role, struct patch at, int64_t row) {
     return operand(u, role, at.step) + row * stride(u, role, at.step) + at.column;
 }
 
+/* Where an epilogue writes a row of the tensor `role`: to its place or, in 16 bits, to `line`. store_row follows. */
+NL_FN REAL *new_row(const struct unroll *u, int role, struct patch at, int64_t row, REAL *line) {
+#if HALF
+    (void)u, (void)role, (void)at, (void)row;
+    return line;
+#else
+    (void)line;
+    return row_of(u, role, at, row);
+#endif
+}
+
+/* The same with the `count` values that it has; store_row follows if they are changed. */
+NL_FN REAL *old_row(const struct unroll *u, int role, struct patch at, int64_t row, int64_t count, REAL *line) {
+    REAL *const values = new_row(u, role, at, row, line);
+    if (HALF)
+        read_padded(values, row_of(u, role, at, row), at.there, count);
+    return values;
+}
+
+/* Store what an epilogue wrote to `line`, unless it is in its place. */
+NL_FN void store_row(const struct unroll *u, int role, struct patch at, int64_t row, const REAL *line) {
+    if (HALF)
+        write_line(row_of(u, role, at, row), line, at.there);
+}
+
 NL_FN REAL bias_of(const struct unroll *u, int64_t row) {
-    return u->bias ? u->bias[row] : 0;
+    return u->bias ? load_one(u->bias + row) : 0;
 }
 
 /* Add the tile to the tensor `role`. */
 NL_FN void add_tile(const struct unroll *u, int role, struct patch at, int64_t count) {
     for (int64_t r = 0; r < at.rows; r++) {
         const REAL *tile = at.tile + r * TILE_COLUMNS;
-        REAL *sum = row_of(u, role, at, at.unit + r);
+        REAL line[TILE_COLUMNS], *sum = old_row(u, role, at, at.unit + r, count, line);
 #pragma omp simd
         for (int64_t i = 0; i < count; i++)
             sum[i] += tile[i];
+        store_row(u, role, at, at.unit + r, line);
     }
+}
+
+/* W in 16 bits, whose rows or columns are widened line by line. */
+struct widening {
+    const stored *from;
+    int64_t step, next, length; /* between lines, and between numbers of a line */
+    REAL *out;
+};
+
+__attribute__((unused)) static void widen_lines(const void *context, int64_t lo, int64_t hi, int64_t me) {
+    const struct widening *w = context;
+    (void)me;
+    for (int64_t line = lo; line < hi; line++) {
+        const stored *const from = w->from + line * w->step;
+        REAL *const out = w->out + line * w->length;
+        if (w->next == 1)
+            read_line(out, from, w->length);
+        for (int64_t k = 0; w->next != 1 && k < w->length; k++)
+            out[k] = load_one(from + k * w->next);
+    }
+}
+
+/* Let W be the given one; in 16 bits widened, in the memory before the packed W, unless its pairs are multiplied. */
+NL_FN void widen_weights(struct unroll *u) {
+#if HALF && !PAIRS
+    const int64_t rows = (FORWARD ? WEIGHTS : 1) * u->units, depth = (FORWARD ? 1 : WEIGHTS) * u->units;
+    const int by_column = u->w_row == 1 && u->w_column != 1;
+    const struct widening by_rows = {u->given, u->w_row, u->w_column, depth, u->packed}, by_columns = {u->given, u->w_column, 1, rows, u->packed};
+    const int64_t lines = by_column ? depth : rows;
+    u->w = u->packed;
+    if (for_one(u))
+        return;
+    nl_share(widen_lines, by_column ? &by_columns : &by_rows, lines, nl_unit(lines, u->threads, 16, 1), u->threads);
+    u->packed += (rows * depth + 15) / 16 * 16;
+    u->w_row = by_column ? 1 : depth;
+    u->w_column = by_column ? rows : 1;
+#elif !PAIRS
+    u->w = u->given;
+#else
+    (void)u;
+#endif
 }
 
 /* With pairs: let W be its pairs along the inner dimension, which take the memory before the packed W. Its rows or its
@@ -233,8 +331,9 @@ NL_FN void pair_weights(struct unroll *u) {
 #if PAIRS
     const int64_t rows = (FORWARD ? WEIGHTS : 1) * u->units, depth = (FORWARD ? 1 : WEIGHTS) * u->units;
     const int neighbours = u->w_column == 1;
-    const int64_t by_row[NL_PAIRING] = {rows, depth, u->w_row, 1}, by_column[NL_PAIRING] = {depth, rows, u->w_column, 0};
-    u->w = nl_pair_up(u->w, neighbours ? by_row : by_column, &u->packed, u->threads);
+    const int64_t by_row[NL_PAIRING] = {rows, depth, u->w_row, NL_NEIGHBOURS, 0, 0, HALF};
+    const int64_t by_column[NL_PAIRING] = {depth, rows, u->w_column, NL_ROWS, 0, 0, HALF};
+    u->w = nl_pair_up((const float *)(const void *)u->given, neighbours ? by_row : by_column, &u->packed, u->threads);
     u->w_row = neighbours ? lines_of(depth) : 1;
     u->w_column = neighbours ? 1 : rows;
 #else
@@ -284,11 +383,12 @@ NL_FN void run_all(const struct unroll *u) {
 
 /* UNROLL(name) defines the kernel. */
 #define UNROLL(name) \
-    void name(REAL *const *table, const int64_t *strides, int64_t steps, int64_t units, int64_t samples, int64_t apart, \
-              const REAL *w, int64_t w_row, int64_t w_column, const REAL *bias, const double *numbers, REAL *work, int64_t threads) { \
-        struct unroll u = {table, strides, steps, units, 0, samples, w, w_row, w_column, bias, numbers, work, \
+    void name(stored *const *table, const int64_t *strides, int64_t steps, int64_t units, int64_t samples, int64_t apart, \
+              const stored *w, int64_t w_row, int64_t w_column, const stored *bias, const double *numbers, REAL *work, int64_t threads) { \
+        struct unroll u = {table, strides, steps, units, 0, samples, w, 0, w_row, w_column, bias, numbers, work, \
                                  work + padded(samples) * units * BUFFERS, threads, \
                                  FORWARD && !PAIRS && samples == 1 && w_column == 1 && w_row > 0, (int)apart}; \
+        widen_weights(&u); \
         pair_weights(&u); \
         run_all(&u); \
     }
