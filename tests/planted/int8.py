@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from tests.planted.table import CPU, LAYERS, MODELS, PRIMITIVES, C, Mutant
 
-HEADER, PRODUCT, LAYER = C + "int8/quads.h", C + "int8/product.c.j2", LAYERS + "core/int8.py"
+HEADER, PRODUCT = C + "int8/quads.h", C + "int8/product.c.j2"
+LAYER, LINEAR = LAYERS + "core/int8.py", LAYERS + "dense/linear.py"
 
 MUTANTS = tuple(
     Mutant(family, name, file, old, new)
@@ -23,6 +24,10 @@ MUTANTS = tuple(
         ("int8", "narrow: the last words are left out", HEADER, "    for (; k < depth; k++)\n        for (int c = 0", "    for (; k + 1 < depth; k++)\n        for (int c = 0"),
         ("int8", "a convolution's words of a tap stand together with others", CPU + "primitives/int8.py", ".transpose(0, 1, 3, 2)", ""),
         ("int8", "one step for all rows", PRIMITIVES + "int8/definition.py", "for size in largest]", "for size in np.full_like(largest, largest.max())]"),
+        ("quantize", "layers stay joined when they are float32 again", LAYER, "        self.int8_step = self._int8 = None\n        fold_again(self)\n", "        self.int8_step = self._int8 = None\n"),
+        ("quantize", "layers stay apart when they are quantized", LAYER, "        self._int8 = None\n        fold_again(self)\n", "        self._int8 = None\n"),
+        ("quantize", "layers stay joined when float32 is loaded", LAYER, "            self.int8_step = None\n        fold_again(self)\n", "            self.int8_step = None\n"),
+        ("quantize", "a product takes over a bias in float32 too", LINEAR, "        if self.int8_step is not None:\n            return super().takes_over(following)\n", "        if True:\n            return super().takes_over(following)\n"),
         ("quantize", "a loaded weight has no effect", LAYER, "        super().set_params(pdict)\n        self._int8 = None\n", "        super().set_params(pdict)\n"),
         ("quantize", "a file that is not quantized leaves the layer quantized", LAYER, "            self.int8_step = None\n", "            pass\n"),
         ("quantize", "training is allowed", LAYER, "        if not inference:", "        if inference is None:"),

@@ -9,6 +9,7 @@ import numpy as np
 from neonlike.backends.backend import Tensor
 from neonlike.backends.primitives.int8.definition import step_of
 from neonlike.errors import ArgumentError
+from neonlike.layers.core.folding import fold_again
 from neonlike.layers.core.parameter import ParameterLayer
 from neonlike.nervanaobject import Description
 
@@ -44,10 +45,12 @@ class Int8Layer(ParameterLayer):
         """
         self.int8_step = self.be.array([[step_of(largest)]], dtype=np.float32)
         self._int8 = None
+        fold_again(self)
 
     def dequantize(self) -> None:
         """Multiply in the backend's dtype again."""
         self.int8_step = self._int8 = None
+        fold_again(self)
 
     def notes(self) -> list[str]:
         """Notes for ``model.explain``."""
@@ -72,6 +75,7 @@ class Int8Layer(ParameterLayer):
         self._int8 = None
         if "int8_step" not in self.present_form(pdict)["params"]:
             self.int8_step = None
+        fold_again(self)
 
     def int8_weight(self) -> Tensor:
         """The weight that is multiplied in int8."""
