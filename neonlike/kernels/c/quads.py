@@ -26,7 +26,7 @@ META = (
 """Numbers that describe a product; channels and maps are those of a group, steps those between channels and maps."""
 HEADERS = ("int8/quads.h",)
 PACKED = Routine(
-    "c/int8/product.c.j2", (*(POINTER,) * 7, POINTER, REAL, REAL), "product in int8 of quantized input", HEADERS
+    "c/int8/product.c.j2", (*(POINTER,) * 8, REAL, REAL), "product in int8 of quantized input", HEADERS
 )
 MATRICES = Routine("c/int8/product.c.j2", (POINTER,) * 5, "product of matrices of int8", HEADERS)
 PANELS = Routine("c/int8/panels.c.j2", (*(POINTER,) * 3, INT, INT), "panels of a matrix of int8", HEADERS)
@@ -197,6 +197,7 @@ def _meta(sizes: Sizes, source_step: int, result_step: int, relu: bool, columns:
 def quantized_call(
     sizes: Sizes,
     addresses: tuple[int | None, ...],
+    weights: tuple[int, ...],
     steps: tuple[int, int],
     inverse: float,
     slope: float | None,
@@ -209,7 +210,9 @@ def quantized_call(
     ----------
     sizes : Sizes
     addresses : tuple
-        Of the input, the weights' panels (two), the scales of the rows, the bias or None, and the result.
+        Of the input, the bias or None, and the result.
+    weights : tuple of int
+        Addresses of their panels (two) and of the scales of the rows; hold them as long as the call.
     steps : tuple of int
         Elements between channels of the input, and between maps of the result.
     inverse : float
@@ -228,7 +231,8 @@ def quantized_call(
         return None
     meta = _meta(sizes, *steps, slope is not None, tile.columns, threads)
     work = 4 * sizes.words(tile.columns, threads)
-    return KernelCall(function, addresses, (ctypes.addressof(meta), inverse, slope or 0.0), work, keep=meta)
+    tail = (*weights, ctypes.addressof(meta), inverse, slope or 0.0)
+    return KernelCall(function, addresses, tail, work, keep=meta)
 
 
 def matrix_call(

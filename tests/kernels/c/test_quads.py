@@ -114,10 +114,8 @@ def test_input_is_quantized_as_defined(rng: Any, compiler: Any, form: int, k: in
     scales, bias = (rng.standard_normal((m, 1)).astype(np.float32) for _ in range(2))
     panels = quads.panels_of(a, 1, compiler)
     assert panels is not None
-    given = (x, panels.quads, panels.less, scales, bias, out)
-    call = quads.quantized_call(
-        matrix_sizes(m, k, n), tuple(map(address, given)), (n, n), 1 / step, 0.125, compiler, form
-    )
+    given, weights = (tuple(map(address, arrays)) for arrays in ((x, bias, out), (*panels, scales)))
+    call = quads.quantized_call(matrix_sizes(m, k, n), given, weights, (n, n), 1 / step, 0.125, compiler, form)
     assert call is not None
     call.run()
     wanted = (a.astype(int) @ quantized(x, step).astype(int)).astype(np.float32) * scales.astype(float) + bias
