@@ -16,6 +16,7 @@ from neonlike.kernels.c.routine import INT, POINTER, REAL, Routine, address, thr
 from neonlike.kernels.c.simd import vector_bytes
 from neonlike.kernels.c.toolchain import Compiler
 from neonlike.kernels.run.calls import KernelCall
+from neonlike.kernels.run.memory import aligned_empty
 from neonlike.optree.npfuncs import Array
 
 META = (
@@ -77,9 +78,9 @@ class Sizes(NamedTuple):
 
     @property
     def padded(self) -> Triple:
-        """Depth, height and width of the input with its padding."""
+        """Depth, height and width of the input with its padding; the width is a multiple of the stride."""
         depth, height, width = (size + 2 * pad for size, pad in zip(self.inside, self.padding))
-        return depth, height, width
+        return depth, height, -(-width // self.strides[2]) * self.strides[2]
 
     @property
     def quads(self) -> int:
@@ -176,7 +177,9 @@ def panels_of(weights: Array, groups: int, compiler: Compiler | None) -> Panels 
     maps, depth = len(weights) // groups, quads_of(weights.shape[1])
     all_rows = _whole_tiles(maps, tile.rows)
     size = all_rows * depth
-    quads, less = np.zeros(groups * size + tile.lanes, np.int32), np.empty(groups * all_rows, np.int64)
+    quads = aligned_empty((groups * size + tile.lanes,), np.dtype(np.int32))
+    less = np.empty(groups * all_rows, np.int64)
+    quads[groups * size :] = 0
     for group in range(groups):
         part = np.ascontiguousarray(weights[group * maps : (group + 1) * maps])
         words, sums = address(quads[group * size :]), address(less[group * all_rows :])
