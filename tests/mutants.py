@@ -184,7 +184,7 @@ TESTS = {
         "containers": "layers/container: tree merge merge_streams sequential",
         "short_rows": "kernels/c: short_rows",
         "int8": "kernels/c: quads fastpath_int8 backends/primitives/int8: products matrices",
-        "quantize": "layers/core: int8 models: quantize",
+        "quantize": "layers/core: int8 layers/recurrent: recurrent_int8 models: quantize",
         "factors": "models: factors",
         "pages": "compat: page",
         "formulas": "docs: reference pictures formulas",

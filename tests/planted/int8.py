@@ -7,7 +7,7 @@ from __future__ import annotations
 from tests.planted.table import CPU, LAYERS, MODELS, PRIMITIVES, C, Mutant
 
 HEADER, PRODUCT = C + "int8/quads.h", C + "int8/product.c.j2"
-LAYER, LINEAR = LAYERS + "core/int8.py", LAYERS + "dense/linear.py"
+LAYER, LINEAR, RECURRENT = LAYERS + "core/int8.py", LAYERS + "dense/linear.py", LAYERS + "recurrent/"
 
 MUTANTS = tuple(
     Mutant(family, name, file, old, new)
@@ -32,13 +32,18 @@ MUTANTS = tuple(
         ("int8", "products are not repeated", "neonlike/kernels/run/calls.py", 'IDENTIFIED = ("layer", "weights")', 'IDENTIFIED = ("layer",)'),
         ("int8", "products of views are repeated", PRIMITIVES + "int8/family.py", "alone=is_dense(x) and is_dense(out)", "alone=True"),
         ("int8", "a slope without a rectifier", PRIMITIVES + "int8/family.py", "float(slope) if relu else None", "float(slope)"),
-        ("quantize", "layers stay joined when they are float32 again", LAYER, "        self.int8_step = self._int8 = None\n        fold_again(self)\n", "        self.int8_step = self._int8 = None\n"),
         ("quantize", "layers stay apart when they are quantized", LAYER, "        self._int8 = None\n        fold_again(self)\n", "        self._int8 = None\n"),
-        ("quantize", "layers stay joined when float32 is loaded", LAYER, "            self.int8_step = None\n        fold_again(self)\n", "            self.int8_step = None\n"),
+        ("quantize", "layers stay joined when float32 is loaded", LAYER, "                setattr(self, name, None)\n        self._changed()\n", "                setattr(self, name, None)\n        self._int8 = None\n"),
+        ("quantize", "states are measured after the steps alone", RECURRENT + "simple_recurrent.py", "(views.h_initial, views.h_all)", "(views.h_initial,)"),
+        ("quantize", "states have the step of the inputs", RECURRENT + "simple_recurrent.py", "float(self.int8_state_step.item())", "float(self.int8_step.item())"),
+        ("quantize", "weights of states are those of before", RECURRENT + "simple_recurrent.py", "        super()._changed()\n        self._int8_recur = None\n", "        super()._changed()\n"),
+        ("quantize", "gru: the candidate sees the state before its reset", RECURRENT + "gru.py", "int8_product(to_candidate, reset_h,", "int8_product(to_candidate, h_prev,"),
+        ("quantize", "lstm: the cell written is a gate", RECURRENT + "lstm.py", "activate(gates[3 * n :], self.activation,", "activate(gates[3 * n :], self.gate_activation,"),
+        ("quantize", "a single sample is copied within the product", LAYER, "self._int8, _rows(inputs), target", "self._int8, inputs, target"),
         ("quantize", "a product takes over a bias in float32 too", LINEAR, "        if self.int8_step is not None:\n            return super().takes_over(following)\n", "        if True:\n            return super().takes_over(following)\n"),
-        ("quantize", "a loaded weight has no effect", LAYER, "        super().set_params(pdict)\n        self._int8 = None\n", "        super().set_params(pdict)\n"),
-        ("quantize", "a file that is not quantized leaves the layer quantized", LAYER, "            self.int8_step = None\n", "            pass\n"),
+        ("quantize", "a loaded weight has no effect", LAYER, "                setattr(self, name, None)\n        self._changed()\n", "                setattr(self, name, None)\n        fold_again(self)\n"),
+        ("quantize", "a file that is not quantized leaves the layer quantized", LAYER, "            if name not in given:\n", "            if name is None:\n"),
         ("quantize", "training is allowed", LAYER, "        if not inference:", "        if inference is None:"),
-        ("quantize", "only the last batch counts", MODELS + "quantize.py", "max(known, _largest(layer))", "_largest(layer)"),
+        ("quantize", "only the last batch counts", MODELS + "quantize.py", "[*map(max, known, _largest(layer))]", "_largest(layer)"),
     )
 )  # fmt: skip
