@@ -106,9 +106,9 @@ def test_states_are_multiplied_in_int8(be: Backend, rng: Any, name: str, samples
 
 
 @pytest.mark.parametrize("name", LAYERS)
-@pytest.mark.parametrize("samples", [6, 1])
-def test_passes_are_repeated(be: Backend, rng: Any, name: str, samples: int) -> None:
-    """Of a single sample, too, whose steps are columns."""
+@pytest.mark.parametrize("samples, turned", [(6, False), (6, True), (1, False)])
+def test_passes_are_repeated(be: Backend, rng: Any, name: str, samples: int, turned: bool) -> None:
+    """A single sample, whose steps are columns, and inputs that are columns do not keep passes from it."""
     have_programs(be)
     be.bsz = samples
     net = Sequential([LAYERS[name]()])
@@ -116,9 +116,24 @@ def test_passes_are_repeated(be: Backend, rng: Any, name: str, samples: int) -> 
     net.allocate()
     net.layers[0].quantize(LARGEST, 1.0)
     x = be.array(rng.standard_normal((7, 4 * samples)))
+    if turned:
+        x = be.array(x.get().T.copy()).T
     for _ in range(6):
         net.fprop(x, inference=True)
     assert (net.replays.inference.guard is None) == (be.executor.replay.table is None)
+
+
+def test_changed_weights_count_from_the_next_quantization(be: Backend, rng: Any) -> None:
+    layer = LAYERS["lstm"]()
+    layer.configure((7, 4))
+    layer.allocate()
+    x = be.array(rng.standard_normal((7, 24)))
+    layer.quantize(4.0, 1.0)
+    before = layer.fprop(x, inference=True).get().copy()
+    layer.W_recur[:] = -layer.W_recur
+    assert np.array_equal(layer.fprop(x, inference=True).get(), before)
+    layer.quantize(4.0, 1.0)
+    assert not np.array_equal(layer.fprop(x, inference=True).get(), before)
 
 
 def test_a_users_activation_works_on_tensors(be: Backend, rng: Any) -> None:
