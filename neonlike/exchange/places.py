@@ -13,9 +13,6 @@ from neonlike.layers.core.parameter import StoredLayer
 
 Arrays = dict[str, np.ndarray]
 
-OPTIONAL = "int8_step"
-"""The parameter that quantized layers have in addition."""
-
 
 def leaves(network: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the place and the object of each layer that is no container.
@@ -52,7 +49,7 @@ def differences(network: Any, given: dict[str, Shape]) -> Differences:
         for name in layer.loaded_names():
             value = getattr(layer, name, None)
             wanted[f"{path}.{name}"] = None if value is None else tuple(value.shape)
-            if name == OPTIONAL:
+            if name in getattr(layer, "int8_steps", ()):  # quantized layers have them in addition
                 wanted[f"{path}.{name}"] = (1, 1)
                 optional.add(f"{path}.{name}")
     return Differences.between(given, wanted, frozenset(optional))

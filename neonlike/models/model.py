@@ -461,15 +461,14 @@ class Model(Saved):
     def quantize(self, calibration: Any) -> None:
         """Let layers multiply in int8 in inference, which is faster: Affine, Convolution, Recurrent, LSTM and GRU.
 
-        A recurrent layer multiplies its inputs so, not its states; see docs/precision.md.
-
-        The weights stay as they are, so that :meth:`dequantize` leads back. Files keep that the model is quantized.
+        The weights stay as they are, so that :meth:`dequantize` leads back. Files keep that the model is quantized. See
+        docs/precision.md.
 
         Parameters
         ----------
         calibration : iterator or ndarray
             Typical inputs, a batch or more; as a data iterator, or ``(samples, features)``. A forward pass on them
-            finds the largest magnitude of each layer's inputs, to which later ones are clipped.
+            finds the largest magnitude of each layer's inputs, and states, to which later ones are clipped.
 
         Raises
         ------

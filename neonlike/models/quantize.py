@@ -36,8 +36,8 @@ def quantize(model: Any, calibration: Any) -> None:
         )
     dequantize(model)
     for layer, largest in zip(layers, _largest_inputs(model, layers, calibration)):
-        if largest >= 0:  # others had no part in the passes
-            layer.quantize(largest)
+        if largest[0] >= 0:  # others had no part in the passes
+            layer.quantize(*largest)
 
 
 def _layers_of(model: Any) -> list[Int8Layer]:
@@ -45,24 +45,27 @@ def _layers_of(model: Any) -> list[Int8Layer]:
     return [layer for layer in model.layers.layers_fprop() if vars(type(layer)).get("takes_int8", False)]
 
 
-def _largest_inputs(model: Any, layers: list[Int8Layer], calibration: Any) -> list[float]:
-    """The largest magnitude of each layer's inputs, over all batches and ranks."""
-    found = [-1.0] * len(layers)
+def _largest_inputs(model: Any, layers: list[Int8Layer], calibration: Any) -> list[list[float]]:
+    """The largest magnitudes of what each layer multiplies, its inputs first, over all batches and ranks."""
+    found = [[-1.0] * len(layer.int8_steps) for layer in layers]
     for x, _, _, _ in shares(model, calibration):
         model.fprop(x, inference=True)
-        found = [max(known, _largest(layer)) for known, layer in zip(found, layers)]
+        found = [[*map(max, known, _largest(layer))] for known, layer in zip(found, layers)]
     everyone = model.be.ranks.tell(found, "quantize")
-    largest = [max(sizes) for sizes in zip(*everyone, strict=True)]
-    if max(largest) < 0:
+    largest = [[max(sizes) for sizes in zip(*of_ranks)] for of_ranks in zip(*everyone, strict=True)]
+    if max(sizes[0] for sizes in largest) < 0:
         raise ArgumentError(f"{model.name}.quantize: the data iterator {calibration!r} yielded no batch")
     return largest
 
 
-def _largest(layer: Int8Layer) -> float:
-    """The largest magnitude of the last inputs, which layers behind have not changed; -1 if there were none."""
-    if layer.inputs is None:
-        return -1.0
-    size = float(np.abs(layer.inputs.get()).max(initial=0))
+def _largest(layer: Int8Layer) -> list[float]:
+    """The largest magnitudes of what the layer multiplied last, which layers behind have not changed; -1: nothing."""
+    return [max((_size(layer, tensor) for tensor in tensors), default=-1.0) for tensors in layer.measured()]
+
+
+def _size(layer: Int8Layer, tensor: Any) -> float:
+    """The largest magnitude of a tensor."""
+    size = float(np.abs(tensor.get()).max(initial=0))
     if not math.isfinite(size):
         raise ArgumentError(
             f"{layer.name}: its inputs have nan or infinite elements, and so no range for int8; calibrate with data "

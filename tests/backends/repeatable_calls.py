@@ -96,6 +96,22 @@ def primitives(be: Backend, dtype: Any = np.float32) -> dict[str, tuple[Callable
         "product with a vector": (lambda a, b, c: be.compound_dot(a, b, c), [new(9, 7), new(7, 1), new(9, 1)], 1),
         "longer vector": (lambda a, b, c: be.compound_dot(a, b, c), [new(90, 170), new(170, 1), new(90, 1)], 1),
         "outer product": (lambda a, b, c: be.compound_dot(a, b, c), [new(9, 1), new(1, 7), new(9, 7)], 1),
+        **(int8_products(be, conv) if be.multiplies_int8 else {}),
+    }  # fmt: skip
+
+
+def int8_products(be: Backend, conv: Any) -> dict[str, tuple[Callable[..., Any], list[Any], int]]:
+    """Products of quantized weights, as of :func:`primitives`."""
+    rows, filters = be.int8_weights(some(be, 9, 7), 0.02), be.int8_weights(some(be, *conv.dimF2), 0.02, conv)
+    image, maps = (4 * 36, conv.N), (5 * 16, conv.N)
+    return {
+        "int8 product": (
+            lambda x, b, out: be.int8_product(rows, x, out, bias=b, relu=True, slope=0.5),
+            [some(be, 7, 5), some(be, 9, 1), some(be, 9, 5)], 1,
+        ),
+        "int8 convolution": (
+            lambda x, out: be.int8_product(filters, x, out), [some(be, *image), some(be, *maps)], 1,
+        ),
     }  # fmt: skip
 
 
@@ -107,3 +123,5 @@ NAMES = [
 ]  # fmt: skip
 CONVERTED = [name for name in NAMES if name.endswith(("_conv", "_lrn", "_attention", "product", "vector"))]
 """Those whose kernels work on float32, and convert tensors of 16 bits."""
+INT8 = ["int8 product", "int8 convolution"]
+"""Those of the CPU alone."""

@@ -132,6 +132,19 @@ def test_quantized_models_stay_quantized(be, rng, tmp_path):
     assert again.layers.layers[0].int8_step is None
 
 
+@SAME
+def test_quantized_recurrent_layers_keep_the_steps_of_their_states(be, rng, tmp_path):
+    if not be.multiplies_int8:
+        pytest.skip("no int8 here")
+    model, again = (Model([LSTM(5, Gaussian(), activation=Tanh(), gate_activation=Logistic())]) for _ in range(2))
+    model.initialize((3, 4))
+    model.quantize(rng.normal(size=(8, 12)).astype(np.float32))
+    model.save_safetensors(tmp_path / "int8")
+    assert {"0.int8_step", "0.int8_state_step"} <= {*load_file(tmp_path / "int8")}
+    again.load_safetensors(tmp_path / "int8")
+    assert again.layers.layers[0].int8_state_step.item() == model.layers.layers[0].int8_state_step.item()
+
+
 def changed(saved: Any, **arrays: Any) -> Any:
     """A file with other arrays; None leaves one out."""
     _, path = saved

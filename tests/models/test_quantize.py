@@ -47,6 +47,24 @@ class TestCalibration:
         model.quantize(rng.standard_normal((8, 72)).astype(np.float32))
         assert model.explain().count("multiplies in int8") == 2 and "multiplies float32" not in model.explain()
 
+    def test_a_product_tells_what_it_does_besides(self, be: Any, rng: Any, tmp_path: Path) -> None:
+        """Bias and rectifier are in the call of a quantized product, also of a model that is loaded."""
+        be.bsz = 4
+        first = Affine(3, Gaussian(), bias=Gaussian(), activation=Rectlin(0.1), name="first")
+        model = Model([first, Affine(2, Gaussian())])
+        x = rng.standard_normal((8, 6)).astype(np.float32)
+        model.initialize(6)
+        apart, joined = "one call with first_Rectlin", "multiplies in int8; one call with first_bias, first_Rectlin"
+        assert apart in model.explain() and joined not in model.explain()
+        model.quantize(x)
+        assert joined in model.explain() and "computed by first" in model.explain()
+        model.save_params(tmp_path / "model.prm")
+        again = Model(str(tmp_path / "model.prm"))
+        assert np.array_equal(again.get_outputs(ArrayIterator(x)), model.get_outputs(ArrayIterator(x)))
+        assert joined in again.explain()
+        model.dequantize()
+        assert apart in model.explain() and joined not in model.explain()
+
     def test_inputs_of_zeros(self, be: Any) -> None:
         be.bsz = 4
         model = Model([Affine(3, Constant(0.5), bias=Constant(2.0))])

@@ -6,26 +6,46 @@ from __future__ import annotations
 
 from tests.planted.table import CPU, LAYERS, MODELS, PRIMITIVES, C, Mutant
 
-HEADER, PRODUCT, LAYER = C + "int8/quads.h", C + "int8/product.c.j2", LAYERS + "core/int8.py"
+HEADER, PRODUCT = C + "int8/quads.h", C + "int8/product.c.j2"
+LAYER, LINEAR, RECURRENT = LAYERS + "core/int8.py", LAYERS + "dense/linear.py", LAYERS + "recurrent/"
 
 MUTANTS = tuple(
     Mutant(family, name, file, old, new)
     for family, name, file, old, new in (
         ("int8", "ties are rounded up", PRODUCT, "(nl_words)(within + 12582912.0f)", "(nl_words)(within + 0.001f + 12582912.0f)"),
         ("int8", "clipped to -128", PRODUCT, "low = (nl_floats){ 0 } - 127", "low = (nl_floats){ 0 } - 128"),
-        ("int8", "the end of a row is rounded as zeros", PRODUCT, "        for (int c = 0; c < present; c++)\n            memcpy(rest", "        for (int c = 1; c < present; c++)\n            memcpy(rest"),
+        ("int8", "the end of a short row is rounded as zeros", PRODUCT, "    for (int c = 0; c < present; c++)\n        memcpy(rest", "    for (int c = 1; c < present; c++)\n        memcpy(rest"),
         ("int8", "long sums wrap in float32", PRODUCT, "if (p->depth > PART)", "if (p->depth > 4 * PART)"),
         ("int8", "padding on the left is left as it was", PRODUCT, "        zeros(to, left);\n", ""),
         ("int8", "panels that are taken together are one", PRODUCT, "words + (column - first) / COLUMNS * size", "words"),
         ("int8", "groups share scales", PRODUCT, "p->scales + group * p->meta[MAPS]", "p->scales"),
-        ("int8", "rows of a stride are read in runs", PRODUCT, "(meta[STRIDE_W] == 1 ? (meta[Q] - q) * images : images)", "((meta[Q] - q) * images)"),
+        ("int8", "columns of a stride are read as they were", PRODUCT, "x % stride * part + x / stride * meta[N];", "x * meta[N];"),
+        ("int8", "pieces of a row are set where the first was", PRODUCT, "const int64_t x = w + phase + meta[PAD_W];", "const int64_t x = phase + meta[PAD_W];"),
+        ("int8", "images of a stride are set in one place", PRODUCT, "column += stride, at += images)", "column += stride, at++)"),
+        ("int8", "the last vector of a row begins where the others end", PRODUCT, "i = count > LANES ? count - LANES : 0;", "i = count > LANES ? count - LANES + 1 : 0;"),
+        ("int8", "the last short row is read as a vector", PRODUCT, "left + LANES <= room && more <= readable", "left + LANES <= room"),
+        ("int8", "one column: what is behind a panel counts", HEADER, "uint32_t last[4] = { 0 };", "uint32_t last[4] = { BIASED, BIASED, BIASED, BIASED };"),
+        ("int8", "one column: rows of the last lanes are left out", HEADER, "for (int at = ROWS; at < VECTORS * LANES; at += ROWS)\n        total", "for (int at = ROWS; at < VECTORS * LANES - ROWS; at += ROWS)\n        total"),
         ("int8", "products of 16 bits: signs of even numbers are lost", HEADER, "(nl_shorts)((nl_words)quad << 8) >> 8", "(nl_shorts)(quad & 0x00ff00ff)"),
         ("int8", "narrow: the last words are left out", HEADER, "    for (; k < depth; k++)\n        for (int c = 0", "    for (; k + 1 < depth; k++)\n        for (int c = 0"),
         ("int8", "a convolution's words of a tap stand together with others", CPU + "primitives/int8.py", ".transpose(0, 1, 3, 2)", ""),
         ("int8", "one step for all rows", PRIMITIVES + "int8/definition.py", "for size in largest]", "for size in np.full_like(largest, largest.max())]"),
-        ("quantize", "a loaded weight has no effect", LAYER, "        super().set_params(pdict)\n        self._int8 = None\n", "        super().set_params(pdict)\n"),
-        ("quantize", "a file that is not quantized leaves the layer quantized", LAYER, "            self.int8_step = None\n", "            pass\n"),
+        ("int8", "products are not repeated", "neonlike/kernels/run/calls.py", 'IDENTIFIED = ("layer", "weights")', 'IDENTIFIED = ("layer",)'),
+        ("int8", "products of views are repeated", PRIMITIVES + "int8/family.py", "alone=is_dense(x) and is_dense(out)", "alone=True"),
+        ("int8", "a slope without a rectifier", PRIMITIVES + "int8/family.py", "float(slope) if relu else None", "float(slope)"),
+        ("quantize", "layers stay apart when they are quantized", LAYER, "        self._int8 = None\n        fold_again(self)\n", "        self._int8 = None\n"),
+        ("quantize", "layers stay joined when float32 is loaded", LAYER, "                setattr(self, name, None)\n        self._changed()\n", "                setattr(self, name, None)\n        self._int8 = None\n"),
+        ("quantize", "states are measured after the steps alone", RECURRENT + "simple_recurrent.py", "(views.h_initial, views.h_all)", "(views.h_initial,)"),
+        ("quantize", "states have the step of the inputs", RECURRENT + "simple_recurrent.py", "float(self.int8_state_step.item())", "float(self.int8_step.item())"),
+        ("quantize", "weights of states are those of before", RECURRENT + "simple_recurrent.py", "        super()._changed()\n        self._int8_recur = None\n", "        super()._changed()\n"),
+        ("quantize", "gru: the candidate sees the state before its reset", RECURRENT + "gru.py", "int8_product(to_candidate, reset_h,", "int8_product(to_candidate, h_prev,"),
+        ("quantize", "lstm: the cell written is a gate", RECURRENT + "lstm.py", "activate(gates[3 * n :], self.activation,", "activate(gates[3 * n :], self.gate_activation,"),
+        ("quantize", "columns are copied within the product", LAYER, "self._int8, _rows(inputs), target", "self._int8, inputs, target"),
+        ("quantize", "steps of a single sample are copied within the product", LAYER, "direct = not beta and _in_rows(outputs)", "direct = not beta"),
+        ("quantize", "a product takes over a bias in float32 too", LINEAR, "        if self.int8_step is not None:\n            return super().takes_over(following)\n", "        if True:\n            return super().takes_over(following)\n"),
+        ("quantize", "a loaded weight has no effect", LAYER, "                setattr(self, name, None)\n        self._changed()\n", "                setattr(self, name, None)\n        fold_again(self)\n"),
+        ("quantize", "a file that is not quantized leaves the layer quantized", LAYER, "            if name not in given:\n", "            if name is None:\n"),
         ("quantize", "training is allowed", LAYER, "        if not inference:", "        if inference is None:"),
-        ("quantize", "only the last batch counts", MODELS + "quantize.py", "max(known, _largest(layer))", "_largest(layer)"),
+        ("quantize", "only the last batch counts", MODELS + "quantize.py", "[*map(max, known, _largest(layer))]", "_largest(layer)"),
     )
 )  # fmt: skip

@@ -384,7 +384,7 @@ class LinalgFamily(Family):
         if repeat <= 1 and self.executor.bench is None:  # small products take less time than counting bytes for no one
             launch = run()
             if (trace := current()) is not None:
-                dense = operands is not None and operands.alone and all(map(_is_dense, tensors))
+                dense = operands is not None and operands.alone and all(map(is_dense, tensors))
                 trace.primitive(launch, Operands(tensors, alone=dense), tensors[2:])
             if (replay := self.executor.replay).wanted:
                 replay.note_call()
@@ -407,7 +407,7 @@ def sums_int8(A: Any, B: Any, C: Any) -> bool:
     return bool(A.dtype == B.dtype == np.int8 and C.dtype in (np.int32, np.float32))
 
 
-def _is_dense(tensor: Any) -> bool:
+def is_dense(tensor: Any) -> bool:
     """Whether the elements are adjacent, in any order: otherwise ``nbytes`` does not determine their end."""
     last = sum((size - 1) * abs(step) for size, step in zip(tensor.shape, tensor.strides))
     return bool(last == tensor.size - 1)

@@ -81,9 +81,8 @@ def _builder(extension: Any, function: Any, method: bool = False) -> Any:
     form = form_of(function)
     assert form is not None
     if form.kind in (REPEATABLE, PINNED):
-        names, positional = parameters_of(function)
-        layer = names.index("layer") if "layer" in names else -1
-        return extension.Forwarding(function, names, positional, form.specs, layer, form.kind == PINNED)
+        names, positional, identified = parameters_of(function)
+        return extension.Forwarding(function, names, positional, form.specs, identified, form.kind == PINNED)
     if form.kind == "composed":
         axis = inspect.signature(function).parameters["axis"].default
         halves = same_in_halves(*form.specs)

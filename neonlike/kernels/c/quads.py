@@ -16,6 +16,7 @@ from neonlike.kernels.c.routine import INT, POINTER, REAL, Routine, address, thr
 from neonlike.kernels.c.simd import vector_bytes
 from neonlike.kernels.c.toolchain import Compiler
 from neonlike.kernels.run.calls import KernelCall
+from neonlike.kernels.run.memory import aligned_empty
 from neonlike.optree.npfuncs import Array
 
 META = (
@@ -26,7 +27,7 @@ META = (
 """Numbers that describe a product; channels and maps are those of a group, steps those between channels and maps."""
 HEADERS = ("int8/quads.h",)
 PACKED = Routine(
-    "c/int8/product.c.j2", (*(POINTER,) * 7, POINTER, REAL, REAL), "product in int8 of quantized input", HEADERS
+    "c/int8/product.c.j2", (*(POINTER,) * 8, REAL, REAL), "product in int8 of quantized input", HEADERS
 )
 MATRICES = Routine("c/int8/product.c.j2", (POINTER,) * 5, "product of matrices of int8", HEADERS)
 PANELS = Routine("c/int8/panels.c.j2", (*(POINTER,) * 3, INT, INT), "panels of a matrix of int8", HEADERS)
@@ -77,9 +78,9 @@ class Sizes(NamedTuple):
 
     @property
     def padded(self) -> Triple:
-        """Depth, height and width of the input with its padding."""
+        """Depth, height and width of the input with its padding; the width is a multiple of the stride."""
         depth, height, width = (size + 2 * pad for size, pad in zip(self.inside, self.padding))
-        return depth, height, width
+        return depth, height, -(-width // self.strides[2]) * self.strides[2]
 
     @property
     def quads(self) -> int:
@@ -176,7 +177,9 @@ def panels_of(weights: Array, groups: int, compiler: Compiler | None) -> Panels 
     maps, depth = len(weights) // groups, quads_of(weights.shape[1])
     all_rows = _whole_tiles(maps, tile.rows)
     size = all_rows * depth
-    quads, less = np.zeros(groups * size + tile.lanes, np.int32), np.empty(groups * all_rows, np.int64)
+    quads = aligned_empty((groups * size + tile.lanes,), np.dtype(np.int32))
+    less = np.empty(groups * all_rows, np.int64)
+    quads[groups * size :] = 0
     for group in range(groups):
         part = np.ascontiguousarray(weights[group * maps : (group + 1) * maps])
         words, sums = address(quads[group * size :]), address(less[group * all_rows :])
@@ -197,6 +200,7 @@ def _meta(sizes: Sizes, source_step: int, result_step: int, relu: bool, columns:
 def quantized_call(
     sizes: Sizes,
     addresses: tuple[int | None, ...],
+    weights: tuple[int, ...],
     steps: tuple[int, int],
     inverse: float,
     slope: float | None,
@@ -209,7 +213,9 @@ def quantized_call(
     ----------
     sizes : Sizes
     addresses : tuple
-        Of the input, the weights' panels (two), the scales of the rows, the bias or None, and the result.
+        Of the input, the bias or None, and the result.
+    weights : tuple of int
+        Addresses of their panels (two) and of the scales of the rows; hold them as long as the call.
     steps : tuple of int
         Elements between channels of the input, and between maps of the result.
     inverse : float
@@ -228,7 +234,8 @@ def quantized_call(
         return None
     meta = _meta(sizes, *steps, slope is not None, tile.columns, threads)
     work = 4 * sizes.words(tile.columns, threads)
-    return KernelCall(function, addresses, (ctypes.addressof(meta), inverse, slope or 0.0), work, keep=meta)
+    tail = (*weights, ctypes.addressof(meta), inverse, slope or 0.0)
+    return KernelCall(function, addresses, tail, work, keep=meta)
 
 
 def matrix_call(

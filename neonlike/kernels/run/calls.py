@@ -25,6 +25,8 @@ ALIGNED_BYTES = 1 << 20
 """Of results, from which on the choice of stores past the caches may depend on where lines begin."""
 REPEATABLE, PINNED = "call", "pinned call"
 """The kinds of marks of :func:`repeatable`, see ``optree/forms.py``."""
+IDENTIFIED = ("layer", "weights")
+"""Parameters that are told by identity, since what they are given never changes: geometries, quantized weights."""
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
@@ -32,7 +34,8 @@ def repeatable(*attributes: str, pinned: bool = False) -> Callable[[Method], Met
     """Mark a method of backends whose calls the extension may repeat.
 
     It returns None or one of its tensors, and does nothing but what its trace has. What it does follows from its
-    tensors' layouts, its numbers and flags, the identity of the argument ``layer``, and the backend's ``attributes``.
+    tensors' layouts, its numbers and flags, the identity of its argument among :data:`IDENTIFIED`, and the backend's
+    ``attributes``.
     ``pinned``: it takes lists of tensors, and is repeated for these very tensors.
     """
 
@@ -42,11 +45,15 @@ def repeatable(*attributes: str, pinned: bool = False) -> Callable[[Method], Met
     return marked
 
 
-def parameters_of(method: Callable[..., Any]) -> tuple[tuple[str, ...], int]:
-    """The names of a method's parameters after ``self``, and how many of them may be given by position."""
+def parameters_of(method: Callable[..., Any]) -> tuple[tuple[str, ...], int, int]:
+    """The names of a method's parameters after ``self``, how many of them go by position, and which is identified.
+
+    The last is -1 if none is.
+    """
     parameters = [*inspect.signature(method).parameters.values()][1:]
     names = tuple(parameter.name for parameter in parameters)
-    return names, sum(parameter.kind is parameter.POSITIONAL_OR_KEYWORD for parameter in parameters)
+    identified = next((place for place, name in enumerate(names) if name in IDENTIFIED), -1)
+    return names, sum(parameter.kind is parameter.POSITIONAL_OR_KEYWORD for parameter in parameters), identified
 
 
 class Conversion(NamedTuple):

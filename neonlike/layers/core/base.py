@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -31,7 +31,7 @@ __all__ = [
 ]  # fmt: skip
 __public_module__ = "neonlike.layers.layer"
 
-CLOSED = frozenset(("init", "bias", "prev_layer", "next_layer", "replays", "_desc"))
+CLOSED = frozenset(("init", "bias", "prev_layer", "next_layer", "neighbours", "replays", "_desc"))
 """Attributes that passes read nothing of, so that they may be any objects of users; see ``Layer.depends_on``."""
 Shape = int | tuple[int, ...]
 Bprop = TypeVar("Bprop", bound=Callable[..., Any])
@@ -120,6 +120,7 @@ class Layer(OnVariables, NervanaObject):
     repeatable = False  # does a class say that its passes may be repeated, see depends_on
     folded: tuple[Layer, ...] = ()  # see folding.py
     folded_into: Layer | None = None
+    neighbours: Sequence[Layer] = ()  # all layers of the chain, if it is folded
     finished: Any = None
     sums_left = takes_sums = False
     batch_sum_shape: Any = None

@@ -1,4 +1,4 @@
-"""Fusion of a bias and a rectifier into the call of a convolution."""
+"""Fusion of a bias and a rectifier into the call of a convolution, or of a product in int8."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def rectifier(layer: Layer) -> Rectlin | None:
 
 
 class EpilogueLayer(ParameterLayer):
-    """Base of layers that can add a bias per map and rectify in the same call."""
+    """Base of layers that can add a bias per map, or feature, and rectify in the same call."""
 
     has_bias = False
     """Whether the layer has a bias of its own, available from ``own_bias`` after allocation."""

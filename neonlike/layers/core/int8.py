@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from itertools import zip_longest
+from typing import Any, ClassVar
 
 import numpy as np
 
 from neonlike.backends.backend import Tensor
 from neonlike.backends.primitives.int8.definition import step_of
 from neonlike.errors import ArgumentError
+from neonlike.layers.core.folding import fold_again
 from neonlike.layers.core.parameter import ParameterLayer
 from neonlike.nervanaobject import Description
 
@@ -21,57 +23,68 @@ class Int8Layer(ParameterLayer):
     Attributes
     ----------
     int8_step : Tensor or None
-        Size of the steps to which a quantized layer rounds its inputs, (1, 1). It is saved with the parameters. None:
-        the layer is not quantized.
+        Size of the steps to which a quantized layer rounds its inputs, (1, 1). None: the layer is not quantized.
     """
 
     takes_int8 = False  # does a class say that its forward pass reads int8_step; subclasses say it themselves
-    int8_note = "multiplies in int8"
-    """The note for ``model.explain``."""
+    int8_steps: ClassVar[tuple[str, ...]] = ("int8_step",)
+    """Attributes with the steps of what a layer multiplies in int8; they are saved with the parameters."""
     int8_step: Any = None
     _int8: Any = None
     """The quantized weight, made by the first pass of a quantized layer."""
 
-    def quantize(self, largest: float) -> None:
-        """Multiply in int8 from now on, in inference; inputs of a larger magnitude than ``largest`` are clipped to it.
+    def quantize(self, *largest: float) -> None:
+        """Multiply in int8 from now on, in inference; numbers of a larger magnitude than ``largest`` are clipped to it.
 
         The weight is quantized as it is now: call this again after a change.
 
         Parameters
         ----------
-        largest : float
-            The largest magnitude of inputs that is represented.
+        *largest : float
+            The largest magnitude that is represented, for each of ``int8_steps``; first of the inputs. What has none
+            is multiplied in float32.
         """
-        self.int8_step = self.be.array([[step_of(largest)]], dtype=np.float32)
-        self._int8 = None
+        for name, size in zip_longest(self.int8_steps, largest):
+            setattr(self, name, None if size is None else self.be.array([[step_of(size)]], dtype=np.float32))
+        self._changed()
 
     def dequantize(self) -> None:
         """Multiply in the backend's dtype again."""
-        self.int8_step = self._int8 = None
+        self.quantize()
+
+    def _changed(self) -> None:
+        """Have weights quantized by the next pass, and let the layer take over what it can now."""
+        self._int8 = None
+        fold_again(self)
+
+    def measured(self) -> list[tuple[Any, ...]]:
+        """The tensors that the last pass multiplied, for each of ``int8_steps``."""
+        return [() if self.inputs is None else (self.inputs,)]
 
     def notes(self) -> list[str]:
         """Notes for ``model.explain``."""
-        return [] if self.int8_step is None else [self.int8_note]
+        return [] if self.int8_step is None else ["multiplies in int8"]
 
     def parameter_names(self) -> tuple[str, ...]:
         """Attributes saved as parameters."""
-        return (*super().parameter_names(), *(() if self.int8_step is None else ("int8_step",)))
+        return (*super().parameter_names(), *(name for name in self.int8_steps if getattr(self, name) is not None))
 
     def loaded_names(self) -> tuple[str, ...]:
         """Attributes that a file may set."""
-        names = self.parameter_names()
-        return (*names, "int8_step") if self.int8_step is None else names
+        return tuple(dict.fromkeys((*self.parameter_names(), *self.int8_steps)))
 
     def stored_dtype(self, name: str) -> Any:
         """The dtype of the named parameter; None for the backend's default."""
-        return np.float32 if name == "int8_step" else super().stored_dtype(name)
+        return np.float32 if name in self.int8_steps else super().stored_dtype(name)
 
     def set_params(self, pdict: Description) -> None:
         """Load the parameters, and whether the layer is quantized."""
         super().set_params(pdict)
-        self._int8 = None
-        if "int8_step" not in self.present_form(pdict)["params"]:
-            self.int8_step = None
+        given = self.present_form(pdict)["params"]
+        for name in self.int8_steps:
+            if name not in given:
+                setattr(self, name, None)
+        self._changed()
 
     def int8_weight(self) -> Tensor:
         """The weight that is multiplied in int8."""
@@ -116,8 +129,24 @@ class Int8Layer(ParameterLayer):
                 "model.dequantize() to train it"
             )
         if self._int8 is None:
-            self._int8 = self.be.int8_weights(self.int8_weight(), float(self.int8_step.get().item()), self.nglayer)
-        target = self.be.empty(outputs.shape, dtype=outputs.dtype) if beta else outputs
-        self.be.int8_product(self._int8, inputs, target, bias=bias, relu=relu, slope=slope)
-        if beta:
-            outputs[:] = target + beta * outputs
+            self._int8 = self.be.int8_weights(self.int8_weight(), float(self.int8_step.item()), self.nglayer)
+        direct = not beta and _in_rows(outputs)
+        target = outputs if direct else self.be.fresh(outputs.shape, dtype=outputs.dtype)
+        # assignments, which are repeated with the product; a copy inside of it would not be
+        self.be.int8_product(self._int8, _rows(inputs), target, bias=bias, relu=relu, slope=slope)
+        if not direct:
+            outputs[:] = target + beta * outputs if beta else target
+
+
+def _in_rows(tensor: Tensor) -> bool:
+    """Whether the numbers of a row follow each other in memory."""
+    return tensor.shape[1] == 1 or tensor.strides[1] == 1
+
+
+def _rows(tensor: Tensor) -> Tensor:
+    """The tensor, or a copy whose rows are contiguous, such as of the steps of a single sample."""
+    if _in_rows(tensor):
+        return tensor
+    made: Tensor = tensor.backend.fresh(tensor.shape, dtype=tensor.dtype)
+    made[:] = tensor
+    return made

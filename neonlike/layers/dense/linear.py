@@ -9,7 +9,7 @@ from neonlike.backends.geometry.products import ProductSizes
 from neonlike.errors import ArgumentError
 from neonlike.layers.core.base import Layer, interpret_in_shape, require_input, require_size
 from neonlike.layers.core.chain import taken_over
-from neonlike.layers.core.epilogue import rectifier
+from neonlike.layers.core.epilogue import EpilogueLayer, rectifier
 from neonlike.layers.core.int8 import Int8Layer
 from neonlike.layers.core.parts import transposed
 from neonlike.layers.dense.compound import CompoundLayer
@@ -17,7 +17,7 @@ from neonlike.layers.dense.compound import CompoundLayer
 __public_module__ = "neonlike.layers.layer"
 
 
-class Linear(Int8Layer):
+class Linear(Int8Layer, EpilogueLayer):
     """Matrix product: outputs = W · inputs, for each sample and time step.
 
     Parameters
@@ -79,7 +79,9 @@ class Linear(Int8Layer):
         return [(ProductSizes(self.nout, self.nin, self.nsteps * self.be.bsz, self.be.default_np_dtype), "")]
 
     def takes_over(self, following: Layer) -> bool:
-        """Take over a plain rectifier, unless the outputs are summed before it."""
+        """Take over a plain rectifier; in int8 a bias and a rectifier. Neither if the outputs are summed before."""
+        if self.int8_step is not None:
+            return super().takes_over(following)
         transform = rectifier(following)
         return not (self.folded or self.bsum or transform is None or transform.slope)
 
@@ -103,13 +105,14 @@ class Linear(Int8Layer):
         inputs, outputs = require_input(self, inputs, self.nin, inference)
         self.inputs = inputs
         used = self._used(outputs)
-        relu = bool(taken_over(self)) and used is outputs
         if self.int8_step is not None:
-            self.multiply_int8(self._used(inputs), used, inference, beta, relu=relu)
-        else:
-            self.be.compound_dot(
-                A=self.W, B=self._used(inputs), C=used, beta=beta, relu=relu, bsum=self.asked_sums(inference)
-            )
+            bias, relu, slope = self.epilogue(outputs)
+            self.multiply_int8(self._used(inputs), used, inference, beta, bias, relu, slope)
+            return outputs
+        relu = bool(taken_over(self)) and used is outputs
+        self.be.compound_dot(
+            A=self.W, B=self._used(inputs), C=used, beta=beta, relu=relu, bsum=self.asked_sums(inference)
+        )
         if relu:
             self.finished = outputs
         return outputs

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from neonlike.layers.core.base import require_transform
 from neonlike.layers.recurrent.gates import gate, part
 from neonlike.layers.recurrent.sequence import Views
-from neonlike.layers.recurrent.simple_recurrent import Recurrent, recurrent_product
+from neonlike.layers.recurrent.simple_recurrent import Recurrent, activate, recurrent_product
 
 __public_module__ = "neonlike.layers.recurrent"
 
@@ -103,6 +103,20 @@ class GRU(Recurrent):
             self.W_recur, views.h_prev, views.rzhcan, views.rzhcan, views.reset_h, views.h, self.b, self.nout, steps,
             steps, self.activation, self.gate_activation,
         )  # fmt: skip
+
+    def _unroll_int8(self, views: Views) -> None:
+        n = self.nout
+        to_gates, to_candidate = self._quantized_parts(0, 2 * n)
+        total = self.be.fresh((3 * n, views.extent.samples))
+        of_gates, of_candidate = total[: 2 * n], total[2 * n :]
+        for h_prev, gates, reset_h, h in zip(views.h_prev, views.rzhcan, views.reset_h, views.h):
+            self.be.int8_product(to_gates, h_prev, of_gates, bias=self.b_rz)
+            activate(gates[: 2 * n], self.gate_activation, of_gates + gates[: 2 * n])
+            r, z, candidate = (gates[k * n : (k + 1) * n] for k in range(3))
+            reset_h[:] = r * h_prev
+            self.be.int8_product(to_candidate, reset_h, of_candidate, bias=self.b_hcan)
+            activate(candidate, self.activation, of_candidate + candidate)
+            h[:] = (1.0 - z) * h_prev + z * candidate
 
     def _unroll_back(self, views: Views) -> None:
         steps = views.extent.steps

@@ -9,7 +9,7 @@ from neonlike.backends.backend import Tensor
 from neonlike.layers.core.base import require_transform
 from neonlike.layers.recurrent.gates import gate
 from neonlike.layers.recurrent.sequence import Views
-from neonlike.layers.recurrent.simple_recurrent import Recurrent, recurrent_product
+from neonlike.layers.recurrent.simple_recurrent import Recurrent, activate, recurrent_product
 from neonlike.layers.recurrent.steps import first_columns
 
 __public_module__ = "neonlike.layers.recurrent"
@@ -109,6 +109,21 @@ class LSTM(Recurrent):
             self.W_recur, views.h_prev, views.c_prev, views.ifog, views.ifog, views.c, views.c_act, views.h, self.b,
             self.nout, steps, steps, self.activation, self.gate_activation,
         )  # fmt: skip
+
+    def _unroll_int8(self, views: Views) -> None:
+        n = self.nout
+        (weights,) = self._quantized_parts(0)
+        total = self.be.fresh((4 * n, views.extent.samples))
+        for h_prev, c_prev, gates, c, c_act, h in zip(
+            views.h_prev, views.c_prev, views.ifog, views.c, views.c_act, views.h
+        ):
+            self.be.int8_product(weights, h_prev, total, bias=self.b)
+            activate(gates[: 3 * n], self.gate_activation, total[: 3 * n] + gates[: 3 * n])
+            activate(gates[3 * n :], self.activation, total[3 * n :] + gates[3 * n :])
+            i, f, o, g = (gates[k * n : (k + 1) * n] for k in range(4))
+            c[:] = f * c_prev + i * g
+            activate(c_act, self.activation, c)
+            h[:] = o * c_act
 
     def set_final_cell_error(self, final: Tensor) -> None:
         """Start the next backward pass with ``final``, ``(nout, N)``, as the error of the last cell.

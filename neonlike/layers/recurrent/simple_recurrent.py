@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, ClassVar
 
 from neonlike.backends.backend import Tensor
 from neonlike.errors import ArgumentError
+from neonlike.layers.core.bias import EXPRESSIONS
 from neonlike.layers.core.int8 import Int8Layer
 from neonlike.layers.recurrent.sequence import SequenceLayer, Views, require_state
 from neonlike.layers.recurrent.steps import Extent, first_columns, get_steps
 
 __public_module__ = "neonlike.layers.recurrent"
+
+
+def activate(target: Tensor, activation: Any, value: Any) -> None:
+    """target = activation(value), of an expression; an activation of a user's own gets a tensor, as it expects.
+
+    Parameters
+    ----------
+    target : Tensor
+    activation : Transform
+    value : expression
+    """
+    if type(activation) in EXPRESSIONS:
+        target[:] = activation(value)
+    else:
+        target[:] = value
+        target[:] = activation(target)
 
 
 class Recurrent(Int8Layer, SequenceLayer):
@@ -62,7 +80,10 @@ class Recurrent(Int8Layer, SequenceLayer):
     """
 
     repeatable = takes_int8 = True
-    int8_note = "multiplies its inputs in int8"
+    int8_steps = ("int8_step", "int8_state_step")
+    int8_state_step: Any = None
+    """Size of the steps to which states are rounded where they are multiplied in int8; None: they are not."""
+    _int8_recur: Any = None
     step_lists: ClassVar[tuple[str, ...]] = ("h", "h_prev", "h_ff")
     """Views of all steps, also available as layer attributes."""
 
@@ -224,9 +245,35 @@ class Recurrent(Int8Layer, SequenceLayer):
                 final[:] = final + initial * masks.empty
 
     def int8_weight(self) -> Tensor:
-        """The weight of the inputs, which is multiplied in int8; states are multiplied in float32."""
+        """The weight of the inputs, which is multiplied in int8; see :meth:`_unroll_int8` for that of the states."""
         weight: Tensor = self.W_input
         return weight
+
+    def measured(self) -> list[tuple[Any, ...]]:
+        """The inputs, and the states, of the last pass; see :meth:`Int8Layer.measured`."""
+        views = self._last
+        return [*super().measured(), () if views is None else (views.h_initial, views.h_all)]
+
+    def notes(self) -> list[str]:
+        """Notes for ``model.explain``."""
+        only_inputs = self.int8_step is not None and self.int8_state_step is None
+        return ["multiplies its inputs in int8"] if only_inputs else super().notes()
+
+    def products(self, backward: bool = False) -> list[tuple[Any, str]]:
+        """See :meth:`Layer.products`."""
+        return super().products(backward) if self.int8_state_step is None else []  # it notes int8 itself
+
+    def _changed(self) -> None:
+        super()._changed()
+        self._int8_recur = None
+
+    def _quantized_parts(self, *starts: int) -> Any:
+        """Quantized weights of the states, for the rows from each of ``starts`` to the next."""
+        if self._int8_recur is None:
+            step = float(self.int8_state_step.item())
+            rows = pairwise((*starts, self.ngates * self.nout))
+            self._int8_recur = [self.be.int8_weights(self.W_recur[first:last], step) for first, last in rows]
+        return self._int8_recur
 
     # -- passes --------------------------------------------------------------------------------------------
 
@@ -254,7 +301,10 @@ class Recurrent(Int8Layer, SequenceLayer):
             self.multiply_int8(self._x_used, views.sums, inference)
         else:
             self.be.compound_dot(self.W_input, self._x_used, views.sums)
-        self._unroll(views)
+        if self.int8_state_step is None:
+            self._unroll(views)
+        else:
+            self._unroll_int8(views)
         if masks is not None:
             views.h_all[:] = self.be.where(masks.valid, views.h_all, 0)  # steps in the padding may be infinite
         self._keep_final_states(views)
@@ -294,6 +344,14 @@ class Recurrent(Int8Layer, SequenceLayer):
         self.be.compound_rnn_unroll_fprop(
             self.W_recur, views.h_prev, views.h_ff, views.h, self.b, self.nout, steps, steps, self.activation
         )
+
+    def _unroll_int8(self, views: Views) -> None:
+        """As :meth:`_unroll`, with products in int8: a kernel for each, and for each assignment of a step."""
+        (weights,) = self._quantized_parts(0)
+        total = self.be.fresh((self.nout, views.extent.samples))
+        for h_prev, ff, h in zip(views.h_prev, views.h_ff, views.h):
+            self.be.int8_product(weights, h_prev, total, bias=self.b)
+            activate(h, self.activation, total + ff)
 
     def _unroll_back(self, views: Views) -> None:
         """Compute the errors of all steps in ``views.D``, and the error propagated to the initial state."""

@@ -114,16 +114,54 @@ def test_input_is_quantized_as_defined(rng: Any, compiler: Any, form: int, k: in
     scales, bias = (rng.standard_normal((m, 1)).astype(np.float32) for _ in range(2))
     panels = quads.panels_of(a, 1, compiler)
     assert panels is not None
-    given = (x, panels.quads, panels.less, scales, bias, out)
-    call = quads.quantized_call(
-        matrix_sizes(m, k, n), tuple(map(address, given)), (n, n), 1 / step, 0.125, compiler, form
-    )
+    given, weights = (tuple(map(address, arrays)) for arrays in ((x, bias, out), (*panels, scales)))
+    call = quads.quantized_call(matrix_sizes(m, k, n), given, weights, (n, n), 1 / step, 0.125, compiler, form)
     assert call is not None
     call.run()
     wanted = (a.astype(int) @ quantized(x, step).astype(int)).astype(np.float32) * scales.astype(float) + bias
     wanted = np.where(wanted < 0, wanted * 0.125, wanted)
     size = np.abs(a.astype(int) @ quantized(x, step).astype(int)) * np.abs(scales) + np.abs(bias)
     assert (np.abs(out - wanted) <= 2.0**-22 * size).all()
+
+
+def of_floats(a: Any, x: Any, out: Any, compiler: Any, form: int = INSTRUCTION) -> Any:
+    """Products with whole numbers in float32, which stay as they are; ``x`` and ``out`` have contiguous rows."""
+    panels = quads.panels_of(a, 1, compiler)
+    assert panels is not None
+    ones = np.ones(len(a), np.float32)
+    given, weights = (tuple(map(address, arrays)) for arrays in ((x, None, out), (*panels, ones)))
+    steps = tuple(array.strides[0] // array.itemsize for array in (x, out))
+    call = quads.quantized_call(matrix_sizes(len(a), *x.shape), given, weights, steps, 1.0, None, compiler, form)
+    assert call is not None
+    call.run()
+    return out
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("nbytes", [0, 32, 16])
+def test_few_columns_are_exact(
+    rng: Any, compiler: Any, form: int, nbytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever a word, a vector or a panel ends; in arrays of their own and in parts of longer rows."""
+    with_tiles(monkeypatch, nbytes)
+    for m, k, n in itertools.product((1, 13, 29), (1, 3, 6, 35, 66), (1, 2, 3, 5, 8, 9, 15, 17)):
+        a, x = int8(rng, m, k), rng.integers(-127, 128, (k, n + 3)).astype(np.float32)
+        wanted = a.astype(int) @ x.astype(int)
+        whole = of_floats(a, x[:, :n].copy(), np.full((m, n), 77, np.float32), compiler, form)
+        part = of_floats(a, x[:, 2 : n + 2], np.full((m, n + 1), 77, np.float32)[:, :n], compiler, form)
+        assert np.array_equal(whole, wanted[:, :n]) and np.array_equal(part, wanted[:, 2 : n + 2]), (m, k, n)
+        assert (part.base[:, n] == 77).all()
+
+
+@pytest.mark.parametrize("n, k", [(1, 20_001), (2, 17_003), (5, 9_002)])
+def test_few_columns_are_shared_by_threads(
+    rng: Any, compiler: Any, n: int, k: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quads, "PARALLEL_PRODUCTS", 0)
+    use_threads(monkeypatch, 3)
+    a, x = int8(rng, 50, k), rng.integers(-127, 128, (k, n)).astype(np.float32)
+    for _ in range(3):
+        assert np.array_equal(of_floats(a, x, np.zeros((50, n), np.float32), compiler), a.astype(int) @ x.astype(int))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from neonlike.backends import Backend
 from neonlike.backends.primitives.int8.definition import quantized, quantized_rows
 from neonlike.errors import ArgumentError
 from neonlike.initializers import Constant, Gaussian
-from neonlike.layers import Affine, BinaryAffine, Conv, DepthwiseConv, Linear, Sequential
+from neonlike.layers import Affine, BinaryAffine, BranchNode, Conv, DepthwiseConv, Linear, Sequential
 from neonlike.layers.core.int8 import Int8Layer
 from neonlike.transforms import Logistic, Rectlin
 
@@ -42,6 +42,9 @@ def rounded(layer: Any) -> None:
 
 NETWORKS = {
     "affine": (lambda: [Affine(9, Gaussian(scale=0.3), bias=Gaussian(scale=1.0), activation=Rectlin())], 21),
+    "affine, leaky, steps": (
+        lambda: [Affine(9, Gaussian(scale=0.3), bias=Gaussian(scale=1.0), activation=Rectlin(slope=0.25))], (7, 3),
+    ),
     "affine, logistic": (lambda: [Affine(9, Gaussian(), bias=Gaussian(scale=1.0), activation=Logistic())], (7, 3)),
     "affine, rectified": (lambda: [Affine(5, Gaussian(), activation=Rectlin())], 14),
     "affine, normalized": (lambda: [Affine(5, Gaussian(), batch_norm=True, activation=Rectlin())], 14),
@@ -74,6 +77,52 @@ def test_passes_are_those_of_rounded_operands(be: Backend, rng: Any, name: str, 
         assert np.allclose(found, wanted, rtol=1e-5, atol=1e-5 * np.abs(wanted).max())
     first.dequantize()
     assert np.array_equal(net.fprop(be.array(x), inference=True).get(), before)
+
+
+def test_a_product_adds_its_bias_and_rectifies_while_it_is_quantized(be: Backend, rng: Any) -> None:
+    """Layers are joined and parted as one is quantized, dequantized and loaded."""
+    net = chain(Affine(5, Gaussian(), bias=Gaussian(), activation=Rectlin(0.5)), Affine(4, Gaussian()), shape=7)
+    linear, bias, activation, last = net.layers
+    parts, both = (linear.folded, bias.folded), ((bias, activation), ())
+    assert parts == ((), (activation,)) and last.folded == ()
+    plain = deepcopy(linear.get_description(get_weights=True))
+    linear.quantize(3.0)
+    assert (linear.folded, bias.folded) == both and activation.folded_into is bias.folded_into is linear
+    quantized = deepcopy(linear.get_description(get_weights=True))
+    linear.load_weights(plain)
+    assert (linear.folded, bias.folded) == parts and bias.folded_into is None
+    linear.load_weights(quantized)
+    net.configure(7)
+    assert (linear.folded, bias.folded) == both
+    linear.dequantize()
+    assert (linear.folded, bias.folded) == parts
+    net.folds = False
+    net.configure(7)
+    linear.quantize(3.0)
+    assert linear.folded == () == bias.folded
+
+
+def test_parts_of_a_batch_and_passes_that_failed(be: Backend, rng: Any) -> None:
+    """A bias is added once, whatever the pass before was."""
+    net = chain(Affine(5, Gaussian(), bias=Gaussian(), activation=Rectlin()), shape=7)
+    x = be.array(rng.standard_normal((7, 6)))
+    net.layers[0].quantize(3.0)
+    wanted = net.fprop(x, inference=True).get().copy()
+    for samples in (4, 6, 1, 6):
+        net.set_batch_size(samples)
+        assert np.allclose(net.fprop(x, inference=True).get()[:, :samples], wanted[:, :samples], atol=1e-5)
+        with pytest.raises(ArgumentError, match="quantized for inference"):
+            net.fprop(x)
+
+
+def test_a_branch_or_a_normalization_keeps_the_bias_apart(be: Backend) -> None:
+    linear, bias, activation = Affine(5, Gaussian(), bias=Gaussian(), activation=Rectlin())
+    net = chain(linear, BranchNode("between"), bias, activation, shape=7)
+    linear.quantize(3.0)
+    assert linear.folded == () and bias.folded == (activation,)
+    net = chain(Affine(5, Gaussian(), batch_norm=True, activation=Rectlin()), shape=7)
+    net.layers[0].quantize(3.0)
+    assert net.layers[0].folded == () and net.layers[1].folded == (net.layers[2],)
 
 
 def test_training_is_an_error_that_says_what_to_do(be: Backend) -> None:

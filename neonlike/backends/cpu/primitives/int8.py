@@ -70,19 +70,17 @@ class Int8Kernels(CompiledFamily, Int8Family):
         sizes = matrix_sizes(weights.rows, x.shape[0], x.shape[1]) if g is None else sizes_of(g)
         panels, less = weights.panels
         target = out.array if direct else np.empty(out.shape, np.float32)
-        addresses = (
-            address(source), panels.address, less.address, weights.scales.address,
-            None if added is None else address(added), address(target),
-        )  # fmt: skip
+        addresses = (address(source), None if added is None else address(added), address(target))
+        given = panels.address, less.address, weights.scales.address
         steps = (_step(source, g, sizes.inside, sizes.images), _step(target, g, sizes.outside, sizes.images))
         inverse = definition.inverse_of(weights.step)
-        call = quads.quantized_call(sizes, addresses, steps, inverse, slope, self.compiler)
+        call = quads.quantized_call(sizes, addresses, given, steps, inverse, slope, self.compiler)
         if call is None:
             return super()._int8_product(weights, g, x, out, bias, slope)
         call.run()
         if not direct:
             out.set(target)
-        return call
+        return call._replace(keep=(call.keep, weights))
 
 
 def sizes_of(g: ConvGeometry) -> Sizes:

@@ -10,13 +10,14 @@ import numpy as np
 from neonlike.backends.geometry.conv import ConvGeometry
 from neonlike.backends.primitives.conv.request import at_batch, checked_layer
 from neonlike.backends.primitives.int8 import definition
-from neonlike.backends.primitives.linalg import LinalgFamily
+from neonlike.backends.primitives.linalg import LinalgFamily, is_dense
 from neonlike.backends.tensors.operands import check_apart, check_size, check_tensors, host, require_tensors, written
 from neonlike.checks import brief
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
-from neonlike.kernels.run.calls import KernelCall
+from neonlike.kernels.run.calls import KernelCall, repeatable
 from neonlike.kernels.run.depends import Dependent
 from neonlike.kernels.run.trace import Operands
+from neonlike.optree.forms import owner
 
 
 class Int8Weights(Dependent):
@@ -53,6 +54,7 @@ class Int8Weights(Dependent):
         return int(self.scales.shape[0])
 
 
+@owner
 class Int8Family(LinalgFamily):
     """Products of quantized weights and inputs: ``int8_weights`` and ``int8_product``.
 
@@ -115,6 +117,7 @@ class Int8Family(LinalgFamily):
         scales = self.wrap(steps * np.float32(step))
         return Int8Weights(values, scales, float(np.float32(step)), layer, panels)
 
+    @repeatable()
     def int8_product(
         self, weights: Any, x: Any, out: Any, bias: Any = None, relu: bool = False, slope: float = 0.0
     ) -> Any:
@@ -162,7 +165,7 @@ class Int8Family(LinalgFamily):
         if bias is not None:
             check_size(name, "bias", bias, (weights.rows, 1), "the weights")
         check_apart(name, {"out": out}, {"x": x, "bias": bias})
-        operands = Operands((x, *weights.panels, weights.scales, bias, out))
+        operands = Operands((x, bias, out), alone=is_dense(x) and is_dense(out))
 
         def run() -> KernelCall | None:
             return self._int8_product(weights, g, x, out, bias, float(slope) if relu else None)

@@ -16,12 +16,14 @@
 #define COLUMNS (2 * LANES)
 #define PART 16384
 #define NARROW 8 /* most columns for which rows are in the lanes of vectors: a vector of them would be mostly empty */
+#define APART static __attribute__((noinline)) /* for what would take registers from the loop that counts */
 #define BIASED 0x80808080u /* a word of four zeros plus 128 */
 
 typedef int32_t nl_ints __attribute__((vector_size(VECTOR_BYTES)));
 typedef uint32_t nl_words __attribute__((vector_size(VECTOR_BYTES)));
 typedef float nl_floats __attribute__((vector_size(VECTOR_BYTES)));
 typedef uint32_t nl_words_anywhere __attribute__((vector_size(VECTOR_BYTES), aligned(4), may_alias));
+typedef uint32_t nl_four __attribute__((vector_size(16), aligned(4), may_alias));
 typedef nl_floats nl_floats_anywhere __attribute__((aligned(4), may_alias));
 typedef nl_ints nl_ints_anywhere __attribute__((aligned(4), may_alias));
 
@@ -85,6 +87,76 @@ static inline __attribute__((always_inline)) void add_columns(const int32_t *qua
             sum[c] = add_quads(sum[c], words[k * line + c] + (nl_words){ 0 }, *(const nl_ints_anywhere *)(quads + k * ROWS));
     for (int i = columns; i < 4; i++)
         sum[i % columns] += sum[i];
+}
+
+/* Four words, in each four lanes the same. */
+static inline __attribute__((always_inline)) nl_words four_words(const uint32_t *from)
+{
+    nl_words found;
+#if defined(__AVX512F__) && VECTOR_BYTES == 64
+    __asm__("vbroadcasti32x4 %1, %0" : "=v"(found) : "m"(*(const nl_four *)from));
+#elif defined(__AVX2__) && VECTOR_BYTES == 32
+    __asm__("vbroadcasti128 %1, %0" : "=x"(found) : "m"(*(const nl_four *)from));
+#else
+    for (int at = 0; at < VECTOR_BYTES; at += 16)
+        memcpy((char *)&found + at, from, 16);
+#endif
+    return found;
+}
+
+/* Lane after lane that of four words which is named. */
+static inline __attribute__((always_inline)) nl_words spread(nl_words four, nl_ints names)
+{
+    nl_words found;
+#if (defined(__AVX512F__) && VECTOR_BYTES == 64) || (defined(__AVX2__) && VECTOR_BYTES == 32)
+    __asm__("vpermilps %2, %1, %0" : "=v"(found) : "v"(four), "v"(names));
+#else
+    for (int lane = 0; lane < LANES; lane++)
+        found[lane] = four[names[lane]];
+#endif
+    return found;
+}
+
+/* As add_columns, of one column whose words follow each other. Vectors of the panel are full: one has the quads of more than one word,
+ * one row after the other, and is multiplied by these words. */
+static inline __attribute__((always_inline)) nl_ints add_column(const int32_t *quads, const uint32_t *words, int64_t depth)
+{
+    enum { VECTORS = ROWS * 4 / LANES }; /* of four words */
+    nl_ints names[VECTORS], sum[2][VECTORS];
+#pragma GCC unroll 4
+    for (int j = 0; j < VECTORS; j++) {
+        for (int lane = 0; lane < LANES; lane++)
+            names[j][lane] = (j * (int)LANES + lane) / ROWS;
+        sum[0][j] = sum[1][j] = (nl_ints){ 0 };
+    }
+    int64_t k = 0;
+    for (; k + 8 <= depth; k += 8, words += 8, quads += 8 * ROWS)
+#pragma GCC unroll 2
+        for (int half = 0; half < 2; half++) {
+            const nl_words four = four_words(words + 4 * half);
+#pragma GCC unroll 4
+            for (int j = 0; j < VECTORS; j++)
+                sum[half][j] = add_quads(sum[half][j], spread(four, names[j]), ((const nl_ints_anywhere *)quads)[half * VECTORS + j]);
+        }
+    for (; k < depth; k += 4, words += 4, quads += 4 * ROWS) {
+        const int64_t left = depth - k;
+        uint32_t last[4] = { 0 }; /* not 0 plus 128: what is behind the panel counts nothing */
+        memcpy(last, words, (size_t)(left < 4 ? left : 4) * sizeof *last);
+#pragma GCC unroll 4
+        for (int j = 0; j < VECTORS; j++)
+            if (j * LANES < left * ROWS)
+                sum[0][j] = add_quads(sum[0][j], spread(four_words(last), names[j]), ((const nl_ints_anywhere *)quads)[j]);
+    }
+    int32_t apart[(VECTORS + 1) * LANES] = { 0 };
+#pragma GCC unroll 4
+    for (int j = 0; j < VECTORS; j++) {
+        const nl_ints part = sum[0][j] + sum[1][j];
+        memcpy(apart + j * LANES, &part, sizeof part);
+    }
+    nl_ints total = *(const nl_ints_anywhere *)apart;
+    for (int at = ROWS; at < VECTORS * LANES; at += ROWS)
+        total += *(const nl_ints_anywhere *)(apart + at);
+    return total;
 }
 
 /* Panels of ROWS rows of a matrix of int8 with contiguous rows: word after word of each; and the sum of each row times
