@@ -9,6 +9,7 @@ import numpy as np
 
 from neonlike.backends.backend import Tensor
 from neonlike.backends.primitives.int8.definition import step_of
+from neonlike.backends.tensors.operands import require_tensors
 from neonlike.errors import ArgumentError
 from neonlike.layers.core.folding import fold_again
 from neonlike.layers.core.parameter import ParameterLayer
@@ -121,8 +122,16 @@ class Int8Layer(ParameterLayer):
         Raises
         ------
         ArgumentError
-            In training.
+            In training, or if the layer is not quantized.
+        DTypeError
+            If inputs or outputs are no tensors.
         """
+        require_tensors(self.be, f"{self.name}.multiply_int8", inputs=inputs, outputs=outputs)
+        if self.int8_step is None:
+            raise ArgumentError(
+                f"{self.name}: is not quantized; call model.quantize(calibration) with typical inputs, or "
+                "quantize(largest) with their largest magnitude"
+            )
         if not inference:
             raise ArgumentError(
                 f"{self.name}: is quantized for inference, and has no gradients; call fprop(x, inference=True), or "

@@ -83,7 +83,9 @@ def test_calls_of_16_bit_tensors(fast: Backend, name: str, dtype: Any) -> None:
             assert again(fast, lambda ours=ours: call(*ours)) or turn == 0
             single(*floats)
             for found, right in list(zip(ours, floats))[-written:]:
-                assert found.get().tobytes() == right.get().astype(found.dtype).tobytes()
+                with np.errstate(over="ignore"):
+                    rounded = right.get().astype(found.dtype)
+                assert found.get().tobytes() == rounded.tobytes()
 
 
 @pytest.mark.parametrize("name", [*NAMES, *INT8])

@@ -10,7 +10,7 @@ import pytest
 
 from neonlike.backends import Backend
 from neonlike.backends.primitives.int8.definition import quantized, quantized_rows
-from neonlike.errors import ArgumentError
+from neonlike.errors import ArgumentError, DTypeError
 from neonlike.initializers import Constant, Gaussian
 from neonlike.layers import Affine, BinaryAffine, BranchNode, Conv, DepthwiseConv, Linear, Sequential
 from neonlike.layers.core.int8 import Int8Layer
@@ -123,6 +123,18 @@ def test_a_branch_or_a_normalization_keeps_the_bias_apart(be: Backend) -> None:
     net = chain(Affine(5, Gaussian(), batch_norm=True, activation=Rectlin()), shape=7)
     net.layers[0].quantize(3.0)
     assert net.layers[0].folded == () and net.layers[1].folded == (net.layers[2],)
+
+
+def test_a_layer_that_is_not_quantized_says_what_to_do(be: Backend) -> None:
+    layer = Linear(4, init=Gaussian())
+    net = chain(layer, shape=3)
+    x, y = be.ones((3, 6)), be.ones((4, 6))
+    with pytest.raises(ArgumentError, match=r"is not quantized; call model.quantize\(calibration\)"):
+        layer.multiply_int8(x, y, True)
+    layer.quantize(LARGEST)
+    with pytest.raises(DTypeError, match="inputs must be a tensor, got ndarray"):
+        layer.multiply_int8(x.get(), y, True)
+    assert net.layers == [layer] and (y.get() == 1).all()
 
 
 def test_training_is_an_error_that_says_what_to_do(be: Backend) -> None:
