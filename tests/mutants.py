@@ -183,7 +183,7 @@ TESTS = {
         "blueprints": "layers/blueprint: blueprints errors networks recurrent",
         "containers": "layers/container: tree merge merge_streams sequential",
         "short_rows": "kernels/c: short_rows",
-        "int8": "kernels/c: quads fastpath_int8 backends/primitives/int8: products matrices",
+        "int8": "kernels/c: quads fastpath_int8 backends/primitives/int8: products matrices memory",
         "quantize": "layers/core: int8 layers/recurrent: recurrent_int8 models: quantize",
         "factors": "models: factors",
         "pages": "compat: page",

@@ -23,6 +23,7 @@ MUTANTS = tuple(
         ("int8", "pieces of a row are set where the first was", PRODUCT, "const int64_t x = w + phase + meta[PAD_W];", "const int64_t x = phase + meta[PAD_W];"),
         ("int8", "images of a stride are set in one place", PRODUCT, "column += stride, at += images)", "column += stride, at++)"),
         ("int8", "the last vector of a row begins where the others end", PRODUCT, "i = count > LANES ? count - LANES : 0;", "i = count > LANES ? count - LANES + 1 : 0;"),
+        ("int8", "the last short row is read as a vector", PRODUCT, "left + LANES <= room && more <= readable", "left + LANES <= room"),
         ("int8", "one column: what is behind a panel counts", HEADER, "uint32_t last[4] = { 0 };", "uint32_t last[4] = { BIASED, BIASED, BIASED, BIASED };"),
         ("int8", "one column: rows of the last lanes are left out", HEADER, "for (int at = ROWS; at < VECTORS * LANES; at += ROWS)\n        total", "for (int at = ROWS; at < VECTORS * LANES - ROWS; at += ROWS)\n        total"),
         ("int8", "products of 16 bits: signs of even numbers are lost", HEADER, "(nl_shorts)((nl_words)quad << 8) >> 8", "(nl_shorts)(quad & 0x00ff00ff)"),

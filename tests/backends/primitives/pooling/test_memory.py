@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
 import pytest
 
-AT_THE_END = '''
-import ctypes, mmap
+from tests.support.at_the_end import lines_of
+
+PROGRAM = '''
 import numpy as np
 from neonlike.backends import gen_backend
-
-def at_the_end(shape, dtype="float32"):
-    """Memory whose next byte must not be read."""
-    size, page = int(np.prod(shape)) * np.dtype(dtype).itemsize, mmap.PAGESIZE
-    whole = (size + page - 1) // page * page
-    memory = mmap.mmap(-1, whole + page)
-    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    libc = ctypes.CDLL(None, use_errno=True)
-    assert libc.mprotect(ctypes.c_void_p(start + whole), ctypes.c_size_t(page), 0) == 0
-    return be.wrap(np.frombuffer(memory, dtype, int(np.prod(shape)), whole - size).reshape(shape))
+from tests.support.at_the_end import at_the_end
 
 shapes = (
     (5, 7, 3, 3, 1, 2), (9, 33, 2, 2, 0, 2), (6, 20, 3, 3, 1, 1), (8, 8, 8, 8, 0, 1), (7, 23, 5, 5, 2, 2),
@@ -31,11 +22,11 @@ for H, W, R, S, pad, stride in shapes:
         for N in (1, 2, 7, 16):
             be = gen_backend("cpu", batch_size=N)
             layer = be.pool_layer(np.float32, op, N, 3, 1, H, W, 1, 1, R, S, 0, 0, pad, pad, 1, 1, stride, stride)
-            image, pooled = at_the_end((3 * H * W, N)), at_the_end((layer.dimO2[0], N))
-            argmax = at_the_end((layer.dimO2[0], N), "uint8") if op == "max" else None
+            image, pooled = at_the_end(be, (3 * H * W, N)), at_the_end(be, (layer.dimO2[0], N))
+            argmax = at_the_end(be, (layer.dimO2[0], N), "uint8") if op == "max" else None
             image[:] = np.random.default_rng(0).standard_normal(image.shape)
             be.fprop_pool(layer, image, pooled, argmax)
-            error, delta = at_the_end(pooled.shape), at_the_end(image.shape)
+            error, delta = at_the_end(be, pooled.shape), at_the_end(be, image.shape)
             error[:] = 1.0
             be.bprop_pool(layer, error, delta, argmax)
             print(op, N, H, be.sum(delta).item())
@@ -45,6 +36,4 @@ for H, W, R, S, pad, stride in shapes:
 @pytest.mark.cpu_only("the compiled kernels of the CPU")
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="how memory is protected")
 def test_nothing_past_the_end_is_read() -> None:
-    done = subprocess.run([sys.executable, "-c", AT_THE_END], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr or f"ended with {done.returncode}"
-    assert len(done.stdout.splitlines()) == 7 * 2 * 4
+    assert len(lines_of(PROGRAM)) == 7 * 2 * 4
