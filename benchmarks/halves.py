@@ -99,6 +99,34 @@ def normalized(be: Any, size: int, dtype: Any) -> tuple[Callable[[], object], An
     return run, y
 
 
+def multiplied(be: Any, size: int, dtype: Any) -> tuple[Callable[[], object], Any]:
+    """The operation of multiplying a square matrix by 64 columns."""
+    side, _ = square(size)
+    a, b, out = drawn(be, (side, side), dtype), drawn(be, (side, 64), dtype, 1), be.empty((side, 64), dtype=dtype)
+    return partial(be.compound_dot, a, b, out), out
+
+
+def convolved(pass_: str) -> Any:
+    """The operation of convolving 16 maps of images by 3 x 3, or of a gradient of it."""
+
+    def build(be: Any, size: int, dtype: Any) -> tuple[Callable[[], object], Any]:
+        maps = 16
+        side, _ = square(size // (IMAGES * maps))
+        layer = be.conv_layer(dtype, IMAGES, maps, maps, 1, side, side, 1, 3, 3, 0, 1, 1)
+        image, filters, error = (
+            drawn(be, dims, dtype, seed) for seed, dims in enumerate((layer.dimI2, layer.dimF2, layer.dimO2))
+        )
+        if pass_ == "update":
+            out = be.empty(layer.dimF2, dtype=dtype)
+            return partial(be.update_conv, layer, image, error, out), out
+        out = be.empty(layer.dimO2, dtype=dtype)
+        if pass_ == "fprop":
+            return partial(be.fprop_conv, layer, image, filters, out), out
+        return partial(be.bprop_conv, layer, filters, error, out), out
+
+    return build
+
+
 OPERATIONS = (
     Operation("copy", "a", assigned(lambda be, a: a, 1)),
     Operation("relu", "maximum(a, 0)", assigned(lambda be, a: be.maximum(a, 0), 1)),
@@ -111,6 +139,10 @@ OPERATIONS = (
     Operation("max pooling, back", "max pooling 3x3, stride 2, back", pooled("max", True)),
     Operation("mean pooling", "mean pooling 3x3, stride 2", pooled("avg", False)),
     Operation("mean pooling, back", "mean pooling 3x3, stride 2, back", pooled("avg", True)),
+    Operation("product", "A . B, B of 64 columns", multiplied),
+    Operation("convolution", "convolution 3x3 of 16 maps", convolved("fprop")),
+    Operation("convolution, back", "convolution 3x3 of 16 maps, back", convolved("bprop")),
+    Operation("filters", "gradient of the filters of 3x3", convolved("update")),
 )
 
 

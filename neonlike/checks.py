@@ -102,7 +102,8 @@ def number(operation: str, name: str, value: Any) -> float:
         raise ArgumentError(f"{operation}: {name} is larger than any float, got {str(value)[:40]}...") from None
 
 
-def _iterable(value: Any) -> bool:
+def is_iterable(value: Any) -> bool:
+    """Whether ``value`` is a list of things: no text, mapping or array without axes."""
     if isinstance(value, np.ndarray):
         return value.ndim > 0
     return isinstance(value, Iterable) and not isinstance(value, (str, bytes, Mapping))
@@ -120,7 +121,7 @@ _KINDS = {
     "tuple": Kind("a tuple", (tuple,), lambda value: isinstance(value, tuple)),
     "Sequence": Kind("a sequence", (list, tuple), lambda value: _is_sequence(value)),
     "Collection": Kind("a collection", (list, tuple, set), lambda value: _is_collection(value)),
-    "Iterable": Kind("a sequence", (list, tuple), _iterable),
+    "Iterable": Kind("a sequence", (list, tuple), is_iterable),
     "os.PathLike": Kind("a path", (), lambda value: isinstance(value, os.PathLike)),
     "np.ndarray": Kind("an array", (np.ndarray,), lambda value: isinstance(value, np.ndarray)),
     "Callable": Kind("a function", (), callable),

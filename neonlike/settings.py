@@ -149,6 +149,10 @@ CONTRACT = Setting(
     "1: kernels of expressions may round `a*b + c` once, by a fused multiply-add; 0: each operation, as NumPy does",
     _flag, False,
 )  # fmt: skip
+AMX = Setting(
+    "NEONLIKE_AMX", _FLAG, "1, if a small product by them is right",
+    "0: no products by Intel's tiles, `tdpbf16ps`, but by `vdpbf16ps`; see docs/precision.md", _flag, True,
+)  # fmt: skip
 FASTPATH = Setting(
     "NEONLIKE_FASTPATH", _FLAG, "1",
     "0: assignments and calls of primitives always run through Python, not through the faster extension", _flag, True,

@@ -38,6 +38,7 @@ from tests.planted import (
     containers,
     contraction,
     conv,
+    converted,
     cuda_base,
     cuda_conv,
     cuda_dispatch,
@@ -70,6 +71,7 @@ from tests.planted import (
     scaling,
     short_rows,
     systems,
+    tiles,
     training,
     unsigned,
     winograd_pairs,
@@ -84,6 +86,7 @@ MUTANTS = tuple(
         cuda_base, cuda_rest, cuda_dispatch, cuda_engine, cuda_folds, cuda_rnn, cuda_conv, cuda_images, blueprints,
         repeating, attention, autograd, replays, basics, short_rows, contraction, ranks, pages, formulas, pairs,
         far_from_zero, unsigned, nccl, scaling, winograd_pairs, int8, systems, exchange, reports,
+        converted, tiles,
     )
     for row in table.MUTANTS
 )
@@ -188,7 +191,9 @@ TESTS = {
         "factors": "models: factors",
         "pages": "compat: page",
         "formulas": "docs: reference pictures formulas",
+        "tiles": "kernels/c: tiles tile_code",
         "pairs": "kernels/c: pairs backends/primitives/conv: pairs",
+        "converted": "kernels/c: fastpath_calls fastpath_products",
         "contraction": "optree: contraction",
         "kinds": "fuzz: fuzz_kinds optree: narrow_stores",
         "far_from_zero": "optree: far_from_zero moments norms_in_range",

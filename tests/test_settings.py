@@ -37,6 +37,7 @@ WRONG = {
     "NEONLIKE_NUM_THREADS": ("abc", "0", "-3", "2.5", "99999"),
     "NEONLIKE_CPU_JIT": ("maybe", "2"),
     "NEONLIKE_OPTIMIZE": ("0", "4", "fast"),
+    "NEONLIKE_AMX": ("off",),
     "NEONLIKE_FASTPATH": ("off",),
     "NEONLIKE_CACHE_MB": ("lots", "-1", "nan", "inf"),
     "NEONLIKE_KEEP_SOURCE": ("yes",),

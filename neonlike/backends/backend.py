@@ -412,7 +412,8 @@ class Backend(Expressions, Products, Images, Sequences, Differentiable, Tensors,
         Returns
         -------
         str
-            Such as "float32", or of the CPU's "bfloat16 by vdpbf16ps" or "bfloat16 in plain arithmetic".
+            Such as "float32", or of the CPU's "bfloat16 by vdpbf16ps", "bfloat16 by tdpbf16ps" or "bfloat16 in plain
+            arithmetic".
 
         Examples
         --------

@@ -230,7 +230,7 @@ class Softmax(Transform):
 
     def through(self, y: Any, error: Any) -> Any:
         """Expression y · (error − Σ error · y), the sum along ``axis``."""
-        return y * (error - self.be.sum(error * y, axis=self.axis))
+        return y * (error - self.be.sum(self.be.multiply(error, y), axis=self.axis))
 
     def cross_entropy_slope(self, y: Any, t: Any) -> Any:
         """Expression y · Σ t − t: the gradient of −Σ t log y by the inputs."""
@@ -279,7 +279,7 @@ class PixelwiseSoftmax(Transform):
 
     def through(self, y: Any, error: Any) -> Any:
         """Expression y · (error − Σ error · y), the sum over the maps of a pixel."""
-        return y * (error - self._sums(error * y))
+        return y * (error - self._sums(self.be.multiply(error, y)))
 
     def cross_entropy_slope(self, y: Any, t: Any) -> Any:
         """Expression y · Σ t − t: the gradient of −Σ t log y by the inputs."""

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from neonlike.backends import Backend
+from neonlike.optree.dtypes import compute_dtype
 
 RNG = np.random.default_rng(0)
 
@@ -24,15 +25,18 @@ def pooling(be: Backend, op: str, N: int = 3) -> tuple[Any, list[Any], Callable[
     return layer, tensors, lambda *t, **more: be.fprop_pool(layer, *t, **more)
 
 
-def primitives(be: Backend) -> dict[str, tuple[Callable[..., Any], list[Any], int]]:
-    """By name: a call of tensors, the tensors, and how many at the end are written."""
-    N, pool, avg = 3, *(be.pool_layer(np.float32, op, 3, 4, 1, 6, 6, R=2, S=2) for op in ("max", "avg"))
-    conv = be.conv_layer(np.float32, N, 4, 5, 1, 6, 6, 1, 3, 3)
-    lrn = be.lrn_layer(np.float32, N, 4, 1, 6, 6, 3)
-    attention = be.attention_layer(np.float32, 1, 2, 5, 4, keys=6, value_size=3)
+def primitives(be: Backend, dtype: Any = np.float32) -> dict[str, tuple[Callable[..., Any], list[Any], int]]:
+    """By name: a call of tensors, the tensors, and how many at the end are written.
+
+    Those of batch normalization are float32, others of ``dtype``.
+    """
+    N, pool, avg = 3, *(be.pool_layer(dtype, op, 3, 4, 1, 6, 6, R=2, S=2) for op in ("max", "avg"))
+    conv = be.conv_layer(dtype, N, 4, 5, 1, 6, 6, 1, 3, 3)
+    lrn = be.lrn_layer(dtype, N, 4, 1, 6, 6, 3)
+    attention = be.attention_layer(dtype, 1, 2, 5, 4, keys=6, value_size=3)
     image, maps, pooled = (4 * 36, N), (5 * 16, N), (4 * 9, N)
-    new, rows = (lambda *shape: some(be, *shape)), [abs(some(be, 4, 1)) for _ in range(6)]
-    rows = [be.array(row.get()) for row in rows]
+    new, rows = (lambda *shape: some(be, *shape, dtype=dtype)), [abs(some(be, 4, 1)) for _ in range(6)]
+    rows, sums = [be.array(row.get()) for row in rows], lambda: some(be, 2, 5, dtype=compute_dtype(np.dtype(dtype)))
     places = be.zeros(pooled, dtype=np.uint8)
     be.fprop_pool(pool, new(*image), new(*pooled), places)
     wide = be.array(RNG.random((4, 36 * N)))
@@ -61,15 +65,18 @@ def primitives(be: Backend) -> dict[str, tuple[Callable[..., Any], list[Any], in
         ),
         "bprop_lrn": (
             lambda i, o, n, e, d: be.bprop_lrn(lrn, i, o, e, d, n, ascale=0.5, bpower=0.75),
-            [new(*image), new(*image), be.array(RNG.random(image) + 1), new(*image), new(*image)], 1,
+            [new(*image), new(*image), be.array(RNG.random(image) + 1, dtype=dtype), new(*image), new(*image)], 1,
         ),
         "fprop_attention": (
             lambda q, k, v, o, s: be.fprop_attention(attention, q, k, v, o, s),
-            [new(2, 5, 4), new(2, 6, 4), new(2, 6, 3), new(2, 5, 3), new(2, 5)], 2,
+            [new(2, 5, 4), new(2, 6, 4), new(2, 6, 3), new(2, 5, 3), sums()], 2,
         ),
         "bprop_attention": (
             lambda q, k, v, o, s, e, *g: be.bprop_attention(attention, q, k, v, o, s, e, *g),
-            [*(new(2, *dims) for dims in ((5, 4), (6, 4), (6, 3), (5, 3), (5,), (5, 3), (5, 4), (6, 4), (6, 3)))], 3,
+            [
+                *(new(2, *dims) for dims in ((5, 4), (6, 4), (6, 3), (5, 3))), sums(),
+                *(new(2, *dims) for dims in ((5, 3), (5, 4), (6, 4), (6, 3))),
+            ], 3,
         ),
         "compound_fprop_bn": (
             lambda x, g, b, s, v, m, w, y: be.compound_fprop_bn(x, s, v, m, w, g, b, y, 1e-3, 0.9, True),
@@ -77,9 +84,15 @@ def primitives(be: Backend) -> dict[str, tuple[Callable[..., Any], list[Any], in
         ),
         "compound_bprop_bn": (
             lambda e, x, s, v, g, gg, gb, d: be.compound_bprop_bn(d, gg, gb, e, x, s, v, g, 1e-3),
-            [new(4, 36 * N), wide, *rows[:5], be.zeros((4, 36 * N))], 3,
+            [some(be, 4, 36 * N), wide, *rows[:5], be.zeros((4, 36 * N))], 3,
         ),
         "product": (lambda a, b, c: be.compound_dot(a, b, c, 0.5, 2.0), [new(9, 7), new(7, 5), new(9, 5)], 1),
+        "batched product": (
+            lambda a, b, c: be.batched_dot(a, b, c, 0.5, 2.0), [new(3, 9, 7), new(3, 7, 5), new(3, 9, 5)], 1,
+        ),
+        "batched, one matrix product": (
+            lambda a, b, c: be.batched_dot(a, b, c), [new(9, 7), new(3, 7, 5), new(3, 9, 5)], 1,
+        ),
         "product with a vector": (lambda a, b, c: be.compound_dot(a, b, c), [new(9, 7), new(7, 1), new(9, 1)], 1),
         "longer vector": (lambda a, b, c: be.compound_dot(a, b, c), [new(90, 170), new(170, 1), new(90, 1)], 1),
         "outer product": (lambda a, b, c: be.compound_dot(a, b, c), [new(9, 1), new(1, 7), new(9, 7)], 1),
@@ -105,7 +118,10 @@ def int8_products(be: Backend, conv: Any) -> dict[str, tuple[Callable[..., Any],
 NAMES = [
     "fprop_pool", "bprop_pool", "fprop_pool avg", "bprop_pool avg", "fprop_conv", "bprop_conv", "update_conv",
     "fprop_lrn", "bprop_lrn", "fprop_attention", "bprop_attention", "compound_fprop_bn", "compound_bprop_bn",
-    "product", "product with a vector", "longer vector", "outer product",
+    "product", "batched product", "batched, one matrix product", "product with a vector", "longer vector",
+    "outer product",
 ]  # fmt: skip
+CONVERTED = [name for name in NAMES if name.endswith(("_conv", "_lrn", "_attention", "product", "vector"))]
+"""Those whose kernels work on float32, and convert tensors of 16 bits."""
 INT8 = ["int8 product", "int8 convolution"]
 """Those of the CPU alone."""

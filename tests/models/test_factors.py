@@ -36,6 +36,12 @@ ODD = 1 + 2.0**-10
 """A number that is 1 in bfloat16."""
 
 
+@pytest.fixture(autouse=True)
+def without_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products have the instruction of other kernels; ``kernels/c/test_tiles.py`` has the text of tiles."""
+    monkeypatch.setenv("NEONLIKE_AMX", "0")
+
+
 def told(be: Backend) -> str:
     """The text for products in bfloat16 on this machine."""
     return "bfloat16 by vdpbf16ps" if pair_form(be.compiler) else "bfloat16 in plain arithmetic"

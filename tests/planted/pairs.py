@@ -48,14 +48,19 @@ MUTANTS = tuple(
         ("subnormal numbers that are stored stay", HEADER, "    x &= ~(lower & 0x7fffu) & ~(upper & 0x7fff0000u);", "    (void)lower, (void)upper;"),
         ("a stored odd number is paired with what follows it", HEADER, "memcpy(&rest, from + i, (size_t)(count - i) * 2);", "memcpy(&rest, from + i, (size_t)(count - i + 1) * 2);"),
         ("the second line of stored numbers left out", HEADER, "(second ? (uint32_t)second[i] << 16 : 0u)", "0u"),
+        ("stored numbers that are apart are neighbours", HEADER, "other = one + apart;\n        if (one >= 0 && other", "other = one + 1;\n        if (one >= 0 && other"),
+        ("stored numbers in front of a row", HEADER, "const uint32_t lower = one >= 0 && one < length ? row[one] : 0", "const uint32_t lower = one < length ? row[one < 0 ? 0 : one] : 0"),
+        ("a stored odd line is joined with what follows it", HEADER, "2 * line + 1 < p->rows ? lower + p->step : 0", "lower + p->step"),
+        ("the end of a stored row is joined with what follows it", HEADER, "left < 2 * count ? left : 2 * count", "2 * count"),
+        ("only the first operand is stored", CONV, "one._replace(stored=True), other._replace(stored=True)", "one._replace(stored=True), other"),
         ("stored factors are converted", KERNELS + "c/gemm.py", "    if not (rounded and are_stored(a, b)):", "    if True:"),
         ("plans outlive the precision", CPU + "backend.py", "        self.executor.clear()  # plans and calls", "        self.executor.replay.clear()  # plans and calls"),
     )
 ) + tuple(
     Mutant("factors", name, file, old, new)
     for name, file, old, new in (
-        ("plain arithmetic passes for the instruction", KERNELS + "c/pairs.py", "if pairs == 1 == pair_form(compiler)", "if pairs"),
-        ("products of 16 bits pass for float32", KERNELS + "c/gemm.py", "    pairs = form_of({a.dtype.name, b.dtype.name}, pairs, compiler or find_compiler())", "    pass"),
+        ("plain arithmetic passes for the instruction", KERNELS + "c/pairs.py", "if pairs == INSTRUCTION == pair_form(compiler)", "if pairs"),
+        ("products of 16 bits pass for float32", KERNELS + "c/gemm.py", "    pairs = form_of({a.dtype.name, b.dtype.name}, pairs, compiler)", "    pass"),
         ("all unrolls are rounded", FACTORS, "if pairs_pay(call.units, call.samples) else 0", "if True else 0"),
         ("all convolutions are rounded", FACTORS, 'int(dict(plan.variant).get("pairs", 0))', "pairs"),
         ("gradients of filters pass for the forward pass", FACTORS, 'if operation == "update":', "if False:"),

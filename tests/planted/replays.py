@@ -56,7 +56,7 @@ MUTANTS = (
     fault("devices are recorded", REPLAYS, " and be.tensor_cls.live_host", ""),
     fault("random numbers are repeated", "neonlike/backends/cpu/tensor.py", "own = self._host", "own = self.array"),
     fault("inference as in training", LAYERS + "container/sequential.py", "self.replays.inference if inference else self.replays.forward", "self.replays.forward"),
-    fault("a product with alpha is one without", CPU + "primitives/linalg.py", "(request.alpha, request.beta), apart=factors)", "(1.0, request.beta), apart=factors)"),
+    fault("a product with alpha is one without", CPU + "primitives/linalg.py", "(request.alpha, request.beta), apart=((0, 1),))", "(1.0, request.beta), apart=((0, 1),))"),
     fault("a record is never given up", REPLAYS, "if self._stale >= STALE:", "if False:"),
     fault("new batches are recorded each time", REPLAYS, "self._pause = min(2 * self._pause, MOST)", "self._pause = 1"),
     fault("a copy has the records", REPLAYS, "        return Repeated()\n\n    def __reduce__", "        return self\n\n    def __reduce__"),

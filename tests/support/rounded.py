@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from neonlike.optree.dtypes import bfloat16
 from tests.support.engines import backend, needs_compiler
 
 Array = np.ndarray[Any, Any]
@@ -45,6 +46,19 @@ def multiply(one: Any, other: Any, terms: int = 0) -> tuple[Array, Array]:
 def gamma(count: int) -> float:
     """Bound of the relative error of ``count`` roundings to float32, one after the other."""
     return count * UNIT / (1 - count * UNIT)
+
+
+def matrix(rng: Any, rows: int, columns: int, turned: bool, wide: int = 0, stored: str = "float32") -> Any:
+    """A matrix whose rows, or columns if ``turned``, are contiguous and ``wide`` elements longer than needed."""
+    shape = (columns, rows) if turned else (rows, columns)
+    dtype = bfloat16() if stored == "bfloat16" else np.float32
+    made = rng.standard_normal((shape[0], shape[1] + wide)).astype(np.float32).astype(dtype)[:, : shape[1]]
+    return made.T if turned else made
+
+
+def bound(a: Any, b: Any) -> Any:
+    """The error of float32 sums of these products, in any order: each addition rounds once."""
+    return (a.shape[1] + 4) * 2.0**-24 * (np.abs(a) @ np.abs(b)) + 1e-30
 
 
 @pytest.fixture(params=FORMS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from neonlike.errors import DTypeError
 from neonlike.transforms import (
     Explin,
     Identity,
@@ -106,6 +107,12 @@ def test_pixelwise_softmax_works_per_pixel_in_place(be64, rng):
     e = np.exp(x.reshape(maps, pixels, N))
     np.testing.assert_allclose(tensor.get(), (e / e.sum(axis=0)).reshape(x.shape), rtol=1e-12)
     assert f.bprop(tensor) == 1
+
+
+@pytest.mark.parametrize("f", [Softmax(), PixelwiseSoftmax(2)])
+def test_gradients_through_a_softmax_of_what_is_no_tensor(be, f):
+    with pytest.raises(DTypeError, match="cannot use b'x' as an operand"):
+        f.through(1e39, b"x")
 
 
 def test_logistic_shortcut(be):

@@ -175,6 +175,7 @@ class LinalgFamily(Family):
         """
         return self.compound_dot(A, B, C, alpha, beta, repeat=repeat)
 
+    @repeatable()
     def batched_dot(
         self,
         A: Any,
@@ -227,7 +228,8 @@ class LinalgFamily(Family):
         count = _batch_size(A, B, C)
         request = Product(float(alpha), float(beta), bool(relu))
         run = partial(self._batched_dot, request, A, B, C)
-        rate = self._run_product("batched_dot", run, (A, B, C), request, count, None, repeat)
+        operands = Operands((A, B, C), alone=not relu)
+        rate = self._run_product("batched_dot", run, (A, B, C), request, count, None, repeat, operands)
         return C if repeat <= 1 else rate[1]
 
     def xnor_compound_dot(self, A: Any, B: Any, C: Any, beta: float = 0.0, bsum: Any = None) -> Any:
@@ -311,10 +313,11 @@ class LinalgFamily(Family):
         self._finish_product(C, bsum, request, lambda out: multiply(a, b, out))
         return None
 
-    def _batched_dot(self, request: Product, A: Any, B: Any, C: Any) -> None:
-        """Hook: see :meth:`batched_dot`; operands are checked."""
+    def _batched_dot(self, request: Product, A: Any, B: Any, C: Any) -> KernelCall | None:
+        """Hook: see :meth:`batched_dot`; operands are checked. Returns what :meth:`_compound_dot` does."""
         a, b = matrices(A.asnumpyarray(), B.asnumpyarray(), C)
         self._finish_product(C, None, request, lambda out: multiply(a, b, out))
+        return None
 
     def _xnor_dot(self, request: Product, A: Any, B: Any, C: Any, bsum: Any) -> None:
         """Hook: see :meth:`xnor_compound_dot`; operands are checked."""

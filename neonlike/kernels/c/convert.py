@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
 from neonlike.kernels.c.routine import INT, POINTER, VECMATH, Routine, address, threads_for
-from neonlike.kernels.c.toolchain import find_compiler
+from neonlike.kernels.c.toolchain import Compiler, find_compiler
+from neonlike.kernels.codegen.layout import ArrayLayout
+from neonlike.kernels.run.calls import Conversion
 from neonlike.optree.dtypes import F32, HALVES, DType
 from neonlike.optree.npfuncs import Array
 
@@ -21,7 +26,7 @@ def as_contiguous(array: Array, dtype: DType) -> Array:
     half = HALVES.get(array.dtype.name) if dtype == F32 and array.size >= FEWEST and array.flags.c_contiguous else None
     if half is not None:
         copy = np.empty(array.shape, F32)
-        if _convert(f"widen_{half}", array, copy, ("uint16_t", "float")):
+        if _convert(f"widen_{half}", array, copy):
             return copy
     return np.ascontiguousarray(array, dtype)
 
@@ -39,11 +44,59 @@ def store_floats(source: Array, out: Array) -> bool:
     if half is None or source.dtype != F32 or out.size < FEWEST:
         return False
     plain = source.flags.c_contiguous and out.flags.c_contiguous and source.shape == out.shape
-    return plain and _convert(f"narrow_{half}", source, out, ("float", "uint16_t"))
+    return plain and _convert(f"narrow_{half}", source, out)
 
 
-def _convert(function: str, source: Array, out: Array, ctypes: tuple[str, str]) -> bool:
-    kernel = CONVERT.variant(find_compiler(), function=function, source=ctypes[0], target=ctypes[1])
+def convertible(dtype: DType, compiler: Compiler | None) -> bool:
+    """Whether kernels of float32 may be given arrays of ``dtype``, 16-bit floats, by :func:`conversions`."""
+    half = HALVES.get(dtype.name)
+    return half is not None and all(_kernel(way + half, compiler) is not None for way in ("widen_", "narrow_"))
+
+
+def conversions(
+    arrays: Sequence[Array | None], compiler: Compiler | None, written: dict[int, bool]
+) -> tuple[Conversion, ...]:
+    """The conversions with which a kernel of float32 works on those of ``arrays`` that are of 16-bit floats.
+
+    Parameters
+    ----------
+    arrays : sequence of arrays or None
+        Contiguous, as the kernel takes them.
+    compiler : Compiler or None
+    written : dict
+        Which of them the kernel writes, and whether it reads their old values.
+    """
+    found = []
+    for operand, array in enumerate(arrays):
+        if array is not None and (half := HALVES.get(array.dtype.name)) is not None:
+            widen = _kernel(f"widen_{half}", compiler) if written.get(operand, True) else None
+            narrow = _kernel(f"narrow_{half}", compiler) if operand in written else None
+            found.append(Conversion(operand, array.size, threads_for(array.size, PARALLEL), widen, narrow))
+    return tuple(found)
+
+
+def as_floats(array: Any) -> Any:
+    """The layout of an array of 16-bit floats in float32, in which :func:`conversions` put it; others as they are.
+
+    None if there are gaps between the numbers, or they lie in reverse.
+    """
+    if array.dtype.name not in HALVES:
+        return array
+    strides = [step for step, size in zip(array.strides, array.shape) if size > 1]
+    last = sum((size - 1) * step for step, size in zip(array.strides, array.shape) if size > 1)
+    if any(step < 0 for step in strides) or last != (array.size - 1) * array.itemsize:
+        return None
+    return ArrayLayout(array.shape, F32, [2 * step for step in array.strides])
+
+
+def _kernel(function: str, compiler: Compiler | None) -> Any:
+    """The compiled ``function`` of ``halves.h``; None if there is no compiler."""
+    types = ("uint16_t", "float") if function.startswith("widen") else ("float", "uint16_t")
+    return CONVERT.variant(compiler, function=function, source=types[0], target=types[1])
+
+
+def _convert(function: str, source: Array, out: Array) -> bool:
+    kernel = _kernel(function, find_compiler())
     if kernel is None:
         return False
     kernel(address(source), address(out), source.size, threads_for(source.size, PARALLEL))

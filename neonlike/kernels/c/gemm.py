@@ -13,22 +13,25 @@ import ctypes
 import math
 import struct
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from neonlike import settings
 from neonlike.kernels.c.convert import as_dtype
 from neonlike.kernels.c.gemm_blas import FEWEST_OF_VECTOR, BlasLaunch, find_blas_launch
 from neonlike.kernels.c.numpy_blas import half_vectors, whole_vectors
-from neonlike.kernels.c.pairs import context_of, factor_steps, form_of, half
+from neonlike.kernels.c.pairs import INSTRUCTION, TILES, context_of, factor_steps, form_of, half
 from neonlike.kernels.c.routine import POINTER, REAL, REAL_TYPES, TILE, Routine, address, threads_for
+from neonlike.kernels.c.simd import ask_for_tiles, has_tiles
 from neonlike.kernels.c.toolchain import Compiler, find_compiler
 from neonlike.kernels.run import forks
 from neonlike.kernels.run.calls import packed
 from neonlike.kernels.run.program import Program, words_of
 from neonlike.kernels.run.workspace import held_workspace
+from neonlike.logger import logger
 from neonlike.optree import npfuncs
 from neonlike.optree.dtypes import BFLOAT16
 
@@ -36,11 +39,13 @@ GEMM = Routine(
     "c/gemm_packed.c.j2",
     (*(POINTER,) * 4, REAL, REAL, POINTER),
     "matrix product",
-    ("pair_panels.h", *TILE),
+    ("pair_panels.h", "tiles.h", *TILE),
 )
 DEPTH, LANES, TILE_ROWS, PACKED_BY_THREAD = 512, 16, 12, 48
 """Upper bounds of the kernel's block sizes (k, lanes, rows of a register tile, rows or columns that a thread packs at
 once): they size its workspace."""
+ROWS_BY_TILES = 32
+"""Rows of a panel that the processor's tiles multiply (``gemm_tiles.j2``)."""
 SHARED_BYTES = 1 << 19
 """Size of the packed panel of B (or A) that all threads share."""
 PARALLEL_PRODUCTS = 1 << 19
@@ -62,6 +67,16 @@ FEWEST_OF_WHOLE, NARROWEST_OF_WHOLE = 1 << 23, 32
 
 FEWEST_OF_PAIRS, NARROWEST_OF_PAIRS = 1 << 18, 8
 """Multiplications, and numbers along each dimension, from which making pairs of bfloat16 pays."""
+NARROWEST_BY_TILES = 16
+"""Numbers along each dimension from which pairs are multiplied by tiles where there are any: those of a tile.
+
+By reasoning, as no such processor was at hand to measure: tiles multiply 512 numbers in a cycle, as Intel says, and
+``vdpbf16ps`` 32 or 64. From 16 rows and columns on, more than a quarter of the tiles is used. Beginning and ending with
+tiles takes some hundred cycles of a unit of work, and the least product that becomes pairs takes 4,000 and more by
+``vdpbf16ps``. Packing takes about as long for both.
+"""
+OF_A_TEST = ((77, 601, 45), (45, 601, 77), (77, 1201, 45))
+"""Sizes of products that are tried before tiles are used: by rows, by columns and by parts; their ends fill no tile."""
 
 Array = npt.NDArray[Any]
 
@@ -217,7 +232,7 @@ def best_launch(
 def pairs_of(a: Array, b: Array, c: Array, pairs: int, compiler: Compiler | None = None) -> int:
     """The form of pairs that factors are multiplied in; 0 where float32 is faster, or they cannot be.
 
-    ``pairs``: the form for factors of float32, see :func:`form_of`.
+    ``pairs``: the form for factors of float32, see :func:`form_of`. By tiles in place of ``vdpbf16ps`` where that pays.
 
     Parameters
     ----------
@@ -226,10 +241,51 @@ def pairs_of(a: Array, b: Array, c: Array, pairs: int, compiler: Compiler | None
     compiler : Compiler, optional
     """
     m, k, n = *a.shape, b.shape[1]
-    pairs = form_of({a.dtype.name, b.dtype.name}, pairs, compiler or find_compiler())
+    compiler = compiler or find_compiler()
+    pairs = form_of({a.dtype.name, b.dtype.name}, pairs, compiler)
     if not pairs or c.dtype != np.float32 or m * k * n < FEWEST_OF_PAIRS or min(m, k, n) < NARROWEST_OF_PAIRS:
         return 0
-    return pairs if factor_steps(a, b) else 0
+    if not factor_steps(a, b):
+        return 0
+    return TILES if pairs == INSTRUCTION and min(m, k, n) >= NARROWEST_BY_TILES and by_tiles(compiler) else pairs
+
+
+def by_tiles(compiler: Compiler | None = None) -> bool:
+    """Whether products by Intel's tiles are right here, which is tried once; False where ``NEONLIKE_AMX`` is 0."""
+    compiler = compiler or find_compiler()
+    return has_tiles(compiler) and settings.AMX.get() and tiles_are_right(compiler)
+
+
+@cache
+def tiles_are_right(compiler: Compiler) -> bool:
+    """Whether the system permits tiles, and products of small whole numbers by them are exact.
+
+    The kernel was tested on an emulation of tiles alone.
+    """
+    if not ask_for_tiles(compiler):
+        logger.info("the system does not permit tiles (AMX): bfloat16 is multiplied by vdpbf16ps")
+        return False
+    if all(_is_exact(size, compiler) for size in OF_A_TEST):
+        return True
+    logger.warning(
+        "products by tiles (AMX, tdpbf16ps) do not work on this machine: bfloat16 is multiplied by vdpbf16ps. "
+        "NEONLIKE_AMX=0 leaves out this test"
+    )
+    return False
+
+
+def _is_exact(size: tuple[int, int, int], compiler: Compiler) -> bool:
+    """Whether products (m, k) x (k, n) of whole numbers by tiles are right, of rows and of columns."""
+    m, k, n = size
+    a, b = ((np.arange(x * y).reshape(x, y) * 7 % 17 - 8).astype(np.float32) for x, y in ((m, k), (k, n)))
+    wanted = a.astype(int) @ b.astype(int)
+    for one, other in ((a, b), (np.asfortranarray(a), np.asfortranarray(b))):
+        found = np.full((m, n), np.nan, np.float32)
+        if launch := find_launch(one, other, found, compiler, TILES):
+            launch(address(one), address(other), address(found))
+        if not np.array_equal(found, wanted):
+            return False
+    return True
 
 
 def are_stored(a: Array, b: Array) -> bool:
@@ -305,7 +361,7 @@ class GemmLaunch:
             parts = math.ceil(k / depth)
             elements = parts * m * (n + LANES) + min(threads, parts) * DEPTH * (PACKED_BY_THREAD + columns)
         else:
-            elements = DEPTH * ((columns if by_rows else m + TILE_ROWS) + threads * PACKED_BY_THREAD)
+            elements = DEPTH * ((columns if by_rows else m + ROWS_BY_TILES) + threads * PACKED_BY_THREAD)
         self.bytes = elements * itemsize
 
     def __call__(self, a: Any, b: Any, c: Any, alpha: float = 1.0, beta: float = 0.0) -> None:

@@ -14,6 +14,8 @@ from neonlike.kernels.c.toolchain import Compiler
 from neonlike.optree.dtypes import BFLOAT16, DType, compute_dtype
 from neonlike.optree.npfuncs import Array
 
+INSTRUCTION, PLAIN, TILES = 1, 2, 3
+"""Forms of pairs, in the numbering of ``pairs.h``: by ``vdpbf16ps``, in plain arithmetic, by tiles."""
 PIECE = 1024
 """Words of which an operand's working memory is a multiple, see ``nl_pair_up``."""
 
@@ -33,7 +35,7 @@ class Pairs(IntEnum):
 
 
 class Pairing(NamedTuple):
-    """Pairs of an operand that has ``rows`` rows of ``length`` floats, ``step`` apart.
+    """Pairs of an operand that has ``rows`` rows of ``length`` numbers, ``step`` apart.
 
     Attributes
     ----------
@@ -43,6 +45,8 @@ class Pairing(NamedTuple):
         ``apart`` numbers behind it, from ``before`` numbers in front of the row on. What is missing is zero.
         ``LATER``: rows that the kernel itself pairs as it reads them, without working memory.
     before, apart : int
+    stored : bool
+        Whether the numbers are bfloat16, not float32.
     """
 
     rows: int
@@ -51,6 +55,7 @@ class Pairing(NamedTuple):
     kind: Pairs
     before: int = 0
     apart: int = 0
+    stored: bool = False
 
     @property
     def line(self) -> int:
@@ -105,7 +110,9 @@ def spoken(pairs: int, dtype: DType, compiler: Compiler | None) -> str:
     """
     if not pairs:
         return compute_dtype(dtype).name
-    return "bfloat16 by vdpbf16ps" if pairs == 1 == pair_form(compiler) else "bfloat16 in plain arithmetic"
+    if pairs == TILES:
+        return "bfloat16 by tdpbf16ps"
+    return "bfloat16 by vdpbf16ps" if pairs == INSTRUCTION == pair_form(compiler) else "bfloat16 in plain arithmetic"
 
 
 def context_of(pairs: int) -> dict[str, int]:

@@ -8,6 +8,8 @@ import numpy as np
 
 from neonlike.kernels.build.source import KernelSource
 from neonlike.kernels.c import gemm
+from neonlike.kernels.c.convert import as_floats, conversions, convertible
+from neonlike.kernels.c.copies import joined_steps
 from neonlike.kernels.c.gemm import Array
 from neonlike.kernels.c.gemm_blas import BlasLaunch, blas_source, find_small_launch
 from neonlike.kernels.c.pairs import spoken
@@ -16,12 +18,14 @@ from neonlike.kernels.c.toolchain import Compiler, find_compiler
 from neonlike.kernels.codegen.layout import ArrayLayout
 from neonlike.kernels.numpy_engine.engine import NumpyCallStage
 from neonlike.kernels.planning.graph import Graph
-from neonlike.kernels.planning.plan import Plan, Stage
+from neonlike.kernels.planning.plan import Plan, Stage, Store
 from neonlike.kernels.run.arrays import remember
+from neonlike.kernels.run.calls import with_conversions
 from neonlike.kernels.run.placing import Placing, fragment_of
-from neonlike.kernels.run.program import Fragment
-from neonlike.kernels.run.stage import Input, Layouts, Run, store_result
+from neonlike.kernels.run.program import RELEASE_WORK, Fragment
+from neonlike.kernels.run.stage import Input, Layouts, Run, destination, store_result
 from neonlike.optree.dtypes import F32, compute_dtype
+from neonlike.optree.shapes import contiguous_strides
 
 _UNKNOWN: Any = object()
 
@@ -80,15 +84,31 @@ class DotStage(NumpyCallStage):
     def steps(self, run: Placing) -> Fragment | None:
         """The product on the arrays of ``run``, for the program of its plan; None if NumPy computes it."""
         self._allocate(run)
-        launch = self._launch(*self._operands(run))
-        if launch is None or self.others:
+        a, b, out = self._operands(run)
+        pairs = pairs_of_operands(a, b, out, self.pairs, self.compiler)
+        paired = pairs and gemm.are_stored(a, b)
+        one, other = (a, b) if paired else (as_floats(a), as_floats(b))
+        launch = None if one is None or other is None else self._launch(one, other, out, pairs)
+        if launch is None:
             return None
+        converted = () if paired else conversions((a, b), self.compiler, {})
         operands = [*map(run.read, self.inputs), run.written(run.temps[self.value.index])]
-        return fragment_of(launch.program(1.0, 0.0), operands, run, launch)
+        product = fragment_of(with_conversions(launch.program(1.0, 0.0), converted), operands, run, launch)
+        return joined_steps([product, *(self._narrowed(run, store, out) for store in self.others)])
+
+    def _narrowed(self, run: Placing, store: Store, out: Any) -> Fragment | None:
+        """The conversion of the result to 16-bit floats where ``store`` goes; None for other dtypes and layouts."""
+        to = destination(run, store)
+        plain = tuple(to.strides) == contiguous_strides(out.shape, to.itemsize)
+        if out.dtype != F32 or not plain or to.shape != out.shape or not convertible(to.dtype, self.compiler):
+            return None
+        (one,) = conversions((to,), self.compiler, {0: False})
+        step = one.step(one.narrow, run.written(out), run.written(to))
+        return Fragment((step,), one.numbers >= RELEASE_WORK, one.threads == 1, one)
 
     def _compute(self, run: Run) -> None:
         a, b, out = self._operands(run)
-        launch = self._launch(a, b, out)
+        launch = self._launch(a, b, out, self.pairs)
         if launch is not None:
             launch(*self._addresses(run))
         else:
@@ -102,18 +122,18 @@ class DotStage(NumpyCallStage):
         a, b = self.inputs
         return run.array(a, 0), run.array(b, 0), run.temps[self.value.index]
 
-    def _launch(self, a: Array, b: Array, out: Array) -> gemm.GemmLaunch | BlasLaunch | None:
+    def _launch(self, a: Array, b: Array, out: Array, pairs: int) -> gemm.GemmLaunch | BlasLaunch | None:
         """The kernel for these arrays; None where only NumPy has one."""
-        key: Any = a.shape, a.strides, b.shape, b.strides, out.strides
+        key: Any = a.dtype.name, a.shape, a.strides, b.dtype.name, b.shape, b.strides, out.strides, pairs
         launch = self.launches.get(key, _UNKNOWN)
         if launch is _UNKNOWN:
-            launch = remember(self.launches, key, self._find_launch(a, b, out))
+            launch = remember(self.launches, key, self._find_launch(a, b, out, pairs))
         found: gemm.GemmLaunch | BlasLaunch | None = launch
         return found
 
-    def _find_launch(self, a: Array, b: Array, out: Array) -> gemm.GemmLaunch | BlasLaunch | None:
+    def _find_launch(self, a: Array, b: Array, out: Array, pairs: int) -> gemm.GemmLaunch | BlasLaunch | None:
         large = out.size * a.shape[1] >= gemm.FEWEST_OF_ALL
-        found = gemm.best_launch(a, b, out, self.compiler, self.pairs) if large else None
+        found = gemm.best_launch(a, b, out, self.compiler, pairs) if large else None
         return found or find_small_launch(a, b, out, self.compiler, vectors=True)
 
     def _addresses(self, run: Run) -> tuple[Any, Any, Any]:

@@ -9,6 +9,15 @@ from neonlike.kernels.c.compile import build
 from neonlike.kernels.c.toolchain import Compiler
 
 _SOURCE = """\
+#if defined(__linux__) && defined(__x86_64__) && (defined(__AMX_BF16__) || defined(__AMXBF16__))
+#include <sys/syscall.h>
+#include <unistd.h>
+int neonlike_tiles(void) { return 1; }
+int neonlike_ask_for_tiles(void) { return syscall(SYS_arch_prctl, 0x1023, 18) == 0; } /* ARCH_REQ_XCOMP_PERM */
+#else
+int neonlike_tiles(void) { return 0; }
+int neonlike_ask_for_tiles(void) { return 0; }
+#endif
 #if defined(__AVX512F__)
 int neonlike_vector_bytes(void) { return 64; }
 #elif defined(__AVX__)
@@ -39,3 +48,18 @@ def vector_bytes(compiler: Compiler | None) -> int:
 def pair_form(compiler: Compiler | None) -> int:
     """1 where compiled code multiplies pairs of bfloat16 by the processor's instruction (``pairs.h``), else 0."""
     return 0 if compiler is None else int(_library(compiler).neonlike_pairs())
+
+
+@cache
+def has_tiles(compiler: Compiler | None) -> bool:
+    """Whether compiled code may multiply bfloat16 by Intel's tiles (``tiles.h``), once the system permits it."""
+    return compiler is not None and bool(_library(compiler).neonlike_tiles())
+
+
+def ask_for_tiles(compiler: Compiler) -> bool:
+    """Ask the system to let this process use tiles, all of its threads and its forks; whether it does.
+
+    Linux saves tiles only for processes that have asked: it refuses if a thread has an alternate stack for signals that
+    is too small for them.
+    """
+    return bool(_library(compiler).neonlike_ask_for_tiles())

@@ -16,7 +16,7 @@ from ctypes import c_double
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from neonlike.kernels.run.memory import LINE
-from neonlike.kernels.run.program import NO_MEMORY, Program, Source, Step, Word, words_of
+from neonlike.kernels.run.program import NO_MEMORY, Made, Program, Source, Step, Word, join, runner, words_of
 from neonlike.kernels.run.trace import Called, Operands, Pinned, Trace, current
 from neonlike.kernels.run.workspace import held_workspace
 from neonlike.optree.forms import mark
@@ -56,6 +56,37 @@ def parameters_of(method: Callable[..., Any]) -> tuple[tuple[str, ...], int, int
     return names, sum(parameter.kind is parameter.POSITIONAL_OR_KEYWORD for parameter in parameters), identified
 
 
+class Conversion(NamedTuple):
+    """An array of 16-bit floats that a kernel reads or writes as float32, in working memory.
+
+    Attributes
+    ----------
+    operand : int
+        Which of the kernel's arrays it is.
+    numbers : int
+        How many it has.
+    threads : int
+    widen, narrow : ctypes function or None
+        ``function(source, target, numbers, threads)`` converts the array before, and the results behind the kernel;
+        None: it is not read, or not written.
+    """
+
+    operand: int
+    numbers: int
+    threads: int
+    widen: Any = None
+    narrow: Any = None
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the numbers in float32, in whole cache lines."""
+        return -(-4 * self.numbers // LINE) * LINE
+
+    def step(self, function: Any, source: Word, target: Word) -> Step:
+        """The step of a program in which ``function``, ``widen`` or ``narrow``, converts the array."""
+        return Step(function.packed, (source, target, (Source.PLAIN, self.numbers), (Source.PLAIN, self.threads)))
+
+
 class KernelCall(NamedTuple):
     """A kernel and all that it is called with.
 
@@ -74,6 +105,8 @@ class KernelCall(NamedTuple):
         What there was no memory for; nothing: the kernel's working memory.
     apart : tuple of (int, int)
         Pairs of arrays that are only read, for which the kernel was chosen since they share no memory.
+    converted : tuple of Conversion
+        Arrays that the kernel gets in float32; they lie in front of its working memory.
     """
 
     function: Any
@@ -83,6 +116,7 @@ class KernelCall(NamedTuple):
     keep: Any = None
     refused: str = ""
     apart: tuple[tuple[int, int], ...] = ()
+    converted: tuple[Conversion, ...] = ()
 
     def start(self, addresses: Sequence[int | None]) -> None:
         """Run the kernel on arrays that lie at ``addresses``.
@@ -93,6 +127,9 @@ class KernelCall(NamedTuple):
         """
         if (trace := current()) is not None:
             trace.kernel(self, addresses)
+        if self.converted:
+            runner(join([Made(self.program(), tuple(addresses))], self))()
+            return
         if self.work:
             held = held_workspace(self.work)  # referenced until the kernel returns
             refused = self.function(*addresses, held[1], *self.tail)
@@ -111,15 +148,16 @@ class KernelCall(NamedTuple):
         function, count = self.function, len(self.addresses)
         if program := getattr(function, "program", None):
             found: Program = program(*self.tail)
-            return found._replace(refused=self.no_memory, keep=(found.keep, self.keep))
+            kept = found.keep, self.keep, self.converted
+            return with_conversions(found, self.converted)._replace(refused=self.no_memory, keep=kept)
         if getattr(function, "packed", None) is None:
             return Program((), count, 0, refused=self.no_memory, keep=self, python=self._again)
         works = int(self.work > 0)
         kinds = ["d" if kind is c_double else "q" for kind in function.argtypes]
         given = words_of(struct.pack("=" + "".join(kinds), *[0] * (count + works), *self.tail))
-        return packed(function.packed, given, range(count), count if works else -1, self.work)._replace(
-            refused=self.no_memory, keep=(function, self.keep)
-        )
+        made = packed(function.packed, given, range(count), count if works else -1, self.work)
+        kept = (function, self.keep, self.converted)
+        return with_conversions(made, self.converted)._replace(refused=self.no_memory, keep=kept)
 
     def _again(self, addresses: Sequence[int | None], functions: Sequence[Any]) -> bool:
         self.start(addresses)
@@ -151,6 +189,29 @@ def packed(entry: int, given: Sequence[Word], places: Iterable[int], work_at: in
     if work_at >= 0:
         words[work_at] = Source.MEMORY, 0
     return Program((Step(entry, tuple(words)),), operands, 0, work if work_at >= 0 else 0)
+
+
+def with_conversions(program: Program, converted: Sequence[Conversion]) -> Program:
+    """``program`` of a kernel with the conversions of its arrays before and behind it."""
+    front = sum(one.bytes for one in converted)
+    places = {one.operand: sum(other.bytes for other in converted[:which]) for which, one in enumerate(converted)}
+
+    def placed(word: Word) -> Word:
+        source, which, *before = word
+        if source is Source.OPERAND and which in places:
+            return Source.MEMORY, places[which] + sum(before)
+        return (Source.MEMORY, which + front) if source is Source.MEMORY else word
+
+    assert program.steps or not converted
+
+    steps = [Step(kernel.entry, tuple(map(placed, kernel.words))) for kernel in program.steps]
+    for one in converted:
+        array, floats = (Source.OPERAND, one.operand), (Source.MEMORY, places[one.operand])
+        if one.widen is not None:
+            steps.insert(0, one.step(one.widen, array, floats))
+        if one.narrow is not None:
+            steps.append(one.step(one.narrow, floats, array))
+    return program._replace(steps=tuple(steps), memory=front + program.memory)
 
 
 class Unrolled(Protocol):

@@ -87,24 +87,26 @@ def after(place: Word, distance: int) -> Word:
 
 
 def fragment_of(program: Program, operands: Sequence[Word], run: Placing, keep: Any) -> Fragment:
-    """The kernel of a program of one, on operands that are found at these words, for the program of a plan.
+    """The kernels of a program, on operands that are found at these words, for the program of a plan.
 
     Parameters
     ----------
     program : Program
-        Of one step.
     operands : sequence of Word
     run : Placing
     keep : object
         Lives as long as the fragment.
     """
-    (step,) = program.steps
     room = run.room(program.memory) if program.memory else (Source.MEMORY, 0)
-    words = []
-    for word in step.words:
-        source, which, *_ = word
-        words.append(operands[which] if source is Source.OPERAND else room if source is Source.MEMORY else word)
-    return Fragment((Step(step.entry, tuple(words)),), program.release, program.forks, keep)
+
+    def placed(word: Word) -> Word:
+        source, which, *before = word
+        if source is Source.OPERAND:
+            return after(operands[which], sum(before))
+        return after(room, which) if source is Source.MEMORY else word
+
+    steps = [Step(step.entry, tuple(map(placed, step.words))) for step in program.steps]
+    return Fragment(tuple(steps), program.release, program.forks, keep)
 
 
 def number_words(kernel: Kernel) -> tuple[Word, ...]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from neonlike.backends.backend import Tensor
+from neonlike.checks import is_iterable, shown
+from neonlike.errors import DTypeError
 from neonlike.kernels.run.depends import Dependent
 from neonlike.layers.container.sequential import LayerContainer, Sequential
 from neonlike.layers.core.structure import SkipNode
@@ -16,6 +18,19 @@ __public_module__ = "neonlike.layers.container"
 def as_branch(layers: Any) -> Sequential:
     """Return a chain unchanged, and wrap a layer or a list of layers in a chain."""
     return layers if isinstance(layers, Sequential) else Sequential(layers)
+
+
+def as_branches(name: str, layers: Any) -> list[Sequential]:
+    """Each of ``layers`` as a chain; ``name`` is the container's, for the message.
+
+    Raises
+    ------
+    DTypeError
+        If they are no list.
+    """
+    if not is_iterable(layers):
+        raise DTypeError(f"{name}: layers must be a list of branches, got {shown(layers)}")
+    return [as_branch(branch) for branch in layers]
 
 
 def chain(layer: Any) -> list[Any]:

@@ -8,13 +8,13 @@ container that is the first layer of a branch uses one level deeper, because bot
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from neonlike.backends.backend import Tensor
 from neonlike.checks import brief, shown
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
-from neonlike.layers.container.branches import Run, adds_to_outputs, as_branch, chain, note_deltas, overwrites_error
+from neonlike.layers.container.branches import Run, adds_to_outputs, as_branches, chain, note_deltas, overwrites_error
 from neonlike.layers.container.sequential import LayerContainer
 from neonlike.layers.core.base import Layer, interpret_in_shape, part_of
 from neonlike.layers.core.deltas import DeltasTree
@@ -52,9 +52,7 @@ class Broadcast(LayerContainer):
 
     def __init__(self, layers: Any, name: str | None = None) -> None:
         super().__init__(name)
-        if not isinstance(layers, Iterable):
-            raise DTypeError(f"{self.name}: layers must be a list of branches, got {shown(layers)}")
-        self.layers = [as_branch(branch) for branch in layers]
+        self.layers = as_branches(self.name, layers)
         if not self.layers:
             raise ArgumentError(f"{self.name}: the list of branches is empty; give at least one branch")
         self.owns_delta = True

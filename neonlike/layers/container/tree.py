@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from neonlike.backends.backend import Tensor
 from neonlike.checks import shown
 from neonlike.errors import ArgumentError, DTypeError
-from neonlike.layers.container.branches import adds_to_deltas, as_branch
+from neonlike.layers.container.branches import adds_to_deltas, as_branches
 from neonlike.layers.container.sequential import LayerContainer, Sequential
 from neonlike.layers.core.base import Layer
 from neonlike.layers.core.deltas import DeltasTree
@@ -52,9 +52,7 @@ class Tree(LayerContainer):
 
     def __init__(self, layers: Any, name: str | None = None, alphas: Sequence[float] | None = None) -> None:
         super().__init__(name)
-        if not isinstance(layers, Iterable):
-            raise DTypeError(f"{self.name}: layers must be a list of branches, got {shown(layers)}")
-        self.layers = [as_branch(branch) for branch in layers]
+        self.layers = as_branches(self.name, layers)
         if not self.layers:
             raise ArgumentError(f"{self.name}: the list of branches is empty; give a trunk at least")
         if alphas is not None and len(alphas) != len(self.layers):

@@ -41,8 +41,10 @@ from neonlike.layers import (
 from neonlike.layers.recurrent import BiSum
 from neonlike.models import Model
 from neonlike.optimizers import GradientDescentMomentum
+from neonlike.optree.dtypes import bfloat16
 from neonlike.transforms import CrossEntropyMulti, Logistic, Rectlin, Softmax, Tanh
 from tests.backends.replays.replayed_nets import CLASSES, FEATURES, WARM, N, Trained, other_weight, played, steps  # noqa: F401
+from tests.support.engines import current_backend
 from tests.support.replaying import extension, fast  # noqa: F401
 
 pytestmark = [
@@ -96,6 +98,15 @@ def test_branches_are_repeated(fast: Backend, played: Any, change: Any) -> None:
     if change is not None:
         change(net)
         assert steps(net, WARM) == wanted[WARM:]
+
+
+@pytest.mark.parametrize("dtype", [np.dtype(np.float16), bfloat16()], ids=str)
+def test_networks_of_16_bits_are_repeated(played: Any, dtype: Any) -> None:
+    """Their convolutions, pooling, normalization and products convert in the program, as they do without it."""
+    be = current_backend(datatype=dtype)
+    wanted, net = played(lambda: steps(Trained(be), WARM)), Trained(be)
+    assert steps(net, WARM) == wanted
+    assert net.hits() == WARM - 3
 
 
 # Sequences -----------------------------------------------------------------------------------------------------------

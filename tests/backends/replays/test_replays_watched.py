@@ -102,9 +102,9 @@ def test_work_beside_kernels_is_not_recorded(fast: Backend, name: str) -> None:
     assert not made.is_whole
 
 
-def test_work_on_converted_copies_is_not_recorded(fast: Backend) -> None:
-    x = fast.array(np.arange(32).reshape(4, 8), dtype=np.float16)
-    rows, y = [fast.zeros((4, 1), dtype=np.float16) for _ in range(6)], fast.empty((4, 8), dtype=np.float16)
+def test_work_on_copies_is_not_recorded(fast: Backend) -> None:
+    x = fast.array(np.arange(64).reshape(4, 16))[:, ::2]
+    rows, y = [fast.zeros((4, 1)) for _ in range(6)], fast.empty((4, 8))
     with trace.tracing(fast) as made:
         fast.compound_fprop_bn(x, *rows, y, 1e-3, 0.9, True)
     assert len(made.runs) == 1 and not made.is_whole

@@ -20,7 +20,8 @@ from neonlike.kernels.c import fastpath
 from neonlike.kernels.run.calls import KernelCall
 from neonlike.kernels.run.trace import Operands, current
 from neonlike.kernels.run.workspace import kept_bytes, release_workspace
-from tests.backends.repeatable_calls import INT8, NAMES, pooling, primitives, some
+from neonlike.optree.dtypes import bfloat16
+from tests.backends.repeatable_calls import CONVERTED, INT8, NAMES, pooling, primitives, some
 from tests.support.engines import new_backend
 from tests.support.replaying import extension, fast, outcome  # noqa: F401
 
@@ -66,6 +67,23 @@ def test_other_tensors_give_what_python_gives(fast: Backend, name: str) -> None:
             call(*theirs)
         for found, right in zip(ours, theirs):
             assert found.get().tobytes() == right.get().tobytes()
+
+
+@pytest.mark.parametrize("dtype", [np.dtype(np.float16), bfloat16()], ids=str)
+@pytest.mark.parametrize("name", CONVERTED)
+def test_calls_of_16_bit_tensors(fast: Backend, name: str, dtype: Any) -> None:
+    """Repeated, with conversions, they give what a call in float32 gives on the same numbers, rounded once."""
+    call, tensors, written = primitives(fast, dtype)[name]
+    precision = "float32" if dtype == np.float16 else "bfloat16"
+    with new_backend(product_precision=precision) as other:
+        single = primitives(other)[name][0]
+        for turn in range(3):
+            ours = [fast.array(t.get().astype(np.float32) * np.float32(1 + turn), dtype=t.dtype) for t in tensors]
+            floats = [other.array(tensor.get().astype(np.float32)) for tensor in ours]
+            assert again(fast, lambda ours=ours: call(*ours)) or turn == 0
+            single(*floats)
+            for found, right in list(zip(ours, floats))[-written:]:
+                assert found.get().tobytes() == right.get().astype(found.dtype).tobytes()
 
 
 @pytest.mark.parametrize("name", [*NAMES, *INT8])
@@ -236,11 +254,11 @@ def test_bench_mode_and_cleaning_up_forget_calls(fast: Any) -> None:
 def test_calls_of_several_kernels_or_on_copies_stay_with_python(fast: Backend) -> None:
     conv = fast.conv_layer(np.float32, 3, 4, 5, 1, 6, 6, 1, 3, 3)
     image, maps, grad, sums = some(fast, 144, 3), some(fast, 80, 3), fast.empty((36, 5)), fast.empty((5, 1))
-    a, c = some(fast, 8, 8), fast.empty((8, 8))
+    a, c, wide = some(fast, 8, 8), fast.empty((8, 8)), some(fast, 144, 6)
     calls: list[Callable[[], Any]] = [
         lambda: fast.update_conv(conv, image, maps, grad, grad_bias=sums),
         lambda: fast.compound_dot(a, a, c, relu=True), lambda: fast.compound_dot(a, a, c, bsum=fast.empty((8, 1))),
-        lambda: fast.fprop_conv(conv, image.astype(np.float16), grad.astype(np.float16), maps.astype(np.float16)),
+        lambda: fast.fprop_conv(conv, wide[:, :3], grad, maps),
         lambda: fast.fprop_pool(fast.pool_layer(np.float32, "l2", 3, 4, 1, 6, 6, R=2, S=2), image, fast.empty((36, 3))),
     ]  # fmt: skip
     for call in calls:

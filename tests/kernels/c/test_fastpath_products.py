@@ -11,6 +11,7 @@ from neonlike.backends import Backend
 from neonlike.errors import DTypeError
 from neonlike.kernels.c import fastpath
 from neonlike.kernels.c.numpy_blas import openblas
+from neonlike.optree.dtypes import bfloat16
 from tests.backends.repeatable_calls import some
 from tests.support.replaying import extension, fast  # noqa: F401
 
@@ -35,6 +36,45 @@ def test_small_products_are_numpys_bit_for_bit(fast: Backend, dtype: Any) -> Non
                 assert fast.compound_dot(a, b, c) is c
                 assert c.get().tobytes() == np.matmul(a.array, b.array).tobytes(), (m, k, n, turned)
     assert (openblas() is None or fast.executor.replay.table.calls >= len(shapes))
+
+
+@pytest.mark.parametrize("dtype", [np.dtype(np.float16), bfloat16()], ids=str)
+@pytest.mark.parametrize("turned", range(4))
+def test_products_of_16_bits_in_expressions(fast: Backend, dtype: Any, turned: int) -> None:
+    """They run in a program with their conversions, and are those of the same numbers in float32, rounded once."""
+    rng, precisions = np.random.default_rng(2), ["float32", "bfloat16"]  # bfloat16 is multiplied as it is
+    if dtype == np.float16:
+        precisions.reverse()  # and float16 is not rounded
+    for m, k, n in [(3, 7, 5), (64, 96, 70)]:
+        values = [rng.standard_normal(shape).astype(dtype) for shape in ((m, k), (k, n), (m, 1))]
+        found = []
+        for kind, precision in zip((dtype, np.dtype(np.float32)), precisions):
+            fast.product_precision = precision
+            a, b, c = (fast.array(x.T.copy() if turned >> i & 1 else x, dtype=kind) for i, x in enumerate(values))
+            a, b = a.T if turned & 1 else a, b.T if turned & 2 else b
+            out, more = fast.empty((m, n), dtype=kind), fast.empty((m, n), dtype=kind)
+            for _ in range(3):
+                out.fill(0)
+                more.fill(0)
+                before = fast.executor.replay.table.hits
+                out[:] = fast.dot(a, b)
+                more[:] = fast.tanh(fast.dot(a, b) + c)
+            assert fast.executor.replay.table.hits == before + 2
+            found.append([out.get().astype(dtype), more.get().astype(dtype)])
+        assert found[0][0].tobytes() == found[1][0].tobytes()
+        np.testing.assert_array_equal(found[0][1], found[1][1])
+
+
+def test_a_part_of_a_matrix_of_16_bits_is_copied(fast: Backend) -> None:
+    whole = fast.array(np.arange(70, dtype=np.float16).reshape(7, 10) / 8, dtype=np.float16)
+    part, other, out = whole[:, 2:9], fast.array(np.eye(7), dtype=np.float16), fast.empty((7, 7), dtype=np.float16)
+    for _ in range(3):
+        out[:] = 0
+        fast.compound_dot(part, other, out)
+        np.testing.assert_array_equal(out.get(), whole.get()[:, 2:9])
+        out[:] = 0
+        out[:] = fast.dot(part, other)
+        np.testing.assert_array_equal(out.get(), whole.get()[:, 2:9])
 
 
 def test_a_product_of_a_matrix_and_its_transpose_does_not_depend_on_what_came_before(fast: Backend) -> None:

@@ -168,15 +168,9 @@ def met(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
     real = gemm_module.find_launch
 
     def noted(a: Any, b: Any, c: Any, compiler: Any) -> Any:
-        launch = real(a, b, c, compiler)
-        if launch is None:
-            return None
-
-        def call(*arguments: Any) -> None:
+        if launch := real(a, b, c, compiler):
             seen.append((*a.shape, b.shape[1]))
-            launch(*arguments)
-
-        return call
+        return launch
 
     monkeypatch.setattr(gemm_module, "find_launch", noted)
     monkeypatch.setattr(gemm_module, "half_vectors", lambda: True)
@@ -292,7 +286,7 @@ def test_batched_dot(be: Backend, rng: Any, met: list[Any], ranks: tuple[int, in
     np.testing.assert_allclose(held.get(), np.maximum(2 * product, 0) + 0.5 * c, atol=1e-4)
     scaled = be.batched_dot(be.array(a), be.array(b), be.array(c), alpha=-2.0, beta=0.5)
     np.testing.assert_allclose(scaled.get(), -2 * product + 0.5 * c, atol=1e-4)
-    assert met == ([(9, 5, 7)] * 12 if c.ndim == 3 else [(9, 30 if a.ndim == 3 else 5, 7)] * 2)
+    assert met == [(9, 30 if a.ndim == 3 and c.ndim == 2 else 5, 7)] * 2
 
 
 def test_what_shares_memory_or_has_no_kernel_is_refused(rng: Any, met: list[Any]) -> None:

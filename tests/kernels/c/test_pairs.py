@@ -17,7 +17,7 @@ from neonlike.kernels.c.toolchain import find_compiler
 from neonlike.nervanaobject import NervanaObject
 from neonlike.optree.dtypes import bfloat16
 from tests.support.engines import needs_compiler, new_backend, use_threads
-from tests.support.rounded import FORMS, rounded
+from tests.support.rounded import FORMS, bound, matrix, rounded
 from tests.support.rounded import in_pairs as be
 
 pytestmark = [pytest.mark.engines("c"), pytest.mark.cpu_only("the compiled kernels of the CPU")]
@@ -39,19 +39,6 @@ STORED = pytest.mark.parametrize("stored", ["float32", "bfloat16"])
 """Dtypes of factors."""
 
 
-def matrix(rng: Any, rows: int, columns: int, turned: bool, wide: int = 0, stored: str = "float32") -> Any:
-    """A matrix whose rows, or columns if ``turned``, are contiguous and ``wide`` elements longer than needed."""
-    shape = (columns, rows) if turned else (rows, columns)
-    dtype = bfloat16() if stored == "bfloat16" else np.float32
-    made = rng.standard_normal((shape[0], shape[1] + wide)).astype(np.float32).astype(dtype)[:, : shape[1]]
-    return made.T if turned else made
-
-
-def bound(a: Any, b: Any) -> Any:
-    """The error of float32 sums of these products, in any order: each addition rounds once."""
-    return (a.shape[1] + 4) * 2.0**-24 * (np.abs(a) @ np.abs(b)) + 1e-30
-
-
 @STORED
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("size", SIZES)
@@ -70,7 +57,10 @@ def test_product_of_any_layout(rng: Any, size: tuple[int, int, int], form: int, 
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_factor_without_contiguous_rows_or_columns_is_not_rounded(rng: Any, form: int) -> None:
+def test_a_factor_without_contiguous_rows_or_columns_is_not_rounded(
+    rng: Any, form: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NEONLIKE_AMX", "0")
     a, b, c = (matrix(rng, *s, False) for s in ((80, 200), (100, 50), (80, 50)))
     assert pairs_of(a[:, ::2], b, c, form) == 0
     assert pairs_of(a[:, :100], b, c, form) == form

@@ -152,6 +152,8 @@ class TestTree:
             Tree([[linear(3)], [node, linear(2)]])
         with pytest.raises(ArgumentError, match="empty"):
             Tree([])
+        with pytest.raises(DTypeError, match="layers must be a list of branches, got"):
+            Tree(np.array(7))
         with pytest.raises(DTypeError, match="layers must be a list of branches, got 7"):
             Tree(7)
         with pytest.raises(ArgumentError, match="2 branches but 3 alphas"):

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 from neonlike.backends.cpu.primitives.compiled import CompiledFamily, strided, strided_written
 from neonlike.backends.geometry.counts import ceil_div, round_up
 from neonlike.backends.primitives.attention.definition import AttentionPass
 from neonlike.backends.primitives.attention.family import AttentionFamily
-from neonlike.backends.tensors.operands import Array, written
+from neonlike.backends.tensors.operands import Array
 from neonlike.kernels.c.pairs import context_of
-from neonlike.kernels.c.routine import POINTER, REAL, REAL_TYPES, TILE, Routine, address, threads_for
+from neonlike.kernels.c.routine import POINTER, REAL, REAL_TYPES, TILE, Routine, threads_for
 from neonlike.kernels.run.calls import KernelCall
-from neonlike.optree.dtypes import compute_dtype
+from neonlike.optree.dtypes import HALVES, compute_dtype
 from neonlike.optree.shapes import contiguous_strides
 
 _HEADERS = ("pair_panels.h", *TILE)
@@ -51,10 +51,10 @@ class AttentionKernels(CompiledFamily, AttentionFamily):
         if kernel is None:
             return super()._fprop_attention(request, Q, K, V, O, lse)
         with ExitStack() as stack:
-            sums = None if lse is None else stack.enter_context(written(lse))
-            arrays = [*map(strided, (Q, K, V)), stack.enter_context(strided_written(O))]
-            addresses = (*map(address, arrays), address(sums))
-            return _launch(kernel, request, addresses, arrays, (Q, K, V, O), pairs)
+            sums = None if lse is None else stack.enter_context(self._stored_written(lse, lse.shape, False))
+            arrays = [*map(self._as_read, (Q, K, V)), stack.enter_context(self._as_written(O))]
+            call = self._converting(_call(kernel, request, (), arrays, pairs), (*arrays, sums), {3: False, 4: False})
+            return _launch(call, (Q, K, V, O))
 
     def _bprop_attention(
         self,
@@ -73,12 +73,21 @@ class AttentionKernels(CompiledFamily, AttentionFamily):
         if kernel is None:
             return super()._bprop_attention(request, Q, K, V, O, lse, E, dQ, dK, dV)
         with ExitStack() as stack:
-            sums = stack.enter_context(written(lse, keep=True))
-            arrays = [strided(tensor) for tensor in (Q, K, V, O, E)]
-            arrays += [stack.enter_context(strided_written(tensor)) for tensor in (dQ, dK, dV)]
-            places = [*map(address, arrays)]
-            addresses = (*places[:4], address(sums), *places[4:])
-            return _launch(kernel, request, addresses, arrays, (Q, K, V, O, E, dQ, dK, dV), pairs)
+            sums = stack.enter_context(self._stored_written(lse, lse.shape, True))
+            arrays = [self._as_read(tensor) for tensor in (Q, K, V, O, E)]
+            arrays += [stack.enter_context(self._as_written(tensor)) for tensor in (dQ, dK, dV)]
+            call, given = _call(kernel, request, (), arrays, pairs), (*arrays[:4], sums, *arrays[4:])
+            call = self._converting(call, given, {4: True, 6: False, 7: False, 8: False})
+            return _launch(call, (Q, K, V, O, E, dQ, dK, dV))
+
+    def _as_read(self, tensor: Any) -> Array:
+        """Values of a tensor with any strides; of 16-bit floats without gaps, as ``_stored``."""
+        return self._stored(tensor) if tensor.dtype.name in HALVES else strided(tensor)
+
+    def _as_written(self, tensor: Any) -> AbstractContextManager[Array]:
+        """An array for writing a tensor, as :meth:`_as_read` has its values."""
+        half = tensor.dtype.name in HALVES
+        return self._stored_written(tensor, tensor.shape, False) if half else strided_written(tensor)
 
     def _planned_attention(self, arrays: Sequence[Any], request: AttentionPass) -> KernelCall | None:
         kind = compute_dtype(request.layer.dtype)
@@ -113,16 +122,9 @@ class AttentionKernels(CompiledFamily, AttentionFamily):
         return (_elements(request, _threads(request), pairs)[-1] + copies) * kind.itemsize
 
 
-def _launch(
-    kernel: Any,
-    request: AttentionPass,
-    addresses: tuple[Any, ...],
-    arrays: Sequence[Array],
-    tensors: Sequence[Any],
-    pairs: int,
-) -> KernelCall | None:
-    """Run the kernel; return its call if it may be kept, for tensors without gaps, whose byte size marks their end."""
-    call = _call(kernel, request, addresses, arrays, pairs).run()
+def _launch(call: KernelCall, tensors: Sequence[Any]) -> KernelCall | None:
+    """Make a call; return it if it may be kept, for tensors without gaps, whose byte size marks their end."""
+    call.run()
     return call if all(tensor.is_contiguous for tensor in tensors) else None
 
 
@@ -130,17 +132,18 @@ def _call(
     kernel: Any, request: AttentionPass, addresses: tuple[Any, ...], arrays: Sequence[Any], pairs: int
 ) -> KernelCall:
     """The kernel call for arrays with the strides of ``arrays``, which are all except the sums."""
-    layer, itemsize = request.layer, arrays[0].itemsize
+    layer = request.layer
     outer, inner = (1, 1, *request.leading)[-2:]
     threads = _threads(request)
     numbers = [outer, inner, layer.queries, layer.keys, layer.size, layer.value_size, int(layer.causal)]
     for array in arrays:
-        steps = [step // itemsize for step in array.strides]
+        steps = [step // array.itemsize for step in array.strides]
         numbers += [0] * (4 - len(steps)) + steps
     *sizes, total = _elements(request, threads, pairs)
     numbers += [*sizes, threads]
     meta = (ctypes.c_int64 * len(numbers))(*numbers)
-    return KernelCall(kernel, addresses, (ctypes.addressof(meta), layer.scale), total * itemsize, meta)
+    work = total * compute_dtype(layer.dtype).itemsize
+    return KernelCall(kernel, addresses, (ctypes.addressof(meta), layer.scale), work, meta)
 
 
 def _threads(request: AttentionPass) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from neonlike.backends.cpu.primitives.compiled import CompiledFamily, in_lines, in_place
@@ -17,7 +18,7 @@ from neonlike.kernels.c.forms import HEADERS
 from neonlike.kernels.c.routine import INT, POINTER, REAL, REAL_TYPES, Routine, address, threads_for
 from neonlike.kernels.c.stage import STREAMED_BYTES
 from neonlike.kernels.run.calls import KernelCall
-from neonlike.optree.dtypes import compute_dtype
+from neonlike.optree.dtypes import DType, compute_dtype
 
 PARALLEL_SIZE = 1 << 16
 """Elements below which a single thread is faster."""
@@ -43,6 +44,8 @@ BPROP = Routine(
 )
 _REFUSED = "no memory for the sums of its rows"
 _FPROP_ROWS = ("xsum", "xvar", "gmean", "gvar", "gamma", "beta")
+_CHANGED_ROWS = (1, 2, 3, 4)
+"""Arrays of a forward pass in training that have a number for each row and are changed: all but gamma and beta."""
 
 
 class BatchNormKernels(CompiledFamily, BatchNormFamily):
@@ -53,9 +56,9 @@ class BatchNormKernels(CompiledFamily, BatchNormFamily):
         function = FPROP.variant(self.compiler, real=REAL_TYPES[compute_dtype(x.dtype)], half=half, flags=FPROP_FLAGS)
         if function is None:
             return super()._fprop_bn(request, x, *tensors)
-        with forward_arrays(request, x, *tensors, stored=stored) as (values, rows, y):
+        arrays = forward_arrays(request, x, *tensors, stored=stored, dtype_of=self._dtype_of_rows(x))
+        with arrays as (values, rows, y):
             streamed = not half and request.accumbeta == 0 and _streamed(y, [values])
-            addresses = address(values), *(address(rows.get(name)) for name in _FPROP_ROWS), address(y)
             tail = (
                 *request.dims,
                 request.eps,
@@ -65,7 +68,10 @@ class BatchNormKernels(CompiledFamily, BatchNormFamily):
                 _bits(request.given_sum, request.inference, request.relu, request.binary, streamed),
                 threads_for(values.size, PARALLEL_SIZE),
             )
-            return KernelCall(function, addresses, tail, refused=f"compound_fprop_bn: {_REFUSED}").run()
+            call = KernelCall(function, (), tail, refused=f"compound_fprop_bn: {_REFUSED}")
+            given, known = [values, *map(rows.get, _FPROP_ROWS), y], (0, len(_FPROP_ROWS) + 1)
+            changed = {} if request.inference else dict.fromkeys(_CHANGED_ROWS, True)
+            return self._converting(call, given, changed, known).run()
 
     def _bprop_bn(self, request: BatchNormBackward, *tensors: Any) -> KernelCall | None:
         out_dtype = compute_dtype(tensors[0].dtype)
@@ -73,17 +79,9 @@ class BatchNormKernels(CompiledFamily, BatchNormFamily):
         function = BPROP.variant(self.compiler, real=REAL_TYPES[out_dtype], half=half, flags=BPROP_FLAGS)
         if function is None:
             return super()._bprop_bn(request, *tensors)
-        with backward_arrays(request, *tensors, stored=stored) as (delta, x, y, rows, out):
+        arrays = backward_arrays(request, *tensors, stored=stored, dtype_of=self._dtype_of_rows(tensors[0]))
+        with arrays as (delta, x, y, rows, out):
             streamed = not half and request.beta_data == 0 and _streamed(out, [delta, x, y])
-            gradients, read = ("grad_gamma", "grad_beta"), ("xsum", "xvar", "gamma")
-            addresses = (
-                address(out),
-                *(address(rows[name]) for name in gradients),
-                address(delta),
-                address(x),
-                *(address(rows[name]) for name in read),
-                address(y),
-            )
             tail = (
                 *request.dims,
                 request.eps,
@@ -94,7 +92,15 @@ class BatchNormKernels(CompiledFamily, BatchNormFamily):
                 _bits(y is not None, request.binary, request.own_sum, streamed),
                 threads_for(x.size, PARALLEL_SIZE),
             )
-            return KernelCall(function, addresses, tail, refused=f"compound_bprop_bn: {_REFUSED}").run()
+            call = KernelCall(function, (), tail, refused=f"compound_bprop_bn: {_REFUSED}")
+            gradients, read = [rows["grad_gamma"], rows["grad_beta"]], [rows["xsum"], rows["xvar"], rows["gamma"]]
+            given, keep = [out, *gradients, delta, x, *read, y], request.beta_param != 0
+            return self._converting(call, given, {1: keep, 2: keep}, (0, 3, 4, 8)).run()
+
+    def _dtype_of_rows(self, x: Any) -> Callable[[Any], DType]:
+        """The dtype of arrays with a number for each row, of tensors beside ``x``."""
+        kind = compute_dtype(x.dtype)
+        return lambda tensor: self._stored_dtype(tensor, kind)
 
 
 def _bits(*flags: bool) -> int:

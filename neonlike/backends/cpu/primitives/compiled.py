@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from neonlike.backends.family import Family
 from neonlike.backends.tensors.operands import Array, host, written
+from neonlike.kernels.c.convert import conversions, convertible
 from neonlike.kernels.c.routine import address
 from neonlike.kernels.c.toolchain import Compiler
+from neonlike.kernels.run.calls import KernelCall
 from neonlike.kernels.run.memory import LINE
-from neonlike.optree.dtypes import HALVES, DType, compute_dtype
+from neonlike.optree.dtypes import F32, HALVES, DType, compute_dtype
 
 STREAMED_RESULT_BYTES = 32 << 20
 """Bytes above which results of convolution and pooling use streaming stores: caches could not hold them until read."""
@@ -32,6 +34,36 @@ class CompiledFamily(Family):
     def _pairs_of(self, dtype: DType) -> int:
         """The form of pairs of bfloat16 that factors of ``dtype`` are rounded to, see ``pairs.h``; 0: none."""
         raise NotImplementedError
+
+    def _stored(self, tensor: Any, dims: Sequence[int] | None = None, kind: DType | None = None) -> Array:
+        """As ``host``, but of 16-bit floats as they are, if :meth:`_converting` may convert them to ``kind``."""
+        return host(tensor, dims, self._stored_dtype(tensor, kind or compute_dtype(tensor.dtype)))
+
+    def _stored_written(
+        self, tensor: Any, dims: Sequence[int], keep: bool, kind: DType | None = None
+    ) -> AbstractContextManager[Array]:
+        """As ``written``, but of 16-bit floats as they are, as in :meth:`_stored`."""
+        return written(tensor, dims, keep, self._stored_dtype(tensor, kind or compute_dtype(tensor.dtype)))
+
+    def _stored_dtype(self, tensor: Any, kind: DType) -> DType:
+        dtype: DType = tensor.dtype
+        return dtype if kind == F32 and convertible(dtype, self.compiler) else kind
+
+    def _converting(
+        self,
+        call: KernelCall,
+        arrays: Sequence[Array | None],
+        written: dict[int, bool],
+        known: Sequence[int] = (),
+    ) -> KernelCall:
+        """``call`` on ``arrays``, of which the kernel gets 16-bit floats in float32, but those that it reads itself.
+
+        ``written``: which of them it writes, and whether it reads their old values; ``known``: which it reads in 16
+        bits.
+        """
+        others = [None if which in known else array for which, array in enumerate(arrays)]
+        converted = conversions(others, self.compiler, written)
+        return call._replace(addresses=tuple(map(address, arrays)), converted=converted)
 
 
 def in_lines(out: Array) -> bool:

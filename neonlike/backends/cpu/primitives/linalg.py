@@ -9,13 +9,23 @@ import numpy as np
 
 from neonlike.backends.cpu.primitives.compiled import CompiledFamily, strided
 from neonlike.backends.cpu.primitives.int8 import Int8Kernels
-from neonlike.backends.primitives.linalg import Array, LinalgFamily, Product, blas_takes, matrices, matrix_product
+from neonlike.backends.primitives.linalg import (
+    Array,
+    LinalgFamily,
+    Product,
+    blas_takes,
+    matrices,
+    matrix_product,
+)
 from neonlike.backends.tensors.operands import written
 from neonlike.kernels.c import gemm
+from neonlike.kernels.c.convert import as_floats, convertible
 from neonlike.kernels.c.gemm_blas import BlasLaunch, find_small_launch
 from neonlike.kernels.c.routine import INSTRUCTIONS, INT, POINTER, REAL_TYPES, Routine, address, threads_for
+from neonlike.kernels.c.stacks import StackLaunch
+from neonlike.kernels.c.toolchain import Compiler
 from neonlike.kernels.run.calls import KernelCall
-from neonlike.optree.dtypes import compute_dtype
+from neonlike.optree.dtypes import F32, compute_dtype
 
 XNOR = Routine(
     "c/xnor_product.c.j2",
@@ -26,6 +36,8 @@ XNOR = Routine(
 )
 PARALLEL_WORK = 1 << 17
 """Words to multiply and numbers to pack below which starting threads does not pay."""
+MOST_IN_PROGRAM = 256
+"""Most products of a stack that are steps of one program."""
 
 
 class BinaryKernels(Int8Kernels, CompiledFamily, LinalgFamily):
@@ -36,37 +48,53 @@ class BinaryKernels(Int8Kernels, CompiledFamily, LinalgFamily):
         if A.dtype != C.dtype:
             return self._compound_dot_int8(request, A, B, C, bsum)
         a, b, c = A.asnumpyarray(), B.asnumpyarray(), C.array
-        launch = self._product_launch(request, a, b, c)
-        if launch is None:
+        call = self._product_call(request, a, b, c)
+        if call is None:
             self._finish_product(C, bsum, request, lambda out: self._multiply(a, b, out))
             return None
-        addresses, factors = (A.address, B.address, C.address), ((0, 1),)
-        call = KernelCall(launch, addresses, (request.alpha, request.beta), apart=factors).run()
+        call.run()
         if request.relu or bsum is not None:
             self._epilogue(C, C, bsum, Product(relu=request.relu))
         return call
 
-    def _product_launch(self, request: Product, a: Array, b: Array, c: Array) -> gemm.GemmLaunch | BlasLaunch | None:
-        """Launch that also applies alpha and beta; None if that is left to NumPy, or relu comes between them."""
-        if self.compiler is None or (request.beta != 0.0 and request.relu):
-            return None
-        found = gemm.product(a, b, c, request.alpha, self.compiler, self._pairs_of(c.dtype))
-        if found is not None or c.size * a.shape[1] >= gemm.FEWEST_PRODUCTS:
-            return found
-        apart = not any(np.may_share_memory(*pair) for pair in ((a, b), (a, c), (b, c)))
-        if not apart or c.dtype.type(request.alpha) == 0:  # with alpha 0 BLAS libraries skip nan in the factors
-            return None
-        return find_small_launch(a, b, c, self.compiler, vectors=True)
+    def _product_call(self, request: Product, a: Array, b: Array, c: Array) -> KernelCall | None:
+        """Call of a kernel that also applies alpha and beta; None if that is left to NumPy, or relu comes between them.
 
-    def _batched_dot(self, request: Product, A: Any, B: Any, C: Any) -> None:
+        Of 16-bit floats it is a kernel of float32, but for pairs of bfloat16, which are multiplied as they are stored.
+        """
+        if self.compiler is None or (request.beta != 0.0 and request.relu) or not c.size:
+            return None
+        call = KernelCall(None, (), (request.alpha, request.beta), apart=((0, 1),))
+        if not convertible(c.dtype, self.compiler):
+            launch = _stack_launch(request, a, b, c, self.compiler, self._pairs_of(c.dtype))
+            return None if launch is None else self._converting(call._replace(function=launch), (a, b, c), {})
+        dense = all(as_floats(one) is not None for one in (a, b, c))
+        if not dense or any(np.may_share_memory(one, c) for one in (a, b)):
+            return None
+        floats = [np.empty_like(one, F32) for one in (a, b, c)]
+        pairs = gemm.pairs_of(_first(a), _first(b), _first(floats[2]), self._pairs_of(c.dtype), self.compiler)
+        one, other = (a, b) if pairs else floats[:2]
+        launch = _stack_launch(request, one, other, floats[2], self.compiler, pairs)
+        if launch is None:
+            return None
+        call, known = call._replace(function=launch), (0, 1) if pairs else ()
+        return self._converting(call, (a, b, c), {2: request.beta != 0.0}, known)
+
+    def _batched_dot(self, request: Product, A: Any, B: Any, C: Any) -> KernelCall | None:
         """Compute the products in kernels with alpha and beta, unless relu comes between them."""
         alpha, beta, relu = request
         a, b, c = *matrices(A.asnumpyarray(), B.asnumpyarray(), C), C.array
+        if c.ndim == 3 and len(c) <= MOST_IN_PROGRAM and (call := self._product_call(request, a, b, c)) is not None:
+            call.run()
+            if relu:
+                self._epilogue(C, C, None, Product(relu=True))
+            return call
         fits = self.compiler is not None and c.ndim == 3 and (beta == 0.0 or not relu)
         if fits and gemm.multiply(a, b, c, alpha, beta, self.compiler, self._pairs_of(c.dtype)):
             self._epilogue(C, C, None, Product(relu=relu))
-            return
-        self._finish_product(C, None, request, lambda out: self._multiply(a, b, out))
+        else:
+            self._finish_product(C, None, request, lambda out: self._multiply(a, b, out))
+        return None
 
     def _multiply(self, a: Array, b: Array, out: Any) -> None:
         """Compute the tensor ``out`` = a.b, directly in its memory if kernels or BLAS can write there."""
@@ -90,6 +118,37 @@ class BinaryKernels(Int8Kernels, CompiledFamily, LinalgFamily):
             super()._xnor_dot(request, A, B, C, bsum)
             return
         self._finish_product(C, bsum, request, lambda out: _multiply_signs(function, A, B, out))
+
+
+def _first(x: Array) -> Array:
+    """The matrix ``x``, or the first of a stack."""
+    return x if x.ndim == 2 else x[0]
+
+
+def _stack_launch(
+    request: Product, a: Array, b: Array, c: Array, compiler: Compiler, pairs: int
+) -> gemm.GemmLaunch | BlasLaunch | StackLaunch | None:
+    """The kernel for matrices or stacks of these layouts; None if that is left to NumPy."""
+    if c.ndim == 3 and any(np.may_share_memory(one, c) for one in (a, b)):
+        return None
+    launch = _product_launch(request, _first(a), _first(b), _first(c), compiler, pairs)
+    if launch is None or c.ndim == 2:
+        return launch
+    one, other, into = (x.strides[0] if x.ndim == 3 else 0 for x in (a, b, c))
+    return StackLaunch(launch, (one, other, into), len(c))
+
+
+def _product_launch(
+    request: Product, a: Array, b: Array, c: Array, compiler: Compiler, pairs: int
+) -> gemm.GemmLaunch | BlasLaunch | None:
+    """The kernel for arrays of these layouts; None if that is left to NumPy."""
+    found = gemm.product(a, b, c, request.alpha, compiler, pairs)
+    if found is not None or c.size * a.shape[1] >= gemm.FEWEST_PRODUCTS:
+        return found
+    apart = not any(np.may_share_memory(*pair) for pair in ((a, b), (a, c), (b, c)))
+    if not apart or c.dtype.type(request.alpha) == 0:  # with alpha 0 BLAS libraries skip nan in the factors
+        return None
+    return find_small_launch(a, b, c, compiler, vectors=True)
 
 
 def _multiply_signs(function: Any, A: Any, B: Any, out: Any) -> None:

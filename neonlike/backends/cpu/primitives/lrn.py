@@ -6,11 +6,12 @@ from typing import Any
 
 from neonlike.backends.cpu.primitives.compiled import CompiledFamily
 from neonlike.backends.primitives.lrn import POWERS, LrnFamily, LrnPass
-from neonlike.backends.tensors.operands import Array, host, written
-from neonlike.kernels.c.routine import INT, POINTER, REAL, REAL_TYPES, VECMATH, Routine, address, threads_for
+from neonlike.backends.tensors.operands import Array
+from neonlike.kernels.c.routine import INT, POINTER, REAL, REAL_TYPES, VECMATH, Routine, threads_for
 from neonlike.kernels.c.stage import STREAMED_BYTES
 from neonlike.kernels.c.toolchain import Compiler
 from neonlike.kernels.run.calls import KernelCall
+from neonlike.optree.dtypes import compute_dtype
 
 HEADERS = (*VECMATH, "vecmath/vecmath_power.h", "lrn_power.h", "stream.h")
 
@@ -30,13 +31,13 @@ class LrnKernels(CompiledFamily, LrnFamily):
     """Overrides of LrnFamily's hooks."""
 
     def _fprop_lrn(self, request: LrnPass, I: Any, O: Any, denom: Any) -> KernelCall | None:  # noqa: E741
-        x = host(I, request.dims)
-        kernel = _variant(_FPROP, self.compiler, x, request)
+        kernel = _variant(_FPROP, self.compiler, I, request)
         if kernel is None:
             return super()._fprop_lrn(request, I, O, denom)
-        with written(denom, x.shape) as d, written(O, x.shape, request.beta != 0) as y:
+        x, keep = self._stored(I, request.dims), request.beta != 0
+        with self._stored_written(denom, x.shape, False) as d, self._stored_written(O, x.shape, keep) as y:
             tail = (*x.shape, request.scale, *request.rest, *_partition(x, 3))
-            return KernelCall(kernel, tuple(map(address, (x, y, d))), tail).run()
+            return self._converting(KernelCall(kernel, (), tail), (x, y, d), {1: keep, 2: False}).run()
 
     def _bprop_lrn(
         self,
@@ -47,34 +48,36 @@ class LrnKernels(CompiledFamily, LrnFamily):
         delta: Any,
         denom: Any,
     ) -> KernelCall | None:
-        x = host(I, request.dims)
-        kernel = _variant(_BPROP, self.compiler, x, request)
+        kernel = _variant(_BPROP, self.compiler, I, request)
         if kernel is None:
             return super()._bprop_lrn(request, I, O, E, delta, denom)
-        y, e, d = (host(tensor, x.shape) for tensor in (O, E, denom))
-        with written(delta, x.shape, request.beta != 0) as result:
+        x, y, e, d = (self._stored(tensor, request.dims) for tensor in (I, O, E, denom))
+        keep = request.beta != 0
+        with self._stored_written(delta, x.shape, keep) as result:
             tail = (*x.shape, request.slope, *request.rest, *_partition(x, 5))
-            return KernelCall(kernel, tuple(map(address, (x, y, e, d, result))), tail).run()
+            return self._converting(KernelCall(kernel, (), tail), (x, y, e, d, result), {4: keep}).run()
 
 
-def _variant(routine: Routine, compiler: Compiler | None, x: Array, request: LrnPass) -> Any:
-    """The kernel for the window; None if there is none."""
+def _variant(routine: Routine, compiler: Compiler | None, x: Any, request: LrnPass) -> Any:
+    """The kernel for the window, and tensors like ``x``; None if there is none."""
     if request.window > LONGEST_WINDOW:
         return None
-    real = REAL_TYPES[x.dtype]
+    kind = compute_dtype(x.dtype)
+    real = REAL_TYPES[kind]
     return routine.variant(
         compiler,
         real=real,
         suffix="f32" if real == "float" else "f64",
         window=request.window,
         power=POWERS.get(request.bpower, "any"),
-        lanes=BLOCK_BYTES // x.itemsize,
+        lanes=BLOCK_BYTES // kind.itemsize,
     )
 
 
 def _partition(x: Array, arrays: int) -> tuple[int, int, int]:
     """Elements of a channel per step, whether to use streaming stores, and number of threads."""
-    threads = threads_for(x.size, PARALLEL_WORK)
-    line, lanes = 64 // x.itemsize, x.shape[1]
+    threads, itemsize = threads_for(x.size, PARALLEL_WORK), compute_dtype(x.dtype).itemsize
+    line, lanes = 64 // itemsize, x.shape[1]
     share = -(-lanes // (threads * line)) * line
-    return min(BLOCK_BYTES // x.itemsize, max(share, line)), arrays * x.nbytes > STREAMED_BYTES, threads
+    streamed = x.itemsize == itemsize and arrays * x.nbytes > STREAMED_BYTES  # others are converted next
+    return min(BLOCK_BYTES // itemsize, max(share, line)), streamed, threads

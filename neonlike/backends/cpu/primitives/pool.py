@@ -32,7 +32,7 @@ from neonlike.kernels.c.routine import INSTRUCTIONS, POINTER, VECMATH, Routine, 
 from neonlike.kernels.c.toolchain import Compiler
 from neonlike.kernels.run.calls import KernelCall
 from neonlike.kernels.run.memory import LINE
-from neonlike.optree.dtypes import DType, compute_dtype
+from neonlike.optree.dtypes import HALVES, DType, compute_dtype
 
 HEADERS = (*INSTRUCTIONS, "stream.h", "halves.h", *VECMATH)
 FORWARD = Routine("c/pooling/forward.c.j2", [POINTER] * 5, "pooling, forward", HEADERS)
@@ -61,21 +61,31 @@ class PoolKernels(CompiledFamily, PoolFamily):
         kernel = _kernel(self.compiler, request, dtype, argmax)
         if kernel.run is None or not layer.sizeO:
             return super()._fprop_pool(request, I, O, argmax)
-        with forward_arrays(layer, I, O, argmax, request.beta, kernel.stored) as (values, out, numbers):
-            return _launch(kernel, request, (values, out, numbers)).run()
+        with forward_arrays(layer, I, O, argmax, request.beta, self._pool_dtype(kernel, I, O)) as arrays:
+            return self._pool_call(kernel, request, arrays).run()
 
     def _bprop_pool(self, request: PoolPass, I: Any, O: Any, argmax: Any, inputs: Any) -> KernelCall | None:
         layer, dtype = request.geometry, _common(I, O)
         kernel = _kernel(self.compiler, request, dtype, argmax)
         if kernel.run is None or not layer.sizeO:
             return super()._bprop_pool(request, I, O, argmax, inputs)
-        arrays = backward_arrays(layer, I, O, argmax, inputs, request.beta, kernel.stored)
+        stored = kernel.stored if layer.op == "l2" else self._pool_dtype(kernel, I, O)
+        arrays = backward_arrays(layer, I, O, argmax, inputs, request.beta, stored)
         with arrays as (error, delta, numbers, values):
             if values is not None:
                 norm, forward = np.empty(layer.dimO, values.dtype), PoolPass(layer, False)
                 _launch(_kernel(self.compiler, forward, values.dtype, None), forward, (values, norm, None)).run()
                 error = share_of_norm(error, norm)
-            return _launch(kernel, request, (error, delta, numbers, values)).run()
+            return self._pool_call(kernel, request, (error, delta, numbers, values)).run()
+
+    def _pool_dtype(self, kernel: Kernel, I: Any, O: Any) -> DType | None:
+        """The dtype of a call's arrays, if it is not the compute dtype: that of both tensors, if of 16-bit floats."""
+        return kernel.stored or (self._stored_dtype(I, compute_dtype(I.dtype)) if I.dtype == O.dtype else None)
+
+    def _pool_call(self, kernel: Kernel, request: PoolPass, arrays: Sequence[Array | None]) -> KernelCall:
+        """A call of ``kernel``, with conversions of arrays that it does not read and write in 16 bits itself."""
+        known = (0, 1) if kernel.stored else ()
+        return self._converting(_launch(kernel, request, arrays), arrays, {1: request.beta != 0}, known)
 
     def _pool_workspace(self, request: PoolPass) -> int:
         """Bytes of the kernel, which is compiled for it, and for l2's gradient of the norms of a forward pass."""
@@ -123,7 +133,7 @@ def _launch(kernel: Kernel, request: PoolPass, arrays: Sequence[Array | None]) -
         "weights": address(layer.weights),
         "alpha": request.alpha,
         "beta": beta,
-        "streamed": int(streamed and not kernel.stored),
+        "streamed": int(streamed and result.dtype.name not in HALVES),
         "ahead": int(largest.nbytes > FETCHED_BYTES),
         "each": kernel.each,
         "band": kernel.band,

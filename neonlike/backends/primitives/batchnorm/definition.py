@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -161,6 +161,7 @@ def forward_arrays(
     y: Any,
     *,
     stored: DType | None = None,
+    dtype_of: Callable[[Any], DType] | None = None,
 ) -> Iterator[tuple[Array, dict[str, Array], Array]]:
     """Contiguous arrays x and y (nfm, M), possibly identical, and between them the per-row arrays by name (nfm,).
 
@@ -173,8 +174,10 @@ def forward_arrays(
         As of ``compound_fprop_bn``.
     stored : dtype, optional
         Of the arrays x and y; the compute dtype by default.
+    dtype_of : callable, optional
+        The dtype of a per-row tensor's array; the compute dtype by default.
     """
-    dtype = compute_dtype(x.dtype)
+    dtype = dtype_of or _compute_dtype_of(x)
     statistics = {"gmean": gmean, "gvar": gvar}
     changed = {} if request.inference else {"xsum": xsum, "xvar": xvar, **statistics}
     read = {"gamma": gamma, "beta": beta, **(statistics if request.inference else {})}
@@ -197,6 +200,7 @@ def backward_arrays(
     y: Any,
     *,
     stored: DType | None = None,
+    dtype_of: Callable[[Any], DType] | None = None,
 ) -> Iterator[tuple[Array, Array, Array | None, dict[str, Array], Array]]:
     """Arrays of a backward call: delta_in, x, y or None, per-row arrays, and delta_out.
 
@@ -207,8 +211,10 @@ def backward_arrays(
         As of ``compound_bprop_bn``.
     stored : dtype, optional
         Of the arrays delta_in, x, y and delta_out; the compute dtype by default.
+    dtype_of : callable, optional
+        As of :func:`forward_arrays`.
     """
-    dims, dtype = request.dims, compute_dtype(x.dtype)
+    dims, dtype = request.dims, dtype_of or _compute_dtype_of(x)
     gradients = {"grad_gamma": grad_gamma, "grad_beta": grad_beta}
     with _row_values(gradients, dtype) as rows, written(delta_out, dims, request.beta_data != 0, stored) as out:
         rows.update({name: _read_rows(t, dtype) for name, t in (("xsum", xsum), ("xvar", xvar), ("gamma", gamma))})
@@ -216,17 +222,22 @@ def backward_arrays(
         yield host(delta_in, dims, stored), host(x, dims, stored), results, rows, out
 
 
-def _read_rows(tensor: Any, dtype: DType) -> Array:
+def _compute_dtype_of(x: Any) -> Callable[[Any], DType]:
+    dtype = compute_dtype(x.dtype)
+    return lambda _: dtype
+
+
+def _read_rows(tensor: Any, dtype_of: Callable[[Any], DType]) -> Array:
     """Values of a per-row tensor as (nfm,), in its own memory if possible."""
-    array: Array = np.ascontiguousarray(tensor.asnumpyarray(), dtype)
+    array: Array = np.ascontiguousarray(tensor.asnumpyarray(), dtype_of(tensor))
     return array.reshape(-1)
 
 
 @contextmanager
-def _row_values(tensors: dict[str, Any], dtype: DType) -> Iterator[dict[str, Array]]:
+def _row_values(tensors: dict[str, Any], dtype_of: Callable[[Any], DType]) -> Iterator[dict[str, Array]]:
     """Writable values of several per-row tensors by name, stored at the end of the block if they are copies."""
     arrays = {name: tensor.asnumpyarray() for name, tensor in tensors.items()}
-    contiguous = {name: np.ascontiguousarray(array, dtype) for name, array in arrays.items()}
+    contiguous = {name: np.ascontiguousarray(arrays[name], dtype_of(tensor)) for name, tensor in tensors.items()}
     yield {name: array.reshape(-1) for name, array in contiguous.items()}
     for name, tensor in tensors.items():
         if contiguous[name] is not arrays[name] or not tensor.live_host:

@@ -17,7 +17,7 @@
 #include "pairs.h"
 #include "vecmath.h"
 
-#if defined(__AVX512F__)
+#if defined(__AVX512F__) || PAIRS == 3
 #define VECTOR_BYTES 64
 #elif defined(__AVX__)
 #define VECTOR_BYTES 32
@@ -25,7 +25,9 @@
 #define VECTOR_BYTES 16
 #endif
 
-#if defined(__AVX512F__) || defined(__aarch64__)
+#if PAIRS == 3
+#define TILE_ROWS 32 /* two of tiles.h */
+#elif defined(__AVX512F__) || defined(__aarch64__)
 #define TILE_ROWS 12 /* 32 registers */
 #else
 #define TILE_ROWS 4 /* 16 registers; also a multiple of an LSTM's four gates */

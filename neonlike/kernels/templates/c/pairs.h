@@ -3,7 +3,8 @@
  * along the inner dimension; they only move them, and add products by ADD_PRODUCT. Sums are float.
  *
  * The file that includes this may define PAIRS: 0, the default, for factors of float or double, 1 for pairs by the processor's
- * instruction (AVX512-BF16) where it has one, 2 for pairs without it: its twin in plain arithmetic. */
+ * instruction (AVX512-BF16) where it has one, 2 for pairs without it: its twin in plain arithmetic, 3 for panels of pairs that tiles
+ * multiply (tiles.h); they are rounded as for 1. */
 #ifndef NL_PAIRS_H
 #define NL_PAIRS_H
 #include <stdint.h>
@@ -14,7 +15,7 @@
 #ifndef PAIRS
 #define PAIRS 0
 #endif
-#if PAIRS == 1 && defined(__AVX512BF16__)
+#if (PAIRS == 1 || PAIRS == 3) && defined(__AVX512BF16__)
 #define NL_PAIR_INSTRUCTION
 #endif
 
@@ -65,6 +66,7 @@ static inline float nl_add_pair(float sum, const float *one, const float *other)
 enum { NL_PAIRED = 16, NL_PAIRS_OF_UNIT = 4096 }; /* words of a vector, and of a unit of work */
 typedef uint32_t nl_words __attribute__((vector_size(4 * NL_PAIRED)));
 typedef uint32_t nl_words_anywhere __attribute__((vector_size(4 * NL_PAIRED), aligned(4), may_alias));
+typedef uint32_t nl_words_stored __attribute__((vector_size(4 * NL_PAIRED), aligned(2), may_alias)); /* where bfloat16 lie */
 typedef uint16_t nl_upper __attribute__((vector_size(2 * NL_PAIRED)));
 typedef uint16_t nl_upper_anywhere __attribute__((vector_size(2 * NL_PAIRED), aligned(2), may_alias));
 
@@ -206,7 +208,7 @@ static inline void nl_join_neighbours(float *to, const uint16_t *from, int64_t c
 {
     int64_t i = 0;
     for (; i + 2 * NL_PAIRED <= count; i += 2 * NL_PAIRED)
-        *(nl_words_anywhere *)(to + i / 2) = nl_words_of_stored(*(const nl_words_anywhere *)(from + i));
+        *(nl_words_anywhere *)(to + i / 2) = nl_words_of_stored(*(const nl_words_stored *)(from + i));
     if (i < count) {
         nl_words rest = { 0 };
         memcpy(&rest, from + i, (size_t)(count - i) * 2);
@@ -225,16 +227,48 @@ static inline void nl_pair_apart(float *to, const float *row, int64_t length, in
     }
 }
 
+/* As nl_pair_apart, of a row of bfloat16. */
+static inline void nl_join_apart(float *to, const uint16_t *row, int64_t length, int64_t before, int64_t apart, int64_t first, int64_t count)
+{
+    int64_t i = 0;
+    while (i < count) {
+        const int64_t one = i + first - before, other = one + apart;
+        if (one >= 0 && other + NL_PAIRED <= length && i + NL_PAIRED <= count) {
+            nl_join_lines(to + i, row + one, row + other, NL_PAIRED);
+            i += NL_PAIRED;
+        } else {
+            const uint32_t lower = one >= 0 && one < length ? row[one] : 0, upper = other >= 0 && other < length ? row[other] : 0;
+            const nl_words word = nl_words_of_stored((nl_words){ lower | upper << 16 });
+            memcpy(to + i++, &word, 4);
+        }
+    }
+}
+
 /* What pairs are of: each two rows, neighbours in a row, floats apart in it; each two rows, which the kernel itself pairs. */
 enum { NL_ROWS, NL_NEIGHBOURS, NL_APART, NL_LATER };
 
-/* Rows of floats, `step` apart, whose pairs are made. */
+/* Rows of floats, or of bfloat16 if they are `stored` so, `step` apart, whose pairs are made. */
 struct nl_pairing {
     const float *from;
     float *to;
-    int64_t rows, length, step, kind, before, apart;
+    int64_t rows, length, step, kind, before, apart, stored;
     int64_t lines, words, units; /* lines of pairs; words and units of each */
 };
+
+/* Join `count` pairs of a line of bfloat16, from `first` on. */
+static inline void nl_join_unit(const struct nl_pairing *p, int64_t line, int64_t first, int64_t count, float *to)
+{
+    const uint16_t *const rows = (const uint16_t *)(const void *)p->from;
+    if (p->kind == NL_APART)
+        nl_join_apart(to, rows + line * p->step, p->length, p->before, p->apart, first, count);
+    else if (p->kind == NL_NEIGHBOURS) {
+        const int64_t left = p->length - 2 * first;
+        nl_join_neighbours(to, rows + line * p->step + 2 * first, left < 2 * count ? left : 2 * count);
+    } else {
+        const uint16_t *const lower = rows + 2 * line * p->step + first;
+        nl_join_lines(to, lower, 2 * line + 1 < p->rows ? lower + p->step : 0, count);
+    }
+}
 
 static void nl_pair_units(const void *context, int64_t lo, int64_t hi, int64_t me)
 {
@@ -245,7 +279,9 @@ static void nl_pair_units(const void *context, int64_t lo, int64_t hi, int64_t m
         const int64_t left = p->words - first;
         const int64_t count = left < NL_PAIRS_OF_UNIT ? left : NL_PAIRS_OF_UNIT;
         float *const to = p->to + line * p->words + first;
-        if (p->kind == NL_APART)
+        if (p->stored)
+            nl_join_unit(p, line, first, count, to);
+        else if (p->kind == NL_APART)
             nl_pair_apart(to, p->from + line * p->step, p->length, p->before, p->apart, first, count);
         else if (p->kind == NL_NEIGHBOURS) {
             const int64_t floats = p->length - 2 * first;
@@ -257,13 +293,13 @@ static void nl_pair_units(const void *context, int64_t lo, int64_t hi, int64_t m
     }
 }
 
-enum { NL_KIND = 3, NL_PAIRING = 6 }; /* numbers that describe a pairing: rows, length, step, kind, before, apart */
+enum { NL_KIND = 3, NL_PAIRING = 7 }; /* numbers that describe a pairing: rows, length, step, kind, before, apart, stored */
 
 /* Pair an operand in working memory, which goes on behind it; returns where the pairs lie, line after line. What the kernel
  * pairs stays where it is. */
 static inline const float *nl_pair_up(const float *from, const int64_t *how, float **work, int64_t threads)
 {
-    struct nl_pairing p = { from, *work, how[0], how[1], how[2], how[NL_KIND], how[4], how[5], how[0], how[1] + how[4], 0 };
+    struct nl_pairing p = { from, *work, how[0], how[1], how[2], how[NL_KIND], how[4], how[5], how[6], how[0], how[1] + how[4], 0 };
     if (p.kind == NL_LATER)
         return from;
     if (p.kind == NL_ROWS)

@@ -180,7 +180,7 @@ def test_parts_of_one_projection(be: Backend) -> None:
         view[:] = tensor
     outputs = be.zeros((N, steps, heads, size))
     out = outputs.permuted((0, 2, 1, 3))
-    lse = be.empty(plain.layer.dimL)
+    lse = be.empty((*plain.layer.dimL, 2))[..., 1]
     be.fprop_attention(plain.layer, *views, out, lse)
     be.bprop_attention(plain.layer, *views, out, lse, plain.E, *of_views)
     plain.check()

@@ -9,6 +9,7 @@ import pytest
 
 from neonlike.backends import Backend
 from neonlike.backends.cpu.primitives import batchnorm as kernels
+from neonlike.kernels.run.calls import KernelCall
 from neonlike.optree.dtypes import bfloat16
 from tests.support.engines import sampled, use_threads
 
@@ -75,19 +76,13 @@ def test_values_are_those_of_float32_rounded_once(
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
 def test_data_are_read_in_place(be: Any, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a kernel is that a program repeats: copies are made anew for each call."""
-    seen = []
-    monkeypatch.setattr(kernels, "KernelCall", lambda function, arrays, *rest, **named: seen.append(arrays) or Ran())
+    seen: list[KernelCall] = []
+    monkeypatch.setattr(KernelCall, "run", lambda call: seen.append(call))
     x, y, delta = (be.ones((4, 32), dtype=dtype) for _ in range(3))
     rows = [be.ones((4, 1)) for _ in ROWS]
     be.compound_fprop_bn(x, *rows, y, eps=1e-3, rho=0.9, compute_batch_sum=True)
     be.compound_bprop_bn(delta, rows[0], rows[1], y, x, *rows[2:5], eps=1e-3)
-    (first, *_, last), (target, _, _, error, given, *_) = seen
+    (first, *_, last), (target, _, _, error, given, *_) = (call.addresses for call in seen)
+    assert not any(call.converted for call in seen)
     places = [tensor.asnumpyarray().ctypes.data for tensor in (x, y, delta, y, x)]
     assert [first, last, target, error, given] == places
-
-
-class Ran:
-    """A call that has nothing to do."""
-
-    def run(self) -> Any:
-        return None

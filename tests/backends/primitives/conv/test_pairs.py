@@ -14,6 +14,7 @@ from neonlike.backends import Backend
 from neonlike.backends.cpu.primitives.conv import pairs
 from neonlike.backends.cpu.primitives.conv.choice import choose_data_plan, choose_update_plan
 from neonlike.backends.cpu.primitives.conv.kind import Kind
+from neonlike.optree.dtypes import bfloat16
 from tests.backends.primitives.conv.conv_compiled import Guarded, Operands, compare, guarded, with_vectors
 from tests.support.engines import use_threads
 from tests.support.float64.conv_loops import Sizes, backward, finish, forward, random_sizes, tensor, update
@@ -69,6 +70,32 @@ def test_each_kernel_is_among_the_cases(be: Backend) -> None:
             assert ("pairs", 1) in plan.variant, s
             kinds.add(plan.kind)
     assert kinds == {Kind.DIRECT, Kind.POINTWISE, Kind.MAPS, Kind.FEW}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_operands_stored_in_16_bits(be: Backend, guarded: Guarded, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results are those of the same numbers in float32, rounded once: bfloat16 is joined to pairs as it is."""
+    s, rng, kind = CASES[case], np.random.default_rng(5), bfloat16()
+    shapes = {"I": s.shape_i, "F": s.shape_f, "O": s.shape_o}
+    given = {name: rng.normal(size=shape).astype(kind) for name, shape in shapes.items()}
+    for threads in (1, 3):
+        use_threads(monkeypatch, threads)
+        found = []
+        for dtype in (kind, np.dtype(np.float32)):
+            I, F, E = (be.array(values, dtype=dtype) for values in given.values())
+            O, dI, dF = (be.ones(shape, dtype=dtype) for shape in (s.shape_o, s.shape_i, s.shape_f))
+            layer = s.layer(be, dtype)
+            for _ in range(2):  # the second time by the extension
+                O.fill(0)
+                dI.fill(0)
+                dF.fill(0)
+                be.fprop_conv(layer, I, F, O, X=E, beta=0.5, relu=True)
+                be.bprop_conv(layer, F, E, dI)
+                be.update_conv(layer, I, E, dF, 0.5)
+            found.append([tensor.get().astype(kind) for tensor in (O, dI, dF)])
+        for ours, wanted in zip(*found):
+            assert ours.tobytes() == wanted.tobytes()
+    guarded.check()
 
 
 def test_factors_are_rounded_once_to_nearest(be: Backend) -> None:

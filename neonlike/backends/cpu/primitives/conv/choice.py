@@ -25,7 +25,14 @@ from neonlike.backends.geometry.conv import ConvGeometry
 
 
 def choose_data_plan(
-    g: ConvGeometry, backward: bool, vector: int, itemsize: int, threads: int, winograd: Any, pairs: int = 0
+    g: ConvGeometry,
+    backward: bool,
+    vector: int,
+    itemsize: int,
+    threads: int,
+    winograd: Any,
+    pairs: int = 0,
+    stored: bool = False,
 ) -> ConvPlan:
     """Plan of the forward pass or data gradient for vectors of ``vector`` bytes.
 
@@ -41,13 +48,15 @@ def choose_data_plan(
         As ``enable_winograd``.
     pairs : int
         The form of pairs of bfloat16 (``pairs.h``) that kernels may multiply; 0: none.
+    stored : bool
+        Whether operands are bfloat16, which kernels of pairs may read as they are.
     """
     if pairs and (edge := winograd_edge(g, backward, vector, itemsize, winograd, True)):
         return winograd_plan(g, backward, vector, itemsize, edge, threads, pairs)
     if pairs and (words := pairs_of_channels(g, backward)):
         plan = choose_data_plan(words, backward, vector, itemsize, threads, False)
         if plan.kind in PAIRED:
-            return with_pairs(plan, pairs, *data_pairings(g, backward))
+            return with_pairs(plan, pairs, stored, *data_pairings(g, backward))
     if depthwise := depthwise_plan(g, backward, vector, itemsize):
         return depthwise
     if thin(g):
@@ -64,20 +73,23 @@ def choose_data_plan(
     return data_plan(g, backward, vector, itemsize, threads)
 
 
-def choose_update_plan(g: ConvGeometry, vector: int, itemsize: int, pairs: int = 0) -> ConvPlan:
-    """Plan of the weight gradient for vectors of ``vector`` bytes; ``pairs`` as of :func:`choose_data_plan`.
+def choose_update_plan(
+    g: ConvGeometry, vector: int, itemsize: int, pairs: int = 0, stored: bool = False
+) -> ConvPlan:
+    """Plan of the weight gradient for vectors of ``vector`` bytes.
 
     Parameters
     ----------
     g : ConvGeometry
     vector, itemsize : int
         Bytes of a vector and of a number.
-    pairs : int
+    pairs, stored
+        As of :func:`choose_data_plan`.
     """
     if pairs and (words := pairs_of_images(g)):
         plan = choose_update_plan(words, vector, itemsize)
         if plan.kind in PAIRED:
-            return with_pairs(plan, pairs, *update_pairings(g))
+            return with_pairs(plan, pairs, stored, *update_pairings(g))
     if depthwise := depthwise_update_plan(g, vector, itemsize):
         return depthwise
     return (thin_update_plan if thin_update(g) else update_plan)(g, vector, itemsize)

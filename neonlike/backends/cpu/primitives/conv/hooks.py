@@ -24,12 +24,12 @@ from neonlike.backends.cpu.primitives.conv.winograd import META as WINOGRAD_META
 from neonlike.backends.geometry.conv import ConvGeometry
 from neonlike.backends.primitives.conv.family import ConvFamily
 from neonlike.backends.primitives.conv.request import ConvPass, ConvUpdate, Epilogue
-from neonlike.backends.tensors.operands import host, written
-from neonlike.kernels.c.routine import INT, POINTER, REAL, REAL_TYPES, Routine, address, threads_for
+from neonlike.backends.tensors.operands import host
+from neonlike.kernels.c.routine import INT, POINTER, REAL, REAL_TYPES, Routine, threads_for
 from neonlike.kernels.c.simd import vector_bytes
 from neonlike.kernels.c.toolchain import Compiler
 from neonlike.kernels.run.calls import KernelCall
-from neonlike.optree.dtypes import DType, compute_dtype
+from neonlike.optree.dtypes import BFLOAT16, HALVES, DType, compute_dtype
 
 
 def _headers(names: str) -> tuple[str, ...]:
@@ -47,6 +47,8 @@ PARALLEL_WORK = 1 << 18
 """Multiplications below which starting threads does not pay."""
 RELU, BRELU, BETA, STREAMED = 1, 2, 4, 8
 """Bits of the kernels' epilogue argument."""
+OPERANDS = (0, 1)
+"""The kernels' arrays that are multiplied."""
 
 _TYPES = [POINTER] * 8 + [REAL] * 3 + [INT] * 2
 _GRADIENT = [POINTER] * 5 + [REAL] * 2 + [INT]
@@ -148,27 +150,29 @@ class ConvKernels(CompiledFamily, ConvFamily):
         bsum: Any = None,
     ) -> KernelCall | None:
         g, epilogue = request.geometry, request.epilogue
-        read, weights = host(source, request.source_dims), host(filters, g.dimF)
-        threads = _threads(g)
+        threads, kind = _threads(g), compute_dtype(source.dtype)
         vector = vector_bytes(self.compiler)
         pairs, allowed = self._pairs_of(source.dtype), self.enable_winograd
-        plan = choose_data_plan(g, request.backward, vector, read.itemsize, threads, allowed, pairs)
-        kernel = DATA[plan.kind].variant(self.compiler, plan, read.dtype)
+        stored = source.dtype.name == BFLOAT16
+        plan = choose_data_plan(g, request.backward, vector, kind.itemsize, threads, allowed, pairs, stored)
+        kernel = DATA[plan.kind].variant(self.compiler, plan, kind)
         if kernel is None:
             return super()._conv(request, source, filters, target, bias, X, bsum)
         dims = request.target_dims
-        added = None if bias is None else host(bias, dtype=read.dtype)
-        x = None if X is None or not epilogue.reads_x else host(X, dtype=read.dtype)
-        rounded = bsum is not None and target.dtype != read.dtype  # sums are of the stored values
+        read, weights = self._stored(source, request.source_dims), self._stored(filters, g.dimF)
+        added = None if bias is None else self._stored(bias, kind=kind)
+        x = None if X is None or not epilogue.reads_x else self._stored(X, kind=kind)
+        rounded = bsum is not None and target.dtype != kind  # sums are of the stored values
         sums = None if bsum is None or rounded else np.zeros((plan.units, dims[0]))
         reads_old = X is None and epilogue.reads_x
-        with written(target, dims, keep=reads_old) as out:
+        with self._stored_written(target, dims, reads_old) as out:
             moved = out.nbytes + (read.nbytes if plan.kind is Kind.POINTWISE else 0)
             bits = _bits(epilogue, out, moved, reads_old)
-            addresses = tuple(map(address, (read, weights, out, added, x, sums)))
             tail = (ctypes.addressof(plan.meta), epilogue.alpha, epilogue.beta, epilogue.slope, bits, threads)
-            launch = KernelCall(kernel, addresses, tail, _work_bytes(plan, threads, read.itemsize), plan).run()
-        del out, x  # for float16 these are float32 copies, and the result is converted next
+            work = _work_bytes(plan, threads, kind.itemsize)
+            call = KernelCall(kernel, (), tail, work, plan)
+            arrays, results = (read, weights, out, added, x, sums), {2: reads_old}
+            launch = self._converting(call, arrays, results, OPERANDS if plan.stored else ()).run()
         if bsum is not None:
             total = host(target, (dims[0], -1)).sum(axis=1, dtype=np.float64) if sums is None else sums.sum(axis=0)
             bsum.set(total.reshape(bsum.shape))
@@ -176,17 +180,18 @@ class ConvKernels(CompiledFamily, ConvFamily):
 
     def _update_conv(self, request: ConvUpdate, I: Any, E: Any, grad_F: Any) -> KernelCall | None:  # noqa: E741
         g, alpha, beta = request.geometry, request.alpha, request.beta
-        images, errors = host(I, g.dimI), host(E, g.dimO)
-        threads = _threads(g)
+        threads, kind = _threads(g), compute_dtype(I.dtype)
         vector, pairs = vector_bytes(self.compiler), self._pairs_of(I.dtype)
-        plan = choose_update_plan(g, vector, images.itemsize, pairs)
-        kernel = UPDATE[plan.kind].variant(self.compiler, plan, images.dtype)
+        plan = choose_update_plan(g, vector, kind.itemsize, pairs, I.dtype.name == BFLOAT16)
+        kernel = UPDATE[plan.kind].variant(self.compiler, plan, kind)
         if kernel is None:
             return super()._update_conv(request, I, E, grad_F)
-        with written(grad_F, g.dimF, beta != 0, images.dtype) as out:
-            addresses = tuple(map(address, (images, errors, out)))
+        images, errors = self._stored(I, g.dimI), self._stored(E, g.dimO)
+        with self._stored_written(grad_F, g.dimF, beta != 0, kind) as out:
             tail = (ctypes.addressof(plan.meta), alpha, beta, threads)
-            return KernelCall(kernel, addresses, tail, _work_bytes(plan, threads, images.itemsize), plan).run()
+            call = KernelCall(kernel, (), tail, _work_bytes(plan, threads, kind.itemsize), plan)
+            known = OPERANDS if plan.stored else ()
+            return self._converting(call, (images, errors, out), {2: beta != 0}, known).run()
 
     def _conv_workspace(self, request: ConvPass | ConvUpdate) -> int:
         """Workspace for any ``enable_winograd`` and ``product_precision``, at the current number of threads."""
@@ -213,8 +218,10 @@ def _work_bytes(plan: ConvPlan, threads: int, itemsize: int) -> int:
 def _bits(epilogue: Epilogue, out: np.ndarray[Any, Any], moved: int, reads_old: bool) -> int:
     """Epilogue bits for a kernel that reads and writes ``moved`` bytes."""
     bits = RELU * epilogue.relu | BRELU * epilogue.brelu | BETA * (epilogue.beta != 0)
-    # Streaming stores if no cache would hold the results, unless the old values are read first and thereby cached.
-    return bits | STREAMED * (moved > STREAMED_RESULT_BYTES and in_lines(out) and not reads_old)
+    # Streaming stores if no cache would hold the results, unless the old values are read first and thereby cached, or
+    # results are converted next.
+    streams = moved > STREAMED_RESULT_BYTES and in_lines(out) and not reads_old and out.dtype.name not in HALVES
+    return bits | STREAMED * streams
 
 
 def _threads(g: ConvGeometry) -> int:

@@ -45,6 +45,8 @@ class ConvPlan:
         Elements of workspace, shared by all threads and per thread.
     variant : tuple of (name, value)
         Context of the kernel's template in addition to the tile; described in the kind's file.
+    stored : bool
+        Whether the kernel reads its two operands as bfloat16, of which it makes pairs.
     """
 
     kind: Kind
@@ -54,6 +56,7 @@ class ConvPlan:
     shared: int
     private: int
     variant: tuple[tuple[str, int | str], ...] = ()
+    stored: bool = False
 
     @cached_property
     def meta(self) -> Any:

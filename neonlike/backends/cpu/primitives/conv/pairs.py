@@ -98,7 +98,7 @@ def update_pairings(g: ConvGeometry) -> tuple[Pairing, Pairing]:
 
 
 @lru_cache(maxsize=1024)
-def with_pairs(plan: ConvPlan, form: int, one: Pairing, other: Pairing) -> ConvPlan:
+def with_pairs(plan: ConvPlan, form: int, stored: bool, one: Pairing, other: Pairing) -> ConvPlan:
     """``plan`` of a kernel that makes pairs, of the form ``PAIRS`` of ``pairs.h``, of its two operands first.
 
     A pointwise convolution pairs a tile's lanes when it reads them, where no other part of the maps reads them, too.
@@ -107,14 +107,19 @@ def with_pairs(plan: ConvPlan, form: int, one: Pairing, other: Pairing) -> ConvP
     ----------
     plan : ConvPlan
     form : int
+    stored : bool
+        Whether the operands are bfloat16, not float32.
     one, other : Pairing
         Of the operands.
     """
-    if plan.kind is Kind.POINTWISE and plan.fields[META.index("MAP_PARTS")] == 1:
+    if stored:
+        one, other = one._replace(stored=True), other._replace(stored=True)
+    elif plan.kind is Kind.POINTWISE and plan.fields[META.index("MAP_PARTS")] == 1:
         one = one._replace(kind=Pairs.LATER)
     return replace(
         plan,
         fields=(*one, *other, *plan.fields),
         shared=plan.shared + one.words + other.words,
         variant=(*plan.variant, ("pairs", form)),
+        stored=stored,
     )

@@ -1,0 +1,25 @@
+"""Faults in calls whose kernels convert tensors of 16 bits in working memory."""
+
+# ruff: noqa: E501  (one fault, one line: the tables read across)
+
+from __future__ import annotations
+
+from tests.planted.table import CPU, KERNELS, Mutant
+
+CALLS, CONVERT, PRODUCTS = KERNELS + "run/calls.py", KERNELS + "c/convert.py", KERNELS + "c/products.py"
+
+MUTANTS = tuple(
+    Mutant("converted", name, file, old, new)
+    for name, file, old, new in (
+        ("converted arrays overlap the kernel's memory", CALLS, "(Source.MEMORY, which + front) if source is Source.MEMORY", "word if source is Source.MEMORY"),
+        ("all products of a stack read the first matrices", CALLS, "places[which] + sum(before)", "places[which]"),
+        ("all arrays are converted to one place", CALLS, "for other in converted[:which])", "for other in converted[:0])"),
+        ("results stay in working memory", CALLS, "        if one.narrow is not None:\n            steps.append", "        if False:\n            steps.append"),
+        ("old values are not converted", CONVERT, "if written.get(operand, True) else None", "if operand not in written else None"),
+        ("results of convolutions are not converted", CPU + "primitives/conv/hooks.py", "{2: reads_old}", "{}"),
+        ("the kernel's own operands are converted, too", CPU + "primitives/compiled.py", "None if which in known else array", "array"),
+        ("matrices with gaps pass for dense ones", CPU + "primitives/linalg.py", "if not dense or any(", "if any("),
+        ("parts of matrices in expressions pass for dense ones", CONVERT, " or last != (array.size - 1) * array.itemsize", ""),
+        ("a product's result stays in float32", PRODUCTS, "*(self._narrowed(run, store, out) for store in self.others)", ""),
+    )
+)  # fmt: skip
