@@ -51,7 +51,7 @@ MUTANTS = (
     fault("LSTM: errors of cells add up", LSTM, "0 if self._cell_error is None else", "views.c_passed if self._cell_error is None else"),
     fault("LSTM: h alone counts in the gradient", LSTM, "return self._states_given == 2", "return self._states_given > 0"),
     fault("LSTM: the cell is not carried over", LSTM, "        views.states.append((initial, c_all, final))\n", "        views.states.append((initial, views.h_all, final))\n"),
-    fault("LSTM: activations exchanged", LSTM, "self.nout, steps, steps, self.activation, self.gate_activation,\n        )  # fmt: skip\n\n    def set_final_cell_error", "self.nout, steps, steps, self.gate_activation, self.activation,\n        )  # fmt: skip\n\n    def set_final_cell_error"),
+    fault("LSTM: activations exchanged", LSTM, "self.nout, steps, steps, self.activation, self.gate_activation,\n        )  # fmt: skip\n\n    def _unroll_int8", "self.nout, steps, steps, self.gate_activation, self.activation,\n        )  # fmt: skip\n\n    def _unroll_int8"),
     fault("GRU: the gradient of the candidate sees h, not r h", GRU, 'recurrent_product(views, "_dW_n", views.D_n, reset_h_all)', 'recurrent_product(views, "_dW_n", views.D_n)'),
     fault("GRU: h of the last batch counts in the backward pass", GRU, "views.h_prev if self._states_given else views.h_prev_back", "views.h_prev"),
     fault("GRU: what is passed on lacks the update gate", GRU, "views.e * (1.0 - gates[n : 2 * n])", "views.e"),

@@ -23,7 +23,7 @@ def at_the_end(be: Any, shape: tuple[int, ...], dtype: str = "float32") -> Any:
 
 
 def lines_of(program: str) -> list[str]:
-    """What a program prints that ends as it should, in a process of its own."""
+    """Run a program in a process of its own, which must end as it should, and return the lines that it prints."""
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr or f"ended with {done.returncode}"
     return done.stdout.splitlines()
