@@ -47,35 +47,33 @@ class UnrollLaunch(NamedTuple):
     Attributes
     ----------
     routine : Routine
-    backward : bool
+    context : dict
+        What the kernel's text depends on besides the activations.
     trace : callable
         Returns the formulas of a request's activations, by name.
     request : Unroll
         The request; its activations are ignored, because each call brings its own.
     arguments : tuple
         Arguments of the kernel, up to the bias.
-    elements : int
-        Elements of working memory.
+    work : int
+        Bytes of working memory.
     products : tuple of int
         Multiplications per step, and the number above which several threads pay.
     keep : tuple
         Owners of memory in the arguments, apart from the tensors.
     lasts : bool
         See :class:`~neonlike.kernels.run.calls.Unrolled`.
-    pairs : int
-        The form of pairs of bfloat16 that factors are rounded to, see ``pairs.h``; 0: none.
     """
 
     routine: Routine
-    backward: bool
+    context: dict[str, Any]
     trace: Trace
     request: Unroll
     arguments: tuple[int | None, ...]
-    elements: int
+    work: int
     products: tuple[int, int]
     keep: tuple[Any, ...]
     lasts: bool
-    pairs: int = 0
 
     def again(self, backend: Any, functions: tuple[Any, ...]) -> bool:
         """Run the kernel for these activations; return False, with nothing done, if there is none."""
@@ -84,17 +82,13 @@ class UnrollLaunch(NamedTuple):
         if formulas is None:
             return False
         text, numbers = formulas
-        computed = compute_dtype(request.dtype)
-        half, _ = in_place(request.dtype)
-        kind = {"real": REAL_TYPES[computed], "half": half, "backward": self.backward}
-        context = {**kind, "activation": text, **context_of(self.pairs)}
-        function = self.routine.variant(backend.compiler, **context)
+        function = self.routine.variant(backend.compiler, **self.context, activation=text)
         if function is None:
             return False
         constants = (ctypes.c_double * max(1, len(numbers)))(*numbers)
         addresses = *self.arguments, ctypes.addressof(constants)
-        work, keep = self.elements * computed.itemsize, (self.keep, constants)
-        KernelCall(function, addresses, (threads_for(*self.products),), work, keep).run()
+        keep = self.keep, constants
+        KernelCall(function, addresses, (threads_for(*self.products),), self.work, keep).run()
         return True
 
 
@@ -169,6 +163,7 @@ class Unrolled(NamedTuple):
         if not all(same_or_apart(a, b, steps) for a, b in self.in_place):
             return None
         units, samples = steps.units, steps.samples
+        computed, (half, _) = compute_dtype(steps.dtype), in_place(steps.dtype)
         columns = -(-samples // MOST_LANES) * MOST_LANES
         pointers = [0 if tensor is None else tensor.address for role in steps.roles.values() for tensor in role]
         table = (ctypes.c_void_p * len(pointers))(*pointers)
@@ -182,13 +177,14 @@ class Unrolled(NamedTuple):
         elements = self.buffers * columns * units + weight.size + 4 * MOST_ROWS * units
         if pairing := _pairing(backend, steps, weight):
             elements += pairing.words
-        elif compute_dtype(steps.dtype) != steps.dtype:
+        elif half:
             elements += -(-weight.size // LINE) * LINE
         pairs = backend._pairs_of(steps.dtype) if pairing else 0
+        context = {"real": REAL_TYPES[computed], "half": half, "backward": self.backward, **context_of(pairs)}
         launch = UnrollLaunch(
-            self.routine, self.backward, self.trace, request, arguments,
-            elements, (weight.size * samples, least),
-            (table, row_steps, bias_values), bias is None or address(bias_values) == bias.address, pairs,
+            self.routine, context, self.trace, request, arguments,
+            elements * computed.itemsize, (weight.size * samples, least),
+            (table, row_steps, bias_values), bias is None or address(bias_values) == bias.address,
         )  # fmt: skip
         return launch if launch.again(backend, (request.activation, request.gate_activation)) else None
 

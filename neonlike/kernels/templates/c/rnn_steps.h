@@ -112,7 +112,7 @@ NL_FN void multiply_patch(const struct stage *s, struct patch at, const REAL *a,
     if (at.width < TILE_COLUMNS) {
         for (int64_t i = 0; i < ahead.count; i++)
             __builtin_prefetch(ahead.line[i]);
-        multiply(a, b, s->depth, at.there, tile);
+        multiply(a, b, s->depth, smaller(at.width, u->samples - at.column), tile);
         return;
     }
     ahead.next = (const char *)(a + TILE_ROWS * s->depth) + next / u->samples * at.column;
@@ -135,11 +135,11 @@ NL_FN void multiply_tiles(const struct stage *s, int64_t lo, int64_t hi, epilogu
         struct patch at = patch_of(s, i, tile);
         const int64_t p = i / tiles, follows = p + 1 < panels ? size * (int64_t)sizeof(REAL) : 0;
         multiply_patch(s, at, s->packed + p * size, follows, tile);
-        if (at.there == TILE_COLUMNS) {
+        if (u->samples - at.column >= TILE_COLUMNS) {
             at.there = TILE_COLUMNS, at.width = TILE_COLUMNS; /* for the compiler */
             finish(u, at, TILE_COLUMNS, next);
         } else
-            finish(u, at, HALF ? at.width : at.there, next);
+            finish(u, at, HALF ? at.width : u->samples - at.column, next);
     }
 }
 
@@ -147,7 +147,7 @@ NL_FN void multiply_tiles(const struct stage *s, int64_t lo, int64_t hi, epilogu
 NL_FN void finish_tiles(const struct stage *s, int64_t lo, int64_t hi, epilogue *finish) {
     for (int64_t i = lo; i < hi; i++) {
         const struct patch at = patch_of(s, i, 0);
-        finish(s->u, at, HALF ? at.width : at.there, s->next);
+        finish(s->u, at, HALF ? at.width : smaller(TILE_COLUMNS, s->u->samples - at.column), s->next);
     }
 }
 
@@ -156,7 +156,7 @@ NL_FN void finish_tiles(const struct stage *s, int64_t lo, int64_t hi, epilogue 
 #define SHARED(name, finish, tiles_of_stage) \
     __attribute__((unused)) static void name##_part(const void *stage, int64_t lo, int64_t hi, int64_t me) { \
         struct stage mine = *(const struct stage *)stage; \
-        const struct unroll u = *mine.u; \
+        const struct unroll u = *mine.u; /* what is stored cannot change it: its fields stay in registers */ \
         (void)me; \
         mine.u = &u; \
         tiles_of_stage(&mine, lo, hi, finish); \

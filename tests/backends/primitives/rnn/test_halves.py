@@ -53,7 +53,7 @@ class Rounded(NamedTuple):
 
 
 def values(*tensors: Any) -> list[Any]:
-    """What tensors hold, in float64."""
+    """The values of tensors, in float64."""
     return [t.get().astype(np.float64) for t in tensors]
 
 
