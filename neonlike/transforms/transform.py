@@ -181,8 +181,10 @@ class Cost(NervanaObject, Dependent):
             Mask of 0 and 1: the cost is computed for y · mask and t · mask.
         """
         require_method(f"{self.classnm}.slope_before", "activation", activation, "through", "Rectlin()")
-        slope = self.slope(y, t) if mask is None else self.slope(y * mask, t * mask) * mask
-        return activation.through(y, slope)
+        if mask is None:
+            return activation.through(y, self.slope(y, t))
+        masked = self.be.multiply
+        return activation.through(y, masked(self.slope(masked(y, mask), masked(t, mask)), mask))
 
     def _check_shapes(self, y: Any, t: Any) -> None:
         if isinstance(y, Expression) and isinstance(t, Expression):

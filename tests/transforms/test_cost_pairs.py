@@ -14,7 +14,7 @@ import pytest
 
 from neonlike import autograd as ag
 from neonlike.backends import Backend
-from neonlike.errors import ArgumentTypeError
+from neonlike.errors import ArgumentTypeError, DTypeError
 from neonlike.initializers import Constant, Gaussian
 from neonlike.layers import (
     Activation,
@@ -261,3 +261,5 @@ def test_what_is_no_activation_is_named(be: Backend) -> None:
     for wrong in (np, 3, Softmax):
         with pytest.raises(ArgumentTypeError, match=r"slope_before: activation must have through\(\), as Rectlin"):
             GeneralizedCost(SumSquared()).slope_by(wrong, x, x)
+    with pytest.raises(DTypeError, match="cannot use"):
+        SumSquared().slope_before(Softmax(), [], x, object())

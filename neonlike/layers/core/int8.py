@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import zip_longest
 from typing import Any, ClassVar
 
@@ -10,6 +11,7 @@ import numpy as np
 from neonlike.backends.backend import Tensor
 from neonlike.backends.primitives.int8.definition import step_of
 from neonlike.backends.tensors.operands import require_tensors
+from neonlike.checks import brief, number
 from neonlike.errors import ArgumentError
 from neonlike.layers.core.folding import fold_again
 from neonlike.layers.core.parameter import ParameterLayer
@@ -44,8 +46,21 @@ class Int8Layer(ParameterLayer):
         *largest : float
             The largest magnitude that is represented, for each of ``int8_steps``; first of the inputs. What has none
             is multiplied in float32.
+
+        Raises
+        ------
+        ArgumentTypeError, ArgumentError
+            If they are no numbers, or negative, infinite or nan, or too many.
         """
-        for name, size in zip_longest(self.int8_steps, largest):
+        operation = f"{self.name}.quantize"
+        sizes = [None if size is None else number(operation, "largest", size) for size in largest]
+        if len(sizes) > len(self.int8_steps):
+            raise ArgumentError(
+                f"{operation}: got {len(sizes)} magnitudes, takes {len(self.int8_steps)}: {', '.join(self.int8_steps)}"
+            )
+        if any(size is not None and not 0 <= size < math.inf for size in sizes):
+            raise ArgumentError(f"{operation}: magnitudes must be finite and at least 0, got {brief(largest)}")
+        for name, size in zip_longest(self.int8_steps, sizes):
             setattr(self, name, None if size is None else self.be.array([[step_of(size)]], dtype=np.float32))
         self._changed()
 

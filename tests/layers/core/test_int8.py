@@ -10,7 +10,7 @@ import pytest
 
 from neonlike.backends import Backend
 from neonlike.backends.primitives.int8.definition import quantized, quantized_rows
-from neonlike.errors import ArgumentError, DTypeError
+from neonlike.errors import ArgumentError, ArgumentTypeError, DTypeError
 from neonlike.initializers import Constant, Gaussian
 from neonlike.layers import Affine, BinaryAffine, BranchNode, Conv, DepthwiseConv, Linear, Sequential
 from neonlike.layers.core.int8 import Int8Layer
@@ -135,6 +135,17 @@ def test_a_layer_that_is_not_quantized_says_what_to_do(be: Backend) -> None:
     with pytest.raises(DTypeError, match="inputs must be a tensor, got ndarray"):
         layer.multiply_int8(x.get(), y, True)
     assert net.layers == [layer] and (y.get() == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("largest", "words"),
+    [(("text",), "largest must be a number"), ((-1.0,), "at least 0"), ((np.nan,), "finite"), ((1, 2), "got 2 magn")],
+)
+def test_magnitudes_that_are_none(be: Backend, largest: Any, words: str) -> None:
+    layer = Linear(4, init=Gaussian())
+    with pytest.raises((ArgumentError, ArgumentTypeError), match=words):
+        layer.quantize(*largest)
+    assert layer.int8_step is None
 
 
 def test_training_is_an_error_that_says_what_to_do(be: Backend) -> None:
