@@ -19,6 +19,7 @@ MUTANTS = tuple(
         ("results of convolutions are not converted", CPU + "primitives/conv/hooks.py", "{2: reads_old}", "{}"),
         ("the kernel's own operands are converted, too", CPU + "primitives/compiled.py", "None if which in known else array", "array"),
         ("matrices with gaps pass for dense ones", CPU + "primitives/linalg.py", "if not dense or any(", "if any("),
+        ("matrices in reverse pass for dense ones", "neonlike/backends/primitives/linalg.py", "* step for size, step in axes)\n    return all(step > 0 for _, step in axes) and ", "* abs(step) for size, step in axes)\n    return "),
         ("parts of matrices in expressions pass for dense ones", CONVERT, " or last != (array.size - 1) * array.itemsize", ""),
         ("a product's result stays in float32", PRODUCTS, "*(self._narrowed(run, store, out) for store in self.others)", ""),
     )

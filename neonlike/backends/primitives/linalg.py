@@ -408,9 +408,10 @@ def sums_int8(A: Any, B: Any, C: Any) -> bool:
 
 
 def is_dense(tensor: Any) -> bool:
-    """Whether the elements are adjacent, in any order: otherwise ``nbytes`` does not determine their end."""
-    last = sum((size - 1) * abs(step) for size, step in zip(tensor.shape, tensor.strides))
-    return bool(last == tensor.size - 1)
+    """Whether the elements are adjacent, from the address on: otherwise ``nbytes`` does not determine their end."""
+    axes = [(size, step) for size, step in zip(tensor.shape, tensor.strides) if size > 1]
+    last = sum((size - 1) * step for size, step in axes)
+    return all(step > 0 for _, step in axes) and bool(last == tensor.size - 1)
 
 
 def multiply(a: Array, b: Array, out: Any) -> None:

@@ -65,6 +65,23 @@ def test_products_of_16_bits_in_expressions(fast: Backend, dtype: Any, turned: i
         np.testing.assert_array_equal(found[0][1], found[1][1])
 
 
+@pytest.mark.parametrize("batched", [False, True])
+def test_a_factor_in_reverse_is_not_overwritten_while_it_is_read(fast: Backend, batched: bool) -> None:
+    """Its memory lies in front of its address: a call learned apart from it may not be repeated on a part of that."""
+    rng = np.random.default_rng(0)
+    shape = (3, 8, 8) if batched else (512, 640)
+    other = fast.array(rng.standard_normal((3, 8, 2) if batched else (640, 32)))
+    multiply = fast.batched_dot if batched else fast.compound_dot
+    for _ in range(3):
+        multiply(fast.array(rng.standard_normal(shape))[::-1], other, fast.empty((*shape[:-1], other.shape[-1])))
+    memory = fast.array(rng.standard_normal((int(np.prod(shape)),)))
+    factor = memory.reshape(shape)[::-1]
+    out = memory[: int(np.prod(shape[:-1])) * other.shape[-1]].reshape((*shape[:-1], other.shape[-1]))
+    wanted = factor.get() @ other.get()
+    multiply(factor, other, out)
+    np.testing.assert_allclose(out.get(), wanted, atol=1e-3)
+
+
 def test_a_part_of_a_matrix_of_16_bits_is_copied(fast: Backend) -> None:
     whole = fast.array(np.arange(70, dtype=np.float16).reshape(7, 10) / 8, dtype=np.float16)
     part, other, out = whole[:, 2:9], fast.array(np.eye(7), dtype=np.float16), fast.empty((7, 7), dtype=np.float16)
