@@ -29,6 +29,7 @@ from neonlike.kernels.c.routine import INT, POINTER, REAL, REAL_TYPES, Routine, 
 from neonlike.kernels.c.simd import vector_bytes
 from neonlike.kernels.c.toolchain import Compiler
 from neonlike.kernels.run.calls import KernelCall
+from neonlike.kernels.run.workspace import release_workspace
 from neonlike.optree.dtypes import BFLOAT16, HALVES, DType, compute_dtype
 
 
@@ -174,6 +175,8 @@ class ConvKernels(CompiledFamily, ConvFamily):
             arrays, results = (read, weights, out, added, x, sums), {2: reads_old}
             launch = self._converting(call, arrays, results, OPERANDS if plan.stored else ()).run()
         if bsum is not None:
+            if sums is None:
+                release_workspace()  # in which operands are in float32; the results are converted next
             total = host(target, (dims[0], -1)).sum(axis=1, dtype=np.float64) if sums is None else sums.sum(axis=0)
             bsum.set(total.reshape(bsum.shape))
         return launch
