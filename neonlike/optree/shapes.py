@@ -97,6 +97,21 @@ def contiguous_strides(shape: Shape, itemsize: int = 1) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
+def is_gapless(shape: Shape, strides: Sequence[int], itemsize: int = 1) -> bool:
+    """Whether elements fill their memory from the first one on, in any order of the axes, none of them reversed.
+
+    Parameters
+    ----------
+    shape : tuple of int
+    strides : sequence of int
+        In units of which an element has ``itemsize``.
+    itemsize : int
+    """
+    axes = [(size, step) for size, step in zip(shape, strides) if size > 1]
+    last = sum((size - 1) * step for size, step in axes)
+    return all(step > 0 for _, step in axes) and last == (math.prod(shape) - 1) * itemsize
+
+
 def is_reshape(layout: tuple[Any, ...]) -> bool:
     """Whether a window (shape, strides in elements, offset) covers the first elements in order."""
     shape, strides, offset = layout

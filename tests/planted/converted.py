@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from tests.planted.table import CPU, KERNELS, Mutant
+from tests.planted.table import CPU, KERNELS, OPTREE, Mutant
 
 CALLS, CONVERT, PRODUCTS = KERNELS + "run/calls.py", KERNELS + "c/convert.py", KERNELS + "c/products.py"
 
@@ -19,8 +19,8 @@ MUTANTS = tuple(
         ("results of convolutions are not converted", CPU + "primitives/conv/hooks.py", "{2: reads_old}", "{}"),
         ("the kernel's own operands are converted, too", CPU + "primitives/compiled.py", "None if which in known else array", "array"),
         ("matrices with gaps pass for dense ones", CPU + "primitives/linalg.py", "if not dense or any(", "if any("),
-        ("matrices in reverse pass for dense ones", "neonlike/backends/primitives/linalg.py", "* step for size, step in axes)\n    return all(step > 0 for _, step in axes) and ", "* abs(step) for size, step in axes)\n    return "),
-        ("parts of matrices in expressions pass for dense ones", CONVERT, " or last != (array.size - 1) * array.itemsize", ""),
+        ("matrices in reverse pass for dense ones", OPTREE + "shapes.py", "* step for size, step in axes)\n    return all(step > 0 for _, step in axes) and ", "* abs(step) for size, step in axes)\n    return "),
+        ("parts of matrices in expressions pass for dense ones", CONVERT, "    if not is_gapless(array.shape, array.strides, array.itemsize):\n        return None\n", ""),
         ("a product's result stays in float32", PRODUCTS, "*(self._narrowed(run, store, out) for store in self.others)", ""),
     )
 )  # fmt: skip

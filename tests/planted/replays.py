@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from tests.planted.table import BACKENDS, CPU, KERNELS, LAYERS, MODELS, OPTIMIZERS, PRIMITIVES, C, Mutant
+from tests.planted.table import BACKENDS, CPU, KERNELS, LAYERS, MODELS, OPTIMIZERS, OPTREE, C, Mutant
 
 GUARD, PROGRAM, TRACE = C + "fastpath/fastpath_guard.h", C + "fastpath/fastpath_program.h", KERNELS + "run/trace.py"
 REPLAY = KERNELS + "c/replay.py"
@@ -49,14 +49,14 @@ MUTANTS = (
     fault("sums of the layer before are not watched", LAYERS + "norm/normalization.py", 'CLOSED - {"prev_layer"}', "CLOSED"),
     fault("a step is known before its parameters", OPTIMIZERS + "base.py", "        if known and group.step is not None:\n            group.step(numbers)", "        if known:\n            group.step(numbers)"),
     fault("a copy has the steps that were found", OPTIMIZERS + "base.py", ', "_found": Repeated()}', "}"),
-    fault("products of views with gaps are kept", PRIMITIVES + "linalg.py", " and bool(last == tensor.size - 1)", ""),
+    fault("products of views with gaps are kept", OPTREE + "shapes.py", " and last == (math.prod(shape) - 1) * itemsize", ""),
     fault("unrolls of copies are parts of passes", TRACE, "return bool(launch.lasts)", "return True"),
     fault("a part of a pass is enough", REPLAYS, "if trace.is_whole and is_repeatable", "if is_repeatable"),
     fault("a pass may change what it depends on", REPLAYS, " and same(before, after)", ""),
     fault("devices are recorded", REPLAYS, " and be.tensor_cls.live_host", ""),
     fault("random numbers are repeated", "neonlike/backends/cpu/tensor.py", "own = self._host", "own = self.array"),
     fault("inference as in training", LAYERS + "container/sequential.py", "self.replays.inference if inference else self.replays.forward", "self.replays.forward"),
-    fault("a product with alpha is one without", CPU + "primitives/linalg.py", "(request.alpha, request.beta), apart=((0, 1),))", "(1.0, request.beta), apart=((0, 1),))"),
+    fault("a product with alpha is one without", CPU + "primitives/linalg.py", "numbers, apart = (request.alpha, request.beta), ((0, 1),)", "numbers, apart = (1.0, request.beta), ((0, 1),)"),
     fault("a record is never given up", REPLAYS, "if self._stale >= STALE:", "if False:"),
     fault("new batches are recorded each time", REPLAYS, "self._pause = min(2 * self._pause, MOST)", "self._pause = 1"),
     fault("a copy has the records", REPLAYS, "        return Repeated()\n\n    def __reduce__", "        return self\n\n    def __reduce__"),

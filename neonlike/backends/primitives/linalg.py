@@ -23,7 +23,7 @@ from neonlike.optree.dtypes import DType, compute_dtype, wide_dtype
 from neonlike.optree.forms import owner
 from neonlike.optree.functions import F as Functions
 from neonlike.optree.node import expression
-from neonlike.optree.shapes import Shape
+from neonlike.optree.shapes import Shape, is_gapless
 
 F: Any = Functions
 Array = npt.NDArray[Any]
@@ -409,9 +409,7 @@ def sums_int8(A: Any, B: Any, C: Any) -> bool:
 
 def is_dense(tensor: Any) -> bool:
     """Whether the elements are adjacent, from the address on: otherwise ``nbytes`` does not determine their end."""
-    axes = [(size, step) for size, step in zip(tensor.shape, tensor.strides) if size > 1]
-    last = sum((size - 1) * step for size, step in axes)
-    return all(step > 0 for _, step in axes) and bool(last == tensor.size - 1)
+    return is_gapless(tensor.shape, tensor.strides)
 
 
 def multiply(a: Array, b: Array, out: Any) -> None:

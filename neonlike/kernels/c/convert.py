@@ -11,8 +11,9 @@ from neonlike.kernels.c.routine import INT, POINTER, VECMATH, Routine, address, 
 from neonlike.kernels.c.toolchain import Compiler, find_compiler
 from neonlike.kernels.codegen.layout import ArrayLayout
 from neonlike.kernels.run.calls import Conversion
-from neonlike.optree.dtypes import F32, HALVES, DType
+from neonlike.optree.dtypes import F32, DType, half_of
 from neonlike.optree.npfuncs import Array
+from neonlike.optree.shapes import is_gapless
 
 CONVERT = Routine(
     "c/convert.c.j2", (POINTER, POINTER, INT, INT), "conversion of 16-bit numbers", ("halves.h", *VECMATH)
@@ -23,8 +24,7 @@ FEWEST, PARALLEL = 1 << 12, 1 << 17
 
 def as_contiguous(array: Array, dtype: DType) -> Array:
     """``array`` in C order and ``dtype``: itself if it is so, else a copy."""
-    half = HALVES.get(array.dtype.name) if dtype == F32 and array.size >= FEWEST and array.flags.c_contiguous else None
-    if half is not None:
+    if dtype == F32 and array.size >= FEWEST and array.flags.c_contiguous and (half := half_of(array.dtype)):
         copy = np.empty(array.shape, F32)
         if _convert(f"widen_{half}", array, copy):
             return copy
@@ -40,8 +40,8 @@ def as_dtype(array: Array, dtype: DType) -> Array:
 
 def store_floats(source: Array, out: Array) -> bool:
     """Store contiguous float32 in a contiguous 16-bit array; False, and nothing is done, if it is none or small."""
-    half = HALVES.get(out.dtype.name)
-    if half is None or source.dtype != F32 or out.size < FEWEST:
+    half = half_of(out.dtype)
+    if not half or source.dtype != F32 or out.size < FEWEST:
         return False
     plain = source.flags.c_contiguous and out.flags.c_contiguous and source.shape == out.shape
     return plain and _convert(f"narrow_{half}", source, out)
@@ -49,8 +49,8 @@ def store_floats(source: Array, out: Array) -> bool:
 
 def convertible(dtype: DType, compiler: Compiler | None) -> bool:
     """Whether kernels of float32 may be given arrays of ``dtype``, 16-bit floats, by :func:`conversions`."""
-    half = HALVES.get(dtype.name)
-    return half is not None and all(_kernel(way + half, compiler) is not None for way in ("widen_", "narrow_"))
+    half = half_of(dtype)
+    return half != "" and all(_kernel(way + half, compiler) is not None for way in ("widen_", "narrow_"))
 
 
 def conversions(
@@ -68,7 +68,7 @@ def conversions(
     """
     found = []
     for operand, array in enumerate(arrays):
-        if array is not None and (half := HALVES.get(array.dtype.name)) is not None:
+        if array is not None and (half := half_of(array.dtype)):
             widen = _kernel(f"widen_{half}", compiler) if written.get(operand, True) else None
             narrow = _kernel(f"narrow_{half}", compiler) if operand in written else None
             found.append(Conversion(operand, array.size, threads_for(array.size, PARALLEL), widen, narrow))
@@ -80,11 +80,9 @@ def as_floats(array: Any) -> Any:
 
     None if there are gaps between the numbers, or they lie in reverse.
     """
-    if array.dtype.name not in HALVES:
+    if not half_of(array.dtype):
         return array
-    strides = [step for step, size in zip(array.strides, array.shape) if size > 1]
-    last = sum((size - 1) * step for step, size in zip(array.strides, array.shape) if size > 1)
-    if any(step < 0 for step in strides) or last != (array.size - 1) * array.itemsize:
+    if not is_gapless(array.shape, array.strides, array.itemsize):
         return None
     return ArrayLayout(array.shape, F32, [2 * step for step in array.strides])
 

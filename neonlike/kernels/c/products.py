@@ -124,7 +124,7 @@ class DotStage(NumpyCallStage):
 
     def _launch(self, a: Array, b: Array, out: Array, pairs: int) -> gemm.GemmLaunch | BlasLaunch | None:
         """The kernel for these arrays; None where only NumPy has one."""
-        key: Any = a.dtype.name, a.shape, a.strides, b.dtype.name, b.shape, b.strides, out.strides, pairs
+        key: Any = a.dtype, a.shape, a.strides, b.dtype, b.shape, b.strides, out.strides, pairs
         launch = self.launches.get(key, _UNKNOWN)
         if launch is _UNKNOWN:
             launch = remember(self.launches, key, self._find_launch(a, b, out, pairs))

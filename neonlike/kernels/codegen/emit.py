@@ -15,7 +15,7 @@ import numpy as np
 from neonlike.kernels.planning.graph import Graph
 from neonlike.kernels.planning.lower import Arg, LeafArg, NumberArg, Perm, Value, ValueArg
 from neonlike.kernels.planning.plan import Plan, Stage
-from neonlike.optree.dtypes import F16, F32, F64, HALVES, I64, U64, DType, DTypeRule, compute_dtype, is_float
+from neonlike.optree.dtypes import F16, F32, F64, I64, U64, DType, DTypeRule, compute_dtype, half_of, is_float
 from neonlike.optree.ops import ORDERS, Kind, OpSpec
 from neonlike.optree.shapes import Shape
 
@@ -59,7 +59,7 @@ class Array:
     @property
     def half(self) -> str:
         """The kind of a 16-bit float, in names of functions that convert blocks of it (``halves.h``); else empty."""
-        return HALVES.get(self.dtype.name, "")
+        return half_of(self.dtype)
 
     @property
     def ctype(self) -> str:

@@ -85,3 +85,12 @@ def results(layer: Layer, error: Any) -> list[Any]:
     layer.forward()
     layer.backward(error)
     return [t.get() for t in (layer.h, layer.c, layer.a, layer.ff, layer.reset, layer.e, layer.d, layer.dh0, layer.dc0)]
+
+
+def check_a_spoiled_sample(clean: Layer, spoiled: Layer, strange: float, error: Any) -> None:
+    """Check that a strange state of one sample changes no results of the 34 others, in two equal layers."""
+    spoiled.h0[3:4, 4:5] = strange
+    others = [i for i in range(35) if i != 4]
+    for one, two in zip(results(clean, error), results(spoiled, error)):
+        columns = np.arange(one.shape[1]).reshape(-1, 35)[:, others].ravel()
+        np.testing.assert_array_equal(one[:, columns], two[:, columns])

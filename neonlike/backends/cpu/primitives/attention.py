@@ -19,7 +19,7 @@ from neonlike.backends.tensors.operands import Array
 from neonlike.kernels.c.pairs import context_of
 from neonlike.kernels.c.routine import POINTER, REAL, REAL_TYPES, TILE, Routine, threads_for
 from neonlike.kernels.run.calls import KernelCall
-from neonlike.optree.dtypes import HALVES, compute_dtype
+from neonlike.optree.dtypes import compute_dtype, half_of
 from neonlike.optree.shapes import contiguous_strides
 
 _HEADERS = ("pair_panels.h", *TILE)
@@ -82,11 +82,11 @@ class AttentionKernels(CompiledFamily, AttentionFamily):
 
     def _as_read(self, tensor: Any) -> Array:
         """Values of a tensor with any strides; of 16-bit floats without gaps, as ``_stored``."""
-        return self._stored(tensor) if tensor.dtype.name in HALVES else strided(tensor)
+        return self._stored(tensor) if half_of(tensor.dtype) else strided(tensor)
 
     def _as_written(self, tensor: Any) -> AbstractContextManager[Array]:
         """An array for writing a tensor, as :meth:`_as_read` has its values."""
-        half = tensor.dtype.name in HALVES
+        half = half_of(tensor.dtype)
         return self._stored_written(tensor, tensor.shape, False) if half else strided_written(tensor)
 
     def _planned_attention(self, arrays: Sequence[Any], request: AttentionPass) -> KernelCall | None:

@@ -13,7 +13,7 @@ from neonlike.kernels.c.routine import address
 from neonlike.kernels.c.toolchain import Compiler
 from neonlike.kernels.run.calls import KernelCall
 from neonlike.kernels.run.memory import LINE
-from neonlike.optree.dtypes import F32, HALVES, DType, compute_dtype
+from neonlike.optree.dtypes import F32, DType, compute_dtype, half_of
 
 STREAMED_RESULT_BYTES = 32 << 20
 """Bytes above which results of convolution and pooling use streaming stores: caches could not hold them until read."""
@@ -73,7 +73,7 @@ def in_lines(out: Array) -> bool:
 
 def in_place(dtype: DType) -> tuple[str, DType | None]:
     """The kind of 16-bit floats, for kernels that read and write them, and ``dtype``; empty and None for others."""
-    half = HALVES.get(dtype.name, "")
+    half = half_of(dtype)
     return half, dtype if half else None
 
 

@@ -64,10 +64,11 @@ class BinaryKernels(Int8Kernels, CompiledFamily, LinalgFamily):
         """
         if self.compiler is None or (request.beta != 0.0 and request.relu) or not c.size:
             return None
-        call = KernelCall(None, (), (request.alpha, request.beta), apart=((0, 1),))
+        numbers, apart = (request.alpha, request.beta), ((0, 1),)
         if not convertible(c.dtype, self.compiler):
             launch = _stack_launch(request, a, b, c, self.compiler, self._pairs_of(c.dtype))
-            return None if launch is None else self._converting(call._replace(function=launch), (a, b, c), {})
+            places = address(a), address(b), address(c)
+            return None if launch is None else KernelCall(launch, places, numbers, apart=apart)
         dense = all(as_floats(one) is not None for one in (a, b, c))
         if not dense or any(np.may_share_memory(one, c) for one in (a, b)):
             return None
@@ -77,8 +78,8 @@ class BinaryKernels(Int8Kernels, CompiledFamily, LinalgFamily):
         launch = _stack_launch(request, one, other, floats[2], self.compiler, pairs)
         if launch is None:
             return None
-        call, known = call._replace(function=launch), (0, 1) if pairs else ()
-        return self._converting(call, (a, b, c), {2: request.beta != 0.0}, known)
+        call = KernelCall(launch, (), numbers, apart=apart)
+        return self._converting(call, (a, b, c), {2: request.beta != 0.0}, (0, 1) if pairs else ())
 
     def _batched_dot(self, request: Product, A: Any, B: Any, C: Any) -> KernelCall | None:
         """Compute the products in kernels with alpha and beta, unless relu comes between them."""

@@ -32,7 +32,7 @@ from neonlike.kernels.c.routine import INSTRUCTIONS, POINTER, VECMATH, Routine, 
 from neonlike.kernels.c.toolchain import Compiler
 from neonlike.kernels.run.calls import KernelCall
 from neonlike.kernels.run.memory import LINE
-from neonlike.optree.dtypes import HALVES, DType, compute_dtype
+from neonlike.optree.dtypes import DType, compute_dtype, half_of
 
 HEADERS = (*INSTRUCTIONS, "stream.h", "halves.h", *VECMATH)
 FORWARD = Routine("c/pooling/forward.c.j2", [POINTER] * 5, "pooling, forward", HEADERS)
@@ -133,7 +133,7 @@ def _launch(kernel: Kernel, request: PoolPass, arrays: Sequence[Array | None]) -
         "weights": address(layer.weights),
         "alpha": request.alpha,
         "beta": beta,
-        "streamed": int(streamed and result.dtype.name not in HALVES),
+        "streamed": int(streamed and not half_of(result.dtype)),
         "ahead": int(largest.nbytes > FETCHED_BYTES),
         "each": kernel.each,
         "band": kernel.band,

@@ -30,7 +30,7 @@ from neonlike.kernels.c.simd import vector_bytes
 from neonlike.kernels.c.toolchain import Compiler
 from neonlike.kernels.run.calls import KernelCall
 from neonlike.kernels.run.workspace import release_workspace
-from neonlike.optree.dtypes import BFLOAT16, HALVES, DType, compute_dtype
+from neonlike.optree.dtypes import BFLOAT16, DType, compute_dtype, half_of
 
 
 def _headers(names: str) -> tuple[str, ...]:
@@ -223,7 +223,7 @@ def _bits(epilogue: Epilogue, out: np.ndarray[Any, Any], moved: int, reads_old: 
     bits = RELU * epilogue.relu | BRELU * epilogue.brelu | BETA * (epilogue.beta != 0)
     # Streaming stores if no cache would hold the results, unless the old values are read first and thereby cached, or
     # results are converted next.
-    streams = moved > STREAMED_RESULT_BYTES and in_lines(out) and not reads_old and out.dtype.name not in HALVES
+    streams = moved > STREAMED_RESULT_BYTES and in_lines(out) and not reads_old and not half_of(out.dtype)
     return bits | STREAMED * streams
 
 
