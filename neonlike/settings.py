@@ -151,7 +151,8 @@ CONTRACT = Setting(
 )  # fmt: skip
 AMX = Setting(
     "NEONLIKE_AMX", _FLAG, "1, if a small product by them is right",
-    "0: no products by Intel's tiles, `tdpbf16ps`, but by `vdpbf16ps`; see docs/precision.md", _flag, True,
+    "0: no products by Intel's tiles (`tdpbf16ps`, `tdpbsud`) but by `vdpbf16ps`, `vpdpbusd`; see docs/precision.md",
+    _flag, True,
 )  # fmt: skip
 FASTPATH = Setting(
     "NEONLIKE_FASTPATH", _FLAG, "1",

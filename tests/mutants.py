@@ -187,6 +187,7 @@ TESTS = {
         "containers": "layers/container: tree merge merge_streams sequential",
         "short_rows": "kernels/c: short_rows",
         "int8": "kernels/c: quads fastpath_int8 backends/primitives/int8: products matrices memory",
+        "int8_tiles": "kernels/c: quad_tiles quad_tile_code",
         "quantize": "layers/core: int8 layers/recurrent: recurrent_int8 models: quantize",
         "factors": "models: factors",
         "pages": "compat: page",

@@ -4,9 +4,10 @@
 
 from __future__ import annotations
 
-from tests.planted.table import CPU, LAYERS, MODELS, PRIMITIVES, C, Mutant
+from tests.planted.table import CPU, KERNELS, LAYERS, MODELS, PRIMITIVES, C, Mutant
 
 HEADER, PRODUCT = C + "int8/quads.h", C + "int8/product.c.j2"
+TILES, CHOICE = C + "int8/quad_tiles.h", KERNELS + "c/quads.py"
 LAYER, LINEAR, RECURRENT = LAYERS + "core/int8.py", LAYERS + "dense/linear.py", LAYERS + "recurrent/"
 
 MUTANTS = tuple(
@@ -33,6 +34,21 @@ MUTANTS = tuple(
         ("int8", "products are not repeated", "neonlike/kernels/run/calls.py", 'IDENTIFIED = ("layer", "weights")', 'IDENTIFIED = ("layer",)'),
         ("int8", "products of views are repeated", PRIMITIVES + "int8/family.py", "alone=is_dense(x) and is_dense(out)", "alone=True"),
         ("int8", "a slope without a rectifier", PRIMITIVES + "int8/family.py", "float(slope) if relu else None", "float(slope)"),
+        ("int8_tiles", "factors of the instruction change places", C + "tiles.h", '"tdpbsud %%tmm" #b ", %%tmm" #a ", %%tmm" #sum', '"tdpbsud %%tmm" #a ", %%tmm" #b ", %%tmm" #sum'),
+        ("int8_tiles", "the emulation loses the upper half of unsigned bytes", C + "tiles.h", "(nl_tiles.row[b][k] >> at & 255u)", "(nl_tiles.row[b][k] >> at & 127u)"),
+        ("int8_tiles", "both tiles of a panel of weights are the first", TILES, "nl_tile_load(5, quads + NL_TILE_SIDE * NL_TILE_SIDE, LINE)", "nl_tile_load(5, quads, LINE)"),
+        ("int8_tiles", "sums of two tiles change places", TILES, "nl_tile_store(1, to + NL_TILE_SIDE, 2", "nl_tile_store(2, to + NL_TILE_SIDE, 2"),
+        ("int8_tiles", "weights behind the end are left as they were", TILES, "    memset(quads, 0, (size_t)(ROWS * depth) * sizeof *quads);\n", ""),
+        ("int8_tiles", "the inner dimension fills no tiles", PRODUCT, "whole_tiles(meta[QUADS_OF_GROUP] * p->taps);", "meta[QUADS_OF_GROUP] * p->taps;"),
+        ("int8_tiles", "threads do not begin with tiles", PRODUCT, "    nl_tiles_begin(&nl_whole_tiles);\n", ""),
+        ("int8_tiles", "threads keep their tiles", PRODUCT, "    nl_tiles_end();\n", ""),
+        ("int8_tiles", "few columns are rounded as many are", PRODUCT, "    if (width <= NARROW)\n        store_few(", "    if (width <= 0)\n        store_few("),
+        ("int8_tiles", "working memory is that of the instruction", CHOICE, "* _depth(self.depth, form) * columns\n", "* self.depth * columns\n"),
+        ("int8_tiles", "few columns use tiles", CHOICE, "columns >= NARROWEST_BY_TILES and ", ""),
+        ("int8_tiles", "few columns read panels of tiles", CPU + "primitives/int8.py", "panels, less = weights.panels[-2:] if tiled else weights.panels[:2]", "panels, less = weights.panels[-2:]"),
+        ("int8_tiles", "wrong products pass", CHOICE, "    return np.array_equal(found, a.astype(int) @ b.astype(int))", "    return found.size > 0"),
+        ("int8_tiles", "the system is not asked", KERNELS + "c/simd.py", "    if not permitted:", "    if permitted is None:"),
+        ("int8_tiles", "the variable has no effect", CHOICE, " and settings.AMX.get()", ""),
         ("quantize", "layers stay apart when they are quantized", LAYER, "        self._int8 = None\n        fold_again(self)\n", "        self._int8 = None\n"),
         ("quantize", "layers stay joined when float32 is loaded", LAYER, "                setattr(self, name, None)\n        self._changed()\n", "                setattr(self, name, None)\n        self._int8 = None\n"),
         ("quantize", "states are measured after the steps alone", RECURRENT + "simple_recurrent.py", "(views.h_initial, views.h_all)", "(views.h_initial,)"),

@@ -26,7 +26,7 @@ MUTANTS = tuple(
         ("the emulation keeps subnormal numbers", HEADER, "return x & ~((nl_tile_row)((x & 0x7f800000u) == 0) & 0x7fffffffu);", "return x;"),
         ("the last panel of A reaches behind the working memory", CHOICE, "m + ROWS_BY_TILES)", "m + TILE_ROWS)"),
         ("wrong products pass", CHOICE, "        if not np.array_equal(found, wanted):", "        if found.shape != wanted.shape:"),
-        ("the system is not asked", CHOICE, "    if not ask_for_tiles(compiler):", "    if compiler is None:"),
+        ("the system is not asked", CHOICE, "tiles_work(ask_for_tiles(compiler), exact", "tiles_work(True, exact"),
         ("the variable has no effect", CHOICE, " and settings.AMX.get()", ""),
         ("narrow products use tiles", CHOICE, "min(m, k, n) >= NARROWEST_BY_TILES and by_tiles", "by_tiles"),
         ("tiles pass for vdpbf16ps in reports", KERNELS + "c/pairs.py", "    if pairs == TILES:\n        return \"bfloat16 by tdpbf16ps\"\n", ""),

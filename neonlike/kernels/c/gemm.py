@@ -25,13 +25,12 @@ from neonlike.kernels.c.gemm_blas import FEWEST_OF_VECTOR, BlasLaunch, find_blas
 from neonlike.kernels.c.numpy_blas import half_vectors, whole_vectors
 from neonlike.kernels.c.pairs import INSTRUCTION, TILES, context_of, factor_steps, form_of, half
 from neonlike.kernels.c.routine import POINTER, REAL, REAL_TYPES, TILE, Routine, address, threads_for
-from neonlike.kernels.c.simd import ask_for_tiles, has_tiles
+from neonlike.kernels.c.simd import ask_for_tiles, has_tiles, tiles_work
 from neonlike.kernels.c.toolchain import Compiler, find_compiler
 from neonlike.kernels.run import forks
 from neonlike.kernels.run.calls import packed
 from neonlike.kernels.run.program import Program, words_of
 from neonlike.kernels.run.workspace import held_workspace
-from neonlike.logger import logger
 from neonlike.optree import npfuncs
 from neonlike.optree.dtypes import BFLOAT16
 
@@ -258,20 +257,9 @@ def by_tiles(compiler: Compiler | None = None) -> bool:
 
 @cache
 def tiles_are_right(compiler: Compiler) -> bool:
-    """Whether the system permits tiles, and products of small whole numbers by them are exact.
-
-    The kernel was tested on an emulation of tiles alone.
-    """
-    if not ask_for_tiles(compiler):
-        logger.info("the system does not permit tiles (AMX): bfloat16 is multiplied by vdpbf16ps")
-        return False
-    if all(_is_exact(size, compiler) for size in OF_A_TEST):
-        return True
-    logger.warning(
-        "products by tiles (AMX, tdpbf16ps) do not work on this machine: bfloat16 is multiplied by vdpbf16ps. "
-        "NEONLIKE_AMX=0 leaves out this test"
-    )
-    return False
+    """Whether the system permits tiles, and products of small whole numbers by them are exact."""
+    exact = (_is_exact(size, compiler) for size in OF_A_TEST)
+    return tiles_work(ask_for_tiles(compiler), exact, "tdpbf16ps", "bfloat16 is multiplied by vdpbf16ps")
 
 
 def _is_exact(size: tuple[int, int, int], compiler: Compiler) -> bool:

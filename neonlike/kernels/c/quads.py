@@ -7,13 +7,14 @@ and each word is followed by those of the other taps. A product of matrices has 
 from __future__ import annotations
 
 import ctypes
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from neonlike import settings
 from neonlike.kernels.c.routine import INT, POINTER, REAL, Routine, address, threads_for
-from neonlike.kernels.c.simd import vector_bytes
+from neonlike.kernels.c.simd import ask_for_tiles, has_byte_tiles, tiles_work, vector_bytes
 from neonlike.kernels.c.toolchain import Compiler
 from neonlike.kernels.run.calls import KernelCall
 from neonlike.kernels.run.memory import aligned_empty
@@ -25,7 +26,7 @@ META = (
     "STRIDE_D", "STRIDE_H", "STRIDE_W", "M", "P", "Q", "SOURCE_STEP", "RESULT_STEP", "RELU", "TOGETHER", "THREADS",
 )  # fmt: skip
 """Numbers that describe a product; channels and maps are those of a group, steps those between channels and maps."""
-HEADERS = ("int8/quads.h",)
+HEADERS = ("int8/quads.h", "int8/quad_tiles.h", "tiles.h")
 PACKED = Routine(
     "c/int8/product.c.j2", (*(POINTER,) * 8, REAL, REAL), "product in int8 of quantized input", HEADERS
 )
@@ -37,8 +38,20 @@ MOST_TOGETHER, BYTES_TOGETHER = 16, 1 << 17
 """Panels of columns that a thread takes at a time, and their bytes: results of a row are written in longer pieces."""
 FIT_IN_INT32 = (1 << 17) - 1
 """Most products of two int8 whose sum always fits in int32."""
-INSTRUCTION, WORDS_OF_16_BITS, PLAIN = 1, 2, 3
-"""Forms of the arithmetic, see ``quads.h``; the first takes the second's or third's where there is no instruction."""
+INSTRUCTION, WORDS_OF_16_BITS, PLAIN, TILES = 1, 2, 3, 4
+"""Forms of the arithmetic, see ``quads.h``; the first takes the second's or third's where there is no instruction.
+The last is by Intel's tiles, see ``quad_tiles.h``."""
+SIDE = 16
+"""Rows of a processor's tile, and words of each."""
+FEWEST_BY_TILES, NARROWEST_BY_TILES, SHORTEST_BY_TILES = 1 << 18, SIDE, 2 * SIDE
+"""Multiplications, rows and columns, and numbers along the inner dimension from which tiles are used, where there are.
+
+By reasoning, as no such processor was at hand to measure: tiles multiply 1,024 numbers in a cycle, as Intel says, and
+``vpdpbusd`` 64 or 128. From these sizes on, more than an eighth of the tiles is used. Beginning and ending with tiles
+takes some hundred cycles of a unit of work, and ``vpdpbusd`` 2,000 and more for the least of these products.
+"""
+OF_A_TEST = ((77, 300, 45), (45, 83, 170))
+"""Sizes (m, k, n) of products that are tried before tiles are used; their ends fill no tile."""
 Triple = tuple[int, int, int]
 
 
@@ -50,6 +63,11 @@ def quads_of(count: int) -> int:
 def _whole_tiles(maps: int, rows: int) -> int:
     """Rows of all tiles that hold so many maps."""
     return -(-maps // rows) * rows
+
+
+def _depth(words: int, form: int) -> int:
+    """Words along the inner dimension of packed panels: those of whole tiles, or as many as there are."""
+    return _whole_tiles(words, SIDE) if form == TILES else words
 
 
 class Sizes(NamedTuple):
@@ -97,15 +115,15 @@ class Sizes(NamedTuple):
         """Multiplications."""
         return self.groups * self.maps * self.depth * 4 * int(np.prod(self.outside)) * self.images
 
-    def together(self, columns: int, threads: int) -> int:
+    def together(self, columns: int, threads: int, form: int) -> int:
         """Panels of ``columns`` results that a thread takes at a time: a cache holds them, and many units are left."""
-        panels = int(np.prod(self.outside)) * self.images // columns
-        return max(1, min(MOST_TOGETHER, BYTES_TOGETHER // (4 * columns * self.depth), panels // (4 * threads)))
+        panels, nbytes = int(np.prod(self.outside)) * self.images // columns, 4 * columns * _depth(self.depth, form)
+        return max(1, min(MOST_TOGETHER, BYTES_TOGETHER // nbytes, panels // (4 * threads)))
 
-    def words(self, columns: int, threads: int) -> int:
+    def words(self, columns: int, threads: int, form: int) -> int:
         """Words of working memory: those of the padded input, and panels of ``columns`` for each thread."""
         lines = self.groups * self.quads * int(np.prod(self.padded)) * self.images
-        panels = self.together(columns, threads) * self.depth * columns
+        panels = self.together(columns, threads, form) * _depth(self.depth, form) * columns
         return lines + columns + threads * (panels + columns)
 
 
@@ -119,6 +137,66 @@ def matrix_sizes(m: int, k: int, n: int) -> Sizes:
     """
     row, one, none = (1, 1, n), (1, 1, 1), (0, 0, 0)
     return Sizes(1, k, m, 1, row, one, row, none, one, one)
+
+
+def may_fill_tiles(maps: int, numbers: int) -> bool:
+    """Whether weights of so many maps and numbers along the inner dimension fill tiles, with columns enough.
+
+    Parameters
+    ----------
+    maps, numbers : int
+    """
+    return maps >= NARROWEST_BY_TILES and numbers >= SHORTEST_BY_TILES
+
+
+def fills_tiles(sizes: Sizes) -> bool:
+    """Whether a product is multiplied by tiles where there are any.
+
+    Parameters
+    ----------
+    sizes : Sizes
+    """
+    columns, numbers = int(np.prod(sizes.outside)) * sizes.images, sizes.channels * int(np.prod(sizes.taps))
+    enough = columns >= NARROWEST_BY_TILES and sizes.products >= FEWEST_BY_TILES
+    return enough and may_fill_tiles(sizes.maps, numbers)
+
+
+def form_of(sizes: Sizes, compiler: Compiler) -> int:
+    """The form of the arithmetic that is fastest for a product, see ``quads.h``.
+
+    Parameters
+    ----------
+    sizes : Sizes
+    compiler : Compiler
+    """
+    return TILES if fills_tiles(sizes) and by_tiles(compiler) else INSTRUCTION
+
+
+def by_tiles(compiler: Compiler) -> bool:
+    """Whether products of int8 by Intel's tiles are right here, which is tried once; False where ``NEONLIKE_AMX`` is 0.
+
+    Parameters
+    ----------
+    compiler : Compiler
+    """
+    return has_byte_tiles(compiler) and settings.AMX.get() and tiles_are_right(compiler)
+
+
+@cache
+def tiles_are_right(compiler: Compiler) -> bool:
+    """Whether the system permits tiles, and small products of int8 by them are exact."""
+    exact = (_is_exact(size, compiler) for size in OF_A_TEST)
+    return tiles_work(ask_for_tiles(compiler), exact, "tdpbsud", "int8 is multiplied by vpdpbusd")
+
+
+def _is_exact(size: tuple[int, int, int], compiler: Compiler) -> bool:
+    """Whether the product (m, k) x (k, n) of int8 of all sizes and both signs by tiles is right."""
+    m, k, n = size
+    a, b = ((np.arange(x * y).reshape(x, y) * 77 % 256 - 128).astype(np.int8) for x, y in ((m, k), (k, n)))
+    found = np.zeros((m, n), np.int32)
+    if call := matrix_call(a, b, found, compiler, TILES):
+        call.run()
+    return np.array_equal(found, a.astype(int) @ b.astype(int))
 
 
 class Tile(NamedTuple):
@@ -138,8 +216,10 @@ class Tile(NamedTuple):
         return 2 * self.lanes
 
 
-def tile_of(compiler: Compiler | None) -> Tile:
-    """The register tile for this machine: of 32 registers, or of 16."""
+def tile_of(compiler: Compiler | None, form: int = INSTRUCTION) -> Tile:
+    """The register tile for this machine: of 32 registers, or of 16; or two by two of the processor's tiles."""
+    if form == TILES:
+        return Tile(2 * SIDE, 4 * SIDE)
     nbytes = vector_bytes(compiler)
     return Tile(12 if nbytes == 64 else 4, nbytes)
 
@@ -159,7 +239,7 @@ class Panels(NamedTuple):
     less: Array
 
 
-def panels_of(weights: Array, groups: int, compiler: Compiler | None) -> Panels | None:
+def panels_of(weights: Array, groups: int, compiler: Compiler | None, form: int = INSTRUCTION) -> Panels | None:
     """Panels of the weights (maps, numbers along the inner dimension) of all groups; None if there is no kernel.
 
     Parameters
@@ -167,14 +247,16 @@ def panels_of(weights: Array, groups: int, compiler: Compiler | None) -> Panels 
     weights : int8 array
     groups : int
     compiler : Compiler or None
+    form : int
+        Of the arithmetic: :data:`TILES` have panels of their own.
     """
     if compiler is None:
         return None
-    tile = tile_of(compiler)
-    function = PANELS.variant(compiler, tile=tile)
+    tile = tile_of(compiler, form)
+    function = PANELS.variant(compiler, tile=tile, **({"quads": TILES} if form == TILES else {}))
     if function is None:
         return None
-    maps, depth = len(weights) // groups, quads_of(weights.shape[1])
+    maps, depth = len(weights) // groups, _depth(quads_of(weights.shape[1]), form)
     all_rows = _whole_tiles(maps, tile.rows)
     size = all_rows * depth
     quads = aligned_empty((groups * size + tile.lanes,), np.dtype(np.int32))
@@ -188,11 +270,11 @@ def panels_of(weights: Array, groups: int, compiler: Compiler | None) -> Panels 
 
 
 @lru_cache(maxsize=512)
-def _meta(sizes: Sizes, source_step: int, result_step: int, relu: bool, columns: int, threads: int) -> Any:
+def _meta(sizes: Sizes, source_step: int, result_step: int, relu: bool, columns: int, threads: int, form: int) -> Any:
     s = sizes
     numbers = (
         s.groups, s.channels, s.quads, s.maps, s.images, *s.inside, *s.padded, *s.padding, *s.taps, *s.dilation,
-        *s.strides, *s.outside, source_step, result_step, relu, s.together(columns, threads), threads,
+        *s.strides, *s.outside, source_step, result_step, relu, s.together(columns, threads, form), threads,
     )  # fmt: skip
     return (ctypes.c_int64 * len(META))(*numbers)
 
@@ -224,22 +306,22 @@ def quantized_call(
         Of a rectifier; None: there is none.
     compiler : Compiler
     form : int
-        Of the arithmetic, such as :data:`INSTRUCTION`.
+        Of the arithmetic, such as :data:`INSTRUCTION`; that of the panels.
     """
-    tile, threads = tile_of(compiler), threads_for(sizes.products, PARALLEL_PRODUCTS)
+    tile, threads = tile_of(compiler, form), threads_for(sizes.products, PARALLEL_PRODUCTS)
     function = PACKED.variant(
         compiler, quads=form, tile=tile, source="float", result="float", packed=True, meta=META
     )
     if function is None:
         return None
-    meta = _meta(sizes, *steps, slope is not None, tile.columns, threads)
-    work = 4 * sizes.words(tile.columns, threads)
+    meta = _meta(sizes, *steps, slope is not None, tile.columns, threads, form)
+    work = 4 * sizes.words(tile.columns, threads, form)
     tail = (*weights, ctypes.addressof(meta), inverse, slope or 0.0)
     return KernelCall(function, addresses, tail, work, keep=meta)
 
 
 def matrix_call(
-    a: Array, b: Array, c: Array, compiler: Compiler, form: int = INSTRUCTION
+    a: Array, b: Array, c: Array, compiler: Compiler, form: int = 0
 ) -> KernelCall | None:
     """The call for c = a . b of int8 matrices into int32 or float32; None if their rows are not contiguous.
 
@@ -249,14 +331,16 @@ def matrix_call(
         None of them empty; ``c`` shares no memory with the others.
     compiler : Compiler
     form : int
-        As of :func:`quantized_call`.
+        As of :func:`quantized_call`; 0: the fastest.
     """
     (m, k), n = a.shape, b.shape[1]
     if (a.strides[1] != 1 and k > 1) or (m > 1 and a.strides[0] != k) or (b.strides[1] != 1 and n > 1):
         return None
     if c.strides[1] != c.itemsize and n > 1:
         return None
-    tile, sizes = tile_of(compiler), matrix_sizes(m, k, n)
+    sizes = matrix_sizes(m, k, n)
+    form = form or form_of(sizes, compiler)
+    tile = tile_of(compiler, form)
     threads = threads_for(sizes.products, PARALLEL_PRODUCTS)
     result = "float" if c.dtype == np.float32 else "int32_t"
     function = MATRICES.variant(
@@ -264,8 +348,8 @@ def matrix_call(
     )
     if function is None:
         return None
-    meta = _meta(sizes, b.strides[0], c.strides[0] // c.itemsize, False, tile.columns, threads)
-    packed = _whole_tiles(m, tile.rows) * (2 + sizes.quads)
-    work = 4 * (packed + sizes.words(tile.columns, threads))
+    meta = _meta(sizes, b.strides[0], c.strides[0] // c.itemsize, False, tile.columns, threads, form)
+    packed = _whole_tiles(m, tile.rows) * (2 + _depth(sizes.quads, form))
+    work = 4 * (packed + sizes.words(tile.columns, threads, form))
     addresses = (address(a), address(b), address(c))
     return KernelCall(function, addresses, (ctypes.addressof(meta),), work, keep=meta)

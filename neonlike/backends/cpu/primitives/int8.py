@@ -51,14 +51,23 @@ class Int8Kernels(CompiledFamily, Int8Family):
                 c[...] = into
 
     def _int8_panels(self, rows: Array, g: ConvGeometry | None) -> tuple[Array, ...]:
-        """Panels of words of each four channels; a convolution's words of a tap follow those of the tap before."""
+        """Panels of words of each four channels; a convolution's words of a tap follow those of the tap before.
+
+        Where the processor's tiles multiply int8, panels for these follow; products of few columns read the others.
+        """
         if g is not None:
             channels, taps = g.C // g.groups, math.prod(g.TRS)
             by_quad = np.zeros((g.K, quads.quads_of(channels) * 4, taps), np.int8)
             by_quad[:, :channels] = rows.reshape(g.K, channels, taps)
             rows = by_quad.reshape(g.K, -1, 4, taps).transpose(0, 1, 3, 2).reshape(g.K, -1)
-        found = quads.panels_of(rows, 1 if g is None else g.groups, self.compiler)
-        return () if found is None else tuple(found)
+        groups = 1 if g is None else g.groups
+        found = quads.panels_of(rows, groups, self.compiler)
+        if found is None or self.compiler is None:
+            return ()
+        tiled = None
+        if quads.may_fill_tiles(len(rows) // groups, rows.shape[1]) and quads.by_tiles(self.compiler):
+            tiled = quads.panels_of(rows, groups, self.compiler, quads.TILES)
+        return (*found, *(tiled or ()))
 
     def _int8_product(
         self, weights: Int8Weights, g: ConvGeometry | None, x: Any, out: Any, bias: Any, slope: float | None
@@ -68,13 +77,15 @@ class Int8Kernels(CompiledFamily, Int8Family):
         source, added = _rows(x, g), None if bias is None else host(bias)
         direct = _in_rows(out, g)
         sizes = matrix_sizes(weights.rows, x.shape[0], x.shape[1]) if g is None else sizes_of(g)
-        panels, less = weights.panels
+        tiled = len(weights.panels) > 2 and quads.fills_tiles(sizes)
+        panels, less = weights.panels[-2:] if tiled else weights.panels[:2]
+        form = quads.TILES if tiled else quads.INSTRUCTION
         target = out.array if direct else np.empty(out.shape, np.float32)
         addresses = (address(source), None if added is None else address(added), address(target))
         given = panels.address, less.address, weights.scales.address
         steps = (_step(source, g, sizes.inside, sizes.images), _step(target, g, sizes.outside, sizes.images))
         inverse = definition.inverse_of(weights.step)
-        call = quads.quantized_call(sizes, addresses, given, steps, inverse, slope, self.compiler)
+        call = quads.quantized_call(sizes, addresses, given, steps, inverse, slope, self.compiler, form)
         if call is None:
             return super()._int8_product(weights, g, x, out, bias, slope)
         call.run()

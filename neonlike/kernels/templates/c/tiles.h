@@ -1,11 +1,12 @@
-/* Intel's tiles (AMX): registers of 16 rows of 64 bytes, of which each thread has eight, and products of pairs of bfloat16.
+/* Intel's tiles (AMX): registers of 16 rows of 64 bytes, of which each thread has eight, and products of pairs of bfloat16, and of
+ * four int8 by four uint8.
  *
  * A thread calls nl_tiles_begin before it uses them and nl_tiles_end behind: otherwise the system would save their 8 KB
  * whenever it switches threads. Numbers of tiles are part of instructions, so that macros have them as constants.
  *
  * By instructions where the compiler may use them. Elsewhere, and where NL_EMULATED_TILES is defined, plain C does the same, so
- * that kernels can be tested without such a processor: as Intel's manual describes LDTILECFG, TILELOADD and TDPBF16PS. Where
- * instructions would fail, it makes nan.
+ * that kernels can be tested without such a processor: as Intel's manual describes LDTILECFG, TILELOADD, TDPBF16PS and TDPBSUD.
+ * Where instructions would fail, it makes nan, as a whole number -1.
  *
  * The instructions are written out: gcc's own functions do not say that they read memory, so that a store may move behind them. */
 #ifndef NL_TILES_H
@@ -47,6 +48,8 @@ static inline void nl_tiles_end(void)
     __asm__ volatile("tilestored %%tmm" #tile ", (%0,%1,1)" : : "r"((void *)(to)), "r"((int64_t)(step)) : "memory")
 /* sum[m][n] += products of the pairs a[m][k] and b[k][n]. */
 #define nl_tile_multiply(sum, a, b) __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #sum : :)
+/* sum[m][n] += products of the four signed bytes a[m][k] and the four unsigned bytes b[k][n]; sums are int32, which wrap. */
+#define nl_tile_multiply_bytes(sum, a, b) __asm__ volatile("tdpbsud %%tmm" #b ", %%tmm" #a ", %%tmm" #sum : :)
 
 #else
 
@@ -109,11 +112,18 @@ static inline nl_tile_row nl_tile_sum_of_products(nl_tile_row sum, nl_tile_row o
     return nl_tile_flushed((nl_tile_row)((nl_tile_sums)sum + (nl_tile_sums)one * (nl_tile_sums)other));
 }
 
+/* Whether tiles can be multiplied. */
+static inline int nl_tiles_fit(int sum, int a, int b)
+{
+    const struct nl_tile_config *const c = &nl_tiles.config;
+    return nl_tiles.begun && sum != a && sum != b && a != b && c->rows[sum] == c->rows[a] && c->bytes[sum] == c->bytes[b] && c->rows[b] == c->bytes[a] / 4;
+}
+
 static inline void nl_emulated_multiply(int sum, int a, int b)
 {
     const struct nl_tile_config *const c = &nl_tiles.config;
     const int words = c->bytes[a] / 4;
-    if (!nl_tiles.begun || sum == a || sum == b || a == b || c->rows[sum] != c->rows[a] || c->bytes[sum] != c->bytes[b] || c->rows[b] != words) {
+    if (!nl_tiles_fit(sum, a, b)) {
         nl_tile_clear(sum, 0);
         return;
     }
@@ -132,10 +142,30 @@ static inline void nl_emulated_multiply(int sum, int a, int b)
     }
 }
 
+static inline void nl_emulated_multiply_bytes(int sum, int a, int b)
+{
+    const struct nl_tile_config *const c = &nl_tiles.config;
+    if (!nl_tiles_fit(sum, a, b)) {
+        nl_tile_clear(sum, 0);
+        return;
+    }
+    for (int m = 0; m < c->rows[sum]; m++) {
+        nl_tile_row total = nl_tiles.row[sum][m];
+        for (int k = 0; k < c->bytes[a] / 4; k++)
+            for (int at = 0; at < 32; at += 8) {
+                const uint32_t number = (uint32_t)(int8_t)(nl_tiles.row[a][m][k] >> at);
+                total += (number - (nl_tile_row){ 0 }) * (nl_tiles.row[b][k] >> at & 255u);
+            }
+        nl_tiles.row[sum][m] = total;
+        memset((char *)&nl_tiles.row[sum][m] + c->bytes[sum], 0, 64 - c->bytes[sum]);
+    }
+}
+
 #define nl_tile_zero(tile) nl_tile_clear(tile, 1)
 #define nl_tile_load(tile, from, step) nl_emulated_load(tile, from, step)
 #define nl_tile_store(tile, to, step) nl_emulated_store(tile, to, step)
 #define nl_tile_multiply(sum, a, b) nl_emulated_multiply(sum, a, b)
+#define nl_tile_multiply_bytes(sum, a, b) nl_emulated_multiply_bytes(sum, a, b)
 
 #endif
 #endif
