@@ -18,6 +18,8 @@ from tests.support.engines import needs_compiler
 pytestmark = [pytest.mark.engines("c"), pytest.mark.cpu_only("the compiled kernels of the CPU")]
 
 BYTES = EMULATION.replace("nl_tile_multiply(", "nl_tile_multiply_bytes(")
+CONTRACTED = "#pragma clang fp contract(fast)\n"
+"""As -ffp-contract=fast, which is gcc's default, and with which kernels are compiled."""
 COMPILERS = pytest.mark.parametrize("command", ["gcc", "clang"])
 
 
@@ -29,7 +31,8 @@ def source(form: int, packed: bool = True) -> Any:
 
 def code_of(command: str, folder: Path, made: Any) -> dict[str, list[str]]:
     folder.mkdir(exist_ok=True)
-    return functions_of(assembly(command, folder, str(made.source), made.headers))
+    text = f"{CONTRACTED if command == 'clang' else ''}{made.source}"
+    return functions_of(assembly(command, folder, text, made.headers))
 
 
 @COMPILERS

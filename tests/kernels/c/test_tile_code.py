@@ -23,7 +23,7 @@ from tests.support.kept_runs import run_kept
 pytestmark = [pytest.mark.engines("c"), pytest.mark.cpu_only("the compiled kernels of the CPU")]
 
 HEADERS = GEMM.source(real="float", pairs=TILES).headers
-TARGET = ("-march=sapphirerapids", "-O3", "-std=gnu11", "-fPIC", "-ffp-contract=fast")
+TARGET = ("-march=sapphirerapids", "-O3", "-std=gnu11", "-fPIC")
 
 
 def assembly(command: str, folder: Path, text: str, headers: Any) -> str:
