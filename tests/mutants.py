@@ -193,6 +193,7 @@ TESTS = {
         "pages": "compat: page",
         "formulas": "docs: reference pictures formulas",
         "tiles": "kernels/c: tiles tile_code",
+        "unroll_tiles": "backends/primitives/rnn: unroll_tiles",
         "pairs": "kernels/c: pairs backends/primitives/conv: pairs",
         "converted": "kernels/c: fastpath_calls fastpath_products",
         "contraction": "optree: contraction",

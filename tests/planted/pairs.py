@@ -61,7 +61,7 @@ MUTANTS = tuple(
     for name, file, old, new in (
         ("plain arithmetic passes for the instruction", KERNELS + "c/pairs.py", "if pairs == INSTRUCTION == pair_form(compiler)", "if pairs"),
         ("products of 16 bits pass for float32", KERNELS + "c/gemm.py", "    pairs = form_of({a.dtype.name, b.dtype.name}, pairs, compiler)", "    pass"),
-        ("all unrolls are rounded", FACTORS, "if pairs_pay(call.units, call.samples) else 0", "if True else 0"),
+        ("all unrolls are rounded", FACTORS, "form_of(call.units, call.samples, self", "form_of(10**3, 10**3, self"),
         ("all convolutions are rounded", FACTORS, 'int(dict(plan.variant).get("pairs", 0))', "pairs"),
         ("gradients of filters pass for the forward pass", FACTORS, 'if operation == "update":', "if False:"),
         ("without a compiler, too", FACTORS, "0 if self.compiler is None else self._form(", "self._form("),

@@ -11,12 +11,18 @@ KERNELS = CPU + "primitives/rnn.py"
 C_STEPS, C_ONE, C_PAIRS = C + "rnn_steps.h", C + "rnn_one.h", C + "pair_panels.h"
 C_SIMPLE, C_LSTM, C_GRU = C + "rnn_simple.c.j2", C + "rnn_lstm.c.j2", C + "rnn_gru.c.j2"
 LAUNCH = "neonlike/kernels/c/gemm.py"
+C_TILES = C + "rnn_tiles.h"
 TILE, GEMM, PACK = (C + name for name in ("gemm_tile.h", "gemm_packed.c.j2", "gemm_pack.j2"))
 
 
 def fault(name: str, file: str, old: str, new: str) -> Mutant:
     """A row of this family."""
     return Mutant("rnn", name, file, old, new)
+
+
+def of_tiles(name: str, file: str, old: str, new: str) -> Mutant:
+    """The same where the processor's tiles multiply."""
+    return Mutant("unroll_tiles", name, file, old, new)
 
 
 MUTANTS = (
@@ -87,4 +93,16 @@ MUTANTS = (
     fault("16 bits: LSTM's error of the cell is not stored", C_LSTM, "        store_row(u, DC, at, unit, of_dc);\n", ""),
     fault("16 bits: the bias in float32", KERNELS, "host(bias, dtype=bias.dtype)", "host(bias)"),
     fault("pairs: calls of the precision before repeated", CPU + "backend.py", "        self.executor.clear()  # plans", "        # plans"),
+    of_tiles("lines that fill tiles are left as they were", C_TILES, "        memset(b + q * depth + lines * width, 0, (size_t)((depth - lines) * width) * sizeof(REAL));\n", ""),
+    of_tiles("numbers of W that fill tiles are left as they were", C_TILES, "line[NL_TILE_SIDE][TILE_ROWS] = {{0}};", "line[NL_TILE_SIDE][TILE_ROWS];\n        memset(line, 0xff, sizeof line);"),
+    of_tiles("both tiles of a panel of W are the first", C_TILES, "nl_tile_load(5, a + NL_TILE_SIDE * NL_TILE_SIDE, LINE)", "nl_tile_load(5, a, LINE)"),
+    of_tiles("sums of two tiles change places", C_TILES, "nl_tile_store(1, tile + NL_TILE_SIDE, 2", "nl_tile_store(2, tile + NL_TILE_SIDE, 2"),
+    of_tiles("panels of gates are as high as their units", C_STEPS, "s->gates > 1 ? TILE_ROWS : at.rows", "at.rows"),
+    of_tiles("a state of its step lies where it has no whole tiles", C_PAIRS, "out + q * depth_of(rows) + k", "out + q * lines_of(rows) + k"),
+    of_tiles("a state passed on lies where it has no whole tiles", C_STEPS, "b + at.column * depth_of(depth) + row / 2", "b + at.column * lines_of(depth) + row / 2"),
+    of_tiles("threads do not begin with tiles", C_STEPS, "    nl_tiles_begin(&nl_whole_tiles);\n", ""),
+    of_tiles("threads keep their tiles", C_STEPS, "    nl_tiles_end();\n", ""),
+    of_tiles("GRU: the errors of gates keep what filled their tiles", C_GRU, "    clear_ends(u, now + size, 2 * units);\n", ""),
+    of_tiles("panels of W reach behind the working memory", KERNELS, "ROWS_BY_TILES if pairs == TILES else MOST_ROWS", "MOST_ROWS"),
+    of_tiles("few samples use tiles", KERNELS, "with_tiles(pairs, compiler) if samples >= FEWEST_BY_TILES else pairs", "with_tiles(pairs, compiler)"),
 )

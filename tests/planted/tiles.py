@@ -28,7 +28,7 @@ MUTANTS = tuple(
         ("wrong products pass", CHOICE, "        if not np.array_equal(found, wanted):", "        if found.shape != wanted.shape:"),
         ("the system is not asked", CHOICE, "tiles_work(ask_for_tiles(compiler), exact", "tiles_work(True, exact"),
         ("the variable has no effect", CHOICE, " and settings.AMX.get()", ""),
-        ("narrow products use tiles", CHOICE, "min(m, k, n) >= NARROWEST_BY_TILES and by_tiles", "by_tiles"),
+        ("narrow products use tiles", CHOICE, "with_tiles(pairs, compiler) if min(m, k, n) >= NARROWEST_BY_TILES else pairs", "with_tiles(pairs, compiler)"),
         ("tiles pass for vdpbf16ps in reports", KERNELS + "c/pairs.py", "    if pairs == TILES:\n        return \"bfloat16 by tdpbf16ps\"\n", ""),
     )
 )  # fmt: skip

@@ -6,7 +6,7 @@ from typing import Any
 
 from neonlike.backends.cpu.primitives.attention import AttentionKernels
 from neonlike.backends.cpu.primitives.conv.choice import choose_data_plan, choose_update_plan
-from neonlike.backends.cpu.primitives.rnn import pairs_pay
+from neonlike.backends.cpu.primitives.rnn import form_of
 from neonlike.backends.geometry.attention import AttentionGeometry
 from neonlike.backends.geometry.conv import ConvGeometry
 from neonlike.backends.geometry.products import ProductSizes, UnrollSizes
@@ -52,7 +52,7 @@ class Factors(AttentionKernels):
             return int(dict(plan.variant).get("pairs", 0))
         if isinstance(call, ProductSizes):
             return self._form_of_product(*call)
-        return self._pairs_of(call.dtype) if pairs_pay(call.units, call.samples) else 0
+        return form_of(call.units, call.samples, self._pairs_of(call.dtype), self.compiler)
 
     def _form_of_product(self, m: int, k: int, n: int, dtype: Any) -> int:
         a, b, out = (ArrayLayout(shape, dtype) for shape in ((m, k), (k, n), (m, n)))

@@ -19,15 +19,17 @@ from neonlike.backends.primitives.rnn.family import RecurrentFamily
 from neonlike.backends.primitives.rnn.formula import Trace, activation, activations, joined, slope, slopes
 from neonlike.backends.primitives.rnn.steps import Steps, Unroll, row_strides, same_or_apart, samples_apart
 from neonlike.backends.tensors.operands import host
-from neonlike.kernels.c.pairs import Pairing, context_of, pairing_of
+from neonlike.kernels.c.gemm import with_tiles
+from neonlike.kernels.c.pairs import TILES, Pairing, context_of, pairing_of
 from neonlike.kernels.c.routine import INT, POINTER, REAL_TYPES, TILE, Routine, address, threads_for
+from neonlike.kernels.c.toolchain import Compiler
 from neonlike.kernels.run import calls
 from neonlike.kernels.run.calls import KernelCall
 from neonlike.kernels.run.memory import LINE
 from neonlike.optree.dtypes import compute_dtype
 
 ARGUMENTS = (POINTER, POINTER, *(INT,) * 4, POINTER, INT, INT, *(POINTER,) * 3, INT)
-HEADERS = ("rnn_steps.h", "rnn_one.h", "rnn_unroll.h", "pair_panels.h", "halves.h", *TILE)
+HEADERS = ("rnn_steps.h", "rnn_one.h", "rnn_unroll.h", "rnn_tiles.h", "pair_panels.h", "halves.h", "tiles.h", *TILE)
 SIMPLE, LSTM, GRU = (
     Routine(f"c/rnn_{kind}.c.j2", ARGUMENTS, f"{kind} unroll", HEADERS) for kind in ("simple", "lstm", "gru")
 )
@@ -35,10 +37,14 @@ PARALLEL_PRODUCTS = 1 << 19
 """Multiplications per step below which barriers between threads cost more than threads save."""
 PARALLEL_OF_ONE = 1 << 17
 """The same for a single sample, where reading the weight limits a step."""
-MOST_LANES, MOST_ROWS = 16, 12
-"""Largest tile of the kernels; packed matrices may be padded to multiples of it."""
+MOST_LANES, MOST_ROWS, ROWS_BY_TILES = 16, 12, 32
+"""Largest tile of the kernels, and rows of one that the processor's tiles multiply; packed matrices may be padded to
+multiples of it."""
 FEWEST_OF_PAIRS = 32
 """Units from which making pairs of bfloat16 pays."""
+FEWEST_BY_TILES = 16
+"""Samples from which pairs are multiplied by tiles (``tiles.h``) where there are any: those of one tile. By reasoning:
+no such processor was at hand to measure."""
 
 
 class UnrollLaunch(NamedTuple):
@@ -174,12 +180,14 @@ class Unrolled(NamedTuple):
             weight.address, *weight.strides, address(bias_values),
         )  # fmt: skip
         least = PARALLEL_OF_ONE if samples == 1 else PARALLEL_PRODUCTS
-        elements = self.buffers * columns * units + weight.size + 4 * MOST_ROWS * units
-        if pairing := _pairing(backend, steps, weight):
+        pairing = _pairing(backend, steps, weight)
+        pairs = form_of(units, samples, backend._pairs_of(steps.dtype), backend.compiler) if pairing else 0
+        rows = ROWS_BY_TILES if pairs == TILES else MOST_ROWS
+        elements = self.buffers * columns * units + weight.size + 4 * rows * units
+        if pairing:
             elements += pairing.words
         elif half:
             elements += -(-weight.size // LINE) * LINE
-        pairs = backend._pairs_of(steps.dtype) if pairing else 0
         context = {"real": REAL_TYPES[computed], "half": half, "backward": self.backward, **context_of(pairs)}
         launch = UnrollLaunch(
             self.routine, context, self.trace, request, arguments,
@@ -199,3 +207,13 @@ def _pairing(backend: Any, steps: Steps, weight: Any) -> Pairing | None:
 def pairs_pay(units: int, samples: int) -> bool:
     """Whether an unroll of such steps gains by rounding its factors to pairs of bfloat16."""
     return samples > 1 and units >= FEWEST_OF_PAIRS
+
+
+def form_of(units: int, samples: int, pairs: int, compiler: Compiler | None) -> int:
+    """The form in which an unroll multiplies pairs, see ``pairs.h``; 0 where they do not pay.
+
+    ``pairs``: the form for its dtype; tiles take the place of ``vdpbf16ps`` where steps fill them.
+    """
+    if not pairs_pay(units, samples):
+        return 0
+    return with_tiles(pairs, compiler) if samples >= FEWEST_BY_TILES else pairs

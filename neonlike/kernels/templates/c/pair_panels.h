@@ -12,6 +12,16 @@ NL_FN int64_t lines_of(int64_t depth) {
     return PAIRS ? (depth + 1) / 2 : depth;
 }
 
+/* As many lines, or the next multiple that fills tiles of the processor (tiles.h) where these multiply pairs. */
+NL_FN int64_t whole_lines(int64_t lines) {
+    return PAIRS == 3 ? (lines + 15) / 16 * 16 : lines;
+}
+
+/* Lines of a packed matrix of an unroll with that many numbers along the inner dimension. */
+NL_FN int64_t depth_of(int64_t numbers) {
+    return whole_lines(lines_of(numbers));
+}
+
 #if PAIRS
 typedef uint16_t nl_half_anywhere __attribute__((may_alias));
 
@@ -29,7 +39,7 @@ __attribute__((unused)) static void pack_row_pairs(const REAL *b, int64_t row, i
         const int64_t width = panel_width(columns - q), count = smaller(width, columns - q);
         for (int64_t k = lo; k < hi; k++) {
             const REAL *const first = b + 2 * k * row + q;
-            nl_pair_lines(out + q * lines_of(rows) + k * width, first, 2 * k + 1 < rows ? first + row : 0, count);
+            nl_pair_lines(out + q * depth_of(rows) + k * width, first, 2 * k + 1 < rows ? first + row : 0, count);
         }
     }
 }

@@ -13,6 +13,9 @@
 #include "pair_panels.h"
 #include "rnn_one.h"
 #include "rnn_unroll.h"
+#if PAIRS == 3
+#include "rnn_tiles.h"
+#endif
 #include "team.h"
 
 /* Whether role `next` of the step after `step` is the same tensor as role `now` of `step`. */
@@ -20,6 +23,12 @@ NL_FN int passed_on(const struct unroll *u, int64_t step, int now, int next) {
     return step + 1 < u->steps && operand(u, now, step) == operand(u, next, step + 1) &&
            stride(u, now, step) == stride(u, next, step + 1);
 }
+
+#if PAIRS == 3
+#define PACK_PANEL pack_tiles
+#else
+#define PACK_PANEL pack_a
+#endif
 
 struct weights {
     const struct unroll *u;
@@ -33,7 +42,7 @@ __attribute__((unused)) static void pack_panels(const void *context, int64_t lo,
     const struct unroll *u = s->u;
     (void)me;
     for (int64_t p = lo; p < hi; p++)
-        pack_a(s->w, u->w_row, u->w_column, u->units, s->gates, p * (TILE_ROWS / s->gates), s->depth, s->packed + p * TILE_ROWS * s->depth);
+        PACK_PANEL(s->w, u->w_row, u->w_column, u->units, s->gates, p * (TILE_ROWS / s->gates), s->depth, s->packed + p * TILE_ROWS * whole_lines(s->depth));
 }
 
 /* Pack the panels of `gates` blocks of rows of W, from `w` on, `depth` lines; for one sample `w` itself is multiplied. */
@@ -44,14 +53,6 @@ NL_FN void pack_weights(const struct unroll *u, const REAL *w, int64_t gates, in
     const int64_t panels = panels_of(u->units, gates);
     nl_share(pack_panels, &s, panels, nl_unit(panels, u->threads, 1, 1), u->threads);
 }
-
-/* Memory that is needed after a tile's product, or for the next panel of W: single lines, and lines one after the other. */
-struct ahead {
-    const stored *line[ROLES * GATES_MOST * TILE_ROWS * 2];
-    int64_t count;
-    const char *next; /* the part of the next panel that is fetched with this tile */
-    int64_t bytes;
-};
 
 /* Name the lines that the epilogue of `at` will access: rows of a step's tensor are too far apart for hardware
  * prefetching. */
@@ -71,6 +72,7 @@ NL_FN void name_operands(const struct unroll *u, struct patch at, struct touched
     ahead->count = count;
 }
 
+#if PAIRS != 3
 /* As multiply, for a tile more than one vector wide, and fetch `ahead` meanwhile, a few lines at a time: the core waits
  * once it has asked for more than it can keep track of. W may have left the caches since the step before, and hardware
  * prefetching ends with each page. Not inlined: its registers alone. */
@@ -93,6 +95,7 @@ __attribute__((noinline, unused)) static void multiply_and_fetch(const REAL *a, 
     add_products((struct factors){a, 1, TILE_ROWS, b, TILE_COLUMNS, depth}, sum, 2, 0, 0);
     keep_sums(sum, tile, 2);
 }
+#endif
 
 /* The patch of tile i of a stage. */
 NL_FN struct patch patch_of(const struct stage *s, int64_t i, const REAL *tile) {
@@ -109,6 +112,11 @@ NL_FN void multiply_patch(const struct stage *s, struct patch at, const REAL *a,
     const REAL *const b = s->b + at.column * s->depth;
     struct ahead ahead;
     name_operands(u, at, s->touched, &ahead);
+#if PAIRS == 3
+    ahead.next = (const char *)(a + TILE_ROWS * s->depth) + next / u->samples * at.column;
+    ahead.bytes = next / u->samples * at.width;
+    multiply_panels(a, b, s->depth, &ahead, tile, s->gates > 1 ? TILE_ROWS : at.rows, at.width);
+#else
     if (at.width < TILE_COLUMNS) {
         for (int64_t i = 0; i < ahead.count; i++)
             __builtin_prefetch(ahead.line[i]);
@@ -118,6 +126,7 @@ NL_FN void multiply_patch(const struct stage *s, struct patch at, const REAL *a,
     ahead.next = (const char *)(a + TILE_ROWS * s->depth) + next / u->samples * at.column;
     ahead.bytes = next / u->samples * TILE_COLUMNS;
     multiply_and_fetch(a, b, s->depth, &ahead, tile);
+#endif
 }
 
 /* Parts lo to hi of the product; `finish` processes every tile while it is in the L1 cache. It is inlined, and a
@@ -131,6 +140,9 @@ NL_FN void multiply_tiles(const struct stage *s, int64_t lo, int64_t hi, epilogu
     const int64_t tiles = tiles_of(u), panels = panels_of(u->units, s->gates), size = TILE_ROWS * s->depth;
     REAL *const next = s->next;
     REAL tile[TILE_SIZE] __attribute__((aligned(64)));
+#if PAIRS == 3
+    nl_tiles_begin(&nl_whole_tiles);
+#endif
     for (int64_t i = lo; i < hi; i++) {
         struct patch at = patch_of(s, i, tile);
         const int64_t p = i / tiles, follows = p + 1 < panels ? size * (int64_t)sizeof(REAL) : 0;
@@ -141,6 +153,9 @@ NL_FN void multiply_tiles(const struct stage *s, int64_t lo, int64_t hi, epilogu
         } else
             finish(u, at, HALF ? at.width : u->samples - at.column, next);
     }
+#if PAIRS == 3
+    nl_tiles_end();
+#endif
 }
 
 /* `finish` without a product, on tiles lo to hi, which have no values. */
@@ -200,7 +215,7 @@ __attribute__((unused)) static void pack_rows(const void *context, int64_t lo, i
     const int64_t step = stride(u, s->role, s->step);
 #if HALF
     for (int64_t q = 0; !for_one(u) && q < u->samples; q += TILE_COLUMNS)
-        pack_lines(u, from + q, step, q, lo, hi, s->out + q * lines_of(u->units));
+        pack_lines(u, from + q, step, q, lo, hi, s->out + q * depth_of(u->units));
 #elif PAIRS
     pack_row_pairs(from, step, u->samples, u->units, lo, hi, s->out);
 #else
@@ -228,7 +243,7 @@ NL_FN REAL *packed_row(REAL *b, struct patch at, int64_t depth, int64_t row, REA
  * they were stored, so that a state is the same whether it is passed on or packed. */
 NL_FN void keep_row(REAL *b, struct patch at, int64_t depth, int64_t row, const REAL *line, int64_t count) {
 #if PAIRS
-    REAL *const pairs = b + at.column * lines_of(depth) + row / 2 * at.width;
+    REAL *const pairs = b + at.column * depth_of(depth) + row / 2 * at.width;
     store_halves(pairs, line, count, row & 1, row % 2 == 0 && row + 1 == depth);
 #elif HALF
     stored rounded[TILE_COLUMNS];

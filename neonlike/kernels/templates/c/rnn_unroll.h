@@ -79,6 +79,14 @@ struct touched {
 
 enum { ROLES = 8, GATES_MOST = 4 };
 
+/* Memory that is needed after a tile's product, or for the next panel of W: single lines, and lines one after the other. */
+struct ahead {
+    const stored *line[ROLES * GATES_MOST * TILE_ROWS * 2];
+    int64_t count;
+    const char *next; /* the part of the next panel that is fetched with this tile */
+    int64_t bytes;
+};
+
 /* A step's product: packed W (panels of `gates` blocks of rows) times packed B, both of `depth` lines. */
 struct stage {
     const struct unroll *u;
