@@ -192,6 +192,7 @@ TESTS = {
         "pages": "compat: page",
         "formulas": "docs: reference pictures formulas",
         "tiles": "kernels/c: tiles tile_code",
+        "conv_tiles": "backends/primitives/conv: tiles tile_code",
         "pairs": "kernels/c: pairs backends/primitives/conv: pairs",
         "converted": "kernels/c: fastpath_calls fastpath_products fastpath_halves",
         "contraction": "optree: contraction",
