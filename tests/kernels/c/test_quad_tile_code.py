@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,9 @@ import pytest
 from neonlike.kernels.c import quads, simd
 from neonlike.kernels.c.quads import INSTRUCTION, MATRICES, META, PACKED, PANELS, TILES, Tile
 from neonlike.kernels.c.toolchain import find_compiler
-from tests.kernels.c.test_tile_code import EMULATION, HEADERS, assembly, functions_of, multiplier
+from tests.kernels.c.test_tile_code import EMULATION, HEADERS, multiplier
 from tests.support.engines import needs_compiler
+from tests.support.machine_code import assembly, check_inner_loop, functions_of
 
 pytestmark = [pytest.mark.engines("c"), pytest.mark.cpu_only("the compiled kernels of the CPU")]
 
@@ -35,24 +35,10 @@ def code_of(command: str, folder: Path, made: Any) -> dict[str, list[str]]:
     return functions_of(assembly(command, folder, text, made.headers))
 
 
-def check_loop(lines: list[str], instruction: str) -> None:
-    """Each copy of the inner loop multiplies each tile it loads twice, and holds all addresses in registers."""
-    first = [place for place, line in enumerate(lines) if re.match("tileloadd.*%tmm4", line)]
-    last = [place for place, line in enumerate(lines) if line.startswith(instruction) and line.endswith("%tmm3")]
-    assert 0 < len(first) == len(last)
-    for start, end in zip(first, last):
-        loop = lines[start : end + 1]
-        products = [line.replace(" ", "").removeprefix(instruction) for line in loop if line.startswith(instruction)]
-        assert products == ["%tmm6,%tmm4,%tmm0", "%tmm6,%tmm5,%tmm2", "%tmm7,%tmm4,%tmm1", "%tmm7,%tmm5,%tmm3"]
-        assert len([line for line in loop if line.startswith("tileloadd")]) == 4
-        assert not [line for line in loop if "rsp" in line or line.startswith("v") or line[0] == "."]
-        assert len(loop) <= 12
-
-
 @COMPILERS
 def test_four_products_for_four_loads(command: str, tmp_path: Path) -> None:
     for packed in (True, False):
-        check_loop(code_of(command, tmp_path / str(packed), source(TILES, packed))["add_square"], "tdpbsud")
+        check_inner_loop(code_of(command, tmp_path / str(packed), source(TILES, packed))["add_square"], "tdpbsud")
 
 
 @COMPILERS

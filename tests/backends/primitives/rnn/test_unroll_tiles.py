@@ -18,8 +18,9 @@ from neonlike.optree.dtypes import bfloat16
 from tests.backends.primitives.conv.conv_compiled import Guarded
 from tests.backends.primitives.rnn import test_pairs
 from tests.backends.primitives.rnn.test_pairs import check_backward, check_forward, pairs_of_few_units
-from tests.kernels.c.test_quad_tile_code import COMPILERS, check_loop, code_of
+from tests.kernels.c.test_quad_tile_code import COMPILERS, code_of
 from tests.support.float64.rnn_unrolled import GATES, TANH, made_layer, results
+from tests.support.machine_code import check_inner_loop
 from tests.support.rounded import multiply_in
 from tests.support.tiles import compiler, with_tiles
 
@@ -175,7 +176,7 @@ def test_code_of_the_kernels(command: str, routine: Any, backward: bool, tmp_pat
     """The inner loop multiplies each tile it loads twice; each unit of work begins with tiles and ends with them."""
     made = routine.source(real="float", half="", backward=backward, pairs=TILES, activation=FUNCTIONS)
     code, both = code_of(command, tmp_path, made), ("ldtilecfg", "tilerelease")
-    check_loop(code["multiply_square"], "tdpbf16ps")
+    check_inner_loop(code["multiply_square"])
     words = {name: [line.split()[0] for line in lines if line.startswith(both)] for name, lines in code.items()}
     holders = {name: found for name, found in words.items() if found}
     assert any("multiply_then" in name for name in holders)
