@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from _cases import OURS
 from _libraries import AUTOCAST, STORED, Array
 
+from neonlike.optree.dtypes import bfloat16
+
 PRECISIONS = FLOAT32, BFLOAT16 = "float32", "bfloat16"
 IN_FLOAT32 = f"{OURS} float32"
 """Our contender in a run in bfloat16 whose products stay in float32."""
+
+OURS_STORED = f"{OURS} {BFLOAT16}"
+"""Our contender whose tensors are of bfloat16; ``OURS`` rounds float32 tensors as it multiplies."""
+
+WAYS = {OURS: AUTOCAST, OURS_STORED: STORED}
+"""Our ways to products in bfloat16, and PyTorch's way to each."""
 
 LEAST = 1.0
 """Time of the faster of PyTorch's ways divided by ours, at least, on the geometric mean of a direction in bfloat16."""
@@ -20,12 +29,18 @@ TOLERANCE = 5e-2
 """Largest error in bfloat16, which has 8 bits, of whoever rounds results or what is computed on the way to them."""
 
 
-def contenders(everyone: Sequence[str], precision: str, ways: Sequence[str] = (AUTOCAST, STORED)) -> list[str]:
-    """The contenders in a precision of those in float32: ours with and without it, PyTorch's in each of the ways."""
+def contenders(
+    everyone: Sequence[str], precision: str, ways: Sequence[str] = (AUTOCAST, STORED), stored: bool = False
+) -> list[str]:
+    """The contenders in a precision of those in float32: ours with and without it, PyTorch's in each of the ways.
+
+    ``stored``: ours with tensors of bfloat16, too.
+    """
     if precision == FLOAT32:
         return list(everyone)
     peers = [name for name in everyone if name.startswith("torch")]
-    return [OURS, IN_FLOAT32, *(f"{peer} {way}" for peer in peers for way in ways)]
+    own = [OURS, OURS_STORED] if stored else [OURS]
+    return [*own, IN_FLOAT32, *(f"{peer} {way}" for peer in peers for way in ways)]
 
 
 def way_of(who: str) -> tuple[str, str]:
@@ -36,10 +51,12 @@ def way_of(who: str) -> tuple[str, str]:
     return who, ""
 
 
-def settings(who: str, precision: str) -> dict[str, str]:
+def settings(who: str, precision: str) -> dict[str, Any]:
     """Settings of the backend of a contender of ours; none in float32, which older versions know nothing else than."""
     if precision == FLOAT32:
         return {}
+    if who == OURS_STORED:
+        return {"product_precision": FLOAT32, "datatype": bfloat16()}
     return {"product_precision": precision if who == OURS else FLOAT32}
 
 
@@ -55,11 +72,13 @@ def subject(name: str, precision: str) -> str:
     return name if precision == FLOAT32 else f"{name} {precision}"
 
 
-def facts(precision: str) -> dict[str, str]:
-    """The line about the precision in the description of a run."""
+def facts(precision: str, stored: bool = False) -> dict[str, str]:
+    """The line about the precision in the description of a run; ``stored``: as of :func:`contenders`."""
     if precision == FLOAT32:
         return {}
-    return {"products": f"{precision}; PyTorch's faster of autocast and tensors in {precision}"}
+    theirs = f"PyTorch's faster of autocast and tensors in {precision}"
+    ours = f"ours the faster of float32 tensors and tensors in {precision}, " if stored else ""
+    return {"products": f"{precision}; {ours}{theirs}"}
 
 
 def rounded(array: Array) -> Array:

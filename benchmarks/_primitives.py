@@ -35,13 +35,14 @@ from _cases import (
     times,
 )  # fmt: skip
 from _layers import BATCHES
-from _libraries import Array, Library, Made, Neonlike, Torch, contender, set_torch_up
-from _precision import FLOAT32, IN_FLOAT32, PRECISIONS
+from _libraries import STORED, Array, Library, Made, Neonlike, Torch, contender, set_torch_up
+from _precision import FLOAT32, IN_FLOAT32, OURS_STORED, PRECISIONS, WAYS
 from _report import Form
 from _suite import Key, Suite, lacks_memory, numbers
 from harness import Session
 
 from neonlike.kernels.run.threads import thread_count
+from neonlike.optree.dtypes import bfloat16
 
 QUICK = Effort(sample=2e-3, min_rounds=3, max_rounds=7, budget=0.3, long=0.05)
 FULL = Effort(sample=4e-3, min_rounds=3, max_rounds=9, budget=0.8, long=0.1)
@@ -143,8 +144,8 @@ class Row:
 
     @property
     def ours(self) -> Result | None:
-        """Our result; None if it was not measured."""
-        return fastest(r for name, r in self.results.items() if name == OURS)
+        """Our result, in the faster of our ways; None if it was not measured."""
+        return fastest(r for name, r in self.results.items() if name in WAYS)
 
     @property
     def best(self) -> Result | None:
@@ -160,6 +161,11 @@ class Row:
     def ratio(self) -> float | None:
         """PyTorch's faster time divided by ours."""
         return times(self.ours, self.best)
+
+    def ratio_of(self, who: str) -> float | None:
+        """The same of one of our ways and PyTorch's way to it."""
+        peers = (r for name, r in self.results.items() if _precision.way_of(name)[1] == WAYS[who])
+        return times(self.results.get(who), fastest(peers))
 
 
 class Rates(Form):
@@ -281,7 +287,19 @@ class Rates(Form):
             if found := geometric_mean(row.gain for row in self.of(direction=direction)):
                 about = f"{direction}, geometric mean over {found[1]}"
                 lines.append(f"{about}: ours in float32 takes {found[0]:.2f} times as long")
-        return lines + self._networks()
+        return lines + self._ways() + self._networks()
+
+    def _ways(self) -> list[str]:
+        """Geometric means of each of our ways to bfloat16 beside PyTorch's way to it."""
+        lines = []
+        for direction in self.targets if self.precision != FLOAT32 else ():
+            for who, way in WAYS.items():
+                if found := geometric_mean(row.ratio_of(who) for row in self.of(direction=direction)):
+                    ours = f"tensors in {self.precision}" if who == OURS_STORED else "float32 tensors"
+                    theirs = "the same" if way == STORED else way
+                    about = f"{direction}, geometric mean over {found[1]}"
+                    lines.append(f"{about}: with {ours} PyTorch, {theirs}, takes {found[0]:.2f} times as long")
+        return lines
 
     def _mean(self, direction: str, rows: Sequence[Row], target: float | None) -> list[str]:
         found = geometric_mean(row.ratio for row in rows)
@@ -412,7 +430,7 @@ class Primitives(Suite):
         return lacks_memory(f"{title} at N = {N}", NEED * self.layer(title).nbytes(N))
 
     def taking(self, options: argparse.Namespace) -> Sequence[str]:
-        return _precision.contenders(self.contenders, options.precision)
+        return _precision.contenders(self.contenders, options.precision, stored=True)
 
     def settings(self, who: str, options: argparse.Namespace) -> dict[str, Any]:
         return _precision.settings(who, options.precision)
@@ -442,8 +460,11 @@ class Primitives(Suite):
         if who.startswith(OURS):
             if missing := [name for name in problem.needs if not hasattr(be, name)]:
                 raise Refused(f"{NOT_BUILT}: {', '.join(missing)}")
-            library = Neonlike(be)
-            return contender(library, who, problem.ours(library), sample=problem.sample, ours=True)
+            library, allowed = Neonlike(be), None
+            if who == OURS_STORED:
+                problem.cast(bfloat16())
+                allowed = _precision.TOLERANCE
+            return contender(library, who, problem.ours(library), sample=problem.sample, ours=True, tolerance=allowed)
         name, way = _precision.way_of(who)
         peer: Library = Torch("cpu", way) if who.startswith("torch") else Library()
         made, allowed = problem.peer(peer, name), _precision.TOLERANCE if way else None
@@ -461,7 +482,7 @@ class Primitives(Suite):
     def facts(self, options: argparse.Namespace) -> dict[str, str]:
         memory = "in fresh memory" if options.fresh_memory else "in memory used before"
         found = {"threads": f"{thread_count()} for everyone", "PyTorch's results": memory}
-        return found | _precision.facts(options.precision)
+        return found | _precision.facts(options.precision, stored=True)
 
     def before(self, session: Session, index: int) -> None:
         if index % SGEMM_EVERY == 0:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from _apart import Apart, Link
 from _cases import OURS, Case, Contender, Effort, Result, fastest, markdown, text, time_text
+from _precision import WAYS
 from _report import Form
 from _suite import Key, Suite
 from harness import Session
@@ -246,8 +247,8 @@ def drop_wrong(case: Case, allowed: Callable[[Result], float]) -> None:
 
 
 def ours(results: Sequence[Result]) -> Result | None:
-    """Ours, if it was measured."""
-    return fastest(r for r in results if r.contender == OURS)
+    """Ours in the faster of its ways to a precision, if it was measured."""
+    return fastest(r for r in results if r.contender in WAYS)
 
 
 def best_peer(results: Sequence[Result]) -> Result | None:

@@ -121,7 +121,7 @@ class Attention(Problem):
             self.Q.dtype, self.N, what.heads, what.queries, what.size, keys=what.keys, causal=what.causal
         )
         Q, K, V, E = (library.put(array) for array in (self.Q, self.K, self.V, self.E))
-        out, lse = be.zeros(layer.dimO, dtype=E.dtype), be.zeros(layer.dimL)
+        out, lse = be.zeros(layer.dimO, dtype=E.dtype), be.zeros(layer.dimL, dtype=np.float32)
         if not self.backward:
             return writes(lambda: be.fprop_attention(layer, Q, K, V, out), out, shapes=[layer.dimO])
         gradients = [be.zeros(tensor.shape, dtype=E.dtype) for tensor in (Q, K, V)]

@@ -1,8 +1,9 @@
 """Products, convolutions, attention, unrolls and training steps in bfloat16 on a CPU, against PyTorch's faster way.
 
 Each part is a script of its own, run with ``--precision bfloat16``; with ``--results`` it writes its own section too.
-PyTorch's ways are autocast on float32 tensors, and tensors of bfloat16; training steps have autocast alone. The
-summary has geometric means, the slowest case, and how long ours takes in float32. ``--quick``: some cases of each part.
+PyTorch's ways are autocast on float32 tensors, and tensors of bfloat16; ours are float32 tensors whose products are in
+bfloat16, and tensors of bfloat16. Training steps have the first of each. The summary has geometric means of the faster
+ways, the slowest case, and how long ours takes in float32. ``--quick``: some cases of each part.
 """
 
 from __future__ import annotations

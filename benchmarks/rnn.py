@@ -53,6 +53,10 @@ class Unrolled(Problem):
         super().round()
         self.arrays = {name: rounded(array) for name, array in self.arrays.items()}
 
+    def cast(self, dtype: Any) -> None:
+        super().cast(dtype)
+        self.arrays = {name: array.astype(dtype) for name, array in self.arrays.items()}
+
     def sample(self, *made: Array) -> list[Array]:
         """All."""
         return list(made)

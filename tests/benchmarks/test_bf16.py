@@ -18,8 +18,8 @@ from tests.benchmarks.primitives import script, tiny  # noqa: F401
 PRODUCTS = ("conv", "conv_shapes", "rnn", "gemm", "gemm_shapes", "attention")
 """Scripts of compound primitives that have a precision."""
 IN_BF16 = [
-    "neonlike", "neonlike float32", "torch NCHW autocast", "torch NCHW bfloat16", "torch NHWC autocast",
-    "torch NHWC bfloat16",
+    "neonlike", "neonlike bfloat16", "neonlike float32", "torch NCHW autocast", "torch NCHW bfloat16",
+    "torch NHWC autocast", "torch NHWC bfloat16",
 ]  # fmt: skip
 
 
@@ -35,28 +35,43 @@ def test_both_precisions_of_ours_and_both_ways_of_pytorch_are_measured(script: A
     assert set(rates.targets.values()) == {1.0}
     for row in rates.rows:
         assert list(row.results) == IN_BF16
-        assert row.best.contender in IN_BF16[2:] and row.gain is not None
+        assert row.ours.contender in IN_BF16[:2] and row.best.contender in IN_BF16[3:] and row.gain is not None
         least = 5e-2 if name in ("rnn", "attention") else 1e-5
-        assert max(r.error for who, r in row.results.items() if who.startswith("neonlike")) < least
-    lines = [line for line in session.verdicts if "ours in float32 takes" in line]
-    assert len(lines) == len({row.direction for row in rates.rows})
+        assert max(row.results[who].error for who in ("neonlike", "neonlike float32")) < least
+        assert row.results["neonlike bfloat16"].error < 5e-2, "whose results are rounded, too"
+    for words in ("ours in float32 takes", "with float32 tensors PyTorch", "with tensors in bfloat16 PyTorch"):
+        lines = [line for line in session.verdicts if words in line]
+        assert len(lines) == len({row.direction for row in rates.rows})
     cell = rates.table(session, rates.rows[0].N)[-1]
     assert re.search(r"\d / [\d.]+; [\d.]+x; \d+%; [\d.]+x \|", cell)
 
 
-def test_only_the_first_of_ours_rounds(script: Any, bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_of_ours_has_its_precision(script: Any, bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     seen, real = [], bench.gemm.Multiplication.ours
 
     def ours(problem: Any, library: Any) -> Any:
-        seen.append(library.be.product_precision)
+        seen.append((library.be.product_precision, problem.W.dtype.name, library.be.zeros(1).dtype.name))
         return real(problem, library)
 
     monkeypatch.setattr(bench.gemm.Multiplication, "ours", ours)
     monkeypatch.setenv("NEONLIKE_PRODUCT_PRECISION", "bfloat16")
-    for argv, expected in ((["--precision", "bfloat16"], ["bfloat16", "float32"]), ([], ["bfloat16"])):
+    single, half = ("float32",) * 2, ("bfloat16",) * 2
+    ways = [("bfloat16", *single), ("float32", *half), ("float32", *single)]
+    for argv, expected in ((["--precision", "bfloat16"], ways), ([], ways[:1])):
         seen.clear()
         script("gemm", "--only", "square", *argv)
         assert seen == expected, "without the option the user's setting holds"
+
+
+def test_like_is_compared_with_like(bench: Any) -> None:
+    """Each of our ways with PyTorch's way to it; the faster of each for the ratio."""
+    seconds = {
+        "neonlike": 2.0, "neonlike bfloat16": 4.0, "torch NCHW autocast": 3.0, "torch NHWC autocast": 5.0,
+        "torch NCHW bfloat16": 6.0, "torch NHWC bfloat16": 1.0,
+    }  # fmt: skip
+    results = {who: bench._cases.Result("", "", 0, who, s, samples=[s] * 2) for who, s in seconds.items()}
+    row = bench._primitives.Row(SimpleNamespace(), 1, "fprop", results)
+    assert (row.ratio, row.ratio_of("neonlike"), row.ratio_of("neonlike bfloat16")) == (0.5, 1.5, 0.25)
 
 
 @pytest.mark.parametrize("name", PRODUCTS)
