@@ -8,6 +8,7 @@ from tests.planted.table import CPU, KERNELS, C, Mutant
 
 HEADER, CONV, PAIRS = C + "pairs.h", CPU + "primitives/conv/pairs.py", KERNELS + "c/pairs.py"
 PACKING, PRODUCT, POINTWISE = C + "gemm_pack_pairs.j2", C + "gemm_packed.c.j2", C + "conv/pointwise.c.j2"
+TAKING = C + "gemm_take_pairs.j2"
 FACTORS = CPU + "primitives/factors.py"
 
 MUTANTS = tuple(
@@ -41,7 +42,14 @@ MUTANTS = tuple(
         ("images without a partner", CONV, "if g.N % 2 else (1, 1)", "if False else (1, 1)"),
         ("steps of a second factor change places", PAIRS, "*reversed(other.steps_of_numbers)", "*other.steps_of_numbers"),
         ("steps of stored factors counted in floats", PAIRS, "(step // x.itemsize for step in x.strides)", "(step // 4 for step in x.strides)"),
-        ("an odd row of B is paired with what follows it", PACKING, "2 * k + 1 < numbers ? first + b.row : 0", "first + b.row"),
+        ("an odd row of B is paired with what follows it", PACKING, "is_second ? first + row : 0", "first + row"),
+        ("a line that is packed early reaches into the next panel", TAKING, "0, g.depth - 1, steps_of", "0, g.depth, steps_of"),
+        ("an odd row of B that is packed early is paired with what follows it", TAKING, "0, g->numbers / 2, steps_of", "0, (g->numbers + 1) / 2, steps_of"),
+        ("the last line of panels that are packed early is left out", TAKING, "g.later ? later.line : 0, following", "g.later ? g.depth : 0, following"),
+        ("the last line of a panel of B that is packed early is left out", TAKING, "TILE_COLUMNS, later.line, following", "TILE_COLUMNS, lines_of(g->numbers), following"),
+        ("panels side by side begin elsewhere", PACKING, "w[1], w[2], 8, 9", "w[0], w[2], 8, 9"),
+        ("lines of stored numbers change places", HEADER, "(nl_words)__builtin_shufflevector(first, second, 0", "(nl_words)__builtin_shufflevector(second, first, 0"),
+        ("a thread packs what follows into the memory of another", KERNELS + "c/gemm.py", "= 512, 16, 12, 96", "= 512, 16, 12, 48"),
         ("a panel's last line reaches into the next panel", PACKING, "second && (lines - k) * TILE_ROWS >= NL_PAIRED", "second != 0"),
         ("numbers behind the last block are paired", PRODUCT, "g->numbers = smaller(depth * OF_WORD, numbers - first * OF_WORD);", "g->numbers = depth * OF_WORD;"),
         ("blocks begin at half their depth", PRODUCT, "g.b.at = b + first * OF_WORD * g.b.row", "g.b.at = b + first * g.b.row"),

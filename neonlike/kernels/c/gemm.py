@@ -40,7 +40,7 @@ GEMM = Routine(
     "matrix product",
     ("pair_panels.h", "tiles.h", *TILE),
 )
-DEPTH, LANES, TILE_ROWS, PACKED_BY_THREAD = 512, 16, 12, 48
+DEPTH, LANES, TILE_ROWS, PACKED_BY_THREAD = 512, 16, 12, 96
 """Upper bounds of the kernel's block sizes (k, lanes, rows of a register tile, rows or columns that a thread packs at
 once): they size its workspace."""
 ROWS_BY_TILES = 32

@@ -19,12 +19,11 @@ from neonlike.backends import Backend
 from neonlike.kernels.c import gemm as gemm_module
 from neonlike.kernels.c.gemm import find_launch, gemm, multiply, pays
 from neonlike.kernels.c.numpy_blas import openblas
-from neonlike.kernels.c.routine import address
 from neonlike.kernels.c.toolchain import Compiler, find_compiler
 from neonlike.kernels.run import workspace as workspace_module
-from neonlike.kernels.run.memory import aligned_empty
 from neonlike.kernels.run.workspace import release_workspace, workspace
 from tests.support.engines import backend, needs_compiler, use_threads
+from tests.support.working_memory import GuardedMemory
 
 pytestmark = [pytest.mark.engines("c"), pytest.mark.cpu_only("the compiled kernels of the CPU")]
 
@@ -122,22 +121,14 @@ def test_products_with_few_results_are_cut_by_depth(rng: Any) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_kernels_keep_to_their_working_memory(rng: Any, monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
-    guard = 4096
-
-    def held(needed: int) -> tuple[Any, int, int]:
-        memory = aligned_empty((needed + guard,), np.dtype(np.uint8))
-        memory[needed:] = 77
-        guarded.append(memory)
-        return memory, address(memory) or 0, needed
-
+    held = GuardedMemory()
     monkeypatch.setattr(gemm_module, "held_workspace", held)
     for m, k, n in ((37, 1030, 70), (100, 9000, 33), (12, 515, 240), (300, 600, 70), (20, 500, 300)):
         for threads, turned in (("1", True), ("3", False)):
-            guarded: list[Any] = []
             use_threads(monkeypatch, threads)
             a, b = matrix(rng, m, k, dtype, turned), matrix(rng, k, n, dtype, not turned)
             assert gemm(a, b, np.empty((m, n), dtype))
-            assert len(guarded) == 1 and (guarded[0][-guard:] == 77).all()
+            assert held.intact()
 
 
 def test_nan_and_infinity_reach_their_own_row_and_column(rng: Any) -> None:

@@ -19,6 +19,7 @@ from neonlike.optree.dtypes import bfloat16
 from tests.support.engines import needs_compiler, new_backend, use_threads
 from tests.support.rounded import FORMS, bound, matrix, rounded
 from tests.support.rounded import in_pairs as be
+from tests.support.working_memory import GuardedMemory
 
 pytestmark = [pytest.mark.engines("c"), pytest.mark.cpu_only("the compiled kernels of the CPU")]
 __all__ = ["be"]
@@ -26,8 +27,10 @@ __all__ = ["be"]
 SIZES = [
     (1, 1, 1), (3, 5, 7), (13, 801, 33), (30, 20, 100), (12, 768, 32), (5, 2001, 49), (50, 41, 17), (37, 1061, 10),
     (300, 2060, 70), (300, 19, 290), (200, 771, 2100), (100, 2060, 70), (12, 1031, 240), (21, 18001, 14), (64, 99, 1),
+    (150, 261, 33), (33, 261, 150), (60, 2047, 130),
 ]  # fmt: skip
-"""As the sizes of ``test_gemm.py`` with twice the inner dimension, some of them odd."""
+"""As the sizes of ``test_gemm.py`` with twice the inner dimension, some of them odd; and panels packed while others are
+multiplied, of which there are few."""
 
 
 @pytest.fixture(autouse=True)
@@ -180,6 +183,24 @@ def test_results_do_not_depend_on_threads(
             assert gemm.multiply(a, b, c, pairs=be.executor.own_engine.pairs)
             found.append(c)
         assert found[0].tobytes() == found[1].tobytes() == found[2].tobytes()
+
+
+@STORED
+@pytest.mark.parametrize("form", FORMS)
+def test_kernels_keep_to_their_working_memory(
+    rng: Any, monkeypatch: pytest.MonkeyPatch, form: int, stored: str
+) -> None:
+    held = GuardedMemory()
+    monkeypatch.setattr(gemm, "held_workspace", held)
+    sizes = ((150, 2050, 70), (40, 2050, 150), (100, 18000, 33))
+    for (m, k, n), threads, turned in itertools.product(sizes, (1, 3), (False, True)):
+        use_threads(monkeypatch, threads)
+        a, b = matrix(rng, m, k, turned, stored=stored), matrix(rng, k, n, not turned, stored=stored)
+        c = np.empty((m, n), np.float32)
+        launch = find_launch(a, b, c, None, form)
+        assert launch is not None
+        launch(address(a), address(b), address(c))
+        assert held.intact(), (m, k, n, threads, turned)
 
 
 def test_other_dtypes_and_small_products_are_not_rounded(rng: Any) -> None:

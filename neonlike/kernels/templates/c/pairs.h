@@ -187,6 +187,17 @@ static inline nl_words nl_words_of_stored(nl_words x)
     return x;
 }
 
+/* As nl_pairs_of. */
+static inline nl_words nl_joined(nl_upper first, nl_upper second)
+{
+#if defined(NL_PAIRS_AT_ONCE)
+    return (nl_words)__builtin_shufflevector(first, second, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23, 8, 24, 9, 25,
+                                             10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+#else
+    return nl_words_of_stored(__builtin_convertvector(first, nl_words) | __builtin_convertvector(second, nl_words) << 16);
+#endif
+}
+
 /* As nl_pair_lines and nl_pair_neighbours, of numbers that are bfloat16. */
 static inline void nl_join_lines(float *to, const uint16_t *first, const uint16_t *second, int64_t count)
 {
@@ -195,8 +206,7 @@ static inline void nl_join_lines(float *to, const uint16_t *first, const uint16_
         nl_upper other = { 0 };
         if (second)
             other = *(const nl_upper_anywhere *)(second + i);
-        const nl_words one = __builtin_convertvector(*(const nl_upper_anywhere *)(first + i), nl_words);
-        *(nl_words_anywhere *)(to + i) = nl_words_of_stored(one | __builtin_convertvector(other, nl_words) << 16);
+        *(nl_words_anywhere *)(to + i) = nl_joined(*(const nl_upper_anywhere *)(first + i), other);
     }
     for (; i < count; i++) {
         const nl_words word = nl_words_of_stored((nl_words){ first[i] | (second ? (uint32_t)second[i] << 16 : 0u) });
