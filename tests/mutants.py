@@ -193,7 +193,7 @@ TESTS = {
         "formulas": "docs: reference pictures formulas",
         "tiles": "kernels/c: tiles tile_code",
         "pairs": "kernels/c: pairs backends/primitives/conv: pairs",
-        "converted": "kernels/c: convert fastpath_calls fastpath_products",
+        "converted": "kernels/c: convert fastpath_calls fastpath_products kernels/run: kept_halves",
         "contraction": "optree: contraction",
         "kinds": "fuzz: fuzz_kinds optree: narrow_stores",
         "far_from_zero": "optree: far_from_zero moments norms_in_range",

@@ -25,6 +25,10 @@ MUTANTS = tuple(
         ("two vectors change places", C + "halves.h", "vcvtne2ps2bf16 %1, %2, %0", "vcvtne2ps2bf16 %2, %1, %0"),
         ("subnormal numbers are rounded up at ties", C + "halves.h", "0x7fffu + (bits >> 16 & 1u)", "0x8000u"),
         ("the last number of a vector that is not full is left out", C + "halves.h", "(nl_halves)nl_uppers_of(rest), NL_SOME(count - i))", "(nl_halves)nl_uppers_of(rest), NL_SOME(count - i - 1))"),
+        ("inputs of 16 bits are kept as they are", KERNELS + "codegen/pass_cache.py", "compute_dtype(array.dtype) if array.half else array.dtype", "array.dtype"),
+        ("bits are kept in place of numbers", KERNELS + "codegen/passes.py", "for array in reached.arrays if array.half}", "for array in ()}"),
+        ("a single block keeps no values", KERNELS + "c/stage.py", "not large and forms.keeps_halves(self.kernel)", "False"),
+        ("values are packed where a result can hold them", KERNELS + "c/forms.py", 'bool(halves) and "" not in halves', "True"),
         ("a product's result stays in float32", PRODUCTS, "*(self._narrowed(run, store, out) for store in self.others)", ""),
     )
 )  # fmt: skip

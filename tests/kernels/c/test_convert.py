@@ -98,7 +98,8 @@ def test_bfloat16_of_every_exponent(sign: int) -> None:
     draws = np.random.default_rng(sign)
     fractions = draws.integers(0, 1 << 23, (256, 1024)).astype(np.uint32)
     fractions[255] = 0
-    bits = draws.permutation((np.arange(256, dtype=np.uint32)[:, None] << 23 | fractions | np.uint32(sign << 31)).ravel())
+    exponents = np.arange(256, dtype=np.uint32)[:, None]
+    bits = draws.permutation((exponents << 23 | fractions | np.uint32(sign << 31)).ravel())
     given, out = bits.view(np.float32), np.zeros(bits.size, bfloat16())
     assert convert.store_floats(given, out)
     np.testing.assert_array_equal(out.view(np.uint16), rounded_by_integers(given))

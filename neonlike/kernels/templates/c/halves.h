@@ -35,7 +35,7 @@ typedef float nl_floats __attribute__((vector_size(4 * NL_HALVES)));
 typedef short nl_halves_anywhere __attribute__((vector_size(2 * NL_HALVES), aligned(1), may_alias));
 typedef float nl_floats_anywhere __attribute__((vector_size(4 * NL_HALVES), aligned(1), may_alias));
 #endif
-typedef int nl_ints __attribute__((vector_size(64)));
+typedef int nl_ints16 __attribute__((vector_size(64)));
 typedef uint32_t nl_bits16 __attribute__((vector_size(64)));
 typedef uint16_t nl_uppers __attribute__((vector_size(32)));
 typedef uint16_t nl_uppers_anywhere __attribute__((vector_size(32), aligned(2), may_alias));
@@ -92,7 +92,7 @@ static inline void nl_narrow_f16(uint16_t *restrict to, const float *restrict fr
 static inline nl_floats nl_floats_of(nl_halves upper)
 {
 #if NL_HAS(__builtin_ia32_pmovzxwd512_mask)
-    return (nl_floats)((nl_bits16)__builtin_ia32_pmovzxwd512_mask(upper, (nl_ints){0}, -1) << 16);
+    return (nl_floats)((nl_bits16)__builtin_ia32_pmovzxwd512_mask(upper, (nl_ints16){0}, -1) << 16);
 #else
     return (nl_floats)(__builtin_convertvector((nl_uppers)upper, nl_bits16) << 16);
 #endif
@@ -132,7 +132,7 @@ static inline void nl_widen_part_bf16(float *restrict to, const uint16_t *restri
 #if defined(NL_SOME) && defined(__AVX512BF16__) && defined(__AVX512DQ__)
 #define NL_NARROWS
 /* 16 of nl_f32_to_bf16, of which some are subnormal: the instructions make these 0. */
-static inline nl_uppers nl_rounded(nl_floats x)
+static inline nl_uppers nl_uppers_of_subnormal(nl_floats x)
 {
     const nl_bits16 bits = (nl_bits16)x, some = (nl_bits16)((bits & 0x7f800000u) == 0);
     nl_uppers upper;
@@ -149,7 +149,7 @@ static inline nl_uppers nl_uppers_of(nl_floats x)
     __asm__("vcvtneps2bf16 %1, %0" : "=v"(upper) : "v"(x));
     __asm__("vfpclassps $0x20, %1, %%k1\n\tkortestw %%k1, %%k1" : "=@ccnz"(tiny) : "v"(x) : "k1");
     if (__builtin_expect(tiny, 0))
-        upper = nl_rounded(x);
+        upper = nl_uppers_of_subnormal(x);
     return upper;
 }
 
@@ -161,8 +161,8 @@ static inline void nl_store_two(uint16_t *to, nl_floats x, nl_floats y)
     __asm__("vcvtne2ps2bf16 %1, %2, %0" : "=v"(upper) : "v"(x), "v"(y));
     __asm__("vfpclassps $0x20, %1, %%k1\n\tvfpclassps $0x20, %2, %%k2\n\tkortestw %%k1, %%k2" : "=@ccnz"(tiny) : "v"(x), "v"(y) : "k1", "k2");
     if (__builtin_expect(tiny, 0)) {
-        *(nl_uppers_anywhere *)to = nl_rounded(x);
-        *(nl_uppers_anywhere *)(to + 16) = nl_rounded(y);
+        *(nl_uppers_anywhere *)to = nl_uppers_of_subnormal(x);
+        *(nl_uppers_anywhere *)(to + 16) = nl_uppers_of_subnormal(y);
     } else
         *(nl_uppers32_anywhere *)to = upper;
 }
