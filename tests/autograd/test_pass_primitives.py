@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from neonlike.backends import Backend
 from neonlike.kernels.c import fastpath
 from neonlike.kernels.run.program import Replayed
 from neonlike.optree import tape
+from neonlike.optree.dtypes import bfloat16
 from neonlike.optree.functions import F
 from tests.autograd.repeated_passes import Loss, outcome, played, repeated
 from tests.support.replaying import extension, fast  # noqa: F401
@@ -28,11 +30,11 @@ pytestmark = [
 SAMPLES, LENGTH, WIDTH, HEADS = 2, 3, 8, 2
 
 
-def given_to(be: Backend, seed: int) -> list[Any]:
+def given_to(be: Backend, seed: int, dtype: Any = np.float32) -> list[Any]:
     """Tokens, weights of queries, keys and values, weights of the later layers, and a constant."""
     rng = np.random.default_rng(seed)
     shapes = (SAMPLES * LENGTH, WIDTH), (WIDTH, 3 * WIDTH), (WIDTH, WIDTH), (SAMPLES, WIDTH)
-    x, w, v, t = (be.array(rng.standard_normal(shape)) for shape in shapes)
+    x, w, v, t = (be.array(rng.standard_normal(shape), dtype=dtype) for shape in shapes)
     return [ag.param(x), ag.param(w), ag.param(v), ag.const(t)]
 
 
@@ -83,6 +85,25 @@ def test_a_block_of_an_encoder_is_repeated(fast: Backend, monkeypatch: pytest.Mo
     check(fast, block, monkeypatch)
     (known,) = (one for one in fast.executor.replay.passes.values() if isinstance(one, passes.Pass))
     assert len(known.made) == 1 + len(known.gradients) and known.program.kernels > len(known.made)
+
+
+@pytest.mark.parametrize("dtype", [np.dtype(np.float16), bfloat16()], ids=str)
+@pytest.mark.parametrize("name", [*MOVES, "a block"])
+def test_passes_of_16_bits_are_repeated(fast: Backend, name: str, dtype: Any) -> None:
+    """With conversions as their steps, they give what Python gives, bit by bit."""
+    build = MOVES.get(name, block)
+    for seed in range(4):
+        given, found = given_to(fast, seed, dtype), []
+        for context in (fast.executor.replay.paused(), nullcontext()):
+            hits = fast.executor.replay.table.hits
+            with context:
+                loss = build(*given)
+                loss.backprop()
+            assert seed < 2 or fast.executor.replay.table.hits == hits, "nothing but the pass was run"
+            found.append(outcome(loss, given))
+            ag.zero_grad(given)
+        assert found[0] == found[1]
+    assert repeated(fast) == 1
 
 
 def test_what_is_kept_of_primitives_is_kept_again(fast: Backend, monkeypatch: pytest.MonkeyPatch) -> None:

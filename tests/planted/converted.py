@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from tests.planted.table import CPU, KERNELS, OPTREE, C, Mutant
 
-CALLS, CONVERT, PRODUCTS = KERNELS + "run/calls.py", KERNELS + "c/convert.py", KERNELS + "c/products.py"
+CALLS, CONVERT = KERNELS + "run/calls.py", KERNELS + "c/convert.py"
+COPIES, PRODUCTS = KERNELS + "c/copies.py", KERNELS + "c/products.py"
 
 MUTANTS = tuple(
     Mutant("converted", name, file, old, new)
@@ -29,6 +30,15 @@ MUTANTS = tuple(
         ("bits are kept in place of numbers", KERNELS + "codegen/passes.py", "for array in reached.arrays if array.half}", "for array in ()}"),
         ("a single block keeps no values", KERNELS + "c/stage.py", "not large and forms.keeps_halves(self.kernel)", "False"),
         ("values are packed where a result can hold them", KERNELS + "c/forms.py", 'bool(halves) and "" not in halves', "True"),
-        ("a product's result stays in float32", PRODUCTS, "*(self._narrowed(run, store, out) for store in self.others)", ""),
+        ("a product's result stays in float32", PRODUCTS, "product, *stored])", "product])"),
+        ("results of attention stay in float32", CPU + "primitives/attention.py", "return call._replace(converted=conversions(arrays, self.compiler, _WRITTEN[request.backward]))", "return call._replace(converted=conversions(arrays, self.compiler, {}))"),
+        ("computed operands are not rounded to 16 bits", COPIES, "return Lying(array, read) if kind == array.dtype and not half_of(kind) else in_dtype(run, array, read, kind)", "return Lying(array, read) if not half_of(array.dtype) else in_dtype(run, array, read, kind)"),
+        ("operands with gaps are converted as dense ones", COPIES, "    if is_gapless(array.shape, array.strides, array.itemsize):\n        return Lying", "    if array.strides:\n        return Lying"),
+        ("targets with gaps are written as dense ones", COPIES, "return None if target is None or as_floats(target.array) is None else target", "return target"),
+        ("arrays in another order pass for those in this one", CONVERT, "if lying is None or _axes(lying) != _axes(floats):", "if lying is None:"),
+        ("what is read of a call's result is not there", COPIES, " + [wide]", ""),
+        ("results are converted where they are read alone", COPIES, "not self.plan.kept(self.stage)", "True"),
+        ("windows begin where they would in float32", COPIES, "inner, after(read, offset * size)", "inner, after(read, offset * 4)"),
+        ("zeros are not written around what is converted", COPIES, "found.array, found.place, whole, zeros)", "found.array, found.place)"),
     )
 )  # fmt: skip

@@ -1,12 +1,13 @@
-"""Faults in matrix products by Intel's tiles (AMX)."""
+"""Faults in matrix products and convolutions by Intel's tiles (AMX)."""
 
 # ruff: noqa: E501  (one fault, one line: the tables read across)
 
 from __future__ import annotations
 
-from tests.planted.table import KERNELS, C, Mutant
+from tests.planted.table import CPU, KERNELS, C, Mutant
 
 HEADER, PANELS, PRODUCT, CHOICE = C + "tiles.h", C + "gemm_tiles.j2", C + "gemm_packed.c.j2", KERNELS + "c/gemm.py"
+DIRECT, UPDATE, PLAN = C + "conv/tiles.j2", C + "conv/update_tiles.j2", CPU + "primitives/conv/tiles.py"
 
 MUTANTS = tuple(
     Mutant("tiles", name, file, old, new)
@@ -28,7 +29,29 @@ MUTANTS = tuple(
         ("wrong products pass", CHOICE, "        if not np.array_equal(found, wanted):", "        if found.shape != wanted.shape:"),
         ("the system is not asked", CHOICE, "    if not ask_for_tiles(compiler):", "    if compiler is None:"),
         ("the variable has no effect", CHOICE, " and settings.AMX.get()", ""),
-        ("narrow products use tiles", CHOICE, "min(m, k, n) >= NARROWEST_BY_TILES and by_tiles", "by_tiles"),
+        ("narrow products use tiles", CHOICE, "with_tiles(pairs, compiler) if min(m, k, n) >= NARROWEST_BY_TILES else pairs", "with_tiles(pairs, compiler)"),
         ("tiles pass for vdpbf16ps in reports", KERNELS + "c/pairs.py", "    if pairs == TILES:\n        return \"bfloat16 by tdpbf16ps\"\n", ""),
+    )
+) + tuple(
+    Mutant("conv_tiles", name, file, old, new)
+    for name, file, old, new in (
+        ("strips that fill up tiles are left as they were", DIRECT, "    memset(strips + channels * each, 0, ", "    memset(strips + channels * each, 0, 0 * "),
+        ("filters that fill up tiles are left as they were", DIRECT, "            if (there < NL_TILE_SIDE || rows < KB)", "            if (0)"),
+        ("both tiles of filters are the first", DIRECT, "nl_tile_load(5, w + NL_TILE_SIDE * NL_TILE_SIDE, LINE)", "nl_tile_load(5, w, LINE)"),
+        ("sums of earlier channels are left out", DIRECT, "    if (to->first) {", "    if (1) {"),
+        ("lanes of the second tile are those of the first", DIRECT, "nl_tile_load(7, at + NL_TILE_SIDE, apart)", "nl_tile_load(7, at, apart)"),
+        ("threads do not begin with tiles", C + "conv/direct.c.j2", "    nl_tiles_begin(&nl_whole_tiles);\n", ""),
+        ("narrow convolutions use tiles", PLAN, "    if min(g.C, g.K) // g.groups < NARROWEST_BY_TILES:", "    if min(g.C, g.K) < 1:"),
+        ("images that fill no tiles have gradients by them", PLAN, " or g.N % (2 * TILE_SIDE)", " or g.N % 2"),
+        ("gradients: both tiles of channels are the first", UPDATE, "*low = x + NL_TILE_SIDE * each;", "*low = x;"),
+        ("gradients: every position reads the first one's rows", UPDATE, "g->m[ph[AT_H] + 2 * w->r + 1];", "g->m[ph[AT_H] + 1];"),
+        ("gradients: rows of the padding are read", UPDATE, "row = w->range[0]; row < w->range[1]", "row = 0; row < w->range[1]"),
+        ("gradients: sums behind the last channel are written", UPDATE, "whole = count % NL_TILE_SIDE == 0;", "whole = 1;"),
+        ("gradients: sums of earlier areas are left out", UPDATE, "    if (whole) {", "    if (0) {"),
+        ("workspaces are those without tiles", CPU + "primitives/conv/hooks.py", "dict.fromkeys((0, 1, with_tiles(1, self.compiler)))", "dict.fromkeys((0, 1))"),
+        ("pointwise: every channel is the first", C + "conv/pointwise.c.j2", "memcpy(panel + i * TILE, x + i * step,", "memcpy(panel + i * TILE, x,"),
+        ("pointwise: every tile of channels reads the first one's filters", C + "conv/pointwise.c.j2", "(int32_t)(i * NL_TILE_SIDE * KB) };", "0 };"),
+        ("convolutions of few outputs use tiles", PLAN, "    elif few_positions(words, backward, vector, itemsize):", "    elif words is None:"),
+        ("sums are not of whole tiles of channels", CPU + "primitives/conv/plan.py", "some = even(ceil_div(channels, each), some // each) * each", "some = max(1, some)"),
     )
 )  # fmt: skip

@@ -11,6 +11,7 @@ from neonlike.kernels.c.routine import INT, POINTER, VECMATH, Routine, address, 
 from neonlike.kernels.c.toolchain import Compiler, find_compiler
 from neonlike.kernels.codegen.layout import ArrayLayout
 from neonlike.kernels.run.calls import Conversion
+from neonlike.kernels.run.program import RELEASE_WORK, Fragment, Word
 from neonlike.optree.dtypes import F32, DType, half_of
 from neonlike.optree.npfuncs import Array
 from neonlike.optree.shapes import is_gapless
@@ -85,6 +86,32 @@ def as_floats(array: Any) -> Any:
     if not is_gapless(array.shape, array.strides, array.itemsize):
         return None
     return ArrayLayout(array.shape, F32, [2 * step for step in array.strides])
+
+
+def conversion_steps(to: Any, place: Word, source: Any, read: Word) -> Fragment | None:
+    """The conversion of an array of 16-bit floats into one of float32, or back, in the same order without gaps.
+
+    None for other dtypes, and where elements lie otherwise.
+
+    Parameters
+    ----------
+    to, source : arrays or layouts
+    place, read : Word
+        Where they begin.
+    """
+    compiler, narrows = find_compiler(), source.dtype == F32
+    half, floats = (to, source) if narrows else (source, to)
+    lying = as_floats(half) if floats.dtype == F32 and convertible(half.dtype, compiler) else None
+    if lying is None or _axes(lying) != _axes(floats):
+        return None
+    (one,) = conversions((half,), compiler, {0: False} if narrows else {})
+    step = one.step(one.narrow if narrows else one.widen, read, place)
+    return Fragment((step,), one.numbers >= RELEASE_WORK, one.threads == 1, one)
+
+
+def _axes(array: Any) -> list[tuple[int, int]]:
+    """Sizes and strides of the axes, without those of size 1, whose strides mean nothing."""
+    return [(size, step) for size, step in zip(array.shape, array.strides) if size != 1]
 
 
 def _kernel(function: str, compiler: Compiler | None) -> Any:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import ctypes
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 from neonlike.kernels.c import fastpath
-from neonlike.kernels.codegen.layout import Axis, collapse
+from neonlike.kernels.c.convert import as_floats, conversion_steps
+from neonlike.kernels.codegen.layout import ArrayLayout, Axis, collapse
 from neonlike.kernels.numpy_engine.engine import ClassesStage, NumpyCallStage, ViewStage
-from neonlike.kernels.planning.plan import Store
 from neonlike.kernels.run.call_stage import CallStage
 from neonlike.kernels.run.placing import Placing, after, fragment_of
 from neonlike.kernels.run.program import Fragment, Source, Step, Word
-from neonlike.kernels.run.stage import CopyBack, buffer_key, destination
+from neonlike.kernels.run.stage import CopyBack, Run, buffer_key, destination
 from neonlike.optree.calls import PART
-from neonlike.optree.dtypes import compute_dtype
-from neonlike.optree.shapes import Shape, contiguous_strides, is_reshape
+from neonlike.optree.dtypes import DType, half_of
+from neonlike.optree.shapes import contiguous_strides, is_gapless, is_reshape
 
 _ITEMSIZES = (1, 2, 4, 8)
 _NOTHING = Fragment((), False, True, None)
@@ -63,42 +63,134 @@ def joined_steps(found: list[Fragment | None]) -> Fragment | None:
     )  # fmt: skip
 
 
-class CViewStage(ViewStage):
-    """A window of an array, or zeros around one."""
+class Lying(NamedTuple):
+    """An array: its layout, where it begins, and the steps after which it is there."""
+
+    array: Any
+    place: Word
+    steps: Fragment = _NOTHING
+
+
+def without_gaps(run: Placing, array: Any, read: Word) -> Lying | None:
+    """``array`` if there are no gaps between its elements, else a copy in working memory; None where none is made.
+
+    Parameters
+    ----------
+    run : Placing
+    array : array or layout
+    read : Word
+        Where it begins.
+    """
+    if is_gapless(array.shape, array.strides, array.itemsize):
+        return Lying(array, read)
+    copy = ArrayLayout(array.shape, array.dtype)
+    place = run.room(copy.nbytes)
+    steps = copy_steps(copy, place, array, read)
+    return None if steps is None else Lying(copy, place, steps)
+
+
+def in_dtype(run: Placing, array: Any, read: Word, dtype: DType) -> Lying | None:
+    """``array`` in ``dtype``, converted in working memory; None where it is not: other than 16-bit floats and float32.
+
+    Parameters
+    ----------
+    run, array, read
+        As of :func:`without_gaps`.
+    dtype : dtype
+    """
+    dense = without_gaps(run, array, read)
+    if dense is None or dense.array.dtype == dtype:
+        return dense
+    strides = [step // array.itemsize * dtype.itemsize for step in dense.array.strides]
+    found = ArrayLayout(array.shape, dtype, strides)
+    place = run.room(found.nbytes)
+    steps = joined_steps([dense.steps, conversion_steps(found, place, dense.array, dense.place)])
+    return None if steps is None else Lying(found, place, steps)
+
+
+def as_wanted(run: Placing, array: Any, read: Word, dtype: DType | None = None) -> Lying | None:
+    """An operand of a kernel in the ``dtype`` that it asks for, or in its own; numbers of 16 bits without gaps.
+
+    Parameters
+    ----------
+    run, array, read
+        As of :func:`without_gaps`.
+    dtype : dtype, optional
+    """
+    kind = dtype or array.dtype
+    return Lying(array, read) if kind == array.dtype and not half_of(kind) else in_dtype(run, array, read, kind)
+
+
+def stored_steps(
+    run: Placing, to: Any, place: Word, source: Any, read: Word, whole: Word = (Source.PLAIN, 0), zeros: int = 0
+) -> Fragment | None:
+    """As :func:`copy_steps`, also from 16-bit floats to float32 and back.
+
+    Parameters
+    ----------
+    run : Placing
+    to, place, source, read, whole, zeros
+        As of :func:`copy_steps`.
+    """
+    if to.dtype == source.dtype:
+        return copy_steps(to, place, source, read, whole, zeros)
+    dense = without_gaps(run, source, read)
+    if dense is None or to.shape != source.shape:
+        return None
+    steps = None if zeros else conversion_steps(to, place, dense.array, dense.place)
+    if steps is not None:
+        return joined_steps([dense.steps, steps])
+    found = in_dtype(run, dense.array, dense.place, to.dtype)
+    if found is None:
+        return None
+    return joined_steps([dense.steps, found.steps, copy_steps(to, place, found.array, found.place, whole, zeros)])
+
+
+class CMoveStage(NumpyCallStage):
+    """A stage whose steps are copies."""
 
     def steps(self, run: Placing) -> Fragment | None:
         """The kernels of the stage on the arrays of ``run``, for the program of its plan; None if there are none."""
-        (read,) = self.inputs
+        if self.direct is None and len(self.others) == 1 and not self.plan.kept(self.stage):
+            out, others = destination(run, self.others[0]), []  # nobody reads the result in another dtype
+        else:
+            out, others = self._allocate(run), [destination(run, store) for store in self.others]
+        place = run.written(out)
+        stored = [stored_steps(run, to, run.written(to), out, place) for to in others]
+        return joined_steps([self._moved(run, out), *stored])
+
+    def _moved(self, run: Placing, out: Any) -> Fragment | None:
+        """The steps that move the operands' elements into ``out``."""
+        raise NotImplementedError
+
+
+class CViewStage(CMoveStage, ViewStage):
+    """A window of an array, or zeros around one."""
+
+    def steps(self, run: Placing) -> Fragment | None:
+        """As of the base class; nothing if the result is a window of the operand."""
+        if not self._show(run):
+            return super().steps(run)
+        shown = run.temps[self.value.index]
+        offset = run.attrs(self.value.node)["layout"][2]
+        run.place(shown, self.inputs[0], offset * shown.itemsize if self.is_view else 0)
+        return _NOTHING
+
+    def _moved(self, run: Placing, out: Any) -> Fragment | None:
+        (one,) = self.inputs
         shape, strides, offset = layout = run.attrs(self.value.node)["layout"]
-        if self._show(run):
-            shown = run.temps[self.value.index]
-            run.place(shown, read, offset * shown.itemsize if self.is_view else 0)
-            return _NOTHING
-        if self.others:
-            return None
-        self._allocate(run)
-        out, source = run.temps[self.value.index], run.array(read, 0)
-        place, size = run.written(out), out.itemsize
+        source, read, place = run.array(one, 0), run.read(one), run.written(out)
         if _is_plain(out) and math.prod(source.shape) == math.prod(out.shape) and is_reshape(layout):
-            return copy_steps(_Lying(source.shape, out), place, source, run.read(read))
-        inner = _Lying(shape, out, [step * size for step in strides])
-        if self.is_view:
-            if not _is_plain(source):
-                return None
-            inner = _Lying(shape, source, inner.strides)
-            return copy_steps(out, place, inner, after(run.read(read), offset * size))
-        if not _is_plain(out):
+            return stored_steps(run, ArrayLayout(source.shape, out.dtype), place, source, read)
+        whole = source if self.is_view else out
+        if not _is_plain(whole):
             return None
+        size = whole.itemsize
+        inner = ArrayLayout(tuple(shape), whole.dtype, [step * size for step in strides])
+        if self.is_view:
+            return stored_steps(run, out, place, inner, after(read, offset * size))
         cleared = math.prod(out.shape) * size
-        return copy_steps(inner, after(place, offset * size), source, run.read(read), place, cleared)
-
-
-class _Lying:
-    """Elements of ``of`` that lie in another shape or with other strides."""
-
-    def __init__(self, shape: Shape, of: Any, strides: Any = None) -> None:
-        self.shape, self.dtype, self.ndim, self.itemsize = tuple(shape), of.dtype, len(shape), of.itemsize
-        self.strides = contiguous_strides(self.shape, of.itemsize) if strides is None else tuple(strides)
+        return stored_steps(run, inner, after(place, offset * size), source, read, place, cleared)
 
 
 def _is_plain(array: Any) -> bool:
@@ -124,20 +216,17 @@ class CClassesStage(ClassesStage):
         return Fragment((Step(extension.classes, words),), False, True, classes)
 
 
-class ConcatStage(NumpyCallStage):
+class ConcatStage(CMoveStage):
     """Arrays one after the other along an axis."""
 
-    def steps(self, run: Placing) -> Fragment | None:
-        """The kernels of the stage on the arrays of ``run``, for the program of its plan; None if there are none."""
-        if self.others:
-            return None
-        self._allocate(run)
-        out, axis, start = run.temps[self.value.index], run.attrs(self.value.node)["axis"], 0
+    def _moved(self, run: Placing, out: Any) -> Fragment | None:
+        axis, start = run.attrs(self.value.node)["axis"], 0
         found = []
         for read in self.inputs:
             source = run.array(read, 0)
             place = after(run.written(out), start * out.strides[axis])
-            found.append(copy_steps(_Lying(source.shape, out, out.strides), place, source, run.read(read)))
+            part = ArrayLayout(source.shape, out.dtype, out.strides)
+            found.append(stored_steps(run, part, place, source, run.read(read)))
             start += source.shape[axis]
         return joined_steps(found)
 
@@ -161,28 +250,34 @@ class CCallStage(CallStage):
     def steps(self, run: Placing) -> Fragment | None:
         """The kernels of the stage on the arrays of ``run``, for the program of its plan; None if there are none."""
         self.sources(run)
-        node, result = run.graph.nodes[self.value.node], run.temps[self.value.index]
-        if result.dtype != compute_dtype(result.dtype):
-            return None
+        node, result, wide = run.graph.nodes[self.value.node], self._own(run), run.temps[self.value.index]
         found = [] if node.spec is PART else [self._kernel_steps(run, node)]
-        return joined_steps(found + [self._copied(run, store, result) for store in self.stores])
+        stored = [destination(run, store) for store in self.stores] + [wide]
+        return joined_steps(found + [self._copied(run, to, result) for to in stored])
 
-    def _copied(self, run: Placing, store: Store, result: Any) -> Fragment | None:
-        """The copy of the result to where ``store`` goes, unless the call has written it there."""
-        to = destination(run, store)
-        return _NOTHING if to is result else copy_steps(to, run.written(to), result, run.written(result))
+    def _copied(self, run: Placing, to: Any, result: Any) -> Fragment | None:
+        """The copy of the result to where it goes, unless the call has written it there."""
+        return _NOTHING if to is result else stored_steps(run, to, run.written(to), result, run.written(result))
+
+    def _direct(self, run: Run, request: Any) -> Any:
+        """As of the base class; none with gaps between its elements of 16 bits, which are converted without."""
+        target = super()._direct(run, request)
+        return None if target is None or as_floats(target.array) is None else target
 
     def _kernel_steps(self, run: Placing, node: Any) -> Fragment | None:
         request, results = node.attrs["request"], run.results[self.value.index]
-        operands = [run.array(one, 0) for one in self.inputs]
-        wanted = [(array.dtype, dtype) for array, dtype in zip(operands, request.dtypes, strict=True)]
-        if any(dtype is not None and found != dtype for found, dtype in wanted):
-            return None
-        launch = request.planned(node.backend, results, operands)
+        operands = []
+        for one, dtype in zip(self.inputs, request.dtypes, strict=True):
+            lying = as_wanted(run, run.array(one, 0), run.read(one), dtype)
+            if lying is None:
+                return None
+            operands.append(lying)
+        launch = request.planned(node.backend, results, [lying.array for lying in operands])
         program = None if launch is None else launch.program()
         if program is None or not program.is_whole:
             return None
-        places = {id(array): run.read(one) for array, one in zip(operands, self.inputs)}
+        places = {id(lying.array): lying.place for lying in operands}
         places |= {id(array): run.written(array) for array in results}
         found = [places[id(array)] for array in launch.addresses]
-        return fragment_of(program, found, run, program.keep)
+        kernel = fragment_of(program, found, run, program.keep)
+        return joined_steps([*(lying.steps for lying in operands), kernel])

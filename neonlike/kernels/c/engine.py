@@ -19,7 +19,7 @@ from neonlike.kernels.c import moves as moves_c
 from neonlike.kernels.c.copies import CCallStage, CClassesStage, CCopyBack, ConcatStage, CViewStage
 from neonlike.kernels.c.products import DotStage
 from neonlike.kernels.c.stage import CStage
-from neonlike.kernels.numpy_engine.engine import NumpyEngine
+from neonlike.kernels.numpy_engine.engine import NumpyCallStage, NumpyEngine
 from neonlike.kernels.planning.graph import Graph
 from neonlike.kernels.planning.plan import Plan, StageKind
 from neonlike.kernels.run import forks
@@ -31,7 +31,9 @@ from neonlike.kernels.run.placing import Placing
 from neonlike.kernels.run.program import NO_MEMORY, Fragment, Made, Program, join, runner
 from neonlike.kernels.run.stage import ExecutableStage, Run
 
-_COPIES = {"view": CViewStage, "unview": CViewStage, "concat": ConcatStage, "classes": CClassesStage}
+_COPIES: dict[str, type[NumpyCallStage]] = {
+    "view": CViewStage, "unview": CViewStage, "concat": ConcatStage, "classes": CClassesStage,
+}  # fmt: skip
 _WITH_STEPS = (CStage, DotStage, CViewStage, ConcatStage, CClassesStage, CCallStage, CCopyBack)
 _BYTE = np.dtype(np.uint8)
 

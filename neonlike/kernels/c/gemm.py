@@ -247,7 +247,12 @@ def pairs_of(a: Array, b: Array, c: Array, pairs: int, compiler: Compiler | None
         return 0
     if not factor_steps(a, b):
         return 0
-    return TILES if pairs == INSTRUCTION and min(m, k, n) >= NARROWEST_BY_TILES and by_tiles(compiler) else pairs
+    return with_tiles(pairs, compiler) if min(m, k, n) >= NARROWEST_BY_TILES else pairs
+
+
+def with_tiles(pairs: int, compiler: Compiler | None = None) -> int:
+    """The form ``pairs``, or tiles in place of ``vdpbf16ps`` where they are right."""
+    return TILES if pairs == INSTRUCTION and by_tiles(compiler) else pairs
 
 
 def by_tiles(compiler: Compiler | None = None) -> bool:

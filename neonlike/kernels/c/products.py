@@ -8,8 +8,8 @@ import numpy as np
 
 from neonlike.kernels.build.source import KernelSource
 from neonlike.kernels.c import gemm
-from neonlike.kernels.c.convert import as_floats, conversions, convertible
-from neonlike.kernels.c.copies import joined_steps
+from neonlike.kernels.c.convert import as_floats, conversions
+from neonlike.kernels.c.copies import Lying, as_wanted, joined_steps, stored_steps
 from neonlike.kernels.c.gemm import Array
 from neonlike.kernels.c.gemm_blas import BlasLaunch, blas_source, find_small_launch
 from neonlike.kernels.c.pairs import spoken
@@ -18,14 +18,13 @@ from neonlike.kernels.c.toolchain import Compiler, find_compiler
 from neonlike.kernels.codegen.layout import ArrayLayout
 from neonlike.kernels.numpy_engine.engine import NumpyCallStage
 from neonlike.kernels.planning.graph import Graph
-from neonlike.kernels.planning.plan import Plan, Stage, Store
+from neonlike.kernels.planning.plan import Plan, Stage
 from neonlike.kernels.run.arrays import remember
 from neonlike.kernels.run.calls import with_conversions
 from neonlike.kernels.run.placing import Placing, fragment_of
-from neonlike.kernels.run.program import RELEASE_WORK, Fragment
+from neonlike.kernels.run.program import Fragment
 from neonlike.kernels.run.stage import Input, Layouts, Run, destination, store_result
 from neonlike.optree.dtypes import F32, compute_dtype
-from neonlike.optree.shapes import contiguous_strides
 
 _UNKNOWN: Any = object()
 
@@ -87,24 +86,20 @@ class DotStage(NumpyCallStage):
         a, b, out = self._operands(run)
         pairs = pairs_of_operands(a, b, out, self.pairs, self.compiler)
         paired = pairs and gemm.are_stored(a, b)
-        one, other = (a, b) if paired else (as_floats(a), as_floats(b))
-        launch = None if one is None or other is None else self._launch(one, other, out, pairs)
+        arrays = [(array, run.read(one)) for array, one in zip((a, b), self.inputs)]
+        read = [lying for one in arrays if (lying := Lying(*one) if paired else as_wanted(run, *one)) is not None]
+        if len(read) < 2:
+            return None
+        a, b = (lying.array if paired else as_floats(lying.array) for lying in read)
+        launch = self._launch(a, b, out, pairs)
         if launch is None:
             return None
-        converted = () if paired else conversions((a, b), self.compiler, {})
-        operands = [*map(run.read, self.inputs), run.written(run.temps[self.value.index])]
-        product = fragment_of(with_conversions(launch.program(1.0, 0.0), converted), operands, run, launch)
-        return joined_steps([product, *(self._narrowed(run, store, out) for store in self.others)])
-
-    def _narrowed(self, run: Placing, store: Store, out: Any) -> Fragment | None:
-        """The conversion of the result to 16-bit floats where ``store`` goes; None for other dtypes and layouts."""
-        to = destination(run, store)
-        plain = tuple(to.strides) == contiguous_strides(out.shape, to.itemsize)
-        if out.dtype != F32 or not plain or to.shape != out.shape or not convertible(to.dtype, self.compiler):
-            return None
-        (one,) = conversions((to,), self.compiler, {0: False})
-        step = one.step(one.narrow, run.written(out), run.written(to))
-        return Fragment((step,), one.numbers >= RELEASE_WORK, one.threads == 1, one)
+        converted = () if paired else conversions([lying.array for lying in read], self.compiler, {})
+        place, others = run.written(out), [destination(run, store) for store in self.others]
+        program = with_conversions(launch.program(1.0, 0.0), converted)
+        product = fragment_of(program, [*(lying.place for lying in read), place], run, launch)
+        stored = [stored_steps(run, to, run.written(to), out, place) for to in others]
+        return joined_steps([*(lying.steps for lying in read), product, *stored])
 
     def _compute(self, run: Run) -> None:
         a, b, out = self._operands(run)

@@ -17,6 +17,7 @@ import numpy as np
 from neonlike.kernels.bench.recorder import compiling
 from neonlike.kernels.build.source import KernelSource
 from neonlike.kernels.c import workers
+from neonlike.kernels.c.pairs import TILES
 from neonlike.kernels.c.stage import load_function
 from neonlike.kernels.c.toolchain import Compiler
 from neonlike.kernels.codegen.render import TemplateSource, header_texts
@@ -80,7 +81,9 @@ class Routine:
     def source(self, **context: Any) -> KernelSource:
         """The kernel for ``context``: see ``compile.build_kernel``."""
         source = _WithEntry(self.template, context, "NL_PACKED" if self.result else "NL_PACKED_VOID", self._words)
-        title = f"{self.title}, factors rounded to bfloat16" if context.get("pairs") else self.title
+        pairs = context.get("pairs")
+        title = f"{self.title}, factors rounded to bfloat16" if pairs else self.title
+        title += " by tdpbf16ps" * (pairs == TILES)
         return KernelSource(source, source.name, title, header_texts(self.headers), contracts=True)
 
 

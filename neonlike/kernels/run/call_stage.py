@@ -40,17 +40,14 @@ class CallStage(ExecutableStage):
 
     def sources(self, layouts: Layouts) -> list[KernelSource]:
         """None of the stage's own: the primitive chooses its kernels when it is called."""
-        attrs = layouts.attrs(self.value.node)
-        if layouts.graph.nodes[self.value.node].spec is PART:
-            result = layouts.results[self.inputs[0].index][attrs["part"]]
-        else:
-            request = attrs["request"]
+        if layouts.graph.nodes[self.value.node].spec is not PART:
+            request = layouts.attrs(self.value.node)["request"]
             results = [layouts.empty(shape, dtype) for shape, dtype in request.results]
             target = self._direct(layouts, request)
             if target is not None:
                 results[0] = target.array
             layouts.results[self.value.index] = results
-            result = results[0]
+        result = self._own(layouts)
         if self.kept and result.dtype != compute_dtype(result.dtype):
             result = layouts.empty(result.shape, compute_dtype(result.dtype))
         layouts.temps[self.value.index] = result
@@ -81,14 +78,13 @@ class CallStage(ExecutableStage):
         node = run.graph.nodes[self.value.node]
         be, attrs = node.backend, node.attrs
         assert attrs is not None
-        if node.spec is PART:
-            result = run.results[self.inputs[0].index][attrs["part"]]
-        else:
+        if node.spec is not PART:
             results = [be.fresh(shape, dtype) for shape, dtype in attrs["request"].results[1:]]
             result = self._direct(run, attrs["request"])
             if result is None:
                 result = be.fresh(*attrs["request"].results[0])
             run.results[self.value.index] = [result, *results]
+        result = self._own(run)
         copies = [(self._destination(run, be, store), result) for store in self.stores]
         wide = result
         if self.kept and result.dtype != compute_dtype(result.dtype):
@@ -96,6 +92,13 @@ class CallStage(ExecutableStage):
             copies.append((wide, result))
         run.temps[self.value.index] = wide.array
         return [(target, source) for target, source in copies if target is not source]
+
+    def _own(self, run: Run) -> Any:
+        """The one among a call's results that is the value of the stage."""
+        node = run.graph.nodes[self.value.node]
+        if node.spec is PART:
+            return run.results[self.inputs[0].index][run.attrs(self.value.node)["part"]]
+        return run.results[self.value.index][0]
 
     def _call(self, run: Run, node: Any) -> Callable[[], None]:
         """Function that runs the primitive of ``node`` on its operands, converted where it asks for that."""

@@ -11,6 +11,7 @@ import pytest
 from neonlike.backends import Backend
 from neonlike.backends.primitives.lookup import LookupFamily, LookupGradient
 from neonlike.errors import AliasError, DTypeError, IndexRangeError, ShapeError
+from neonlike.optree.dtypes import bfloat16
 from tests.support.engines import backend, use_threads
 
 pytestmark = [pytest.mark.engines("numpy", "c"), pytest.mark.checked]
@@ -108,6 +109,27 @@ def test_rows_of_long_tables_are_added_up_whole(be: Backend) -> None:
     error = be.empty((1, words.size)).fill(2**-26)
     be.compound_bprop_lut(1, be.array(words.reshape(1, -1), dtype=np.int32), error, None, rows, None)
     assert rows.get()[[0, 1, 1 << 11], 0].tolist() == [1 + 2**-16, 1, 1 + 2**-16]
+
+
+@pytest.mark.cpu_only("a GPU rounds once, from double")
+@pytest.mark.parametrize("dtype", [np.dtype(np.float16), bfloat16()], ids=str)
+def test_rows_of_16_bits_are_those_of_float32_rounded(be: Backend, rng: np.random.Generator, dtype: Any) -> None:
+    """Rows without words, and what lies between the rows of a view, stay as they are; a row's end is not overrun."""
+    for embed in (1, 5, 64, 70, 200):
+        inputs = be.array(rng.integers(0, 6, (1, 90)), dtype=np.int32)
+        error, table = rng.normal(size=(embed, 180)).astype(dtype), (rng.normal(size=(18, embed + 3))).astype(dtype)
+        table[14:16] = np.nan
+        single = be.array(np.ascontiguousarray(table[::2, :embed]), dtype=np.float32)
+        be.compound_bprop_lut(1, inputs, be.array(error, dtype=np.float32)[:, ::2], None, single, 2, 0.75)
+        wanted = table.copy()
+        wanted[::2, :embed] = single.get().astype(dtype)
+        for scratch in (None, be.zeros((90, embed), dtype=dtype)):
+            whole = be.array(table, dtype=dtype)
+            dense = be.array(np.ascontiguousarray(table[::2, :embed]), dtype=dtype)
+            for rows in (whole[::2, :embed], dense):
+                be.compound_bprop_lut(1, inputs, be.array(error, dtype=dtype)[:, ::2], scratch, rows, 2, 0.75)
+            assert whole.get().tobytes() == wanted.tobytes()
+            assert dense.get().tobytes() == np.ascontiguousarray(wanted[::2, :embed]).tobytes()
 
 
 def test_nothing_to_add(be: Backend) -> None:

@@ -82,6 +82,26 @@ def test_a_factor_in_reverse_is_not_overwritten_while_it_is_read(fast: Backend, 
     np.testing.assert_allclose(out.get(), wanted, atol=1e-3)
 
 
+@pytest.mark.parametrize("dtype", [np.dtype(np.float16), bfloat16()], ids=str)
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_parts_of_matrices_of_16_bits_in_expressions(fast: Backend, precision: str, dtype: Any) -> None:
+    """Copied without gaps as a step of the program, they give what Python gives."""
+    fast.product_precision = precision
+    rng = np.random.default_rng(3)
+    for m, k, n in [(3, 7, 5), (64, 96, 70)]:
+        whole, other = (fast.array(rng.standard_normal((2 * r, 2 * c)), dtype=dtype) for r, c in ((m, k), (k, n)))
+        for a, b in [(whole[:m, 1 : k + 1], other[::2, ::2]), (whole[::-2, 1::2], other[k:, n:])]:
+            out, right = (fast.empty((m, n), dtype=dtype) for _ in range(2))
+            with fast.executor.replay.paused():
+                right[:] = fast.dot(a, b) * 0.5
+            for turn in range(3):
+                out.fill(0)
+                before = fast.executor.replay.table.hits
+                out[:] = fast.dot(a, b) * 0.5
+                assert turn == 0 or fast.executor.replay.table.hits == before + 1
+                assert out.get().tobytes() == right.get().tobytes()
+
+
 def test_a_part_of_a_matrix_of_16_bits_is_copied(fast: Backend) -> None:
     whole = fast.array(np.arange(70, dtype=np.float16).reshape(7, 10) / 8, dtype=np.float16)
     part, other, out = whole[:, 2:9], fast.array(np.eye(7), dtype=np.float16), fast.empty((7, 7), dtype=np.float16)

@@ -10,19 +10,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from neonlike.backends.geometry.products import ProductSizes
+from neonlike.backends.geometry.products import ProductSizes, UnrollSizes
 from neonlike.kernels.c import gemm, pairs, simd
 from neonlike.kernels.c.gemm import GEMM, find_launch, pairs_of
 from neonlike.kernels.c.pairs import INSTRUCTION, PLAIN, TILES
 from neonlike.kernels.c.routine import address
-from neonlike.kernels.c.toolchain import Compiler, find_compiler
+from neonlike.kernels.c.toolchain import Compiler
 from neonlike.kernels.run.workspace import held_workspace
 from neonlike.logger import logger
 from neonlike.optree.dtypes import bfloat16
-from tests.support.engines import needs_compiler, new_backend, use_threads
+from tests.support.engines import new_backend, use_threads
 from tests.support.rounded import bound, matrix, rounded
+from tests.support.tiles import compiler, with_tiles
 
-pytestmark = [pytest.mark.engines("c"), pytest.mark.cpu_only("the compiled kernels of the CPU")]
+pytestmark = [
+    pytest.mark.engines("c"),
+    pytest.mark.cpu_only("the compiled kernels of the CPU"),
+    pytest.mark.usefixtures("compiler"),
+]
+__all__ = ["compiler", "with_tiles"]
 
 SIZES = [
     (1, 1, 1), (3, 5, 7), (16, 32, 16), (32, 64, 32), (33, 65, 33), (30, 20, 100), (17, 2001, 49), (50, 41, 17),
@@ -32,28 +38,13 @@ SIZES = [
 STORED = pytest.mark.parametrize("stored", ["float32", "bfloat16"])
 
 
-@pytest.fixture(autouse=True)
-def compiler() -> Compiler:
-    """The compiler; where its kernels have instructions for tiles, the system has to permit them."""
-    needs_compiler()
-    found = find_compiler()
-    assert found is not None
-    if simd.has_tiles(found) and not simd.ask_for_tiles(found):
-        pytest.skip("the system does not permit tiles")
-    return found
-
-
 @pytest.fixture
-def tiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+def tiled(with_tiles: None, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Every machine takes itself for one with tiles; the contexts of the kernels of products that were asked for."""
     asked: list[Any] = []
     variant = GEMM.variant
-    monkeypatch.setattr(gemm, "has_tiles", lambda compiler: True)
-    monkeypatch.setattr(gemm, "ask_for_tiles", lambda compiler: True)
     monkeypatch.setattr(GEMM, "variant", lambda compiler, **told: asked.append(told) or variant(compiler, **told))
-    gemm.tiles_are_right.cache_clear()
-    yield asked
-    gemm.tiles_are_right.cache_clear()
+    return asked
 
 
 def multiplied(a: Any, b: Any, c: Any, alpha: float = 1.0, beta: float = 0.0, form: int = TILES) -> Any:
@@ -183,10 +174,9 @@ def test_only_products_that_fill_tiles_use_them(tiled: list[Any], compiler: Comp
 
 
 def test_other_kernels_keep_the_instruction(tiled: list[Any]) -> None:
-    """Convolution, unrolls and attention have tiles of registers, whatever products have."""
+    """Unrolls and attention have tiles of registers, whatever products have."""
     be = new_backend(product_precision="bfloat16")
-    layer = be.conv_layer(np.float32, N=32, C=64, K=64, H=16, W=16, R=3, S=3, pad_h=1, pad_w=1)
-    assert "tdpbf16ps" not in be.factors_of(layer)
+    assert "tdpbf16ps" not in be.factors_of(UnrollSizes(64, 64, 64, np.dtype(np.float32)))
     assert be.executor.own_engine.pairs == INSTRUCTION
 
 

@@ -16,6 +16,7 @@ from neonlike.backends.geometry.counts import ceil_div, round_up
 from neonlike.backends.primitives.attention.definition import AttentionPass
 from neonlike.backends.primitives.attention.family import AttentionFamily
 from neonlike.backends.tensors.operands import Array
+from neonlike.kernels.c.convert import as_floats, conversions, convertible
 from neonlike.kernels.c.pairs import context_of
 from neonlike.kernels.c.routine import POINTER, REAL, REAL_TYPES, TILE, Routine, threads_for
 from neonlike.kernels.run.calls import KernelCall
@@ -40,6 +41,9 @@ PARALLEL_PRODUCTS = 1 << 17
 FEWEST_OF_PAIRS = 16
 """Elements of a query and of a value, and keys, from which making pairs of bfloat16 pays."""
 
+_WRITTEN = {False: {3: False, 4: False}, True: {4: True, 6: False, 7: False, 8: False}}
+"""Arrays that the kernels write, forward and backward, and whether they read their old values."""
+
 
 class AttentionKernels(CompiledFamily, AttentionFamily):
     """Overrides of AttentionFamily's hooks."""
@@ -53,7 +57,7 @@ class AttentionKernels(CompiledFamily, AttentionFamily):
         with ExitStack() as stack:
             sums = None if lse is None else stack.enter_context(self._stored_written(lse, lse.shape, False))
             arrays = [*map(self._as_read, (Q, K, V)), stack.enter_context(self._as_written(O))]
-            call = self._converting(_call(kernel, request, (), arrays, pairs), (*arrays, sums), {3: False, 4: False})
+            call = self._converting(_call(kernel, request, (), arrays, pairs), (*arrays, sums), _WRITTEN[False])
             return _launch(call, (Q, K, V, O))
 
     def _bprop_attention(
@@ -77,7 +81,7 @@ class AttentionKernels(CompiledFamily, AttentionFamily):
             arrays = [self._as_read(tensor) for tensor in (Q, K, V, O, E)]
             arrays += [stack.enter_context(self._as_written(tensor)) for tensor in (dQ, dK, dV)]
             call, given = _call(kernel, request, (), arrays, pairs), (*arrays[:4], sums, *arrays[4:])
-            call = self._converting(call, given, {4: True, 6: False, 7: False, 8: False})
+            call = self._converting(call, given, _WRITTEN[True])
             return _launch(call, (Q, K, V, O, E, dQ, dK, dV))
 
     def _as_read(self, tensor: Any) -> Array:
@@ -94,9 +98,11 @@ class AttentionKernels(CompiledFamily, AttentionFamily):
         sums = arrays[4]
         plain = tuple(sums.strides) == contiguous_strides(sums.shape, sums.itemsize)
         kernel, pairs = self._attention_kernel(BACKWARD if request.backward else FORWARD, request, arrays[0])
-        if kernel is None or not plain or any(array.dtype != kind for array in arrays):
+        given = [as_floats(array) if convertible(array.dtype, self.compiler) else array for array in arrays]
+        if kernel is None or not plain or any(array is None or array.dtype != kind for array in given):
             return None
-        return _call(kernel, request, tuple(arrays), (*arrays[:4], *arrays[5:]), pairs)
+        call = _call(kernel, request, tuple(arrays), (*given[:4], *given[5:]), pairs)
+        return call._replace(converted=conversions(arrays, self.compiler, _WRITTEN[request.backward]))
 
     def _attention_kernel(self, routine: Routine, request: AttentionPass, tensor: Any) -> tuple[Any, int]:
         """The kernel, None if there is none, and the form of pairs that it rounds factors to."""

@@ -11,6 +11,7 @@ from neonlike.backends.geometry.attention import AttentionGeometry
 from neonlike.backends.geometry.conv import ConvGeometry
 from neonlike.backends.geometry.products import ProductSizes, UnrollSizes
 from neonlike.backends.primitives.attention.definition import AttentionPass
+from neonlike.kernels.c.gemm import with_tiles
 from neonlike.kernels.c.pairs import spoken
 from neonlike.kernels.c.products import pairs_of_operands
 from neonlike.kernels.c.simd import vector_bytes
@@ -42,7 +43,7 @@ class Factors(AttentionKernels):
         if isinstance(call, AttentionGeometry):
             return self._attention_pairs(AttentionPass(call, (call.N, call.heads), operation != "fprop"))
         if isinstance(call, ConvGeometry):
-            vector, pairs = vector_bytes(self.compiler), self._pairs_of(call.dtype)
+            vector, pairs = vector_bytes(self.compiler), with_tiles(self._pairs_of(call.dtype), self.compiler)
             itemsize = compute_dtype(call.dtype).itemsize
             if operation == "update":
                 plan = choose_update_plan(call, vector, itemsize, pairs)

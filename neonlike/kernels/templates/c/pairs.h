@@ -3,7 +3,7 @@
  * along the inner dimension; they only move them, and add products by ADD_PRODUCT. Sums are float.
  *
  * The file that includes this may define PAIRS: 0, the default, for factors of float or double, 1 for pairs by the processor's
- * instruction (AVX512-BF16) where it has one, 2 for pairs without it: its twin in plain arithmetic, 3 for panels of pairs that tiles
+ * instruction (AVX512-BF16) where it has one, 2 for pairs without it: its twin in plain arithmetic, 3 for pairs that tiles
  * multiply (tiles.h); they are rounded as for 1. */
 #ifndef NL_PAIRS_H
 #define NL_PAIRS_H

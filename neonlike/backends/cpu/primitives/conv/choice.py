@@ -19,9 +19,11 @@ from neonlike.backends.cpu.primitives.conv.pairs import (
 from neonlike.backends.cpu.primitives.conv.plan import data_plan
 from neonlike.backends.cpu.primitives.conv.pointwise import pointwise, pointwise_plan
 from neonlike.backends.cpu.primitives.conv.thin import thin, thin_plan, thin_update, thin_update_plan
+from neonlike.backends.cpu.primitives.conv.tiles import tile_plan, tile_update_plan
 from neonlike.backends.cpu.primitives.conv.update import update_plan
 from neonlike.backends.cpu.primitives.conv.winograd import winograd_edge, winograd_plan
 from neonlike.backends.geometry.conv import ConvGeometry
+from neonlike.kernels.c.pairs import INSTRUCTION, TILES
 
 
 def choose_data_plan(
@@ -47,10 +49,15 @@ def choose_data_plan(
     winograd : bool or int
         As ``enable_winograd``.
     pairs : int
-        The form of pairs of bfloat16 (``pairs.h``) that kernels may multiply; 0: none.
+        The form of pairs of bfloat16 (``pairs.h``) that kernels may multiply; 0: none. ``TILES``: by tiles where that
+        pays, else by ``vdpbf16ps``.
     stored : bool
         Whether operands are bfloat16, which kernels of pairs may read as they are.
     """
+    if pairs == TILES:
+        if plan := tile_plan(g, backward, itemsize, threads, stored):
+            return plan
+        pairs = INSTRUCTION
     if pairs and (edge := winograd_edge(g, backward, vector, itemsize, winograd, True)):
         return winograd_plan(g, backward, vector, itemsize, edge, threads, pairs)
     if pairs and (words := pairs_of_channels(g, backward)):
@@ -86,6 +93,10 @@ def choose_update_plan(
     pairs, stored
         As of :func:`choose_data_plan`.
     """
+    if pairs == TILES:
+        if found := tile_update_plan(g, itemsize, stored):
+            return found
+        pairs = INSTRUCTION
     if pairs and (words := pairs_of_images(g)):
         plan = choose_update_plan(words, vector, itemsize)
         if plan.kind in PAIRED:

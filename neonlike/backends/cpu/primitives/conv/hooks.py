@@ -3,6 +3,7 @@
 Forward pass and data gradient use Winograd's algorithm for 3 x 3 filters if it pays and ``enable_winograd`` allows it
 (``conv/winograd.py``), a matrix product for 1 x 1 (``conv/pointwise.py``), and a special kernel for forward passes with
 few output positions (``conv/few.py``); the rest is direct, vectorized over maps for few images (``conv/maps.py``).
+In bfloat16 Intel's tiles multiply where there are any (``conv/tiles.py``).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from neonlike.backends.geometry.conv import ConvGeometry
 from neonlike.backends.primitives.conv.family import ConvFamily
 from neonlike.backends.primitives.conv.request import ConvPass, ConvUpdate, Epilogue
 from neonlike.backends.tensors.operands import host
+from neonlike.kernels.c.gemm import with_tiles
 from neonlike.kernels.c.routine import INT, POINTER, REAL, REAL_TYPES, Routine, threads_for
 from neonlike.kernels.c.simd import vector_bytes
 from neonlike.kernels.c.toolchain import Compiler
@@ -41,7 +43,7 @@ def _headers(names: str) -> tuple[str, ...]:
 FINISH, STRIPS = (*_headers("finish"), "stream.h"), _headers("strips rows")
 WHOLE, WHOLE_AREA = _headers("whole"), _headers("area whole")
 STORE, TILE = (*_headers("store runs"), *STRIPS, *FINISH), _headers("tile filters")
-PAIRS = ("pairs.h",)
+PAIRS, TILES = ("pairs.h",), ("tiles.h",)
 DEPTHWISE_HEADERS = _headers("depthwise rows")
 WINOGRAD_HEADERS = (*_headers("winograd_filters winograd_many winograd_few points runs rows"), *FINISH, *PAIRS)
 PARALLEL_WORK = 1 << 18
@@ -81,7 +83,7 @@ class Kernels(NamedTuple):
 
 DATA = {
     Kind.DIRECT: Kernels(
-        Routine("c/conv/direct.c.j2", _TYPES, "direct convolution", (*_headers("area"), *STORE, *TILE, *PAIRS)),
+        Routine("c/conv/direct.c.j2", _TYPES, "direct convolution", (*_headers("area"), *STORE, *TILE, *PAIRS, *TILES)),
         ("lanes", "maps", "vectors"),
         _FIELDS,
     ),
@@ -91,7 +93,7 @@ DATA = {
         {"meta": WINOGRAD_META},
     ),
     Kind.POINTWISE: Kernels(
-        Routine("c/conv/pointwise.c.j2", _TYPES, "pointwise convolution", FINISH + TILE + PAIRS),
+        Routine("c/conv/pointwise.c.j2", _TYPES, "pointwise convolution", FINISH + TILE + PAIRS + TILES),
         ("lanes", "maps", "vectors"),
         {"meta": POINTWISE_META},
     ),
@@ -119,7 +121,7 @@ DATA = {
 """Forward pass and data gradient."""
 UPDATE = {
     Kind.DIRECT: Kernels(
-        Routine("c/conv/update.c.j2", _GRADIENT, "gradient of filters", STRIPS + WHOLE + PAIRS),
+        Routine("c/conv/update.c.j2", _GRADIENT, "gradient of filters", STRIPS + WHOLE + PAIRS + TILES),
         ("lanes", "width", "taps"),
         _FIELDS,
     ),
@@ -153,7 +155,7 @@ class ConvKernels(CompiledFamily, ConvFamily):
         g, epilogue = request.geometry, request.epilogue
         threads, kind = _threads(g), compute_dtype(source.dtype)
         vector = vector_bytes(self.compiler)
-        pairs, allowed = self._pairs_of(source.dtype), self.enable_winograd
+        pairs, allowed = with_tiles(self._pairs_of(source.dtype), self.compiler), self.enable_winograd
         stored = source.dtype.name == BFLOAT16
         plan = choose_data_plan(g, request.backward, vector, kind.itemsize, threads, allowed, pairs, stored)
         kernel = DATA[plan.kind].variant(self.compiler, plan, kind)
@@ -184,7 +186,7 @@ class ConvKernels(CompiledFamily, ConvFamily):
     def _update_conv(self, request: ConvUpdate, I: Any, E: Any, grad_F: Any) -> KernelCall | None:  # noqa: E741
         g, alpha, beta = request.geometry, request.alpha, request.beta
         threads, kind = _threads(g), compute_dtype(I.dtype)
-        vector, pairs = vector_bytes(self.compiler), self._pairs_of(I.dtype)
+        vector, pairs = vector_bytes(self.compiler), with_tiles(self._pairs_of(I.dtype), self.compiler)
         plan = choose_update_plan(g, vector, kind.itemsize, pairs, I.dtype.name == BFLOAT16)
         kernel = UPDATE[plan.kind].variant(self.compiler, plan, kind)
         if kernel is None:
@@ -202,11 +204,11 @@ class ConvKernels(CompiledFamily, ConvFamily):
             return super()._conv_workspace(request)
         g, itemsize = request.geometry, compute_dtype(request.geometry.dtype).itemsize
         threads, vector = _threads(g), vector_bytes(self.compiler)
-        copies = g.sizeI + g.sizeF + g.sizeO
+        copies, forms = g.sizeI + g.sizeF + g.sizeO, [*dict.fromkeys((0, 1, with_tiles(1, self.compiler)))]
         if isinstance(request, ConvUpdate):
-            plans = [choose_update_plan(g, vector, itemsize, pairs) for pairs in (0, 1)]
+            plans = [choose_update_plan(g, vector, itemsize, pairs) for pairs in forms]
         else:
-            choices = ((0, 0), (2, 0), (4, 0), (0, 1), (2, 1))
+            choices = [(0, 0), (2, 0), (4, 0), *((edge, pairs) for pairs in forms[1:] for edge in (0, 2))]
             plans = [choose_data_plan(g, request.backward, vector, itemsize, threads, *choice) for choice in choices]
             copies += math.prod(request.target_dims)  # X
         needed = max(plan.work(threads) * itemsize + plan.units * max(g.C, g.K) * 8 for plan in plans)

@@ -53,6 +53,10 @@ TILES = {
     16: ((12, 2), (8, 2), (10, 2), (4, 4), (2, 4)),
 }
 """Maps and vectors of a register tile, by vector size in bytes: each is a separate kernel."""
+TILE_SIDE = 16
+"""Rows of the processor's tiles (AMX), and words of 32 bits in each."""
+OF_TILES = Tile(2 * TILE_SIDE, 2, TILE_SIDE)
+"""Four tiles of sums, which have the place of a register tile."""
 IMAGE_LANES = 128
 """Maximum number of images in an area. Not fewer: memory is slow to access in short contiguous runs."""
 AREA_LANES, IN_PLACE_LANES = 1024, 512
@@ -415,12 +419,13 @@ def _in_place(fields: dict[str, int], phases: list[Phase], images: int, tile: Ti
 
 
 def _packed(
-    g: ConvGeometry, fields: dict[str, int], phases: list[Phase], images: int, tile: Tile, itemsize: int
+    g: ConvGeometry, fields: dict[str, int], phases: list[Phase], images: int, tile: Tile, itemsize: int, each: int
 ) -> Cut:
-    """Division for all other convolutions: the input is packed into strips."""
+    """Division for all other convolutions: the input is packed into strips; ``each``: channels multiplied at once."""
     channels, maps, width = fields["CHANNELS"], fields["MAPS"], tile.width * tile.lanes
     by_column, all_maps = g.N % width == 0, round_up(maps, tile.maps)
     some = _channel_block(channels, phases, images, tile, by_column, itemsize)
+    some = even(ceil_div(channels, each), some // each) * each
     strips = max(len(depth.taps) * len(height.taps) for depth, height, _ in phases) or 1
     room = min(PACKED_BYTES // (some * strips), SUMS_BYTES // all_maps)
     area = max(width, min(AREA_LANES, room // itemsize))
@@ -428,8 +433,22 @@ def _packed(
     return Cut(blocks, some, False)
 
 
+def _cut(
+    g: ConvGeometry, fields: dict[str, int], phases: list[Phase], images: int, tile: Tile, itemsize: int, each: int
+) -> Cut:
+    """Division of the output; ``each``: as of :func:`_packed`."""
+    width = tile.width * tile.lanes
+    if each > 1 or g.N % width or max(g.TRS) == 1:  # in place, channels of a tile may share sets of the caches
+        return _packed(g, fields, phases, images, tile, itemsize, each)
+    if fields["MAPS"] <= tile.maps:  # a single tile of maps reads its input once: packing is faster then
+        return _packed(g, fields, phases, images, tile, itemsize, each)
+    return _in_place(fields, phases, images, tile, itemsize)
+
+
 @lru_cache(maxsize=512)
-def data_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int, threads: int) -> ConvPlan:
+def data_plan(
+    g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int, threads: int, tiles: bool = False
+) -> ConvPlan:
     """Plan of the forward pass or data gradient; neither results nor bsum partial sums depend on ``threads``.
 
     Parameters
@@ -440,26 +459,26 @@ def data_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int,
     vector_bytes, itemsize : int
         Bytes of a vector and of a number.
     threads : int
+    tiles : bool
+        Whether the processor's tiles multiply, ``TILE_SIDE`` channels at once.
     """
     fields = shapes(g, backward)
     channels, maps = fields["CHANNELS"], fields["MAPS"]
-    tile = data_tile(maps, vector_bytes, itemsize)
-    width, tiles = tile.width * tile.lanes, ceil_div(maps, tile.maps)
+    tile, each = (OF_TILES, TILE_SIDE) if tiles else (data_tile(maps, vector_bytes, itemsize), 1)
+    width, map_tiles = tile.width * tile.lanes, ceil_div(maps, tile.maps)
     by_column = g.N % width == 0
     images = image_block(g.N, width if by_column else tile.lanes)
     phases = data_phases(g, backward)
-    if by_column and max(g.TRS) > 1 and tiles > 1:  # a single tile of maps reads its input once: packing is faster then
-        cut = _in_place(fields, phases, images, tile, itemsize)
-    else:
-        cut = _packed(g, fields, phases, images, tile, itemsize)
+    cut = _cut(g, fields, phases, images, tile, itemsize, each)
     blocks, image_blocks = cut.blocks, ceil_div(g.N, images)
     counts = [block.units(g.groups * image_blocks, 1) for block in blocks]
-    parts = min(tiles, max(1, ceil_div(4 * threads, sum(counts))))
+    parts = min(map_tiles, max(1, ceil_div(4 * threads, sum(counts))))
     by_tile = by_column and (cut.direct or channels * math.prod(g.TRS) >= DEEP or maps >= MANY)
-    packed = [0, *accumulate(g.groups * tiles * tile.maps * channels * block.taps for block in blocks)]
+    all_filters = g.groups * map_tiles * tile.maps * round_up(channels, each)
+    packed = [0, *accumulate(all_filters * block.taps for block in blocks)]
     filters = packed.pop()
     records, tails = phase_records(blocks, [count * parts for count in counts], packed)
-    sums = tile.maps * max(b.run_rows * tiles * round_up(b.run, width) for b in blocks)
+    sums = tile.maps * max(b.run_rows * map_tiles * round_up(b.run, width) for b in blocks)
     strips = 0 if cut.direct else cut.channels * max(b.strips * b.strip for b in blocks) + width
     fields |= {
         "IMAGE_BLOCK": images,

@@ -7,10 +7,19 @@ maps x channels by channels x lanes, with the filters in a convolution's layout.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import lru_cache
 
 from neonlike.backends.cpu.primitives.conv.kind import ConvPlan, Kind
-from neonlike.backends.cpu.primitives.conv.plan import APART, CACHE_WAY, SECOND_WAY, WAYS, data_tile
+from neonlike.backends.cpu.primitives.conv.plan import (
+    APART,
+    CACHE_WAY,
+    OF_TILES,
+    SECOND_WAY,
+    TILE_SIDE,
+    WAYS,
+    data_tile,
+)
 from neonlike.backends.geometry.conv import ConvGeometry
 from neonlike.backends.geometry.counts import ceil_div, even, round_up
 
@@ -34,6 +43,14 @@ def pointwise(g: ConvGeometry) -> bool:
     return max(*g.TRS, *g.strides) == 1 and not any(g.padding)
 
 
+def flattened(g: ConvGeometry) -> ConvGeometry:
+    """Convert a pointwise convolution to an equal one with a single row, which can be divided anywhere."""
+    if not pointwise(g):
+        return g
+    row = 1, 1, math.prod(g.DHW)
+    return replace(g, DHW=row, MPQ=row)
+
+
 def _copied(step: int, channels: int) -> bool:
     """Whether tiles read a packed copy of the input: channels ``step`` bytes apart would share too few cache sets.
 
@@ -44,7 +61,9 @@ def _copied(step: int, channels: int) -> bool:
 
 
 @lru_cache(maxsize=512)
-def pointwise_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int, threads: int) -> ConvPlan:
+def pointwise_plan(
+    g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int, threads: int, by_tiles: bool = False
+) -> ConvPlan:
     """Plan of the forward pass or data gradient; neither results nor bsum partial sums depend on ``threads``.
 
     Parameters
@@ -55,16 +74,19 @@ def pointwise_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize:
     vector_bytes, itemsize : int
         Bytes of a vector and of a number.
     threads : int
+    by_tiles : bool
+        Whether the processor's tiles multiply, ``TILE_SIDE`` channels at once.
     """
     channels, all_maps = (g.K, g.C) if backward else (g.C, g.K)
     channels, maps = channels // g.groups, all_maps // g.groups
-    tile, lanes = data_tile(maps, vector_bytes, itemsize), math.prod(g.DHW) * g.N
+    tile, each = (OF_TILES, TILE_SIDE) if by_tiles else (data_tile(maps, vector_bytes, itemsize), 1)
+    lanes = math.prod(g.DHW) * g.N
     width, tiles = tile.width * tile.lanes, ceil_div(maps, tile.maps)
     block = round_up(ceil_div(lanes, BLOCKS), width)
     blocks = ceil_div(lanes, block)
     units = blocks * g.groups
     parts = min(tiles, ceil_div(max(LEAST_UNITS, 4 * threads), units)) if threads > 1 else 1
-    some = even(channels, CHANNEL_BLOCK)
+    some = even(ceil_div(channels, each), CHANNEL_BLOCK // each) * each
     steps = (1, g.K) if backward else (g.K, 1)
     apart = APART // itemsize
     fields = {
@@ -72,7 +94,7 @@ def pointwise_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize:
         "FILTER_GROUP": g.K // g.groups, "FILTER_CHANNEL": steps[0], "FILTER_MAP": steps[1],
         "BLOCK": block, "BLOCKS": blocks, "CHANNEL_BLOCK": some, "COPY": int(_copied(lanes * itemsize, channels)),
         "MAP_PARTS": parts,
-        "FILTERS_SIZE": round_up(g.groups * tiles * tile.maps * channels, 64) + apart,
+        "FILTERS_SIZE": round_up(g.groups * tiles * tile.maps * round_up(channels, each), 64) + apart,
         "PANEL_SIZE": some * width,
         "SUMS_SIZE": tile.maps * width * (tiles if some < channels else 1) + apart,
         "ALL_UNITS": units * parts,
