@@ -196,7 +196,7 @@ TESTS = {
         "unroll_tiles": "backends/primitives/rnn: unroll_tiles",
         "conv_tiles": "backends/primitives/conv: tiles tile_code",
         "pairs": "kernels/c: pairs backends/primitives/conv: pairs",
-        "converted": "kernels/c: fastpath_calls fastpath_products fastpath_halves",
+        "converted": "kernels/c: convert fastpath_calls fastpath_products fastpath_halves kernels/run: kept_halves",
         "contraction": "optree: contraction",
         "kinds": "fuzz: fuzz_kinds optree: narrow_stores",
         "far_from_zero": "optree: far_from_zero moments norms_in_range",

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from tests.planted.table import CPU, KERNELS, OPTREE, Mutant
+from tests.planted.table import CPU, KERNELS, OPTREE, C, Mutant
 
 CALLS, CONVERT = KERNELS + "run/calls.py", KERNELS + "c/convert.py"
 COPIES, PRODUCTS = KERNELS + "c/copies.py", KERNELS + "c/products.py"
@@ -22,6 +22,14 @@ MUTANTS = tuple(
         ("matrices with gaps pass for dense ones", CPU + "primitives/linalg.py", "if not dense or any(", "if any("),
         ("matrices in reverse pass for dense ones", OPTREE + "shapes.py", "* step for size, step in axes)\n    return all(step > 0 for _, step in axes) and ", "* abs(step) for size, step in axes)\n    return "),
         ("parts of matrices in expressions pass for dense ones", CONVERT, "    if not is_gapless(array.shape, array.strides, array.itemsize):\n        return None\n", ""),
+        ("subnormal numbers of the first vector are lost", C + "halves.h", "kortestw %%k1, %%k2", "kortestw %%k2, %%k2"),
+        ("two vectors change places", C + "halves.h", "vcvtne2ps2bf16 %1, %2, %0", "vcvtne2ps2bf16 %2, %1, %0"),
+        ("subnormal numbers are rounded up at ties", C + "halves.h", "0x7fffu + (bits >> 16 & 1u)", "0x8000u"),
+        ("the last number of a vector that is not full is left out", C + "halves.h", "(nl_halves)nl_uppers_of(rest), NL_SOME(count - i))", "(nl_halves)nl_uppers_of(rest), NL_SOME(count - i - 1))"),
+        ("inputs of 16 bits are kept as they are", KERNELS + "codegen/pass_cache.py", "compute_dtype(array.dtype) if array.half else array.dtype", "array.dtype"),
+        ("bits are kept in place of numbers", KERNELS + "codegen/passes.py", "for array in reached.arrays if array.half}", "for array in ()}"),
+        ("a single block keeps no values", KERNELS + "c/stage.py", "not large and forms.keeps_halves(self.kernel)", "False"),
+        ("values are packed where a result can hold them", KERNELS + "c/forms.py", 'bool(halves) and "" not in halves', "True"),
         ("a product's result stays in float32", PRODUCTS, "product, *stored])", "product])"),
         ("results of attention stay in float32", CPU + "primitives/attention.py", "return call._replace(converted=conversions(arrays, self.compiler, _WRITTEN[request.backward]))", "return call._replace(converted=conversions(arrays, self.compiler, {}))"),
         ("computed operands are not rounded to 16 bits", COPIES, "return Lying(array, read) if kind == array.dtype and not half_of(kind) else in_dtype(run, array, read, kind)", "return Lying(array, read) if not half_of(array.dtype) else in_dtype(run, array, read, kind)"),

@@ -9,6 +9,7 @@ from tests.planted.table import CPU, GEOMETRY, PRIMITIVES, C, Mutant
 FAMILY, DEFINITION, SIZES = PRIMITIVES + "pooling/family.py", PRIMITIVES + "pooling/definition.py", GEOMETRY + "sizes.py"
 FORWARD, BACKWARD = C + "pooling/forward.c.j2", C + "pooling/backward.c.j2"
 ROWS, SCATTER, WHOLE = C + "pooling/rows.c.j2", C + "pooling/scatter.c.j2", C + "pooling/whole.c.j2"
+TURNS = C + "pooling/turns.j2"
 GATHER, STORED, KERNELS = C + "pooling/gather.c.j2", C + "stored.j2", CPU + "primitives/pool.py"
 
 
@@ -88,7 +89,12 @@ MUTANTS = (
     fault("C backward: last images of an element not copied", BACKWARD, "    if (all % LANES > 0)\n        *(same *)(to + all - LANES)", "    if (0)\n        *(same *)(to + all - LANES)"),
     fault("C: whole: nan looked for in the first block alone", WHOLE, "    *nan |= x != x;\n", ""),
     fault("C: whole: beta ignored", WHOLE, "beta != 0 ? alpha * x + beta * g->to[to] : alpha * x", "alpha * x"),
-    fault("C: 16 bits: bfloat16 widened by one bit too few", STORED, "wide) << 16)", "wide) << 15)"),
+    fault("C: 16 bits: bfloat16 widened by one bit too few", TURNS, "(vec)(both << 16)", "(vec)(both << 15)"),
+    fault("C: 16 bits: two numbers of a word run together", TURNS, "(vec)(both & 0xffff0000u)", "(vec)both"),
+    fault("C: 16 bits: vectors change places when they are put in order", TURNS, "values[v + 1] = SHUFFLE(even, odd", "values[v + 1] = SHUFFLE(odd, even"),
+    fault("C: 16 bits: sums of turns out of order", FORWARD, "    if (by_turns)\n        in_order(result, wide);\n", ""),
+    fault("C: 16 bits: numbers of maxima out of order", FORWARD, "        numbers_in_order(at, wide);\n", ""),
+    fault("C: 16 bits: a nan is looked for in other lanes", FORWARD, "        in_order(nans, wide);\n", ""),
     fault("C: 16 bits: last of a vector not rounded", STORED, "nl_narrow_{{ half }}(to, values, LANES);", "nl_narrow_{{ half }}(to, values, LANES - 1);"),
     fault("C: 16 bits: kernel in place given copies", KERNELS, "with forward_arrays(layer, I, O, argmax, request.beta, self._pool_dtype(kernel, I, O))", "with forward_arrays(layer, I, O, argmax, request.beta)"),
     fault("C: 16 bits: gradient in place given copies", KERNELS, "inputs, request.beta, stored)", "inputs, request.beta)"),

@@ -19,7 +19,7 @@ from neonlike.optree.shapes import is_gapless
 CONVERT = Routine(
     "c/convert.c.j2", (POINTER, POINTER, INT, INT), "conversion of 16-bit numbers", ("halves.h", *VECMATH)
 )
-FEWEST, PARALLEL = 1 << 12, 1 << 17
+FEWEST, PARALLEL = 1 << 12, 1 << 13
 """Elements from which looking for a compiler pays, and from which several threads do."""
 
 

@@ -259,20 +259,20 @@ def _unit_steps(axis: Axis, inputs: int) -> int:
     return sum(step == 1 for step in axis.steps[:inputs])
 
 
-def packed(found: Fit, nbytes: int, threads: int, piped: bool = False) -> Fit:
+def packed(found: Fit, nbytes: int, threads: int, piped: bool = False, single: bool = False) -> Fit:
     """``found``, by columns, with blocks narrow enough to be packed, ``nbytes`` per element; itself if none are.
 
-    ``piped``: blocks may be pipelined instead, which pays if they are large.
+    ``piped``: blocks may be pipelined instead, which pays if they are large; ``single``: a single one is packed, too.
 
     Parameters
     ----------
     found : Fit
     nbytes, threads : int
-    piped : bool
+    piped, single : bool
     """
     length, columns, blocks, width, ahead = found.sizes[: len(BY_COLUMNS.names)]
     most = min(width, PACKED_BYTES // max(1, length * nbytes) // 32 * 32)
-    if not nbytes or blocks == 1 or most < PACKED_WIDTH:
+    if not nbytes or (blocks == 1 and not single) or most < PACKED_WIDTH:
         return found
     piped = piped and length * nbytes * most > PIPED_BYTES
     unit, most = (PACKED_WIDTH, PACKED_WIDTH) if piped else (32, most)

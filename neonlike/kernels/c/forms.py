@@ -241,7 +241,7 @@ def columns(kernel: Kernel, schedule: CSchedule) -> TemplateSource:
     streamed = streamed_outputs(kernel, right) if piped or schedule.streamed else []
     streamed = [a for a in streamed if a.name in form.along]
     packed = form.cache.packed
-    wide = {} if piped else widened(form.values, halves_along(kernel, right, (1,), "b - c"), packed)
+    wide = {} if piped else widened(form.values, halves_along(kernel, right, (1,), "b - c"))
     form = replace(
         form,
         writer=replace(form.writer, wide=wide),
@@ -344,7 +344,8 @@ def packing(kernel: Kernel, right: Sequence[int], large: bool, threads: int) -> 
 
     Without packing, values are saved in a result, whose rows threads share: what one prefetches, another writes. And
     parts of rows at a large stride map to few cache sets. Measured, float32: softmax over axis 0 took 0.5 to 0.75 of
-    the time up to 1M elements and at 16M on two threads; on one, 0.8 at 16M and 1.2 below.
+    the time up to 1M elements and at 16M on two threads; on one, 0.8 at 16M and 1.2 below. A result of 16 bits can hold
+    no value of float32, which would be computed twice.
 
     Parameters
     ----------
@@ -357,7 +358,13 @@ def packing(kernel: Kernel, right: Sequence[int], large: bool, threads: int) -> 
     """
     cache = _by_columns(kernel, right, packs=True).cache
     covers = any(a.shape == kernel.stage.shape for a in kernel.outputs)
-    return cache.bytes_packed if (covers if large else threads > 1 and cache.values) else 0
+    return cache.bytes_packed if (covers if large else cache.values and (threads > 1 or keeps_halves(kernel))) else 0
+
+
+def keeps_halves(kernel: Kernel) -> bool:
+    """True if results of the size of the space are of 16 bits, so that none can keep a value of float32."""
+    halves = {array.half for array in kernel.outputs if array.shape == kernel.stage.shape}
+    return bool(halves) and "" not in halves
 
 
 def _by_columns(kernel: Kernel, right: Sequence[int], packs: bool) -> ReduceForm:

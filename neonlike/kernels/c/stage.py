@@ -207,7 +207,7 @@ class CStage(ExecutableStage):
         if found.schedule.form == "columns" and not found.schedule.unrolled:
             threads, piped = self._threads(math.prod(shape)), streams and aligned and self.by_lanes
             nbytes = forms.packing(self.kernel, found.schedule.inner, large, threads)
-            found = packed(found, nbytes, threads, piped)
+            found = packed(found, nbytes, threads, piped, not large and forms.keeps_halves(self.kernel))
         if streams and found.schedule.may_stream and (aligned or found.schedule.form in ("flat", "blocks")):
             return replace(found, schedule=replace(found.schedule, streamed=True))
         return found

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from neonlike.kernels.codegen.emit import Array, type_of
+from neonlike.kernels.codegen.emit import STORAGE, Array, type_of
 from neonlike.kernels.codegen.reduce_values import ReduceValues
 from neonlike.kernels.planning.lower import Arg, ValueArg
 from neonlike.optree.dtypes import compute_dtype
@@ -133,7 +133,7 @@ def _can_hold(values: ReduceValues, cached: Collection[int], output: Array) -> b
 
 
 def _packed(values: ReduceValues, cached: Collection[int], along: Collection[str]) -> dict[str, Packed]:
-    """Positions in the packed block.
+    """Positions in the packed block; of 16-bit inputs in float32.
 
     A value takes the place of an input that no later pass reads, because it is computed at the input's last read.
     """
@@ -149,7 +149,8 @@ def _packed(values: ReduceValues, cached: Collection[int], along: Collection[str
     packed: dict[str, Packed] = {}
     for array in values.kernel.inputs:
         if len(readers.get(array.name, [])) > 1:
-            packed[array.name] = Packed(array.name, array.ctype, array.dtype.itemsize, _bytes_of(packed))
+            dtype = compute_dtype(array.dtype) if array.half else array.dtype  # so that they are converted once
+            packed[array.name] = Packed(array.name, STORAGE[dtype.name], dtype.itemsize, _bytes_of(packed))
     free = {name: readers[name][-1] for name in packed}
     for index, maker in sorted(makers.items()):
         dtype = compute_dtype(values.by_index[index].dtype)

@@ -308,14 +308,16 @@ class ReduceForm:
         again = [replace(_declared(by_index[i]), text=self._cached_text(i)) for i in sorted(reached.cached)]
         lines = [*(known if self.by_columns else ()), *loads[False], *again]
         lines += [self._line(index) for index in sorted(reached.computed)]
-        names = [array.name for array in reached.arrays]
+        names, wide = [array.name for array in reached.arrays], self.writer.wide.keys()
         ahead = [name for name in names if name in self.along and name not in done.packed]
         packed = [name for name in ahead if name in self.cache.packed]
         fresh = sorted(self.cache.values & reached.computed)
         output = self.cache.output
         if output is not None and (fresh or reached.cached) and output.name in self.along:
             ahead.append(output.name)
-        cached = [f"packed_{name}[{PACKED_INDEX}] = {name}[{self.index_of[name]}];" for name in packed]
+        read = {array.name: self._load(array, done).name for array in reached.arrays if array.half}
+        read |= {name: f"{name}[{self.index_of[name]}]" for name in packed if name not in read}
+        cached = [f"packed_{name}[{PACKED_INDEX}] = {read[name]};" for name in packed]
         cached += [f"{self._cached_text(index)} = v{index};" for index in fresh]
         level = Level(
             known=tuple(known),
@@ -323,7 +325,7 @@ class ReduceForm:
             lines=tuple(lines),
             light=sum(by_index[index].spec.flops for index in reached.computed) < LIGHT_COST,
             ahead=tuple(ahead),
-            widened=tuple([a for a in self.kernel.inputs if a.name in names and a.name in self.writer.wide]),
+            widened=tuple([a for a in self.kernel.inputs if a.name in set(names) & wide - done.packed]),
             cached=tuple(cached),
             reads_cache=bool(reached.cached),
         )
@@ -334,6 +336,8 @@ class ReduceForm:
         line = self.writer.load(array, self.index_of[array.name])
         if array.name not in done.packed:
             return line
+        if array.half:
+            return replace(line, text=f"packed_{array.name}[{PACKED_INDEX}]")
         return replace(line, text=self.writer.load(replace(array, name=f"packed_{array.name}"), PACKED_INDEX).text)
 
     def _cached_text(self, index: int) -> str:
@@ -345,19 +349,17 @@ class ReduceForm:
         return f"cached_v{index}[{self.cache_index}]"
 
 
-def widened(values: ReduceValues, wide: Mapping[str, str], packed: Iterable[str] = ()) -> dict[str, str]:
-    """Index texts for the ``wide`` float16 arrays of passes: those that vary and are not ``packed``.
+def widened(values: ReduceValues, wide: Mapping[str, str]) -> dict[str, str]:
+    """Index texts for the ``wide`` float16 arrays of passes: those that vary.
 
     Parameters
     ----------
     values : ReduceValues
     wide : mapping
         Index texts by names of arrays.
-    packed : iterable of str
-        Names of arrays.
     """
     arrays = (*values.kernel.inputs, *values.kernel.outputs)
-    chosen = {a.name for a in arrays if a.name in wide and values.varies(a.shape)} - set(packed)
+    chosen = {a.name for a in arrays if a.name in wide and values.varies(a.shape)}
     return {name: text for name, text in wide.items() if name in chosen}
 
 

@@ -67,3 +67,53 @@ def test_arrays_that_are_left_to_numpy() -> None:
         assert not convert.store_floats(source, target)
     assert not out.any()
     assert convert.as_dtype(out, np.dtype(np.float16)) is out
+
+
+def rounded_by_integers(floats: Any) -> Any:
+    """The upper 16 bits of float32, rounded to nearest, ties to even: bfloat16, but for nan."""
+    bits = floats.view(np.uint32).astype(np.uint64)
+    return ((bits + 0x7FFF + (bits >> np.uint64(16) & np.uint64(1))) >> np.uint64(16)).astype(np.uint16)
+
+
+@pytest.mark.parametrize("name", DTYPES)
+@pytest.mark.parametrize("kind", ["alone", "all"])
+def test_subnormal_numbers_among_others(name: str, kind: str) -> None:
+    """Vectors are converted by an instruction that makes them 0, unless one of their lanes has one."""
+    draws = np.random.default_rng(5)
+    least = draws.integers(1, 1 << 23, 4096).astype(np.uint32) | draws.integers(0, 2, 4096).astype(np.uint32) << 31
+    given = draws.standard_normal(4096).astype(np.float32)
+    lanes = np.arange(64) * 65 % 4096 if kind == "alone" else np.arange(4096)  # each lane of a block of 64 once
+    given.view(np.uint32)[lanes] = least[lanes]
+    out = np.zeros(4096, DTYPES[name])
+    assert convert.store_floats(given, out)
+    with np.errstate(all="ignore"):
+        alike(out, given.astype(DTYPES[name]))
+    if name == "bfloat16":
+        np.testing.assert_array_equal(out.view(np.uint16), rounded_by_integers(given))
+
+
+@pytest.mark.parametrize("sign", [0, 1])
+def test_bfloat16_of_every_exponent(sign: int) -> None:
+    """A thousand fractions each, subnormal numbers and infinity too, in any order."""
+    draws = np.random.default_rng(sign)
+    fractions = draws.integers(0, 1 << 23, (256, 1024)).astype(np.uint32)
+    fractions[255] = 0
+    exponents = np.arange(256, dtype=np.uint32)[:, None]
+    bits = draws.permutation((exponents << 23 | fractions | np.uint32(sign << 31)).ravel())
+    given, out = bits.view(np.float32), np.zeros(bits.size, bfloat16())
+    assert convert.store_floats(given, out)
+    np.testing.assert_array_equal(out.view(np.uint16), rounded_by_integers(given))
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_ends_of_arrays(name: str) -> None:
+    """Lengths that fill no vector: nothing behind the end is read or written."""
+    dtype = DTYPES[name]
+    values = np.random.default_rng(7).standard_normal(4200).astype(dtype)
+    for size in range(4096, 4170):
+        room, floats = np.full(4200, 7, dtype), np.full(4200, np.nan, np.float32)
+        floats[:size] = values[:size]
+        assert convert.store_floats(floats[:size], room[:size])
+        np.testing.assert_array_equal(room[:size].view(np.uint16), values[:size].view(np.uint16))
+        assert (room[size:].astype(np.float32) == 7).all()
+        np.testing.assert_array_equal(convert.as_contiguous(values[:size], np.dtype(np.float32)), floats[:size])

@@ -35,10 +35,12 @@ typedef float nl_floats __attribute__((vector_size(4 * NL_HALVES)));
 typedef short nl_halves_anywhere __attribute__((vector_size(2 * NL_HALVES), aligned(1), may_alias));
 typedef float nl_floats_anywhere __attribute__((vector_size(4 * NL_HALVES), aligned(1), may_alias));
 #endif
+typedef int nl_ints16 __attribute__((vector_size(64)));
 typedef uint32_t nl_bits16 __attribute__((vector_size(64)));
-typedef uint32_t nl_bits16_anywhere __attribute__((vector_size(64), aligned(4), may_alias));
 typedef uint16_t nl_uppers __attribute__((vector_size(32)));
 typedef uint16_t nl_uppers_anywhere __attribute__((vector_size(32), aligned(2), may_alias));
+typedef uint16_t nl_uppers32 __attribute__((vector_size(64)));
+typedef uint16_t nl_uppers32_anywhere __attribute__((vector_size(64), aligned(2), may_alias));
 
 static inline void nl_widen_f16(float *restrict to, const uint16_t *restrict from, int64_t count)
 {
@@ -85,9 +87,30 @@ static inline void nl_narrow_f16(uint16_t *restrict to, const float *restrict fr
         to[i] = nl_f32_to_f16(from[i]);
 }
 
+#if defined(NL_SOME)
+/* 16 of nl_bf16_to_f32. gcc makes four instructions of the conversion that clang makes one of. */
+static inline nl_floats nl_floats_of(nl_halves upper)
+{
+#if NL_HAS(__builtin_ia32_pmovzxwd512_mask)
+    return (nl_floats)((nl_bits16)__builtin_ia32_pmovzxwd512_mask(upper, (nl_ints16){0}, -1) << 16);
+#else
+    return (nl_floats)(__builtin_convertvector((nl_uppers)upper, nl_bits16) << 16);
+#endif
+}
+#endif
+
 static inline void nl_widen_bf16(float *restrict to, const uint16_t *restrict from, int64_t count)
 {
-    for (int64_t i = 0; i < count; i++)
+    int64_t i = 0;
+#if defined(NL_SOME)
+    for (; i + 16 <= count; i += 16)
+        *(nl_floats_anywhere *)(to + i) = nl_floats_of(*(const nl_halves_anywhere *)(from + i));
+    if (i < count) {
+        NL_STORE_FLOATS(to + i, nl_floats_of(NL_LOAD_HALVES(from + i, NL_SOME(count - i))), NL_SOME(count - i));
+        i = count;
+    }
+#endif
+    for (; i < count; i++)
         to[i] = nl_bf16_to_f32(from[i]);
 }
 
@@ -95,8 +118,7 @@ static inline void nl_widen_bf16(float *restrict to, const uint16_t *restrict fr
 static inline void nl_widen_part_bf16(float *restrict to, const uint16_t *restrict from, int64_t count)
 {
 #if defined(NL_SOME)
-    const nl_uppers upper = (nl_uppers)NL_LOAD_HALVES(from, NL_SOME(count));
-    *(nl_bits16_anywhere *)to = __builtin_convertvector(upper, nl_bits16) << 16;
+    *(nl_floats_anywhere *)to = nl_floats_of(NL_LOAD_HALVES(from, NL_SOME(count)));
 #else
     for (int64_t i = 0; i < 16; i++) {
         uint16_t upper = 0;
@@ -107,35 +129,60 @@ static inline void nl_widen_part_bf16(float *restrict to, const uint16_t *restri
 #endif
 }
 
-#if defined(__AVX512BF16__) && defined(__AVX512DQ__)
-/* 16 of nl_f32_to_bf16; the instruction makes subnormal numbers 0. */
-static inline nl_uppers nl_uppers_of(nl_bits16 x)
+#if defined(NL_SOME) && defined(__AVX512BF16__) && defined(__AVX512DQ__)
+#define NL_NARROWS
+/* 16 of nl_f32_to_bf16, of which some are subnormal: the instructions make these 0. */
+static inline nl_uppers nl_uppers_of_subnormal(nl_floats x)
+{
+    const nl_bits16 bits = (nl_bits16)x, some = (nl_bits16)((bits & 0x7f800000u) == 0);
+    nl_uppers upper;
+    __asm__("vcvtneps2bf16 %1, %0" : "=v"(upper) : "v"(x));
+    const nl_bits16 others = __builtin_convertvector(upper, nl_bits16) & ~some;
+    return __builtin_convertvector((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16 & some | others, nl_uppers);
+}
+
+/* 16 of nl_f32_to_bf16. */
+static inline nl_uppers nl_uppers_of(nl_floats x)
 {
     nl_uppers upper;
-    uint32_t tiny;
+    int tiny;
     __asm__("vcvtneps2bf16 %1, %0" : "=v"(upper) : "v"(x));
-    __asm__("vfpclassps $0x20, %1, %%k1\n\tkmovw %%k1, %0" : "=r"(tiny) : "v"(x) : "k1");
-    if (__builtin_expect(tiny != 0, 0)) {
-        const nl_bits16 some = (nl_bits16)((x & 0x7f800000u) == 0), rounded = x + 0x7fffu + (x >> 16 & 1u);
-        upper = __builtin_convertvector((rounded >> 16 & some) | (__builtin_convertvector(upper, nl_bits16) & ~some), nl_uppers);
-    }
+    __asm__("vfpclassps $0x20, %1, %%k1\n\tkortestw %%k1, %%k1" : "=@ccnz"(tiny) : "v"(x) : "k1");
+    if (__builtin_expect(tiny, 0))
+        upper = nl_uppers_of_subnormal(x);
     return upper;
+}
+
+/* Store the same of x, then of y: two vectors take one conversion and one branch. */
+static inline void nl_store_two(uint16_t *to, nl_floats x, nl_floats y)
+{
+    nl_uppers32 upper;
+    int tiny;
+    __asm__("vcvtne2ps2bf16 %1, %2, %0" : "=v"(upper) : "v"(x), "v"(y));
+    __asm__("vfpclassps $0x20, %1, %%k1\n\tvfpclassps $0x20, %2, %%k2\n\tkortestw %%k1, %%k2" : "=@ccnz"(tiny) : "v"(x), "v"(y) : "k1", "k2");
+    if (__builtin_expect(tiny, 0)) {
+        *(nl_uppers_anywhere *)to = nl_uppers_of_subnormal(x);
+        *(nl_uppers_anywhere *)(to + 16) = nl_uppers_of_subnormal(y);
+    } else
+        *(nl_uppers32_anywhere *)to = upper;
 }
 #endif
 
 static inline void nl_narrow_bf16(uint16_t *restrict to, const float *restrict from, int64_t count)
 {
     int64_t i = 0;
-#if defined(__AVX512BF16__) && defined(__AVX512DQ__)
-    for (; i + 16 <= count; i += 16)
-        *(nl_uppers_anywhere *)(to + i) = nl_uppers_of(*(const nl_bits16_anywhere *)(from + i));
-#if defined(NL_SOME)
+#if defined(NL_NARROWS)
+    for (; i + 32 <= count; i += 32)
+        nl_store_two(to + i, *(const nl_floats_anywhere *)(from + i), *(const nl_floats_anywhere *)(from + i + 16));
+    if (i + 16 <= count) {
+        *(nl_uppers_anywhere *)(to + i) = nl_uppers_of(*(const nl_floats_anywhere *)(from + i));
+        i += 16;
+    }
     if (i < count) {
-        const nl_bits16 rest = (nl_bits16)NL_LOAD_FLOATS(from + i, NL_SOME(count - i));
+        const nl_floats rest = NL_LOAD_FLOATS(from + i, NL_SOME(count - i));
         NL_STORE_HALVES(to + i, (nl_halves)nl_uppers_of(rest), NL_SOME(count - i));
         i = count;
     }
-#endif
 #endif
     for (; i < count; i++)
         to[i] = nl_f32_to_bf16(from[i]);
