@@ -49,7 +49,6 @@ MUTANTS = tuple(
         ("the last line of a panel of B that is packed early is left out", TAKING, "TILE_COLUMNS, later.line, following", "TILE_COLUMNS, lines_of(g->numbers), following"),
         ("panels side by side begin elsewhere", PACKING, "w[1], w[2], 8, 9", "w[0], w[2], 8, 9"),
         ("lines of stored numbers change places", HEADER, "(nl_words)__builtin_shufflevector(first, second, 0", "(nl_words)__builtin_shufflevector(second, first, 0"),
-        ("a thread packs what follows into the memory of another", KERNELS + "c/gemm.py", "= 512, 16, 12, 96", "= 512, 16, 12, 48"),
         ("a panel's last line reaches into the next panel", PACKING, "second && (lines - k) * TILE_ROWS >= NL_PAIRED", "second != 0"),
         ("numbers behind the last block are paired", PRODUCT, "g->numbers = smaller(depth * OF_WORD, numbers - first * OF_WORD);", "g->numbers = depth * OF_WORD;"),
         ("blocks begin at half their depth", PRODUCT, "g.b.at = b + first * OF_WORD * g.b.row", "g.b.at = b + first * g.b.row"),
