@@ -54,7 +54,7 @@ def test_the_site_is_built_whole(tmp_path: Path) -> None:
     """The builder itself fails on a warning of Sphinx, a broken link, and anything loaded from elsewhere."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "docs"), str(ROOT)])}
     command = [sys.executable, "-m", "sitebuilder", "--no-runs", "--output", str(tmp_path)]
-    made = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600)
+    made = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=1800)
     assert made.returncode == 0, made.stdout + made.stderr
     built = tmp_path / "html"
     pages_are_there(built)

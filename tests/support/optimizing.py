@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import pytest
 
+from neonlike.kernels.c.routine import Routine
 from neonlike.settings import OPTIMIZE
 from tests.support.engines import sampling
 
@@ -27,3 +28,13 @@ def choose_for(item: pytest.Item) -> None:
     """Have the kernels of this test, and of processes that it starts, optimized as far as its marks say."""
     if optimizes_less():
         OPTIMIZE.put(OPTIMIZE.unset if item.get_closest_marker("optimized") else LITTLE)
+
+
+def optimize_alike(monkeypatch: pytest.MonkeyPatch, *routines: Routine) -> None:
+    """Have the kernels of these routines compiled anew in this test, all as far as its marks say.
+
+    Those that a test before has had compiled are used on, and with -O3 a compiler fuses other products and sums than
+    with -O1: the last bits of results of two kernels are the same only if both were optimized alike.
+    """
+    for routine in routines:
+        monkeypatch.setattr(routine, "variants", {})

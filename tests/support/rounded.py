@@ -43,6 +43,21 @@ def multiply(one: Any, other: Any, terms: int = 0) -> tuple[Array, Array]:
     return a @ b, gamma(a.shape[-1] + terms) * (np.abs(a) @ np.abs(b))
 
 
+def assert_rounded_once(half: Any, single: Any, sums: bool, where: str) -> None:
+    """Assert that numbers of 16 bits are those of float32 rounded to nearest; any of the same dtype are compared.
+
+    Of ``sums`` float32 is known up to a few roundings: a compiler may fuse products and sums in the kernel of one dtype
+    and not in that of the other.
+    """
+    found, nan = half.astype(np.float32), np.isnan(single)
+    size = np.maximum(np.abs(np.where(np.isfinite(single), single, 0)), 1).astype(np.float32)
+    slack = size * np.float32(2.0**-21 if sums else 0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        low, high = ((single + way * slack).astype(half.dtype).astype(np.float32) for way in (-1, 1))
+    np.testing.assert_array_equal(np.isnan(found), nan, where)
+    np.testing.assert_array_equal(found[~nan], np.clip(found, low, high)[~nan], where)
+
+
 def gamma(count: int) -> float:
     """Bound of the relative error of ``count`` roundings to float32, one after the other."""
     return count * UNIT / (1 - count * UNIT)

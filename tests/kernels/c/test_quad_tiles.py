@@ -23,6 +23,7 @@ from neonlike.models import Model
 from neonlike.transforms import Logistic, Rectlin, Tanh
 from tests.backends.primitives.int8.test_products import CASES
 from tests.support.engines import needs_compiler, use_threads
+from tests.support.optimizing import optimize_alike
 
 pytestmark = [pytest.mark.engines("c"), pytest.mark.cpu_only("the compiled kernels of the CPU")]
 
@@ -36,9 +37,10 @@ GATES = {"activation": Tanh(), "gate_activation": Logistic()}
 
 
 @pytest.fixture(autouse=True)
-def compiler() -> Compiler:
+def compiler(monkeypatch: pytest.MonkeyPatch) -> Compiler:
     """The compiler; where its kernels have instructions for tiles, the system has to permit them."""
     needs_compiler()
+    optimize_alike(monkeypatch, quads.PACKED, quads.MATRICES, quads.PANELS)
     found = find_compiler()
     assert found is not None
     if simd.has_byte_tiles(found) and not simd.ask_for_tiles(found):

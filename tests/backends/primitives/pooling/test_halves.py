@@ -13,6 +13,7 @@ from neonlike.backends.primitives.pooling.family import PoolPass
 from neonlike.optree.dtypes import bfloat16
 from tests.support.engines import sampled, use_threads
 from tests.support.float64.pool_loops import layer_of
+from tests.support.rounded import assert_rounded_once
 
 pytestmark = [pytest.mark.engines("numpy", "c"), pytest.mark.checked]
 
@@ -59,16 +60,6 @@ def pooled(be: Any, op: str, given: dict[str, Any], N: int, arrays: list[Any], s
     return [one.get() for one in (out, delta, argmax) if one is not None]
 
 
-def rounded(single: Any, dtype: Any, way: int) -> Any:
-    """float32 values rounded to ``dtype``; ``way``: of the largest or smallest number that sums of them may be.
-
-    A compiler may fuse products and sums in the kernel of one dtype and not in that of the other.
-    """
-    with np.errstate(over="ignore", invalid="ignore"):
-        slack = np.where(np.isfinite(single), way * 2.0**-21 * np.maximum(np.abs(single), 1), 0).astype(np.float32)
-        return (single + slack).astype(dtype).astype(np.float32)
-
-
 @pytest.mark.compiles(3)
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
 @pytest.mark.parametrize("op", ["max", "avg", "l2"])
@@ -87,10 +78,7 @@ def test_values_are_those_of_float32_rounded_once(
         found = pooled(be, op, GRIDS[grid], N, arrays, scale, view)
         expected = pooled(be, op, GRIDS[grid], N, [a.astype(np.float32) for a in arrays], scale, view)
         for half, single in zip(found, expected, strict=True):
-            low, high = (rounded(single, half.dtype, way * (op != "max")) for way in (-1, 1))
-            value = np.where(np.isnan(single), single, np.clip(half.astype(np.float32), low, high))
-            np.testing.assert_array_equal(half.astype(np.float32), value, f"{GRIDS[grid]} {N} {scale}")
-            np.testing.assert_array_equal(np.isnan(half.astype(np.float32)), np.isnan(single))
+            assert_rounded_once(half, single, op != "max", f"{GRIDS[grid]} {N} {scale}")
 
 
 @pytest.mark.engines("c")
