@@ -31,45 +31,22 @@ NL_FN void clear_ends(const struct unroll *u, REAL *b, int64_t numbers) {
     }
 }
 
-/* A tile of `high` by `wide` tiles of the processor; fetch `ahead` meanwhile, a few lines at a time.
- *
- * Four tiles of sums, two of W, two of B: each is loaded for two multiplications, which take longer than the loads. */
+/* A tile of `high` by `wide` tiles of the processor; fetch `ahead` meanwhile, a few lines at a time. */
 NL_FN void multiply_whole(const REAL *a, const REAL *b, int64_t depth, const struct ahead *ahead, REAL *tile, const int high, const int wide) {
     enum { LINE = NL_TILE_SIDE * sizeof(REAL) };
     const int64_t parts = depth / NL_TILE_SIDE, several = (ahead->count + parts - 1) / parts;
     const int64_t bytes = (ahead->bytes / parts + 63) / 64 * 64;
     const stored *const *line = ahead->line, *const *const end = line + ahead->count;
     const char *next = ahead->next, *const last = next + ahead->bytes;
-    nl_tile_zero(0);
-    nl_tile_zero(1);
-    nl_tile_zero(2);
-    nl_tile_zero(3);
+    nl_sums_zero();
     for (int64_t k = 0; k < depth; k += NL_TILE_SIDE, a += TILE_ROWS * NL_TILE_SIDE, b += wide * NL_TILE_SIDE * NL_TILE_SIDE) {
         for (const stored *const *until = line + several; line < until && line < end; line++)
             __builtin_prefetch(*line);
         for (const char *until = next + bytes; next < until && next < last; next += 64)
             __builtin_prefetch(next, 0, 2);
-        nl_tile_load(4, a, LINE);
-        nl_tile_load(6, b, wide * LINE);
-        nl_tile_multiply(0, 4, 6);
-        if (high == 2) {
-            nl_tile_load(5, a + NL_TILE_SIDE * NL_TILE_SIDE, LINE);
-            nl_tile_multiply(2, 5, 6);
-        }
-        if (wide == 2) {
-            nl_tile_load(7, b + NL_TILE_SIDE, wide * LINE);
-            nl_tile_multiply(1, 4, 7);
-        }
-        if (high == 2 && wide == 2)
-            nl_tile_multiply(3, 5, 7);
+        nl_sums_add(a, a + NL_TILE_SIDE * NL_TILE_SIDE, LINE, b, wide * LINE, high, wide);
     }
-    nl_tile_store(0, tile, 2 * LINE);
-    if (wide == 2)
-        nl_tile_store(1, tile + NL_TILE_SIDE, 2 * LINE);
-    if (high == 2)
-        nl_tile_store(2, tile + NL_TILE_SIDE * TILE_COLUMNS, 2 * LINE);
-    if (high == 2 && wide == 2)
-        nl_tile_store(3, tile + NL_TILE_SIDE * TILE_COLUMNS + NL_TILE_SIDE, 2 * LINE);
+    nl_sums_store(tile, tile + NL_TILE_SIDE * TILE_COLUMNS, 2 * LINE, high, wide);
 }
 
 /* Not inlined: their registers alone. */

@@ -168,4 +168,66 @@ static inline void nl_emulated_multiply_bytes(int sum, int a, int b)
 #define nl_tile_multiply_bytes(sum, a, b) nl_emulated_multiply_bytes(sum, a, b)
 
 #endif
+
+/* Words of whole rows of tiles that hold so many. */
+static inline __attribute__((unused)) int64_t nl_in_tiles(int64_t words)
+{
+    return (words + NL_TILE_SIDE - 1) / NL_TILE_SIDE * NL_TILE_SIDE;
+}
+
+/* Sums of `high` by `wide` tiles, one or two each: tile 0, tile 1 beside it, 2 and 3 below them. Tiles below begin at `low`, those
+ * beside 64 bytes behind; `step`: bytes from one row to the next. */
+#define NL_OF_SUMS static inline __attribute__((always_inline, unused)) void
+
+NL_OF_SUMS nl_sums_zero(void)
+{
+    nl_tile_zero(0);
+    nl_tile_zero(1);
+    nl_tile_zero(2);
+    nl_tile_zero(3);
+}
+
+NL_OF_SUMS nl_sums_load(const void *from, const void *low, int64_t step, const int high, const int wide)
+{
+    nl_tile_load(0, from, step);
+    if (wide == 2)
+        nl_tile_load(1, (const char *)from + 64, step);
+    if (high == 2)
+        nl_tile_load(2, low, step);
+    if (high == 2 && wide == 2)
+        nl_tile_load(3, (const char *)low + 64, step);
+}
+
+NL_OF_SUMS nl_sums_store(void *to, void *low, int64_t step, const int high, const int wide)
+{
+    nl_tile_store(0, to, step);
+    if (wide == 2)
+        nl_tile_store(1, (char *)to + 64, step);
+    if (high == 2)
+        nl_tile_store(2, low, step);
+    if (high == 2 && wide == 2)
+        nl_tile_store(3, (char *)low + 64, step);
+}
+
+/* Add the products of a's tiles, one below the other, and b's, side by side: each is loaded for two products, which take longer
+ * than the loads. */
+#define NL_ADD_TO_SUMS(name, multiply)                                                                                                           \
+    NL_OF_SUMS name(const void *a, const void *low, int64_t a_step, const void *b, int64_t b_step, const int high, const int wide)              \
+    {                                                                                                                                            \
+        nl_tile_load(4, a, a_step);                                                                                                              \
+        nl_tile_load(6, b, b_step);                                                                                                              \
+        multiply(0, 4, 6);                                                                                                                       \
+        if (high == 2) {                                                                                                                         \
+            nl_tile_load(5, low, a_step);                                                                                                        \
+            multiply(2, 5, 6);                                                                                                                   \
+        }                                                                                                                                        \
+        if (wide == 2) {                                                                                                                         \
+            nl_tile_load(7, (const char *)b + 64, b_step);                                                                                       \
+            multiply(1, 4, 7);                                                                                                                   \
+        }                                                                                                                                        \
+        if (high == 2 && wide == 2)                                                                                                              \
+            multiply(3, 5, 7);                                                                                                                   \
+    }
+NL_ADD_TO_SUMS(nl_sums_add, nl_tile_multiply)
+NL_ADD_TO_SUMS(nl_sums_add_bytes, nl_tile_multiply_bytes)
 #endif

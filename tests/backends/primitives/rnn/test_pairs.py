@@ -103,10 +103,8 @@ def check_backward(layer: Layer, given: Any) -> None:
             near(found, own + product, error)
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("kind", GATES)
-@pytest.mark.parametrize("size", SIZES)
-def test_steps_round_factors_and_nothing_else(be: Backend, rng: Any, kind: str, size: Any, form: int) -> None:
+def check_steps(be: Any, rng: Any, kind: str, size: tuple[int, int, int], form: int) -> None:
+    """The steps of both directions, of a layer of so many units, samples and steps."""
     n, batch, steps = size
     multiply_in(be, form)
     layer = made_layer(be, kind, n, batch, steps)
@@ -115,6 +113,13 @@ def test_steps_round_factors_and_nothing_else(be: Backend, rng: Any, kind: str, 
     check_forward(layer, given)
     layer.backward(error)
     check_backward(layer, error)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("kind", GATES)
+@pytest.mark.parametrize("size", SIZES)
+def test_steps_round_factors_and_nothing_else(be: Backend, rng: Any, kind: str, size: Any, form: int) -> None:
+    check_steps(be, rng, kind, size, form)
 
 
 @pytest.mark.parametrize("form", FORMS)

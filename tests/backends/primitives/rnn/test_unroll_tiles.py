@@ -17,7 +17,7 @@ from neonlike.kernels.run import calls
 from neonlike.optree.dtypes import bfloat16
 from tests.backends.primitives.conv.conv_compiled import Guarded
 from tests.backends.primitives.rnn import test_pairs
-from tests.backends.primitives.rnn.test_pairs import check_backward, check_forward, pairs_of_few_units
+from tests.backends.primitives.rnn.test_pairs import check_steps, pairs_of_few_units
 from tests.kernels.c.test_quad_tile_code import COMPILERS, code_of
 from tests.support.float64.rnn_unrolled import GATES, TANH, made_layer, results
 from tests.support.machine_code import check_inner_loop
@@ -62,14 +62,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_steps_round_factors_and_nothing_else(
     be: Backend, memory: Guarded, asked: list[int], rng: Any, kind: str, size: Any
 ) -> None:
-    n, batch, steps = size
-    multiply_in(be, INSTRUCTION)
-    layer = made_layer(be, kind, n, batch, steps)
-    error, given = rng.standard_normal((n, batch * steps)).astype(np.float32), layer.ff.get()
-    layer.forward()
-    check_forward(layer, given)
-    layer.backward(error)
-    check_backward(layer, error)
+    check_steps(be, rng, kind, size, INSTRUCTION)
     memory.check()
     assert set(asked) == {TILES}
 

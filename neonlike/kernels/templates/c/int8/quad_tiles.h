@@ -10,16 +10,10 @@
 
 _Static_assert(ROWS == 2 * NL_TILE_SIDE && LANES == NL_TILE_SIDE, "a panel is two tiles high, and a vector the row of a tile");
 
-/* Words of whole tiles that hold so many. */
-static inline int64_t whole_tiles(int64_t words)
-{
-    return (words + NL_TILE_SIDE - 1) / NL_TILE_SIDE * NL_TILE_SIDE;
-}
-
 /* As pack_rows, for add_tiles. */
 static inline void pack_tiles(const int8_t *from, int64_t rows, int64_t columns, int64_t panel, int32_t *quads, int64_t *less)
 {
-    const int64_t depth = whole_tiles((columns + 3) / 4);
+    const int64_t depth = nl_in_tiles((columns + 3) / 4);
     quads += panel * ROWS * depth;
     memset(quads, 0, (size_t)(ROWS * depth) * sizeof *quads);
     for (int64_t r = 0; r < ROWS; r++) {
@@ -36,39 +30,16 @@ static inline void pack_tiles(const int8_t *from, int64_t rows, int64_t columns,
     }
 }
 
-/* Sums of whole tiles, `high` by `wide`, over `depth` lines that fill tiles. Four tiles of sums, two of quads, two of words: each is
- * loaded for two multiplications, which take longer than the loads. */
+/* Sums of whole tiles, `high` by `wide`, over `depth` lines that fill tiles. */
 static inline __attribute__((always_inline)) void add_whole(const int32_t *quads, const uint32_t *words, int64_t depth,
                                                             nl_ints sum[ROWS][2], const int high, const int wide)
 {
     enum { LINE = 4 * NL_TILE_SIDE };
     int32_t *const to = (int32_t *)sum;
-    nl_tile_zero(0);
-    nl_tile_zero(1);
-    nl_tile_zero(2);
-    nl_tile_zero(3);
-    for (int64_t k = 0; k < depth; k += NL_TILE_SIDE, quads += ROWS * NL_TILE_SIDE, words += wide * NL_TILE_SIDE * NL_TILE_SIDE) {
-        nl_tile_load(4, quads, LINE);
-        nl_tile_load(6, words, wide * LINE);
-        nl_tile_multiply_bytes(0, 4, 6);
-        if (high == 2) {
-            nl_tile_load(5, quads + NL_TILE_SIDE * NL_TILE_SIDE, LINE);
-            nl_tile_multiply_bytes(2, 5, 6);
-        }
-        if (wide == 2) {
-            nl_tile_load(7, words + NL_TILE_SIDE, wide * LINE);
-            nl_tile_multiply_bytes(1, 4, 7);
-        }
-        if (high == 2 && wide == 2)
-            nl_tile_multiply_bytes(3, 5, 7);
-    }
-    nl_tile_store(0, to, 2 * LINE);
-    if (wide == 2)
-        nl_tile_store(1, to + NL_TILE_SIDE, 2 * LINE);
-    if (high == 2)
-        nl_tile_store(2, to + 2 * NL_TILE_SIDE * NL_TILE_SIDE, 2 * LINE);
-    if (high == 2 && wide == 2)
-        nl_tile_store(3, to + 2 * NL_TILE_SIDE * NL_TILE_SIDE + NL_TILE_SIDE, 2 * LINE);
+    nl_sums_zero();
+    for (int64_t k = 0; k < depth; k += NL_TILE_SIDE, quads += ROWS * NL_TILE_SIDE, words += wide * NL_TILE_SIDE * NL_TILE_SIDE)
+        nl_sums_add_bytes(quads, quads + NL_TILE_SIDE * NL_TILE_SIDE, LINE, words, wide * LINE, high, wide);
+    nl_sums_store(to, to + 2 * NL_TILE_SIDE * NL_TILE_SIDE, 2 * LINE, high, wide);
 }
 
 APART void add_square(const int32_t *quads, const uint32_t *words, int64_t depth, nl_ints sum[ROWS][2])
