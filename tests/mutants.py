@@ -109,6 +109,7 @@ TESTS = {
         "lrn": "backends/primitives: lrn lrn_calls",
         "batchnorm": "backends/primitives/batchnorm: halves numerics batchnorm",
         "attention": "backends/primitives/attention: attention calls pairs",
+        "attention_tiles": "backends/primitives/attention: tiles",
         "attention_cuda": "backends/gpu/primitives: attention",
         "base_cuda": "backends/gpu/device: graphs streams kernels/cuda: compilers",
         "nccl": "backends/gpu/ranks: nccl communicator",

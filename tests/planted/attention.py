@@ -15,8 +15,14 @@ def fault(name: str, file: str, old: str, new: str) -> Mutant:
     return Mutant("attention", name, file, old, new)
 
 
+BY_TILES = C + "attention/by_tiles.j2"
 SHARED, ONWARD, QUERIES, KEYS = (CUDA + f"attention/{name}" for name in ("common.j2", "forward.cu.j2", "queries.cu.j2", "keys.cu.j2"))
 GPU_HOOKS, PLAN = GPU + "primitives/attention.py", GPU + "primitives/attention_plan.py"
+
+
+def of_tiles(name: str, file: str, old: str, new: str) -> Mutant:
+    """The same where the processor's tiles multiply."""
+    return Mutant("attention_tiles", name, file, old, new)
 
 
 def gpu(name: str, file: str, old: str, new: str) -> Mutant:
@@ -60,6 +66,27 @@ MUTANTS = (
     fault("pairs: queries before a tile of keys counted as floats", BACKWARD, "line = lines_of(from),", "line = from,"),
     fault("pairs: a query behind the last is the other one of a pair", BACKWARD, "i + 1 < hi ? scores + (i + 1) * PITCH : 0", "scores + (i + 1) * PITCH"),
     fault("pairs: left factors of strided features read as contiguous", TILES, "from.column == 1 ? line : gathered", "line"),
+    of_tiles("words of a left factor that fill up tiles are left as they were", TILES, "            memset(out + q * room, 0, (size_t)(count * width) * sizeof(REAL));\n", "            ;\n"),
+    of_tiles("lines of a right factor that fill up tiles are left as they were", TILES, "    memset(panel + lines * width, 0, ", "    memset(panel + lines * width, 0, 0 * "),
+    of_tiles("turned lines lie where they have no whole tiles", TILES, '"depth_of" if tiles else "lines_of" }}(columns)', '"lines_of" if tiles else "lines_of" }}(columns)'),
+    of_tiles("pairs of queries that fill up tiles are left as they were", BACKWARD, "        memset(scores + line * PITCH, 0, (size_t)wide * sizeof(REAL));\n", "        (void)wide;\n"),
+    of_tiles("weights that fill up tiles are left as they were", BY_TILES, "return 2 * depth_of(count);", "return count;"),
+    of_tiles("both tiles of a left factor are the first", BY_TILES, "nl_sums_add(a, a + below, ", "nl_sums_add(a, a, "),
+    of_tiles("sums of what was multiplied before are left out", BY_TILES, "    if (p->add)\n", "    if (0)\n"),
+    of_tiles("queries behind the 16th of a tile are left out", BY_TILES, "    if (rows > NL_TILE_SIDE && columns > NL_TILE_SIDE)\n        multiply_square", "    if (rows > TILE_ROWS && columns > NL_TILE_SIDE)\n        multiply_square"),
+    of_tiles("scores not scaled", BY_TILES, "scale != 1 && r < ", "scale > 1e9 && r < "),
+    of_tiles("a panel's pairs are not turned", BY_TILES, "turn_square(square, width, square, width);", "(void)square;"),
+    of_tiles("sums of keys change places within a tile", BY_TILES, "tile + i * width + j, width);", "tile + (TILE_ROWS - LANES - i) * width + j, width);"),
+    of_tiles("gradients of values not turned", BACKWARD, "    turn_sums(l->of_values, count, s->value_size);\n", ""),
+    of_tiles("old sums not rescaled", FORWARD, "    scale_rows(sums, rows, s->value_size, factor);\n", ""),
+    of_tiles("forward: threads do not begin with tiles", FORWARD, "    nl_tiles_begin(&nl_whole_tiles);\n", ""),
+    of_tiles("forward: threads keep their tiles", FORWARD, "    nl_tiles_end();\n", ""),
+    of_tiles("backward: threads do not begin with tiles", BACKWARD, "    nl_tiles_begin(&nl_whole_tiles);\n", ""),
+    of_tiles("backward: threads keep their tiles", BACKWARD, "    nl_tiles_end();\n", ""),
+    of_tiles("tiles reach behind the working memory", HOOKS, "ROWS_BY_TILES if pairs == TILES else TILE_ROWS", "TILE_ROWS"),
+    of_tiles("few queries use tiles", HOOKS, "min(fewest, layer.queries, layer", "min(fewest, layer"),
+    of_tiles("few keys use tiles", HOOKS, "layer.keys // 2) >= FEWEST_BY_TILES", "layer.keys) >= FEWEST_BY_TILES"),
+    of_tiles("the kernel of vdpbf16ps in place of that of tiles", HOOKS, "return with_tiles(pairs, self.compiler) if", "return pairs if"),
     gpu("heads of a sample all the first", SHARED, " + head % s.inner * o.inner;", ";"),
     gpu("lines stored side by side", SHARED, "*(nl_unit *)(to + (first + line) * step + place)", "*(nl_unit *)(to + (first + line) * size + place)"),
     gpu("lines behind the last are read", SHARED, "const bool there = (first + line < count) & (place < size);", "const bool there = place < size;"),

@@ -33,7 +33,7 @@ def functions_of(text: str) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     name = ""
     for line in text.splitlines():
-        if match := re.match(r"([a-z]\w*):", line):
+        if match := re.match(r"([a-z][\w.]*):", line):
             name = match[1]
         elif (name and re.match(r"\t[a-z]", line)) or re.match(r"\.L\w+:", line):
             found.setdefault(name, []).append(" ".join(line.split()))

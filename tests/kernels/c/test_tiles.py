@@ -173,14 +173,6 @@ def test_only_products_that_fill_tiles_use_them(tiled: list[Any], compiler: Comp
     assert pairs_of(small, small, small, INSTRUCTION) == 0
 
 
-def test_attention_keeps_the_instruction(tiled: list[Any]) -> None:
-    """It has tiles of registers, whatever products have."""
-    be = new_backend(product_precision="bfloat16")
-    found = be.factors_of(be.attention_layer(None, 2, 2, 64, 64))
-    assert found.startswith("bfloat16") and "tdpbf16ps" not in found
-    assert be.executor.own_engine.pairs == INSTRUCTION
-
-
 class TestBeforeTheFirstProduct:
     """Tiles are tried on a small product before they are used."""
 
