@@ -8,7 +8,8 @@ from tests.planted.table import CPU, KERNELS, C, Mutant
 
 HEADER, CONV, PAIRS = C + "pairs.h", CPU + "primitives/conv/pairs.py", KERNELS + "c/pairs.py"
 PACKING, PRODUCT, POINTWISE = C + "gemm_pack_pairs.j2", C + "gemm_packed.c.j2", C + "conv/pointwise.c.j2"
-TAKING = C + "gemm_take_pairs.j2"
+TAKING, UPDATE = C + "gemm_take_pairs.j2", C + "conv/update.c.j2"
+STRIPS, ROWS = C + "conv/conv_strips.h", C + "conv/conv_rows.h"
 FACTORS = CPU + "primitives/factors.py"
 
 MUTANTS = tuple(
@@ -39,7 +40,14 @@ MUTANTS = tuple(
         ("empty lanes of maps do not count", CONV, "g.flops // 2 // maps * round_up(maps, VECTOR)", "g.flops // 2"),
         ("a pointwise kernel pairs each row with itself", POINTWISE, "other = nl_take(x + step + j,", "other = nl_take(x + j,"),
         ("a pointwise kernel pairs the first group's lanes only", POINTWISE, "(a->group * channels + c) * ROWS(m) * step + lane", "c * ROWS(m) * step + lane"),
-        ("images without a partner", CONV, "if g.N % 2 else (1, 1)", "if False else (1, 1)"),
+        ("images without a partner", CONV, "    if g.N % 2:", "    if False:"),
+        ("odd rows are paired as they are packed", CONV, "kind = Pairs.NEIGHBOURS if row % 2 else kind", "kind = Pairs(kind)"),
+        ("errors of later pairs begin at half their place", UPDATE, "* N + a->n0) * READS;", "* N + a->n0);"),
+        ("vectors of later pairs lie at half their place", UPDATE, "(from + 2 * at)", "(from + at)"),
+        ("the last errors of later pairs lie at half their place", UPDATE, "(at + i) * READS, 1)", "at + i, 1)"),
+        ("rows of later pairs begin at half their place", STRIPS, "m[IN_W] * m[IMAGES] * READS;", "m[IN_W] * m[IMAGES];"),
+        ("columns of later pairs begin at half their place", ROWS, "all + lo) * READS;", "all + lo);"),
+        ("runs of later pairs are half as far apart", ROWS, "from_step * READS, n)", "from_step, n)"),
         ("steps of a second factor change places", PAIRS, "*reversed(other.steps_of_numbers)", "*other.steps_of_numbers"),
         ("steps of stored factors counted in floats", PAIRS, "(step // x.itemsize for step in x.strides)", "(step // 4 for step in x.strides)"),
         ("an odd row of B is paired with what follows it", PACKING, "is_second ? first + row : 0", "first + row"),

@@ -187,6 +187,13 @@ static inline nl_words nl_words_of_stored(nl_words x)
     return x;
 }
 
+/* Whether bfloat16 that are neighbours serve as pairs where they are. */
+#if defined(NL_PAIR_INSTRUCTION)
+#define NL_STORED_PAIRS(from) ((uintptr_t)(from) % 4 == 0)
+#else
+#define NL_STORED_PAIRS(from) 0
+#endif
+
 /* As nl_pairs_of. */
 static inline nl_words nl_joined(nl_upper first, nl_upper second)
 {

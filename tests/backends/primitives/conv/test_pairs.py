@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from neonlike.backends import Backend
-from neonlike.backends.cpu.primitives.conv import pairs
+from neonlike.backends.cpu.primitives.conv import choice, pairs
 from neonlike.backends.cpu.primitives.conv.choice import choose_data_plan, choose_update_plan
 from neonlike.backends.cpu.primitives.conv.kind import Kind
 from neonlike.optree.dtypes import bfloat16
@@ -98,6 +98,51 @@ def test_operands_stored_in_16_bits(be: Backend, guarded: Guarded, case: str, mo
     guarded.check()
 
 
+LATER = {
+    **{name: CASES[name] for name in ("direct", "in place", "groups", "pointwise, odd, groups", "windows of 11")},
+    "some images": Sizes(10, 20, 18, (1, 14, 13), (1, 3, 4), (0, 1, 1)),
+    "two images": Sizes(2, 20, 24, (2, 11, 13), (1, 5, 5), (0, 2, 2), (1, 1, 2)),
+    "many images": Sizes(4500, 6, 20, (1, 4, 3), (1, 2, 2)),
+    "one image, pointwise, even": Sizes(1, 34, 20, (1, 7, 14)),
+}
+"""Convolutions whose weight gradient makes pairs as it packs its operands."""
+
+
+@pytest.mark.parametrize("case", LATER)
+def test_when_pairs_are_made_does_not_matter(
+    be: Backend, guarded: Guarded, case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weight gradients are the same, bit for bit, where pairs are made as operands are packed, and before."""
+    s, rng = LATER[case], np.random.default_rng(11)
+    with_vectors(monkeypatch, 64)
+    image, error = (rng.normal(size=shape).astype(np.float32) for shape in (s.shape_i, s.shape_o))
+    image.flat[::97], image.flat[::89], error.flat[::83] = 1e-40, -0.0, -3e-39
+    found = dict[str, set[bytes]]()
+    for lanes in (pairs.VECTOR, 0):
+        monkeypatch.setattr(choice, "update_pairings", lambda g, _, lanes=lanes: pairs.update_pairings(g, lanes))
+        for dtype in (np.dtype(np.float32), bfloat16()):
+            layer = s.layer(be, dtype)
+            plan = choose_update_plan(layer, 64, 4, be.executor.own_engine.pairs, dtype != np.float32)
+            assert ("later" in dict(plan.variant)) == (lanes > 0)
+            for threads in (1, 3):
+                use_threads(monkeypatch, threads)
+                I, E = shifted(be, image, dtype), shifted(be, error, dtype)
+                dF = be.zeros(s.shape_f)
+                for _ in range(2):  # the second time by the extension
+                    be.update_conv(layer, I, E, dF)
+                found.setdefault(dtype.name, set()).add(dF.get().tobytes())
+                guarded.check()
+    assert [len(results) for results in found.values()] == [1, 1]
+
+
+def shifted(be: Backend, values: Any, dtype: Any) -> Any:
+    """A tensor of values that begins at an odd number of a larger one, where two of bfloat16 are no word."""
+    given = be.zeros((values.size + 1, 1), dtype=dtype)
+    view = given[1:].reshape(values.size // values.shape[-1], values.shape[-1])
+    view.set(values.reshape(view.shape))
+    return view
+
+
 def test_factors_are_rounded_once_to_nearest(be: Backend) -> None:
     s, rng = CASES["direct, odd channels"], np.random.default_rng(3)
     image, filters, error = (rng.normal(size=shape).astype(np.float32) for shape in (s.shape_i, s.shape_f, s.shape_o))
@@ -138,11 +183,11 @@ def pays(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Pairs are made even where that takes longer than it saves, as of most small convolutions."""
     made = pairs.pairs_of_channels, pairs.pairs_of_images
     monkeypatch.setattr(pairs, "_pays", lambda *_: True)
-    for choice in made:
-        choice.cache_clear()
+    for found in made:
+        found.cache_clear()
     yield
-    for choice in made:
-        choice.cache_clear()
+    for found in made:
+        found.cache_clear()
 
 
 @pytest.mark.optimized

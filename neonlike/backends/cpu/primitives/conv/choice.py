@@ -100,7 +100,7 @@ def choose_update_plan(
     if pairs and (words := pairs_of_images(g)):
         plan = choose_update_plan(words, vector, itemsize)
         if plan.kind in PAIRED:
-            return with_pairs(plan, pairs, stored, *update_pairings(g))
+            return with_pairs(plan, pairs, stored, *update_pairings(g, plan.tile.lanes))
     if depthwise := depthwise_update_plan(g, vector, itemsize):
         return depthwise
     return (thin_update_plan if thin_update(g) else update_plan)(g, vector, itemsize)

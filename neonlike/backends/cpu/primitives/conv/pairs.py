@@ -20,6 +20,8 @@ PAIRED = (Kind.DIRECT, Kind.POINTWISE, Kind.MAPS, Kind.FEW)
 """Kernels that multiply pairs."""
 FEWEST, FEWEST_COLUMNS = 3, 6
 """Least channels and maps of a group for which making pairs pays, and columns of a single image's weight gradient."""
+FROM_FLOATS, FROM_BFLOAT16 = 1, 2
+"""Numbers of which a weight gradient's kernel makes pairs as it packs them: ``LATER`` of ``conv/update.c.j2``."""
 VECTOR, COST_OF_NUMBER, COST_OF_LINE = 16, 3, 100
 """Time of pairing, in products of floats: of a number, and in addition of a line of fewer numbers than ``VECTOR``.
 
@@ -82,18 +84,30 @@ def pairs_of_images(g: ConvGeometry) -> ConvGeometry | None:
 
 
 @lru_cache(maxsize=512)
-def update_pairings(g: ConvGeometry) -> tuple[Pairing, Pairing]:
-    """Pairs of images, or of columns, of the input and of the errors."""
+def update_pairings(g: ConvGeometry, lanes: int) -> tuple[Pairing, Pairing]:
+    """Pairs of images, or of columns, of the input and of the errors.
+
+    Pairs that no row of an odd length interrupts are made when the kernel packs its operands, in vectors of pairs.
+
+    Parameters
+    ----------
+    g : ConvGeometry
+    lanes : int
+        Floats of a vector.
+    """
+    kind = Pairs.LATER if lanes == VECTOR else Pairs.NEIGHBOURS
     if pointwise(g):
         row = g.sizeI // g.C
-        return Pairing(g.C, row, row, Pairs.NEIGHBOURS), Pairing(g.K, row, row, Pairs.NEIGHBOURS)
+        kind = Pairs.NEIGHBOURS if row % 2 else kind
+        return Pairing(g.C, row, row, kind), Pairing(g.K, row, row, kind)
     if g.N == 1:
         (*_, width), (*_, columns), pad, step = g.DHW, g.MPQ, g.padding[2], g.strides[2]
         images = Pairing(g.sizeI // width, width, width, Pairs.APART, pad, step)
         return images, Pairing(g.sizeO // columns, columns, columns, Pairs.NEIGHBOURS)
-    rows = (g.sizeI // g.N, g.sizeO // g.N) if g.N % 2 else (1, 1)  # all images of a position, or all in one row
-    sizes = (g.N, g.N) if g.N % 2 else (g.sizeI, g.sizeO)
-    images, errors = (Pairing(count, size, size, Pairs.NEIGHBOURS) for count, size in zip(rows, sizes))
+    if g.N % 2:
+        images, errors = (Pairing(size // g.N, g.N, g.N, Pairs.NEIGHBOURS) for size in (g.sizeI, g.sizeO))
+    else:  # all in one row
+        images, errors = (Pairing(1, size, size, kind) for size in (g.sizeI, g.sizeO))
     return images, errors
 
 
@@ -101,7 +115,8 @@ def update_pairings(g: ConvGeometry) -> tuple[Pairing, Pairing]:
 def with_pairs(plan: ConvPlan, form: int, stored: bool, one: Pairing, other: Pairing) -> ConvPlan:
     """``plan`` of a kernel that makes pairs, of the form ``PAIRS`` of ``pairs.h``, of its two operands first.
 
-    A pointwise convolution pairs a tile's lanes when it reads them, where no other part of the maps reads them, too.
+    A pointwise convolution pairs a tile's lanes when it reads them, where no other part of the maps reads them, too. A
+    weight gradient's kernel does where ``update_pairings`` says so.
 
     Parameters
     ----------
@@ -112,6 +127,9 @@ def with_pairs(plan: ConvPlan, form: int, stored: bool, one: Pairing, other: Pai
     one, other : Pairing
         Of the operands.
     """
+    variant = (*plan.variant, ("pairs", form))
+    if other.kind is Pairs.LATER:
+        variant = (*variant, ("later", FROM_BFLOAT16 if stored else FROM_FLOATS))
     if stored:
         one, other = one._replace(stored=True), other._replace(stored=True)
     elif plan.kind is Kind.POINTWISE and plan.fields[META.index("MAP_PARTS")] == 1:
@@ -120,6 +138,6 @@ def with_pairs(plan: ConvPlan, form: int, stored: bool, one: Pairing, other: Pai
         plan,
         fields=(*one, *other, *plan.fields),
         shared=plan.shared + one.words + other.words,
-        variant=(*plan.variant, ("pairs", form)),
+        variant=variant,
         stored=stored,
     )

@@ -87,4 +87,4 @@ def tile_update_plan(g: ConvGeometry, itemsize: int, stored: bool) -> ConvPlan |
     if min(g.C, g.K) // g.groups < NARROWEST_BY_TILES or g.N % (2 * TILE_SIDE) or pairs_of_images(g) is None:
         return None
     plan = update_plan(replace(g, N=g.N // 2), OF_TILES.lanes * itemsize, itemsize, True)
-    return with_pairs(plan, TILES, stored, *update_pairings(g))
+    return with_pairs(plan, TILES, stored, *update_pairings(g, OF_TILES.lanes))

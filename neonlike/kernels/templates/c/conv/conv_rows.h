@@ -5,6 +5,12 @@
 #include <stdint.h>
 #include <string.h>
 
+/* The including file may define TAKE_RUN(to, from, n), by which n elements are read that are not packed as they are, and READS,
+ * the elements in memory for one that is packed. */
+#ifndef READS
+#define READS 1
+#endif
+
 /* memcpy of a few elements, inline: a call would take longer than the copy. */
 static inline void copy_few(real *restrict to, const real *restrict from, int64_t n)
 {
@@ -32,6 +38,10 @@ enum { FEW = 256 }; /* elements that are copied inline */
 /* Copy runs of n elements, from_step and to_step apart. */
 static inline void copy_runs(real *restrict to, int64_t to_step, const real *restrict from, int64_t from_step, int64_t n, int64_t count)
 {
+#if defined(TAKE_RUN)
+    for (int64_t j = 0; j < count; j++)
+        TAKE_RUN(to + j * to_step, from + j * from_step * READS, n);
+#else
     if (n == 1 && to_step == 1 && from_step == 2) /* a constant stride, for which compilers emit vector code */
         for (int64_t j = 0; j < count; j++)
             to[j] = from[2 * j];
@@ -44,6 +54,7 @@ static inline void copy_runs(real *restrict to, int64_t to_step, const real *res
     else
         for (int64_t j = 0; j < count; j++)
             memcpy(to + j * to_step, from + j * from_step, (size_t)n * sizeof *to);
+#endif
 }
 
 /* Pack count columns of an input row, every step-th from column `first`: [count][images lo to hi]; zero outside the
@@ -56,7 +67,7 @@ static void pack_row(const real *restrict row, int64_t width, int64_t all, int64
     int64_t right = first < width ? (width - 1 - first) / step + 1 : 0; /* columns up to the last of it */
     left = left < count ? left : count;
     right = right < left ? left : right < count ? right : count;
-    const real *from = row + (first + step * left) * all + lo;
+    const real *from = row + ((first + step * left) * all + lo) * READS;
     clear_few(to, left * n);
     if (step == 1 && n == all)
         copy_runs(to + left * n, 0, from, 0, (right - left) * n, right > left);

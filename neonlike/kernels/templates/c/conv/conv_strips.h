@@ -98,7 +98,7 @@ static void columns_read(const int64_t *m, const struct area *a, const struct st
 /* A row of the input: that of channel c (of the group), plane d and height h. */
 static const real *input_row(const real *in, const int64_t *m, const struct area *a, int64_t c, int64_t d, int64_t h)
 {
-    return in + (((a->group * m[CHANNELS] + c) * m[IN_D] + d) * m[IN_H] + h) * m[IN_W] * m[IMAGES];
+    return in + (((a->group * m[CHANNELS] + c) * m[IN_D] + d) * m[IN_H] + h) * m[IN_W] * m[IMAGES] * READS;
 }
 
 static inline void prefetch(const real *from, const real *to)
@@ -126,7 +126,7 @@ static void prefetch_share(const real *in, const int64_t *m, const struct strip 
         for (int64_t h = 0; h < rows->reach; h++)
             if (rows->slots[h] >= 0 && rows->first + h >= 0 && rows->first + h < m[IN_H]) {
                 const real *row = input_row(in, m, a, ahead->c + ahead->done / rows->plane_count, rows->planes[ahead->done % rows->plane_count], rows->first + h);
-                prefetch(row + lo * m[IMAGES], row + hi * m[IMAGES]);
+                prefetch(row + lo * m[IMAGES] * READS, row + hi * m[IMAGES] * READS);
             }
 }
 
@@ -150,7 +150,7 @@ static void pack(const real *in, const int64_t *m, const struct area *a, const s
             const int64_t from = c + i / rows->plane_count;
             const real *row = input_row(in, m, a, from, rows->planes[i % rows->plane_count], rows->first + h);
             if (from + AHEAD < c + count)
-                prefetch(row + AHEAD * channel + lo * N, row + AHEAD * channel + hi * N);
+                prefetch(row + (AHEAD * channel + lo * N) * READS, row + (AHEAD * channel + hi * N) * READS);
             for (int64_t f = 0; f < step; f++)
                 if (strip->reach[f] >= 0)
                     pack_row(row, W, N, a->n0, a->n1, a->q0 * move + strip->least + f, step, a->q1 - a->q0 + strip->reach[f], to + strip->base[f]);
