@@ -70,10 +70,19 @@ def _has_values(value: Any) -> bool:
 
 
 def is_real(value: Any) -> bool:
-    """Whether ``value`` is a real number of Python or NumPy, or a 0-d array of one."""
+    """Whether ``value`` is a real number of Python or NumPy, or a 0-d array of one.
+
+    That includes bfloat16, which is not among NumPy's numbers.
+    """
     if isinstance(value, np.ndarray):
-        return value.ndim == 0 and value.dtype.kind in "biuf"
-    return isinstance(value, numbers.Real) and not isinstance(value, np.timedelta64)
+        return value.ndim == 0 and (value.dtype.kind in "biuf" or value.dtype.name == "bfloat16")
+    if isinstance(value, numbers.Real):
+        return not isinstance(value, np.timedelta64)
+    return _is_bfloat16(value)
+
+
+def _is_bfloat16(value: Any) -> bool:
+    return isinstance(value, np.generic) and value.dtype.name == "bfloat16"
 
 
 def number(operation: str, name: str, value: Any) -> float:
@@ -173,7 +182,7 @@ def _alternatives(annotation: str) -> list[str]:
 
 
 def require(operation: str, name: str, value: Any, kind: Kind) -> Any:
-    """Return ``value``, or its integer value, if ``kind`` admits it.
+    """Return ``value``, or its integer or float value, if ``kind`` admits it.
 
     Parameters
     ----------
@@ -197,6 +206,8 @@ def require(operation: str, name: str, value: Any, kind: Kind) -> Any:
             _warn_once(operation, name, shown(value))
             return value
         raise ArgumentTypeError(f"{operation}: {name} must be {kind.words}, got {shown(value)}")
+    if _is_bfloat16(value):
+        return float(value)  # arithmetic and files know Python's numbers and NumPy's
     if isinstance(kind.quick, set):
         kind.quick.add(type(value))
     if is_real(value) and kind.words.startswith("a number"):

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from neonlike.errors import ArgumentError, MissingExtra, NeonlikeError
+from neonlike.optree.dtypes import BFLOAT16, bfloat16
 from neonlike.util.interrupts import InterruptGuard
 from neonlike.util.persist import ensure_dirs_exist, expand
 
@@ -139,6 +140,9 @@ class MemoryGroup:
         if (found := self._find(path)) is None:
             raise MissingRecord(f"no group or dataset {path!r}; there are {sorted(self.children)}")
         return found
+
+    def __setitem__(self, path: str, data: Any) -> None:
+        self.create_dataset(path, data=data)
 
     def get(self, path: str, default: Any = None) -> Any:
         """The group or dataset at a path, or ``default``."""
@@ -361,12 +365,19 @@ class Steps:
 
 
 def records(store: Any, without: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
-    """Map each dataset of a store by its path, except for the groups ``without``."""
+    """Map each dataset of numbers of a store by its path, except for the groups ``without``.
+
+    Texts, which callbacks of a program may record, are not resumed and stay where they are.
+    """
     found: dict[str, np.ndarray] = {}
 
     def visit(path: str, item: Any) -> None:
-        if hasattr(item, "shape") and path.split("/")[0] not in without:
+        if not hasattr(item, "shape") or path.split("/")[0] in without:
+            return
+        if item.dtype.kind in "biuf" or item.dtype.name == BFLOAT16:
             found[path] = item[...]
+        elif item.dtype == np.dtype("V2"):  # HDF5 has no name for bfloat16
+            found[path] = item[...].view(bfloat16())
 
     store.visititems(visit)
     return found
@@ -385,7 +396,7 @@ def restore(store: Any, saved: dict[str, np.ndarray]) -> None:
         dataset = store[path]
         if hasattr(dataset, "shape") and len(dataset.shape) == values.ndim:
             common = tuple(slice(0, min(a, b)) for a, b in zip(dataset.shape, values.shape, strict=True))
-            dataset[common] = values[common]
+            dataset[common] = values[(*common, ...)]
 
 
 def set_text(store: Any, path: str, text: str) -> None:

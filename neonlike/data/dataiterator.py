@@ -12,9 +12,14 @@ from typing import Any
 import numpy as np
 
 from neonlike.checks import brief
-from neonlike.data.protocol import ArrayShapeError, CyclicIterator, NervanaDataIterator, check_labels
+from neonlike.data.protocol import (
+    ArrayShapeError,
+    CyclicIterator,
+    NervanaDataIterator,
+    check_labels,
+    warn_of_rounding,
+)
 from neonlike.errors import ArgumentError, BackendUnavailable, DTypeError, MissingArgument, OtherBackend
-from neonlike.logger import logger
 from neonlike.nervanaobject import Description
 from neonlike.optree.functions import onehot
 
@@ -110,7 +115,7 @@ class ArrayIterator(CyclicIterator):
         self.Xdev = [self.be.array(array) for array in arrays]
         self.ydev = None if targets is None else self.be.array(targets, dtype=np.int32 if self.make_onehot else None)
         for array, kept in zip([*arrays, targets], [*self.Xdev, self.ydev]):
-            _warn_of_rounding(array, kept)
+            warn_of_rounding("ArrayIterator", array, kept)
         self._data_id = checksum([*arrays, *([] if targets is None else [targets])])
         self.Xbuf: list[Any] = []
         self.ybuf: Any = None
@@ -228,20 +233,6 @@ class _Views(dict[tuple[int, int, bool], tuple[list[Any], Any]]):
 def _part(buffer: Any, columns: slice) -> Any:
     """Some columns of a buffer; the buffer itself for all columns, so that most batches need no view."""
     return buffer if columns == slice(0, buffer.shape[1]) else buffer[:, columns]
-
-
-def _warn_of_rounding(array: np.ndarray | None, kept: Any) -> None:
-    """Warn if whole numbers, which may be word numbers, are rounded by the 16-bit dtype of ``kept``."""
-    if array is None or array.dtype.kind not in "iu" or kept.dtype.itemsize > 2 or not array.size:
-        return
-    most = np.abs(array.astype(np.float64)).max()
-    if np.any(kept.get() != array):
-        logger.warning(
-            "ArrayIterator: %s rounds whole numbers of the data, which go up to %d; where they are numbers of words, "
-            "use Text, or a backend with datatype=np.float32",
-            kept.dtype,
-            most,
-        )
 
 
 def _is_onehot(y: Any, nclass: Any) -> bool:

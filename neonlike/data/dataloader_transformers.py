@@ -16,6 +16,7 @@ import numpy as np
 from neonlike.data.protocol import NervanaDataIterator
 from neonlike.data.sharing import shares_batches
 from neonlike.errors import ArgumentError, NotDefined
+from neonlike.optree.dtypes import is_float
 from neonlike.util.atomic import replacing
 from neonlike.util.persist import expand
 from neonlike.util.png import encode_png
@@ -407,7 +408,7 @@ class DumpImage(DataLoaderTransformer):
 
 
 def _is_floating(t: Any) -> bool:
-    return np.dtype(t.dtype).kind == "f"
+    return is_float(np.dtype(t.dtype))
 
 
 def _whole(t: Any) -> Any:

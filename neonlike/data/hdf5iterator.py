@@ -22,6 +22,7 @@ from neonlike.data.protocol import (
     check_labels,
     columns,
     need_h5py,
+    warn_of_rounding,
 )
 from neonlike.errors import MissingArgument, ShapeError
 from neonlike.optree.functions import onehot
@@ -101,6 +102,7 @@ class HDF5Iterator(HostIterator, CyclicIterator):
         self.inpbuf: Any = None
         self.outbuf: Any = None
         self.mean: Any = None
+        self._warned = False
 
     def _look_into(self) -> None:
         self.inp = self._dataset("input")
@@ -182,8 +184,15 @@ class HDF5Iterator(HostIterator, CyclicIterator):
         """Minibatches of ``input`` and ``output`` (or None), samples in rows."""
         for first in self._firsts():
             # Copies to the backend need columns in its dtype: they are converted here, possibly in another thread.
-            inputs = columns(self._read(self.inp, first), self._dtypes[0]).T
-            yield inputs, None if self.out is None else columns(self._read(self.out, first), self._dtypes[1]).T
+            inputs = self._converted(self.inp, first, self._dtypes[0])
+            yield inputs, None if self.out is None else self._converted(self.out, first, self._dtypes[1])
+
+    def _converted(self, dataset: Any, first: int, dtype: Any) -> np.ndarray:
+        read = self._read(dataset, first)
+        converted = columns(read, dtype).T
+        if not self._warned:
+            self._warned = warn_of_rounding(self.classnm, read.reshape(converted.shape), converted)
+        return converted
 
     def _read(self, dataset: Any, first: int) -> np.ndarray:
         try:

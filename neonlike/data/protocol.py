@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from neonlike.errors import ArgumentError, MissingExtra, NeonlikeError, NotDefined, ShapeError
+from neonlike.logger import logger
 from neonlike.nervanaobject import NervanaObject
 
 __public_module__ = "neonlike.data.dataiterator"
@@ -300,6 +301,38 @@ def columns(array: Any, dtype: Any) -> np.ndarray:
     """
     host = np.asarray(array)
     return np.ascontiguousarray(host.reshape(len(host), -1).T, dtype=dtype)
+
+
+def warn_of_rounding(who: str, array: np.ndarray | None, kept: Any) -> bool:
+    """Warn if whole numbers, which may be word numbers, are rounded by the 16-bit dtype of ``kept``.
+
+    Parameters
+    ----------
+    who : str
+        The caller, for the message.
+    array : ndarray or None
+        Data as they come; only those of integers are looked at.
+    kept : Tensor or ndarray
+        The same data as they are kept.
+
+    Returns
+    -------
+    bool
+        Whether they are rounded.
+    """
+    if array is None or array.dtype.kind not in "iu" or kept.dtype.itemsize > 2 or not array.size:
+        return False
+    values = kept if isinstance(kept, np.ndarray) else kept.get()
+    if not np.any(values != array):
+        return False
+    logger.warning(
+        "%s: %s rounds whole numbers of the data, which go up to %d; where they are numbers of words, use Text, or a "
+        "backend with datatype=np.float32",
+        who,
+        kept.dtype,
+        np.abs(array.astype(np.float64)).max(),
+    )
+    return True
 
 
 def check_labels(who: str, labels: np.ndarray, nclass: int) -> None:

@@ -165,7 +165,7 @@ def checked_progress(saved: Any) -> dict[str, Any]:
         fits = isinstance(entries, list) and isinstance(recorded, dict)
         fits = fits and all(isinstance(entry, tuple | list) and len(entry) == 2 for entry in entries)
         fits = fits and all(isinstance(name, str) for name, _ in entries)
-        fits = fits and all(isinstance(v, np.ndarray) and v.dtype.kind in "biuf" for v in recorded.values())
+        fits = fits and all(isinstance(v, np.ndarray) and v.dtype.kind in "biufV" for v in recorded.values())
     fits = fits and isinstance(saved.get("data_id", 0), int)
     if fits:
         counters = saved.get("counters", {})

@@ -112,7 +112,7 @@ class Optimizer(NervanaObject):
         Whether :meth:`scale_errors` is to be called on the errors of each minibatch.
     master_weights : bool
         Whether parameters of 16 bits are updated in a float32 copy and rounded (``masters``), so that small steps add
-        up; False loses those below half the distance of two numbers. Not with stochastic rounding.
+        up; False loses those below half the distance of two numbers. Not with stochastic rounding, which GPUs have.
 
     Examples
     --------
@@ -285,8 +285,8 @@ class Optimizer(NervanaObject):
                 f"{self.classnm}.optimize: the backend's batch size is {self.be.bsz}; gradients are divided by it, "
                 "so set be.bsz to the number of samples in a batch"
             )
-        # Stochastic rounding stores other numbers than the nearest, and is another way not to lose small steps.
-        masters = self.master_weights and not self.stochastic_round
+        # A GPU's stochastic rounding stores other numbers than the nearest, and is another way not to lose small steps.
+        masters = self.master_weights and not (self.stochastic_round and self.be.device_type)
         complete_states(self.be, found, type(self), self.number_of_states, masters)
         return found
 

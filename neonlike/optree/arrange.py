@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from neonlike.checks import brief
+from neonlike.checks import brief, is_real
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
 from neonlike.optree import builders, moves, shapes, windows
 from neonlike.optree.node import Expression, OpTreeNode, expression, is_number, is_operand
@@ -410,7 +410,7 @@ def _pairs(name: str, given: Any, ndim: int) -> list[Any]:
 def _values(value: Any, ndim: int) -> list[Any]:
     pairs = _pairs("values", value, ndim)
     for number in itertools.chain(*pairs):
-        if not isinstance(number, (int, float, np.integer, np.floating)):
+        if not is_real(number):
             raise DTypeError(f"pad: the value must be a number, got {brief(number)}")
     return pairs
 

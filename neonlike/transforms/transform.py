@@ -290,11 +290,15 @@ class Metric(Cost):
         raise NotDefined(f"{self.classnm} does not define __call__(y, t, calcrange)")
 
     def _row_buffer(self, attribute: str, columns: int | None = None, dtype: Any = None) -> Any:
-        """The (1, columns) buffer in ``attribute``, reallocated when the number of columns changes."""
+        """The (1, columns) buffer in ``attribute``, reallocated when the number of columns changes.
+
+        It has float32 for results of 16 bits, unless there is a ``dtype``.
+        """
         be = self.require_backend()
         columns = columns if columns is not None else (be.bsz or 0) * getattr(self, "steps", 1)
         buffer = getattr(self, attribute, None)
         if buffer is None or buffer.shape[1] != columns or buffer.backend is not be:
+            dtype = compute_dtype(be.default_np_dtype) if dtype is None else dtype
             buffer = be.empty((1, columns), dtype=dtype) if columns else None
             setattr(self, attribute, buffer)
         return buffer

@@ -16,7 +16,7 @@ from typing import IO, Any
 import numpy as np
 
 from neonlike import settings
-from neonlike.checks import brief, checked, require_method
+from neonlike.checks import brief, checked, is_real, require_method
 from neonlike.errors import ArgumentError, ArgumentTypeError
 from neonlike.nervanaobject import load_class
 from neonlike.util import archive
@@ -224,7 +224,7 @@ def is_plain(value: Any) -> bool:
         return all(map(is_plain, value))
     if isinstance(value, dict):
         return all(is_plain(key) and is_plain(entry) for key, entry in value.items())
-    return value is None or isinstance(value, bool | int | float | str | bytes | np.ndarray | np.number)
+    return value is None or isinstance(value, bool | str | bytes | np.ndarray | np.number) or is_real(value)
 
 
 def load_obj(load_path: str | bytes | os.PathLike[str] | IO[bytes]) -> Any:

@@ -90,6 +90,19 @@ def test_a_wrong_kind_is_a_type_error_and_a_value_error() -> None:
         annotated(rates=1)  # type: ignore[call-arg]
 
 
+def test_elements_of_halves_are_numbers(be: Backend) -> None:
+    """NumPy does not count bfloat16 among its numbers; where float16 is one, it is one as well."""
+    for dtype in ("float16", "bfloat16"):
+        half = be.array([[0.5]], dtype=dtype).get()
+        for value in (half[0, 0], half.reshape(())):
+            assert annotated(value)[0] == 0.5 and number("f", "rate", value) == 0.5
+            a, product = be.ones((2, 2)), be.empty((2, 2))
+            assert be.compound_dot(a, a, product, alpha=value).tolist() == [[1, 1], [1, 1]]
+            if value.shape == () and isinstance(value, np.generic):
+                assert be.pad(a, 1, constant_values=value).tolist()[0] == [0.5] * 4
+    assert type(annotated(be.array([[0.5]], dtype="bfloat16").get()[0, 0])[0]) is float
+
+
 def test_long_values_are_cut_in_messages() -> None:
     with pytest.raises(ArgumentError) as caught:
         number("op", "rate", "x" * 1000)

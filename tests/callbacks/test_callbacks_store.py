@@ -38,6 +38,9 @@ class TestMemoryStore:
         group.attrs["x"] = 1
         assert store.require_group("g").attrs["x"] == 1 and list(store) == list(store.keys()) == ["a", "g"]
         assert store.create_dataset("d", data=np.arange(3)).dtype == np.arange(3).dtype
+        store["e/f"] = [1, 2]
+        assert store["e/f"].shape == (2,)
+        del store["e"]
         assert len(store) == 3 == len(list(store.values())) and [k for k, _ in store.items()] == ["a", "d", "g"]
         with pytest.raises(ValueError, match=r"."):
             store.create_dataset("a/b/c", (1,), "float32")

@@ -120,6 +120,12 @@ def test_one_hot_by_pixels(be):
     np.testing.assert_array_equal(maps, rows(np.moveaxis(np.eye(4)[labels], -1, 1)))
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_labels_of_halves(be, dtype):
+    loader = OneHot(TypeCast(DataLoaderAdapter(Loader()), 1, dtype), 1, nclasses=4)
+    np.testing.assert_array_equal(batches(loader)[0][1], np.eye(4)[LABELS[:, 0]].T)
+
+
 def test_elements_are_regrouped(be):
     loader = Retuple(DataLoaderAdapter(Loader((IMAGES, LABELS, LABELS * 5))), data=(0, 2), target=(1,))
     (x, z), t = next(iter(loader))

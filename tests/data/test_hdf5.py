@@ -6,6 +6,7 @@ import h5py
 import numpy as np
 import pytest
 
+from neonlike.backends import gen_backend
 from neonlike.data import HDF5Iterator, HDF5IteratorAutoencoder, HDF5IteratorOneHot, Prefetch
 from neonlike.errors import ArgumentError, BackendUnavailable, ShapeError
 
@@ -55,6 +56,20 @@ def test_batches_and_wrap_around(be, made, dtype):
     iterator.reset()
     np.testing.assert_array_equal(next(iter(iterator))[0].get(), inputs[:4].T)
     iterator.cleanup()
+
+
+def test_whole_numbers_that_16_bits_round_are_said_once(be, made, caplog):
+    """They may be words of a vocabulary, which would be other words."""
+    gen_backend(be.backend_name, batch_size=4, datatype="bfloat16")
+    for largest, says in ((256, 0), (257, 1)):
+        path, _ = made(output=np.full((10, 1), largest), dtype=np.int32)
+        iterator = HDF5Iterator(path)
+        assert len([*iterator, *iterator]) == 5
+        iterator.cleanup()
+        assert caplog.text.count("bfloat16 rounds whole numbers of the data, which go up to 257") == says
+    path, _ = made(output=np.full((10, 1), 257.0))
+    list(HDF5Iterator(path))
+    assert caplog.text.count("rounds whole numbers") == 1, "real numbers are always rounded"
 
 
 def test_an_abandoned_epoch_is_repeated_and_progress_restored(be, made):

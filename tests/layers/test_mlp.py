@@ -109,6 +109,15 @@ class TestLinear:
         layer.bprop(be.ones((2, 2 * N)))
         np.testing.assert_array_equal(layer.dW.get(), np.full((2, 3), 2))
 
+    @pytest.mark.parametrize(("samples", "steps"), [(-1, 1), (0, 1), (2 * N + 1, 1), (2, 0), (2, -1)])
+    def test_numbers_of_columns_that_there_are_not(self, be, samples, steps):
+        """The first -1 columns would be all but the last."""
+        layer = ready(Linear(2, Constant(1.0)), (3, 2))
+        layer.set_batch_size(samples)
+        layer.set_seq_len(steps)
+        with pytest.raises(ShapeError, match=rf"{steps} steps of {samples} samples are set, and there are {2 * N} col"):
+            layer.fprop(be.ones((3, 2 * N)))
+
     @pytest.mark.parametrize("nout", ["10", 2.0, None, True])
     def test_a_wrong_type_of_nout(self, be, nout):
         with pytest.raises(DTypeError, match="nout"):

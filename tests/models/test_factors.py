@@ -9,6 +9,7 @@ import pytest
 
 from neonlike.backends import Backend
 from neonlike.backends.geometry.products import ProductSizes
+from neonlike.errors import ArgumentError
 from neonlike.initializers import Constant
 from neonlike.kernels.c.pairs import spoken
 from neonlike.kernels.c.simd import pair_form
@@ -190,3 +191,6 @@ def test_other_calls_have_no_products(be: Backend) -> None:
     layer = be.pool_layer(None, "max", 8, 4, H=8, W=8, R=2, S=2)
     assert be.factors_of(layer) == "" and be.factors_of(None) == ""
     assert be.factors_of(ProductSizes(8, 8, 8, np.dtype(np.float64))) == "float64"
+    conv = be.conv_layer(None, 8, 4, 4, H=8, W=8)
+    with pytest.raises(ArgumentError, match="factors_of: operation must be fprop, bprop or update, got 'forward'"):
+        be.factors_of(conv, "forward")

@@ -10,10 +10,22 @@ import pytest
 
 from neonlike.callbacks import Callbacks
 from neonlike.callbacks.callbacks import LossCallback
-from neonlike.data import NervanaDataIterator
+from neonlike.data import ArrayIterator, NervanaDataIterator
 from neonlike.errors import ArgumentError, ShapeError
 from neonlike.initializers import Gaussian, Uniform
-from neonlike.layers import Activation, Affine, Bias, Dropout, GeneralizedCost, Linear, Reshape, Sequential, SkipNode
+from neonlike.layers import (
+    Activation,
+    Affine,
+    Bias,
+    Dropout,
+    GeneralizedCost,
+    Linear,
+    Recurrent,
+    RecurrentLast,
+    Reshape,
+    Sequential,
+    SkipNode,
+)
 from neonlike.models import Model
 from neonlike.optimizers import GradientDescentMomentum
 from neonlike.transforms import (
@@ -166,6 +178,28 @@ def test_sequences(be: Any) -> None:
     found = model.get_outputs(data)
     assert found.shape == (5, steps, 2)
     np.testing.assert_allclose(found, whole[:, :, :5].transpose(2, 1, 0), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("count", [1, N, N + 3])
+def test_sequences_in_columns(be: Any, count: int) -> None:
+    """A recurrent layer reads a column of an ArrayIterator as the steps of a sample; each column is one sample."""
+    be.bsz, steps = N, 4
+    rng = np.random.default_rng(count)
+    x, labels = rng.normal(size=(count, NIN, steps)), rng.integers(NCLASS, size=count)
+    data = ArrayIterator(x.reshape(count, -1), labels, nclass=NCLASS, lshape=(NIN, steps))
+    recurrent = Recurrent(6, Gaussian(), activation=Tanh(), reset_cells=True)
+    model = Model([recurrent, RecurrentLast(), Affine(NCLASS, Gaussian(), activation=Softmax())])
+    model.initialize(data, GeneralizedCost(CrossEntropyMulti()))
+    by_step = np.zeros((NIN, steps, N))
+    found = model.get_outputs(data)
+    assert found.shape == (count, NCLASS)
+    for sample in range(count):
+        by_step[:, :, 0] = x[sample]
+        wanted = model.fprop(be.array(by_step.reshape(NIN, -1)), inference=True).get()[:, 0]
+        np.testing.assert_allclose(found[sample], wanted, rtol=1e-5, atol=1e-6)
+    assert model.eval(data, Accuracy()) == pytest.approx((found.argmax(axis=1) == labels).mean())
+    cost = -np.log(found[np.arange(count), labels]).mean()
+    assert LossCallback(data)._evaluate(model) == pytest.approx(cost, rel=1e-5)
 
 
 def test_training_needs_full_batches(be: Any, model: Model) -> None:

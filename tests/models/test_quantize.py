@@ -132,3 +132,15 @@ class TestTrained:
         assert np.array_equal(again.get_outputs(data), plain)
         trained.load_params(tmp_path / ("plain" + name))
         assert np.array_equal(trained.get_outputs(data), plain)
+
+    def test_a_file_in_16_bits_infers_once_dequantized(self, trained: Model, data: Any, tmp_path: Path) -> None:
+        plain = trained.get_outputs(data)
+        trained.quantize(data)
+        trained.save_params(tmp_path / "model.prm")
+        trained.be.default_dtype = "bfloat16"
+        again = Model(str(tmp_path / "model.prm"))
+        halves = ArrayIterator(data.Xdev[0].get())
+        with pytest.raises(DTypeError, match=r"float32, got bfloat16; .*call model.dequantize\(\)"):
+            again.get_outputs(halves)
+        again.dequantize()
+        np.testing.assert_allclose(again.get_outputs(halves).astype(float), plain, atol=0.02)

@@ -184,6 +184,37 @@ def test_records_go_on(be, tmp_path):
     assert (whole["cost/train"][: sum(PER_EPOCH)] > 0).all()
 
 
+class OwnRecords(Callback):
+    """Records of a program's own: weights as they are, and a text."""
+
+    def on_train_begin(self, callback_data, model, epochs):
+        if "own/weights" not in callback_data:
+            callback_data["own/weights"] = model.layers.layers[0].W.get()
+            callback_data.create_dataset("own/text", data="learning rate 0.1")
+
+    def on_epoch_end(self, callback_data, model, epoch):
+        callback_data["own/weights"][...] = model.layers.layers[0].W.get()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", [None, "records.h5"])
+def test_records_of_any_kind_do_not_keep_a_model_from_being_loaded(be, tmp_path, dtype, name):
+    gen_backend(be.backend_name, rng_seed=0, batch_size=N, datatype=dtype)
+    x, labels = samples(NDATA, 1)
+    data, path = ArrayIterator(x, labels, nclass=NCLASS), str(tmp_path / "m.prm")
+    model = Model(layers())
+    callbacks = Callbacks(model, output_file=name and str(tmp_path / name), progress_bar=False)
+    callbacks.add_callback(OwnRecords())
+    model.fit(data, GeneralizedCost(CrossEntropyMulti()), GradientDescentMomentum(0.1, 0.9), 2, callbacks)
+    model.save_params(path)
+    again = Model(path)
+    callbacks = Callbacks(again, progress_bar=False, model_file=path)
+    callbacks.add_callback(OwnRecords())
+    again.fit(data, GeneralizedCost(CrossEntropyMulti()), GradientDescentMomentum(0.1, 0.9), 3, callbacks)
+    assert again.epoch_index == 3
+    np.testing.assert_array_equal(callbacks.callback_data["own/weights"][...], again.layers.layers[0].W.get())
+
+
 class Signal(Callback):
     """Ctrl-C at one moment of the training."""
 

@@ -44,6 +44,16 @@ def test_worked_numbers(be):
     np.testing.assert_allclose(PrecisionRecall(3)(y, t), [0.509258, 0.333333], atol=2e-6)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_values_of_columns_are_not_rounded_to_halves(be, rng, dtype):
+    be = gen_backend(be.backend_name, batch_size=3, datatype=dtype)
+    y, labels = be.array(rng.uniform(0.1, 0.9, (4, 3))), rng.integers(4, size=3)
+    expected = -np.log(y.get().astype(np.float64)[labels, range(3)])
+    metric = LogLoss()
+    assert metric(y, be.array(onehot(labels, 4))) == pytest.approx(expected.mean(), rel=1e-5)
+    np.testing.assert_allclose(metric.outputs.get().ravel(), expected, rtol=1e-5)
+
+
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 def test_many_columns_lose_nothing_to_half_precision(be, rng, dtype):
     be = gen_backend(be.backend_name, batch_size=5003, datatype=dtype)

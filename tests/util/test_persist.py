@@ -21,7 +21,7 @@ from neonlike.transforms import Rectlin, Softmax
 from neonlike.util import persist
 from neonlike.util.compat import PY3, pickle_load, xrange
 from neonlike.util.modeldesc import ModelDescription
-from neonlike.util.persist import load_obj, save_obj
+from neonlike.util.persist import is_plain, load_obj, save_obj
 
 
 class TestFiles:
@@ -36,6 +36,13 @@ class TestFiles:
         assert again["b"] == obj["b"]
         assert path.read_bytes()[:2] == b"\x80\x02", "a protocol that every Python reads"
         assert os.listdir(path.parent) == ["x.p"], "no temporary file is left"
+
+    def test_elements_of_bfloat16_are_plain(self, be, tmp_path):
+        """They are among the numbers that files store, as elements of float16 are."""
+        half = be.array([[0.5]], dtype="bfloat16").get()[0, 0]
+        assert is_plain({"best": [half, np.float16(1)]}) and not is_plain([object()])
+        save_obj({"best": half}, tmp_path / "state.p")
+        assert load_obj(tmp_path / "state.p")["best"] == half
 
     def test_home_and_variables_are_expanded(self, tmp_path, monkeypatch):
         monkeypatch.setenv("HOME", str(tmp_path))

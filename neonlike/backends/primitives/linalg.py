@@ -350,9 +350,10 @@ class LinalgFamily(Family):
     def _check_operands(self, name: str, A: Any, B: Any, C: Any, with_int8: bool = False) -> None:
         require_tensors(self, name, A=A, B=B, C=C)
         if not A.dtype == B.dtype == C.dtype and not (with_int8 and sums_int8(A, B, C)):
-            listed = ", ".join(t.dtype.name for t in (A, B, C))
+            listed = f"A {A.dtype.name}, B {B.dtype.name}, C {C.dtype.name}"
             other = ", or A and B int8 and C int32 or float32" if with_int8 else ""
-            raise DTypeError(f"{name}: A, B and C must have one dtype{other}; got {listed}")
+            text = f"{name}: A, B and C must have one dtype{other}; got {listed}; convert with x.astype(dtype)"
+            raise DTypeError(text)
         if not C.writeable:
             C.check_writeable(name)
 

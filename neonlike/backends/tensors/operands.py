@@ -70,7 +70,8 @@ def check_floats(operation: str, **tensors: Any) -> DType:
     dtypes = set(present.values())
     if len(dtypes) != 1 or not is_float(next(iter(dtypes))):
         listed = ", ".join(f"{name} {dtype.name}" for name, dtype in present.items())
-        raise DTypeError(f"{operation}: the tensors must have one float dtype, got {listed}")
+        text = f"the tensors must have one float dtype, got {listed}; convert with x.astype(dtype)"
+        raise DTypeError(f"{operation}: {text}")
     return dtypes.pop()
 
 

@@ -208,12 +208,13 @@ class LayerContainer(Layer):
         shape, first = self.in_shape, inputs
         while isinstance(first, list | tuple):  # a list of shapes, or a tuple if all are numbers of features
             shape, first = shape if isinstance(shape, int) else shape[0], first[0] if first else None
-        _, steps = interpret_in_shape(shape)
+        features, steps = interpret_in_shape(shape)
         given: Any = getattr(first, "shape", ())
         if len(given) != 2:
             raise ShapeError(f"{self.name}: inputs need a row a feature and a column a sample, got {brief(inputs)}")
-        columns: int = given[1]
-        return max(1, columns // steps)
+        rows, columns = given
+        whole = rows == features * steps  # a column is a whole sequence, as those of ArrayIterator are
+        return max(1, int(columns) if whole else int(columns) // steps)
 
     # -- saving and loading --------------------------------------------------------------------------------
 

@@ -110,7 +110,7 @@ class GeneralizedCost(NervanaObject):
             )
         self._pair_with(in_obj.get_terminal())
         _, self.nstep = interpret_in_shape(in_obj.out_shape)
-        self.outputs = self.be.iobuf((1, self.nstep))
+        self.outputs = self.be.iobuf((1, self.nstep), dtype=self.cost_buffer.dtype)
         self.deltas = self.be.iobuf(in_obj.out_shape, parallelism=in_obj.parallelism)
 
     def count_samples(self, samples: int | None) -> None:

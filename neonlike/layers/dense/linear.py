@@ -6,7 +6,7 @@ from typing import Any
 
 from neonlike.backends.backend import Tensor
 from neonlike.backends.geometry.products import ProductSizes
-from neonlike.errors import ArgumentError
+from neonlike.errors import ArgumentError, ShapeError
 from neonlike.layers.core.base import Layer, interpret_in_shape, require_input, require_size
 from neonlike.layers.core.chain import taken_over
 from neonlike.layers.core.epilogue import EpilogueLayer, rectifier
@@ -158,6 +158,11 @@ class Linear(Int8Layer, EpilogueLayer):
             return buffer
         samples = self.be.bsz if self.actual_bsz is None else self.actual_bsz
         steps = self.nsteps if self.actual_seq_len is None else self.actual_seq_len
+        if steps < 1 or not 0 < samples <= buffer.shape[1]:
+            raise ShapeError(
+                f"{self.name}: {steps} steps of {samples} samples are set, and there are {buffer.shape[1]} columns; "
+                "set 1 or more by set_seq_len and set_batch_size, and at most as many samples as a batch has"
+            )
         return buffer[:, : samples * steps]
 
 

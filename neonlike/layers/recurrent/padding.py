@@ -85,7 +85,9 @@ class Padding(Dependent):
         except ValueError:  # rows of different lengths, or objects with shapes
             values = np.asarray(None)
         if values.dtype.kind not in "iuf" or values.size == 0 or (values != values.astype(np.int64)).any():
-            raise DTypeError(f"set_lengths: expected a length for each sample, as integers, got {shown(lengths)}")
+            raise DTypeError(
+                f"set_lengths: expected a length for each sample, as integers, got {shown(lengths)} of {values.dtype}"
+            )
         self.lengths = values.astype(np.int64).reshape(-1)
         if self.lengths.size != max(values.shape, default=0) or (self.lengths < 0).any():
             raise ShapeError(

@@ -41,6 +41,19 @@ class TestCosts:
         value = cost.get_cost(be.array(y), be.zeros((4, 1000))).item()
         assert value == pytest.approx(0.5 * (y**2).sum(axis=0).mean(), rel=1e-6)
 
+    @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+    def test_costs_of_halves_are_not_rounded_to_halves(self, be, rng, dtype):
+        """Sums of squares over many features soon exceed float16."""
+        be = gen_backend(be.backend_name, batch_size=N, datatype=dtype)
+        cost = GeneralizedCost(SumSquared())
+        cost.initialize(Linear(3000, Gaussian()).configure(5))
+        y, t = be.array(rng.uniform(-50, 50, (3000, N))), be.array(rng.uniform(-50, 50, (3000, N)))
+        expected = 0.5 * ((y.get().astype(np.float64) - t.get().astype(np.float64)) ** 2).sum(axis=0)
+        assert expected.min() > 1e6
+        for _ in range(2):
+            assert cost.get_cost(y, t).item() == pytest.approx(expected.mean(), rel=1e-5)
+        np.testing.assert_allclose(cost.outputs.get().ravel(), expected, rtol=1e-5)
+
     def test_a_mask(self, be, last, rng):
         cost = GeneralizedCostMask(SumSquared(), weights=0.5)
         cost.initialize(last)

@@ -11,6 +11,7 @@ from neonlike.backends.geometry.attention import AttentionGeometry
 from neonlike.backends.geometry.conv import ConvGeometry
 from neonlike.backends.geometry.products import ProductSizes, UnrollSizes
 from neonlike.backends.primitives.attention.definition import AttentionPass
+from neonlike.errors import ArgumentError
 from neonlike.kernels.c.gemm import with_tiles
 from neonlike.kernels.c.pairs import spoken
 from neonlike.kernels.c.products import pairs_of_operands
@@ -33,6 +34,8 @@ class Factors(AttentionKernels):
         >>> be.factors_of(layer, "update")[:7]
         'float32'
         """
+        if isinstance(call, ConvGeometry | AttentionGeometry) and operation not in ("fprop", "bprop", "update"):
+            raise ArgumentError(f"factors_of: operation must be fprop, bprop or update, got {operation!r}")
         if not isinstance(call, ProductSizes | UnrollSizes | ConvGeometry | AttentionGeometry):
             return ""
         pairs = 0 if self.compiler is None else self._form(call, operation)

@@ -100,7 +100,10 @@ class Int8Family(LinalgFamily):
             )
         require_tensors(self, "int8_weights", W=W)
         if W.dtype != np.float32:
-            raise DTypeError(f"int8_weights: W must be of float32, got {W.dtype.name}")
+            raise DTypeError(
+                f"int8_weights: W must be of float32, got {W.dtype.name}; a quantized model needs a backend of "
+                "float32; on others call model.dequantize()"
+            )
         if not 0 < step < math.inf:
             raise ArgumentError(f"int8_weights: step must be a positive finite number, got {brief(step)}")
         if layer is None and W.ndim != 2:

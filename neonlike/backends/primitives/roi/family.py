@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -28,8 +27,9 @@ from neonlike.backends.tensors.operands import (
     require_tensors,
     written,
 )
-from neonlike.checks import brief
+from neonlike.checks import brief, is_real
 from neonlike.errors import ArgumentError, DTypeError, MissingArgument, ShapeError
+from neonlike.optree.dtypes import BFLOAT16
 
 
 class RoiFamily(Family):
@@ -209,7 +209,7 @@ class RoiFamily(Family):
         [0, 2]
         """
         boxes = self._detections(detections)
-        if not isinstance(threshold, Real):
+        if not is_real(threshold):
             raise DTypeError(f"nms: threshold must be a number, got {brief(threshold)}")
         if threshold != threshold:
             raise ArgumentError("nms: threshold is nan; give the overlap from which on boxes are dropped, such as 0.7")
@@ -236,7 +236,7 @@ class RoiFamily(Family):
         """
         what = called[0]
         require_tensors(self, name, **{what: features, "rois": rois})
-        if not isinstance(scale, Real):
+        if not is_real(scale):
             raise DTypeError(f"{name}: spatial_scale must be a number, got {brief(scale)}")
         if not 0 < float(scale) < float("inf"):
             raise ArgumentError(f"{name}: spatial_scale must be above 0, got {scale}")
@@ -286,9 +286,10 @@ class RoiFamily(Family):
         self.check_open("nms")
         if isinstance(detections, Tensor):
             check_tensors(self, "nms", detections=detections)
-        if not isinstance(detections, (Tensor, np.ndarray)) or detections.dtype.kind not in "fiu":
+        if not isinstance(detections, (Tensor, np.ndarray)) or not _has_numbers(detections):
+            kind = f" of {detections.dtype.name}" if hasattr(detections, "dtype") else ""
             raise DTypeError(
-                f"nms: detections must be a tensor or an array of numbers, got {type(detections).__name__}"
+                f"nms: detections must be a tensor or an array of numbers, got {type(detections).__name__}{kind}"
             )
         if detections.ndim != 2 or detections.shape[1] != 5:
             raise ShapeError(
@@ -363,6 +364,10 @@ def _sizes(
     whole(name, 0, roi_count=roi_count)
     whole(name, **sizes)
     return {key: int(size) for key, size in {"roi_count": roi_count, **sizes}.items()}
+
+
+def _has_numbers(detections: Any) -> bool:
+    return detections.dtype.kind in "fiu" or detections.dtype.name == BFLOAT16
 
 
 def _check_count(name: str, what: str, tensor: Any, sizes: dict[str, int]) -> None:

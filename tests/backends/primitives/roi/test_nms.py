@@ -44,6 +44,12 @@ def boxes(count: int, seed: int = 0, size: float = 60) -> Array:
     return np.column_stack([corner, corner + side, scores]).astype(np.float32)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_boxes_of_halves(be: Backend, dtype: str) -> None:
+    given = be.array([[0, 0, 10, 10, 0.9], [1, 1, 11, 11, 0.8], [20, 20, 30, 30, 0.7]], dtype=dtype)
+    assert be.nms(given, 0.5) == be.nms(given.get(), 0.5) == [0, 2]
+
+
 @pytest.mark.parametrize("normalized", [False, True])
 @pytest.mark.parametrize("threshold", [-0.01, 0, 0.3, 0.7, 1])
 def test_suppression(be: Backend, threshold: float, normalized: bool) -> None:
