@@ -21,7 +21,8 @@ class StepSampler:
     shares : dict
         (layer, pass) -> seconds of its kernels, and seconds at the machine's rates; in bench mode only.
     memory : list
-        (layer, pass, bytes used, bytes reserved) behind each pass of the last sampled minibatch.
+        (layer, pass, bytes used, bytes reserved) behind each pass of the first sampled minibatch; to find them takes
+        some milliseconds each time, and later minibatches find the same.
     """
 
     def __init__(self) -> None:
@@ -37,7 +38,6 @@ class StepSampler:
         if self._minibatch not in SAMPLED:
             return
         self.stop()
-        self.memory = []
         layers = list(model.layers.layers_fprop())
         for layer, label in zip(layers, told_apart([layer.name for layer in layers]), strict=True):
             if "fprop" in vars(layer) or "bprop" in vars(layer):
@@ -68,8 +68,9 @@ class StepSampler:
             if before is not None and be.bench is not None:
                 after = be.bench.seconds_and_best()
                 self.shares.setdefault(key, []).append((after[0] - before[0], after[1] - before[1]))
-            stats = be.memory_stats()
-            self.memory.append((layer, name, stats.used, stats.reserved))
+            if self._minibatch == SAMPLED[0]:
+                stats = be.memory_stats()
+                self.memory.append((layer, name, stats.used, stats.reserved))
             return result
 
         return measured
