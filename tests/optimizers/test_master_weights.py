@@ -196,13 +196,17 @@ def test_another_optimizer_goes_on_with_master_weights(be, dtype):
     assert len(layer.states) == 1 and not has_master(layer.states)
 
 
-def test_stochastic_rounding_of_gpus_takes_the_place_of_master_weights(be, monkeypatch):
-    """A CPU rounds to nearest, whatever an optimizer asks for, and would lose small steps."""
+@pytest.mark.cpu_only("a GPU rounds so")
+def test_a_cpu_asked_for_stochastic_rounding_keeps_master_weights(be):
+    """It rounds to nearest, whatever an optimizer asks for, and would lose small steps."""
     layer = Parameter(be, "float16", np.ones((1, 2)))
     for _ in range(16):
         step(be, GDM(2.0**-14, 0.0, stochastic_round=5), layer, np.ones((1, 2)))
     assert has_master(layer.states)
     np.testing.assert_array_equal(layer.W.get(), np.float16(1 - 2.0**-10))
+
+
+def test_stochastic_rounding_of_gpus_takes_the_place_of_master_weights(be, monkeypatch):
     monkeypatch.setattr(type(be), "device_type", 1)
     layer = Parameter(be, "float16", np.ones((1, 2)))
     step(be, GDM(0.1, 0.9, stochastic_round=5), layer, np.ones((1, 2)))
