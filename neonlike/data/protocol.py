@@ -311,7 +311,7 @@ def warn_of_rounding(who: str, array: np.ndarray | None, kept: Any) -> bool:
     who : str
         The caller, for the message.
     array : ndarray or None
-        Data as they come; only those of integers are looked at.
+        Data as they come; only integers of several bytes are looked at, since 16 bits hold those of one exactly.
     kept : Tensor or ndarray
         The same data as they are kept.
 
@@ -320,7 +320,7 @@ def warn_of_rounding(who: str, array: np.ndarray | None, kept: Any) -> bool:
     bool
         Whether they are rounded.
     """
-    if array is None or array.dtype.kind not in "iu" or kept.dtype.itemsize > 2 or not array.size:
+    if array is None or array.dtype.kind not in "iu" or array.dtype.itemsize == 1 or kept.dtype.itemsize > 2:
         return False
     values = kept if isinstance(kept, np.ndarray) else kept.get()
     if not np.any(values != array):
