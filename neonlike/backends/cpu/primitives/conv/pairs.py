@@ -21,7 +21,7 @@ PAIRED = (Kind.DIRECT, Kind.POINTWISE, Kind.MAPS, Kind.FEW)
 FEWEST, FEWEST_COLUMNS = 3, 6
 """Least channels and maps of a group for which making pairs pays, and columns of a single image's weight gradient."""
 FROM_FLOATS, FROM_BFLOAT16 = 1, 2
-"""Numbers of which a weight gradient's kernel makes pairs as it packs them: ``LATER`` of ``conv/update.c.j2``."""
+"""Numbers of which a weight gradient's kernel makes pairs as it packs them: ``later`` of ``conv/update.c.j2``."""
 VECTOR, COST_OF_NUMBER, COST_OF_LINE = 16, 3, 100
 """Time of pairing, in products of floats: of a number, and in addition of a line of fewer numbers than ``VECTOR``.
 
