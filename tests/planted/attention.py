@@ -68,7 +68,7 @@ MUTANTS = (
     fault("pairs: left factors of strided features read as contiguous", TILES, "from.column == 1 ? line : gathered", "line"),
     of_tiles("words of a left factor that fill up tiles are left as they were", TILES, "            memset(out + q * room, 0, (size_t)(count * width) * sizeof(REAL));\n", "            ;\n"),
     of_tiles("lines of a right factor that fill up tiles are left as they were", TILES, "    memset(panel + lines * width, 0, ", "    memset(panel + lines * width, 0, 0 * "),
-    of_tiles("turned lines lie where they have no whole tiles", TILES, '"depth_of" if tiles else "lines_of" }}(columns)', '"lines_of" if tiles else "lines_of" }}(columns)'),
+    of_tiles("turned lines lie where they have no whole tiles", TILES, "out + q * depth_of(columns);", "out + q * lines_of(columns);"),
     of_tiles("pairs of queries that fill up tiles are left as they were", BACKWARD, "        memset(scores + line * PITCH, 0, (size_t)wide * sizeof(REAL));\n", "        (void)wide;\n"),
     of_tiles("weights that fill up tiles are left as they were", BY_TILES, "return 2 * depth_of(count);", "return count;"),
     of_tiles("both tiles of a left factor are the first", BY_TILES, "nl_sums_add(a, a + below, ", "nl_sums_add(a, a, "),

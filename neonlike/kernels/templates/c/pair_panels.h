@@ -6,6 +6,9 @@
 #define NL_PAIR_PANELS_H
 
 #include "gemm_tile.h"
+#if PAIRS == 3
+#include "tiles.h"
+#endif
 
 /* Lines of a panel with that many numbers along the inner dimension. */
 NL_FN int64_t lines_of(int64_t depth) {
@@ -14,10 +17,14 @@ NL_FN int64_t lines_of(int64_t depth) {
 
 /* As many lines, or the next multiple that fills tiles of the processor (tiles.h) where these multiply pairs. */
 NL_FN int64_t whole_lines(int64_t lines) {
-    return PAIRS == 3 ? (lines + 15) / 16 * 16 : lines;
+#if PAIRS == 3
+    return nl_in_tiles(lines);
+#else
+    return lines;
+#endif
 }
 
-/* Lines of a packed matrix of an unroll with that many numbers along the inner dimension. */
+/* Lines of a packed matrix with that many numbers along the inner dimension. */
 NL_FN int64_t depth_of(int64_t numbers) {
     return whole_lines(lines_of(numbers));
 }
