@@ -21,7 +21,7 @@ from neonlike.errors import RankError
 POLL_S = 0.5
 """Seconds between two looks for ranks that have left, or wait for each other."""
 REPORT_S = 5.0
-"""Seconds that rank 0 has to report an error of all ranks."""
+"""Seconds that rank 0 has to report an error of all ranks; another reports it then."""
 FIRST_S = 0.7
 """Seconds that rank 0 has to report an error that it has, too: one of the script."""
 SHOW_S = 0.3
@@ -102,9 +102,8 @@ class Watch:
             self._before(kind, error, trace)
             return
         if ranks.rank and isinstance(error, RankError) and error.on_all:
-            time.sleep(REPORT_S)  # rank 0 reports it, and ends all
-            ranks.abort(1)
-        if ranks.rank:
+            time.sleep(REPORT_S)  # rank 0 reports it, and ends all, unless its program has caught it
+        elif ranks.rank:
             time.sleep(FIRST_S)
         text = "".join(traceback.format_exception(kind, error, trace))
         self._end(f"rank {ranks.rank} of {ranks.size} failed, and all ranks end:\n{text}")

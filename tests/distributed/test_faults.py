@@ -189,6 +189,15 @@ def test_error_of_the_script_is_shown_once() -> None:
     assert done.stderr.count("ZeroDivisionError") == 1 and "rank 0 of 4 failed" in done.stderr
 
 
+def test_error_of_all_that_rank_0_catches_is_shown_by_another() -> None:
+    caught = "try:\n    fit()\nexcept RankError:\n    if be.rank: raise\n    be.barrier()"
+    program = training(before="from neonlike.errors import RankError\nif rank == 1: seed += 1", fit=caught)
+    done = run_ranks(2, program, timeout=60)
+    assert done.returncode != 0
+    assert "rank 1 of 2 failed, and all ranks end" in done.stderr
+    assert "RankError: model.fit: rank 1 has another state of be.rng" in done.stderr
+
+
 def test_batch_that_cannot_be_shared() -> None:
     done = run_ranks(5, "from neonlike.backends import gen_backend; gen_backend('cpu', batch_size=12)", timeout=60)
     assert done.returncode != 0

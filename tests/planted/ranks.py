@@ -48,6 +48,7 @@ MUTANTS = (
     together("ranks start from weights of their own", MODEL, "                    self.together.start()\n", ""),
     together("ranks that differ go on", AGREEMENT, "if other.get(name) != first[name]:", "if False:"),
     together("an error ends its rank alone", FAULTS, "        sys.excepthook = self._failed\n", ""),
+    together("an error of all that rank 0 has caught is said by nobody", FAULTS, "unless its program has caught it\n", "unless its program has caught it\n            ranks.abort(1)\n"),
     together("nobody looks for ranks that have left", FAULTS, "            self._thread.start()\n", "            pass\n"),
     waits("a rank that computes is taken to wait", WAITING, " or now - at > LONG_S / 2", ""),
     waits("equal calls are a standstill", WAITING, "+ len(left) < 2", "+ len(left) < 1"),
