@@ -66,7 +66,8 @@ def _made(node: Any, shape: Any, drawn: DType) -> Val:
         made = np.empty(shape, drawn)
         philox.uniform(np.arange(made.size).reshape(shape), node.attrs["call"], node.attrs["seed"], made)
         return exact(made)
-    axis, indices = node.attrs["axis"], node.operands[0].get().astype(np.int64)
+    (classes,) = node.operands
+    axis, indices = node.attrs["axis"], classes.operands[0].get().astype(np.int64)
     positions = np.arange(shape[axis]).reshape([-1 if a == axis else 1 for a in range(2)])
     return exact(np.broadcast_to((positions == indices).astype(np.float32), shape))
 

@@ -10,7 +10,21 @@ import numpy as np
 from neonlike.errors import NeonlikeError
 from neonlike.optree.dtypes import INTEGERS, SUPPORTED, DTypeRule
 from neonlike.optree.ops import NON_DIFFERENTIABLE, OPS, POSITIVE, Kind, OpSpec
-from tests.fuzz.programs import LAYOUTS, MAX_VALUES, VIEWS, Instance, Leaf, Made, Op, Program, Ref, Shape, Target, build
+from tests.fuzz.programs import (
+    LAYOUTS,
+    MAX_VALUES,
+    VIEWS,
+    Instance,
+    Leaf,
+    Made,
+    Op,
+    Program,
+    Ref,
+    Shape,
+    Target,
+    UnfitError,
+    build,
+)  # fmt: skip
 from tests.fuzz.values import is_known
 
 WIDTHS = (1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 300)
@@ -96,7 +110,7 @@ class Grower:
         before = len(self.made.lines)
         try:
             self.made.add(term)
-        except (NeonlikeError, ValueError):
+        except (NeonlikeError, UnfitError):
             del self.made.lines[before:]
             return False
         made, val = self.made.terms[-1], self.made.vals[-1]
@@ -310,7 +324,7 @@ def other_spaces(program: Program, be: Any, rng: np.random.Generator, count: int
         made = replace(program, space=space)
         try:
             assigned = build(made, be, reference=False).pairs
-        except (NeonlikeError, ValueError):
+        except (NeonlikeError, UnfitError):
             continue
         if assigned:  # a view that is square in one space may fit no value in another
             found.append(made)

@@ -55,7 +55,8 @@ def ops_of(program: Program) -> Iterator[str]:
     for term in program.terms:
         if isinstance(term, Op):
             yield term.name
-            yield from (o.kind for o in term.operands if isinstance(o, Made))
+            for kind in (o.kind for o in term.operands if isinstance(o, Made)):
+                yield from ("onehot", "classes") if kind == "onehot" else (kind,)
 
 
 def work(first: int, step: int, wanted: int) -> int:

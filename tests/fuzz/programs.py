@@ -33,8 +33,8 @@ MAX_VALUES = 300_000
 """Size of a term; an expression of more values is refused."""
 
 
-class TooLargeError(ValueError):
-    """An expression of too many values to be worth its time."""
+class UnfitError(ValueError):
+    """A term that a space has no place for: it has too many values, or none to show, or other dimensions."""
 
 
 class Ref(NamedTuple):
@@ -44,7 +44,7 @@ class Ref(NamedTuple):
 
 
 class Made(NamedTuple):
-    """A ``rand`` or ``onehot`` as an operand."""
+    """A ``rand``, or a ``onehot`` of the ``classes`` of indices, as an operand."""
 
     kind: str
     axis: int
@@ -186,7 +186,7 @@ class Instance:
         else:
             made = self.do(f"t{index}", self._code(term))
             if np.prod(made.shape) > MAX_VALUES:
-                raise TooLargeError(f"{made.shape} has more than {MAX_VALUES} values")
+                raise UnfitError(f"{made.shape} has more than {MAX_VALUES} values")
             val = self._value(term, made) if self.reference else None
         self.terms.append(made)
         if val is not None:
@@ -217,7 +217,7 @@ class Instance:
 
     def _apart_code(self, op: Op, shape: Shape) -> str:
         if 0 in shape:
-            raise ValueError(f"{op.name}: there is nothing to show of {shape}")
+            raise UnfitError(f"{op.name}: there is nothing to show of {shape}")
         rng, source = np.random.default_rng(op.seed), f"t{op.operands[0].term}"
         if op.name == "index":
             return f"{source}[{reference.random_index(rng, shape)}]"
@@ -267,7 +267,12 @@ class Instance:
             return repr(operand)
         if operand.kind == "rand":
             return f"rand(be, {operand.seed}, {operand.axis})"
-        shape = np.broadcast_shapes(*others)
+        try:
+            shape = np.broadcast_shapes(*others)
+        except ValueError as error:
+            raise UnfitError(str(error)) from None
+        if len(shape) != 2:
+            raise UnfitError(f"onehot: a matrix is expected, not {shape}")
         count, classes = shape[1 - operand.axis], shape[operand.axis]
         positions = np.random.default_rng(operand.seed).integers(0, max(classes, 1), count).tolist()
         return f"F.onehot(be.array(np.array({[positions]}), dtype='i4'), {operand.axis})"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from tests.fuzz import bounds
 from tests.fuzz.check import ENGINES, Bench
 from tests.fuzz.growth import Grower, other_spaces
 from tests.fuzz.minimise import minimised
+from tests.fuzz.optree import ops_of
 from tests.fuzz.programs import Leaf, Op, Program, Ref, Target, build, snippet
 from tests.fuzz.sanitize import MAIN, environment, prove
 from tests.fuzz.values import Val, exact
@@ -35,6 +37,11 @@ def bench() -> Iterator[Bench]:
     made = Bench()
     yield made
     logger.removeHandler(made.complaints)
+
+
+def test_numbers_and_classes_grow_as_operands(bench: Bench) -> None:
+    found = Counter(name for seed in range(60) for name in ops_of(Grower(bench.backends["numpy"], seed).grow()))
+    assert all(found[name] for name in ("rand", "onehot", "classes"))
 
 
 @pytest.mark.compiles(4)
