@@ -271,8 +271,8 @@ class Instance:
             shape = np.broadcast_shapes(*others)
         except ValueError as error:
             raise UnfitError(str(error)) from None
-        if len(shape) != 2:
-            raise UnfitError(f"onehot: a matrix is expected, not {shape}")
+        if len(shape) != 2 or not shape[operand.axis]:
+            raise UnfitError(f"onehot: a matrix with classes is expected, not {shape}")
         count, classes = shape[1 - operand.axis], shape[operand.axis]
         positions = np.random.default_rng(operand.seed).integers(0, max(classes, 1), count).tolist()
         return f"F.onehot(be.array(np.array({[positions]}), dtype='i4'), {operand.axis})"
