@@ -32,19 +32,19 @@ from neonlike.kernels.run.calls import packed
 from neonlike.kernels.run.program import Program, words_of
 from neonlike.kernels.run.workspace import held_workspace
 from neonlike.optree import npfuncs
-from neonlike.optree.dtypes import BFLOAT16
+from neonlike.optree.dtypes import BFLOAT16, compute_dtype
 
 GEMM = Routine(
     "c/gemm_packed.c.j2",
     (*(POINTER,) * 4, REAL, REAL, POINTER),
     "matrix product",
-    ("pair_panels.h", "tiles.h", *TILE),
+    ("pair_panels.h", "tiles.h", "halves.h", *TILE),
 )
 DEPTH, LANES, TILE_ROWS, PACKED_BY_THREAD = 512, 16, 12, 96
 """Upper bounds of the kernel's block sizes (k, lanes, rows of a register tile, rows or columns that a thread packs at
 once): they size its workspace."""
-ROWS_BY_TILES = 32
-"""Rows of a panel that the processor's tiles multiply (``gemm_tiles.j2``)."""
+ROWS_BY_TILES, DEPTH_BY_TILES = 32, 256
+"""Rows of a panel that the processor's tiles multiply (``gemm_tiles.j2``), and the block size of k there."""
 SHARED_BYTES = 1 << 19
 """Size of the packed panel of B (or A) that all threads share."""
 PARALLEL_PRODUCTS = 1 << 19
@@ -162,7 +162,8 @@ def product(
     pairs : int
         As of :func:`find_launch`.
     """
-    if c.dtype not in REAL_TYPES or not c.size or c.size * a.shape[1] < FEWEST_OF_ALL:
+    known = c.dtype in REAL_TYPES or (pairs and stores(a, b, c))
+    if not known or not c.size or c.size * a.shape[1] < FEWEST_OF_ALL:
         return None
     if np.may_share_memory(a, c) or np.may_share_memory(b, c):
         return None
@@ -242,9 +243,9 @@ def pairs_of(a: Array, b: Array, c: Array, pairs: int, compiler: Compiler | None
     m, k, n = *a.shape, b.shape[1]
     compiler = compiler or find_compiler()
     pairs = form_of({a.dtype.name, b.dtype.name}, pairs, compiler)
-    if not pairs or c.dtype != np.float32 or m * k * n < FEWEST_OF_PAIRS or min(m, k, n) < NARROWEST_OF_PAIRS:
+    if not pairs or m * k * n < FEWEST_OF_PAIRS or min(m, k, n) < NARROWEST_OF_PAIRS:
         return 0
-    if not factor_steps(a, b):
+    if not (c.dtype == np.float32 or stores(a, b, c)) or not factor_steps(a, b):
         return 0
     return with_tiles(pairs, compiler) if min(m, k, n) >= NARROWEST_BY_TILES else pairs
 
@@ -286,6 +287,11 @@ def are_stored(a: Array, b: Array) -> bool:
     return a.dtype.name == b.dtype.name == BFLOAT16
 
 
+def stores(a: Array, b: Array, c: Array) -> bool:
+    """Whether all three are stored in bfloat16, and kernels of pairs round what they have added up in float32."""
+    return c.dtype.name == BFLOAT16 and are_stored(a, b)
+
+
 def context(a: Array, b: Array, c: Array, pairs: int) -> dict[str, Any]:
     """Context of the kernel's template for c = a . b in ``pairs``, which :func:`pairs_of` returned.
 
@@ -295,7 +301,8 @@ def context(a: Array, b: Array, c: Array, pairs: int) -> dict[str, Any]:
     pairs : int
     """
     stored = {"stored": BFLOAT16} if are_stored(a, b) else {}
-    return {"real": REAL_TYPES[c.dtype], **context_of(pairs), **stored}
+    result = {"result": BFLOAT16} if stores(a, b, c) else {}
+    return {"real": REAL_TYPES[compute_dtype(c.dtype)], **context_of(pairs), **stored, **result}
 
 
 def depth_of_parts(sizes: Sequence[int], itemsize: int) -> int:
@@ -327,9 +334,11 @@ class GemmLaunch:
     swapped : bool
         Whether the transposed product is computed.
     itemsize : int
-        Bytes of a result.
+        Bytes of a sum.
     numbers : int
         Products of a sum, also where k counts pairs.
+    halved : bool
+        Whether results are stored in bfloat16, and sums of several steps of the inner dimension in working memory.
     """
 
     __slots__ = ("bytes", "function", "meta", "serial", "swapped")
@@ -342,6 +351,7 @@ class GemmLaunch:
         swapped: bool,
         itemsize: int,
         numbers: int,
+        halved: bool = False,
     ) -> None:
         m, k, n = sizes[-3:]
         by_rows = m >= n or m * DEPTH * itemsize > SHARED_BYTES
@@ -354,7 +364,8 @@ class GemmLaunch:
             parts = math.ceil(k / depth)
             elements = parts * m * (n + LANES) + min(threads, parts) * DEPTH * (PACKED_BY_THREAD + columns)
         else:
-            elements = DEPTH * ((columns if by_rows else m + ROWS_BY_TILES) + threads * PACKED_BY_THREAD)
+            sums = m * sizes[4] + LANES if halved and k > DEPTH_BY_TILES else 0
+            elements = sums + DEPTH * ((columns if by_rows else m + ROWS_BY_TILES) + threads * PACKED_BY_THREAD)
         self.bytes = elements * itemsize
 
     def __call__(self, a: Any, b: Any, c: Any, alpha: float = 1.0, beta: float = 0.0) -> None:
@@ -392,7 +403,8 @@ def find_launch(a: Array, b: Array, c: Array, compiler: Compiler | None = None, 
     pairs : int
     """
     size, given = c.itemsize, a.itemsize
-    if c.dtype not in REAL_TYPES or a.dtype != b.dtype or not (a.size and b.size):
+    halved = pairs != 0 and stores(a, b, c)
+    if not (c.dtype in REAL_TYPES or halved) or a.dtype != b.dtype or not (a.size and b.size):
         return None
     swapped = c.strides[1] != size and c.strides[0] == size
     if swapped:
@@ -400,9 +412,9 @@ def find_launch(a: Array, b: Array, c: Array, compiler: Compiler | None = None, 
     (m, k), n = a.shape, b.shape[1]
     if c.strides[1] != size and n != 1:
         return None
-    steps = factor_steps(a, b) if pairs and c.dtype == np.float32 else ()
+    steps = factor_steps(a, b) if pairs and (c.dtype == np.float32 or halved) else ()
     pairs = pairs if steps else 0
-    if a.dtype != c.dtype and not (pairs and are_stored(a, b)):
+    if (a.dtype != c.dtype or halved) and not (pairs and are_stored(a, b)):
         return None
     function = GEMM.variant(compiler or find_compiler(), **context(a, b, c, pairs))
     if function is None:
@@ -410,7 +422,7 @@ def find_launch(a: Array, b: Array, c: Array, compiler: Compiler | None = None, 
     threads = threads_for(m * k * n, PARALLEL_PRODUCTS)
     steps = steps or tuple(step // given for step in (*a.strides, *b.strides))
     sizes = (*steps, c.strides[0] // size, m, half(k) if pairs else k, n)
-    return GemmLaunch(function, sizes, threads, swapped, size, k)
+    return GemmLaunch(function, sizes, threads, swapped, compute_dtype(c.dtype).itemsize, k, halved)
 
 
 def square_of_pairs(pairs: int, size: int) -> Callable[[], Any]:

@@ -60,7 +60,7 @@ class BinaryKernels(Int8Kernels, CompiledFamily, LinalgFamily):
     def _product_call(self, request: Product, a: Array, b: Array, c: Array) -> KernelCall | None:
         """Call of a kernel that also applies alpha and beta; None if that is left to NumPy, or relu comes between them.
 
-        Of 16-bit floats it is a kernel of float32, but for pairs of bfloat16, which are multiplied as they are stored.
+        Of 16-bit floats it is a kernel of float32, but for pairs of bfloat16, which are read and stored as they are.
         """
         if self.compiler is None or (request.beta != 0.0 and request.relu) or not c.size:
             return None
@@ -72,14 +72,13 @@ class BinaryKernels(Int8Kernels, CompiledFamily, LinalgFamily):
         dense = all(as_floats(one) is not None for one in (a, b, c))
         if not dense or any(np.may_share_memory(one, c) for one in (a, b)):
             return None
-        floats = [np.empty_like(one, F32) for one in (a, b, c)]
-        pairs = gemm.pairs_of(_first(a), _first(b), _first(floats[2]), self._pairs_of(c.dtype), self.compiler)
-        one, other = (a, b) if pairs else floats[:2]
-        launch = _stack_launch(request, one, other, floats[2], self.compiler, pairs)
+        pairs = gemm.pairs_of(_first(a), _first(b), _first(c), self._pairs_of(c.dtype), self.compiler)
+        one, other, into = (a, b, c) if pairs else [np.empty_like(one, F32) for one in (a, b, c)]
+        launch = _stack_launch(request, one, other, into, self.compiler, pairs)
         if launch is None:
             return None
         call = KernelCall(launch, (), numbers, apart=apart)
-        return self._converting(call, (a, b, c), {2: request.beta != 0.0}, (0, 1) if pairs else ())
+        return self._converting(call, (a, b, c), {2: request.beta != 0.0}, (0, 1, 2) if pairs else ())
 
     def _batched_dot(self, request: Product, A: Any, B: Any, C: Any) -> KernelCall | None:
         """Compute the products in kernels with alpha and beta, unless relu comes between them."""

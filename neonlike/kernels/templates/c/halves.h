@@ -166,6 +166,15 @@ static inline void nl_store_two(uint16_t *to, nl_floats x, nl_floats y)
     } else
         *(nl_uppers32_anywhere *)to = upper;
 }
+
+/* The same of numbers that are not subnormal; *tiny is not 0 behind it if some are, of these or earlier ones. */
+static inline void nl_store_two_noting(uint16_t *to, nl_floats x, nl_floats y, uint16_t *tiny)
+{
+    nl_uppers32 upper;
+    __asm__("vcvtne2ps2bf16 %1, %2, %0" : "=v"(upper) : "v"(x), "v"(y));
+    __asm__("vfpclassps $0x20, %1, %%k1\n\tvfpclassps $0x20, %2, %%k2\n\tkorw %%k1, %0, %0\n\tkorw %%k2, %0, %0" : "+k"(*tiny) : "v"(x), "v"(y) : "k1", "k2");
+    *(nl_uppers32_anywhere *)to = upper;
+}
 #endif
 
 static inline void nl_narrow_bf16(uint16_t *restrict to, const float *restrict from, int64_t count)
