@@ -197,6 +197,7 @@ TESTS = {
         "unroll_tiles": "backends/primitives/rnn: unroll_tiles",
         "conv_tiles": "backends/primitives/conv: tiles tile_code",
         "pairs": "kernels/c: pairs backends/primitives/conv: pairs",
+        "stored": "kernels/c: stored_products",
         "converted": "kernels/c: convert fastpath_calls fastpath_products fastpath_halves kernels/run: kept_halves",
         "contraction": "optree: contraction",
         "kinds": "fuzz: fuzz_kinds optree: narrow_stores",

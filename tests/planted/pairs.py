@@ -9,6 +9,7 @@ from tests.planted.table import CPU, KERNELS, C, Mutant
 HEADER, CONV, PAIRS = C + "pairs.h", CPU + "primitives/conv/pairs.py", KERNELS + "c/pairs.py"
 PACKING, PRODUCT, POINTWISE = C + "gemm_pack_pairs.j2", C + "gemm_packed.c.j2", C + "conv/pointwise.c.j2"
 TAKING, UPDATE = C + "gemm_take_pairs.j2", C + "conv/update.c.j2"
+STORING, HALVES, LAUNCH = C + "gemm_store.j2", C + "halves.h", KERNELS + "c/gemm.py"
 STRIPS, ROWS = C + "conv/conv_strips.h", C + "conv/conv_rows.h"
 FACTORS = CPU + "primitives/factors.py"
 
@@ -81,5 +82,20 @@ MUTANTS = tuple(
         ("gradients of filters pass for the forward pass", FACTORS, 'if operation == "update":', "if False:"),
         ("without a compiler, too", FACTORS, "0 if self.compiler is None else self._form(", "self._form("),
         ("the backward pass is not asked", "neonlike/models/explain.py", "layer.products(backward)", "layer.products(False)"),
+    )
+) + tuple(
+    Mutant("stored", name, file, old, new)
+    for name, file, old, new in (
+        ("subnormal results are stored as zeros", STORING, "__builtin_expect(tiny == 0, 1)", "1"),
+        ("subnormal results of the second vector are not noted", HALVES, "korw %%k1, %0, %0\\n\\tkorw %%k2, %0, %0", "korw %%k1, %0, %0\\n\\tkorw %%k1, %0, %0"),
+        ("old values are those of the first results", STORING, "nl_widen_bf16(widened, g->stored + c, count);", "nl_widen_bf16(widened, g->stored, count);"),
+        ("sums of a step overwrite those of the one before", STORING, "                sum[r][j] = beta * ((const simd_anywhere *)(sums + c + r * row))[j] + alpha * sum[r][j];", "                sum[r][j] = alpha * sum[r][j];"),
+        ("every step of the inner dimension is stored", PRODUCT, "g.last = k - first <= DEPTH;", "g.last = 1;"),
+        ("the last step is not the last", PRODUCT, "g.last = k - first <= DEPTH;", "g.last = k - first < DEPTH;"),
+        ("old values are added at each step", PRODUCT, "g.first = first == 0,", "g.first = 1,"),
+        ("sums lie where panels are", PRODUCT, "        g.shared = work += padded(m * meta[4]);", "        g.shared = work;"),
+        ("memory for sums as if rows had no gaps", LAUNCH, "m * sizes[4] + LANES if halved", "m * n + LANES if halved"),
+        ("the result of other factors is stored, too", LAUNCH, "return c.dtype.name == BFLOAT16 and are_stored(a, b)", "return c.dtype.name == BFLOAT16"),
+        ("a result that others read is only stored", KERNELS + "c/products.py", "or len(others) != 1 or self.plan.kept(self.stage)", "or len(others) != 1"),
     )
 )  # fmt: skip

@@ -25,6 +25,7 @@ from neonlike.kernels.run.placing import Placing, fragment_of
 from neonlike.kernels.run.program import Fragment
 from neonlike.kernels.run.stage import Input, Layouts, Run, destination, store_result
 from neonlike.optree.dtypes import F32, compute_dtype
+from neonlike.optree.shapes import is_gapless
 
 _UNKNOWN: Any = object()
 
@@ -91,15 +92,26 @@ class DotStage(NumpyCallStage):
         if len(read) < 2:
             return None
         a, b = (lying.array if paired else as_floats(lying.array) for lying in read)
+        others = [destination(run, store) for store in self.others]
+        if paired and self._is_stored(a, b, others):
+            out, others = others[0], []
         launch = self._launch(a, b, out, pairs)
         if launch is None:
             return None
         converted = () if paired else conversions([lying.array for lying in read], self.compiler, {})
-        place, others = run.written(out), [destination(run, store) for store in self.others]
+        place = run.written(out)
         program = with_conversions(launch.program(1.0, 0.0), converted)
         product = fragment_of(program, [*(lying.place for lying in read), place], run, launch)
         stored = [stored_steps(run, to, run.written(to), out, place) for to in others]
         return joined_steps([*(lying.steps for lying in read), product, *stored])
+
+    def _is_stored(self, a: Array, b: Array, others: list[Any]) -> bool:
+        """Whether the kernel rounds the result to the bfloat16 of the only target, and nobody reads it in float32."""
+        if self.direct is not None or len(others) != 1 or self.plan.kept(self.stage):
+            return False
+        (to,) = others
+        dense = is_gapless(to.shape, to.strides, to.itemsize)
+        return dense and gemm.stores(a, b, to) and gemm.pairs_of(a, b, to, self.pairs, self.compiler) != 0
 
     def _compute(self, run: Run) -> None:
         a, b, out = self._operands(run)
@@ -119,7 +131,7 @@ class DotStage(NumpyCallStage):
 
     def _launch(self, a: Array, b: Array, out: Array, pairs: int) -> gemm.GemmLaunch | BlasLaunch | None:
         """The kernel for these arrays; None where only NumPy has one."""
-        key: Any = a.dtype, a.shape, a.strides, b.dtype, b.shape, b.strides, out.strides, pairs
+        key: Any = a.dtype, a.shape, a.strides, b.dtype, b.shape, b.strides, out.dtype, out.strides, pairs
         launch = self.launches.get(key, _UNKNOWN)
         if launch is _UNKNOWN:
             launch = remember(self.launches, key, self._find_launch(a, b, out, pairs))
