@@ -12,7 +12,7 @@ C_STEPS, C_ONE, C_PAIRS = C + "rnn_steps.h", C + "rnn_one.h", C + "pair_panels.h
 C_SIMPLE, C_LSTM, C_GRU = C + "rnn_simple.c.j2", C + "rnn_lstm.c.j2", C + "rnn_gru.c.j2"
 LAUNCH = "neonlike/kernels/c/gemm.py"
 C_TILES = C + "rnn_tiles.h"
-TILE, GEMM, PACK = (C + name for name in ("gemm_tile.h", "gemm_packed.c.j2", "gemm_pack.j2"))
+TILE, GEMM, PACK, STORE = (C + name for name in ("gemm_tile.h", "gemm_packed.c.j2", "gemm_pack.j2", "gemm_store.j2"))
 
 
 def fault(name: str, file: str, old: str, new: str) -> Mutant:
@@ -59,8 +59,8 @@ MUTANTS = (
     fault("C: numbers of one activation read for the other", PRIMITIVES + "rnn/formula.py", "numbers + {len(numbers)}", "numbers + {0 * len(numbers)}"),
     fault("C: overlapping steps run in parallel", STEPS, "        if mine.alias_of(its) == 2:\n            return False\n", ""),
     fault("packed product: a column loses one of four sums", TILE, "(sum[2][r] + sum[3][r])", "sum[2][r]"),
-    fault("packed product: beta ignored at edges", GEMM, "g->beta * c[i] + g->alpha * tile[i]", "c[i] + g->alpha * tile[i]"),
-    fault("packed product: beta ignored", GEMM, "*at = beta * *at + alpha", "*at = *at + alpha"),
+    fault("packed product: beta ignored at edges", STORE, "g->beta * c[i] + g->alpha * tile[i]", "c[i] + g->alpha * tile[i]"),
+    fault("packed product: beta ignored", STORE, "*at = beta * *at + alpha", "*at = *at + alpha"),
     fault("packed product: the last columns of copied rows lost", GEMM, "copy_words(copy + r * PITCH + k, from, numbers);", "copy_words(copy + r * PITCH + k, from, numbers - 1);"),
     fault("packed product: copied rows read by A's step", GEMM, "copied ? PITCH : g->a.row", "g->a.row"),
     fault("packed product: columns of A lie as far apart as rows", GEMM, "{a, 1, g->a.column, b, TILE_COLUMNS", "{a, 1, g->a.row, b, TILE_COLUMNS"),

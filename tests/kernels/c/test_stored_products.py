@@ -77,7 +77,7 @@ def test_what_is_stored_is_rounded_once(
 def test_what_tiles_multiply_is_rounded_once(
     rng: Any, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int, int]
 ) -> None:
-    """Of whole numbers: sums are added up in tiles, in another order, where they are stored in float32."""
+    """Tiles add sums of whole numbers up in another order where they are stored in float32."""
     for *turned, wide in itertools.product([False, True], [False, True], [False, True], [0, 3]):
         for scales in SCALES:
             a, b, c = matrices(rng, size, turned, wide)
