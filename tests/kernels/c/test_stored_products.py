@@ -59,18 +59,18 @@ def multiplied(monkeypatch: pytest.MonkeyPatch, a: Any, b: Any, c: Any, scales: 
 def test_what_is_stored_is_rounded_once(
     rng: Any, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int, int], form: int
 ) -> None:
-    for scale, *turned in itertools.product((1, 2.0**-130, 2.0**110), [False, True], [False, True], [False, True]):
-        for (alpha, beta), wide in zip(SCALES, (0, 3, 0, 3)):
-            a, b, c = matrices(rng, size, turned, wide, scale)
-            single = np.empty_like(c, np.float32)
-            single[...] = c
-            for into in (single, c):
-                multiplied(monkeypatch, a, b, into, (scale * alpha, beta), form)
-            rounded = single.astype(bfloat16())
-            where = f"{scale} {turned} {alpha} {beta}"
-            np.testing.assert_array_equal(c.view(np.uint16), rounded.view(np.uint16), where)
-            subnormal = (np.abs(single) < 2.0**-126) & (rounded.astype(np.float32) != 0)
-            assert subnormal.any() == (scale < 1)
+    layouts = itertools.product([False, True], [False, True], [False, True], zip(SCALES, (0, 3, 0, 3)))
+    for (*turned, ((alpha, beta), wide)), scale in zip(layouts, itertools.cycle((1, 2.0**-130, 2.0**110))):
+        a, b, c = matrices(rng, size, turned, wide, scale)
+        single = np.empty_like(c, np.float32)
+        single[...] = c
+        for into in (single, c):
+            multiplied(monkeypatch, a, b, into, (scale * alpha, beta), form)
+        rounded = single.astype(bfloat16())
+        where = f"{scale} {turned} {alpha} {beta}"
+        np.testing.assert_array_equal(c.view(np.uint16), rounded.view(np.uint16), where)
+        subnormal = (np.abs(single) < 2.0**-126) & (rounded.astype(np.float32) != 0)
+        assert subnormal.any() == (scale < 1)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -78,16 +78,16 @@ def test_what_tiles_multiply_is_rounded_once(
     rng: Any, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int, int]
 ) -> None:
     """Tiles add sums of whole numbers up in another order where they are stored in float32."""
-    for *turned, wide in itertools.product([False, True], [False, True], [False, True], [0, 3]):
-        for scales in SCALES:
-            a, b, c = matrices(rng, size, turned, wide)
-            for one in (a, b, c):
-                one[...] = rng.integers(-8, 9, one.shape)
-            single = np.empty_like(c, np.float32)
-            single[...] = c
-            for into in (single, c):
-                multiplied(monkeypatch, a, b, into, scales, TILES)
-            np.testing.assert_array_equal(c, single.astype(bfloat16()), f"{turned} {scales}")
+    ways = zip(SCALES, (0, 3, 3, 0))
+    for *turned, (scales, wide) in itertools.product([False, True], [False, True], [False, True], ways):
+        a, b, c = matrices(rng, size, turned, wide)
+        for one in (a, b, c):
+            one[...] = rng.integers(-8, 9, one.shape)
+        single = np.empty_like(c, np.float32)
+        single[...] = c
+        for into in (single, c):
+            multiplied(monkeypatch, a, b, into, scales, TILES)
+        np.testing.assert_array_equal(c, single.astype(bfloat16()), f"{turned} {scales}")
 
 
 @pytest.mark.parametrize("form", FORMS)
