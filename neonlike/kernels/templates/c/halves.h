@@ -153,12 +153,23 @@ static inline nl_uppers nl_uppers_of(nl_floats x)
     return upper;
 }
 
+/* The same of x, then of y, where no number is subnormal. */
+static inline nl_uppers32 nl_uppers_of_two(nl_floats x, nl_floats y)
+{
+    nl_uppers32 upper;
+    __asm__("vcvtne2ps2bf16 %1, %2, %0" : "=v"(upper) : "v"(x), "v"(y));
+    return upper;
+}
+
+/* Set in a mask of 16 bits which numbers of x are subnormal. */
+#define NL_ADD_SUBNORMAL(mask, x) \
+    __asm__("vfpclassps $0x20, %1, %%k1\n\tkorw %%k1, %0, %0" : "+Yk"(mask) : "v"(x) : "k1")
+
 /* Store the same of x, then of y: two vectors take one conversion and one branch. */
 static inline void nl_store_two(uint16_t *to, nl_floats x, nl_floats y)
 {
-    nl_uppers32 upper;
+    const nl_uppers32 upper = nl_uppers_of_two(x, y);
     int tiny;
-    __asm__("vcvtne2ps2bf16 %1, %2, %0" : "=v"(upper) : "v"(x), "v"(y));
     __asm__("vfpclassps $0x20, %1, %%k1\n\tvfpclassps $0x20, %2, %%k2\n\tkortestw %%k1, %%k2" : "=@ccnz"(tiny) : "v"(x), "v"(y) : "k1", "k2");
     if (__builtin_expect(tiny, 0)) {
         *(nl_uppers_anywhere *)to = nl_uppers_of_subnormal(x);

@@ -27,12 +27,12 @@ from neonlike.backends.primitives.conv.family import ConvFamily
 from neonlike.backends.primitives.conv.request import ConvPass, ConvUpdate, Epilogue
 from neonlike.backends.tensors.operands import host
 from neonlike.kernels.c.gemm import with_tiles
-from neonlike.kernels.c.routine import INT, POINTER, REAL, REAL_TYPES, Routine, threads_for
+from neonlike.kernels.c.routine import INT, POINTER, REAL, REAL_TYPES, VECMATH, Routine, threads_for
 from neonlike.kernels.c.simd import vector_bytes
 from neonlike.kernels.c.toolchain import Compiler
 from neonlike.kernels.run.calls import KernelCall
 from neonlike.kernels.run.workspace import release_workspace
-from neonlike.optree.dtypes import BFLOAT16, DType, compute_dtype, half_of
+from neonlike.optree.dtypes import BFLOAT16, F32, DType, compute_dtype, half_of
 
 
 def _headers(names: str) -> tuple[str, ...]:
@@ -40,7 +40,8 @@ def _headers(names: str) -> tuple[str, ...]:
     return tuple(f"conv/conv_{name}.h" for name in names.split())
 
 
-FINISH, STRIPS = (*_headers("finish"), "stream.h"), _headers("strips rows")
+FINISH = (*_headers("finish results"), "stream.h", "halves.h", *VECMATH)
+STRIPS = _headers("strips rows")
 WHOLE, WHOLE_AREA = _headers("whole"), _headers("area whole")
 STORE, TILE = (*_headers("store runs"), *STRIPS, *FINISH), _headers("tile filters")
 PAIRS, TILES = ("pairs.h",), ("tiles.h",)
@@ -50,8 +51,10 @@ PARALLEL_WORK = 1 << 18
 """Multiplications below which starting threads does not pay."""
 RELU, BRELU, BETA, STREAMED = 1, 2, 4, 8
 """Bits of the kernels' epilogue argument."""
-OPERANDS = (0, 1)
-"""The kernels' arrays that are multiplied."""
+OPERANDS, RESULTS = (0, 1), (2, 4)
+"""The kernels' arrays that are multiplied, and those that have the results' form: they and x."""
+KEEPING = (Kind.POINTWISE, Kind.DIRECT, Kind.MAPS, Kind.FEW, Kind.WINOGRAD, Kind.THIN)
+"""Kernels that round results to bfloat16 themselves; behind others they are converted."""
 
 _TYPES = [POINTER] * 8 + [REAL] * 3 + [INT] * 2
 _GRADIENT = [POINTER] * 5 + [REAL] * 2 + [INT]
@@ -65,7 +68,7 @@ class Kernels(NamedTuple):
     tile: tuple[str, ...]
     fields: dict[str, tuple[str, ...]]
 
-    def variant(self, compiler: Compiler | None, plan: ConvPlan, dtype: DType) -> Any:
+    def variant(self, compiler: Compiler | None, plan: ConvPlan, dtype: DType, keeps: bool = False) -> Any:
         """The kernel for ``plan``, computing in ``dtype``; None if there is none.
 
         Parameters
@@ -73,11 +76,14 @@ class Kernels(NamedTuple):
         compiler : Compiler or None
         plan : ConvPlan
         dtype : dtype
+        keeps : bool
+            Whether its results lie in memory as bfloat16.
         """
         tile = plan.tile
         sizes = {"lanes": tile.lanes, "maps": tile.maps, "width": tile.maps // tile.lanes}
         sizes |= dict.fromkeys(("vectors", "positions", "taps"), tile.width)
         asked = {name: sizes[name] for name in self.tile} | dict(plan.variant) | self.fields
+        asked |= {"results": BFLOAT16} if keeps else {}
         return self.routine.variant(compiler, real=REAL_TYPES[dtype], **asked)
 
 
@@ -158,7 +164,8 @@ class ConvKernels(CompiledFamily, ConvFamily):
         pairs, allowed = with_tiles(self._pairs_of(source.dtype), self.compiler), self.enable_winograd
         stored = source.dtype.name == BFLOAT16
         plan = choose_data_plan(g, request.backward, vector, kind.itemsize, threads, allowed, pairs, stored)
-        kernel = DATA[plan.kind].variant(self.compiler, plan, kind)
+        keeps = plan.kind in KEEPING and self._keeps(target, X if epilogue.reads_x else None, kind)
+        kernel = DATA[plan.kind].variant(self.compiler, plan, kind, keeps)
         if kernel is None:
             return super()._conv(request, source, filters, target, bias, X, bsum)
         dims = request.target_dims
@@ -170,18 +177,25 @@ class ConvKernels(CompiledFamily, ConvFamily):
         reads_old = X is None and epilogue.reads_x
         with self._stored_written(target, dims, reads_old) as out:
             moved = out.nbytes + (read.nbytes if plan.kind is Kind.POINTWISE else 0)
-            bits = _bits(epilogue, out, moved, reads_old)
+            bits = _bits(epilogue, out, moved, reads_old or (half_of(out.dtype) != "" and not keeps))
             tail = (ctypes.addressof(plan.meta), epilogue.alpha, epilogue.beta, epilogue.slope, bits, threads)
             work = _work_bytes(plan, threads, kind.itemsize)
             call = KernelCall(kernel, (), tail, work, plan)
             arrays, results = (read, weights, out, added, x, sums), {2: reads_old}
-            launch = self._converting(call, arrays, results, OPERANDS if plan.stored else ()).run()
+            known = (*(OPERANDS if plan.stored else ()), *(RESULTS if keeps else ()))
+            launch = self._converting(call, arrays, results, known).run()
         if bsum is not None:
             if sums is None:
                 release_workspace()  # in which operands are in float32; the results are converted next
             total = host(target, (dims[0], -1)).sum(axis=1, dtype=np.float64) if sums is None else sums.sum(axis=0)
             bsum.set(total.reshape(bsum.shape))
         return launch
+
+    def _keeps(self, target: Any, X: Any, kind: DType) -> bool:
+        """Whether results, and X if it is read, are bfloat16 that a kernel of ``kind`` may be given as they are."""
+        return kind == F32 and all(
+            tensor is None or self._stored_dtype(tensor, kind).name == BFLOAT16 for tensor in (target, X)
+        )
 
     def _update_conv(self, request: ConvUpdate, I: Any, E: Any, grad_F: Any) -> KernelCall | None:  # noqa: E741
         g, alpha, beta = request.geometry, request.alpha, request.beta
@@ -220,12 +234,14 @@ def _work_bytes(plan: ConvPlan, threads: int, itemsize: int) -> int:
     return max(plan.work(threads), 1) * itemsize
 
 
-def _bits(epilogue: Epilogue, out: np.ndarray[Any, Any], moved: int, reads_old: bool) -> int:
-    """Epilogue bits for a kernel that reads and writes ``moved`` bytes."""
+def _bits(epilogue: Epilogue, out: np.ndarray[Any, Any], moved: int, cached: bool) -> int:
+    """Epilogue bits for a kernel that reads and writes ``moved`` bytes.
+
+    Streaming stores if no cache would hold the results, unless they are ``cached``: old values are read first, or the
+    results are converted next.
+    """
     bits = RELU * epilogue.relu | BRELU * epilogue.brelu | BETA * (epilogue.beta != 0)
-    # Streaming stores if no cache would hold the results, unless the old values are read first and thereby cached, or
-    # results are converted next.
-    streams = moved > STREAMED_RESULT_BYTES and in_lines(out) and not reads_old and not half_of(out.dtype)
+    streams = moved > STREAMED_RESULT_BYTES and in_lines(out) and not cached
     return bits | STREAMED * streams
 
 

@@ -38,14 +38,14 @@ INLINE vec finished(const struct call *g, vec v, vec x, real bias)
     return g->epilogue & 4 ? v + g->beta * x : v;
 }
 
-/* Copy fewer than LANES elements. */
-INLINE void copy_some(void *to, const void *from, int64_t n)
+/* Copy fewer than LANES numbers of `each` bytes. */
+INLINE void copy_numbers(void *to, const void *from, int64_t n, const size_t each)
 {
     char *there = to;
     const char *here = from;
 #pragma GCC unroll 6
     for (int k = 5; k >= 0; k--) {
-        const size_t bytes = sizeof(real) << k;
+        const size_t bytes = each << k;
         if (1 << k < LANES && n & 1 << k) {
             memcpy(there, here, bytes);
             there += bytes;
@@ -54,41 +54,58 @@ INLINE void copy_some(void *to, const void *from, int64_t n)
     }
 }
 
+INLINE void copy_some(void *to, const void *from, int64_t n)
+{
+    copy_numbers(to, from, n, sizeof(real));
+}
+
+#include "conv_results.h"
+
 /* Sums and their results: count runs of n elements each. x may alias out exactly. */
 struct runs {
-    const real *acc, *x;
-    real *out;
+    const real *acc;
+    const RESULT *x;
+    RESULT *out;
     int64_t count, n, acc_step, out_step;
 };
 
+/* The results of LANES sums. */
+INLINE vec finished_at(const struct call *g, const real *acc, const RESULT *x, real bias)
+{
+    vec old = { 0 };
+    if (g->epilogue & 6)
+        old = TAKE(x);
+    return finished(g, *(const loose *)acc, old, bias);
+}
+
 /* Apply the epilogue to n sums and store them; returns the sum of the stored values if it is asked for. */
-INLINE double finish_run(const struct call *g, const real *restrict acc, real *out, const real *x, real bias, int64_t n)
+INLINE double finish_run(const struct call *g, const real *restrict acc, RESULT *out, const RESULT *x, real bias, int64_t n)
 {
     int64_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        vec old = { 0 };
-        if (g->epilogue & 6)
-            old = *(const loose *)(x + i);
-        *(loose *)(out + i) = finished(g, *(const loose *)(acc + i), old, bias);
-    }
+#if defined(IN_HALVES)
+    for (; i + 2 * LANES <= n; i += 2 * LANES)
+        keep_two(out + i, finished_at(g, acc + i, x + i, bias), finished_at(g, acc + i + LANES, x + i + LANES, bias));
+#endif
+    for (; i + LANES <= n; i += LANES)
+        KEEP(out + i, finished_at(g, acc + i, x + i, bias));
     if (i < n) { /* acc is readable past the last one */
         vec v, old = { 0 };
         if (g->epilogue & 6)
-            copy_some(&old, x + i, n - i);
+            TAKE_SOME(old, x + i, n - i);
         v = finished(g, *(const loose *)(acc + i), old, bias);
-        copy_some(out + i, &v, n - i);
+        KEEP_SOME(out + i, v, n - i);
     }
     double sum = 0;
     if (g->sums != NULL) {
 #pragma omp simd reduction(+:sum)
         for (i = 0; i < n; i++)
-            sum += out[i];
+            sum += NUMBER(out[i]);
     }
     return sum;
 }
 
 /* finish_runs with the runs' fields as arguments: a call passes them in registers, where runs are short. */
-APART double finish_each(const struct call *call, const real *acc, const real *x, real *out, int64_t n, int64_t count, int64_t acc_step, int64_t out_step, real bias)
+APART double finish_each(const struct call *call, const real *acc, const RESULT *x, RESULT *out, int64_t n, int64_t count, int64_t acc_step, int64_t out_step, real bias)
 {
     const struct call g = *call; /* a local copy: stores cannot alias it */
     double sum = 0;
@@ -107,7 +124,7 @@ static inline double finish_runs(const struct call *g, const struct runs *r, rea
 APART double stream_runs(const struct call *g, const struct runs *runs, real bias)
 {
     enum { SOME = 128 };
-    real some[SOME] __attribute__((aligned(64)));
+    RESULT some[SOME] __attribute__((aligned(64)));
     const struct runs r = *runs;
     double sum = 0;
     for (int64_t i = 0; i < r.count; i++)

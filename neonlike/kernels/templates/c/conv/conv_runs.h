@@ -5,11 +5,28 @@
 #include "conv_finish.h"
 #include "conv_rows.h"
 
+#if defined(IN_HALVES)
+/* As copy_runs, of results. */
+static inline void copy_results(uint16_t *restrict to, int64_t to_step, const uint16_t *restrict from, int64_t from_step, int64_t n, int64_t count)
+{
+    for (int64_t j = 0; j < count; j++) {
+        uint16_t *there = to + j * to_step;
+        const uint16_t *here = from + j * from_step;
+        int64_t left = n;
+        for (; left >= LANES; left -= LANES, there += LANES, here += LANES)
+            memcpy(there, here, LANES * sizeof *there);
+        copy_numbers(there, here, left, sizeof *there);
+    }
+}
+#else
+#define copy_results copy_runs
+#endif
+
 /* Store runs of n results, step apart; returns their sum. Short runs are finished in one contiguous buffer first. */
-APART double store_runs(const struct call *g, const real *from, real *out, const real *x, real bias, int64_t n, int64_t step, int64_t count)
+APART double store_runs(const struct call *g, const real *from, RESULT *out, const RESULT *x, real bias, int64_t n, int64_t step, int64_t count)
 {
     enum { SIDE = 256 };
-    real made[SIDE], old[SIDE];
+    RESULT made[SIDE], old[SIDE];
     double sum = 0;
     if (n >= 4 * LANES) {
         const struct runs runs = { from, x, out, count, n, n, step };
@@ -19,9 +36,9 @@ APART double store_runs(const struct call *g, const real *from, real *out, const
         const int64_t some = count - q < SIDE / n ? count - q : SIDE / n;
         const struct runs runs = { from + q * n, old, made, 1, some * n, 0, 0 };
         if (g->epilogue & 6)
-            copy_runs(old, n, x + q * step, step, n, some);
+            copy_results(old, n, x + q * step, step, n, some);
         sum += finish_runs(g, &runs, bias);
-        copy_runs(out + q * step, step, made, n, n, some);
+        copy_results(out + q * step, step, made, n, n, some);
     }
     return sum;
 }

@@ -13,7 +13,7 @@ struct sums {
     real *acc; /* partial sums between blocks of channels */
     int64_t acc_step;
     int first; /* whether there are no partial sums yet */
-    real *out; /* the result; NULL: store partial sums */
+    RESULT *out; /* the result; NULL: store partial sums */
     int64_t out_step;
     int streamed;
     real alpha;
@@ -33,10 +33,57 @@ INLINE void take_sums(vec sum[KB][NV], const struct sums *to, const int nv)
             sum[k][j] = to->first ? (vec){ 0 } : *(const vec *)(to->acc + k * to->acc_step + j * LANES);
 }
 
+#if defined(IN_HALVES)
+#if defined(BY_INSTRUCTION)
+/* Round sums of which some are subnormal. */
+APART void keep_subnormal(vec sum[KB][NV], RESULT *out, int64_t step, int64_t count)
+{
+    for (int k = 0; k < KB; k++, out += step)
+        nl_narrow_bf16(out, (const float *)sum[k], count);
+}
+#endif
+
+/* Round and store them. */
+INLINE void keep_sums(vec sum[KB][NV], RESULT *out, int64_t step, int streamed, const int nv)
+{
+#if defined(BY_INSTRUCTION)
+    uint16_t tiny = 0;
+#pragma GCC unroll 32
+    for (int k = 0; k < KB; k++)
+#pragma GCC unroll 32
+        for (int j = 0; j < nv; j++)
+            NL_ADD_SUBNORMAL(tiny, sum[k][j]);
+    if (__builtin_expect(tiny != 0, 0)) {
+        vec all[KB][NV]; /* a copy, so that the sums stay in registers */
+#pragma GCC unroll 32
+        for (int k = 0; k < KB; k++)
+#pragma GCC unroll 32
+            for (int j = 0; j < nv; j++)
+                all[k][j] = sum[k][j];
+        keep_subnormal(all, out, step, nv * LANES);
+        return;
+    }
+#endif
+#pragma GCC unroll 32
+    for (int k = 0; k < KB; k++, out += step) {
+#pragma GCC unroll 32
+        for (int j = 0; j + 1 < nv; j += 2) {
+            two_uppers both = uppers_of_two(sum[k][j], sum[k][j + 1]);
+            if (streamed)
+                NL_STREAM_VECTOR(out + j * LANES, both);
+            else
+                *(loose_two_uppers *)(out + j * LANES) = both;
+        }
+        if (nv % 2)
+            keep(out + (nv - 1) * LANES, sum[k][nv - 1]);
+    }
+}
+#endif
+
 /* Store them as partial sums or, with the epilogue, as results. */
 INLINE void leave_sums(vec sum[KB][NV], const struct sums *to, const int nv)
 {
-    real *out = to->out;
+    RESULT *out = to->out;
     const int64_t step = out != NULL ? to->out_step : to->acc_step;
     if (out == NULL) {
 #pragma GCC unroll 32
@@ -66,6 +113,9 @@ INLINE void leave_sums(vec sum[KB][NV], const struct sums *to, const int nv)
 #pragma GCC unroll 32
             for (int j = 0; j < nv; j++)
                 to->totals[k] += __builtin_convertvector(sum[k][j], doubles);
+#if defined(IN_HALVES)
+    keep_sums(sum, out, step, to->streamed, nv);
+#else
     if (to->streamed)
 #pragma GCC unroll 32
         for (int k = 0; k < KB; k++, out += step)
@@ -78,6 +128,7 @@ INLINE void leave_sums(vec sum[KB][NV], const struct sums *to, const int nv)
 #pragma GCC unroll 32
             for (int j = 0; j < nv; j++)
                 *(loose *)(out + j * LANES) = sum[k][j];
+#endif
 }
 
 #endif
