@@ -23,14 +23,17 @@ from neonlike.backends.cpu.primitives.conv.plan import META, PHASE
 from neonlike.backends.cpu.primitives.conv.pointwise import META as POINTWISE_META
 from neonlike.backends.cpu.primitives.conv.winograd import META as WINOGRAD_META
 from neonlike.backends.geometry.conv import ConvGeometry
+from neonlike.backends.geometry.counts import round_up
 from neonlike.backends.primitives.conv.family import ConvFamily
 from neonlike.backends.primitives.conv.request import ConvPass, ConvUpdate, Epilogue
 from neonlike.backends.tensors.operands import host
 from neonlike.kernels.c.gemm import with_tiles
+from neonlike.kernels.c.pairs import form_of
 from neonlike.kernels.c.routine import INT, POINTER, REAL, REAL_TYPES, VECMATH, Routine, threads_for
 from neonlike.kernels.c.simd import vector_bytes
 from neonlike.kernels.c.toolchain import Compiler
 from neonlike.kernels.run.calls import KernelCall
+from neonlike.kernels.run.memory import LINE
 from neonlike.kernels.run.workspace import release_workspace
 from neonlike.optree.dtypes import BFLOAT16, F32, DType, compute_dtype, half_of
 
@@ -53,8 +56,6 @@ RELU, BRELU, BETA, STREAMED = 1, 2, 4, 8
 """Bits of the kernels' epilogue argument."""
 OPERANDS, RESULTS = (0, 1), (2, 4)
 """The kernels' arrays that are multiplied, and those that have the results' form: they and x."""
-KEEPING = (Kind.POINTWISE, Kind.DIRECT, Kind.MAPS, Kind.FEW, Kind.WINOGRAD, Kind.THIN)
-"""Kernels that round results to bfloat16 themselves; behind others they are converted."""
 
 _TYPES = [POINTER] * 8 + [REAL] * 3 + [INT] * 2
 _GRADIENT = [POINTER] * 5 + [REAL] * 2 + [INT]
@@ -164,7 +165,7 @@ class ConvKernels(CompiledFamily, ConvFamily):
         pairs, allowed = with_tiles(self._pairs_of(source.dtype), self.compiler), self.enable_winograd
         stored = source.dtype.name == BFLOAT16
         plan = choose_data_plan(g, request.backward, vector, kind.itemsize, threads, allowed, pairs, stored)
-        keeps = plan.kind in KEEPING and self._keeps(target, X if epilogue.reads_x else None, kind)
+        keeps = self._keeps(target, X if epilogue.reads_x else None, kind)
         kernel = DATA[plan.kind].variant(self.compiler, plan, kind, keeps)
         if kernel is None:
             return super()._conv(request, source, filters, target, bias, X, bsum)
@@ -217,16 +218,34 @@ class ConvKernels(CompiledFamily, ConvFamily):
         if self.compiler is None:
             return super()._conv_workspace(request)
         g, itemsize = request.geometry, compute_dtype(request.geometry.dtype).itemsize
-        threads, vector = _threads(g), vector_bytes(self.compiler)
-        copies, forms = g.sizeI + g.sizeF + g.sizeO, [*dict.fromkeys((0, 1, with_tiles(1, self.compiler)))]
+        threads, vector, stored = _threads(g), vector_bytes(self.compiler), g.dtype.name == BFLOAT16
+        least = form_of({g.dtype.name}, 0, self.compiler)
+        forms = [form for form in dict.fromkeys((0, 1, with_tiles(1, self.compiler))) if form >= least]
         if isinstance(request, ConvUpdate):
-            plans = [choose_update_plan(g, vector, itemsize, pairs) for pairs in forms]
+            plans = [choose_update_plan(g, vector, itemsize, pairs, stored) for pairs in forms]
         else:
-            choices = [(0, 0), (2, 0), (4, 0), *((edge, pairs) for pairs in forms[1:] for edge in (0, 2))]
-            plans = [choose_data_plan(g, request.backward, vector, itemsize, threads, *choice) for choice in choices]
-            copies += math.prod(request.target_dims)  # X
-        needed = max(plan.work(threads) * itemsize + plan.units * max(g.C, g.K) * 8 for plan in plans)
-        return needed + (copies * itemsize if itemsize != g.dtype.itemsize else 0)
+            choices = [(edge, pairs) for pairs in forms for edge in ((0, 2) if pairs else (0, 2, 4))]
+            plans = [
+                choose_data_plan(g, request.backward, vector, itemsize, threads, *choice, stored) for choice in choices
+            ]
+        return max(
+            (plan.work(threads) + _converted(request, plan)) * itemsize + plan.units * max(g.C, g.K) * 8
+            for plan in plans
+        )
+
+
+def _converted(request: ConvPass | ConvUpdate, plan: ConvPlan) -> int:
+    """Numbers of the arrays that the kernel of ``plan`` gets as float32 copies, each in whole cache lines."""
+    g = request.geometry
+    if not half_of(g.dtype):
+        return 0
+    if isinstance(request, ConvUpdate):
+        arrays = [g.sizeF, *([] if plan.stored else [g.sizeI, g.sizeO])]
+    else:
+        results = [] if g.dtype.name == BFLOAT16 else [math.prod(request.target_dims)] * 2  # and X
+        read = [] if plan.stored else [math.prod(request.source_dims), g.sizeF]
+        arrays = [request.target_dims[0], *read, *results]  # the first is the bias
+    return sum(round_up(size, LINE // F32.itemsize) for size in arrays)
 
 
 def _work_bytes(plan: ConvPlan, threads: int, itemsize: int) -> int:
