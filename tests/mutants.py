@@ -53,6 +53,7 @@ from tests.planted import (
     far_from_zero,
     formulas,
     int8,
+    kept_results,
     layers,
     lazy,
     lrn,
@@ -86,7 +87,7 @@ MUTANTS = tuple(
         cuda_base, cuda_rest, cuda_dispatch, cuda_engine, cuda_folds, cuda_rnn, cuda_conv, cuda_images, blueprints,
         repeating, attention, autograd, replays, basics, short_rows, contraction, ranks, pages, formulas, pairs,
         far_from_zero, unsigned, nccl, scaling, winograd_pairs, int8, systems, exchange, reports,
-        converted, tiles,
+        converted, tiles, kept_results,
     )
     for row in table.MUTANTS
 )
@@ -181,6 +182,7 @@ TESTS = {
         "conv": "backends/primitives/conv: few conv_calls backends/geometry: conv_geometry backends/primitives/conv: "
         "depthwise maps shapes winograd conv kernels",
         "winograd_pairs": "backends/primitives/conv: winograd_pairs",
+        "kept_results": "backends/primitives/conv: kept_results",
         "conv_cuda": "backends/gpu/primitives/conv: conv",
         "implicit_cuda": "backends/gpu/primitives/conv: implicit",
         "winograd_cuda": "backends/gpu/primitives/conv: winograd",

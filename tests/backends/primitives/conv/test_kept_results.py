@@ -15,15 +15,17 @@ from neonlike.backends.cpu.primitives.conv import hooks
 from neonlike.backends.cpu.primitives.conv.choice import choose_data_plan
 from neonlike.backends.cpu.primitives.conv.kind import Kind
 from neonlike.backends.primitives.conv.request import ConvPass, ConvUpdate, Epilogue
+from neonlike.kernels.c.pairs import INSTRUCTION
 from neonlike.kernels.c.simd import pair_form
 from neonlike.optree.dtypes import bfloat16
 from tests.backends.primitives.conv.conv_compiled import Guarded, guarded, with_vectors
-from tests.support.engines import use_threads
+from tests.support.engines import new_backend, use_threads
 from tests.support.float64.conv_loops import Sizes
 from tests.support.rounded import in_pairs as be
+from tests.support.tiles import compiler, with_tiles
 
 pytestmark = [pytest.mark.engines("c"), pytest.mark.cpu_only("the compiled kernels of the CPU")]
-__all__ = ["be", "guarded"]
+__all__ = ["be", "compiler", "guarded", "with_tiles"]
 
 CASES = {
     "pointwise": Sizes(32, 16, 40, (1, 7, 11)),
@@ -56,8 +58,10 @@ ENDS: dict[str, dict[str, Any]] = {
     "brelu, beta, x": {"brelu": True, "slope": 0.25, "beta": 0.75, "x": True},
     "subnormal": {"alpha": 3e-39},
 }
-FORMS = [(1, 0), (2, 32), (2, 16)]
-"""Pairs and bytes of a vector: as the machine has them, and as others do."""
+VECTORS = {1: (0,), 2: (32,)}
+"""Bytes of a vector by the form of pairs: as the machine has them, and as others do."""
+NARROW = {"pointwise, odd": (32, 16), "maps": (32, 16), "depthwise, images": (32, 16)}
+"""Those of some cases in the second form."""
 GUARD = 7
 """Numbers beside a tensor; an odd one, so that it begins within a word."""
 
@@ -119,14 +123,14 @@ def results(be: Backend, s: Sizes, backward: bool, ends: dict[str, Any], moved: 
     return found
 
 
-@pytest.mark.optimized
+@pytest.mark.compiles(16)
 @pytest.mark.parametrize("case", CASES)
 def test_bits_are_those_of_conversions(
     be: Backend, guarded: Guarded, converted: Callable[[bool], None], case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each epilogue is computed in float32 and rounded once, of nan, infinite and subnormal numbers, too."""
     s, form = CASES[case], be.executor.own_engine.pairs
-    for nbytes in (nbytes for pairs, nbytes in FORMS if pairs == form):
+    for nbytes in NARROW.get(case, VECTORS[form]) if form == 2 else VECTORS[form]:
         with_vectors(monkeypatch, nbytes)
         for backward in (False, True):
             for name, ends in ENDS.items():
@@ -137,6 +141,32 @@ def test_bits_are_those_of_conversions(
                     use_threads(monkeypatch, threads)
                     found |= {*results(be, s, backward, ends, moved)}
                 assert len(found) == 1, f"{name}, {'back' * backward}"
+
+
+TILED = {
+    "pointwise": Sizes(32, 40, 70, (1, 5, 7)),
+    "direct, odd": Sizes(7, 33, 40, (1, 6, 9), (1, 3, 3), (0, 1, 1)),
+    "direct": Sizes(32, 72, 80, (1, 8, 8), (1, 3, 3), (0, 1, 1), groups=2),
+}
+"""Convolutions that Intel's tiles multiply."""
+
+
+@pytest.mark.usefixtures("with_tiles")
+@pytest.mark.parametrize("case", TILED)
+def test_bits_of_tiles_are_those_of_conversions(
+    guarded: Guarded, converted: Callable[[bool], None], case: str
+) -> None:
+    s = TILED[case]
+    for backward, operation in enumerate(("fprop", "bprop")):
+        for name, ends in ENDS.items():
+            found = set()
+            for off in (True, False):
+                made = new_backend(product_precision="bfloat16")
+                made.executor.own_engine.pairs = INSTRUCTION
+                assert made.factors_of(s.layer(made, bfloat16()), operation) == "bfloat16 by tdpbf16ps"
+                converted(off)
+                found |= {*results(made, s, bool(backward), ends, False)}
+            assert len(found) == 1, name
 
 
 def test_each_kernel_is_among_the_cases(be: Backend) -> None:
@@ -163,6 +193,7 @@ STREAMED = ("pointwise", "pointwise, groups", "direct, a stride", "in place", "i
 
 
 @pytest.mark.optimized
+@pytest.mark.compiles(4)
 @pytest.mark.parametrize("case", STREAMED)
 def test_streaming_stores(
     be: Backend, guarded: Guarded, converted: Callable[[bool], None], case: str, streams: list[int],
@@ -170,7 +201,7 @@ def test_streaming_stores(
 ) -> None:  # fmt: skip
     """Large results go past the caches where they are kept in 16 bits, and not where they are converted next."""
     s, form = CASES[case], be.executor.own_engine.pairs
-    for nbytes in (nbytes for pairs, nbytes in FORMS if pairs == form):
+    for nbytes in VECTORS[form]:
         with_vectors(monkeypatch, nbytes)
         for backward in (False, True):
             for name in ("alpha, bias, relu", "brelu, beta, x", "subnormal"):

@@ -54,10 +54,7 @@ INLINE void copy_numbers(void *to, const void *from, int64_t n, const size_t eac
     }
 }
 
-INLINE void copy_some(void *to, const void *from, int64_t n)
-{
-    copy_numbers(to, from, n, sizeof(real));
-}
+#define copy_some(to, from, n) copy_numbers(to, from, n, sizeof(real))
 
 #include "conv_results.h"
 
@@ -69,25 +66,24 @@ struct runs {
     int64_t count, n, acc_step, out_step;
 };
 
-/* The results of LANES sums. */
-INLINE vec finished_at(const struct call *g, const real *acc, const RESULT *x, real bias)
-{
-    vec old = { 0 };
-    if (g->epilogue & 6)
-        old = TAKE(x);
-    return finished(g, *(const loose *)acc, old, bias);
-}
-
 /* Apply the epilogue to n sums and store them; returns the sum of the stored values if it is asked for. */
 INLINE double finish_run(const struct call *g, const real *restrict acc, RESULT *out, const RESULT *x, real bias, int64_t n)
 {
     int64_t i = 0;
 #if defined(IN_HALVES)
-    for (; i + 2 * LANES <= n; i += 2 * LANES)
-        keep_two(out + i, finished_at(g, acc + i, x + i, bias), finished_at(g, acc + i + LANES, x + i + LANES, bias));
+    for (; i + 2 * LANES <= n; i += 2 * LANES) {
+        vec old[2] = { { 0 } };
+        if (g->epilogue & 6)
+            old[0] = TAKE(x + i), old[1] = TAKE(x + i + LANES);
+        keep_two(out + i, finished(g, *(const loose *)(acc + i), old[0], bias), finished(g, *(const loose *)(acc + i + LANES), old[1], bias));
+    }
 #endif
-    for (; i + LANES <= n; i += LANES)
-        KEEP(out + i, finished_at(g, acc + i, x + i, bias));
+    for (; i + LANES <= n; i += LANES) {
+        vec old = { 0 };
+        if (g->epilogue & 6)
+            old = TAKE(x + i);
+        KEEP(out + i, finished(g, *(const loose *)(acc + i), old, bias));
+    }
     if (i < n) { /* acc is readable past the last one */
         vec v, old = { 0 };
         if (g->epilogue & 6)

@@ -1,0 +1,35 @@
+"""Faults of convolutions that keep their results in bfloat16: as these are rounded, stored and read."""
+
+# ruff: noqa: E501 - a fault is a line
+
+from __future__ import annotations
+
+from tests.planted.table import CPU, C, Mutant
+
+RESULTS, FINISH, TILE, RUNS = (C + f"conv/conv_{name}.h" for name in ("results", "finish", "tile", "runs"))
+HOOKS = CPU + "primitives/conv/hooks.py"
+
+
+def fault(name: str, file: str, old: str, new: str) -> Mutant:
+    """A row of this family."""
+    return Mutant("kept_results", name, file, old, new)
+
+
+MUTANTS = (
+    fault("ties are rounded up", RESULTS, "x + 0x7fffu + (x >> 16 & 1u)", "x + 0x8000u"),
+    fault("old numbers at half their size", RESULTS, "(vec)(__builtin_convertvector(v, words) << 16)", "(vec)(__builtin_convertvector(v, words) << 16) / 2"),
+    fault("the last old number of a run is left out", RESULTS, "NL_LOAD_HALVES(from, NL_SOME(n))", "NL_LOAD_HALVES(from, NL_SOME(n - 1))"),
+    fault("a number behind a run is overwritten", RESULTS, "(nl_halves)some, NL_SOME(n))", "(nl_halves)some, NL_SOME(n + 1))"),
+    fault("the last number of a run is not stored", RESULTS, "copy_numbers(to, &some, n, sizeof *to);", "copy_numbers(to, &some, n - 1, sizeof *to);"),
+    fault("two vectors with the old numbers of the first", FINISH, "old[1] = TAKE(x + i + LANES)", "old[1] = TAKE(x + i)"),
+    fault("subnormal sums in registers become 0", TILE, "__builtin_expect(tiny != 0, 0)", "__builtin_expect(tiny != 0 && KB == 0, 0)"),
+    fault("rows of subnormal sums are a vector too short", TILE, "keep_subnormal(all, out, step, nv * LANES);", "keep_subnormal(all, out, step, (nv - 1) * LANES);"),
+    fault("vectors of a tile change places", TILE, "uppers_of_two(sum[k][j], sum[k][j + 1])", "uppers_of_two(sum[k][j + 1], sum[k][j])"),
+    fault("runs lie beside each other", RUNS, "uint16_t *there = to + j * to_step;", "uint16_t *there = to + j * n;"),
+    fault("old numbers of any dtype are read as bfloat16", HOOKS, "for tensor in (target, X)", "for tensor in (target,)"),
+    fault("float16 is kept as bfloat16", HOOKS, 'self._stored_dtype(tensor, kind).name == BFLOAT16 for', "half_of(self._stored_dtype(tensor, kind)) for"),
+    fault("results go past the caches before they are converted", HOOKS, 'reads_old or (half_of(out.dtype) != "" and not keeps)', "reads_old"),
+    fault("no results in 16 bits go past the caches", HOOKS, '(half_of(out.dtype) != "" and not keeps)', 'half_of(out.dtype) != ""'),
+    fault("working memory has no place for the bias", HOOKS, "[request.target_dims[0], *read, *results]", "[*read, *results]"),
+    fault("old numbers are converted, too", HOOKS, "OPERANDS, RESULTS = (0, 1), (2, 4)", "OPERANDS, RESULTS = (0, 1), (2,)"),
+)  # fmt: skip
