@@ -224,7 +224,7 @@ def passed(be: Any, s: Sizes, **tensors: Any) -> Any:
 
 
 def test_nothing_is_converted(be: Backend) -> None:
-    """Of a call in bfloat16 only the bias; what another dtype needs is."""
+    """A call in bfloat16 converts the bias alone; arrays of another dtype are converted as before."""
     s, kind, single = CASES["pointwise"], bfloat16(), np.dtype(np.float32)
     O, X = (be.zeros(s.shape_o, dtype=kind) for _ in range(2))
     bias, other = be.zeros((s.K, 1), dtype=kind), be.zeros(s.shape_o, dtype=single)

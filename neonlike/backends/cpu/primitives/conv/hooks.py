@@ -161,9 +161,8 @@ class ConvKernels(CompiledFamily, ConvFamily):
     ) -> KernelCall | None:
         g, epilogue = request.geometry, request.epilogue
         threads, kind = _threads(g), compute_dtype(source.dtype)
-        vector = vector_bytes(self.compiler)
+        vector, stored = vector_bytes(self.compiler), source.dtype.name == BFLOAT16
         pairs, allowed = with_tiles(self._pairs_of(source.dtype), self.compiler), self.enable_winograd
-        stored = source.dtype.name == BFLOAT16
         plan = choose_data_plan(g, request.backward, vector, kind.itemsize, threads, allowed, pairs, stored)
         keeps = self._keeps(target, X if epilogue.reads_x else None, kind)
         kernel = DATA[plan.kind].variant(self.compiler, plan, kind, keeps)
@@ -182,9 +181,8 @@ class ConvKernels(CompiledFamily, ConvFamily):
             tail = (ctypes.addressof(plan.meta), epilogue.alpha, epilogue.beta, epilogue.slope, bits, threads)
             work = _work_bytes(plan, threads, kind.itemsize)
             call = KernelCall(kernel, (), tail, work, plan)
-            arrays, results = (read, weights, out, added, x, sums), {2: reads_old}
             known = (*(OPERANDS if plan.stored else ()), *(RESULTS if keeps else ()))
-            launch = self._converting(call, arrays, results, known).run()
+            launch = self._converting(call, (read, weights, out, added, x, sums), {2: reads_old}, known).run()
         if bsum is not None:
             if sums is None:
                 release_workspace()  # in which operands are in float32; the results are converted next
