@@ -56,10 +56,10 @@ class CompiledFamily(Family):
         written: dict[int, bool],
         known: Sequence[int] = (),
     ) -> KernelCall:
-        """``call`` on ``arrays``, of which the kernel gets 16-bit floats in float32, but those that it reads itself.
+        """``call`` on ``arrays``, of which the kernel gets 16-bit floats in float32, but those that it knows.
 
-        ``written``: which of them it writes, and whether it reads their old values; ``known``: which it reads in 16
-        bits.
+        ``written``: which of them it writes, and whether it reads their old values; ``known``: which it reads and
+        writes in 16 bits.
         """
         others = [None if which in known else array for which, array in enumerate(arrays)]
         converted = conversions(others, self.compiler, written)
