@@ -9,7 +9,9 @@
 /* As copy_runs, of results. */
 static inline void copy_results(uint16_t *restrict to, int64_t to_step, const uint16_t *restrict from, int64_t from_step, int64_t n, int64_t count)
 {
-    for (int64_t j = 0; j < count; j++) {
+    for (int64_t j = 0; n == 1 && j < count; j++)
+        to[j * to_step] = from[j * from_step];
+    for (int64_t j = 0; n > 1 && j < count; j++) {
         uint16_t *there = to + j * to_step;
         const uint16_t *here = from + j * from_step;
         int64_t left = n;
