@@ -163,7 +163,7 @@ static inline nl_uppers32 nl_uppers_of_two(nl_floats x, nl_floats y)
 
 /* Set in a mask of 16 bits which numbers of x are subnormal. */
 #define NL_ADD_SUBNORMAL(mask, x) \
-    __asm__("vfpclassps $0x20, %1, %%k1\n\tkorw %%k1, %0, %0" : "+Yk"(mask) : "v"(x) : "k1")
+    __asm__("vfpclassps $0x20, %1, %%k1\n\tkorw %%k1, %0, %0" : "+k"(mask) : "v"(x) : "k1")
 
 /* Store the same of x, then of y: two vectors take one conversion and one branch. */
 static inline void nl_store_two(uint16_t *to, nl_floats x, nl_floats y)
@@ -181,10 +181,9 @@ static inline void nl_store_two(uint16_t *to, nl_floats x, nl_floats y)
 /* The same of numbers that are not subnormal; *tiny is not 0 behind it if some are, of these or earlier ones. */
 static inline void nl_store_two_noting(uint16_t *to, nl_floats x, nl_floats y, uint16_t *tiny)
 {
-    nl_uppers32 upper;
-    __asm__("vcvtne2ps2bf16 %1, %2, %0" : "=v"(upper) : "v"(x), "v"(y));
-    __asm__("vfpclassps $0x20, %1, %%k1\n\tvfpclassps $0x20, %2, %%k2\n\tkorw %%k1, %0, %0\n\tkorw %%k2, %0, %0" : "+k"(*tiny) : "v"(x), "v"(y) : "k1", "k2");
-    *(nl_uppers32_anywhere *)to = upper;
+    NL_ADD_SUBNORMAL(*tiny, x);
+    NL_ADD_SUBNORMAL(*tiny, y);
+    *(nl_uppers32_anywhere *)to = nl_uppers_of_two(x, y);
 }
 #endif
 
