@@ -7,7 +7,7 @@ from __future__ import annotations
 from tests.planted.table import CPU, C, Mutant
 
 RESULTS, FINISH, TILE, RUNS = (C + f"conv/conv_{name}.h" for name in ("results", "finish", "tile", "runs"))
-HOOKS = CPU + "primitives/conv/hooks.py"
+HOOKS, DEPTHWISE = CPU + "primitives/conv/hooks.py", C + "conv/depthwise.c.j2"
 
 
 def fault(name: str, file: str, old: str, new: str) -> Mutant:
@@ -27,6 +27,8 @@ MUTANTS = (
     fault("vectors of a tile change places", TILE, "uppers_of_two(sum[k][j], sum[k][j + 1])", "uppers_of_two(sum[k][j + 1], sum[k][j])"),
     fault("results past the caches of the first map for all", TILE, "NL_STREAM_VECTOR(out + j * LANES, both)", "NL_STREAM_VECTOR(out - k * step + j * LANES, both)"),
     fault("runs lie beside each other", RUNS, "uint16_t *there = to + j * to_step;", "uint16_t *there = to + j * n;"),
+    fault("depthwise: the last result of a row is not stored", DEPTHWISE, "keep_some(to + i, *(const loose *)(from + i), n - i);", "keep_some(to + i, *(const loose *)(from + i), n - i - 1);"),
+    fault("depthwise: channels are kept in working memory", DEPTHWISE, "keep(to + k * step, v[k]);", "keep(kept + j + k * SOME, v[k]);"),
     fault("old numbers of any dtype are read as bfloat16", HOOKS, "for tensor in (target, X)", "for tensor in (target,)"),
     fault("float16 is kept as bfloat16", HOOKS, "self._stored_dtype(tensor, kind).name == BFLOAT16 for", "half_of(self._stored_dtype(tensor, kind)) for"),
     fault("results go past the caches before they are converted", HOOKS, 'reads_old or (half_of(out.dtype) != "" and not keeps)', "reads_old"),
