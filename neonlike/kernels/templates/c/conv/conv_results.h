@@ -1,6 +1,6 @@
 /* Results as they lie in memory: as `real`, or in bfloat16 where the including file defines RESULT as uint16_t. These are
  * rounded once, when they are kept, as halves.h rounds; old ones are float again when they are taken. For conv_finish.h,
- * which defines copy_numbers and APART before and says what else the including file defines. */
+ * which defines copy_numbers before and says what else the including file defines. */
 #ifndef NL_CONV_RESULTS_H
 #define NL_CONV_RESULTS_H
 #if !defined(RESULT)

@@ -43,7 +43,7 @@ APART void keep_subnormal(vec sum[KB][NV], RESULT *out, int64_t step, int64_t co
 }
 #endif
 
-/* Round and store them. */
+/* Round and store them. Sums of rounded results are taken behind the kernel. */
 INLINE void keep_sums(vec sum[KB][NV], RESULT *out, int64_t step, int streamed, const int nv)
 {
 #if defined(BY_INSTRUCTION)
