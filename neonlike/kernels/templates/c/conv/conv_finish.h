@@ -61,16 +61,16 @@ INLINE void copy_numbers(void *to, const void *from, int64_t n, const size_t eac
 /* Sums and their results: count runs of n elements each. x may alias out exactly. */
 struct runs {
     const real *acc;
-    const RESULT *x;
-    RESULT *out;
+    const stored *x;
+    stored *out;
     int64_t count, n, acc_step, out_step;
 };
 
 /* Apply the epilogue to n sums and store them; returns the sum of the stored values if it is asked for. */
-INLINE double finish_run(const struct call *g, const real *restrict acc, RESULT *out, const RESULT *x, real bias, int64_t n)
+INLINE double finish_run(const struct call *g, const real *restrict acc, stored *out, const stored *x, real bias, int64_t n)
 {
     int64_t i = 0;
-#if defined(IN_HALVES)
+#if IN_HALVES
     for (; i + 2 * LANES <= n; i += 2 * LANES) {
         vec old[2] = { { 0 } };
         if (g->epilogue & 6)
@@ -101,7 +101,7 @@ INLINE double finish_run(const struct call *g, const real *restrict acc, RESULT 
 }
 
 /* finish_runs with the runs' fields as arguments: a call passes them in registers, where runs are short. */
-APART double finish_each(const struct call *call, const real *acc, const RESULT *x, RESULT *out, int64_t n, int64_t count, int64_t acc_step, int64_t out_step, real bias)
+APART double finish_each(const struct call *call, const real *acc, const stored *x, stored *out, int64_t n, int64_t count, int64_t acc_step, int64_t out_step, real bias)
 {
     const struct call g = *call; /* a local copy: stores cannot alias it */
     double sum = 0;
@@ -120,7 +120,7 @@ static inline double finish_runs(const struct call *g, const struct runs *r, rea
 APART double stream_runs(const struct call *g, const struct runs *runs, real bias)
 {
     enum { SOME = 128 };
-    RESULT some[SOME] __attribute__((aligned(64)));
+    stored some[SOME] __attribute__((aligned(64)));
     const struct runs r = *runs;
     double sum = 0;
     for (int64_t i = 0; i < r.count; i++)

@@ -1,10 +1,9 @@
-/* Results as they lie in memory: as `real`, or in bfloat16 where the including file defines RESULT as uint16_t. These are
- * rounded once, when they are kept, as halves.h rounds; old ones are float again when they are taken. For conv_finish.h,
+/* Results as they lie in memory: numbers of the type `stored`, which is `real` or, if IN_HALVES, bfloat16 (result.j2). Those
+ * are rounded once, when they are kept, as halves.h rounds; old ones are float again when they are taken. For conv_finish.h,
  * which defines copy_numbers before and says what else the including file defines. */
 #ifndef NL_CONV_RESULTS_H
 #define NL_CONV_RESULTS_H
-#if !defined(RESULT)
-#define RESULT real
+#if !IN_HALVES
 #define NUMBER(result) (result)
 #define TAKE(from) (*(const loose *)(from))
 #define KEEP(to, v) (*(loose *)(to) = (v))
@@ -12,7 +11,6 @@
 #define KEEP_SOME(to, v, n) copy_some(to, &(v), n)
 #else
 #include "halves.h"
-#define IN_HALVES
 #define NUMBER(result) nl_bf16_to_f32(result)
 #define TAKE(from) taken(from)
 #define KEEP(to, v) keep(to, v)

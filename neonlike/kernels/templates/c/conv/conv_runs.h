@@ -5,7 +5,7 @@
 #include "conv_finish.h"
 #include "conv_rows.h"
 
-#if defined(IN_HALVES)
+#if IN_HALVES
 /* As copy_runs, of results. */
 static inline void copy_results(uint16_t *restrict to, int64_t to_step, const uint16_t *restrict from, int64_t from_step, int64_t n, int64_t count)
 {
@@ -25,10 +25,10 @@ static inline void copy_results(uint16_t *restrict to, int64_t to_step, const ui
 #endif
 
 /* Store runs of n results, step apart; returns their sum. Short runs are finished in one contiguous buffer first. */
-APART double store_runs(const struct call *g, const real *from, RESULT *out, const RESULT *x, real bias, int64_t n, int64_t step, int64_t count)
+APART double store_runs(const struct call *g, const real *from, stored *out, const stored *x, real bias, int64_t n, int64_t step, int64_t count)
 {
     enum { SIDE = 256 };
-    RESULT made[SIDE], old[SIDE];
+    stored made[SIDE], old[SIDE];
     double sum = 0;
     if (n >= 4 * LANES) {
         const struct runs runs = { from, x, out, count, n, n, step };

@@ -19,7 +19,7 @@ static inline void store_map(const struct call *g, const struct area *a, int64_t
 {
     const int64_t *m = g->meta, N = m[IMAGES], nb = a->n1 - a->n0, out_step = a->phase[OUT_STEP_H] * m[OUT_W] * N;
     const real bias = g->bias == NULL ? 0 : g->bias[map];
-    const RESULT *x = g->x == NULL ? g->out : g->x;
+    const stored *x = g->x == NULL ? g->out : g->x;
     int64_t at = place(m, a, map, a->p0);
     double sum = 0;
     if (step == 1 && nb == N) {

@@ -13,7 +13,7 @@ struct sums {
     real *acc; /* partial sums between blocks of channels */
     int64_t acc_step;
     int first; /* whether there are no partial sums yet */
-    RESULT *out; /* the result; NULL: store partial sums */
+    stored *out; /* the result; NULL: store partial sums */
     int64_t out_step;
     int streamed;
     real alpha;
@@ -33,10 +33,10 @@ INLINE void take_sums(vec sum[KB][NV], const struct sums *to, const int nv)
             sum[k][j] = to->first ? (vec){ 0 } : *(const vec *)(to->acc + k * to->acc_step + j * LANES);
 }
 
-#if defined(IN_HALVES)
+#if IN_HALVES
 #if defined(BY_INSTRUCTION)
 /* Round sums of which some are subnormal. */
-APART void keep_subnormal(vec sum[KB][NV], RESULT *out, int64_t step, int64_t count)
+APART void keep_subnormal(vec sum[KB][NV], stored *out, int64_t step, int64_t count)
 {
     for (int k = 0; k < KB; k++, out += step)
         nl_narrow_bf16(out, (const float *)sum[k], count);
@@ -44,7 +44,7 @@ APART void keep_subnormal(vec sum[KB][NV], RESULT *out, int64_t step, int64_t co
 #endif
 
 /* Round and store them. Sums of rounded results are taken behind the kernel. */
-INLINE void keep_sums(vec sum[KB][NV], RESULT *out, int64_t step, int streamed, const int nv)
+INLINE void keep_sums(vec sum[KB][NV], stored *out, int64_t step, int streamed, const int nv)
 {
 #if defined(BY_INSTRUCTION)
     uint16_t tiny = 0;
@@ -83,7 +83,7 @@ INLINE void keep_sums(vec sum[KB][NV], RESULT *out, int64_t step, int streamed, 
 /* Store them as partial sums or, with the epilogue, as results. */
 INLINE void leave_sums(vec sum[KB][NV], const struct sums *to, const int nv)
 {
-    RESULT *out = to->out;
+    stored *out = to->out;
     const int64_t step = out != NULL ? to->out_step : to->acc_step;
     if (out == NULL) {
 #pragma GCC unroll 32
@@ -113,7 +113,7 @@ INLINE void leave_sums(vec sum[KB][NV], const struct sums *to, const int nv)
 #pragma GCC unroll 32
             for (int j = 0; j < nv; j++)
                 to->totals[k] += __builtin_convertvector(sum[k][j], doubles);
-#if defined(IN_HALVES)
+#if IN_HALVES
     keep_sums(sum, out, step, to->streamed, nv);
 #else
     if (to->streamed)
