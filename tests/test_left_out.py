@@ -94,7 +94,7 @@ def test_so_many_cases_of_large_kernels_run_as_their_mark_says() -> None:
 
 def passes(*arguments: str) -> list[str]:
     """The commands of `make test` that run pytest, in their order."""
-    asked = ["make", "--dry-run", "test", f"PY={sys.executable}", f"PYTEST_ARGS={shlex.join(arguments)}"]
+    asked = ["make", "--dry-run", "test", f"PY={shlex.quote(sys.executable)}", f"PYTEST_ARGS={shlex.join(arguments)}"]
     done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True)
     return [line for line in done.stdout.splitlines() if "-m pytest" in line]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
+import shlex
 import shutil
 import stat
 import sys
@@ -108,6 +109,11 @@ class TestGraph:
             Model([Linear(2, INIT)]).plot()
 
 
+def script(code: str) -> str:
+    """A program that runs Python code; the path of Python may have spaces, which a first line could not name."""
+    return f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -c {shlex.quote(code)} "$@"\n'
+
+
 class TestPlot:
     """``model.plot``."""
 
@@ -116,10 +122,10 @@ class TestPlot:
         """A stand-in for Graphviz's program, the only program there is; it notes its input."""
         program = tmp_path / "bin" / "dot"
         program.parent.mkdir()
-        program.write_text(
-            f'#!{sys.executable}\nimport sys\nopen({str(tmp_path / "given")!r}, "wb").write(sys.stdin.buffer.read())\n'
+        program.write_text(script(
+            f'import sys\nopen({str(tmp_path / "given")!r}, "wb").write(sys.stdin.buffer.read())\n'
             'print("<?xml?><svg><title>t</title></svg>" if sys.argv[1] == "-Tsvg" else sys.argv[1])\n'
-        )
+        ))  # fmt: skip
         program.chmod(program.stat().st_mode | stat.S_IXUSR)
         monkeypatch.setenv("PATH", str(program.parent))
         return tmp_path / "given"
@@ -140,7 +146,7 @@ class TestPlot:
         assert (tmp_path / "net.dot").read_text(encoding="utf-8") == graph.dot_text(model.layers)
 
     def test_graphviz_fails(self, model: Model, dot: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        (Path(shutil.which("dot") or "")).write_text(f"#!{sys.executable}\nraise SystemExit('broken')\n")
+        (Path(shutil.which("dot") or "")).write_text(script("raise SystemExit('broken')"))
         with pytest.raises(NeonlikeError, match="broken"):
             model.plot()
 

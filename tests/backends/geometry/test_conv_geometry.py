@@ -342,7 +342,8 @@ def test_stated_memory_follows_images_and_threads(monkeypatch: pytest.MonkeyPatc
         half = be.conv_layer(np.float16, 32, 16, 16, H=20, W=20, R=3, S=3)
         copies = layer.sizeI + layer.sizeF + layer.sizeO  # in float32, in which it is computed
         assert be.workspace_bytes(half, "update") == be.workspace_bytes(layer, "update") + 4 * copies
-        assert be.workspace_bytes(half) == be.workspace_bytes(layer) + 4 * (copies + layer.sizeO)  # and of X
+        more = layer.sizeO + layer.K  # and of X and the bias
+        assert be.workspace_bytes(half) == be.workspace_bytes(layer) + 4 * (copies + more)
         with pytest.raises(ArgumentError, match="operation must be fprop, bprop or update, got 'forward'"):
             be.workspace_bytes(layer, "forward")
         other = be.deconv_layer(np.float32, 32, 16, 16, P=18, Q=18, R=3, S=3)
