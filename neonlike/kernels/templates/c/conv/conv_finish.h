@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "stream.h"
+#include "conv_results.h"
 
 /* A function of its own, whatever its callers: neither inlined nor cloned for constants among the arguments. Copies of what
  * few calls reach would take longer to compile than the rest of a convolution. */
@@ -37,26 +38,6 @@ INLINE vec finished(const struct call *g, vec v, vec x, real bias)
         v = relu(v, g->slope);
     return g->epilogue & 4 ? v + g->beta * x : v;
 }
-
-/* Copy fewer than LANES numbers of `each` bytes. */
-INLINE void copy_numbers(void *to, const void *from, int64_t n, const size_t each)
-{
-    char *there = to;
-    const char *here = from;
-#pragma GCC unroll 6
-    for (int k = 5; k >= 0; k--) {
-        const size_t bytes = each << k;
-        if (1 << k < LANES && n & 1 << k) {
-            memcpy(there, here, bytes);
-            there += bytes;
-            here += bytes;
-        }
-    }
-}
-
-#define copy_some(to, from, n) copy_numbers(to, from, n, sizeof(real))
-
-#include "conv_results.h"
 
 /* Sums and their results: count runs of n elements each. x may alias out exactly. */
 struct runs {

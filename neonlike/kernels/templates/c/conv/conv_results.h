@@ -1,8 +1,29 @@
 /* Results as they lie in memory: numbers of the type `stored`, which is `real` or, if IN_HALVES, bfloat16 (result.j2). Those
- * are rounded once, when they are kept, as halves.h rounds; old ones are float again when they are taken. For conv_finish.h,
- * which defines copy_numbers before and says what else the including file defines. */
+ * are rounded once, when they are kept, as halves.h rounds; old ones are float again when they are taken. The including file
+ * defines real, LANES, vec, loose and INLINE. */
 #ifndef NL_CONV_RESULTS_H
 #define NL_CONV_RESULTS_H
+#include <stdint.h>
+#include <string.h>
+
+/* Copy fewer than LANES numbers of `each` bytes. */
+INLINE void copy_numbers(void *to, const void *from, int64_t n, const size_t each)
+{
+    char *there = to;
+    const char *here = from;
+#pragma GCC unroll 6
+    for (int k = 5; k >= 0; k--) {
+        const size_t bytes = each << k;
+        if (1 << k < LANES && n & 1 << k) {
+            memcpy(there, here, bytes);
+            there += bytes;
+            here += bytes;
+        }
+    }
+}
+
+#define copy_some(to, from, n) copy_numbers(to, from, n, sizeof(real))
+
 #if !IN_HALVES
 #define NUMBER(result) (result)
 #define TAKE(from) (*(const loose *)(from))
