@@ -151,12 +151,12 @@ class CMoveStage(NumpyCallStage):
 
     def steps(self, run: Placing) -> Fragment | None:
         """The kernels of the stage on the arrays of ``run``, for the program of its plan; None if there are none."""
-        if self.direct is None and len(self.others) == 1 and not self.plan.kept(self.stage):
-            out, others = destination(run, self.others[0]), []  # nobody reads the result in another dtype
-        else:
-            out, others = self._allocate(run), [destination(run, store) for store in self.others]
+        out, others = self._only_target(run), self.others[:0]
+        if out is None:
+            out, others = self._allocate(run), self.others
         place = run.written(out)
-        stored = [stored_steps(run, to, run.written(to), out, place) for to in others]
+        targets = [destination(run, store) for store in others]
+        stored = [stored_steps(run, to, run.written(to), out, place) for to in targets]
         return joined_steps([self._moved(run, out), *stored])
 
     def _moved(self, run: Placing, out: Any) -> Fragment | None:

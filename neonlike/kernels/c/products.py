@@ -18,7 +18,7 @@ from neonlike.kernels.c.toolchain import Compiler, find_compiler
 from neonlike.kernels.codegen.layout import ArrayLayout
 from neonlike.kernels.numpy_engine.engine import NumpyCallStage
 from neonlike.kernels.planning.graph import Graph
-from neonlike.kernels.planning.plan import Plan, Stage
+from neonlike.kernels.planning.plan import Plan, Stage, Store
 from neonlike.kernels.run.arrays import remember
 from neonlike.kernels.run.calls import with_conversions
 from neonlike.kernels.run.placing import Placing, fragment_of
@@ -92,9 +92,6 @@ class DotStage(NumpyCallStage):
         if len(read) < 2:
             return None
         a, b = (lying.array if paired else as_floats(lying.array) for lying in read)
-        others = [destination(run, store) for store in self.others]
-        if paired and self._is_stored(a, b, others):
-            out, others = others[0], []
         launch = self._launch(a, b, out, pairs)
         if launch is None:
             return None
@@ -102,16 +99,25 @@ class DotStage(NumpyCallStage):
         place = run.written(out)
         program = with_conversions(launch.program(1.0, 0.0), converted)
         product = fragment_of(program, [*(lying.place for lying in read), place], run, launch)
+        others = [destination(run, store) for store in self._to_convert(out)]
         stored = [stored_steps(run, to, run.written(to), out, place) for to in others]
         return joined_steps([*(lying.steps for lying in read), product, *stored])
 
-    def _is_stored(self, a: Array, b: Array, others: list[Any]) -> bool:
-        """Whether the kernel rounds the result to the bfloat16 of the only target, and nobody reads it in float32."""
-        if self.direct is not None or len(others) != 1 or self.plan.kept(self.stage):
-            return False
-        (to,) = others
+    def _allocate(self, run: Run) -> Any:
+        """As of the base class; the only target, if the kernel rounds results to its bfloat16 as it stores them."""
+        out = self._only_target(run)
+        if out is None or not self._is_stored(*(run.array(one, 0) for one in self.inputs), out):
+            return super()._allocate(run)
+        run.temps[self.value.index] = out
+        return out
+
+    def _is_stored(self, a: Array, b: Array, to: Array) -> bool:
         dense = is_gapless(to.shape, to.strides, to.itemsize)
         return dense and gemm.stores(a, b, to) and gemm.pairs_of(a, b, to, self.pairs, self.compiler) != 0
+
+    def _to_convert(self, out: Array) -> list[Store]:
+        """Where the result has to be converted to behind the product, which wrote ``out``."""
+        return self.others if out.dtype == self.dtype else []
 
     def _compute(self, run: Run) -> None:
         a, b, out = self._operands(run)
@@ -121,9 +127,9 @@ class DotStage(NumpyCallStage):
         else:
             with np.errstate(all="ignore"):
                 gemm.dot(a, b, out, self.compiler, self.pairs)
-        if self.others:
+        if others := self._to_convert(out):
             with np.errstate(all="ignore"):
-                store_result(run, out, self.others)
+                store_result(run, out, others)
 
     def _operands(self, run: Run) -> tuple[Array, Array, Array]:
         a, b = self.inputs

@@ -260,6 +260,12 @@ class WholeOperandStage(ExecutableStage):
         run.temps[self.value.index] = out
         return out
 
+    def _only_target(self, run: Run) -> Any:
+        """The array of the only target, if nobody reads the result in the dtype it is computed in; else None."""
+        if self.direct is not None or len(self.others) != 1 or self.plan.kept(self.stage):
+            return None
+        return destination(run, self.others[0])
+
 
 def _exact(store: Store, graph: Graph, dtype: DType) -> bool:
     """Whether ``store`` takes a result of ``dtype`` without a conversion, its axes in their order."""

@@ -11,6 +11,7 @@ import pytest
 from neonlike.kernels.c import gemm
 from neonlike.kernels.c.gemm import find_launch, pairs_of
 from neonlike.kernels.c.pairs import TILES
+from neonlike.kernels.c.products import DotStage
 from neonlike.kernels.c.routine import address
 from neonlike.optree.dtypes import bfloat16
 from tests.support.engines import needs_compiler, new_backend, use_threads
@@ -196,3 +197,23 @@ def test_a_product_that_another_reads(rng: Any) -> None:
         exact = np.linalg.matrix_power(A.get().astype(float), 2)
         np.testing.assert_allclose(C.get().astype(float), exact, rtol=2.0**-8, atol=1e-3)
         np.testing.assert_allclose(D.get().astype(float), exact @ exact, rtol=2.0**-8, atol=0.01)
+
+
+@pytest.mark.parametrize("placed", [True, False])
+def test_the_kernel_that_is_named_is_the_only_one(rng: Any, monkeypatch: pytest.MonkeyPatch, placed: bool) -> None:
+    """Also where the stage itself calls it: without steps for a program of the extension."""
+    be = new_backend(default_dtype=bfloat16())
+    A, C = be.array(rng.standard_normal((96, 96))), be.empty((96, 96))
+    wanted = A.get().astype(np.float32)
+    wanted = (wanted @ wanted).astype(bfloat16()).astype(np.float32)
+    if not placed:
+        monkeypatch.setattr(DotStage, "steps", lambda self, run: None)
+    monkeypatch.setattr(gemm.GEMM, "variants", {})
+    for target in (C, C.T):
+        explained = str(be.explain(be.dot(A, A), target))
+        for _ in range(4):
+            C[:] = 0
+            target[:] = be.dot(A, A)
+            np.testing.assert_allclose(target.get().astype(np.float32), wanted, rtol=2.0**-7, atol=1e-3)
+        (context,) = gemm.GEMM.variants
+        assert dict(context)["result"] == "bfloat16" and gemm.GEMM.source(**dict(context)).name in explained
