@@ -26,6 +26,9 @@ MUTANTS = tuple(
         ("two vectors change places", C + "halves.h", "vcvtne2ps2bf16 %1, %2, %0", "vcvtne2ps2bf16 %2, %1, %0"),
         ("subnormal numbers are rounded up at ties", C + "halves.h", "0x7fffu + (bits >> 16 & 1u)", "0x8000u"),
         ("the last number of a vector that is not full is left out", C + "halves.h", "(nl_halves)nl_uppers_of(rest), NL_SOME(count - i))", "(nl_halves)nl_uppers_of(rest), NL_SOME(count - i - 1))"),
+        ("without an instruction ties are rounded up", C + "halves.h", "x + 0x7fffu + (x >> 16 & 1u)", "x + 0x8000u"),
+        ("without an instruction nan of small fractions is infinite", C + "halves.h", "(x >> 16 | 0x40u)", "(x >> 16)"),
+        ("bfloat16 at half its size", C + "halves.h", "(const nl_words_uppers *)(from + i), nl_words) << 16", "(const nl_words_uppers *)(from + i), nl_words) << 15"),
         ("inputs of 16 bits are kept as they are", KERNELS + "codegen/pass_cache.py", "compute_dtype(array.dtype) if array.half else array.dtype", "array.dtype"),
         ("bits are kept in place of numbers", KERNELS + "codegen/passes.py", "for array in reached.arrays if array.half}", "for array in ()}"),
         ("a single block keeps no values", KERNELS + "c/stage.py", "not large and forms.keeps_halves(self.kernel)", "False"),
@@ -37,7 +40,7 @@ MUTANTS = tuple(
         ("targets with gaps are written as dense ones", COPIES, "return None if target is None or as_floats(target.array) is None else target", "return target"),
         ("arrays in another order pass for those in this one", CONVERT, "if lying is None or _axes(lying) != _axes(floats):", "if lying is None:"),
         ("what is read of a call's result is not there", COPIES, " + [wide]", ""),
-        ("results are converted where they are read alone", COPIES, "not self.plan.kept(self.stage)", "True"),
+        ("results are converted where they are read alone", KERNELS + "run/stage.py", "or self.plan.kept(self.stage)", "or False"),
         ("windows begin where they would in float32", COPIES, "inner, after(read, offset * size)", "inner, after(read, offset * 4)"),
         ("zeros are not written around what is converted", COPIES, "found.array, found.place, whole, zeros)", "found.array, found.place)"),
     )

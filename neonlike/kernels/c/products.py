@@ -106,7 +106,8 @@ class DotStage(NumpyCallStage):
     def _allocate(self, run: Run) -> Any:
         """As of the base class; the only target, if the kernel rounds results to its bfloat16 as it stores them."""
         out = self._only_target(run)
-        if out is None or not self._is_stored(*(run.array(one, 0) for one in self.inputs), out):
+        a, b = (run.array(one, 0) for one in self.inputs)
+        if out is None or not self._is_stored(a, b, out):
             return super()._allocate(run)
         run.temps[self.value.index] = out
         return out

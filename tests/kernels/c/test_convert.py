@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import platform
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from neonlike.kernels.c import convert
+from neonlike.kernels.c.toolchain import find_compiler
 from neonlike.optree.dtypes import bfloat16
 from tests.support.engines import needs_compiler, use_threads
 
@@ -16,9 +19,19 @@ pytestmark = [pytest.mark.engines("c"), pytest.mark.cpu_only("the compiled kerne
 DTYPES = {"float16": np.dtype(np.float16), "bfloat16": bfloat16()}
 
 
-@pytest.fixture(autouse=True)
-def compiler() -> None:
+X86 = platform.machine() in ("x86_64", "AMD64")
+PROCESSORS = ["", "-mno-avx512bf16", "-mno-avx512f", "-mno-avx"] if X86 else [""]
+"""Flags with which kernels are those of this machine, and of processors with fewer instructions."""
+
+
+@pytest.fixture(autouse=True, params=PROCESSORS)
+def compiler(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     needs_compiler()
+    native = find_compiler()
+    assert native is not None
+    flags = (*native.flags, *request.param.split())
+    monkeypatch.setattr(convert, "find_compiler", lambda: replace(native, flags=flags))
+    monkeypatch.setattr(convert.CONVERT, "variants", {})
 
 
 def alike(found: Any, wanted: Any) -> None:

@@ -69,7 +69,7 @@ class Kernels(NamedTuple):
     tile: tuple[str, ...]
     fields: dict[str, tuple[str, ...]]
 
-    def variant(self, compiler: Compiler | None, plan: ConvPlan, dtype: DType, keeps: bool = False) -> Any:
+    def variant(self, compiler: Compiler | None, plan: ConvPlan, dtype: DType, **more: str) -> Any:
         """The kernel for ``plan``, computing in ``dtype``; None if there is none.
 
         Parameters
@@ -77,15 +77,14 @@ class Kernels(NamedTuple):
         compiler : Compiler or None
         plan : ConvPlan
         dtype : dtype
-        keeps : bool
-            Whether its results lie in memory as bfloat16.
+        **more : str
+            What the template is told besides: ``half``, how results of 16 bits lie in memory (default: in ``dtype``).
         """
         tile = plan.tile
         sizes = {"lanes": tile.lanes, "maps": tile.maps, "width": tile.maps // tile.lanes}
         sizes |= dict.fromkeys(("vectors", "positions", "taps"), tile.width)
         asked = {name: sizes[name] for name in self.tile} | dict(plan.variant) | self.fields
-        asked |= {"results": BFLOAT16} if keeps else {}
-        return self.routine.variant(compiler, real=REAL_TYPES[dtype], **asked)
+        return self.routine.variant(compiler, real=REAL_TYPES[dtype], **asked, **more)
 
 
 DATA = {
@@ -165,7 +164,7 @@ class ConvKernels(CompiledFamily, ConvFamily):
         pairs, allowed = with_tiles(self._pairs_of(source.dtype), self.compiler), self.enable_winograd
         plan = choose_data_plan(g, request.backward, vector, kind.itemsize, threads, allowed, pairs, stored)
         keeps = self._keeps(target, X if epilogue.reads_x else None, kind)
-        kernel = DATA[plan.kind].variant(self.compiler, plan, kind, keeps)
+        kernel = DATA[plan.kind].variant(self.compiler, plan, kind, half=half_of(target.dtype) if keeps else "")
         if kernel is None:
             return super()._conv(request, source, filters, target, bias, X, bsum)
         dims = request.target_dims

@@ -55,28 +55,28 @@ INLINE double finish_run(const struct call *g, const real *restrict acc, stored 
     for (; i + 2 * LANES <= n; i += 2 * LANES) {
         vec old[2] = { { 0 } };
         if (g->epilogue & 6)
-            old[0] = TAKE(x + i), old[1] = TAKE(x + i + LANES);
-        keep_two(out + i, finished(g, *(const loose *)(acc + i), old[0], bias), finished(g, *(const loose *)(acc + i + LANES), old[1], bias));
+            old[0] = load(x + i), old[1] = load(x + i + LANES);
+        store_two(out + i, finished(g, *(const loose *)(acc + i), old[0], bias), finished(g, *(const loose *)(acc + i + LANES), old[1], bias));
     }
 #endif
     for (; i + LANES <= n; i += LANES) {
         vec old = { 0 };
         if (g->epilogue & 6)
-            old = TAKE(x + i);
-        KEEP(out + i, finished(g, *(const loose *)(acc + i), old, bias));
+            old = load(x + i);
+        store(out + i, finished(g, *(const loose *)(acc + i), old, bias));
     }
     if (i < n) { /* acc is readable past the last one */
         vec v, old = { 0 };
         if (g->epilogue & 6)
-            TAKE_SOME(old, x + i, n - i);
+            old = load_first(x + i, n - i);
         v = finished(g, *(const loose *)(acc + i), old, bias);
-        KEEP_SOME(out + i, v, n - i);
+        store_first(out + i, v, n - i);
     }
     double sum = 0;
     if (g->sums != NULL) {
 #pragma omp simd reduction(+:sum)
         for (i = 0; i < n; i++)
-            sum += NUMBER(out[i]);
+            sum += load_one(out + i);
     }
     return sum;
 }

@@ -7,13 +7,13 @@
 
 #if IN_HALVES
 /* As copy_runs, of results. */
-static inline void copy_results(uint16_t *restrict to, int64_t to_step, const uint16_t *restrict from, int64_t from_step, int64_t n, int64_t count)
+static inline void copy_results(stored *restrict to, int64_t to_step, const stored *restrict from, int64_t from_step, int64_t n, int64_t count)
 {
     for (int64_t j = 0; n == 1 && j < count; j++)
         to[j * to_step] = from[j * from_step];
     for (int64_t j = 0; n > 1 && j < count; j++) {
-        uint16_t *there = to + j * to_step;
-        const uint16_t *here = from + j * from_step;
+        stored *there = to + j * to_step;
+        const stored *here = from + j * from_step;
         int64_t left = n;
         for (; left >= LANES; left -= LANES, there += LANES, here += LANES)
             memcpy(there, here, LANES * sizeof *there);

@@ -36,7 +36,7 @@ INLINE void take_sums(vec sum[KB][NV], const struct sums *to, const int nv)
 #if IN_HALVES
 #if defined(BY_INSTRUCTION)
 /* Round sums of which some are subnormal. */
-APART void keep_subnormal(vec sum[KB][NV], stored *out, int64_t step, int64_t count)
+APART void store_subnormal(vec sum[KB][NV], stored *out, int64_t step, int64_t count)
 {
     for (int k = 0; k < KB; k++, out += step)
         nl_narrow_bf16(out, (const float *)sum[k], count);
@@ -44,7 +44,7 @@ APART void keep_subnormal(vec sum[KB][NV], stored *out, int64_t step, int64_t co
 #endif
 
 /* Round and store them. Sums of rounded results are taken behind the kernel. */
-INLINE void keep_sums(vec sum[KB][NV], stored *out, int64_t step, int streamed, const int nv)
+INLINE void store_sums(vec sum[KB][NV], stored *out, int64_t step, int streamed, const int nv)
 {
 #if defined(BY_INSTRUCTION)
     uint16_t tiny = 0;
@@ -60,7 +60,7 @@ INLINE void keep_sums(vec sum[KB][NV], stored *out, int64_t step, int streamed, 
 #pragma GCC unroll 32
             for (int j = 0; j < nv; j++)
                 all[k][j] = sum[k][j];
-        keep_subnormal(all, out, step, nv * LANES);
+        store_subnormal(all, out, step, nv * LANES);
         return;
     }
 #endif
@@ -75,7 +75,7 @@ INLINE void keep_sums(vec sum[KB][NV], stored *out, int64_t step, int streamed, 
                 *(loose_two_uppers *)(out + j * LANES) = both;
         }
         if (nv % 2)
-            keep(out + (nv - 1) * LANES, sum[k][nv - 1]);
+            store(out + (nv - 1) * LANES, sum[k][nv - 1]);
     }
 }
 #endif
@@ -114,7 +114,7 @@ INLINE void leave_sums(vec sum[KB][NV], const struct sums *to, const int nv)
             for (int j = 0; j < nv; j++)
                 to->totals[k] += __builtin_convertvector(sum[k][j], doubles);
 #if IN_HALVES
-    keep_sums(sum, out, step, to->streamed, nv);
+    store_sums(sum, out, step, to->streamed, nv);
 #else
     if (to->streamed)
 #pragma GCC unroll 32
