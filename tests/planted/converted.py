@@ -28,7 +28,7 @@ MUTANTS = tuple(
         ("the last number of a vector that is not full is left out", C + "halves.h", "(nl_halves)nl_uppers_of(rest), NL_SOME(count - i))", "(nl_halves)nl_uppers_of(rest), NL_SOME(count - i - 1))"),
         ("without an instruction ties are rounded up", C + "halves.h", "x + 0x7fffu + (x >> 16 & 1u)", "x + 0x8000u"),
         ("without an instruction nan of small fractions is infinite", C + "halves.h", "(x >> 16 | 0x40u)", "(x >> 16)"),
-        ("bfloat16 at half its size", C + "halves.h", "(const nl_words_uppers *)(from + i), nl_words) << 16", "(const nl_words_uppers *)(from + i), nl_words) << 15"),
+        ("bfloat16 at half its size", C + "halves.h", "(const nl_uppers_at_once *)(from + i), nl_words_at_once) << 16", "(const nl_uppers_at_once *)(from + i), nl_words_at_once) << 15"),
         ("inputs of 16 bits are kept as they are", KERNELS + "codegen/pass_cache.py", "compute_dtype(array.dtype) if array.half else array.dtype", "array.dtype"),
         ("bits are kept in place of numbers", KERNELS + "codegen/passes.py", "for array in reached.arrays if array.half}", "for array in ()}"),
         ("a single block keeps no values", KERNELS + "c/stage.py", "not large and forms.keeps_halves(self.kernel)", "False"),

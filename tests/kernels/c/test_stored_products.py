@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import platform
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,9 +12,10 @@ import pytest
 
 from neonlike.kernels.c import gemm
 from neonlike.kernels.c.gemm import find_launch, pairs_of
-from neonlike.kernels.c.pairs import TILES
+from neonlike.kernels.c.pairs import PLAIN, TILES
 from neonlike.kernels.c.products import DotStage
 from neonlike.kernels.c.routine import address
+from neonlike.kernels.c.toolchain import find_compiler
 from neonlike.optree.dtypes import bfloat16
 from tests.support.engines import needs_compiler, new_backend, use_threads
 from tests.support.rounded import FORMS, matrix
@@ -72,6 +75,24 @@ def test_what_is_stored_is_rounded_once(
         np.testing.assert_array_equal(c.view(np.uint16), rounded.view(np.uint16), where)
         subnormal = (np.abs(single) < 2.0**-126) & (rounded.astype(np.float32) != 0)
         assert subnormal.any() == (scale < 1)
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="flags of x86 processors")
+@pytest.mark.parametrize("flag", ["-mno-avx512f", "-mno-avx"])
+def test_processors_without_avx512(rng: Any, monkeypatch: pytest.MonkeyPatch, flag: str) -> None:
+    native = find_compiler()
+    assert native is not None
+    other = replace(native, flags=(*native.flags, flag))
+    monkeypatch.setattr(gemm.GEMM, "variants", {})
+    for size in SIZES[:6]:
+        a, b, c = matrices(rng, size, (False, False, False))
+        single = np.empty_like(c, np.float32)
+        for into in (c, single):
+            launch = find_launch(a, b, into, other, PLAIN)
+            assert launch is not None
+            launch(address(a), address(b), address(into))
+        np.testing.assert_array_equal(c.view(np.uint16), single.astype(bfloat16()).view(np.uint16))
+        np.testing.assert_allclose(single, a.astype(float) @ b.astype(float), atol=1e-3)
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -44,8 +44,8 @@ typedef float nl_floats_anywhere __attribute__((vector_size(4 * NL_HALVES), alig
 #else
 #define NL_AT_ONCE 4
 #endif
-typedef uint32_t nl_words __attribute__((vector_size(4 * NL_AT_ONCE), aligned(4), may_alias));
-typedef uint16_t nl_words_uppers __attribute__((vector_size(2 * NL_AT_ONCE), aligned(2), may_alias));
+typedef uint32_t nl_words_at_once __attribute__((vector_size(4 * NL_AT_ONCE), aligned(4), may_alias));
+typedef uint16_t nl_uppers_at_once __attribute__((vector_size(2 * NL_AT_ONCE), aligned(2), may_alias));
 typedef int nl_ints16 __attribute__((vector_size(64)));
 typedef uint32_t nl_bits16 __attribute__((vector_size(64)));
 typedef uint16_t nl_uppers __attribute__((vector_size(32)));
@@ -122,7 +122,7 @@ static inline void nl_widen_bf16(float *restrict to, const uint16_t *restrict fr
     }
 #else
     for (; i + NL_AT_ONCE <= count; i += NL_AT_ONCE)
-        *(nl_words *)(to + i) = __builtin_convertvector(*(const nl_words_uppers *)(from + i), nl_words) << 16;
+        *(nl_words_at_once *)(to + i) = __builtin_convertvector(*(const nl_uppers_at_once *)(from + i), nl_words_at_once) << 16;
 #endif
     for (; i < count; i++)
         to[i] = nl_bf16_to_f32(from[i]);
@@ -218,9 +218,9 @@ static inline void nl_narrow_bf16(uint16_t *restrict to, const float *restrict f
     }
 #else
     for (; i + NL_AT_ONCE <= count; i += NL_AT_ONCE) {
-        const nl_words x = *(const nl_words *)(from + i), nearest = (x + 0x7fffu + (x >> 16 & 1u)) >> 16;
-        const nl_words nan = (nl_words)((x & 0x7fffffffu) > 0x7f800000u);
-        *(nl_words_uppers *)(to + i) = __builtin_convertvector((nearest & ~nan) | ((x >> 16 | 0x40u) & nan), nl_words_uppers);
+        const nl_words_at_once x = *(const nl_words_at_once *)(from + i), nearest = (x + 0x7fffu + (x >> 16 & 1u)) >> 16;
+        const nl_words_at_once nan = (nl_words_at_once)((x & 0x7fffffffu) > 0x7f800000u);
+        *(nl_uppers_at_once *)(to + i) = __builtin_convertvector((nearest & ~nan) | ((x >> 16 | 0x40u) & nan), nl_uppers_at_once);
     }
 #endif
     for (; i < count; i++)

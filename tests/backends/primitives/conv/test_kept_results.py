@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ from neonlike.backends.cpu.primitives.conv import hooks
 from neonlike.backends.cpu.primitives.conv.choice import choose_data_plan
 from neonlike.backends.cpu.primitives.conv.kind import Kind
 from neonlike.backends.primitives.conv.request import ConvPass, ConvUpdate, Epilogue
-from neonlike.kernels.c.pairs import INSTRUCTION
+from neonlike.kernels.c.pairs import INSTRUCTION, PLAIN
 from neonlike.kernels.c.simd import pair_form
 from neonlike.optree.dtypes import bfloat16
 from tests.backends.primitives.conv.conv_compiled import Guarded, guarded, with_vectors
@@ -141,6 +143,31 @@ def test_bits_are_those_of_conversions(
                     use_threads(monkeypatch, threads)
                     found |= {*results(be, s, backward, ends, moved)}
                 assert len(found) == 1, f"{name}, {'back' * backward}"
+
+
+OTHERS = ("pointwise", "direct, a stride", "maps", "few", "Winograd", "thin", "depthwise, images")
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="flags of x86 processors")
+@pytest.mark.parametrize("case", OTHERS)
+def test_processors_without_avx512(
+    guarded: Guarded, converted: Callable[[bool], None], case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kernels of each kind compile and round for them, too."""
+    with_vectors(monkeypatch, 32)
+    made: Any = new_backend(product_precision="bfloat16")
+    made.executor.own_engine.pairs = PLAIN
+    flags = (*made.compiler.flags, "-mno-avx512f")
+    monkeypatch.setattr(made, "compiler", replace(made.compiler, flags=flags))
+    for of_kind in hooks.DATA.values():
+        monkeypatch.setattr(of_kind.routine, "variants", {})
+    found = set()
+    for off in (True, False):
+        converted(off)
+        found |= {*results(made, CASES[case], False, ENDS["brelu, beta, x"], False)}
+    variants = [function for of_kind in hooks.DATA.values() for function in of_kind.routine.variants.values()]
+    assert len(variants) == 2 and None not in variants
+    assert len(found) == 1
 
 
 TILED = {
