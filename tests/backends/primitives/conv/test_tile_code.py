@@ -16,7 +16,7 @@ from tests.support.machine_code import assembly, check_inner_loop, functions_of
 pytestmark = [pytest.mark.engines("c"), pytest.mark.cpu_only("the compiled kernels of the CPU")]
 
 
-def code_of(kernels: Kernels, command: str, folder: Path, **sizes: int) -> dict[str, list[str]]:
+def code_of(kernels: Kernels, command: str, folder: Path, **sizes: int | str) -> dict[str, list[str]]:
     """Functions of a convolution's kernel, compiled for a processor with tiles."""
     source = kernels.routine.source(real="float", lanes=OF_TILES.lanes, pairs=TILES, **sizes, **kernels.fields)
     return functions_of(assembly(command, folder, str(source.source), source.headers))
@@ -32,7 +32,7 @@ def check_units(lines: list[str]) -> None:
 @pytest.mark.parametrize("command", ["gcc", "clang"])
 @pytest.mark.parametrize("kind", [Kind.DIRECT, Kind.POINTWISE])
 def test_forward_pass_and_data_gradient(tmp_path: Path, command: str, kind: Kind) -> None:
-    code = code_of(DATA[kind], command, tmp_path, maps=OF_TILES.maps, vectors=OF_TILES.width)
+    code = code_of(DATA[kind], command, tmp_path, maps=OF_TILES.maps, vectors=OF_TILES.width, half="")
     check_inner_loop(code["add_taps_2_2"])
     check_units(code["take_units"])
 

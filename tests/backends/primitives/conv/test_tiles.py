@@ -256,13 +256,13 @@ def test_a_processor_without_tiles_has_the_plans_of_before(
 
 
 def test_kernels_of_other_forms_have_no_tiles_in_their_text() -> None:
-    def text(kernels: Kernels, pairs: int, **sizes: int) -> str:
+    def text(kernels: Kernels, pairs: int, **sizes: int | str) -> str:
         return str(kernels.routine.source(real="float", **sizes, **context_of(pairs), **kernels.fields).source)
 
     for pairs in (0, INSTRUCTION, PLAIN, TILES):
         for found in (
-            text(DATA[Kind.DIRECT], pairs, lanes=16, maps=12, vectors=2),
-            text(DATA[Kind.POINTWISE], pairs, lanes=16, maps=12, vectors=2),
+            text(DATA[Kind.DIRECT], pairs, lanes=16, maps=12, vectors=2, half=""),
+            text(DATA[Kind.POINTWISE], pairs, lanes=16, maps=12, vectors=2, half=""),
             text(UPDATE[Kind.DIRECT], pairs, lanes=16, width=2, taps=12, step=1),
         ):
             assert ("nl_tile" in found or "tiles.h" in found) == (pairs == TILES)
