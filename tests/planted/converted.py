@@ -40,7 +40,7 @@ MUTANTS = tuple(
         ("targets with gaps are written as dense ones", COPIES, "return None if target is None or as_floats(target.array) is None else target", "return target"),
         ("arrays in another order pass for those in this one", CONVERT, "if lying is None or _axes(lying) != _axes(floats):", "if lying is None:"),
         ("what is read of a call's result is not there", COPIES, " + [wide]", ""),
-        ("results are converted where they are read alone", KERNELS + "run/stage.py", "or self.plan.kept(self.stage)", "or False"),
+        ("results are converted where they are read alone", KERNELS + "run/stage.py", "and not plan.kept(stage)", "and True"),
         ("windows begin where they would in float32", COPIES, "inner, after(read, offset * size)", "inner, after(read, offset * 4)"),
         ("zeros are not written around what is converted", COPIES, "found.array, found.place, whole, zeros)", "found.array, found.place)"),
     )

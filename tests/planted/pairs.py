@@ -96,7 +96,7 @@ MUTANTS = tuple(
         ("sums lie where panels are", PRODUCT, "        g.shared = work += padded(m * meta[4]);", "        g.shared = work;"),
         ("memory for sums as if rows had no gaps", LAUNCH, "m * sizes[4] + LANES if halved", "m * n + LANES if halved"),
         ("the result of other factors is stored, too", LAUNCH, "return c.dtype.name == BFLOAT16 and are_stored(a, b)", "return c.dtype.name == BFLOAT16"),
-        ("a result that others read is only stored", KERNELS + "run/stage.py", "or len(self.others) != 1 or self.plan.kept(self.stage)", "or len(self.others) != 1"),
-        ("the result's array is chosen for a kernel that does not store it", KERNELS + "c/products.py", "if out is None or not self._is_stored(a, b, out):", "if True:"),
+        ("a result that others read is only stored", KERNELS + "run/stage.py", "len(self.others) == 1 and not plan.kept(stage)", "len(self.others) == 1"),
+        ("the result's array is chosen for a kernel that does not store it", KERNELS + "c/products.py", "if out is None or not self._is_stored(run, out):", "if True:"),
     )
 )  # fmt: skip

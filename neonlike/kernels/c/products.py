@@ -106,13 +106,13 @@ class DotStage(NumpyCallStage):
     def _allocate(self, run: Run) -> Any:
         """As of the base class; the only target, if the kernel rounds results to its bfloat16 as it stores them."""
         out = self._only_target(run)
-        a, b = (run.array(one, 0) for one in self.inputs)
-        if out is None or not self._is_stored(a, b, out):
+        if out is None or not self._is_stored(run, out):
             return super()._allocate(run)
         run.temps[self.value.index] = out
         return out
 
-    def _is_stored(self, a: Array, b: Array, to: Array) -> bool:
+    def _is_stored(self, run: Run, to: Array) -> bool:
+        a, b = (run.array(one, 0) for one in self.inputs)
         dense = is_gapless(to.shape, to.strides, to.itemsize)
         return dense and gemm.stores(a, b, to) and gemm.pairs_of(a, b, to, self.pairs, self.compiler) != 0
 

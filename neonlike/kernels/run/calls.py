@@ -193,6 +193,8 @@ def packed(entry: int, given: Sequence[Word], places: Iterable[int], work_at: in
 
 def with_conversions(program: Program, converted: Sequence[Conversion]) -> Program:
     """``program`` of a kernel with the conversions of its arrays before and behind it."""
+    if not converted:
+        return program
     front = sum(one.bytes for one in converted)
     places = {one.operand: sum(other.bytes for other in converted[:which]) for which, one in enumerate(converted)}
 
@@ -202,8 +204,7 @@ def with_conversions(program: Program, converted: Sequence[Conversion]) -> Progr
             return Source.MEMORY, places[which] + sum(before)
         return (Source.MEMORY, which + front) if source is Source.MEMORY else word
 
-    assert program.steps or not converted
-
+    assert program.steps
     steps = [Step(kernel.entry, tuple(map(placed, kernel.words))) for kernel in program.steps]
     for one in converted:
         array, floats = (Source.OPERAND, one.operand), (Source.MEMORY, places[one.operand])

@@ -239,6 +239,8 @@ class WholeOperandStage(ExecutableStage):
         The target that is written as it is computed; without one, a temporary is.
     others : list of Store
         What the result is converted into afterwards.
+    alone : bool
+        Whether that is one target, and nobody reads the result in the dtype it is computed in.
     """
 
     def __init__(self, plan: Plan, stage: Stage, graph: Graph) -> None:
@@ -249,6 +251,7 @@ class WholeOperandStage(ExecutableStage):
         self.dtype: DType = compute_dtype(value.dtype)
         self.direct = next((s for s in stage.stores if not s.buffered and _exact(s, graph, self.dtype)), None)
         self.others = [store for store in stage.stores if store is not self.direct]
+        self.alone = self.direct is None and len(self.others) == 1 and not plan.kept(stage)
         self.keys = [name for name in _ARGUMENTS if name in (graph.nodes[value.node].attrs or {})]
 
     def _allocate(self, run: Run) -> Any:
@@ -262,9 +265,7 @@ class WholeOperandStage(ExecutableStage):
 
     def _only_target(self, run: Run) -> Any:
         """The array of the only target, if nobody reads the result in the dtype it is computed in; else None."""
-        if self.direct is not None or len(self.others) != 1 or self.plan.kept(self.stage):
-            return None
-        return destination(run, self.others[0])
+        return destination(run, self.others[0]) if self.alone else None
 
 
 def _exact(store: Store, graph: Graph, dtype: DType) -> bool:

@@ -78,7 +78,7 @@ class Kernels(NamedTuple):
         plan : ConvPlan
         dtype : dtype
         **more : str
-            What the template is told besides: ``half``, how results of 16 bits lie in memory (default: in ``dtype``).
+            What templates of :data:`DATA` are told besides: ``half``, how results of 16 bits lie in memory; or empty.
         """
         tile = plan.tile
         sizes = {"lanes": tile.lanes, "maps": tile.maps, "width": tile.maps // tile.lanes}
