@@ -100,6 +100,29 @@ def test_views_of_another_layout_are_other_calls(be: Backend) -> None:
         assert np.allclose(pooled.get().reshape(expected.shape), expected, atol=1e-6)
 
 
+@pytest.mark.parametrize("op", ["avg", "l2"])
+def test_positions_that_are_not_used_leave_a_call_as_it_is(be: Backend, op: str) -> None:
+    """Networks give any pooling its ``argmax``; one that only max pooling writes may lie anywhere, each time."""
+    layer, (image, pooled, places), call = pooling(be, op)
+    error, delta = be.ones(pooled.shape), be.zeros(image.shape)
+    places[:] = 7
+    for given in (None, places, be.zeros(places.shape, dtype=places.dtype), pooled, places):
+        call(image, pooled, given)
+        expected = pooled.get()
+        be.bprop_pool(layer, error, delta, given)
+        gradient = delta.get()
+        call(image, pooled)
+        be.bprop_pool(layer, error, delta)
+        assert np.array_equal(pooled.get(), expected) and np.array_equal(delta.get(), gradient)
+    assert (places.get() == 7).all()
+    if op == "avg":
+        before = repeated(be)
+        for _ in range(3):
+            call(image, pooled, places)
+            be.bprop_pool(layer, error, delta, places)
+        assert repeated(be) == (None if before is None else before + 6)
+
+
 def test_numbers_and_flags_are_part_of_a_call(be: Backend) -> None:
     _layer, (image, pooled, _places), call = pooling(be, "avg")
     means = image.get().reshape(4, 3, 2, 3, 2, 3).mean(axis=(2, 4)).reshape(36, 3)

@@ -172,19 +172,19 @@ class PoolFamily(Family):
         >>> out.item(), argmax.item()
         (5.0, 1)
         """
-        layer = self._check_pool("fprop_pool", layer, I, O, argmax, {"O": O, "argmax": argmax}, {"I": I})
+        used = _used(layer, argmax)
+        layer = self._check_pool("fprop_pool", layer, I, O, argmax, {"O": O, "argmax": used}, {"I": I})
         if layer.op == "l2":
             layer.seen["input"] = I
         sized = layer.at_batch(_images(layer, I))
         request = PoolPass(sized, False, float(alpha), float(beta))
-        used = argmax if layer.op == "max" else None
 
         def run() -> KernelCall | None:
             return self._fprop_pool(request, I, O, used)
 
         nbytes = I.nbytes + O.nbytes * (1 + (beta != 0)) + (0 if used is None else used.nbytes)
         shapes = [sized.dimI, sized.JTRS, sized.dimO]
-        operands = None if layer.op == "l2" else Operands((I, O, argmax))  # whose input has to be seen at each call
+        operands = None if layer.op == "l2" else Operands((I, O, used))  # whose input has to be seen at each call
         name = f"fprop_pool {layer.op}"
         return self._run_primitive(name, run, [O, used], shapes, nbytes, repeat=repeat, operands=operands)
 
@@ -241,21 +241,21 @@ class PoolFamily(Family):
         >>> delta.tolist()
         [[2.0], [2.0], [2.0], [2.0]]
         """
-        others = {"I": I, "argmax": argmax}
+        used = _used(layer, argmax)
+        others = {"I": I, "argmax": used}
         X = None
         if isinstance(layer, PoolGeometry) and layer.op == "l2":
             others["inputs"] = X = layer.seen.get("input") if inputs is None else inputs
         layer = self._check_pool("bprop_pool", layer, O, I, argmax, {"O": O}, others)
         sized = layer.at_batch(_images(layer, O))
         request = PoolPass(sized, True, float(alpha), float(beta))
-        used = argmax if layer.op == "max" else None
 
         def run() -> KernelCall | None:
             return self._bprop_pool(request, I, O, used, X)
 
         nbytes = I.nbytes + O.nbytes * (1 + (beta != 0)) + sum(t.nbytes for t in (used, X) if t is not None)
         shapes = [sized.dimO, sized.JTRS, sized.dimI]
-        name, operands = f"bprop_pool {layer.op}", Operands((I, O, argmax, None))
+        name, operands = f"bprop_pool {layer.op}", Operands((I, O, used, None))
         return self._run_primitive(name, run, [O], shapes, nbytes, repeat=repeat, operands=operands)
 
     # Checks
@@ -273,7 +273,7 @@ class PoolFamily(Family):
         """Check a call of ``name``; ``image`` is the tensor on the input side, ``pooled`` on the output side."""
         if not isinstance(layer, PoolGeometry):
             raise DTypeError(f"{name}: layer must come from be.pool_layer, got {type(layer).__name__}")
-        check_tensors(self, name, **outputs, **inputs)
+        check_tensors(self, name, **{**outputs, **inputs, "argmax": argmax})
         require_tensors(self, name, I=inputs["I"], O=outputs["O"])
         given = inputs.get("inputs")
         if layer.op == "max" and argmax is None:
@@ -384,6 +384,11 @@ def backward_arrays(
     with written(O, layer.dimI, keep=beta != 0, dtype=dtype) as delta:
         numbers = None if argmax is None else _numbers(layer, argmax)
         yield host(I, layer.dimO, dtype), delta, numbers, None if inputs is None else host(inputs, layer.dimI)
+
+
+def _used(layer: Any, argmax: Any) -> Any:
+    """The given ``argmax`` for max pooling, which alone writes and reads it; else None: it may lie anywhere."""
+    return argmax if isinstance(layer, PoolGeometry) and layer.op == "max" else None
 
 
 def fits(layer: PoolGeometry, argmax: Any) -> bool:
