@@ -16,7 +16,7 @@
 #   make bench   the benchmarks, in their quick form   (BENCH_ARGS= for the long form)
 #   make fuzz    random op-trees, primitives, wrong arguments, graphs, networks, bits  (FUZZ=10000 of each; FUZZ_ARGS=--gpu: on the GPU)
 #   make fuzz-sanitize   the same under AddressSanitizer and UBSan      (FUZZ=500)
-#   make mutants the tests tested: faults planted one at a time, each to be caught     (MUTANT_ARGS="--family conv")
+#   make mutants the tests tested: faults planted one at a time, each to be caught     (MUTANT_ARGS="--family conv --part 1/8")
 #   make vectors every chain of ops compiled, loops without vector code reported   (VECTOR_ARGS="--sample 200"; CC=clang)
 #   make docs    write the generated pages again, and the site into docs/_build/html         (DOCS_ARGS=--no-runs: quicker)
 #   make docs-pages  the generated pages alone

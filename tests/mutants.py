@@ -1,6 +1,6 @@
 """Test the tests: plant single faults in primitives and layers, one at a time, and see that the tests catch each.
 
-    python tests/mutants.py [--family conv] [--only "beta ignored"] [--jobs 2] [--list]
+    python tests/mutants.py [--family conv] [--only "beta ignored"] [--part 1/8] [--jobs 2] [--list]
 
 The faults are rows of the tables in ``planted/``: a file, a text that occurs once in it, and what it is replaced by.
 They are planted in private copies of the package; the working tree is not touched. A fault is caught if the tests of
@@ -19,8 +19,9 @@ import subprocess
 import sys
 import tempfile
 import time
+import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -354,6 +355,20 @@ def _copies(count: int) -> Iterator[list[Path]]:
         yield [copy, *others]
 
 
+def part(text: str) -> tuple[int, int]:
+    """The part, from 0 on, and the number of parts that ``K/N`` names; ``K`` is from 1 to ``N``."""
+    match = re.fullmatch(r"([0-9]+)/([0-9]+)", text)
+    number, count = (int(match[1]), int(match[2])) if match else (0, 0)
+    if not 1 <= number <= count:
+        raise argparse.ArgumentTypeError(f"a part is K/N with K from 1 to N, as 1/8; got {text!r}")
+    return number - 1, count
+
+
+def of_part(mutants: Iterable[Mutant], number: int, count: int) -> list[Mutant]:
+    """Those of a part; a fault is in the same one whichever others there are, and each is in one."""
+    return [mutant for mutant in mutants if zlib.crc32(title(mutant).encode()) % count == number]
+
+
 def report(outcomes: Sequence[Outcome]) -> bool:
     """Print a table by family, and the missed faults; True if all were caught."""
     counts = Counter((found.mutant.family, found.verdict) for found in outcomes)
@@ -374,12 +389,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Plant single faults and see that the tests catch each.")
     parser.add_argument("--family", action="append", choices=sorted(TESTS), help="only these (may be repeated)")
     parser.add_argument("--only", metavar="TEXT", default="", help="only faults with TEXT in 'family: name'")
+    parser.add_argument("--part", type=part, default="1/1", metavar="K/N", help="only this part, of all families")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="so many at a time, each in a copy of its own")
     parser.add_argument("--list", action="store_true", help="show the faults; plant none")
     options = parser.parse_args(arguments)
     chosen = [m for m in MUTANTS if options.only in title(m) and (not options.family or m.family in options.family)]
+    chosen = of_part(chosen, *options.part)
     if not chosen:
-        parser.error("no fault has that name")
+        parser.error("no fault has that name and is of that part")
     if options.list:
         print("\n".join(f"{title(mutant):80} {mutant.file}" for mutant in chosen))
         return 0

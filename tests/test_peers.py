@@ -43,7 +43,9 @@ def test_tests_that_import_other_libraries_are_marked() -> None:
 
 
 def test_make_runs_them_in_an_environment_of_its_own() -> None:
-    said = subprocess.run(["make", "--dry-run", "test-peers"], cwd=ROOT, capture_output=True, text=True, check=True)
+    said = subprocess.run(
+        ["make", "--dry-run", "test-peers", "PYTEST_ARGS="], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     (command,) = [line for line in said.stdout.splitlines() if "-m pytest" in line]
     words = shlex.split(command)
     assert words[:2] == [f"{REQUIRE_VARIABLE}=1", ".venv-peers/bin/python"] and words[-2:] == ["-m", "peers"]

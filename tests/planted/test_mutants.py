@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,21 @@ from pathlib import Path
 import pytest
 
 from neonlike.kernels.c.toolchain import find_compiler
-from tests.mutants import CAUGHT, INVALID, MUTANTS, ROOT, STALE, SURVIVED, TESTS, judge, planted_in, private_copy, title
+from tests.mutants import (
+    CAUGHT,
+    INVALID,
+    MUTANTS,
+    ROOT,
+    STALE,
+    SURVIVED,
+    TESTS,
+    judge,
+    of_part,
+    part,
+    planted_in,
+    private_copy,
+    title,
+)
 from tests.planted.table import CUDA, Mutant
 
 NMS = ("tests/backends/primitives/roi/test_nms.py", "-k", "sides_of_pixels or wrong_detections")
@@ -31,6 +46,16 @@ def test_there_are_enough_and_each_has_a_name_and_tests() -> None:
     assert {mutant.family for mutant in MUTANTS} == set(TESTS)
     for files in TESTS.values():
         assert all((ROOT / file).is_file() for file in files)
+
+
+def test_parts_have_each_fault_once_and_do_not_depend_on_others() -> None:
+    parts = [of_part(MUTANTS, *part(f"{number}/8")) for number in range(1, 9)]
+    assert Counter(row for some in parts for row in some) == Counter(MUTANTS)
+    assert all(len(some) > len(MUTANTS) / 16 for some in parts)
+    assert of_part(MUTANTS[::2], 2, 8) == [row for row in parts[2] if row in MUTANTS[::2]]
+    for wrong in ("0/8", "9/8", "1/0", "3", "a/b", "1/8/2", ""):
+        with pytest.raises(argparse.ArgumentTypeError, match="K/N"):
+            part(wrong)
 
 
 def test_each_family_of_cuda_templates_has_five() -> None:
