@@ -48,6 +48,14 @@ static inline void copy_runs(real *restrict to, int64_t to_step, const real *res
     else if (n == 1)
         for (int64_t j = 0; j < count; j++)
             to[j * to_step] = from[j * from_step];
+#define NL_COPY_ALL(some) \
+    else if (n == some) \
+        for (int64_t j = 0; j < count; j++) \
+            memcpy(to + j * to_step, from + j * from_step, some * sizeof *to);
+    NL_COPY_ALL(2)
+    NL_COPY_ALL(4)
+    NL_COPY_ALL(8)
+#undef NL_COPY_ALL
     else if (n <= FEW)
         for (int64_t j = 0; j < count; j++)
             copy_few(to + j * to_step, from + j * from_step, n);
