@@ -131,4 +131,4 @@ def test_where_it_makes_fewer_products(be: Backend, s: Sizes, forward_here: bool
         plan = choice.choose_data_plan(s.layer(be), back, 64, 4, 2, False)
         assert (plan.kind is Kind.MAPS) == here
         fields = dict(zip(conv_plan.META, plan.fields))
-        assert (fields["PANEL_SIZE"] > 0) == here
+        assert (fields["SIDE"] > 0) == here

@@ -3,18 +3,21 @@
 If images do not fill vectors, the lanes of ``conv/plan.py`` are positions of an output row: some at its end are empty,
 and their input has to be contiguous. Here lanes are output maps: a tile has as many positions as suit the length of
 rows, and the input of a position is broadcast. Fields and phases are those of ``conv/plan.py``.
+
+Filters are packed once for all units. Where a single area has all positions, each unit reads the filters of other maps,
+and packs them itself, a block of channels at a time.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
+from itertools import accumulate
 
 from neonlike.backends.cpu.primitives.conv.kind import ConvPlan, Kind, Tile
 from neonlike.backends.cpu.primitives.conv.plan import (
     APART,
     DATA_UNITS,
-    LEAST_LANES,
     SUMS_BYTES,
     Blocks,
     Phase,
@@ -36,8 +39,8 @@ VECTORS = 2
 POSITIONS = {64: (14, 13, 12, 11, 10, 9, 8, 7, 6), 32: (6, 5, 4), 16: (6, 5, 4)}
 """Positions per tile, by vector size in bytes: as many accumulators as registers allow beside the operands, or
 fewer."""
-AREA_LANES = 1024
-"""Maximum number of lanes of an area."""
+AREA_LANES, LEAST_LANES = 1024, 64
+"""Maximum number of lanes of an area, and number below which areas are not halved to get more of them."""
 PANEL_BYTES = 20 << 10
 """Maximum bytes of filters for a tile's maps and a block of channels, to stay in the L1 cache with the tile's input."""
 
@@ -144,7 +147,9 @@ def maps_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int,
     some = even(channels, PANEL_BYTES // (taps * tile.maps * itemsize))
     some = min(channels, round_up(some, lanes)) if backward else some  # filters are transposed by vectors of channels
     units = [count * parts if i == 0 else 0 for count in counts for i in range(side)]
-    records, tails = phase_records(cut, units)
+    filters = [0, *accumulate(g.groups * tiles * tile.maps * channels * block.taps for block in cut)]
+    shared = round_up(filters.pop(), 64) + APART // itemsize if sum(counts) > 1 else 0
+    records, tails = phase_records(cut, units, filters)
     strips = max(
         some * len(block.phase[0].taps) * block.row_range[1] * _strip(group, block, apart > 1)
         for group, block in zip(groups, blocks)
@@ -156,7 +161,8 @@ def maps_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int,
         "CHANNEL_BLOCK": some,
         "MAP_PARTS": parts,
         "SIDE": side,
-        "PANEL_SIZE": round_up(tiles * tile.maps * some * taps, 64),
+        "FILTERS_SIZE": shared,
+        "PANEL_SIZE": 0 if shared else round_up(tiles * tile.maps * some * taps, 64),
         "STRIPS_SIZE": round_up(max(strips + tile.width * apart, tile.maps * round_up(length, lanes)), 64),
         "SUMS_SIZE": round_up((tiles * length + lanes) * tile.maps, 64),
         "LIST_SIZE": round_up(ceil_div(some * taps * 8, itemsize), 64) + APART // itemsize,
@@ -164,4 +170,4 @@ def maps_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int,
     }
     private = sum(fields[name] for name in ("PANEL_SIZE", "STRIPS_SIZE", "SUMS_SIZE", "LIST_SIZE"))
     variant = (("step", apart),)  # elements between positions
-    return ConvPlan(Kind.MAPS, tile, flatten(fields, records, tails), sum(counts), 0, private, variant)
+    return ConvPlan(Kind.MAPS, tile, flatten(fields, records, tails), sum(counts), shared, private, variant)
