@@ -314,16 +314,16 @@ def _verdict(copy: Path, tests: Sequence[str], checked: bool) -> tuple[str, str]
 
 
 def sound(mutants: Sequence[Mutant]) -> bool:
-    """Whether the tests for ``mutants`` pass without a fault; prints those that fail."""
-    for checked in sorted({mutant.checked for mutant in mutants}):
-        families = dict.fromkeys(mutant.family for mutant in mutants if mutant.checked == checked)
-        files = dict.fromkeys(file for family in families for file in TESTS[family])
-        with private_copy() as copy:
-            status, output = run_tests(copy, list(files), checked)
-        if status:
-            print(output)
-            print("The tests must pass before faults are planted.")
-            return False
+    """Whether the tests for ``mutants`` pass without a fault, family by family; prints those that fail."""
+    with private_copy() as copy:
+        for family, checked in dict.fromkeys((mutant.family, mutant.checked) for mutant in mutants):
+            try:
+                status, output = run_tests(copy, TESTS[family], checked)
+            except subprocess.TimeoutExpired:
+                status, output = 1, f"the tests took more than {TIMEOUT_S:.0f} s"
+            if status:
+                print(f"{output}\nThe tests of {family} must pass before faults are planted.")
+                return False
     return True
 
 
