@@ -59,6 +59,7 @@ from tests.planted import (
     lazy,
     lrn,
     nccl,
+    nodes,
     pages,
     pairs,
     pool,
@@ -88,7 +89,7 @@ MUTANTS = tuple(
         cuda_base, cuda_rest, cuda_dispatch, cuda_engine, cuda_folds, cuda_rnn, cuda_conv, cuda_images, blueprints,
         repeating, attention, autograd, replays, basics, short_rows, contraction, ranks, pages, formulas, pairs,
         far_from_zero, unsigned, nccl, scaling, winograd_pairs, int8, systems, exchange, reports,
-        converted, tiles, kept_results,
+        converted, tiles, kept_results, nodes,
     )
     for row in table.MUTANTS
 )
@@ -148,6 +149,7 @@ TESTS = {
         "recurrent": "layers/recurrent: bidirectional sequence_lengths recurrent_layers recurrent_state",
         "lookup": "backends/primitives: lookup backends: families optree: positions",
         "onehot": "optree: onehot kernels/c: fastpath_classes",
+        "nodes": "kernels/c: fastbuild",
         "workers": "kernels/c: workers",
         "linalg": "kernels/c: gemm_blas backends/primitives: linalg optree: linalg",
         "stats": "backends: rest_helpers rest_memory families",

@@ -18,17 +18,22 @@ from neonlike.kernels.c.compositions import same_in_halves, steps_of
 from neonlike.kernels.run import workspace
 from neonlike.kernels.run.calls import PINNED, REPEATABLE, parameters_of
 from neonlike.kernels.run.program import Replayed
-from neonlike.optree.dtypes import F16, F32, F64
+from neonlike.optree.dtypes import F16, F32, F64, I64, SUPPORTED, DType, DTypeRule, compute_dtype, result_dtype
 from neonlike.optree.forms import form_of, newcomers, owners
 from neonlike.optree.node import OPERATORS, Expression, OpTreeNode
+from neonlike.optree.ops import OpSpec
 
 _OPERATORS = "neg abs add radd sub rsub mul rmul truediv rtruediv pow rpow lt le eq ne gt ge".split()
 """Operators that the extension defines on a class, by their special method's name."""
 
 
+_INTEGERS = tuple(dtype for dtype in SUPPORTED if compute_dtype(dtype) is I64)
+"""Dtypes that promote to int64 among themselves: all integers except uint64, and booleans."""
+
+
 def set_up(extension: Any, describe: Any) -> None:
     """Pass the extension the classes and functions of nodes; once per process."""
-    extension.set_up(OpTreeNode, describe, F16, F32, F64, (Replayed.LEFT, Replayed.DONE, Replayed.NEW))
+    extension.set_up(OpTreeNode, describe, F16, F32, F64, _INTEGERS, (Replayed.LEFT, Replayed.DONE, Replayed.NEW))
     extension.take_operators(tuple(_builder(extension, function) for function in OPERATORS))
     extension.take_workspace(workspace.kept, workspace.held_workspace)
 
@@ -87,4 +92,10 @@ def _builder(extension: Any, function: Any, method: bool = False) -> Any:
         axis = inspect.signature(function).parameters["axis"].default
         halves = same_in_halves(*form.specs)
         return extension.Builder(form.kind, function, steps_of(*form.specs), axis, skip=method, halves=halves)
-    return extension.Builder(form.kind, function, *form.specs, skip=method)
+    whole = _whole(*form.specs) if form.kind in ("unary", "binary") else None
+    return extension.Builder(form.kind, function, *form.specs, skip=method, whole=whole)
+
+
+def _whole(spec: OpSpec) -> DType | None:
+    """The dtype of an op's result for integers that are computed in int64; None if values or truths decide it."""
+    return None if spec.dtype is DTypeRule.WHOLE else result_dtype(spec.dtype, I64)

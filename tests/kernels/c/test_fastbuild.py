@@ -49,6 +49,9 @@ def pool(be: Backend) -> list[Any]:
     halves = [be.array(a.get(), dtype=dtype) for dtype in (np.float16, bfloat16())]
     found = [a, a[:1], a[:, :1], a.T, a * 2, be.sum(a, axis=1), wide, whole, *halves]
     found += [half[:, :1] * 2 for half in halves]
+    found += [whole * 2, be.array([[0, 255, 7]], dtype=np.uint8), be.array([[True], [False]], dtype=np.bool_)]
+    found += [be.array([[1 << 63, 2, 3]], dtype=np.uint64), be.array([[1], [-7]], dtype=np.int64)]
+    found += [(1 << 63) - 1, 1 << 63]
     found += [cube, cube + 1, be.ones((1, 1, 1)), be.empty((0, 3)), be.ones((1,) * 9), be.rand() * 1, F.add(1, 2)]
     found += [2, -1.5, 0, True, 1 << 80, np.float32(2), np.int64(3), np.ones((2, 3), np.float32), np.ones(3)]
     return [*found, None, "text", 1j, [1, 2], NervanaCPU(rng_seed=0).ones((2, 3))]
@@ -205,6 +208,28 @@ def test_common_nodes_of_16_bits_are_built_without_python(fast: Backend, extensi
         extension.Builder("composed", refuse, softmax)(a)
     with pytest.raises(Refused):
         extension.Builder("binary", refuse, OPS["mul"])(a, fast.ones((2, 3)))
+
+
+def test_common_nodes_of_integers_are_built_without_python(fast: Backend, extension: Any) -> None:
+    n, m = fast.ones((2, 3), dtype=np.int32), fast.ones((1, 3), dtype=np.uint8)
+    a, wide, yes = fast.ones((2, 1)), fast.ones((2, 3), dtype=np.float64), fast.ones((2, 3), dtype=np.bool_)
+    for name, operands, dtype, rows in (
+        ("neg", (n,), np.int64, 2), ("exp", (m,), np.float32, 1), ("add", (n, m), np.int64, 2),
+        ("maximum", (yes, n * 2), np.int64, 2), ("div", (n, m), np.float32, 2), ("gt", (m, 3), np.float32, 1),
+        ("mul", (-(2**63), n), np.int64, 2), ("add", (n, 0.5), np.float32, 2), ("mul", (a, m), np.float32, 2),
+        ("mul", (yes, wide), np.float64, 2), ("lt", (n, a * 2), np.float32, 2),
+    ):  # fmt: skip
+        spec, kind = OPS[name], ("unary", "binary")[len(operands) - 1]
+        node = extension.Builder(kind, refuse, spec, whole=fastbuild._whole(spec))(*operands)
+        assert node.spec is spec and node.backend is fast and node.dtype == dtype and node.shape == (rows, 3)
+        assert all(kept is given for kept, given in zip(node.operands, operands, strict=True))
+        with pytest.raises(Refused):
+            extension.Builder(kind, refuse, spec)(*operands)
+    unsigned = fast.ones((2, 3), dtype=np.uint64)
+    for wrong in ((n, 2**63), (unsigned, n), (n, unsigned), (n, None), (n, True)):
+        with pytest.raises(Refused):
+            extension.Builder("binary", refuse, OPS["add"], whole=np.dtype(np.int64))(*wrong)
+    assert fastbuild._whole(OPS["bitwise_and"]) is None
 
 
 def test_compositions_of_16_bits_are_told() -> None:

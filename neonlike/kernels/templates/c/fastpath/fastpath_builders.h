@@ -21,6 +21,7 @@ typedef struct {
     PyObject *original;      /* the Python function that it replaces */
     PyObject *spec; /* a row of the table of ops, or the steps of a composition; None where the kind has none */
     PyObject *axis; /* unless one is given, of reductions and compositions */
+    PyObject *whole; /* dtype of a result of integers, of elementwise ops; None: Python's function makes the node */
     enum kind kind;
     int skip; /* arguments before the operands: 1 in a method of backends */
     int halves; /* whether a composition has the same steps in 16 bits */
@@ -46,9 +47,9 @@ static PyObject *build(const Builder *self, PyObject *const *given, Py_ssize_t c
     double elements;
     switch (self->kind) {
     case UNARY:
-        return count == 1 && !named ? build_one(self->spec, given[0]) : NULL;
+        return count == 1 && !named ? build_one(self->spec, self->whole, given[0]) : NULL;
     case BINARY:
-        return count == 2 && !named ? build_two(self->spec, given[0], given[1]) : NULL;
+        return count == 2 && !named ? build_two(self->spec, self->whole, given[0], given[1]) : NULL;
     case TERNARY:
         return count == 3 && !named ? build_three(self->spec, given[0], given[1], given[2]) : NULL;
     case REDUCTION:
@@ -141,12 +142,12 @@ static int is_composition(PyObject *steps)
 
 static PyObject *builder_new(PyTypeObject *type, PyObject *given, PyObject *named)
 {
-    static char *names[] = {"kind", "original", "spec", "axis", "skip", "halves", NULL};
+    static char *names[] = {"kind", "original", "spec", "axis", "skip", "halves", "whole", NULL};
     const char *kind;
-    PyObject *original, *spec = Py_None, *axis = Py_None;
+    PyObject *original, *spec = Py_None, *axis = Py_None, *whole = Py_None;
     int skip = 0, halves = 0;
     size_t k = 0;
-    if (!PyArg_ParseTupleAndKeywords(given, named, "sO|OOpp", names, &kind, &original, &spec, &axis, &skip, &halves))
+    if (!PyArg_ParseTupleAndKeywords(given, named, "sO|OOppO", names, &kind, &original, &spec, &axis, &skip, &halves, &whole))
         return NULL;
     while (k < sizeof kinds / sizeof *kinds && strcmp(kinds[k], kind))
         k++;
@@ -165,6 +166,7 @@ static PyObject *builder_new(PyTypeObject *type, PyObject *given, PyObject *name
     self->original = own(original);
     self->spec = own(spec);
     self->axis = own(axis);
+    self->whole = own(whole);
     return (PyObject *)self;
 }
 
@@ -175,6 +177,7 @@ static int builder_traverse(PyObject *object, visitproc visit, void *arg)
     Py_VISIT(self->original);
     Py_VISIT(self->spec);
     Py_VISIT(self->axis);
+    Py_VISIT(self->whole);
     return 0;
 }
 
@@ -185,6 +188,7 @@ static void builder_dealloc(PyObject *object)
     Py_XDECREF(self->original);
     Py_XDECREF(self->spec);
     Py_XDECREF(self->axis);
+    Py_XDECREF(self->whole);
     Py_TYPE(object)->tp_free(object);
 }
 
@@ -226,7 +230,7 @@ static PyObject *name_assign;
 static PyObject *operate(enum operator which, PyObject *a, PyObject *b)
 {
     const Builder *row = operators[which];
-    PyObject *made = b ? build_two(row->spec, a, b) : build_one(row->spec, a);
+    PyObject *made = b ? build_two(row->spec, row->whole, a, b) : build_one(row->spec, row->whole, a);
     if (made || PyErr_Occurred())
         return made;
     return PyObject_CallFunctionObjArgs(row->original, a, b, NULL);
@@ -271,7 +275,8 @@ static const Attached *slots_of(PyObject *object)
 
 static PyObject *compare(PyObject *a, PyObject *b, int how)
 {
-    PyObject *made = build_two(operators[LT + how]->spec, a, b);
+    const Builder *row = operators[LT + how];
+    PyObject *made = build_two(row->spec, row->whole, a, b);
     if (made || PyErr_Occurred())
         return made;
     return slots_of(a)->compare(a, b, how);

@@ -13,6 +13,7 @@ enum { FEW_AXES = 8, TENSOR_CLASSES = 2 };
 
 static PyTypeObject *tensor_class[TENSOR_CLASSES]; /* known types of tensors, CPU and GPU; NULL: none yet */
 static PyObject *float32, *float64, *float16, *bfloat16; /* the last: NULL until a tensor has it */
+static PyObject *integers; /* a tuple: the dtypes that are computed in int64 */
 static PyObject *name_kind, *name_axis, *name_constant, *name_bits;
 static PyObject *one_axis[FEW_AXES], *all_axes[FEW_AXES + 1], *all_ones[FEW_AXES + 1];
 static PyObject *number_one;
@@ -74,8 +75,16 @@ static int is_half(PyObject *dtype)
     return dtype == float16 || is_bfloat16(dtype);
 }
 
-/* Whether `operand` is an expression of a common kind, and its traits then. */
-static int expression_traits(PyObject *operand, Traits *traits)
+static int is_integer(PyObject *dtype)
+{
+    for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(integers); k++)
+        if (dtype == PyTuple_GET_ITEM(integers, k))
+            return 1;
+    return 0;
+}
+
+/* Whether `operand` is an expression of floats, or if `whole` of those or integers, and its traits then. */
+static int numeric_traits(PyObject *operand, Traits *traits, int whole)
 {
     const PyTypeObject *type = Py_TYPE(operand);
     if (type == node_type)
@@ -85,11 +94,18 @@ static int expression_traits(PyObject *operand, Traits *traits)
     else
         return 0;
     PyObject *dtype = traits->dtype;
-    if (traits->shape && (dtype == float32 || dtype == float64 || is_half(dtype)) && traits->backend && traits->backend != Py_None)
+    const int known = dtype == float32 || dtype == float64 || is_half(dtype) || (whole && dtype && is_integer(dtype));
+    if (traits->shape && known && traits->backend && traits->backend != Py_None)
         return 1;
     drop(traits);
     PyErr_Clear();
     return 0;
+}
+
+/* Whether `operand` is an expression of floats, and its traits then. */
+static int expression_traits(PyObject *operand, Traits *traits)
+{
+    return numeric_traits(operand, traits, 0);
 }
 
 static int is_number(PyObject *operand)
@@ -183,40 +199,75 @@ static PyObject *new_node(PyObject *spec, PyObject *operands, PyObject *attrs, T
     return node;
 }
 
-static PyObject *build_one(PyObject *spec, PyObject *a)
+/* A new node whose operands promote to the dtype of `traits`; of integers to int64, and the result has the dtype `whole`, or
+ * None: Python has to do it. Steals the references of operands and traits, also on failure. */
+static PyObject *new_promoted(PyObject *spec, PyObject *whole, PyObject *operands, Traits traits)
 {
-    Traits traits;
-    return expression_traits(a, &traits) ? new_node(spec, packed(&a, 1), own(Py_None), traits) : NULL;
+    if (is_integer(traits.dtype)) {
+        if (whole == Py_None) {
+            Py_XDECREF(operands);
+            drop(&traits);
+            return NULL;
+        }
+        Py_SETREF(traits.dtype, own(whole));
+    }
+    return new_node(spec, operands, own(Py_None), traits);
 }
 
-/* Whether `operand` is a number, or has the dtype and backend of `traits`, with whose shape its own is joined. */
-static int fits(PyObject *operand, Traits *traits)
+static PyObject *build_one(PyObject *spec, PyObject *whole, PyObject *a)
 {
-    Traits its;
-    if (is_number(operand))
+    Traits traits;
+    return numeric_traits(a, &traits, whole != Py_None) ? new_promoted(spec, whole, packed(&a, 1), traits) : NULL;
+}
+
+/* Whether `operand`, a number, may stand beside what has these traits; a fraction makes float32 of integers, which whole
+ * numbers of int64 leave as they are. */
+static int suits(PyObject *operand, Traits *traits)
+{
+    int64_t integer;
+    if (!is_integer(traits->dtype))
         return 1;
-    if (!expression_traits(operand, &its))
-        return 0;
-    PyObject *shape = NULL;
-    if (its.dtype == traits->dtype && its.backend == traits->backend)
-        shape = joined(traits->shape, its.shape);
-    drop(&its);
-    if (!shape)
-        return 0;
-    Py_SETREF(traits->shape, shape);
+    if (PyLong_CheckExact(operand))
+        return !integer_of(operand, &integer);
+    Py_SETREF(traits->dtype, own(float32));
     return 1;
 }
 
-static PyObject *build_two(PyObject *spec, PyObject *a, PyObject *b)
+/* Whether `operand` is an expression of the backend of `traits` and of the same dtype, or if `whole` of integers beside floats
+ * or other integers; shape and dtype of `traits` are then those of both. */
+static int joins(PyObject *operand, Traits *traits, int whole)
+{
+    Traits its;
+    if (!numeric_traits(operand, &its, whole))
+        return 0;
+    const int promoted = is_integer(traits->dtype); /* to the other one's dtype, whatever that is */
+    const int known = its.dtype == traits->dtype || promoted || is_integer(its.dtype);
+    PyObject *shape = known && its.backend == traits->backend ? joined(traits->shape, its.shape) : NULL;
+    if (shape) {
+        Py_SETREF(traits->shape, shape);
+        if (promoted)
+            Py_SETREF(traits->dtype, own(its.dtype));
+    }
+    drop(&its);
+    return shape != NULL;
+}
+
+static PyObject *build_two(PyObject *spec, PyObject *whole, PyObject *a, PyObject *b)
 {
     Traits traits;
-    const int number_first = is_number(a);
-    if (!expression_traits(number_first ? b : a, &traits))
+    PyObject *first = is_number(a) ? b : a, *second = first == a ? b : a;
+    if (!numeric_traits(first, &traits, whole != Py_None))
         return NULL;
-    if (number_first || b == a || fits(b, &traits))
-        return new_node(spec, packed((PyObject *[]){a, b}, 2), own(Py_None), traits);
+    if (is_number(second) ? suits(second, &traits) : second == first || joins(second, &traits, whole != Py_None))
+        return new_promoted(spec, whole, packed((PyObject *[]){a, b}, 2), traits);
     drop(&traits);
     return NULL;
+}
+
+/* Whether `operand` is a number, or floats of the dtype of `traits`, with whose shape its own is joined. */
+static int fits(PyObject *operand, Traits *traits)
+{
+    return is_number(operand) || joins(operand, traits, 0);
 }
 
 /* One of the last two is an expression: they determine the dtype of where(). */
@@ -383,8 +434,8 @@ static PyObject *build_step(Composition *so_far, PyObject *step, PyObject *axis)
     if (kind != ELEMENTWISE)
         return build_reduced_step(so_far, spec, operand[0], axis, kind == REDUCED_TO_CONSTANT);
     if (count == 1)
-        return build_one(spec, operand[0]);
-    return count == 2 ? build_two(spec, operand[0], operand[1]) : build_three(spec, operand[0], operand[1], operand[2]);
+        return build_one(spec, Py_None, operand[0]);
+    return count == 2 ? build_two(spec, Py_None, operand[0], operand[1]) : build_three(spec, operand[0], operand[1], operand[2]);
 }
 
 static PyObject *build_composed(PyObject *steps, PyObject *a, PyObject *axis)
