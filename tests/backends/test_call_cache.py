@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from neonlike.backends import Backend
+from neonlike.backends.cpu.primitives.conv import hooks
 from neonlike.errors import AliasError, DTypeError, OtherBackend, ShapeError
 from tests.backends.repeatable_calls import NAMES, RNG, pooling, primitives, some
 from tests.support.engines import have_programs, new_backend
@@ -98,6 +99,22 @@ def test_views_of_another_layout_are_other_calls(be: Backend) -> None:
         call(tensor, pooled, places)
         expected = tensor.get().reshape(4, 3, 2, 3, 2, 3).mean(axis=(2, 4))
         assert np.allclose(pooled.get().reshape(expected.shape), expected, atol=1e-6)
+
+
+@pytest.mark.cpu_only("alignment of host memory, and stores past the CPU's caches")
+def test_results_past_the_caches_may_begin_anywhere(be: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel that was chosen for results in whole cache lines is not repeated for others, as it would crash."""
+    monkeypatch.setattr(hooks, "STREAMED_RESULT_BYTES", 0)
+    conv = be.conv_layer(np.float32, 64, 8, 2, 1, 8, 8, 1, 1, 1)
+    image, filters = some(be, 8 * 64, 64), some(be, 8, 2)
+    wanted, memory = be.zeros((2 * 64, 64)), np.zeros(2 * 64 * 64 + 32, np.float32)
+    begin = -memory.ctypes.data // 4 % 16 + 16
+    for first in (begin, begin + 4, begin + 1, begin - 16):
+        be.fprop_conv(conv, image, filters, wanted)
+        out = be.wrap(memory[first : first + wanted.size].reshape(wanted.shape))
+        be.fprop_conv(conv, image, filters, out)
+        assert np.array_equal(out.get(), wanted.get())
+        out[:] = 0
 
 
 @pytest.mark.parametrize("op", ["avg", "l2"])

@@ -107,6 +107,8 @@ class KernelCall(NamedTuple):
         Pairs of arrays that are only read, for which the kernel was chosen since they share no memory.
     converted : tuple of Conversion
         Arrays that the kernel gets in float32; they lie in front of its working memory.
+    in_lines : bool
+        Whether the kernel takes for granted that what it writes begins at a cache line, however small that is.
     """
 
     function: Any
@@ -117,6 +119,7 @@ class KernelCall(NamedTuple):
     refused: str = ""
     apart: tuple[tuple[int, int], ...] = ()
     converted: tuple[Conversion, ...] = ()
+    in_lines: bool = False
 
     def start(self, addresses: Sequence[int | None]) -> None:
         """Run the kernel on arrays that lie at ``addresses``.
@@ -285,5 +288,6 @@ def _conditions(called: Called) -> tuple[tuple[tuple[int, ...], ...], tuple[tupl
         if other is not None and i != j and (j != in_place or other is not tensors[i])
     ]
     apart += [(i, j, -tensors[j].nbytes, tensors[i].nbytes) for i, j in launch.apart]
-    phases = [(i, LINE, launch.addresses[i] % LINE) for i in written if tensors[i].nbytes >= ALIGNED_BYTES]
+    aligned = [i for i in written if launch.in_lines or tensors[i].nbytes >= ALIGNED_BYTES]
+    phases = [(i, LINE, launch.addresses[i] % LINE) for i in aligned]
     return tuple(apart), tuple(phases)

@@ -179,7 +179,7 @@ class ConvKernels(CompiledFamily, ConvFamily):
             bits = _bits(epilogue, out, moved, reads_old or (half_of(out.dtype) != "" and not keeps))
             tail = (ctypes.addressof(plan.meta), epilogue.alpha, epilogue.beta, epilogue.slope, bits, threads)
             work = _work_bytes(plan, threads, kind.itemsize)
-            call = KernelCall(kernel, (), tail, work, plan)
+            call = KernelCall(kernel, (), tail, work, plan, in_lines=bits & STREAMED != 0)
             known = (*(OPERANDS if plan.stored else ()), *(RESULTS if keeps else ()))
             launch = self._converting(call, (read, weights, out, added, x, sums), {2: reads_old}, known).run()
         if bsum is not None:
