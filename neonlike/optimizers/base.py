@@ -172,7 +172,7 @@ class Optimizer(NervanaObject):
         epoch : int
             Number of the epoch, from 0, for the learning rate.
         """
-        group = self.known_group(layer_list)
+        group = self._known(layer_list)
         if group is not None:
             self.update_group(group, epoch)
         elif isinstance(layer_list, list | tuple):
@@ -184,13 +184,19 @@ class Optimizer(NervanaObject):
     def known_group(self, layer_list: Sequence[Any]) -> Group | None:
         """The parameters of the layers, if nothing has changed since they were found that :meth:`optimize` depends on.
 
-        This is so for the classes of this library alone, and their own methods: None means to call :meth:`optimize`.
+        None means to call :meth:`optimize`: what it depends on has changed or is not known, as for a class without a
+        ``depends_on`` of its own, or it is another one than this class has.
 
         Parameters
         ----------
         layer_list : list
             Layers as :meth:`Optimizer.optimize` takes them.
         """
+        own = type(self).optimize is Optimizer.optimize and "optimize" not in self.__dict__
+        return self._known(layer_list) if own else None
+
+    def _known(self, layer_list: Any) -> Group | None:
+        """The parameters found last, if nothing has changed since that they depend on."""
         found = self._found
         return found.result if isinstance(layer_list, (list, tuple)) and found.again((self, *layer_list)) else None
 

@@ -187,6 +187,36 @@ def test_a_users_optimizer_is_asked_each_time(fast: Backend, kind: type) -> None
     assert asked == [len(asked) and asked[0]] * 8 and net.optimizer._found.guard is None
 
 
+@pytest.mark.parametrize("where", ["class", "instance"])
+def test_an_optimize_of_the_users_is_called_each_time(fast: Backend, played: Any, where: str) -> None:
+    """Also of a class that says what its steps depend on: these are repeated, and what is around them is called."""
+    calls: list[int] = []
+
+    class Counting(GradientDescentMomentum):
+        """An optimizer of the user's."""
+
+        def depends_on(self) -> Any:
+            return super().depends_on()
+
+        def optimize(self, layer_list: Any, epoch: int) -> None:
+            calls.append(epoch)
+            super().optimize(layer_list, epoch)
+
+    def made() -> GradientDescentMomentum:
+        if where == "class":
+            return Counting(0.1, 0.9)
+        optimizer = GradientDescentMomentum(0.1, 0.9)
+        original = optimizer.optimize
+        optimizer.optimize = lambda *given: (calls.append(given[1]), original(*given))[1]  # type: ignore[method-assign]
+        return optimizer
+
+    net = Trained(fast, made())
+    assert steps(net, 8) == played(lambda: steps(Trained(fast, made()), 8))
+    assert len(calls) == 16
+    if where == "class":
+        assert net.optimizer._found.guard.program.hits > 2
+
+
 @pytest.mark.parametrize(
     ("owner", "name"),
     [(GeneralizedCost, "get_cost"), (GeneralizedCost, "get_errors"), (CrossEntropyMulti, "__call__"),
