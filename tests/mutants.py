@@ -224,7 +224,7 @@ TESTS = {
     }.items()
 }
 """Test files of each family, those first that are soon done."""
-TIMEOUT_S = 900.0
+TIMEOUT_S = 1800.0
 CHECKED = {"CUEMU_CHECK": "1", "CUEMU_ASYNC": "1", "NEONLIKE_GPU_POOL": "0"}
 """What the tests of a fault marked so run with: see ``table.Mutant.checked``."""
 CAUGHT, SURVIVED, STALE, INVALID = "caught", "SURVIVED", "STALE", "INVALID"

@@ -12,7 +12,7 @@ MUTANTS = tuple(
     Mutant("nodes", name, NODES, old, new)
     for name, old, new in (
         ("results of integers have the dtype of an operand", "Py_SETREF(traits.dtype, own(whole));", "(void)whole;"),
-        ("integers of ops that ask for values are built, too", "        if (whole == Py_None) {", "        if (!whole) {"),
+        ("integers of ops that ask for values are built, too", "!numeric_traits(first, &traits, whole != Py_None)", "!numeric_traits(first, &traits, 1)"),
         ("numbers beyond int64 beside integers", "return !integer_of(operand, &integer);", "return 1;"),
         ("a fraction leaves integers as they are", "    Py_SETREF(traits->dtype, own(float32));\n    return 1;", "    return 1;"),
         ("integers are not promoted to floats beside them", "        if (promoted)\n            Py_SETREF", "        if (0)\n            Py_SETREF"),

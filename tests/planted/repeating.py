@@ -20,6 +20,8 @@ def fault(name: str, file: str, old: str, new: str) -> Mutant:
 
 
 MUTANTS = (
+    fault("windows begin where their target does", JOINED, "return source, whole, sum(before) + distance", "return source, whole, sum(before)"),
+    fault("windows of a target that is read", "neonlike/backends/executor.py", " or any(leaf.alias_of(target) for leaf in read for target in assigned):", ":"),
     fault("temporaries lie at one place", ARENA, "        self.nbytes = begin + nbytes\n", "        self.nbytes = max(self.nbytes, nbytes)\n"),
     fault("temporaries lie at the beginning of memory", PROGRAM, "word->pointer = begin + word->integer;", "word->pointer = begin;"),
     fault("only the first stage is run", PROGRAM, "while (first < self->steps && !(*status", "while (first < 1 && !(*status"),

@@ -153,7 +153,7 @@ class Trace:
         self._started, self.is_whole = before.started, before.is_whole
 
     def assignment(self, graph: Any, program: Program | None, before: Mark) -> None:
-        """An assignment was made, of the leaves and targets of ``graph``, which ``program`` makes; None: no program.
+        """An assignment was made, of the leaves of ``graph`` to what it assigns; ``program`` makes it, None: no program.
 
         What was written down since it began, such as primitives in it, is in the program.
 
@@ -168,7 +168,7 @@ class Trace:
         if program is None or not program.is_whole:
             self.is_whole = False
             return
-        read, written = tuple(graph.leaves), tuple(graph.targets)
+        read, written = tuple(graph.leaves), tuple(graph.assigned)
         self.held += read + written
         addresses = tuple([tensor.address for tensor in (*read, *written)])
         self.runs.append(Made(program, addresses, tuple(graph.numbers), read, written))

@@ -248,3 +248,38 @@ def test_shapes_that_are_broadcast_to_are_told_apart(fast: Backend) -> None:
     for count in (2, 2, 2, 3, 3, 3, 2):
         out[:] = F.sum(F.broadcast_to(a, (3, count)) * 2.0)
         assert out.item() == 14 * count
+
+
+def test_concatenations_into_parts_of_a_target_are_repeated(fast: Backend) -> None:
+    """Also nested, along any axis, and of many tensors in turn; numbers and shapes are those of each run."""
+    rng, table = np.random.default_rng(3), fast.executor.replay.table
+    cases: tuple[Build, ...] = (
+        lambda np_, a, b, c: np_.concatenate([a * 2, b], axis=0),
+        lambda np_, a, b, c: np_.concatenate([np_.concatenate([a, b * c], axis=1), c + b, a], axis=1),
+        lambda np_, a, b, c: np_.concatenate([b[1:], c, b[:1] - a[:1]], axis=0),
+    )
+    for build in cases:
+        before = table.hits
+        for turn in range(6):
+            hosts = [rng.standard_normal((4, 6)).astype(np.float32) for _ in range(3)]
+            wanted, given = build(np, *hosts), [fast.array(host) for host in hosts]
+            out = fast.empty(wanted.shape)
+            out[:] = build(fast, *given)
+            assert np.array_equal(out.get(), wanted), turn
+            wide = fast.zeros((wanted.shape[0] + 2, wanted.shape[1] + 3))
+            wide[1:-1, :-3] = build(fast, *given)
+            assert np.array_equal(wide.get()[1:-1, :-3], wanted), turn
+            assert not wide.get()[:, -3:].any() and not wide.get()[[0, -1]].any()
+        assert table.hits >= before + 8
+
+
+def test_concatenations_that_read_their_target_are_told_apart(fast: Backend) -> None:
+    """By which of its parts they read, which the extension's key does not have."""
+    rng = np.random.default_rng(4)
+    for first in (0, 4, 2, 4, 0):
+        host = rng.standard_normal((8, 3)).astype(np.float32)
+        a, b = fast.array(host), fast.ones((4, 3))
+        for _ in range(3):
+            a[:] = fast.concatenate([a[first : first + 4] * 2, b])
+            host = np.concatenate([host[first : first + 4] * 2, np.ones((4, 3), np.float32)])
+            assert np.array_equal(a.get(), host), first

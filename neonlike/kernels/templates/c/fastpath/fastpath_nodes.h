@@ -199,21 +199,16 @@ static PyObject *new_node(PyObject *spec, PyObject *operands, PyObject *attrs, T
     return node;
 }
 
-/* A new node whose operands promote to the dtype of `traits`; of integers to int64, and the result has the dtype `whole`, or
- * None: Python has to do it. Steals the references of operands and traits, also on failure. */
+/* A new node whose operands promote to the dtype of `traits`; of integers to int64, and the result has the dtype `whole`.
+ * Steals the references of operands and traits, also on failure. */
 static PyObject *new_promoted(PyObject *spec, PyObject *whole, PyObject *operands, Traits traits)
 {
-    if (is_integer(traits.dtype)) {
-        if (whole == Py_None) {
-            Py_XDECREF(operands);
-            drop(&traits);
-            return NULL;
-        }
+    if (is_integer(traits.dtype))
         Py_SETREF(traits.dtype, own(whole));
-    }
     return new_node(spec, operands, own(Py_None), traits);
 }
 
+/* A node of one operand; `whole`: the dtype of the result of integers, or None: Python has to build that. */
 static PyObject *build_one(PyObject *spec, PyObject *whole, PyObject *a)
 {
     Traits traits;
@@ -252,6 +247,7 @@ static int joins(PyObject *operand, Traits *traits, int whole)
     return shape != NULL;
 }
 
+/* A node of two operands, of which one may be a number; `whole` as of build_one(). */
 static PyObject *build_two(PyObject *spec, PyObject *whole, PyObject *a, PyObject *b)
 {
     Traits traits;
