@@ -153,7 +153,7 @@ class Trace:
         self._started, self.is_whole = before.started, before.is_whole
 
     def assignment(self, graph: Any, program: Program | None, before: Mark) -> None:
-        """An assignment was made, of the leaves of ``graph`` to what it assigns; ``program`` makes it, None: no program.
+        """An assignment of leaves of ``graph`` to what it assigns was made; ``program`` makes it, None: no program.
 
         What was written down since it began, such as primitives in it, is in the program.
 
