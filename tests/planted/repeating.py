@@ -20,6 +20,11 @@ def fault(name: str, file: str, old: str, new: str) -> Mutant:
 
 
 MUTANTS = (
+    fault("scans from the end begin at the start", KERNELS + "c/lines.py", "return int((array.shape[self.axis] - 1) * array.strides[self.axis])", "return 0"),
+    fault("indices with a step read next to each other", KERNELS + "c/moves.py", "return steps[0] if steps else 1", "return 1"),
+    fault("indices out of range look like a lack of memory", C + "gather.c.j2", "    if (found)\n        return 2;", "    if (found)\n        return 0;"),
+    fault("the direction of a sort is not part of the key", "neonlike/kernels/c/fastpath.py", '"argsort": ("axis", "descending", "shape")', '"argsort": ("axis", "shape")'),
+    fault("a scan's direction is not part of the key", "neonlike/kernels/c/fastpath.py", '"cumsum": ("axis", "reverse")', '"cumsum": ("axis",)'),
     fault("windows begin where their target does", JOINED, "return source, whole, sum(before) + distance", "return source, whole, sum(before)"),
     fault("windows of a target that is read", "neonlike/backends/executor.py", " or any(leaf.alias_of(target) for leaf in read for target in assigned):", ":"),
     fault("temporaries lie at one place", ARENA, "        self.nbytes = begin + nbytes\n", "        self.nbytes = max(self.nbytes, nbytes)\n"),

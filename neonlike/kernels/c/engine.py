@@ -34,7 +34,10 @@ from neonlike.kernels.run.stage import ExecutableStage, Run
 _COPIES: dict[str, type[NumpyCallStage]] = {
     "view": CViewStage, "unview": CViewStage, "concat": ConcatStage, "classes": CClassesStage,
 }  # fmt: skip
-_WITH_STEPS = (CStage, DotStage, CViewStage, ConcatStage, CClassesStage, CCallStage, CCopyBack)
+_WITH_STEPS = (
+    CStage, DotStage, CViewStage, ConcatStage, CClassesStage, CCallStage, CCopyBack, moves_c.MoveStage,
+    lines_c.LineStage,
+)  # fmt: skip
 _BYTE = np.dtype(np.uint8)
 
 

@@ -208,6 +208,8 @@ def _load(path: Path) -> Any:
 _MOVES = {
     "transpose": ("axes",), "broadcast": ("shape",), "onehot": ("axis",), "classes": ("axis",), "concat": ("axis",),
     "view": ("layout", "picks"), "unview": ("layout", "shape"),
+    "take": ("axis",), "untake": ("axis", "shape"), "take_along": ("axis",), "untake_along": ("axis", "shape"),
+    "cumsum": ("axis", "reverse"), "cumprod": ("axis", "reverse"), "argsort": ("axis", "descending", "shape"),
 }  # fmt: skip
 """Ops that show a tensor otherwise, or move elements: with what of their attributes the extension tells them apart."""
 

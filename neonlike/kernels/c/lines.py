@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from neonlike.kernels.build.source import KernelSource
 from neonlike.kernels.c.forms import HEADERS
-from neonlike.kernels.c.moves import Layout, MoveStage, merged_axes
+from neonlike.kernels.c.moves import ARGUMENTS, Layout, MoveLaunch, MoveStage, merged_axes
+from neonlike.kernels.c.routine import WithEntry
 from neonlike.kernels.c.stage import PARALLEL_WORK
 from neonlike.kernels.codegen.emit import STORAGE, convert_store
 from neonlike.kernels.codegen.line_texts import RUNNING_TOTALS, key_texts
-from neonlike.kernels.codegen.render import TemplateSource, header_texts
+from neonlike.kernels.codegen.render import header_texts
 from neonlike.kernels.planning.graph import Graph
 from neonlike.kernels.planning.plan import Plan, Stage
 from neonlike.kernels.run import forks
 from neonlike.kernels.run.arrays import remember
+from neonlike.kernels.run.placing import Placing, after
+from neonlike.kernels.run.program import Fragment
 from neonlike.kernels.run.stage import Layouts, Run
 from neonlike.kernels.run.threads import thread_count
 from neonlike.optree import npfuncs
@@ -116,21 +118,18 @@ class LineStage(MoveStage):
         if self.others:
             self._convert(run, out)
 
-    def bind(self, run: Run) -> Callable[[], None] | None:
-        """The stage bound to the arrays of ``run``, whose temporaries it allocates; None where it has no C kernel."""
+    def steps(self, run: Placing) -> Fragment | None:
+        """The kernel of the stage on the arrays of ``run``, for the program of its plan; None where NumPy runs."""
         out = self._allocate(run)
         arrays = [run.array(operand, 0) for operand in self.inputs]
-        launch = self._ready(arrays, out)
-        if launch is None:
-            return None
-        function, arguments, most = launch
+        read, place = [*map(run.read, self.inputs)], run.written(out)
+        if self.attrs.get("reverse"):
+            read[0], place = after(read[0], self._to_last(arrays[0])), after(place, self._to_last(out))
+        return self._kernel_steps(run, self._found(*self._flipped(arrays, out)), [read[0], read[-1], place], out)
 
-        def call() -> None:
-            if function(*arguments, 1 if forks.forked else most):
-                self._on_numpy(arrays, out)
-            self._convert(run, out)
-
-        return call
+    def _to_last(self, array: Any) -> int:
+        """Bytes from the first element along the axis to the last one."""
+        return int((array.shape[self.axis] - 1) * array.strides[self.axis])
 
     def _on_numpy(self, arrays: list[npfuncs.Array], out: npfuncs.Array) -> None:
         """Compute the stage with NumPy, which raises errors before it writes."""
@@ -139,6 +138,15 @@ class LineStage(MoveStage):
     def _ready(self, arrays: list[npfuncs.Array], out: npfuncs.Array) -> tuple[Any, tuple[Any, ...], int] | None:
         """Function, arguments without the number of threads, and that number; None where NumPy runs."""
         source, index, written = self._flipped(arrays, out)
+        found = self._found(source, index, written)
+        if found is None:
+            return None
+        function, meta, units, threads = found
+        pointers = [a.__array_interface__["data"][0] for a in (source, source if index is None else index, written)]
+        return function, (*pointers, meta, units), threads
+
+    def _found(self, source: Any, index: Any, written: Any) -> MoveLaunch | None:
+        """The launch on arrays that lie like these; None where NumPy runs."""
         key = tuple((a.shape, a.strides) for a in (source, written, *([] if index is None else [index])))
         found = self.launches.get(key, False)
         if found is False:
@@ -150,11 +158,7 @@ class LineStage(MoveStage):
                 meta = (ctypes.c_int64 * len(layout.meta))(*layout.meta)
                 found = (function, meta, layout.units, threads)
             remember(self.launches, key, found)
-        if found is None:
-            return None
-        function, meta, units, threads = found  # type: ignore[misc]
-        pointers = [a.__array_interface__["data"][0] for a in (source, source if index is None else index, written)]
-        return function, (*pointers, meta, units), threads
+        return found  # type: ignore[return-value]
 
     def _flipped(
         self, arrays: list[npfuncs.Array], out: npfuncs.Array
@@ -197,7 +201,7 @@ class LineStage(MoveStage):
         context["start"], context["sign"] = RUNNING_TOTALS.get(self.value.spec.name, ("", ""))
         if self.form == "untake":
             context["at"] = META_AT | {"limit": META_AT["written"], "count": META_AT["read"]}
-        source = TemplateSource(f"c/lines/{self.form}.c.j2", context)
+        source = WithEntry(f"c/lines/{self.form}.c.j2", context, ARGUMENTS)
         return KernelSource(source, source.name, self.comment, header_texts(HEADERS))
 
     def _line_variant(self, key: Key, read: DType, index: npfuncs.Array | None) -> Any:

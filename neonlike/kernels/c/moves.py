@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -19,20 +19,25 @@ import numpy as np
 
 from neonlike.kernels.build.source import KernelSource
 from neonlike.kernels.c import workers
+from neonlike.kernels.c.copies import joined_steps, stored_steps
 from neonlike.kernels.c.forms import HEADERS
+from neonlike.kernels.c.routine import INT, POINTER, WithEntry
 from neonlike.kernels.c.stage import PARALLEL_WORK, load_function
 from neonlike.kernels.codegen.emit import STORAGE, Array, Kernel, Writer, convert_store
-from neonlike.kernels.codegen.render import TemplateSource, header_texts
+from neonlike.kernels.codegen.render import header_texts
 from neonlike.kernels.planning.graph import Graph
 from neonlike.kernels.planning.lower import NumberArg, ValueArg
 from neonlike.kernels.planning.plan import Plan, Stage
 from neonlike.kernels.run import forks
 from neonlike.kernels.run.arrays import expression_text, remember
 from neonlike.kernels.run.convert import converter
-from neonlike.kernels.run.stage import Layouts, Run, WholeOperandStage, store_result
+from neonlike.kernels.run.placing import Placing
+from neonlike.kernels.run.program import RELEASE_WORK, Fragment, Source, Step, Word
+from neonlike.kernels.run.stage import Layouts, Run, WholeOperandStage, destination, store_result
 from neonlike.kernels.run.threads import thread_count
 from neonlike.optree import npfuncs
 from neonlike.optree.dtypes import DType, compute_dtype, is_float
+from neonlike.optree.shapes import contiguous_strides
 
 ROW_BLOCK = 1 << 14
 """Elements of a slice in one unit of work (gather by rows)."""
@@ -152,6 +157,8 @@ def merged_axes(axes: Sequence[tuple[int, ...]], by: int) -> list[tuple[int, ...
 
 # The stage ----------------------------------------------------------------------------------------------------------
 
+ARGUMENTS = (*[POINTER] * 4, INT, INT)
+"""Arguments of the kernels: source, indices, result, meta array, units of work, threads."""
 MoveLaunch: TypeAlias = tuple[Any, Any, int, int]
 """Function, meta array, units of work, threads."""
 
@@ -190,7 +197,7 @@ class MoveStage(WholeOperandStage):
         out = self._allocate(run)
         source, indices = self._operands(run)
         flat = indices.reshape(-1)
-        launch = self._launch(source, flat, out)
+        launch = self._launch(source, flat.dtype, flat.size, flat.strides[0] // flat.itemsize, out)
         threads = 1 if launch is None or forks.forked else launch[3]
         if launch is None or launch[0](
             source.__array_interface__["data"][0],
@@ -204,28 +211,27 @@ class MoveStage(WholeOperandStage):
         if self.others:
             self._convert(run, out)
 
-    def bind(self, run: Run) -> Callable[[], None] | None:
-        """The stage bound to the arrays of ``run``, whose temporaries it allocates; None where it has no C kernel."""
+    def steps(self, run: Placing) -> Fragment | None:
+        """The kernel of the stage on the arrays of ``run``, for the program of its plan; None where NumPy runs."""
         out = self._allocate(run)
         source, indices = self._operands(run)
-        flat = indices.reshape(-1)
-        launch = self._launch(source, flat, out)
-        if launch is None or (flat.size and not np.may_share_memory(flat, indices)):
+        step = _step_between(indices)
+        launch = None if step is None else self._launch(source, indices.dtype, indices.size, step, out)
+        return self._kernel_steps(run, launch, [*map(run.read, self.inputs), run.written(out)], out)
+
+    def _kernel_steps(
+        self, run: Placing, launch: MoveLaunch | None, places: Sequence[Word], out: Any
+    ) -> Fragment | None:
+        """The kernel on arrays that begin at ``places``, and the conversions of ``out`` that follow."""
+        if launch is None or launch[0].packed is None:
             return None
-        function, meta, units, most = launch
-        pointers = [ctypes.c_void_p(a.__array_interface__["data"][0]) for a in (source, flat, out)]
-        threads = ctypes.c_int64(most)
-        arguments = [*pointers, ctypes.c_void_p(ctypes.addressof(meta)), ctypes.c_int64(units), threads]
-
-        def call() -> None:
-            if forks.forked:
-                threads.value = 1
-            if function(*arguments):
-                self._run_numpy(source, indices, out)
-            self._convert(run, out)
-
-        call.keep = meta, flat  # type: ignore[attr-defined]  # the kernel has their addresses only
-        return call
+        function, meta, units, threads = launch
+        words: tuple[Word, ...] = (
+            *places, (Source.PLAIN, ctypes.addressof(meta)), (Source.PLAIN, units), (Source.THREADS, threads)
+        )  # fmt: skip
+        kernel = Fragment((Step(function.packed, words),), out.size >= RELEASE_WORK, True, launch)
+        others = [destination(run, store) for store in self.others]
+        return joined_steps([kernel, *[stored_steps(run, to, run.written(to), out, run.written(out)) for to in others]])
 
     def _operands(self, run: Run) -> tuple[npfuncs.Array, npfuncs.Array]:
         source, indices = [run.array(operand, 0) for operand in self.inputs]
@@ -248,13 +254,13 @@ class MoveStage(WholeOperandStage):
         with np.errstate(all="ignore"):
             store_result(run, out, self.others)
 
-    def _launch(self, source: npfuncs.Array, flat: npfuncs.Array, out: npfuncs.Array) -> MoveLaunch | None:
-        """Function and arguments for these arrays; None where NumPy runs."""
-        key = (source.shape, source.strides, flat.shape, flat.strides, out.shape, out.strides)
+    def _launch(self, source: Any, index: DType, count: int, step: int, out: Any) -> MoveLaunch | None:
+        """Function and arguments for these arrays and ``count`` indices ``step`` apart; None where NumPy runs."""
+        key = (source.shape, source.strides, count, step, out.shape, out.strides)
         launch = self.launches.get(key, False)
         if launch is False:
-            layout = self._layout(source, flat.size, flat.strides[0] // flat.itemsize, out)
-            function = None if layout is None else self._variant(layout.key, source.dtype, flat.dtype)
+            layout = self._layout(source, count, step, out)
+            function = None if layout is None else self._variant(layout.key, source.dtype, index)
             launch = None
             if layout is not None and function is not None:
                 threads = 1 if layout.work < PARALLEL_WORK else min(thread_count(), layout.units)
@@ -299,8 +305,8 @@ class MoveStage(WholeOperandStage):
             place = "i * source_inner" if form == "rows" else "offsets[i]"
             context |= {"chunk": PICK_CHUNK, "offset_type": "int32_t" if short else "int64_t", "converts": not copies}
             context |= self._copied(read, place) if copies else self._types(read, place, "x")
-        source = TemplateSource(template, context)
-        headers = (workers.HEADER,) if copies else HEADERS
+        source = WithEntry(template, context, ARGUMENTS)
+        headers = (workers.HEADER, "packed.h") if copies else HEADERS
         return KernelSource(source, source.name, self.comment, header_texts(headers))
 
     def _copied(self, dtype: DType, place: str) -> dict[str, Any]:
@@ -326,4 +332,12 @@ class MoveStage(WholeOperandStage):
         return self.variants[key]
 
     def _compile(self, kernel: KernelSource) -> Any:
-        return load_function(kernel, [ctypes.c_void_p] * 4 + [ctypes.c_int64] * 2, ctypes.c_int)
+        return load_function(kernel, ARGUMENTS, ctypes.c_int)
+
+
+def _step_between(indices: Any) -> int | None:
+    """The step between indices in their order, in elements; None if that is not one step."""
+    steps = [step // indices.itemsize for step, size in zip(indices.strides, indices.shape, strict=True) if size != 1]
+    if len(steps) < 2:
+        return steps[0] if steps else 1
+    return 1 if tuple(indices.strides) == contiguous_strides(indices.shape, indices.itemsize) else None

@@ -65,7 +65,6 @@ class Routine:
     ) -> None:
         self.template, self.arguments, self.title = template, tuple(arguments), title
         self.headers, self.result = (workers.HEADER, "packed.h", *headers), result
-        self._words = ", ".join(f"w[{place}].{_MEMBERS[kind]}" for place, kind in enumerate(self.arguments))
         self.variants: dict[Any, Any] = {}
 
     def variant(self, compiler: Compiler | None, **context: Any) -> Any:
@@ -80,19 +79,31 @@ class Routine:
 
     def source(self, **context: Any) -> KernelSource:
         """The kernel for ``context``: see ``compile.build_kernel``."""
-        source = _WithEntry(self.template, context, "NL_PACKED" if self.result else "NL_PACKED_VOID", self._words)
+        source = WithEntry(self.template, context, self.arguments, "NL_PACKED" if self.result else "NL_PACKED_VOID")
         pairs = context.get("pairs")
         title = f"{self.title}, factors rounded to bfloat16" if pairs else self.title
         title += " by tdpbf16ps" * (pairs == TILES)
         return KernelSource(source, source.name, title, header_texts(self.headers), contracts=True)
 
 
-class _WithEntry(TemplateSource):
-    """The source of a routine, followed by the entry that takes all arguments as an array of words (``packed.h``)."""
+class WithEntry(TemplateSource):
+    """The source of a kernel, followed by the entry that takes all arguments as an array of words (``packed.h``).
 
-    def __init__(self, template: str, context: dict[str, Any], macro: str, words: str) -> None:
+    Parameters
+    ----------
+    template, context
+        As of ``TemplateSource``.
+    arguments : sequence of ctypes types
+    macro : str
+        The macro of ``packed.h``.
+    """
+
+    def __init__(
+        self, template: str, context: dict[str, Any], arguments: Sequence[Any], macro: str = "NL_PACKED"
+    ) -> None:
         super().__init__(template, context)
-        self.macro, self.words = macro, words
+        self.words = ", ".join(f"w[{place}].{_MEMBERS[kind]}" for place, kind in enumerate(arguments))
+        self.macro = macro
 
     @cached_property
     def _shown(self) -> str:

@@ -188,7 +188,7 @@ def test_keys_agree_with_those_of_plans(fast: Backend) -> None:
 @pytest.mark.parametrize(
     "unusual",
     [
-        lambda be, a, b: a * be.rand(), lambda be, a, b: be.take(a, [0, 2], 0) + a[:2],
+        lambda be, a, b: a * be.rand(), lambda be, a, b: be.take(a, [0, 2], 0) * be.rand() + a[:2],
         lambda be, a, b: a + F.exp(F.add(1, 2)), lambda be, a, b: sum([a * k for k in range(600)], b),
     ],
 )  # fmt: skip

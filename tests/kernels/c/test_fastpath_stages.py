@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from neonlike.backends import Backend
+from neonlike.errors import IndexRangeError
 from neonlike.kernels.c import fastpath
 from neonlike.kernels.planning.graph import linearize
 from neonlike.kernels.run import workspace
@@ -283,3 +284,67 @@ def test_concatenations_that_read_their_target_are_told_apart(fast: Backend) -> 
             a[:] = fast.concatenate([a[first : first + 4] * 2, b])
             host = np.concatenate([host[first : first + 4] * 2, np.ones((4, 3), np.float32)])
             assert np.array_equal(a.get(), host), first
+
+
+MOVED: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "cumsum of rows": lambda F, a, i: F.cumsum(a, 1),
+    "cumsum from the end": lambda F, a, i: F.cumsum(a * 2, 0, True) + 1,
+    "cumprod": lambda F, a, i: F.cumprod(a.T, 1).T,
+    "argsort": lambda F, a, i: F.argsort(a, 1),
+    "argsort of columns, downwards": lambda F, a, i: F.argsort(a, 0, True),
+    "take rows": lambda F, a, i: F.take(a, i, 0),
+    "take columns": lambda F, a, i: F.take(a + 1, i, 1),
+    "take along": lambda F, a, i: F.take_along(a, F.argsort(a, 1), 1),
+    "add to rows": lambda F, a, i: F.untake(F.take(a, i, 0), i, a.shape, 0),
+    "add along": lambda F, a, i: F.untake_along(a, F.argsort(a, 1), (5, 9), 1),
+}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, np.int32])
+@pytest.mark.parametrize("name", MOVED)
+def test_moves_and_scans_are_repeated(fast: Backend, name: str, dtype: Any) -> None:
+    """As Python makes them, of other tensors and indices each time, also into targets of another dtype."""
+    rng, table, build = np.random.default_rng(5), fast.executor.replay.table, MOVED[name]
+    hits = table.hits
+    for turn in range(5):
+        a = fast.array(rng.integers(-4, 5, (5, 7)), dtype=dtype)
+        wide = fast.array(rng.integers(-4, 5, (5, 14)), dtype=dtype)[:, ::2]
+        i = fast.array(rng.integers(-5, 5, (1, 8)), dtype=np.int64)[:, :: 1 + turn % 2]
+        for given in (a, wide):
+            shape = build(F, given, i).shape
+            for out_dtype in (np.float32, np.int64):
+                found, wanted = fast.empty(shape, dtype=out_dtype), fast.empty(shape, dtype=out_dtype)
+                found[:] = build(F, given, i)
+                with fast.executor.replay.paused():
+                    wanted[:] = build(F, given, i)
+                assert np.array_equal(found.get(), wanted.get()), (turn, out_dtype)
+    assert table.hits >= hits + 8
+    for forward in (True, False, True):
+        found = fast.empty((5, 7))
+        found[:] = F.cumsum(a, 1, forward)
+        turned = a.get()[:, ::-1] if forward else a.get()
+        sums = np.cumsum(turned.astype(np.float64), axis=1)
+        assert np.array_equal(found.get(), sums[:, ::-1] if forward else sums)
+        order = fast.empty((5, 7), dtype=np.int64)
+        order[:] = F.argsort(a, 1, forward)
+        ranked = np.take_along_axis(a.get().astype(np.float64), order.get(), 1)
+        assert (np.diff(ranked, axis=1) <= 0).all() if forward else (np.diff(ranked, axis=1) >= 0).all()
+        for count in (7, 1, 7, 1):
+            order[:] = F.argsort(a, 1, forward, count)
+            assert np.array_equal(order.get()[:, :1], order.get()[:, -1:]) == (count == 1)
+
+
+def test_indices_out_of_range_are_refused_each_time(fast: Backend) -> None:
+    """Before anything is written; also behind a stage that has been computed."""
+    a, out = fast.ones((4, 3)), fast.zeros((2, 3))
+    cases: tuple[Callable[[Any], Any], ...] = (lambda i: F.take(a, i, 0), lambda i: F.take(F.cumsum(F.exp(a), 0), i, 0))
+    for build in cases:
+        for place in (0, 3, 1, 4, 2, -5, -4, 3):
+            i = fast.array([[1, place]], dtype=np.int64)
+            before = out.get()
+            if -4 <= place < 4:
+                out[:] = build(i)
+                continue
+            with pytest.raises(IndexRangeError, match="take"):
+                out[:] = build(i)
+            assert np.array_equal(out.get(), before)

@@ -169,5 +169,4 @@ def maps_plan(g: ConvGeometry, backward: bool, vector_bytes: int, itemsize: int,
         "ALL_UNITS": sum(counts) * parts,
     }
     private = sum(fields[name] for name in ("PANEL_SIZE", "STRIPS_SIZE", "SUMS_SIZE", "LIST_SIZE"))
-    variant = (("step", apart),)  # elements between positions
-    return ConvPlan(Kind.MAPS, tile, flatten(fields, records, tails), sum(counts), shared, private, variant)
+    return ConvPlan(Kind.MAPS, tile, flatten(fields, records, tails), sum(counts), shared, private, (("step", apart),))

@@ -77,6 +77,8 @@ static int is_half(PyObject *dtype)
 
 static int is_integer(PyObject *dtype)
 {
+    if (dtype == float32) /* nearly always */
+        return 0;
     for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(integers); k++)
         if (dtype == PyTuple_GET_ITEM(integers, k))
             return 1;
