@@ -5,8 +5,8 @@ A transform builds expressions and owns no layer state, so one object can serve 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, ClassVar
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -305,6 +305,19 @@ class Metric(Cost):
 
 
 admit(Metric, "a metric")
+
+
+class MetricLike(Protocol):
+    """The attributes that evaluation needs of a metric. :class:`Metric` has them, and other classes may."""
+
+    @property
+    def metric_names(self) -> Sequence[str]:
+        """A name for each number returned."""
+        ...
+
+    def __call__(self, y: Any, t: Any, calcrange: slice) -> Any:
+        """Value(s) over the columns ``calcrange`` of outputs ``y`` and targets ``t``, ``(features, N)``."""
+        ...
 
 
 def column_mean(buffer: Any, calcrange: slice) -> np.ndarray:

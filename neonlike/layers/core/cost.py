@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -21,6 +21,34 @@ from neonlike.optree.values import values
 from neonlike.transforms.transform import Cost, Metric
 
 __public_module__ = "neonlike.layers.layer"
+
+
+class CostLayer(Protocol):
+    """The methods that a model needs of its cost. :class:`GeneralizedCost` and :class:`Multicost` have them."""
+
+    def initialize(self, in_obj: Any) -> None:
+        """Allocate the buffers for the outputs of a network, its container or last layer."""
+        ...
+
+    def get_cost(self, inputs: Any, targets: Any) -> Any:
+        """Mean cost over all columns, ``(1, 1)`` on the host.
+
+        Parameters
+        ----------
+        inputs, targets : Tensor, or list of Tensor
+            Outputs of the network ``(nout, N)``, and their targets.
+        """
+        ...
+
+    def get_errors(self, inputs: Any, targets: Any) -> Any:
+        """Gradient of the summed cost with respect to the outputs, in their shape.
+
+        Parameters
+        ----------
+        inputs, targets : Tensor, or list of Tensor
+            Outputs of the network ``(nout, N)``, and their targets.
+        """
+        ...
 
 
 class GeneralizedCost(NervanaObject):
