@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from operator import is_
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neonlike.kernels.run.depends import Dependent, Depends
 from neonlike.layers.container import Sequential
 from neonlike.optimizers.base import Optimizer, get_param_list
 from neonlike.optimizers.multi import MultiOptimizer
 from neonlike.optimizers.shards import Shard
+
+if TYPE_CHECKING:
+    from neonlike.models.protocol import TrainedModel
 
 __all__ = ["Handover"]
 
@@ -35,7 +38,7 @@ class Handover(Dependent):
         self._of_layer: dict[int, list[Shard]] = {}
 
     @classmethod
-    def of(cls, model: Any) -> Handover | None:
+    def of(cls, model: TrainedModel) -> Handover | None:
         """The handover of a model's training; None if gradients are not to be sent before the step."""
         optimizer, chain = model.optimizer, model.layers
         several = optimizer.optimizer_mapping.values() if type(optimizer) is MultiOptimizer else [optimizer]

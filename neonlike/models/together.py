@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,10 @@ from neonlike.optimizers.base import Optimizer, get_param_list
 from neonlike.optimizers.loss_scaling import LossScaling
 from neonlike.optimizers.multi import MultiOptimizer
 from neonlike.optimizers.shards import can_be_shared
+
+if TYPE_CHECKING:
+    from neonlike.data.protocol import DataIterator
+    from neonlike.models.protocol import TrainedModel
 
 SUMMING = (Optimizer, MultiOptimizer, LossScaling, GradientAccumulation)
 """Classes whose ``optimize`` sums gradients over the ranks; that of a user's own takes what it is given."""
@@ -37,7 +41,7 @@ class Together:
         Interrupts of one rank are those of all.
     """
 
-    def __init__(self, model: Any, guard: Any) -> None:
+    def __init__(self, model: TrainedModel, guard: Any) -> None:
         self._model, self._guard, self._ranks = model, guard, model.be.ranks
         self._mean: tuple[Any, RankSum] | None = None
         self._averages = not _sums(model.optimizer)
@@ -45,11 +49,11 @@ class Together:
         guard.shared, guard.agreed = True, False
 
     @classmethod
-    def of(cls, model: Any, guard: Any) -> Together | None:
+    def of(cls, model: TrainedModel, guard: Any) -> Together | None:
         """The ranks that train ``model``; None if this process is alone."""
         return cls(model, guard) if model.be.ranks.size > 1 else None
 
-    def check(self, dataset: Any, num_epochs: int) -> None:
+    def check(self, dataset: DataIterator, num_epochs: int) -> None:
         """Raise RankError on all ranks unless they are about to train the same model on the same data."""
         model, be = self._model, self._model.be
         agree(self._ranks, f"{model.name}.fit", {
@@ -82,9 +86,10 @@ class Together:
 
     def trained(self, train: Callable[..., Any], *given: Any) -> Any:
         """The cost, over all ranks, of a minibatch that ``train(*given)`` trains."""
-        handover, chain = self._handover, self._model.layers
+        handover = self._handover
         if handover is None:
             return self.agreed(train(*given))
+        chain: Any = self._model.layers
         chain.handover = handover  # not for a backward pass of a callback
         try:
             cost = train(*given)
@@ -134,7 +139,7 @@ class Together:
         known[1]()
 
 
-def explain(model: Any) -> list[str]:
+def explain(model: TrainedModel) -> list[str]:
     """Describe in a line where gradients of several ranks are summed; no line for a process alone."""
     be = model.be
     if be is None or be.num_ranks == 1 or not model.initialized:
