@@ -14,7 +14,7 @@ from neonlike.checks import brief
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
 from neonlike.layers.container import GenerativeAdversarial
 from neonlike.layers.core.base import plain_shape
-from neonlike.layers.core.cost import CostLayer, GeneralizedGANCost
+from neonlike.layers.core.cost import GeneralizedGANCost, NetworkCost
 from neonlike.models.model import Model
 from neonlike.optimizers.base import Optimizer, get_param_list
 from neonlike.optree.values import values
@@ -126,7 +126,7 @@ class GAN(Model):
                 f"GAN: layers must be a GenerativeAdversarial(generator, discriminator), got {layers!r:.80}"
             )
 
-    def initialize(self, dataset: Any, cost: CostLayer | None = None) -> None:
+    def initialize(self, dataset: Any, cost: NetworkCost | None = None) -> None:
         """Set up both networks for the noise; the generator's output must have the shape of the data.
 
         Parameters

@@ -14,7 +14,7 @@ from neonlike.checks import require_method
 from neonlike.data.sharing import require_shares
 from neonlike.errors import ArgumentError, OtherBackend
 from neonlike.layers.container import LayerContainer, Sequential
-from neonlike.layers.core.cost import CostLayer, GeneralizedCost
+from neonlike.layers.core.cost import GeneralizedCost, NetworkCost
 from neonlike.markup import Explanation
 from neonlike.models import arguments, divergence, evaluation, graph, quantize, saving, timing, together
 from neonlike.models.arguments import DATASET_EXAMPLE, NoCallbacks, as_list, call_if_there, check_input_shape, require
@@ -172,7 +172,7 @@ class Model(Saved):
 
     # -- setting up ----------------------------------------------------------------------------------------
 
-    def initialize(self, dataset: Any, cost: CostLayer | None = None) -> None:
+    def initialize(self, dataset: Any, cost: NetworkCost | None = None) -> None:
         """Configure the network for the data and allocate its buffers; done once.
 
         Parameters
@@ -236,7 +236,7 @@ class Model(Saved):
     # -- training ------------------------------------------------------------------------------------------
 
     def fit(
-        self, dataset: DataIterator, cost: CostLayer, optimizer: Optimizer, num_epochs: int,
+        self, dataset: DataIterator, cost: NetworkCost, optimizer: Optimizer, num_epochs: int,
         callbacks: Hooks | None = None,
     ) -> None:  # fmt: skip
         """Train until ``num_epochs`` epochs are done in all, or a callback sets ``finished``.
@@ -307,7 +307,7 @@ class Model(Saved):
         call_if_there(callbacks, "on_interrupt")
 
     def _check_fit(
-        self, dataset: DataIterator, cost: CostLayer, optimizer: Optimizer, num_epochs: Any, callbacks: Hooks
+        self, dataset: DataIterator, cost: NetworkCost, optimizer: Optimizer, num_epochs: Any, callbacks: Hooks
     ) -> None:
         require(cost, ("initialize", "get_cost", "get_errors"), "cost", "GeneralizedCost(CrossEntropyMulti())")
         require(optimizer, ("optimize",), "optimizer", "GradientDescentMomentum(0.1, 0.9)")
@@ -558,7 +558,7 @@ class Model(Saved):
         self,
         dataset: DataIterator,
         inference: bool = False,
-        cost: CostLayer | None = None,
+        cost: NetworkCost | None = None,
         optimizer: Optimizer | None = None,
         niterations: int = 20,
         nskip: int = 2,

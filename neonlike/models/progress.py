@@ -24,6 +24,7 @@ from neonlike.errors import ArgumentError, DTypeError
 from neonlike.logger import logger
 
 if TYPE_CHECKING:
+    from neonlike.backends.backend import Backend
     from neonlike.data.protocol import DataIterator
     from neonlike.models.protocol import Hooks, TrainedModel
 
@@ -139,7 +140,7 @@ class Progress:
         }
 
 
-def restore_random(be: Any, saved: dict[str, Any]) -> None:
+def restore_random(be: Backend, saved: dict[str, Any]) -> None:
     """Restore both random streams from a file."""
     if (state := saved.get("rng_state")) is None:
         return

@@ -17,7 +17,7 @@ from neonlike.optimizers.loss_scaling import scaled_errors
 
 if TYPE_CHECKING:
     from neonlike.data.protocol import DataIterator
-    from neonlike.layers.core.cost import CostLayer
+    from neonlike.layers.core.cost import NetworkCost
     from neonlike.models.protocol import TrainedModel
     from neonlike.optimizers.base import Optimizer
 
@@ -293,7 +293,7 @@ def benchmark_model(
     model: TrainedModel,
     dataset: DataIterator,
     inference: bool,
-    cost: CostLayer | None,
+    cost: NetworkCost | None,
     optimizer: Optimizer | None,
     niterations: int,
     nskip: int,

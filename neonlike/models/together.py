@@ -22,6 +22,7 @@ from neonlike.optimizers.multi import MultiOptimizer
 from neonlike.optimizers.shards import can_be_shared
 
 if TYPE_CHECKING:
+    from neonlike.backends.backend import Backend
     from neonlike.data.protocol import DataIterator
     from neonlike.models.protocol import TrainedModel
 
@@ -181,7 +182,7 @@ def _lines(value: Any, name: str = "") -> list[str]:
     return sorted(line for path, entry in inner for line in _lines(entry, path))
 
 
-def _state(be: Any) -> str:
+def _state(be: Backend) -> str:
     """The state of ``be.rng``, shortened."""
     _, words, place, *_ = be.rng.get_state()
     return f"{int(words[0]):08x}-{int(words[-1]):08x}-{place}"

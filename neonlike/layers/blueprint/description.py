@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from neonlike.checks import brief, shown
 from neonlike.errors import ArgumentError, DTypeError, ShapeError
 from neonlike.layers.core.base import require_size
 from neonlike.optree.dtypes import is_float
+
+if TYPE_CHECKING:
+    from neonlike.backends.backend import Backend
 
 SEQUENCE = "CTN"
 """The layout of sequences: features, steps, samples."""
@@ -42,7 +45,7 @@ def is_count(value: Any) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
-def described(be: Any, where: str, given: Any) -> TensorDesc:
+def described(be: Backend, where: str, given: Any) -> TensorDesc:
     """The descriptor of ``given``: a descriptor, a blueprint's output, a tensor or a shape in the backend's dtype.
 
     Parameters
@@ -106,7 +109,7 @@ def fitting(where: str, desc: TensorDesc, tensor: Any) -> Any:
     return desc.view(tensor, "the tensor", where)
 
 
-def several(be: Any, where: str, given: Any) -> tuple[TensorDesc, ...]:
+def several(be: Backend, where: str, given: Any) -> tuple[TensorDesc, ...]:
     """The descriptors of several inputs: of a list, or of the outputs of a blueprint.
 
     Parameters
@@ -133,7 +136,7 @@ def features(desc: TensorDesc) -> int:
     return math.prod(desc.shape[:-1])
 
 
-def output_of(be: Any, where: str, src: TensorDesc, dst: Any, shape: tuple[int, ...] | None = None) -> TensorDesc:
+def output_of(be: Backend, where: str, src: TensorDesc, dst: Any, shape: tuple[int, ...] | None = None) -> TensorDesc:
     """The descriptor of an output from ``dst``: None, its first size, a shape or a descriptor.
 
     Parameters

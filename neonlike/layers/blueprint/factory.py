@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -38,6 +38,9 @@ from neonlike.layers.dense.linear import Linear
 from neonlike.layers.images.convolution import Convolution_bias
 from neonlike.layers.images.pooling import Pooling
 from neonlike.layers.norm.normalization import BatchNorm as BatchNormalization
+
+if TYPE_CHECKING:
+    from neonlike.backends.backend import Backend
 
 ZERO = Constant(0)
 """What parameters are until ``init`` of a built layer."""
@@ -79,7 +82,7 @@ class Blueprints:
     [[12.0, 12.0]]
     """
 
-    def __init__(self, be: Any) -> None:
+    def __init__(self, be: Backend) -> None:
         self.be = be
 
     # Layers with weights

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neonlike.backends.backend import Tensor
 from neonlike.checks import is_iterable, shown
@@ -11,6 +11,9 @@ from neonlike.kernels.run.depends import Dependent
 from neonlike.layers.container.sequential import LayerContainer, Sequential
 from neonlike.layers.core.structure import SkipNode
 from neonlike.nervanaobject import get_args
+
+if TYPE_CHECKING:
+    from neonlike.layers.core.base import Layer
 
 __public_module__ = "neonlike.layers.container"
 
@@ -33,19 +36,19 @@ def as_branches(name: str, layers: Any) -> list[Sequential]:
     return [as_branch(branch) for branch in layers]
 
 
-def chain(layer: Any) -> list[Any]:
+def chain(layer: Layer) -> list[Any]:
     """List the layers of a chain in order, with nested chains flattened; another layer becomes a list of one."""
     if not isinstance(layer, Sequential):
         return [layer]
     return [entry for inner in layer.layers for entry in chain(inner)]
 
 
-def adds_to_deltas(layer: Any) -> bool:
+def adds_to_deltas(layer: Layer) -> bool:
     """Whether ``bprop(error, alpha, beta)`` of a layer adds to an error buffer of its own."""
     return bool(layer.owns_delta) and "beta" in get_args(layer.bprop)
 
 
-def adds_to_outputs(layer: Any) -> bool:
+def adds_to_outputs(layer: Layer) -> bool:
     """Whether ``fprop(inputs, inference, beta)`` of a layer adds to its outputs and does not read them later."""
     return not isinstance(layer, LayerContainer) and "beta" in get_args(layer.fprop)
 

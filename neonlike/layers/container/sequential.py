@@ -273,7 +273,7 @@ class LayerContainer(Layer):
             layer.load_weights(described, load_states and (inside or "states" in described))
 
 
-def _check_kind(layer: Any, described: Description) -> None:
+def _check_kind(layer: Layer, described: Description) -> None:
     """Raise if a saved layer has another class than ``layer``, and only one of the two has parameters."""
     saved = str(described.get("type", layer.classnm)).rpartition(".")[2]
     takes = layer.has_params or type(layer).load_weights is not Layer.load_weights
@@ -388,7 +388,7 @@ class Sequential(LayerContainer):
         self.outputs = self._layers[-1].outputs
 
     @staticmethod
-    def _allocate_layer(layer: Any, accumulate_updates: bool, **kwargs: Any) -> None:
+    def _allocate_layer(layer: Layer, accumulate_updates: bool, **kwargs: Any) -> None:
         if accumulate_updates and "accumulate_updates" in get_args(layer.allocate):
             kwargs["accumulate_updates"] = True
         layer.allocate(**kwargs)

@@ -5,7 +5,7 @@ Source: Kiros et al., "Skip-thought vectors" (2015).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from neonlike.layers.dense.lookup import LookupTable
 from neonlike.layers.recurrent import GRU, LSTM, Recurrent
 from neonlike.nervanaobject import Description
 from neonlike.transforms import Softmax
+
+if TYPE_CHECKING:
+    from neonlike.initializers.initializer import Init
 
 __public_module__ = "neonlike.layers.container"
 
@@ -89,14 +92,14 @@ class SkipThought(LayerContainer):
         self,
         vocab_size: int,
         embed_dim: int,
-        init_embed: Any,
+        init_embed: Init,
         nhidden: int,
         rec_layer: Any,
-        init_rec: Any,
+        init_rec: Init,
         activ_rec: Any,
         activ_rec_gate: Any,
-        init_ff: Any,
-        init_const: Any,
+        init_ff: Init,
+        init_const: Init,
         layers: Any = None,
         name: str | None = None,
     ) -> None:

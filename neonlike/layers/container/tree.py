@@ -195,7 +195,7 @@ class SingleOutputTree(Tree):
         return self.layers[0].fprop(inputs, inference)
 
 
-def _nodes(layer: Any) -> list[Any]:
+def _nodes(layer: Layer) -> list[Any]:
     """The BranchNodes in a container and in its nested containers."""
     if isinstance(layer, LayerContainer):
         return [node for inner in layer.layers for node in _nodes(inner)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neonlike.backends.backend import Tensor
 from neonlike.backends.geometry.products import ProductSizes
@@ -13,6 +13,10 @@ from neonlike.layers.core.epilogue import EpilogueLayer, rectifier
 from neonlike.layers.core.int8 import Int8Layer
 from neonlike.layers.core.parts import transposed
 from neonlike.layers.dense.compound import CompoundLayer
+
+if TYPE_CHECKING:
+    from neonlike.initializers.initializer import Init
+    from neonlike.transforms.transform import Transform
 
 __public_module__ = "neonlike.layers.layer"
 
@@ -50,7 +54,7 @@ class Linear(Int8Layer, EpilogueLayer):
     repeatable = takes_int8 = True
 
     def __init__(
-        self, nout: int, init: Any, bsum: bool = False, name: str | None = None, parallelism: str = "Disabled"
+        self, nout: int, init: Init, bsum: bool = False, name: str | None = None, parallelism: str = "Disabled"
     ) -> None:
         super().__init__(init, name, parallelism)
         self.nout = require_size(nout, "Linear: nout")
@@ -208,10 +212,10 @@ class Affine(CompoundLayer):
     def __init__(
         self,
         nout: int,
-        init: Any,
-        bias: Any = None,
+        init: Init,
+        bias: Init | None = None,
         batch_norm: bool = False,
-        activation: Any = None,
+        activation: Transform | None = None,
         name: str | None = None,
         parallelism: str = "Disabled",
     ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neonlike.backends.backend import Tensor
 from neonlike.errors import ArgumentError
@@ -15,6 +15,10 @@ from neonlike.layers.core.parts import apart, reshaped
 from neonlike.layers.dense.compound import CompoundLayer
 from neonlike.layers.images.windows import PLAIN, Sizes, convolution_sizes, image_shape, image_sizes, require_images
 from neonlike.nervanaobject import Description
+
+if TYPE_CHECKING:
+    from neonlike.initializers.initializer import Init
+    from neonlike.transforms.transform import Transform
 
 __public_module__ = "neonlike.layers.layer"
 
@@ -67,7 +71,7 @@ class Convolution(Int8Layer, EpilogueLayer):
         strides: Any = {},  # noqa: B006  never modified; described only if replaced
         padding: Any = {},  # noqa: B006
         dilation: Any = {},  # noqa: B006
-        init: Any = None,
+        init: Init | None = None,
         bsum: bool = False,
         name: str | None = None,
         parallelism: str = "Data",
@@ -222,10 +226,10 @@ class Convolution_bias(Convolution):  # noqa: N801  neon's name
         strides: Any = {},  # noqa: B006
         padding: Any = {},  # noqa: B006
         dilation: Any = {},  # noqa: B006
-        init: Any = None,
+        init: Init | None = None,
         bsum: bool = False,
         name: str | None = None,
-        bias: Any = None,
+        bias: Init | None = None,
         parallelism: str = "Data",
         groups: int = 1,
     ) -> None:
@@ -360,13 +364,13 @@ class Conv(CompoundLayer):
     def __init__(
         self,
         fshape: Any,
-        init: Any,
+        init: Init,
         strides: Any = {},  # noqa: B006
         padding: Any = {},  # noqa: B006
         dilation: Any = {},  # noqa: B006
-        bias: Any = None,
+        bias: Init | None = None,
         batch_norm: bool = False,
-        activation: Any = None,
+        activation: Transform | None = None,
         name: str | None = None,
         groups: int = 1,
     ) -> None:

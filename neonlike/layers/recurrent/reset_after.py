@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from neonlike.layers.core.lambdas import Lambda
 from neonlike.layers.core.parameter import StoredLayer
 from neonlike.layers.recurrent.steps import interpret_in_shape
 from neonlike.nervanaobject import Description
+
+if TYPE_CHECKING:
+    from neonlike.initializers.initializer import Init
 
 __public_module__ = "neonlike.layers.recurrent"
 
@@ -53,7 +56,7 @@ class ResetAfterGRU(Lambda):
     (2, 2)
     """
 
-    def __init__(self, output_size: int, init: Any, init_inner: Any = None, name: str | None = None) -> None:
+    def __init__(self, output_size: int, init: Init, init_inner: Init | None = None, name: str | None = None) -> None:
         self.output_size = units = require_size(output_size, "ResetAfterGRU: output_size")
         self.init, self.init_inner = init, init_inner
         inner = init if init_inner is None else init_inner
