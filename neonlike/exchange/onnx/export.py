@@ -19,6 +19,7 @@ from neonlike.version import __version__
 
 if TYPE_CHECKING:
     from neonlike.exchange.protocol import ExchangedModel
+    from neonlike.layers.core.base import Layer
 
 WRITERS = {
     **write_containers.WRITERS, **write_dense.WRITERS, **write_images.WRITERS, **write_recurrent.WRITERS,
@@ -60,7 +61,7 @@ def built(onnx: Any, model: ExchangedModel, batch_size: int | None) -> Any:
     return found
 
 
-def _inputs(w: Writer, layer: Any) -> Any:
+def _inputs(w: Writer, layer: Layer) -> Any:
     """Values of the inputs of a network, in lists as deep as those that it takes."""
     while isinstance(layer, Sequential):
         layer = layer.layers[0]
