@@ -8,6 +8,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from neonlike.backends.backend import Backend
     from neonlike.models.model import Model
 
 SAMPLED = (2, 3, 4)
@@ -55,7 +56,7 @@ class StepSampler:
             layer = self._wrapped.pop()
             del layer.fprop, layer.bprop
 
-    def _measured(self, be: Any, layer: str, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _measured(self, be: Backend, layer: str, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         key = (layer, name)
         start, end = be.init_mark(), be.init_mark()
 

@@ -7,7 +7,7 @@ decides, so that the host never waits. P. Micikevicius et al., "Mixed precision 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from neonlike.optimizers.accumulation import GradientAccumulation
 from neonlike.optimizers.base import Optimizer, get_param_list, keep
 from neonlike.optimizers.multi import MultiOptimizer
 from neonlike.optimizers.step import Parameter
+
+if TYPE_CHECKING:
+    from neonlike.backends.backend import Backend
 
 __public_module__ = "neonlike.optimizers.optimizer"
 
@@ -192,7 +195,7 @@ class Scale:
         1 if all gradients are finite, else 0.
     """
 
-    def __init__(self, be: Any, values: tuple[float, float, float], interval: int | None) -> None:
+    def __init__(self, be: Backend, values: tuple[float, float, float], interval: int | None) -> None:
         self.be = be
         made = [be.array([[value]], dtype=np.float32) for value in (values[0], 1 / values[0], 1.0, *values[1:])]
         self.factor, self.inverse, self.finite, self.good, self.skipped = made

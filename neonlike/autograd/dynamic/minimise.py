@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neonlike.autograd import ops
 from neonlike.autograd.blocks import grad
@@ -11,6 +11,9 @@ from neonlike.autograd.dynamic.tensor_variable import Storage, TensorVariable, c
 from neonlike.autograd.variable import Variable
 from neonlike.checks import require_method
 from neonlike.errors import ArgumentError, GradientError, ShapeError
+
+if TYPE_CHECKING:
+    from neonlike.backends.backend import Backend
 
 
 class _Layer:
@@ -27,7 +30,7 @@ class _Layer:
 class Minimiser:
     """Gradient buffers and optimizer states of the parameters of a graph, by the storage that they belong to."""
 
-    def __init__(self, be: Any) -> None:
+    def __init__(self, be: Backend) -> None:
         self.be = be
         self._buffers: weakref.WeakKeyDictionary[Storage, Any] = weakref.WeakKeyDictionary()
         self._states: weakref.WeakKeyDictionary[Any, weakref.WeakKeyDictionary[Storage, list[Any]]]
