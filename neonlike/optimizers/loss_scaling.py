@@ -66,7 +66,7 @@ class LossScaling(Optimizer):
     scales_errors = True
 
     def __init__(
-        self, optimizer: Any, scale: float = 2.0**15, interval: int | None = 2000, name: str | None = None
+        self, optimizer: Optimizer, scale: float = 2.0**15, interval: int | None = 2000, name: str | None = None
     ) -> None:
         super().__init__(name=name)
         for one in optimizer.optimizer_mapping.values() if isinstance(optimizer, MultiOptimizer) else (optimizer,):
@@ -242,12 +242,12 @@ class Scale:
         return scale, good, skipped
 
 
-def scaled_errors(optimizer: Any, errors: Any) -> Any:
+def scaled_errors(optimizer: Optimizer, errors: Any) -> Any:
     """Scale the ``errors`` of a cost if ``optimizer`` uses loss scaling."""
     return optimizer.scale_errors(errors) if isinstance(optimizer, Optimizer) else errors
 
 
-def _require_masked(optimizer: Any) -> None:
+def _require_masked(optimizer: Optimizer) -> None:
     """Raise unless ``optimizer`` updates parameters by a step that can be skipped."""
     if not isinstance(optimizer, Optimizer):
         raise DTypeError(f"LossScaling: optimizer is a {type(optimizer).__name__}; expected an optimizer")
