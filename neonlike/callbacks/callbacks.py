@@ -43,6 +43,7 @@ from neonlike.util.persist import load_obj
 if TYPE_CHECKING:
     from neonlike.callbacks.protocol import Records
     from neonlike.data.protocol import DataIterator
+    from neonlike.data.ticker import Ticker
     from neonlike.models.model import Model
     from neonlike.transforms.transform import MetricLike
 
@@ -265,7 +266,7 @@ class Callbacks(NervanaObject):
         """
         self.callbacks.append(DeconvCallback(train_set, valid_set, max_fm, dataset_pct))
 
-    def add_watch_ticker_callback(self, valid: Any) -> None:
+    def add_watch_ticker_callback(self, valid: Ticker) -> None:
         """Add a callback that prints a minibatch of a Ticker after each epoch.
 
         Parameters

@@ -28,6 +28,7 @@ from neonlike.logger import logger
 if TYPE_CHECKING:
     from neonlike.callbacks.protocol import Records
     from neonlike.data.protocol import DataIterator
+    from neonlike.layers.core.base import Layer
     from neonlike.models.model import Model
 
 __public_module__ = "neonlike.callbacks.callbacks"
@@ -165,7 +166,7 @@ class DeconvCallback(Callback):
         return found
 
 
-def _update(one: Strongest, layer: Any, batch: int) -> None:
+def _update(one: Strongest, layer: Layer, batch: int) -> None:
     """Record stronger responses of a minibatch."""
     be, maps = layer.be, len(one.fm_loc)
     responses = layer.outputs.viewed(layer.out_shape[0], -1)[:maps]

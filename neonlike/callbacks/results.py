@@ -12,6 +12,7 @@ from neonlike.backends.tensor import Tensor
 
 if TYPE_CHECKING:
     from neonlike.data.protocol import DataIterator
+    from neonlike.distributed.ranks import Ranks
 
 MOST_CLASSES = 1000
 """Classes of a confusion matrix, at most."""
@@ -130,7 +131,7 @@ class Results:
         """Name of a class: the word with its number, or the number."""
         return self._words.get(number, str(number))
 
-    def told(self, ranks: Any) -> tuple[np.ndarray | None, list[dict[str, Any]], str]:
+    def told(self, ranks: Ranks) -> tuple[np.ndarray | None, list[dict[str, Any]], str]:
         """Counts, wrong samples and the reason of none, of all ranks; all of them have to call this."""
         own = (self._counts, sorted(self._wrong, key=lambda one: one[:2]), self.why, self.crowded)
         everyone = ranks.tell(own, "results")

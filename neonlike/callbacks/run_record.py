@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from neonlike.models.explain import rows
 
 if TYPE_CHECKING:
     from neonlike.callbacks.protocol import Records
+    from neonlike.distributed.ranks import Ranks
     from neonlike.models.model import Model
 
 __public_module__ = "neonlike.callbacks.callbacks"
@@ -159,7 +160,7 @@ def _dot(network: LayerContainer) -> str:
         return ""
 
 
-def _store_results(callback_data: Records, results: Results, ranks: Any, epoch: int) -> None:
+def _store_results(callback_data: Records, results: Results, ranks: Ranks, epoch: int) -> None:
     """Replace the results of an earlier epoch; all ranks have to call this."""
     counts, wrong, why = results.told(ranks)
     for path in (CONFUSION, IMAGES):

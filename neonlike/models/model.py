@@ -401,7 +401,7 @@ class Model(Saved):
         if isinstance(optimizer, GradientAccumulation) and optimizer.end_group(layers):
             self._update(optimizer.optimizer, layers)
 
-    def _update(self, optimizer: Any, layers: list[Any]) -> None:
+    def _update(self, optimizer: Optimizer, layers: list[Any]) -> None:
         if self.together:
             self.together.average_for(layers)
         optimizer.optimize(layers, self.epoch_index)

@@ -13,6 +13,7 @@ from neonlike.optimizers.multi import MultiOptimizer
 from neonlike.optimizers.shards import Shard
 
 if TYPE_CHECKING:
+    from neonlike.layers.core.base import Layer
     from neonlike.models.protocol import TrainedModel
 
 __all__ = ["Handover"]
@@ -52,7 +53,7 @@ class Handover(Dependent):
         """A repeated pass depends on which messages there are."""
         return Depends(opened=frozenset())
 
-    def __call__(self, layer: Any) -> None:
+    def __call__(self, layer: Layer) -> None:
         """Begin to send the gradients that are complete now that this layer's are computed."""
         for shard in self._of_layer.get(id(layer), ()):
             shard.begin()
@@ -74,7 +75,7 @@ class Handover(Dependent):
                     self._of_layer.setdefault(id(owner), []).append(shards[key])
 
 
-def _trained(layer: Any) -> list[Any]:
+def _trained(layer: Layer) -> list[Any]:
     """The layers with parameters in a layer of a chain."""
     if hasattr(layer, "layers_to_optimize"):
         return list(layer.layers_to_optimize)

@@ -24,7 +24,9 @@ from neonlike.optimizers.shards import can_be_shared
 if TYPE_CHECKING:
     from neonlike.backends.backend import Backend
     from neonlike.data.protocol import DataIterator
+    from neonlike.layers.core.base import Layer
     from neonlike.models.protocol import TrainedModel
+    from neonlike.util.interrupts import InterruptGuard
 
 SUMMING = (Optimizer, MultiOptimizer, LossScaling, GradientAccumulation)
 """Classes whose ``optimize`` sums gradients over the ranks; that of a user's own takes what it is given."""
@@ -42,7 +44,7 @@ class Together:
         Interrupts of one rank are those of all.
     """
 
-    def __init__(self, model: TrainedModel, guard: Any) -> None:
+    def __init__(self, model: TrainedModel, guard: InterruptGuard) -> None:
         self._model, self._guard, self._ranks = model, guard, model.be.ranks
         self._mean: tuple[Any, RankSum] | None = None
         self._averages = not _sums(model.optimizer)
@@ -50,7 +52,7 @@ class Together:
         guard.shared, guard.agreed = True, False
 
     @classmethod
-    def of(cls, model: TrainedModel, guard: Any) -> Together | None:
+    def of(cls, model: TrainedModel, guard: InterruptGuard) -> Together | None:
         """The ranks that train ``model``; None if this process is alone."""
         return cls(model, guard) if model.be.ranks.size > 1 else None
 
@@ -188,7 +190,7 @@ def _state(be: Backend) -> str:
     return f"{int(words[0]):08x}-{int(words[-1]):08x}-{place}"
 
 
-def _tensors_of(layer: Any) -> list[Any]:
+def _tensors_of(layer: Layer) -> list[Any]:
     """Parameters, running statistics and optimizer states of a layer, in an order that all ranks share."""
     found: dict[int, Any] = {}
     entries = get_param_list([layer]) if layer.has_params else []
