@@ -18,7 +18,7 @@ from neonlike.autograd.blocks import grad
 from neonlike.autograd.dynamic.commands import Command, Outcome, as_command, as_hint, check_count, naming
 from neonlike.autograd.dynamic.dot import Entry, Made, dot
 from neonlike.autograd.dynamic.html import of_graph
-from neonlike.autograd.dynamic.minimise import Minimiser
+from neonlike.autograd.dynamic.minimise import Minimiser, OptimizerLike
 from neonlike.autograd.dynamic.tensor_variable import Storage, TensorVariable, check_reached, window_of
 from neonlike.autograd.dynamic.writes import Writes
 from neonlike.autograd.leaves import const
@@ -344,7 +344,7 @@ class DynamicGraph:
 
     def minimize(
         self,
-        optimizer: Any,
+        optimizer: OptimizerLike,
         losses: Given,
         parameters: Given,
         dlosses: Any = None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from neonlike.autograd import ops
 from neonlike.autograd.blocks import grad
@@ -14,6 +14,22 @@ from neonlike.errors import ArgumentError, GradientError, ShapeError
 
 if TYPE_CHECKING:
     from neonlike.backends.backend import Backend
+
+
+class OptimizerLike(Protocol):
+    """An optimizer, as graphs call it. :class:`neonlike.optimizers.Optimizer` implements it."""
+
+    def optimize(self, layer_list: Any, epoch: int) -> Any:
+        """Update the parameters of layers in place.
+
+        Parameters
+        ----------
+        layer_list : list
+            Objects with ``get_params()``.
+        epoch : int
+            Number of the epoch, from 0.
+        """
+        ...
 
 
 class _Layer:
@@ -84,7 +100,7 @@ class Minimiser:
 
     def step(
         self,
-        optimizer: Any,
+        optimizer: OptimizerLike,
         parameters: list[TensorVariable],
         gradients: list[Variable],
         saved_aux: list[list[Any]] | None,
