@@ -11,8 +11,12 @@ class ExchangedModel(Protocol):
     """A model whose weights go to files and other libraries. :class:`~neonlike.models.Model` implements it."""
 
     name: str
-    layers: LayerContainer
     initialized: bool
+
+    @property
+    def layers(self) -> LayerContainer:
+        """The network."""
+        ...
 
     @property
     def be(self) -> Any:

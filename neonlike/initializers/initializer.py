@@ -19,7 +19,7 @@ from neonlike.nervanaobject import Description, NervanaObject
 class Fills(Protocol):
     """An object that fills a parameter. :class:`Initializer` is a base class that has more."""
 
-    def fill(self, param: Tensor) -> Any:
+    def fill(self, param: Tensor, /) -> Any:
         """Write the initial values into ``param``, of any shape, in place."""
         ...
 

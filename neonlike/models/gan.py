@@ -91,8 +91,6 @@ class GAN(Model):
     [100, 100, 3, 100, 3]
     """
 
-    layers: GenerativeAdversarial
-
     def __init__(
         self,
         layers: Any,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -92,7 +92,6 @@ class Model(Saved):
     """
 
     from_description = False
-    layers: LayerContainer
 
     def __init__(
         self,
@@ -105,7 +104,7 @@ class Model(Saved):
         super().__init__(name)
         self.optimizer: Any = optimizer
         self.cost: Any = None
-        self.layers = cast(LayerContainer, None)  # until it is made below
+        self.layers: Any = None
         self.epoch_index = 0
         self.finished = False
         self.initialized = False
@@ -215,8 +214,7 @@ class Model(Saved):
 
     def allocate_deltas(self) -> None:
         """Allocate the error buffers of the network."""
-        network: Any = self.layers  # of a class that builds a tree itself
-        network.allocate_deltas()
+        self.layers.allocate_deltas()
 
     def set_shortcut(self) -> None:
         """Does nothing; kept for compatibility."""

@@ -16,7 +16,7 @@ class Hooks(Protocol):
     ``on_interrupt()`` and ``on_fit_exit()`` are called if they are there.
     """
 
-    def on_train_begin(self, epochs: int) -> Any:
+    def on_train_begin(self, epochs: int, /) -> Any:
         """Called before a training of ``epochs`` epochs in total."""
         ...
 
@@ -24,19 +24,19 @@ class Hooks(Protocol):
         """Called after training."""
         ...
 
-    def on_epoch_begin(self, epoch: int) -> Any:
+    def on_epoch_begin(self, epoch: int, /) -> Any:
         """Called before epoch ``epoch``, counted from 0."""
         ...
 
-    def on_epoch_end(self, epoch: int) -> Any:
+    def on_epoch_end(self, epoch: int, /) -> Any:
         """Called after epoch ``epoch``, counted from 0."""
         ...
 
-    def on_minibatch_begin(self, epoch: int, minibatch: int) -> Any:
+    def on_minibatch_begin(self, epoch: int, minibatch: int, /) -> Any:
         """Called before a minibatch, counted from 0 in its epoch."""
         ...
 
-    def on_minibatch_end(self, epoch: int, minibatch: int) -> Any:
+    def on_minibatch_end(self, epoch: int, minibatch: int, /) -> Any:
         """Called after a minibatch, counted from 0 in its epoch."""
         ...
 
@@ -73,7 +73,7 @@ class TrainedModel(ExchangedModel, Protocol):
         """Return the current backend, or raise BackendUnavailable."""
         ...
 
-    def fprop(self, x: Any, inference: bool = False) -> Any:
+    def fprop(self, x: Any, /, inference: bool = False) -> Any:
         """Outputs of the network for a batch of inputs ``(features, N)``.
 
         Parameters
@@ -85,7 +85,7 @@ class TrainedModel(ExchangedModel, Protocol):
         """
         ...
 
-    def bprop(self, delta: Any) -> Any:
+    def bprop(self, delta: Any, /) -> Any:
         """Gradients of all parameters, from the gradient ``(nout, N)`` by the outputs."""
         ...
 
@@ -93,7 +93,7 @@ class TrainedModel(ExchangedModel, Protocol):
         """Counts beside epochs and minibatches, which are saved with the model."""
         ...
 
-    def set_counters(self, saved: dict[str, int]) -> None:
+    def set_counters(self, saved: dict[str, int], /) -> None:
         """Go on counting from saved :meth:`counters`."""
         ...
 

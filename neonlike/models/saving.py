@@ -157,7 +157,7 @@ def _checked_backend(saved: Any) -> Description:
     return saved
 
 
-def _restore_layers(model: TrainedModel, saved: Description, load_states: bool) -> None:
+def _restore_layers(model: Any, saved: Description, load_states: bool) -> None:
     layers = model.layers
     try:
         if layers is None:

@@ -33,7 +33,7 @@ def _check_numbers(what: str, **given: Any) -> None:
 class LearningRates(Protocol):
     """The learning rate of each epoch. The schedules of this module implement it, and other classes may."""
 
-    def get_learning_rate(self, learning_rate: float, epoch: int) -> float:
+    def get_learning_rate(self, learning_rate: float, epoch: int, /) -> float:
         """Rate in ``epoch``, counted from 0.
 
         Parameters

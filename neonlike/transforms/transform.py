@@ -318,7 +318,7 @@ class MetricLike(Protocol):
         """A name for each number returned."""
         ...
 
-    def __call__(self, y: Any, t: Any, calcrange: slice) -> Any:
+    def __call__(self, y: Any, t: Any, /, calcrange: slice) -> Any:
         """Value(s) over the columns ``calcrange`` of outputs ``y`` and targets ``t``, ``(features, N)``."""
         ...
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class OptimizerLike(Protocol):
     """An optimizer, as graphs call it. :class:`neonlike.optimizers.Optimizer` implements it."""
 
-    def optimize(self, layer_list: Any, epoch: int) -> Any:
+    def optimize(self, layer_list: Any, epoch: int, /) -> Any:
         """Update the parameters of layers in place.
 
         Parameters

@@ -30,11 +30,11 @@ __public_module__ = "neonlike.layers.layer"
 class NetworkCost(Protocol):
     """The methods that a model needs of its cost. :class:`GeneralizedCost` and :class:`Multicost` have them."""
 
-    def initialize(self, in_obj: Any) -> None:
+    def initialize(self, in_obj: Any, /) -> None:
         """Allocate the buffers for the outputs of a network, its container or last layer."""
         ...
 
-    def get_cost(self, inputs: Any, targets: Any) -> Any:
+    def get_cost(self, inputs: Any, targets: Any, /) -> Any:
         """Mean cost over all columns, ``(1, 1)`` on the host.
 
         Parameters
@@ -44,7 +44,7 @@ class NetworkCost(Protocol):
         """
         ...
 
-    def get_errors(self, inputs: Any, targets: Any) -> Any:
+    def get_errors(self, inputs: Any, targets: Any, /) -> Any:
         """Gradient of the summed cost with respect to the outputs, in their shape.
 
         Parameters
