@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from neonlike.layers.container import LayerContainer
+
+if TYPE_CHECKING:
+    from neonlike.layers.core.base import ShapeSource
+    from neonlike.layers.core.cost import NetworkCost
 
 
 class ExchangedModel(Protocol):
@@ -27,7 +31,7 @@ class ExchangedModel(Protocol):
         """Raise OtherBackend if the model has tensors on another backend than the current one."""
         ...
 
-    def initialize(self, dataset: Any, cost: Any = None) -> None:
+    def initialize(self, dataset: ShapeSource, cost: NetworkCost | None = None) -> None:
         """Configure the network for the shape of the data and allocate its buffers; done once.
 
         Parameters

@@ -17,6 +17,7 @@ from neonlike.optimizers.multi import MultiOptimizer
 from neonlike.optree.dialect import is_neon
 
 if TYPE_CHECKING:
+    from neonlike.layers.core.base import ShapeSource
     from neonlike.models.protocol import TrainedModel
     from neonlike.optimizers.base import Optimizer
 
@@ -107,7 +108,7 @@ def require(value: Any, attributes: tuple[str, ...], argument: str, example: str
         raise DTypeError(f"Model: {argument} is {what}; expected an object such as {example}")
 
 
-def check_input_shape(model: TrainedModel, dataset: Any) -> None:
+def check_input_shape(model: TrainedModel, dataset: ShapeSource) -> None:
     """Raise if a dataset or shape differs from the input shape that ``model`` was set up for."""
     shape, known = model.layers.data_shape(dataset), model.layers.in_shape
     if isinstance(shape, int | tuple | list) and _sizes(plain_shape(shape)) != _sizes(known):

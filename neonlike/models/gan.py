@@ -6,6 +6,7 @@ Source: Goodfellow et al., "Generative adversarial nets" (2014); for the options
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +22,9 @@ from neonlike.optree.values import values
 
 if TYPE_CHECKING:
     from neonlike.data.protocol import DataIterator
+    from neonlike.layers.core.base import ShapeSource
     from neonlike.models.protocol import Hooks
+    from neonlike.nervanaobject import Description
 
 __public_module__ = "neonlike.models.model"
 
@@ -93,7 +96,7 @@ class GAN(Model):
 
     def __init__(
         self,
-        layers: Any,
+        layers: GenerativeAdversarial | str | bytes | os.PathLike[str] | Description,
         noise_dim: Any,
         noise_type: str = "normal",
         weights_only: bool = False,
@@ -124,7 +127,7 @@ class GAN(Model):
                 f"GAN: layers must be a GenerativeAdversarial(generator, discriminator), got {layers!r:.80}"
             )
 
-    def initialize(self, dataset: Any, cost: NetworkCost | None = None) -> None:
+    def initialize(self, dataset: ShapeSource, cost: NetworkCost | None = None) -> None:
         """Set up both networks for the noise; the generator's output must have the shape of the data.
 
         Parameters
@@ -249,7 +252,7 @@ class GAN(Model):
         parts = self.layers.generator, self.layers.discriminator
         self._trained = parts[0].layers_to_optimize, parts[1].layers_to_optimize
 
-    def _train_batch(self, x: Any, t: Any, layers: Any) -> Any:
+    def _train_batch(self, x: Any, t: Any, layers: list[Any]) -> Any:
         return self.train_minibatch(x)
 
     def train_minibatch(self, x: Any) -> Any:

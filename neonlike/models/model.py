@@ -31,7 +31,9 @@ from neonlike.util.interrupts import InterruptGuard
 
 if TYPE_CHECKING:
     from neonlike.data.protocol import DataIterator
+    from neonlike.layers.core.base import Layers, ShapeSource
     from neonlike.models.protocol import Hooks
+    from neonlike.nervanaobject import Description
     from neonlike.transforms.transform import MetricLike
 
 __all__ = ["Model"]
@@ -95,7 +97,7 @@ class Model(Saved):
 
     def __init__(
         self,
-        layers: Any,
+        layers: Layers | str | bytes | os.PathLike[str] | Description,
         dataset: Any = None,
         weights_only: bool = False,
         name: str = "model",
@@ -171,7 +173,7 @@ class Model(Saved):
 
     # -- setting up ----------------------------------------------------------------------------------------
 
-    def initialize(self, dataset: Any, cost: NetworkCost | None = None) -> None:
+    def initialize(self, dataset: ShapeSource, cost: NetworkCost | None = None) -> None:
         """Configure the network for the data and allocate its buffers; done once.
 
         Parameters

@@ -13,12 +13,12 @@ from neonlike.layers.core.structure import SkipNode
 from neonlike.nervanaobject import get_args
 
 if TYPE_CHECKING:
-    from neonlike.layers.core.base import Layer
+    from neonlike.layers.core.base import Layer, Layers, ShapeSource
 
 __public_module__ = "neonlike.layers.container"
 
 
-def as_branch(layers: Any) -> Sequential:
+def as_branch(layers: Layers) -> Sequential:
     """Return a chain unchanged, and wrap a layer or a list of layers in a chain."""
     return layers if isinstance(layers, Sequential) else Sequential(layers)
 
@@ -99,7 +99,7 @@ class Run(Dependent):
         """The layers in order, the head included."""
         return [*([] if self.head is None else [self.head]), *chain(self.branch)]
 
-    def configure(self, in_obj: Any) -> None:
+    def configure(self, in_obj: ShapeSource) -> None:
         """Configure the branch for the container's input."""
         self.branch.configure(in_obj if self.head is None else self.head.configure(in_obj))
 

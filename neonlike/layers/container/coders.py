@@ -17,7 +17,7 @@ from neonlike.layers.core.base import interpret_in_shape
 from neonlike.layers.core.chain import running
 
 if TYPE_CHECKING:
-    from neonlike.layers.core.base import Layer
+    from neonlike.layers.core.base import Layer, Layers
 
 __public_module__ = "neonlike.layers.container"
 
@@ -51,7 +51,7 @@ class Encoder(Sequential):
     [[[3.0, 3.0]]]
     """
 
-    def __init__(self, layers: Any, name: str | None = None) -> None:
+    def __init__(self, layers: Layers, name: str | None = None) -> None:
         super().__init__(layers, name)
         self.recurrent = self._recurrent = recurrent_layers(chain(self))
         self._no_error: Any = None
@@ -109,7 +109,7 @@ class Decoder(Sequential):
     ((4, 5), 1)
     """
 
-    def __init__(self, layers: Any, name: str | None = None, start_index: int | None = None) -> None:
+    def __init__(self, layers: Layers, name: str | None = None, start_index: int | None = None) -> None:
         super().__init__(layers, name)
         self.start_index = start_index
         self.recurrent = self._recurrent = recurrent_layers(chain(self))

@@ -12,6 +12,7 @@ from neonlike.layers.core.structure import SkipNode
 from neonlike.layers.core.variables import ListOnVariables
 
 if TYPE_CHECKING:
+    from neonlike.layers.core.base import Layers
     from neonlike.transforms.transform import Transform
 
 __public_module__ = "neonlike.layers.layer"
@@ -56,7 +57,7 @@ class Residual(ListOnVariables, list[Any]):
     """
 
     def __init__(
-        self, layers: Any, shortcut: Any = None, activation: Transform | None = None, name: str | None = None
+        self, layers: Layers, shortcut: Any = None, activation: Transform | None = None, name: str | None = None
     ) -> None:
         super().__init__()
         if isinstance(layers, Layer) or not isinstance(layers, list | tuple) or not layers:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from neonlike.layers.core.variables import ListOnVariables
 from neonlike.layers.recurrent.padding import Padding
 from neonlike.nervanaobject import Description, build, get_args
 from neonlike.optree.node import Expression
+
+if TYPE_CHECKING:
+    from neonlike.layers.core.base import Layers, ShapeSource
 
 __public_module__ = "neonlike.layers.container"
 
@@ -187,7 +190,7 @@ class LayerContainer(Layer):
 
     # -- inputs --------------------------------------------------------------------------------------------
 
-    def data_shape(self, in_obj: Any) -> Any:
+    def data_shape(self, in_obj: ShapeSource) -> Any:
         """The input shape of a dataset or shape, for comparison with ``in_shape``.
 
         Parameters
@@ -319,7 +322,7 @@ class Sequential(LayerContainer):
 
     folds = repeatable = True
 
-    def __init__(self, layers: Any, name: str | None = None) -> None:
+    def __init__(self, layers: Layers, name: str | None = None) -> None:
         super().__init__(name)
         self.layers = [require_layer(layer, self.name) for layer in flatten(layers)]
         self._layers = [layer for layer in self.layers if not layer.is_branch_node]
@@ -347,7 +350,7 @@ class Sequential(LayerContainer):
         super().set_next(layer)
         self._layers[-1].set_next(layer)
 
-    def configure(self, in_obj: Any) -> Layer:
+    def configure(self, in_obj: ShapeSource) -> Layer:
         """Configure each layer from its predecessor; None starts from a BranchNode that is already configured."""
         first = self.layers[0]
         if in_obj is not None:

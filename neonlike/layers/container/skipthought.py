@@ -25,6 +25,7 @@ from neonlike.transforms import Softmax
 
 if TYPE_CHECKING:
     from neonlike.initializers.initializer import Init
+    from neonlike.layers.core.base import Layers, ShapeSource
 
 __public_module__ = "neonlike.layers.container"
 
@@ -100,7 +101,7 @@ class SkipThought(LayerContainer):
         activ_rec_gate: Any,
         init_ff: Init,
         init_const: Init,
-        layers: Any = None,
+        layers: Layers | None = None,
         name: str | None = None,
     ) -> None:
         super().__init__(name)
@@ -148,16 +149,16 @@ class SkipThought(LayerContainer):
 
     # -- setting up ----------------------------------------------------------------------------------------
 
-    def data_shape(self, in_obj: Any) -> Any:
+    def data_shape(self, in_obj: ShapeSource) -> Any:
         """The shapes of the three sentences, from a dataset or from shapes."""
-        shape = getattr(in_obj, "shape", in_obj)
+        shape: Any = getattr(in_obj, "shape", in_obj)
         alone = not isinstance(shape, list | tuple) or all(isinstance(size, int | np.integer) for size in shape)
         shapes = [shape] * 3 if alone else list(shape)
         if len(shapes) != 3:
             raise ArgumentError(f"{self.name}: expected the shapes of three sentences, got {shown(shape)}")
         return [plain_shape(one) for one in shapes]
 
-    def configure(self, in_obj: Any) -> Layer:
+    def configure(self, in_obj: ShapeSource) -> Layer:
         """Configure all parts.
 
         Parameters

@@ -15,6 +15,7 @@ from neonlike.transforms import Explin, Identity, Logistic, Rectlin, Rectlinclip
 
 if TYPE_CHECKING:
     from neonlike.initializers.initializer import Init
+    from neonlike.layers.core.base import ShapeSource
 
 __public_module__ = "neonlike.layers.layer"
 
@@ -55,7 +56,7 @@ class Bias(ParameterLayer):
         rows = self.weight_shape[0] if self.weight_shape else "?"
         return f"Bias Layer '{self.name}': {rows} biases"
 
-    def configure(self, in_obj: Any) -> Layer:
+    def configure(self, in_obj: ShapeSource) -> Layer:
         """Read the number of biases from the first entry of the input shape."""
         super().configure(in_obj)
         self.out_shape = self.in_shape

@@ -5,6 +5,15 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 
+class HasShape(Protocol):
+    """An object that tells the shape of a sample, or of a batch: a data iterator or a tensor."""
+
+    @property
+    def shape(self) -> Any:
+        """Features, ``(C, H, W)`` or ``(features, steps)``; of a tensor ``(features, N)``."""
+        ...
+
+
 class Shaped(Protocol):
     """A layer whose input shape is known. :class:`~neonlike.layers.layer.Layer` implements it."""
 

@@ -13,6 +13,7 @@ from neonlike.layers.core.parameter import ParameterLayer
 
 if TYPE_CHECKING:
     from neonlike.initializers.initializer import Init
+    from neonlike.layers.core.base import ShapeSource
 
 __public_module__ = "neonlike.layers.layer"
 
@@ -94,7 +95,7 @@ class MultiHeadAttention(ParameterLayer):
     def __str__(self) -> str:
         return f"MultiHeadAttention Layer '{self.name}': {self.heads} heads, {self.in_shape} -> {self.out_shape}"
 
-    def configure(self, in_obj: Any) -> Layer:
+    def configure(self, in_obj: ShapeSource) -> Layer:
         """Input ``(features, steps)``; the output is ``(nout, steps)``."""
         super().configure(in_obj)
         self.nin, self.nsteps = interpret_in_shape(self.in_shape)

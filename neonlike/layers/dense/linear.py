@@ -16,6 +16,7 @@ from neonlike.layers.dense.compound import CompoundLayer
 
 if TYPE_CHECKING:
     from neonlike.initializers.initializer import Init
+    from neonlike.layers.core.base import ShapeSource
     from neonlike.transforms.transform import Transform
 
 __public_module__ = "neonlike.layers.layer"
@@ -66,7 +67,7 @@ class Linear(Int8Layer, EpilogueLayer):
         steps = f" over {self.nsteps} steps" if self.nsteps > 1 else ""
         return f"Linear Layer '{self.name}': {self.nin} inputs, {self.nout} outputs{steps}"
 
-    def configure(self, in_obj: Any) -> Layer:
+    def configure(self, in_obj: ShapeSource) -> Layer:
         """Set the shapes; an input other than ``(nin,)``, an int or ``(nin, steps)`` is flattened."""
         super().configure(in_obj)
         self.nin, self.nsteps = interpret_in_shape(self.in_shape)

@@ -16,6 +16,7 @@ from neonlike.optree import dialect
 
 if TYPE_CHECKING:
     from neonlike.initializers.initializer import Init
+    from neonlike.layers.core.base import ShapeSource
 
 __public_module__ = "neonlike.layers.layer"
 
@@ -84,7 +85,7 @@ class LookupTable(ParameterLayer):
             f"{self.nin} steps"
         )
 
-    def configure(self, in_obj: Any) -> Layer:
+    def configure(self, in_obj: ShapeSource) -> Layer:
         """Set the shapes: input ``(steps,)``, ``(steps, 1)`` or an int, output ``(embedding_dim, steps)``.
 
         Neon's dialect ignores a second size, with a warning, as neon does.

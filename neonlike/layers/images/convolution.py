@@ -18,6 +18,7 @@ from neonlike.nervanaobject import Description
 
 if TYPE_CHECKING:
     from neonlike.initializers.initializer import Init
+    from neonlike.layers.core.base import ShapeSource
     from neonlike.transforms.transform import Transform
 
 __public_module__ = "neonlike.layers.layer"
@@ -89,7 +90,7 @@ class Convolution(Int8Layer, EpilogueLayer):
             return super().__str__()
         return f"{self.classnm} Layer '{self.name}': {self.in_shape} -> {self.out_shape}, {self.nglayer.describe()}"
 
-    def configure(self, in_obj: Any) -> Layer:
+    def configure(self, in_obj: ShapeSource) -> Layer:
         """Set the output shape of an input (C, H, W) or (C, D, H, W): (K, P, Q), or (K, M, P, Q) if M is not 1."""
         super().configure(in_obj)
         self.convparams.update(self.sizes(), N=self.be.bsz)

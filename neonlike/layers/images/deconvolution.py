@@ -15,6 +15,7 @@ from neonlike.layers.images.windows import PLAIN, convolution_sizes, image_shape
 
 if TYPE_CHECKING:
     from neonlike.initializers.initializer import Init
+    from neonlike.layers.core.base import ShapeSource
     from neonlike.transforms.transform import Transform
 
 __public_module__ = "neonlike.layers.layer"
@@ -80,7 +81,7 @@ class Deconvolution(EpilogueLayer):
             return super().__str__()
         return f"Deconvolution Layer '{self.name}': {self.in_shape} -> {self.out_shape}, {self.nglayer.describe()}"
 
-    def configure(self, in_obj: Any) -> Layer:
+    def configure(self, in_obj: ShapeSource) -> Layer:
         """Set the output shape of an input (K, P, Q) or (K, M, P, Q): (C, H, W), or (C, D, H, W) if D is not 1."""
         super().configure(in_obj)
         self.deconvparams.update(image_sizes(self, "KMPQ"), N=self.be.bsz)

@@ -12,6 +12,7 @@ from neonlike.layers.recurrent.simple_recurrent import Recurrent
 
 if TYPE_CHECKING:
     from neonlike.initializers.initializer import Init
+    from neonlike.layers.core.base import ShapeSource
 
 
 class BothWays(ParameterLayer):
@@ -45,7 +46,7 @@ class BothWays(ParameterLayer):
         self.ways: list[Any] = [kind(units, init, **options) for _ in "fb"]
         self.units = units
 
-    def configure(self, in_obj: Any) -> Layer:
+    def configure(self, in_obj: ShapeSource) -> Layer:
         """Input ``(features, steps)``, output ``(2 units, steps)``."""
         super().configure(in_obj)
         for way in self.ways:

@@ -18,6 +18,7 @@ from neonlike.nervanaobject import Description
 
 if TYPE_CHECKING:
     from neonlike.initializers.initializer import Init
+    from neonlike.layers.core.base import ShapeSource
 
 __public_module__ = "neonlike.layers.recurrent"
 
@@ -78,7 +79,7 @@ class ResetAfterGRU(Lambda):
         """Notes for ``model.explain``."""
         return ["runs step by step"]
 
-    def configure(self, in_obj: Any) -> Layer:
+    def configure(self, in_obj: ShapeSource) -> Layer:
         """Set the shapes for an input ``(features, steps)``, or a number of features (one step)."""
         shape = self.input_shape(in_obj)
         if not isinstance(shape, int) and len(shape) > 2:

@@ -31,6 +31,7 @@ from neonlike.layers.recurrent.steps import (
 
 if TYPE_CHECKING:
     from neonlike.initializers.initializer import Init
+    from neonlike.layers.core.base import ShapeSource
     from neonlike.transforms.transform import Transform
 
 __public_module__ = "neonlike.layers.recurrent"
@@ -169,7 +170,7 @@ class SequenceLayer(ParameterLayer):
 
     # -- life cycle ----------------------------------------------------------------------------------------
 
-    def configure(self, in_obj: Any) -> Layer:
+    def configure(self, in_obj: ShapeSource) -> Layer:
         """Set the shapes for an input ``(nin, steps)``, an int (one step) or an image ``(C, H, W)`` (W steps)."""
         super().configure(in_obj)
         self.nin, self.nsteps = interpret_in_shape(self.in_shape)
