@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -22,6 +22,23 @@ from neonlike.optree.dtypes import is_float
 
 if TYPE_CHECKING:
     from neonlike.backends.backend import Backend
+    from neonlike.transforms.transform import Transform
+
+class HasOutput(Protocol):
+    """A blueprint, whose output can be the input of another one."""
+
+    @property
+    def train_desc(self) -> Any:
+        """Descriptor of the output in training; a tuple of them for several outputs."""
+        ...
+
+
+Input: TypeAlias = "TensorDesc | Tensor | HasOutput | tuple[int, ...] | list[int]"
+"""An input of a blueprint: a descriptor, a tensor, the blueprint that computes it, or a shape, with the batch last."""
+Output: TypeAlias = "TensorDesc | tuple[int, ...] | list[int] | int"
+"""An output of a blueprint: its descriptor, its shape, or its number of features."""
+Function: TypeAlias = "Transform | str | None"
+"""The function behind a layer: a transform, the name of one, or none."""
 
 SEQUENCE = "CTN"
 """The layout of sequences: features, steps, samples."""
