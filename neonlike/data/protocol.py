@@ -107,7 +107,7 @@ class DataIterator(Protocol):
 class Predictor(Protocol):
     """A model, as far as data that predict with it need one. :class:`~neonlike.models.Model` implements it."""
 
-    def fprop(self, x: Any, /, inference: bool = False) -> Any:
+    def fprop(self, x: Any, /, inference: bool) -> Any:
         """Outputs for a batch of inputs ``(features, N)``.
 
         Parameters

@@ -111,7 +111,7 @@ class SavedModel(TrainedModel, Protocol):
         """
         ...
 
-    def serialize(self, fn: Any = None, keep_states: bool = True) -> Description | None:
+    def serialize(self, fn: Any = None, keep_states: bool = True) -> Any:
         """Return a dictionary of the model with its weights, or save it to the file ``fn``.
 
         Parameters

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from neonlike.distributed.first import by_first
 from neonlike.layers.core.parts import copied
@@ -13,6 +13,8 @@ from neonlike.models.statistics import complete
 from neonlike.nervanaobject import Description
 
 if TYPE_CHECKING:
+    import os
+
     from neonlike.models.protocol import SavedModel
 
 __all__ = ["Saved"]
@@ -39,6 +41,12 @@ class Saved(Exchanged):
             Whether the optimizer states are part of it.
         """
         return saving.describe(self, get_weights, keep_states)
+
+    @overload
+    def serialize(self: SavedModel, fn: None = None, keep_states: bool = True) -> Description: ...
+
+    @overload
+    def serialize(self: SavedModel, fn: str | os.PathLike[str], keep_states: bool = True) -> None: ...
 
     def serialize(self: SavedModel, fn: Any = None, keep_states: bool = True) -> Description | None:
         """Return a dictionary of the model with its weights, or save it to the file ``fn`` and return None.

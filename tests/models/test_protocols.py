@@ -95,7 +95,8 @@ def test_a_cost_needs_no_more_than_its_protocol_says(be: Any) -> None:
     for cost in (GeneralizedCost(SumSquared()), bare(NetworkCost, GeneralizedCost(SumSquared()))):
         models.append(Model([Affine(2, init=Constant(0.1), activation=Softmax())]))
         models[-1].fit(data_of(), cost, GradientDescentMomentum(0.1, 0.9), num_epochs=2)
-    np.testing.assert_array_equal(*(model.get_outputs(data_of()) for model in models))
+    own, expected = (model.get_outputs(data_of()) for model in models)
+    np.testing.assert_array_equal(own, expected)
 
 
 def test_the_store_in_memory_has_the_members_of_records() -> None:
